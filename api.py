@@ -27,11 +27,12 @@ from pockengine.backends.training.trainer import Trainer
 from pockengine.backends.within_budget import within_budget
 from pockengine.boundary import entry_points
 from pockengine.check import check_step
-from pockengine.compiler.compile import Training, compile_entries, compile_program
+from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.integers import FIXED
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.catalogue import Observer
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Program

@@ -27,11 +27,12 @@ from pockengine.backends.drawn_inputs import draw_inputs
 from pockengine.backends.registry import backend_for, open_session
 from pockengine.backends.session import RATE, SEED, STEP, Session
 from pockengine.compiler.autodiff import Channels, backward
-from pockengine.compiler.compile import Training, compile_program, find_scheme
+from pockengine.compiler.compile import compile_program, find_scheme
 from pockengine.compiler.ir import F32, Builder, DType, Graph
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices import load_device

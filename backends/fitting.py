@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from pockengine.backends.capacity import check_capacity, space_bytes
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir.graph import Space
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import EXACT
 from pockengine.compiler.target import Target

@@ -35,9 +35,10 @@ from pockengine.cli.options import (
     records_option,
     scheme_option,
 )
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.devices import find_device
 from pockengine.extras import need
 from pockengine.farm.load import Load, watching

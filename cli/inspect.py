@@ -27,9 +27,10 @@ from pockengine.cli.options import (
     scheme_option,
 )
 from pockengine.cli.quantize import quantize_options, quantized_graph
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.report import Arithmetic, arithmetic

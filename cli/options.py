@@ -13,7 +13,7 @@ import numpy as np
 
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
-from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
+from pockengine.compiler.storage import Storage, stored_names
 from pockengine.files import data_file
 from pockengine.frontends.losses import loss_text
 from pockengine.frontends.onnx_choices import with_choices
@@ -30,7 +30,6 @@ OPEN = "Of an input whose sizes MODEL's file leaves open."
 FIXED = "Of an ONNX input: what it always is, a number or FILE.npy."
 TRAIN = "A constant of an ONNX file that trains."
 FREEZE = "A weight of an ONNX file that does not train."
-LAYERS = "weights of linear layers and embeddings"
 LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
 
 
@@ -108,30 +107,32 @@ records_option = click.option(
 )
 
 
-STORAGE = (
-    ("weights", "--frozen-weights", WEIGHTS, f"How {LAYERS} that do not train are stored."),
-    ("activations", "--saved-activations", ACTIVATIONS, "How activations wait for the way back."),
-    ("states", "--states", STATES, "How the optimizer's states are stored."),
-    ("trained", "--trained-weights", TRAINED, f"How {LAYERS} that train are stored."),
-)
-"""Fields of `Storage`, their options, what they take, and their help."""
-
-
 def storage_options(command: Command) -> Command:
-    """Give a command the options of STORAGE, as one `storage`."""
+    """Give a command an option for each field of Storage, as one `storage`."""
 
     @wraps(command)
     def wrapped(*args: Any, **given: Any) -> Any:
-        storage = Storage(**{part: given.pop(part) for part, *_ in STORAGE})
+        storage = Storage(**{part.name: given.pop(part.name) for part in fields(Storage)})
         return command(*args, storage=storage, **given)
 
-    for part, flag, known, words in reversed(STORAGE):
-        kind = click.Choice(known)
-        option = click.option(
-            flag, part, type=kind, default=known[0], show_default=True, help=words
-        )
-        wrapped = option(wrapped)
-    return wrapped
+    made: Command = wrapped
+    for part in reversed(fields(Storage)):
+        made = storage_option(part.name)(made)
+    return made
+
+
+def storage_option(name: str, *defaults: str) -> Callable[[Command], Command]:
+    """Return the option of a field of Storage; with defaults it may be given several times."""
+    (part,) = [part for part in fields(Storage) if part.name == name]
+    return click.option(
+        part.metadata["flag"],
+        name,
+        type=click.Choice(stored_names(part)),
+        multiple=bool(defaults),
+        default=defaults or part.default,
+        show_default=True,
+        help=f"How {part.metadata['what']} are stored.",
+    )
 
 
 @dataclass(frozen=True)

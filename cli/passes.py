@@ -10,9 +10,10 @@ import click
 
 from pockengine.backends.registry import backend_for
 from pockengine.cli.options import device_option, optimizer_option, scheme_option
-from pockengine.compiler.compile import Training, passes_of
+from pockengine.compiler.compile import passes_of
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.catalogue import PASSES, parameters_of, run
 from pockengine.compiler.passes.pass_text import SHARED, parse_pass, print_passes
 from pockengine.compiler.target import Target

@@ -14,9 +14,10 @@ from pockengine.cli.options import (
     json_option,
     optimizer_option,
     print_json,
+    storage_option,
 )
 from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.storage import ACTIVATIONS, STATES, TRAINED, WEIGHTS, Storage
+from pockengine.compiler.storage import Storage
 from pockengine.devices import find_device
 from pockengine.finetune.lm.plan import Plan, Shape, plans
 from pockengine.models.decoders import SIZES, shapes_of
@@ -38,17 +39,10 @@ built. The compiler plans every byte: what is printed is what the program's memo
 @click.option("--max-length", "length", default=512, show_default=True, type=click.IntRange(2))
 @click.option("--accumulate", "micro_batches", default=1, type=click.IntRange(1))
 @click.option("--scheme", "schemes", multiple=True, default=SCHEMES, show_default=True)
-@click.option(
-    "--frozen-weights",
-    "weights",
-    multiple=True,
-    default=("f32", "int4"),
-    show_default=True,
-    type=click.Choice(WEIGHTS),
-)
-@click.option("--saved-activations", default="f32", type=click.Choice(ACTIVATIONS))
-@click.option("--states", default="f32", type=click.Choice(STATES), help="Of the optimizer.")
-@click.option("--trained-weights", default="f32", type=click.Choice(TRAINED))
+@storage_option("weights", "f32", "int4")
+@storage_option("activations")
+@storage_option("states")
+@storage_option("trained")
 @click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena at most.")
 @optimizer_option("adamw")
 @device_option
@@ -61,9 +55,9 @@ def plan_lm(
     micro_batches: int,
     schemes: Sequence[str],
     weights: Sequence[str],
-    saved_activations: str,
+    activations: str,
     states: str,
-    trained_weights: str,
+    trained: str,
     memory_budget: int | None,
     optimizer: Optimizer,
     device: str,
@@ -73,7 +67,7 @@ def plan_lm(
     """Plan each scheme with each form of what it leaves frozen."""
     shape = Shape(batch, length, micro_batches)
     methods = [
-        (scheme, Storage(form, saved_activations, states, trained_weights))
+        (scheme, Storage(form, activations, states, trained))
         for scheme in schemes
         for form in (weights if scheme != "full" else ("f32",))
     ]

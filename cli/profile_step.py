@@ -35,8 +35,9 @@ from pockengine.cli.options import (
     scheme_option,
     tuned_option,
 )
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
 from pockengine.extras import need

@@ -19,10 +19,11 @@ from torch import nn
 from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for
 from pockengine.backends.within_budget import within_budget
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound
+from pockengine.compiler.options import Training
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse import save_scheme
 from pockengine.compiler.sparse.tiny_training import (

@@ -41,9 +41,10 @@ from pockengine.cli.options import (
 )
 from pockengine.cli.tune_gpu import GPUS, tune_gpu
 from pockengine.cli.tune_tvm import KERNELS, LEAST_TRIALS, TRIALS, TVM, tune_tvm
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph, Node
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.devices import Device, load_device
 from pockengine.devices.isa import COUNTERS
 from pockengine.errors import CompileError, FarmError

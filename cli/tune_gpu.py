@@ -10,8 +10,9 @@ from pockengine.backends.gpu.source import LANGUAGES
 from pockengine.backends.gpu.tune import UNIT, GpuTuner
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.tuned import TunedTable, gpu_name, new_table, read_table, write_table
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, FarmError

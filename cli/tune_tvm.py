@@ -12,8 +12,9 @@ from rich.table import Table
 from pockengine.backends.protocol import BackendOptions
 from pockengine.backends.registry import backend_for
 from pockengine.backends.tuned import TunedTable, new_table, read_table, write_table
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
+from pockengine.compiler.options import Training
 from pockengine.devices import Device
 from pockengine.errors import CompileError
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,8 @@ from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
 from pockengine.compiler.ops.registry import lookup, written_operands
-from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.catalogue import Observer, Pass, run
-from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.passes.pipeline import (
     PipelineOptions,
     forward_pipeline,
@@ -33,7 +32,7 @@ from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
-from pockengine.compiler.storage import EXACT, Storage
+from pockengine.compiler.storage import Storage
 from pockengine.compiler.stored_weights import weights_of, with_stored_weights
 from pockengine.compiler.target import Choice, Target
 from pockengine.errors import BudgetError, CompileError
@@ -44,35 +43,6 @@ FINER = 1, 4
 LARGEST_OUTPUT = 4 << 20
 """Bytes of an output that `train` gives back. A larger one, as a decoder's logits, would take its
 memory to the end of each step."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """How to train: which parameters, by which optimiser, with which limits on gradients.
-
-    With several `micro_batches` the entry `train` only accumulates gradients, and the entry
-    `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
-    the arena of all entries: the compiler recomputes activations until it fits, or refuses.
-    `storage` says in how many bits frozen weights, saved activations and optimiser states are kept.
-    `integers` is for a graph some of whose params are held as such.
-    """
-
-    scheme: Scheme | str | Path = "full"
-    optimizer: Optimizer = field(default_factory=Sgd)
-    clip: Clip = field(default_factory=Clip)
-    micro_batches: int = 1
-    memory_budget: int | None = None
-    storage: Storage = EXACT
-    integers: Integers = field(default_factory=Integers)
-
-    def __post_init__(self) -> None:
-        if self.micro_batches < 1:
-            raise CompileError(f"micro_batches must be at least 1, not {self.micro_batches}")
-        if self.clip.micro_norm is not None and self.micro_batches == 1:
-            raise CompileError(
-                f"{self.clip} limits the gradients of micro-batches, and there is one: give "
-                "micro_batches=, or a limit by norm="
-            )
 
 
 def find_scheme(scheme: Scheme | str | Path, graph: Graph) -> Scheme:
@@ -120,7 +90,7 @@ def _compiled(
     """
     attends = any(lookup(node.op).rows for node in forward.nodes)
     errors = []
-    for finer in FINER if attends and options.memory_budget is not None else FINER[:1]:
+    for finer in FINER if attends and options.training.memory_budget is not None else FINER[:1]:
         try:
             return _all_entries(forward, replace(options, finer=finer), check, observe)
         except BudgetError as error:
@@ -134,15 +104,16 @@ def _all_entries(
     entries: dict[str, Entry] = {}
     names = _names(forward, options)
     # With a budget `train` comes last: what the others take is the least that it can be given.
-    for name in names if options.memory_budget is None else reversed(names):
+    for name in names if options.training.memory_budget is None else reversed(names):
         graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
         if name == "train":
             _keep_outputs(graph, options.outputs)
         run(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, options.target, options.written)
         options = replace(options, others=max(options.others, entries[name].plan.size))
-    _check_states(entries, options)
-    _check_budget(entries := {name: entries[name] for name in names}, options.memory_budget)
+    _check_states(entries, options.training)
+    entries = {name: entries[name] for name in names}
+    _check_budget(entries, options.training.memory_budget)
     return entries
 
 
@@ -178,15 +149,10 @@ def _prepared(
     forward = with_stored_weights(forward, training.storage.weights, written)
     options = PipelineOptions(
         trained,
-        training.optimizer,
         written,
+        training,
         target,
-        training.clip,
-        training.micro_batches,
-        training.memory_budget,
-        training.storage.activations,
-        training.storage.states,
-        _rounded(forward, training.storage, trained),
+        rounded=_rounded(forward, training.storage, trained),
         integers=_integers(forward, training),
         report=report,
     )
@@ -220,15 +186,16 @@ def _integers(forward: Graph, training: Training) -> Integers | None:
     return training.integers if held else None
 
 
-def _check_states(entries: Mapping[str, Entry], options: PipelineOptions) -> None:
+def _check_states(entries: Mapping[str, Entry], training: Training) -> None:
     """Raise CompileError where states are to be stored small, and no update has any."""
     small = {DType.BF16, DType.U8}
     params = (param for entry in entries.values() for param in entry.graph.params.values())
     found = any(p.kind is ParamKind.OPTIMIZER and p.value.dtype in small for p in params)
-    if options.states != F32.value and not found:
+    states = training.storage.states
+    if states != F32.value and not found:
         raise CompileError(
-            f"optimiser states are to be stored as {options.states}, and there are none: "
-            f"{options.optimizer} keeps no state of {SMALLEST} elements or more, one for each "
+            f"optimiser states are to be stored as {states}, and there are none: "
+            f"{training.optimizer} keeps no state of {SMALLEST} elements or more, one for each "
             "element that trains"
         )
 
@@ -262,7 +229,7 @@ def compile_entries(
     target = target or Target()
     _check_agreement(graphs)
     written = frozenset[str]().union(*(_written(graph, {}) for graph in graphs.values()))
-    options = PipelineOptions({}, Sgd(), written, target)
+    options = PipelineOptions({}, written, target=target)
     entries: dict[str, Entry] = {}
     for key, forward in graphs.items():
         verify(forward)
@@ -309,7 +276,7 @@ def _check_agreement(graphs: Mapping[str, Graph]) -> None:
 
 def _names(forward: Graph, options: PipelineOptions) -> list[str]:
     """Entries of a training program, in their order."""
-    update = ["update"] if options.micro_batches > 1 else []
+    update = ["update"] if options.training.micro_batches > 1 else []
     predict = ["predict"] if set(forward.outputs) - {LOSS} else []
     return ["train", *update, "evaluate", *predict]
 

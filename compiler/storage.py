@@ -1,40 +1,49 @@
 """In how many bits a program keeps what it only stores: arithmetic is f32 all the same."""
 
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
 
 from pockengine.errors import CompileError
 
-WEIGHTS = ("f32", "bf16", "f16", "int8", "int4")
-ACTIVATIONS = ("f32", "bf16", "f16")
-STATES = ("f32", "bf16", "8bit")
-TRAINED = ("f32", "bf16")
+LAYERS = "weights of linear layers and embeddings"
+
+
+def _stored(names: str, flag: str, what: str) -> Any:
+    """Return a field that is one of some names, with its option of commands and what it stores."""
+    known = tuple(names.split())
+    return field(default=known[0], metadata={"names": known, "flag": flag, "what": what})
 
 
 @dataclass(frozen=True)
 class Storage:
-    """`weights`: those of linear layers and embeddings that do not train, in one of WEIGHTS.
+    """The forms in which frozen weights, activations, states and trained weights are stored.
 
-    `activations`: what the way back reads of the forward pass, in one of ACTIVATIONS; gradients are
-    then those of rounded activations. `states`: those of the optimiser, in one of STATES; f16 is
-    none, for squares of gradients below 2.4e-4 are 0 there. `trained`: weights of linear layers and
-    embeddings that train, in one of TRAINED; f16 is none, for gradients' steps are below what it
-    can say. CompileError for another name.
+    With rounded `activations` gradients are those of the rounded ones. `states` have no f16: the
+    squares of gradients below 2.4e-4 are 0 there. `trained` weights have none either: steps of
+    gradients are below what it can say. CompileError for a name that a field does not take.
     """
 
-    weights: str = "f32"
-    activations: str = "f32"
-    states: str = "f32"
-    trained: str = "f32"
+    weights: str = _stored(
+        "f32 bf16 f16 int8 int4", "--frozen-weights", f"{LAYERS} that do not train"
+    )
+    activations: str = _stored(
+        "f32 bf16 f16", "--saved-activations", "activations that the backward pass reads"
+    )
+    states: str = _stored("f32 bf16 8bit", "--states", "optimizer states")
+    trained: str = _stored("f32 bf16", "--trained-weights", f"{LAYERS} that train")
 
     def __post_init__(self) -> None:
-        for what, name, known in (
-            ("frozen weights", self.weights, WEIGHTS),
-            ("activations", self.activations, ACTIVATIONS),
-            ("optimiser states", self.states, STATES),
-            ("weights that train", self.trained, TRAINED),
-        ):
-            if name not in known:
-                raise CompileError(f"{what} are stored as {', '.join(known)}, not {name!r}")
+        for part in fields(self):
+            name = getattr(self, part.name)
+            if name not in stored_names(part):
+                known = ", ".join(stored_names(part))
+                raise CompileError(f"{part.metadata['what']} are stored as {known}, not {name!r}")
+
+
+def stored_names(part: "Field[Any]") -> tuple[str, ...]:
+    """Return what a field of Storage takes."""
+    names: tuple[str, ...] = part.metadata["names"]
+    return names
 
 
 EXACT = Storage()

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 from pockengine.backends.placement import kernel_nodes
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.lora import with_adapters

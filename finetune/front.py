@@ -6,8 +6,9 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.table import Table
 
-from pockengine.compiler.compile import Training, find_scheme
+from pockengine.compiler.compile import find_scheme
 from pockengine.compiler.ir import Graph
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse import Scheme
 from pockengine.devices import Device
 from pockengine.errors import CompileError, FinetuneError

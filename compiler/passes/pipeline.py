@@ -10,32 +10,27 @@ from dataclasses import dataclass, field
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir.types import F32
-from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.catalogue import Copies, Pass, kernels, make
-from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Recomputation
 from pockengine.compiler.target import OPTIONAL, Target
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """What the passes need to know. `written`: params that some entry of the program updates.
+    """What the passes need to know beside how to train.
 
-    `others` are the bytes that other entries take of the memory budget's arena anyway. `integers`
-    is None where no param is held as integers. `rounded` are trained weights that are stored as
-    bf16. `finer` divides what a block of attention may take. `outputs` are what `train` gives
-    beside the loss.
+    `trained` are the params that train, or some of their channels; `written` those that some entry
+    of the program updates. `others` are the bytes that other entries take of the memory budget's
+    arena anyway. `integers` is None where no param is held as integers. `rounded` are trained
+    weights that are stored as bf16. `finer` divides what a block of attention may take. `outputs`
+    are what `train` gives beside the loss.
     """
 
     trained: Mapping[str, Channels]
-    optimizer: Optimizer
     written: Set[str]
+    training: Training = field(default_factory=Training)
     target: Target = field(default_factory=Target)
-    clip: Clip = field(default_factory=Clip)
-    micro_batches: int = 1
-    memory_budget: int | None = None
-    saved_activations: str = F32.value
-    states: str = F32.value
     rounded: Set[str] = frozenset()
     others: int = 0
     integers: Integers | None = None
@@ -57,9 +52,9 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
         make(
             "differentiate",
             trained=options.trained,
-            optimizer=options.optimizer,
-            clip=options.clip,
-            micro_batches=options.micro_batches,
+            optimizer=options.training.optimizer,
+            clip=options.training.clip,
+            micro_batches=options.training.micro_batches,
             rate_first=options.target.rate_first and options.integers is None,
         ),
         *_integers(options),
@@ -76,8 +71,12 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
 
 def update_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that turn the forward graph into the update after the last micro-batch."""
-    parameters = {"trained": options.trained, "optimizer": options.optimizer, "clip": options.clip}
-    return [Pass("apply_gradients", parameters), *_lower(options)]
+    training = options.training
+    parameters = {"optimizer": training.optimizer, "clip": training.clip}
+    return [
+        Pass("apply_gradients", {"trained": options.trained, **parameters}),
+        *_lower(options),
+    ]
 
 
 def inference_pipeline(options: PipelineOptions, *, loss: bool) -> list[Pass]:
@@ -91,7 +90,7 @@ def forward_pipeline(options: PipelineOptions) -> list[Pass]:
 
 
 def _fold_frozen(options: PipelineOptions) -> list[Pass]:
-    budget = options.memory_budget
+    budget = options.training.memory_budget
     most = None if budget is None else budget // options.finer
     return [
         *_attention(options),
@@ -126,7 +125,7 @@ def _legal(options: PipelineOptions, copies: Copies | None = None) -> list[Pass]
 
 
 def _tiles(options: PipelineOptions) -> list[Pass]:
-    budget = options.memory_budget
+    budget = options.training.memory_budget
     return [] if budget is None else [make("tile_channels", memory_budget=budget)]
 
 
@@ -148,9 +147,9 @@ def _integers(options: PipelineOptions) -> list[Pass]:
 def _states(options: PipelineOptions) -> list[Pass]:
     """Passes that store small what updates write: weights, and the states of integers too."""
     trained = [make("store_trained", names=options.rounded)] if options.rounded else []
-    if options.states == F32.value:
+    if options.training.storage.states == F32.value:
         return trained
-    return [*trained, make("store_states", dtype=options.states)]
+    return [*trained, make("store_states", dtype=options.training.storage.states)]
 
 
 def _lower_norms(options: PipelineOptions) -> list[Pass]:
@@ -166,19 +165,20 @@ def _lower_norms(options: PipelineOptions) -> list[Pass]:
 
 
 def _rounding(options: PipelineOptions) -> list[Pass]:
-    name = options.saved_activations
+    name = options.training.storage.activations
     return [] if name == F32.value else [make("save_rounded", dtype=name)]
 
 
 def _recompute(options: PipelineOptions, copies: Copies) -> list[Pass]:
-    if options.memory_budget is None:
+    budget = options.training.memory_budget
+    if budget is None:
         return []
     return [
-        make("tile_cotangents", target=options.target, memory_budget=options.memory_budget),
+        make("tile_cotangents", target=options.target, memory_budget=budget),
         make(
             "recompute",
             target=options.target,
-            memory_budget=options.memory_budget,
+            memory_budget=budget,
             others=options.others,
             copies=copies,
             report=options.report,

@@ -19,9 +19,10 @@ from pockengine.backends.capacity import check_capacity
 from pockengine.backends.protocol import Progress
 from pockengine.backends.registry import backend_for
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.compile import Training, compile_program, find_scheme
+from pockengine.compiler.compile import compile_program, find_scheme
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.devices import load_device

@@ -13,10 +13,11 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.registry import backend_for
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.devices import find_device
 from pockengine.errors import FarmError
 

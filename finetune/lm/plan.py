@@ -8,10 +8,11 @@ from pockengine.backends.peaks import Peaks
 from pockengine.backends.placement import kernel_nodes, lay_out, node_bytes
 from pockengine.backends.registry import backend_for
 from pockengine.backends.within_budget import within_budget
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.devices import Device, find_device

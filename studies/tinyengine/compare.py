@@ -26,8 +26,9 @@ from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.backends.registry import backend_for
 from pockengine.cli.tiny_training import SIZE, build_net, int8_graph, net_graph
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import DType
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.tiny_training import convert, published
 from pockengine.devices import Device, load_device
 from pockengine.errors import BuildError, PockEngineError

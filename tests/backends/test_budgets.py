@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pockengine.backends.registry import backend_for
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.tests.compiler.small_nets import attention_net
 

@@ -8,8 +8,9 @@ import pytest
 import pockengine
 from pockengine.backends.capacity import check_capacity, space_bytes
 from pockengine.backends.placement import lay_out
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import Space
+from pockengine.compiler.options import Training
 from pockengine.compiler.target import MemorySpace, Target
 from pockengine.devices.schema import find_device
 from pockengine.errors import CompileError

@@ -8,9 +8,10 @@ import pytest
 
 import pockengine
 from pockengine.backends.capacity import check_capacity, space_bytes
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.ir.graph import Space
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import MemorySpace, Target

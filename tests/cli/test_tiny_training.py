@@ -23,9 +23,10 @@ from pockengine.cli.tiny_training import (
     net_graph,
 )
 from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.tiny_training import Published, convert, published, saved_bits
 from pockengine.devices import load_device
 from pockengine.models.pretrained import INT8_SPECS

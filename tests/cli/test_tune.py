@@ -16,7 +16,7 @@ from pockengine.backends.c.tune import Problem, find_problems
 from pockengine.cli.main import cli
 from pockengine.cli.tune import board_meter, open_meter, step_nodes
 from pockengine.cli.tune_gpu import run_over
-from pockengine.compiler.compile import Training
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import board_for, load_boards

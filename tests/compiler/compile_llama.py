@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Adam
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.sparse.scheme import Scheme

@@ -11,9 +11,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pockengine.backends.c.backend import FUSION
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Graph, TensorType, Value
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.target import Target
 from pockengine.tests.compiler.small_nets import NetBuilder
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pockengine.backends.c.backend import FUSION
-from pockengine.compiler.compile import Training, compile_program, find_scheme
+from pockengine.compiler.compile import compile_program, find_scheme
 from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adafactor, Lamb, Lars, Muon, Optimizer, Sgd, Update
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import apply_gradients, differentiate
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.lora import with_adapters

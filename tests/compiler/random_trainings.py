@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import Graph, Value
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.optim import (
@@ -27,6 +26,7 @@ from pockengine.compiler.optim import (
     Sgd,
     SparseAdam,
 )
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import FROZEN, FULL, ParamChoice, channel_axis

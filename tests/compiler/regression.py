@@ -4,9 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.options import Training
 
 RATE = 0.05
 STEPS = 12

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.scheme import FULL

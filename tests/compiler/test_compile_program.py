@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme

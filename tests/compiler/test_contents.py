@@ -11,7 +11,7 @@ from pockengine.backends.artifact import load_artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
 from pockengine.backends.weights import write_weights
-from pockengine.compiler.compile import Training, compile_entries, compile_program
+from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.attach import attach
 from pockengine.compiler.ir.clone import clone
@@ -22,6 +22,7 @@ from pockengine.compiler.ir.scalars import DType, to_bf16
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ir.types import f32
 from pockengine.compiler.optim import Adam
+from pockengine.compiler.options import Training
 from pockengine.compiler.target import ALIGNMENT
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, GraphError

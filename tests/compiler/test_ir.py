@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, Node, TensorType, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.options import Training
 from pockengine.errors import GraphError
 from pockengine.tests.compiler.small_nets import batches, residual_net
 

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import all_ops
 from pockengine.compiler.optim import Adam, Lion, Optimizer, Sgd
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.legalize import RULES, legalize
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import ParamChoice, Scheme

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import Scheme, load_scheme, save_scheme
 from pockengine.compiler.sparse.lora import lora, merged, with_folded

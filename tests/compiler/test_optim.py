@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import f32
@@ -29,6 +29,7 @@ from pockengine.compiler.optim import (
     Sgd,
     Update,
 )
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.errors import CompileError
 from pockengine.tests.compiler.regression import (

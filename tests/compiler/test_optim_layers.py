@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, Groups, Lamb, Lars, Muon, Optimizer, SparseAdam
+from pockengine.compiler.options import Training
 from pockengine.errors import CompileError
 from pockengine.tests.compiler.regression import (
     RATE,

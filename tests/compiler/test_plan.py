@@ -6,12 +6,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound, plan_memory
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.compiler.optim import AdamW, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Entry
 from pockengine.compiler.target import ALIGNMENT, Target
 from pockengine.tests.compiler.small_nets import residual_net

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import Builder, DType, Graph
 from pockengine.compiler.ir.evaluate import run
@@ -13,6 +13,7 @@ from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Adam, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.infer import infer_only
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.quantize.int8 import Int8

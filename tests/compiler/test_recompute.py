@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.backend import FUSION
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Node, TensorType, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import resolve
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import node_cost
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.tile_attention import FEWEST_ROWS, tile_attention
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Choice, Target

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes import recompute
 from pockengine.compiler.passes.recompute_blocks import find_cuts
 from pockengine.compiler.program import Program

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.second_computation import readers_on_the_way_back
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
@@ -132,5 +133,5 @@ def test_weights_that_are_stored_are_no_activations(weights: str) -> None:
 
 
 def test_other_types_are_refused() -> None:
-    with pytest.raises(CompileError, match="activations are stored as f32, bf16, f16, not 'int8'"):
+    with pytest.raises(CompileError, match="are stored as f32, bf16, f16, not 'int8'"):
         Storage(activations="int8")

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, AdamW, Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.passes.scatter_updates import scatter_updates
 from pockengine.compiler.program import Program

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.quantization import Quantization
@@ -20,6 +20,7 @@ from pockengine.compiler.optim import (
     RMSprop,
     Sgd,
 )
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import Target
@@ -157,7 +158,7 @@ def test_a_target_without_such_updates_is_refused_by_name() -> None:
 
 
 def test_f16_is_refused() -> None:
-    with pytest.raises(CompileError, match="optimiser states are stored as f32, bf16, 8bit"):
+    with pytest.raises(CompileError, match="optimizer states are stored as f32, bf16, 8bit"):
         Storage(states="f16")
 
 

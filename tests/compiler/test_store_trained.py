@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.optim import Adam, AdamW, Lion, Muon, Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.store_trained import store_trained
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.scheme import FULL, Scheme
@@ -114,5 +115,5 @@ def test_a_target_without_such_updates_is_refused_by_name() -> None:
 
 
 def test_f16_is_refused() -> None:
-    with pytest.raises(CompileError, match="weights that train are stored as f32, bf16, not 'f16'"):
+    with pytest.raises(CompileError, match="that train are stored as f32, bf16, not 'f16'"):
         Storage(trained="f16")

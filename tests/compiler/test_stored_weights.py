@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.blocks import BLOCK, Blocks
 from pockengine.compiler.ir.contents import ShapeOnly
@@ -15,6 +15,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.storage import Storage

@@ -5,12 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.text import parse_graph
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import delay_writes, verify_entry, verify_writes
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.catalogue import PASSES
 from pockengine.compiler.passes.own_outputs import own_outputs
 from pockengine.compiler.passes.scatter_updates import scatter_updates

@@ -13,12 +13,8 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
-from pockengine.compiler.compile import (
-    Training,
-    compile_entries,
-    compile_program,
-    share_tensors,
-)
+from pockengine.compiler.compile import compile_entries, compile_program, share_tensors
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.devices import load_device

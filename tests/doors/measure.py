@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph, Node
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.tests.doors.reference import REFERENCE
 from pockengine.tests.doors.spec import LR, MODELS, MOMENTUM, batches

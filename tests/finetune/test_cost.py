@@ -3,10 +3,11 @@
 import pytest
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.key import node_key
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse import preset
 from pockengine.compiler.sparse.lora import lora
 from pockengine.devices import find_device, known_devices, load_device

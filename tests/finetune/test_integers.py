@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from pockengine.backends.registry import backend_for
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import DType
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse import preset
 from pockengine.devices import load_device

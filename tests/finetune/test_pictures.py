@@ -12,8 +12,9 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.training.picture_form import PictureForm
 from pockengine.backends.training.picture_form import picture_form as form_of
 from pockengine.backends.training.signature import signature_of
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError, RuntimeFailure
 from pockengine.finetune.pictures import write_pictures

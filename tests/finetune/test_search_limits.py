@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse import preset
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError

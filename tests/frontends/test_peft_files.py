@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, Node, TensorType
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import lora
 from pockengine.errors import AdapterError, PockEngineError

@@ -11,15 +11,15 @@ from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.registry import open_session
 from pockengine.compiler.autodiff import backward
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.catalogue import run as run_passes
 from pockengine.compiler.passes.pipeline import PipelineOptions, training_pipeline
-from pockengine.compiler.target import Target
 from pockengine.devices import load_device
 
 RATE = np.float32(1024)
@@ -59,7 +59,7 @@ def by_step(imported: Imported) -> Results:
     """Evaluate the whole step, after every pass."""
     step = clone(imported.graph)
     trained = dict.fromkeys(name for name, param in step.params.items() if param.trainable)
-    options = PipelineOptions(trained, Sgd(), trained.keys(), Target())
+    options = PipelineOptions(trained, trained.keys())
     run_passes(training_pipeline(options), step)
     verify(step)
     before = {name: param.data for name, param in step.params.items()}

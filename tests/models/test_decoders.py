@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.compile import Target, Training, compile_entries, compile_program
+from pockengine.compiler.compile import Target, compile_entries, compile_program
 from pockengine.compiler.optim import Adafactor, Adam, AdamW, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range

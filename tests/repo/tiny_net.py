@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.compiler.compile import Training, compile_program, passes_of
+from pockengine.compiler.compile import compile_program, passes_of
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.text import print_graph
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.pass_text import print_passes
 from pockengine.compiler.program import Entry
 from pockengine.compiler.sparse import Scheme

@@ -14,10 +14,11 @@ from typing import Any
 import click
 import numpy as np
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.errors import PockEngineError
 from pockengine.frontends.frontend import Source
 from pockengine.frontends.reference import Reference

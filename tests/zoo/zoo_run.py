@@ -11,11 +11,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.errors import PockEngineError
 from pockengine.frontends.torch.decisions import copied_module
 from pockengine.frontends.torch.model import from_torch, to_state_dict

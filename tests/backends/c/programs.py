@@ -8,9 +8,10 @@ import numpy as np
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import copy_runtime
 from pockengine.backends.c.program import generate
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS, device_of

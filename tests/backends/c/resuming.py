@@ -11,9 +11,9 @@ import numpy as np
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.backends.session import Session
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, I32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.lora import lora
 from pockengine.devices.schema import load_device
 from pockengine.tests.backends.c.programs import compile_for

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import AdamW, Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.tests.backends.c.programs import convolutional_graph
 from pockengine.tests.backends.c.trainings import check_training

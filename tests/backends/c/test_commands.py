@@ -9,10 +9,10 @@ from safetensors.numpy import load_file, save_file
 
 from pockengine import __version__
 from pockengine.backends.specification import specification_of
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.tests.backends.c.programs import build_sanitized
 from pockengine.tests.backends.c.runner import Runner, as_rows, initial, lines
 

@@ -9,8 +9,8 @@ import pytest
 
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.c.build import find_toolchain
-from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.choice import FULL
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.devices.schema import Cpu, Device, Toolchain

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.choice import FULL
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.devices.schema import load_device

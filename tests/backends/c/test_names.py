@@ -12,9 +12,10 @@ from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import c_string, comment, generate
 from pockengine.backends.registry import open_session
-from pockengine.compiler.compile import Training, compile_entries, compile_program
+from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Adam
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.choice import parse_choice
 from pockengine.devices import load_device

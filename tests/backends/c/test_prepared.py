@@ -14,8 +14,9 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
 from pockengine.backends.picking import Candidate, cheapest
 from pockengine.backends.placement import lay_out
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.devices import find_device
 from pockengine.errors import CompileError

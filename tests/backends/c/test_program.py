@@ -16,10 +16,11 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.program import generate
 from pockengine.backends.registry import open_session
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import Target
 from pockengine.devices.schema import Device, load_device

@@ -9,7 +9,6 @@ from safetensors.numpy import load_file, save_file
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.registry import open_session
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, I32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import (
     Adafactor,
@@ -24,6 +23,7 @@ from pockengine.compiler.optim import (
     Rprop,
     Sgd,
 )
+from pockengine.compiler.options import Training
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.variants import compile_variants
 from pockengine.devices.schema import load_device

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file, save_file
 import pockengine
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, I32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import Adam
+from pockengine.compiler.options import Training
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.variants import compile_variants
 from pockengine.devices.schema import load_device

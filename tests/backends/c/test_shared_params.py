@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import Adagrad, AdamW, Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.tests.backends.c.trainings import check_training
 from pockengine.tests.compiler import lowered_training
 from pockengine.tests.compiler.random_nets import draw_net

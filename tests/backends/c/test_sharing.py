@@ -20,9 +20,10 @@ from pockengine.backends.c.numbers import (
 )
 from pockengine.backends.c.program import generate
 from pockengine.backends.c.sharing import share
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse.choice import FULL, ParamChoice
 from pockengine.compiler.sparse.scheme import Scheme

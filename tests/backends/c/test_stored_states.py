@@ -8,12 +8,13 @@ import pytest
 
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.registry import backend_for, open_session
-from pockengine.compiler.compile import Training, compile_entries, compile_program
+from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import F32, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.ir.state_blocks import borders, decode, encode, scales_shape
 from pockengine.compiler.optim import Adagrad, Adam, AdamW, Groups, Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import scheme as schemes
 from pockengine.compiler.sparse.scheme import Scheme

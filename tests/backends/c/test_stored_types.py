@@ -7,11 +7,12 @@ import pytest
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.registry import backend_for, open_session
-from pockengine.compiler.compile import Training, compile_entries, compile_program
+from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import I64, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.storage import Storage
 from pockengine.devices import load_device
 from pockengine.tests.compiler.transformers import bert_net

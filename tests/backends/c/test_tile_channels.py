@@ -10,11 +10,12 @@ from pockengine.backends.artifact import write_artifact
 from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for, open_session
 from pockengine.backends.within_budget import within_budget
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import I64, TensorType, f32
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip, differentiate
 from pockengine.compiler.passes.tile_channels import tile_channels
 from pockengine.compiler.program import Program

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import (
     Adadelta,
@@ -30,6 +29,7 @@ from pockengine.compiler.optim import (
     Sgd,
     SparseAdam,
 )
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse import scheme as schemes
 from pockengine.compiler.sparse.scheme import Scheme

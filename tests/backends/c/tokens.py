@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.interface import header_name, identifier, program_symbol
 from pockengine.backends.c.program import generate
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
+from pockengine.compiler.options import Training
 from pockengine.tests.backends.c.harness import device_of
 
 ATTACKS = (

@@ -10,9 +10,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pockengine.backends.rate_schedule import RateSchedule
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.tests.backends.c.programs import build_sanitized
 from pockengine.tests.backends.c.runner import as_rows

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.placement import kernel_nodes
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import I64, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.cases import KINDS, NN, ROWS, STORED, attention_cases, floats
 from pockengine.tests.backends.gpu.sanitized import (

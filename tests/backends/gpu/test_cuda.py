@@ -12,8 +12,9 @@ from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.nvrtc import build_cubin
 from pockengine.backends.gpu.source import CUDA, source_of
 from pockengine.backends.placement import kernel_nodes
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, TensorType
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.errors import BuildError
 from pockengine.tests.backends.gpu.cases import (

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pockengine.backends.gpu.backend import GpuBackend
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, TensorType
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.cases import EMBEDDINGS, NN, attention_cases, floats
 from pockengine.tests.backends.gpu.sanitized import (

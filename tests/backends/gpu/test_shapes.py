@@ -7,10 +7,11 @@ import pytest
 
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.kernels.rows import IN_PLACE
-from pockengine.compiler.compile import Training, compile_entries, compile_program
+from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.compiler.ops.attention import GRADIENTS
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.gpu.cases import KINDS, floats

@@ -14,8 +14,9 @@ from pockengine.backends.gpu.opencl import KERNELS, OpenClBackend
 from pockengine.backends.gpu.tune import UNIT, GpuTuner
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.tuned import TunedPlan, gpu_name, new_table, write_table
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.devices import load_device
 from pockengine.errors import CompileError

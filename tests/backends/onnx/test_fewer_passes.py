@@ -11,12 +11,13 @@ import pockengine
 from pockengine.backends.onnx.bindings import model_name
 from pockengine.backends.onnx.forms.depthwise import CHANNELS, FEW_PIXELS
 from pockengine.backends.onnx.model import write_models
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.tests.backends.inputs import draw
 from pockengine.tests.backends.onnx.computed import TARGET, computed
 from pockengine.tests.backends.trainings import opened

@@ -14,8 +14,9 @@ from pockengine.backends.onnx.bindings import CONSTANTS, NEXT
 from pockengine.backends.onnx.writer import OPSET
 from pockengine.backends.runtimes.bindings import read_bindings
 from pockengine.backends.runtimes.layout import WEIGHT_FIRST
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.replay.nets import mobile_net

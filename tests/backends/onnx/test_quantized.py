@@ -11,11 +11,12 @@ import pytest
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.onnx.forms import FORMS
 from pockengine.backends.registry import backend_for, open_session
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse.choice import FULL, ParamChoice

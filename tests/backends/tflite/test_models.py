@@ -17,8 +17,9 @@ from pockengine.backends.tflite.backend import tflite_backend
 from pockengine.backends.tflite.model import write_model
 from pockengine.backends.tflite.names import MODEL, NODES
 from pockengine.backends.tflite.writer import OUTPUT_FIRST
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.optim import Adam, Sgd
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.inputs import draw

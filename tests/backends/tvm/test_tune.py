@@ -23,7 +23,8 @@ from pockengine.backends.tvm.library import target_of
 from pockengine.backends.tvm.traces import applied, key_of
 from pockengine.backends.tvm.trials import INSTRUCTIONS, trial_process
 from pockengine.backends.tvm.tune import TvmProblem, find_problems, searched, tune
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.options import Training
 from pockengine.devices import load_device
 from pockengine.errors import CompileError, MissingPackage, RuntimeFailure
 from pockengine.tests.backends.inputs import draw

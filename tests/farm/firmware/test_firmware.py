@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pockengine.backends.artifact import Artifact, write_artifact
-from pockengine.compiler.compile import Training
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.choice import FULL
 from pockengine.compiler.sparse.scheme import Scheme

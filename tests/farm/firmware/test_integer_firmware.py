@@ -12,10 +12,11 @@ import pytest
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.registry import backend_for
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import DType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse.choice import FULL, ParamChoice
 from pockengine.compiler.sparse.scheme import Scheme

@@ -8,8 +8,9 @@ import torch
 
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.devices.schema import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.run import write_rows

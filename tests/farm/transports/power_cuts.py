@@ -18,8 +18,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import write_artifact
-from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import Adam
+from pockengine.compiler.options import Training
 from pockengine.devices.schema import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import BUILT_IN, Emulated, board_for, load_boards

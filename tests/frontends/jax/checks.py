@@ -7,11 +7,12 @@ import jax
 import numpy as np
 import optax
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.options import Training
 from pockengine.frontends.jax import from_jax
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of a test's time

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.frontends.jax.checks import check_function, random

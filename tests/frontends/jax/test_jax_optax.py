@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import pockengine
-from pockengine.compiler.compile import Training
+from pockengine.compiler.options import Training
 from pockengine.errors import CompileError, ImportModelError
 from pockengine.frontends.jax.optimizers import to_optimizer
 from pockengine.frontends.registry import find_source

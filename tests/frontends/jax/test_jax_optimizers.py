@@ -4,7 +4,6 @@ import numpy as np
 import optax
 import pytest
 
-from pockengine.compiler.compile import Training
 from pockengine.compiler.optim import (
     Adadelta,
     Adam,
@@ -18,6 +17,7 @@ from pockengine.compiler.optim import (
     RAdam,
     Sgd,
 )
+from pockengine.compiler.options import Training
 from pockengine.tests.compiler.regression import (
     STEPS,
     assert_same,

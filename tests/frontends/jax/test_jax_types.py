@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import pockengine
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.frontends.jax.checks import check_function, random
 from pockengine.tests.frontends.jax.one_step import check_step

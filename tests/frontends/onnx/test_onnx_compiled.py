@@ -9,9 +9,10 @@ from onnx.reference import ReferenceEvaluator
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.registry import open_session
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam
+from pockengine.compiler.options import Training
 from pockengine.devices.schema import load_device
 from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.tests.frontends.onnx.models import cnn, random

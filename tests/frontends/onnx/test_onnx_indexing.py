@@ -10,9 +10,10 @@ import pytest
 from onnx import ModelProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.frontends.onnx.models import check, check_slopes, make, outputs_of, random

@@ -10,9 +10,10 @@ import pytest
 import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.model import from_onnx
 from pockengine.frontends.onnx.reference import reference

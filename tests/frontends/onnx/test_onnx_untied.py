@@ -7,10 +7,11 @@ import pytest
 from onnx import ModelProto, NodeProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.frontends.onnx.model import from_onnx, to_initializers
 from pockengine.tests.frontends.onnx.models import make, random
 

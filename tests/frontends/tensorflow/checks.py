@@ -8,10 +8,11 @@ import numpy as np
 
 from pockengine.api import Compiled as CompiledModel
 from pockengine.api import compile as compile_model
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.options import Training
 from pockengine.frontends.tensorflow import from_tensorflow, to_optimizer, to_weights
 from pockengine.frontends.tensorflow.variables import named_variables
 

@@ -12,9 +12,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError, InternalError
 from pockengine.frontends.tensorflow import from_tensorflow
 from pockengine.frontends.tensorflow.lite import ops

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from keras import layers
 from tensorflow.lite.python import schema_py_generated as schema
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow, to_weights
 from pockengine.frontends.tensorflow.keras2_operators import BASIC, FOLDERS, Operator

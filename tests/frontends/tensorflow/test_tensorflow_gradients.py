@@ -9,9 +9,10 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError
 from pockengine.frontends.tensorflow import from_tensorflow
 

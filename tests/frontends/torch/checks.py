@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from pockengine.compiler.autodiff import backward
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.frontends.torch.model import from_torch, to_state_dict
 
 FORWARD_TOLERANCE = 1e-5

@@ -11,8 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from pockengine.api import compile
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.options import Training
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch, to_state_dict
 from pockengine.tests.frontends.torch.checks import check_state

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.options import Training
 from pockengine.frontends.torch.model import from_torch
 
 

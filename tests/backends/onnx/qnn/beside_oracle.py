@@ -18,11 +18,12 @@ from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.onnx.runtime import Placed
 from pockengine.backends.onnx.session import OnnxSession
 from pockengine.backends.registry import backend_for, open_session
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.devices import load_device

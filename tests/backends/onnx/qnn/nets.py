@@ -4,10 +4,11 @@ from pathlib import Path
 
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.registry import backend_for
-from pockengine.compiler.compile import Training, compile_program
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import F32, I64, Graph, TensorType
 from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse.choice import FULL, ParamChoice
