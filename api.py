@@ -47,8 +47,8 @@ from pockengine.compiler.variants import check_names, compile_variants
 from pockengine.devices import Device, find_device
 from pockengine.errors import ArtifactError, CompileError
 from pockengine.files import write_whole
+from pockengine.frontends.choices import with_choices
 from pockengine.frontends.frontend import Source, framework_arrays, named_optimizer
-from pockengine.frontends.onnx_choices import with_choices
 from pockengine.frontends.peft.files import Tuning, save_adapters
 from pockengine.frontends.peft.load import load_adapters
 from pockengine.frontends.registry import find_source, load_frontend, step_source

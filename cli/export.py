@@ -13,9 +13,9 @@ from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.stored import decoded
 from pockengine.cli.options import (
     ModelChoice,
+    file_choices,
+    file_options,
     loss_option,
-    onnx_choices,
-    onnx_options,
     shape_option,
 )
 from pockengine.compiler.ir.blocks import scales_name
@@ -40,7 +40,7 @@ ONNX = ".onnx"
 @click.option("--model", "name", help="The MODEL that ARTIFACT was compiled from.")
 @shape_option
 @loss_option
-@onnx_options
+@file_options
 def export(
     artifact: Path,
     checkpoint: Path,
@@ -62,7 +62,7 @@ def export(
     if name is None:
         loaded.save_weights(checkpoint, out)
     else:
-        said = dict(shapes), loss, 1, *onnx_choices(options)
+        said = dict(shapes), loss, 1, *file_choices(options)
         found = ModelChoice(name, None, *said).find()
         source = find_source(found.model, found.inputs)
         graph = source.graph(found.loss)

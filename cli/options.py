@@ -15,8 +15,8 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.compiler.storage import Storage, stored_names
 from pockengine.files import data_file
+from pockengine.frontends.choices import with_choices
 from pockengine.frontends.losses import loss_text
-from pockengine.frontends.onnx_choices import with_choices
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
@@ -28,8 +28,8 @@ OWN = "own"
 ROWS = "Rows of a batch; by default as MODEL has it, else {}."
 OPEN = "Of an input whose sizes MODEL's file leaves open."
 FIXED = "Of an ONNX input: what it always is, a number or FILE.npy."
-TRAIN = "A constant of an ONNX file that trains."
-FREEZE = "A weight of an ONNX file that does not train."
+TRAIN = "A constant of an ONNX or TFLite file that trains."
+FREEZE = "A weight of an ONNX or TFLite file that does not train."
 LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
 
 
@@ -60,7 +60,7 @@ OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight
 shape_option = click.option(
     "--shape", "shapes", multiple=True, type=shape, metavar="NAME=SIZES", help=OPEN
 )
-ONNX_OPTIONS = (
+FILE_OPTIONS = (
     click.option(
         "--constant", "constants", multiple=True, type=constant, metavar="NAME=VALUE", help=FIXED
     ),
@@ -69,15 +69,15 @@ ONNX_OPTIONS = (
 )
 
 
-def onnx_options(command: Command) -> Command:
-    """Give a command the options of ONNX files."""
-    for option in reversed(ONNX_OPTIONS):
+def file_options(command: Command) -> Command:
+    """Give a command the options of files of ONNX and TFLite."""
+    for option in reversed(FILE_OPTIONS):
         command = option(command)
     return command
 
 
-def onnx_choices(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, bool]]:
-    """Take the options of ONNX files out of those of a command: constants, and what trains."""
+def file_choices(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, bool]]:
+    """Take the options of FILE_OPTIONS out of those of a command: constants, and what trains."""
     constants, trainable, frozen = (options.pop(n) for n in ("constants", "trainable", "frozen"))
     return dict(constants), dict.fromkeys(trainable, True) | dict.fromkeys(frozen, False)
 
@@ -179,14 +179,14 @@ def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], 
             loss: str | None = None,
             **options: Any,
         ) -> None:
-            said = dict(shapes), loss, usual, *onnx_choices(options)
+            said = dict(shapes), loss, usual, *file_choices(options)
             command(ModelChoice(model, batch, *said), **options)
 
         parts = [
             click.argument("model"),
             click.option("--batch", type=click.IntRange(1), help=ROWS.format(usual)),
             shape_option,
-            *ONNX_OPTIONS,
+            *FILE_OPTIONS,
             *([loss_option] if loss else []),
         ]
         for part in reversed(parts):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pockengine.errors import ImportModelError
+from pockengine.frontends.choices import opened
 from pockengine.frontends.frontend import Frontend, Source
 from pockengine.frontends.model_files import Opened
 
@@ -31,9 +32,10 @@ class Entry:
 
     def may_take(self, model: Any) -> bool:
         """Whether the frontend is to be asked."""
+        model = opened(model).model
         if isinstance(model, (str, Path)):
             return self.has_file(Path(model))
-        own = self.module.rpartition(".")[0]  # a model with a user's choices is of a class of ours
+        own = self.module.rpartition(".")[0]
         loaded = any(sys.modules.get(package) is not None for package in self.packages)
         return loaded or type(model).__module__.startswith(own)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from pockengine.compiler.integers import FLOAT
 from pockengine.compiler.ir import Graph
+from pockengine.frontends.choices import ChosenModel, is_onnx, opened
 from pockengine.frontends.frontend import Arrays, Frontend
 from pockengine.frontends.model_files import Opened
 from pockengine.frontends.onnx.model import (
@@ -17,7 +18,6 @@ from pockengine.frontends.onnx.model import (
     to_initializers,
 )
 from pockengine.frontends.onnx.reference import reference
-from pockengine.frontends.onnx_choices import OnnxModel, is_onnx, opened
 from pockengine.frontends.reference import Nudge, Reference
 
 
@@ -66,7 +66,7 @@ def _imported(model: Any, inputs: Any, loss: Any, *, integers: bool) -> Graph:
     )
 
 
-def _named(given: OnnxModel, inputs: Any) -> Arrays:
+def _named(given: ChosenModel, inputs: Any) -> Arrays:
     """Return example inputs by name: those in order are of the inputs that are no constants."""
     if isinstance(inputs, Mapping):
         return inputs

@@ -7,6 +7,7 @@ from typing import Any
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.errors import CompileError
+from pockengine.frontends.choices import ChosenModel, is_lite, opened
 from pockengine.frontends.frontend import Arrays, Frontend, named_optimizer
 from pockengine.frontends.model_files import Opened
 from pockengine.frontends.reference import Nudge, Reference
@@ -23,7 +24,8 @@ class TensorFlowFrontend(Frontend):
 
     def recognises(self, model: Any) -> bool:
         """Whether this is TensorFlow's or Keras's; a path is, once its ending or folder is."""
-        return isinstance(model, (str, Path)) or is_tensorflow(model)
+        path = isinstance(model, (str, Path))
+        return path or (isinstance(model, ChosenModel) and is_lite(model)) or is_tensorflow(model)
 
     def open_file(self, path: Path) -> Opened:
         """Open a file of Keras or TFLite, or a SavedModel's folder."""
@@ -31,17 +33,19 @@ class TensorFlowFrontend(Frontend):
 
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a model."""
-        return from_tensorflow(model, inputs, loss=loss)
+        given = opened(model)
+        return from_tensorflow(given.model, inputs, loss=loss, trainable=given.trainable)
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a quantised TFLite model with its integers."""
-        return from_integers(model, inputs, loss)
+        given = opened(model)
+        return from_integers(given.model, inputs, loss, given.trainable)
 
     def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
         """Return TensorFlow's loss and gradients."""
         from pockengine.frontends.tensorflow.reference import reference
 
-        return reference(model, inputs, loss, nudge)
+        return reference(opened(model).model, inputs, loss, nudge)
 
     def quiet(self, model: Any) -> AbstractContextManager[None]:
         """Turn dropout and noise off for a while."""

@@ -28,6 +28,7 @@ def from_tensorflow(
     *,
     loss: "str | keras.losses.Loss | Callable[[Any, Any], Any] | None" = None,
     training: bool = True,
+    trainable: Mapping[str, bool] | None = None,
 ) -> Graph:
     """Import a Keras model, a function of tensors, or the path of a saved one.
 
@@ -48,23 +49,27 @@ def from_tensorflow(
     functions `loss(target, output)` are traced with the model; the penalties of Keras's
     regularizers are added. A function that returns one scalar is taken to return its loss.
 
+    `trainable` says of weights of a `.tflite` file by name whether they train.
     Raises ImportModelError naming everything that cannot be imported, and where it stands.
     """
     need_tensorflow("from_tensorflow")
-    if isinstance(model_or_function, (str, Path)) and Path(model_or_function).suffix == ".tflite":
-        from pockengine.frontends.tensorflow.lite.importer import from_lite
-
-        return from_lite(Path(model_or_function), example_inputs, loss)
     from pockengine.frontends.tensorflow.importer import import_subject
+    from pockengine.frontends.tensorflow.lite.importer import from_lite
     from pockengine.frontends.tensorflow.saved import load
 
-    given = model_or_function
-    if isinstance(given, (str, Path)):
+    if isinstance(given := model_or_function, (str, Path)):
+        if Path(given).suffix == ".tflite":
+            return from_lite(Path(given), example_inputs, loss, trainable=trainable)
         given = load(Path(given))
     return import_subject(given, example_inputs, loss, training)
 
 
-def from_integers(model: Any, example_inputs: Inputs, loss: str | None = None) -> Graph:
+def from_integers(
+    model: Any,
+    example_inputs: Inputs,
+    loss: str | None = None,
+    trainable: Mapping[str, bool] | None = None,
+) -> Graph:
     """Import an int8 `.tflite` file with the ranges of its tensors, to train in int8.
 
     Inputs are i8 where the file's are integers; of u8 they are 128 less. ImportModelError for what
@@ -78,7 +83,7 @@ def from_integers(model: Any, example_inputs: Inputs, loss: str | None = None) -
         )
     from pockengine.frontends.tensorflow.lite.importer import from_lite
 
-    return from_lite(Path(model), example_inputs, loss, integers=True)
+    return from_lite(Path(model), example_inputs, loss, integers=True, trainable=trainable)
 
 
 def open_file(path: Path) -> Opened:

@@ -18,18 +18,24 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, add_loss
-from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteTensor, read_lite
+from pockengine.frontends.tensorflow.lite.file import LiteTensor, read_lite
 from pockengine.frontends.tensorflow.lite.rounding import integer_input
-from pockengine.frontends.tensorflow.lite.statistics import tell_statistics
 from pockengine.frontends.tensorflow.lite.walk import DAMAGE, Walker
 from pockengine.frontends.tensorflow.variables import RESERVED
 
 _KINDS = {"FLOAT32": F32, "INT32": I32, "INT64": I64, "BOOL": BOOL}
 
 
-def from_lite(path: Path, example_inputs: Any, loss: Any, integers: bool = False) -> Graph:
+def from_lite(
+    path: Path,
+    example_inputs: Any,
+    loss: Any,
+    integers: bool = False,
+    trainable: Mapping[str, bool] | None = None,
+) -> Graph:
     """Import a .tflite file; ImportModelError lists whatever has no equivalent.
 
+    `trainable` says of weights by name whether they train, where `roles.py` decides otherwise.
     With `integers`, weights and activations have the ranges of the file, which must be in int8.
     """
     if loss is not None and loss not in LOSSES:
@@ -38,7 +44,7 @@ def from_lite(path: Path, example_inputs: Any, loss: Any, integers: bool = False
         )
     model = read_lite(path)
     try:
-        return _imported(model, example_inputs, loss, integers)
+        return _imported(Walker(model, integers, trainable or {}), example_inputs, loss)
     except DAMAGE as error:
         check_own(error, f"it read {path}")
         raise ImportModelError(
@@ -46,13 +52,13 @@ def from_lite(path: Path, example_inputs: Any, loss: Any, integers: bool = False
         ) from error
 
 
-def _imported(model: LiteModel, example_inputs: Any, loss: Any, integers: bool) -> Graph:
-    walker = Walker(model, integers)
+def _imported(walker: Walker, example_inputs: Any, loss: Any) -> Graph:
+    model = walker.model
     declare(walker, example_inputs)
     walker.build(walker.main)
     outputs = walker.outputs()
     walker.problems.check(model.name)
-    tell_statistics(model.name, walker.statistics)
+    walker.roles.check(walker.g.graph)
     g = walker.g
     if loss is not None and not outputs:
         raise ImportModelError(f"{model.name} has no output that a loss could judge")
@@ -61,7 +67,8 @@ def _imported(model: LiteModel, example_inputs: Any, loss: Any, integers: bool) 
     for name, tensor in outputs.items():
         g.output(name, framework_order(g, tensor))
     dead_code(g.graph)
-    if integers and not any(param.held for param in g.graph.params.values()):
+    walker.roles.tell(g.graph)
+    if walker.integers and not any(param.held for param in g.graph.params.values()):
         raise ImportModelError(
             f"{model.name} has no int8 weights; calibrate it: quantize=pockengine.Int8({{...}})"
         )

@@ -5,7 +5,7 @@ computed of these. Branches are taken and loops unrolled where that decides.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,8 +27,14 @@ from pockengine.frontends.tensorflow.lite.registry import (
     LiteRule,
     in_graph,
 )
+from pockengine.frontends.tensorflow.lite.roles import (
+    STATISTICS,
+    ZEROS,
+    Roles,
+    bare_tensors,
+    is_statistic,
+)
 from pockengine.frontends.tensorflow.lite.rounding import held_as, rounded
-from pockengine.frontends.tensorflow.lite.statistics import bare_tensors, is_statistic
 from pockengine.frontends.tensorflow.ops import Known
 from pockengine.frontends.tensorflow.variables import RESERVED
 
@@ -83,7 +89,7 @@ class Reader:
 class Walker:
     """One import. `rows` is by how much the batch is larger than that which the file is for."""
 
-    def __init__(self, model: LiteModel, integers: bool) -> None:
+    def __init__(self, model: LiteModel, integers: bool, chosen: Mapping[str, bool]) -> None:
         self.model = model
         self.integers = integers
         self.rows = 1
@@ -91,7 +97,7 @@ class Walker:
         self.g = Builder(Graph(model.name))
         self.problems = Problems()
         self.variables: dict[str, Known] = {}
-        self.statistics: list[str] = []
+        self.roles = Roles(chosen)
         self.main = self._frame(0)
         self.main.bare = bare_tensors(self.main.graph)
         self._params: dict[tuple[int, ...], Tensor] = {}
@@ -228,14 +234,16 @@ class Walker:
         layout = frame.wishes.get(number, identity(data.ndim))
         name = self._free_name(tensor.name)
         long = sum(size > 1 for size in data.shape)
-        statistic = is_statistic(reader.operator, number, frame.bare, long)
-        if statistic:
-            self.statistics.append(name)
+        reason = ""
+        if is_statistic(reader.operator, number, frame.bare, long):
+            reason = STATISTICS
+        elif reader.is_bias and not data.any():
+            reason = ZEROS
         value = self.g.param(
             name,
             np.array(data.transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
-            trainable=not statistic and (not reader.is_bias or bool(data.any())),
+            trainable=self.roles.trains(name, reason),
         )
         source, held = tensor.quantization(), held_as(tensor)
         param = self.g.graph.params[value.name]

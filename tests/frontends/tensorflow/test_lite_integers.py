@@ -77,7 +77,7 @@ def interpreter_of(path: Path) -> "tf.lite.Interpreter":
 
 def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
     """Compute every quantised tensor of a file by the oracle of integers."""
-    name, whole = model.name_of(model.main.inputs[0]), Walker(model, integers=True)
+    name, whole = model.name_of(model.main.inputs[0]), Walker(model, integers=True, chosen={})
     declare(whole, {name: x})
     whole.build(whole.main)
     for number, value in whole.main.known.items():

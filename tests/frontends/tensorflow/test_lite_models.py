@@ -16,7 +16,9 @@ from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.options import Training
-from pockengine.errors import ImportModelError, InternalError
+from pockengine.errors import CompileError, ImportModelError, InternalError
+from pockengine.frontends.choices import with_choices
+from pockengine.frontends.registry import find_source
 from pockengine.frontends.tensorflow import from_tensorflow
 from pockengine.frontends.tensorflow.lite import ops
 from pockengine.tests.frontends.tensorflow.checks import relative_error
@@ -264,3 +266,24 @@ def test_statistics_of_a_normalization_do_not_train(tmp_path: Path) -> None:
     assert frozen
     assert all(param.value.shape in ((3,), (1, 3)) for param in frozen)
     assert sum(param.trainable for param in graph.params.values()) >= 2
+
+
+def test_what_trains_is_named(tmp_path: Path) -> None:
+    head = L.Dense(2, bias_initializer="ones")
+    model = keras.Sequential([keras.Input((4, 4, 3)), L.Conv2D(4, 3), L.Flatten(), head])
+    path = converted(tmp_path / "net.tflite", model)
+    x = numbers(2, 4, 4, 3)
+    with pytest.warns(UserWarning, match=r"3 weights train; .* biases of zeros, .*--frozen NAME"):
+        params = from_tensorflow(path, (x,)).params
+    (filters,) = [name for name, param in params.items() if len(param.value.shape) == 4]
+    (zeros,) = [name for name, param in params.items() if not param.trainable]
+    chosen = {filters: False, zeros: True}
+
+    graph = find_source(with_choices(path, None, chosen), (x,)).graph("mse")
+
+    assert {name: graph.params[name].trainable for name in chosen} == chosen
+    assert sum(param.trainable for param in graph.params.values()) == 3
+    with pytest.raises(ImportModelError, match=r"trainable= names 'nobody', which is no weight"):
+        from_tensorflow(path, (x,), trainable={"nobody": True})
+    with pytest.raises(CompileError, match=r"constants= is for ONNX models, and trainable= for"):
+        with_choices(path, {"x": x}, chosen)

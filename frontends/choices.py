@@ -1,0 +1,62 @@
+"""What a user says beside a model of ONNX or TFLite: which inputs are constants, what trains."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.errors import CompileError
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class ChosenModel:
+    """A model or its file, with what the user says beside it.
+
+    `constants` are the values of ONNX inputs, `trainable` says of weights whether they train; see
+    `from_onnx` and `from_lite`.
+    """
+
+    model: Any
+    constants: Arrays = field(default_factory=dict)
+    trainable: Mapping[str, bool] = field(default_factory=dict)
+
+
+def with_choices(model: Any, constants: Arrays | None, trainable: Mapping[str, bool] | None) -> Any:
+    """Return a model with choices, where there are any; CompileError for a model of others."""
+    if not constants and not trainable:
+        return model
+    if not is_onnx(model) and (constants or not is_lite(model)):
+        raise CompileError(
+            "constants= is for ONNX models, and trainable= for those of ONNX and TFLite; freeze "
+            "parameters of others in their framework, or by scheme="
+        )
+    given = opened(model)
+    return ChosenModel(
+        given.model,
+        {**given.constants, **(constants or {})},
+        {**given.trainable, **(trainable or {})},
+    )
+
+
+def is_onnx(model: Any) -> bool:
+    """Whether this is an ONNX model."""
+    given = opened(model).model
+    return _has_ending(given, ".onnx") or type(given).__name__ == "ModelProto"
+
+
+def is_lite(model: Any) -> bool:
+    """Whether this is a TFLite file."""
+    return _has_ending(opened(model).model, ".tflite")
+
+
+def _has_ending(given: Any, ending: str) -> bool:
+    return isinstance(given, (str, Path)) and Path(given).suffix == ending
+
+
+def opened(model: Any) -> ChosenModel:
+    """Return a model with its choices, none where it has none."""
+    return model if isinstance(model, ChosenModel) else ChosenModel(model)
