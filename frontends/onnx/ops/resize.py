@@ -63,6 +63,7 @@ class _Sampling:
     rounding: str
     cubic: float
     exclude_outside: bool
+    antialias: bool = False
 
     def __post_init__(self) -> None:
         rounds = self.rounding in (*ROUNDINGS, SIMPLE)
@@ -79,7 +80,8 @@ class _Sampling:
         places = PLACES[self.places](np.arange(new, dtype=np.float64), old, new, scale)
         weights = np.zeros((old, new))
         total = np.zeros(new)
-        for index, share in _TAPS[self.mode](self, places):
+        shrink = min(scale, 1) if self.antialias else 1
+        for index, share in _TAPS[self.mode](self, places, shrink):
             inside = (index >= 0) & (index < old)
             share = np.where(inside, share, 0) if self.exclude_outside else share
             total += share
@@ -91,28 +93,39 @@ Taps = list[tuple[np.ndarray, np.ndarray]]
 """Indices and shares of the elements that each place is interpolated from."""
 
 
-def _nearest(how: _Sampling, places: np.ndarray) -> Taps:
+def _nearest(how: _Sampling, places: np.ndarray, shrink: float) -> Taps:
     return [(ROUNDINGS[how.rounding](places), np.ones_like(places))]
 
 
-def _linear(how: _Sampling, places: np.ndarray) -> Taps:
-    first = np.floor(places)
-    return [(first, 1 - (places - first)), (first + 1, places - first)]
+def _linear(how: _Sampling, places: np.ndarray, shrink: float) -> Taps:
+    return _wide(places, shrink, 1, lambda d: 1 - d)
 
 
-def _cubic(how: _Sampling, places: np.ndarray) -> Taps:
+def _cubic(how: _Sampling, places: np.ndarray, shrink: float) -> Taps:
     """Keys' kernel: near is the piece for distances below 1, far that up to 2."""
-    a, first = how.cubic, np.floor(places)
-    taps = []
-    for step in (-1, 0, 1, 2):
-        d = np.abs(places - (first + step))
+    a = how.cubic
+
+    def kernel(d: np.ndarray) -> np.ndarray:
         near = ((a + 2) * d - (a + 3)) * d * d + 1
         far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        taps.append((first + step, np.where(d <= 1, near, far)))
+        return np.where(d <= 1, near, far)
+
+    return _wide(places, shrink, 2, kernel)
+
+
+def _wide(
+    places: np.ndarray, shrink: float, reach: int, kernel: Callable[[np.ndarray], np.ndarray]
+) -> Taps:
+    """Weigh elements by their distance, which `shrink` scales; a kernel is 0 from its reach on."""
+    first, most = np.floor(places), math.ceil(reach / shrink)
+    taps = []
+    for step in range(1 - most, most + 1):
+        d = np.abs(places - (first + step)) * shrink
+        taps.append((first + step, np.where(d < reach, kernel(d), 0)))
     return taps
 
 
-_TAPS: Mapping[str, Callable[[_Sampling, np.ndarray], Taps]] = {
+_TAPS: Mapping[str, Callable[[_Sampling, np.ndarray, float], Taps]] = {
     "cubic": _cubic,
     "linear": _linear,
     "nearest": _nearest,
@@ -137,11 +150,17 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Tensor:
-    """Resize by scales or to sizes, by the nearest element, linear or cubic interpolation."""
-    if antialias or keep_aspect_ratio_policy != "stretch":
-        raise Unsupported("resizing with antialias, or a kept aspect ratio")
-    cubic = bool(exclude_outside) and mode == "cubic"
-    how = _Sampling(mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, cubic)
+    """Resize by scales or to sizes, by the nearest element, linear or cubic interpolation.
+
+    With antialias a kernel is as wide as the picture shrinks.
+    """
+    if keep_aspect_ratio_policy != "stretch":
+        raise Unsupported("resizing with a kept aspect ratio; give sizes that stretch")
+    if antialias and mode == "nearest":
+        raise Unsupported("resizing to the nearest element with antialias; leave it out")
+    exclude = bool(exclude_outside) and (mode == "cubic" or bool(antialias))
+    places = coordinate_transformation_mode
+    how = _Sampling(mode, places, nearest_mode, cubic_coeff_a, exclude, bool(antialias))
     dims = dims_of(x.rank, None, axes) or list(range(x.rank))
     return _resized(ctx, x, dims, scales, sizes, how)
 

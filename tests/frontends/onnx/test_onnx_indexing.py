@@ -3,12 +3,14 @@
 Their values are also compared with the standard's own cases: tests/conformance.
 """
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import ModelProto, helper
 from onnx.reference import ReferenceEvaluator
+from onnxruntime import InferenceSession
 
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
@@ -196,3 +198,28 @@ def test_open_sizes_bounds_of_one_element_and_wrong_declarations() -> None:
         check(model, {"x": random(2, 3)})
     with pytest.raises(ImportModelError, match="a shape that is not fixed"):
         from_onnx(model)
+
+
+PLACED = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+
+
+@pytest.mark.parametrize("size", [(4, 3), (13, 9), (5, 11), (1, 2)])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+def test_resizing_with_antialias(mode: str, size: tuple[int, int]) -> None:
+    """As ONNX Runtime and the reference, whose scales are f32 (1e-5 of elements of up to 3).
+
+    The reference reads a single element at another place than the standard has.
+    """
+    x, shape = random(1, 2, 9, 7), (1, 2, *size)
+    for place, outside in product(PLACED, (0, 1)):
+        how: dict[str, Any] = {"mode": mode, "antialias": 1, "exclude_outside": outside}
+        how["coordinate_transformation_mode"] = place
+        node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], **how)
+        model = make([node], {"x": x.shape}, {"y": shape}, {"s": np.array(shape)}, opset=18)
+        (found,) = outputs_of(from_onnx(model), {"x": x}).values()
+
+        (expected,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        if place != "pytorch_half_pixel":
+            (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
