@@ -178,6 +178,15 @@ def _matmul(reader: Reader, node: Node) -> str:
     return ""
 
 
+def _attention(reader: Reader, node: Node) -> str:
+    """Check attention: each row of a batch attends to itself."""
+    rows = [reader.row(value) for value in node.args[:3]]
+    masks = [*node.args[3:], *node.kwargs.values()]
+    if len(set(rows)) > 1 or rows[0] is None or rows[0] >= _rank(node.args[0]) - 2:
+        return ACROSS
+    return ACROSS if any(reader.row(mask) not in (None, rows[0]) for mask in masks) else ""
+
+
 def _norm(reader: Reader, node: Node) -> str:
     rank, row = _rank(node.args[0]), reader.row(node.args[0])
     if name_of(node) == "group_norm":
@@ -284,6 +293,7 @@ CHECKS: dict[str, Callable[[Reader, Node], str]] = {
     **dict.fromkeys(SUMS, _sum),
     **dict.fromkeys(LOSSES, _loss),
     CTC: _ctc,
+    "scaled_dot_product_attention": _attention,
     "linear": _linear,
     "slice": _slice,
     "index": _index,

@@ -358,3 +358,23 @@ def test_masked_words_train_in_c(name: str) -> None:
             optimizer.step()
             found = session.train_step(batch, lr=0.1)["loss"]
             assert float(found) == pytest.approx(loss.item(), rel=1e-4)
+
+
+class Attending(nn.Module):
+    """Attention within each of the sequences that a mask selects; a scalar loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        rows = x[chosen]
+        heads = (part(rows).view(-1, 5, 2, 4).transpose(1, 2) for part in self.parts)
+        return F.scaled_dot_product_attention(*heads, is_causal=True).square().sum()
+
+
+def test_selected_sequences_attend_to_themselves() -> None:
+    torch.manual_seed(0)
+    chosen = torch.tensor([True, False, True, True])
+
+    compile(Attending(), (torch.randn(4, 5, 8), chosen), check=True)
