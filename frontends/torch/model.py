@@ -35,8 +35,8 @@ def from_torch(
     Parameters that forward does not use are left out. Those on the device `meta` come in as shapes
     alone, and `ir/attach.py` gives them numbers.
 
-    What has 16 bits becomes float32, without autocast; a warning says so. Batch norm is imported as the module has it: in train() mode it updates its running statistics,
-    in eval() mode they are frozen.
+    What has 16 bits becomes float32, without autocast; a warning says so. In train() mode batch
+    norm updates its running statistics, in eval() mode they are frozen.
 
     `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
     output and an output `loss`. A function or module `loss(outputs, target, ...)` is traced with
