@@ -6,7 +6,7 @@ fit into memory compiles, and its weights are read when the artifact is written.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -163,12 +163,34 @@ def mapped(path: Path) -> dict[str, Contents]:
             length = int.from_bytes(file.read(8), "little")
             if length > LONGEST_HEADER:
                 raise ValueError("its header is too long")
-            header = json.loads(file.read(length))
+            header = json.loads(file.read(length), object_pairs_hook=_distinct)
         header.pop("__metadata__", None)
         end = path.stat().st_size
-        return {name: _mapped(path, name, row, 8 + length, end) for name, row in header.items()}
+        found = {name: _mapped(path, name, row, 8 + length, end) for name, row in header.items()}
+        _check_cover([row["data_offsets"] for row in header.values()], end - 8 - length)
+        return found
     except UNREADABLE as error:
         raise GraphError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def _distinct(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Make a JSON object; ValueError for a key that is given twice, of which readers differ."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
+    return found
+
+
+def _check_cover(places: Sequence[Sequence[int]], size: int) -> None:
+    """Raise ValueError unless tensors follow one another and fill all bytes, as the format asks."""
+    end = 0
+    for first, last in sorted(map(tuple, places)):
+        if first != end:
+            raise ValueError(f"its tensors overlap or leave a gap at byte {first} of the data")
+        end = last
+    if end != size:
+        raise ValueError(f"{size - end} bytes belong to no tensor")
 
 
 def _mapped(path: Path, name: str, row: Mapping[str, object], start: int, end: int) -> Contents:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save, save_file
 
 from pockengine.backends.artifact import load_artifact, write_artifact
@@ -110,6 +111,40 @@ def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
     if damage != "no file":
         path.write_bytes(damaged)
     with pytest.raises(GraphError, match="cannot be read as safetensors"):
+        mapped(path)
+
+
+def row(name: str, first: int, last: int) -> str:
+    size = (last - first) // 4
+    return f'"{name}":{{"dtype":"F32","shape":[{size}],"data_offsets":[{first},{last}]}}'
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ((row("a", 0, 8), row("a", 8, 16)), "a is given twice"),
+        ((row("a", 0, 12), row("b", 4, 16)), "overlap or leave a gap at byte 4"),
+        ((row("a", 0, 16), row("b", 0, 16)), "overlap or leave a gap at byte 0"),
+        ((row("a", 0, 4), row("b", 8, 16)), "overlap or leave a gap at byte 8"),
+        ((row("a", 0, 12),), "4 bytes belong to no tensor"),
+        (
+            ('"__metadata__":{}', '"__metadata__":{}', row("a", 0, 16)),
+            "__metadata__ is given twice",
+        ),
+        (('"a":{"dtype":"F32","dtype":"I32"}',), "dtype is given twice"),
+    ],
+)
+def test_names_given_twice_and_places_shared_are_refused(
+    tmp_path: Path, rows: tuple[str, ...], words: str
+) -> None:
+    """As safetensors' own library refuses them: two readers would see two models."""
+    header = f"{{{','.join(rows)}}}".encode()
+    header += b" " * (-len(header) % 8)
+    path = tmp_path / "weights"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    with pytest.raises(SafetensorError):
+        load_file(path)
+    with pytest.raises(GraphError, match=f"cannot be read as safetensors: .*{words}"):
         mapped(path)
 
 
