@@ -61,9 +61,9 @@ class Range:
         return int(next(iter(found.values())))
 
     def padded(self, name: str, array: np.ndarray, size: int) -> np.ndarray:
-        """Fill an input up to a bucket."""
+        """Fill an input up to a bucket; the check of shapes refuses one of too few dimensions."""
         axis = self.axes.get(name)
-        if axis is None or array.shape[axis] == size:
+        if axis is None or axis >= array.ndim or array.shape[axis] == size:
             return array
         width = [(0, 0)] * array.ndim
         width[axis] = (0, size - array.shape[axis])

@@ -60,6 +60,9 @@ def test_batches_of_any_size_train_as_in_torch(tmp_path: Path, device: Path | st
         uneven = {"input": batch(2)[0].numpy(), "target": batch(3)[1].numpy()}
         with pytest.raises(RuntimeFailure, match="must share one batch: input 2, target 3"):
             session.train_step(uneven, lr=0.1)
+        flat = {"input": batch(2)[0].numpy(), "target": np.array(1)}
+        with pytest.raises(RuntimeFailure, match=r"target .*\(2,\)|target .*\[2\]"):
+            session.train_step(flat, lr=0.1)
 
 
 def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
