@@ -53,12 +53,17 @@ def by_tangents(loss: Function) -> Function:
     return value_and_gradients
 
 
-def check_step(function: Function, params: Any, *inputs: Any, forwards: bool = False) -> None:
-    """Compare the loss, and what a step of rate 1 takes from each parameter, with JAX's."""
+def check_step(
+    function: Function, params: Any, *inputs: Any, forwards: bool = False, large: bool = False
+) -> None:
+    """Compare the loss, and what a step of rate 1 takes from each parameter, with JAX's.
+
+    JAX builds each of its operations alone once for all functions, or a `large` one as a whole.
+    """
     loss = weighed(function)
     graph = from_jax(loss, (params, *inputs))
     differentiate = by_tangents(loss) if forwards else jax.value_and_grad(loss, allow_int=True)
-    expected, gradients = differentiate(params, *inputs)
+    expected, gradients = (jax.jit(differentiate) if large else differentiate)(params, *inputs)
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
     held = {name: param.data.copy() for name, param in step.params.items()}
     feed = {"lr": np.float32(1), "step": np.int32(1), "seed": np.int32(1)}
