@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pockengine.backends.cache import own_cache
 from pockengine.cli.main import cli
 from pockengine.errors import CompileError
 from pockengine.farm.results.results import Record
@@ -32,10 +33,8 @@ def test_other_machines_are_not_profiled() -> None:
     assert "profile times this machine, and not rpi4 by c; name host" in str(result.exception)
 
 
-def test_a_gpu_is_profiled_against_its_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
+def test_a_gpu_is_profiled_against_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
     if not has_opencl():
         pytest.skip("this machine has no OpenCL")
     arguments = ["profile", "cnn-8", "--device", "host-opencl", "--backend", "opencl"]

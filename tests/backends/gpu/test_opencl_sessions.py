@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 import pockengine
 from pockengine.api import Compiled
+from pockengine.backends.cache import own_cache
 from pockengine.backends.gpu.opencl import OpenClBackend
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Adam, Sgd
@@ -56,10 +57,10 @@ NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """PoCL keeps what it builds in a folder of these tests' own."""
+def kept() -> Iterator[None]:
+    """PoCL keeps what it builds beside the objects of the C compiler, for the next run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POCL_CACHE_DIR", str(tmp_path_factory.mktemp("pocl")))
+        patch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
         if not has_opencl():
             pytest.skip("this machine has no OpenCL")
         yield

@@ -10,6 +10,7 @@ import pytest
 import pockengine
 from pockengine.backends.c.profile import Timed, example_inputs, profile_step
 from pockengine.backends.c.tune import Forced, Problem, tune
+from pockengine.backends.cache import own_cache
 from pockengine.backends.gpu.opencl import KERNELS, OpenClBackend
 from pockengine.backends.gpu.tune import UNIT, GpuTuner
 from pockengine.backends.placement import kernel_nodes
@@ -136,8 +137,8 @@ class TestByOpenCl:
     """What this machine's OpenCL does, which bazelw installs; PoCL, on a CPU."""
 
     @pytest.fixture(autouse=True)
-    def kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))
+    def kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
         if not has_opencl():
             pytest.skip("this machine has no OpenCL")
 

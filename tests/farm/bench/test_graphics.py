@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from pockengine.backends.cache import own_cache
 from pockengine.errors import FarmError
 from pockengine.farm.bench import flow, graphics
 from pockengine.farm.cli.bench import main
@@ -54,7 +55,7 @@ def test_an_emulated_jetson_trains_as_pytorch_does(tmp_path: Path) -> None:
 def test_what_opencl_finds_here_trains_as_pytorch_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path / "pocl"))  # a sandbox has no home
+    monkeypatch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
     monkeypatch.setattr(graphics, "first_device", lambda: OpenClDevice("Chip", is_gpu=False))
     path = tmp_path / "records.jsonl"
     arguments = ("--device=host-opencl", *JETSON[1:], f"--json={path}")
