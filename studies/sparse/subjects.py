@@ -17,7 +17,6 @@ from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples, Task
 from pockengine.frontends.torch.model import from_torch
-from pockengine.models.minilm import load_minilm
 from pockengine.models.mlperf import load_resnet8
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
 from pockengine.studies.sparse.pictures import CLASSES, more_pictures, picture_task
@@ -96,6 +95,8 @@ def load_module(model: Model, places: StudyFolders, classes: int) -> nn.Module:
     """Return the pretrained module in evaluation mode, its head new."""
     if model.text:
         torch.manual_seed(HEAD_SEED)
+        from pockengine.models.minilm import load_minilm  # transformers takes seconds to import
+
         return load_minilm(minilm_folder(places), classes)
     path = places.data / model.file
     load = LOADERS.get(model.name, load_int8)
