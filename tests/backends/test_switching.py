@@ -1,5 +1,6 @@
 """`backend="auto"` takes the fastest backend of the device, says why, and trains no weight."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -95,7 +96,7 @@ def test_a_candidate_of_other_losses_is_left_out(monkeypatch: pytest.MonkeyPatch
 
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10000, 130))
-    monkeypatch.setattr(switching.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     report = pockengine.compile(residual_net(), None, device=BOTH, backend="auto").switching
     assert report is not None
     assert report.candidates[1].left_out.startswith("not tried: the others took more than 120 s")

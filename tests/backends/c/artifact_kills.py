@@ -11,6 +11,7 @@ import signal
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pockengine.backends.artifact import load_artifact, write_artifact
@@ -70,7 +71,7 @@ def kill_savers(path: Path, kills: int, seed: int = 0) -> Count:
 
     def save(times: int) -> None:
         for turn in range(times):
-            write_whole(path, lambda part, text=texts[turn % 2]: part.write_bytes(text) and None)
+            write_whole(path, partial(Path.write_bytes, data=texts[turn % 2]))
 
     save(2)
     rng, killed, left = random.Random(seed), 0, 0

@@ -5,8 +5,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +38,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact]:
     return built(place / "small", 8), built(place / "large", 300)
 
 
-def copied(artifact: Artifact, place: Path, change) -> Path:
+def copied(artifact: Artifact, place: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     """A copy of an artifact with another manifest, whose hashes are right."""
     folder = Path(shutil.copytree(artifact.folder, place / "copy"))
     table = json.loads((folder / "manifest.json").read_text())
@@ -95,10 +97,12 @@ def test_files_links_and_closed_folders_are_no_places(tmp_path: Path) -> None:
     written(tmp_path / "folder")  # an empty one is taken
 
 
-def test_a_library_of_another_program_is_not_called(pair, tmp_path: Path) -> None:
+def test_a_library_of_another_program_is_not_called(
+    pair: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
     small, large = pair
 
-    def swap(table: dict) -> None:
+    def swap(table: dict[str, Any]) -> None:
         table["library"] = f"bin/{large.library.name}"
         table["files"][table["library"]] = table["files"].pop(f"bin/{small.library.name}")
         table["files"][table["library"]] = large.files[f"bin/{large.library.name}"]
@@ -110,8 +114,10 @@ def test_a_library_of_another_program_is_not_called(pair, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("field", ["shape", "dtype", "name", "arena_bytes", "threads", "params"])
-def test_a_manifest_that_says_other_sizes_is_refused(pair, tmp_path: Path, field: str) -> None:
-    def change(table: dict) -> None:
+def test_a_manifest_that_says_other_sizes_is_refused(
+    pair: tuple[Artifact, Artifact], tmp_path: Path, field: str
+) -> None:
+    def change(table: dict[str, Any]) -> None:
         row = table["entries"]["predict"]["inputs"][0]
         others = {"shape": [4], "dtype": "i32", "name": "y", "arena_bytes": 64, "threads": 64}
         if field == "params":
@@ -125,20 +131,22 @@ def test_a_manifest_that_says_other_sizes_is_refused(pair, tmp_path: Path, field
         open_session(copied(pair[1], tmp_path, change))
 
 
-def test_a_library_that_is_not_listed_is_not_used(pair, tmp_path: Path) -> None:
+def test_a_library_that_is_not_listed_is_not_used(
+    pair: tuple[Artifact, Artifact], tmp_path: Path
+) -> None:
     folder = copied(pair[0], tmp_path, lambda table: None)
     shutil.copy(pair[1].library, folder / "bin" / "libprogram-0000000000000000.so")
     with open_session(folder) as session:
         assert session.get_param("point").shape == (8,)
 
 
-def test_an_artifact_of_a_board_says_where_it_runs(pair) -> None:
+def test_an_artifact_of_a_board_says_where_it_runs(pair: tuple[Artifact, Artifact]) -> None:
     board = replace(pair[0], device="rpi4", library_file=None)
     with pytest.raises(ArtifactError, match=r"for rpi4 has no library .* its runner on the device"):
         _ = board.library
 
 
-def test_the_library_checks_the_sizes_that_it_is_given(pair) -> None:
+def test_the_library_checks_the_sizes_that_it_is_given(pair: tuple[Artifact, Artifact]) -> None:
     large = pair[1]
     with open_session(large) as session:
         spec = large.entries["predict"]
@@ -157,7 +165,9 @@ def test_replacing_leaves_nothing_behind(tmp_path: Path) -> None:
     assert load_artifact(tmp_path / "net").params["point"].type.shape == (5,)
 
 
-def test_a_failed_write_leaves_the_old_artifact(tmp_path: Path, monkeypatch) -> None:
+def test_a_failed_write_leaves_the_old_artifact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written(tmp_path / "net", 3)
     monkeypatch.setattr("pockengine.backends.artifact.manifest_of", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -166,7 +176,9 @@ def test_a_failed_write_leaves_the_old_artifact(tmp_path: Path, monkeypatch) -> 
     assert load_artifact(tmp_path / "net").params["point"].type.shape == (3,)
 
 
-def test_systems_that_cannot_exchange_folders_rename_twice(tmp_path: Path, monkeypatch) -> None:
+def test_systems_that_cannot_exchange_folders_rename_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(one: Path, other: Path) -> None:
         raise NotImplementedError
 
@@ -177,7 +189,9 @@ def test_systems_that_cannot_exchange_folders_rename_twice(tmp_path: Path, monke
     assert load_artifact(tmp_path / "net").params["point"].type.shape == (4,)
 
 
-def test_what_is_saved_while_a_folder_is_replaced_stays(tmp_path: Path, monkeypatch) -> None:
+def test_what_is_saved_while_a_folder_is_replaced_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pockengine.backends import replace as module
 
     written(tmp_path / "net", 3)
@@ -196,7 +210,7 @@ def test_what_is_saved_while_a_folder_is_replaced_stays(tmp_path: Path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
 
 
-ODD = [
+ODD: list[tuple[str, object]] = [
     ("arena_bytes", 10**5000),
     ("arena_bytes", 1.5),
     ("arena_bytes", -1),
@@ -249,7 +263,7 @@ def test_manifests_that_are_no_json_are_artifact_errors(tmp_path: Path, text: by
         load_artifact(tmp_path)
 
 
-def test_an_artifact_without_a_library_says_so(pair) -> None:
+def test_an_artifact_without_a_library_says_so(pair: tuple[Artifact, Artifact]) -> None:
     assert subprocess.run([str(pair[0].executable)], capture_output=True, check=False).returncode
     with pytest.raises(ArtifactError, match="no library"):
         _ = replace(pair[0], library_file=None).library

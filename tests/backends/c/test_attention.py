@@ -1,5 +1,7 @@
 """Generated kernels of attention and its gradients agree with the NumPy oracle."""
 
+from pathlib import Path
+
 import numpy as np
 
 from pockengine.backends.c.backend import FUSION, CBackend
@@ -15,7 +17,7 @@ from pockengine.tests.backends.c.harness import (
 )
 
 LOWEST = -1e30
-BOUNDS = {"rtol": 2e-5, "atol": 1e-5}
+RTOL, ATOL = 2e-5, 1e-5
 """Sums of up to 200 products in another order; differences of such sums."""
 
 
@@ -23,7 +25,9 @@ def _f32(*shape: int) -> TensorType:
     return TensorType(F32, shape)
 
 
-def _cases(isa: str, heads: int, groups: int, sizes: tuple[int, ...], *mask: TensorType, **attrs):
+def _cases(
+    isa: str, heads: int, groups: int, sizes: tuple[int, ...], *mask: TensorType, **attrs: object
+) -> list[Case]:
     """Attention of two samples, and its gradients at what it came to."""
     rows, columns, size, width = sizes
     rng = np.random.default_rng(0)
@@ -74,7 +78,7 @@ CASES = [
 """Rows and columns below a block and above; shared keys or not; each kind of mask; each width."""
 
 
-def test_attention_and_its_gradients_agree_with_the_oracle(tmp_path) -> None:
+def test_attention_and_its_gradients_agree_with_the_oracle(tmp_path: Path) -> None:
     cases = [
         case
         for isa, heads, groups, sizes, mask, attrs in CASES
@@ -84,4 +88,4 @@ def test_attention_and_its_gradients_agree_with_the_oracle(tmp_path) -> None:
     for case, runs in zip(cases, run_cases(cases, tmp_path, compiler), strict=True):
         for results in runs:
             for found, expected in zip(results, case.expected, strict=True):
-                np.testing.assert_allclose(found, expected, **BOUNDS, err_msg=repr(case.node))
+                np.testing.assert_allclose(found, expected, RTOL, ATOL, err_msg=repr(case.node))

@@ -57,7 +57,7 @@ def rows(case: Loaded) -> Arrays:
 def runner(case: Loaded, folder: Path) -> Runner:
     save_file(rows(case), folder / "rows")
     artifact = case.artifact
-    return Runner(artifact.executable, None, artifact.weights, folder / "rows")  # type: ignore[arg-type]
+    return Runner(artifact.executable, None, artifact.weights, folder / "rows")
 
 
 def options(how: Augmentation) -> tuple[object, ...]:
@@ -65,7 +65,7 @@ def options(how: Augmentation) -> tuple[object, ...]:
 
 
 def losses(done: subprocess.CompletedProcess[str]) -> list[np.float32]:
-    return [np.float32(line["loss"]) for line in lines(done) if "step" in line]  # type: ignore[arg-type]
+    return [np.float32(line["loss"]) for line in lines(done) if "step" in line]
 
 
 @pytest.mark.parametrize("how", HOWS, ids=str)
@@ -94,8 +94,8 @@ def test_resumed_is_uninterrupted(case: Loaded, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     lines(of_runner.train(3, "--save", f"{folder}/", "--total", 7, *options(how)))
     with pytest.raises(RuntimeFailure, match="4 a step, flipped, crop 4, and these data"):
-        loaded.fit(rows(case), steps=7, checkpoint=folder, **again)  # type: ignore[arg-type]
-    loaded.fit(rows(case), steps=7, checkpoint=folder, augment=how, **again)  # type: ignore[arg-type]
+        loaded.fit(rows(case), steps=7, checkpoint=folder, **again)
+    loaded.fit(rows(case), steps=7, checkpoint=folder, augment=how, **again)
     loaded.trained.save(tmp_path / "by-python", whole=False)
     assert (tmp_path / "by-python").read_bytes() == whole.read_bytes()
 

@@ -135,7 +135,7 @@ def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> Non
     runtime = tmp_path / "runtime"
     (tmp_path / "main.c").unlink()
     (tmp_path / "caller.c").write_text(CALLER)
-    flags = SANITIZED
+    flags: tuple[str, ...] = SANITIZED
     if kind == "counted":
         (tmp_path / "counter.c").write_text(COUNTER)
         flags = ("-O1", *(f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")))

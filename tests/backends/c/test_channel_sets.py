@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,10 @@ SPREAD = Scheme(
     micro_batches=st.sampled_from([1, 2]),
 )
 def test_a_net_with_drawn_channels_trains_as_the_oracle(
-    scheme: Scheme, optimizer: Optimizer, micro_batches: int, tmp_path_factory
+    scheme: Scheme,
+    optimizer: Optimizer,
+    micro_batches: int,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     rng = np.random.default_rng(2)
     batches = {

@@ -226,4 +226,4 @@ def test_a_rate_that_is_no_number_is_refused(case: Case, rate: object) -> None:
         open_session(case.artifact) as session,
         pytest.raises(RuntimeFailure, match="lr must be a number, not"),
     ):
-        session.train_step(case.batches[0], lr=rate)  # type: ignore[arg-type]
+        session.train_step(case.batches[0], lr=rate)

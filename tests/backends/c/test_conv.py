@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -62,10 +63,12 @@ def nodes(draw: st.DrawFn, depthwise: bool) -> Node:
 
 
 @pytest.mark.parametrize("depthwise", [False, True], ids=["general", "depthwise"])
-def test_any_geometry_agrees_under_sanitizers(depthwise, tmp_path_factory) -> None:
+def test_any_geometry_agrees_under_sanitizers(
+    depthwise: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     @settings(max_examples=3, **SETTINGS)
     @given(drawn=st.lists(nodes(depthwise), min_size=12, max_size=16), isa=st.sampled_from(X86))
-    def agrees(drawn, isa) -> None:
+    def agrees(drawn: list[Node], isa: str) -> None:
         cases = [case_of(node, direct_kernel, isa, seed) for seed, node in enumerate(drawn)]
         check(cases, tmp_path_factory.mktemp("kernels"))
 
@@ -77,7 +80,9 @@ def test_any_geometry_agrees_under_sanitizers(depthwise, tmp_path_factory) -> No
     general=st.lists(nodes(False), min_size=8, max_size=8),
     depthwise=st.lists(nodes(True), min_size=8, max_size=8),
 )
-def test_any_geometry_agrees_on_arm(general, depthwise, tmp_path_factory) -> None:
+def test_any_geometry_agrees_on_arm(
+    general: list[Node], depthwise: list[Node], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     drawn = [*general, *depthwise]
     cases = [case_of(node, direct_kernel, "neon", seed) for seed, node in enumerate(drawn)]
     check_on_arm(cases, tmp_path_factory.mktemp("kernels"))
@@ -97,12 +102,12 @@ def large() -> Iterator[Node]:
     yield from (with_epilogue(node, "two_results") for node in found.values())
 
 
-def test_blocks_join_up(tmp_path) -> None:
+def test_blocks_join_up(tmp_path: Path) -> None:
     cases = [case_of(node, direct_kernel, "avx512", seed) for seed, node in enumerate(large())]
     check(cases, tmp_path, FAST)
 
 
-def test_long_rows_of_taps_are_not_unrolled(tmp_path) -> None:
+def test_long_rows_of_taps_are_not_unrolled(tmp_path: Path) -> None:
     """Depthwise blocks of 200 taps would take the compiler minutes."""
     found = convolution((1, 1, 300, 3), (1, 200, 1, 3), padding=(0, 0, 99, 100), groups=3)
     cases = [case_of(node, direct_kernel, "avx2", seed) for seed, node in enumerate(found.values())]
@@ -110,7 +115,7 @@ def test_long_rows_of_taps_are_not_unrolled(tmp_path) -> None:
     check(cases, tmp_path, ("gcc", *OPTIMISED, "-march=x86-64-v3"))
 
 
-def test_large_weight_gradients_take_several_images(tmp_path) -> None:
+def test_large_weight_gradients_take_several_images(tmp_path: Path) -> None:
     """Three images, of which a block takes two."""
     node = convolution((3, 4, 4, 352), (3, 3, 352, 352), (2, 2), (1, 1, 1, 1))["dw"]
 

@@ -30,6 +30,9 @@ def linear_graph() -> Graph:
     return graph
 
 
+Places = slice | np.ndarray | list[int]
+
+
 def draw_rows(count: int = ROWS) -> Arrays:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((count, 5)).astype(np.float32)
@@ -50,7 +53,7 @@ def losses(told: list[dict[str, object]]) -> list[object]:
     return [line["loss"] for line in told if "step" in line]
 
 
-def check_losses(runner: Runner, found: list[object], rows: Arrays, places: list[object]) -> None:
+def check_losses(runner: Runner, found: list[object], rows: Arrays, places: list[Places]) -> None:
     """Train by the oracle on the batches of rows at these places."""
     state = initial(runner.program)
     for loss, place in zip(found, places, strict=True):
@@ -131,7 +134,7 @@ def in_list(folder: Path, rows: Arrays) -> object:
 
 
 def in_archive(folder: Path, rows: Arrays) -> object:
-    np.savez(folder / "rows.npz", **rows)  # type: ignore[arg-type]
+    np.savez(folder / "rows.npz", **rows)
     return folder / "rows.npz"
 
 
@@ -140,7 +143,7 @@ def test_all_forms_of_files_are_one_data(
     runner: Runner, tmp_path: Path, write: Callable[[Path, Arrays], object]
 ) -> None:
     given = write(tmp_path, draw_rows())
-    found = runner.train(5, "--shuffle", data=given)  # type: ignore[arg-type]
+    found = runner.train(5, "--shuffle", data=given)
     assert losses(lines(found)) == losses(lines(runner.train(5, "--shuffle")))
 
 
@@ -156,13 +159,13 @@ def test_one_array_is_the_only_inputs(runner: Runner, tmp_path: Path) -> None:
 
 def compressed(path: Path, rows: Arrays) -> None:
     with path.open("wb") as file:
-        np.savez_compressed(file, **rows)  # type: ignore[arg-type]
+        np.savez_compressed(file, **rows)
 
 
 def changed(**other: np.ndarray) -> Callable[[Path, Arrays], None]:
     def write(path: Path, rows: Arrays) -> None:
         with path.open("wb") as file:
-            np.savez(file, **{**rows, **other})  # type: ignore[arg-type]
+            np.savez(file, **{**rows, **other})
 
     return write
 
@@ -209,7 +212,7 @@ def test_random_damage_is_refused_or_read(runner: Runner, tmp_path: Path, form: 
         for place in rng.integers(0, 200, int(rng.integers(1, 4))):
             data[int(place)] = int(rng.integers(0, 256))
         damaged.write_bytes(data[: int(rng.integers(len(data) // 2, 2 * len(data)))])
-        done = runner.train(1, data=given)  # type: ignore[arg-type]
+        done = runner.train(1, data=given)
         assert done.returncode in (0, 1, 3), done.stderr
         assert "Sanitizer" not in done.stderr
 

@@ -1,6 +1,7 @@
 """Generated matmul kernels agree with the NumPy oracle, for any shape, epilogue and team."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,14 +50,18 @@ def nodes(draw: st.DrawFn) -> Node:
 
 @settings(max_examples=4, **SETTINGS)
 @given(drawn=st.lists(nodes(), min_size=12, max_size=16), isa=st.sampled_from(X86))
-def test_any_shape_agrees_under_sanitizers(drawn, isa, tmp_path_factory) -> None:
+def test_any_shape_agrees_under_sanitizers(
+    drawn: list[Node], isa: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cases = [case_of(node, matmul_kernel, isa, seed) for seed, node in enumerate(drawn)]
     check(cases, tmp_path_factory.mktemp("kernels"))
 
 
 @settings(max_examples=2, **SETTINGS)
 @given(drawn=st.lists(nodes(), min_size=16, max_size=16))
-def test_any_shape_agrees_on_arm(drawn, tmp_path_factory) -> None:
+def test_any_shape_agrees_on_arm(
+    drawn: list[Node], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cases = [case_of(node, matmul_kernel, "neon", seed) for seed, node in enumerate(drawn)]
     check_on_arm(cases, tmp_path_factory.mktemp("kernels"))
 
@@ -74,7 +79,7 @@ LONG_SUMS = [
 ]
 
 
-def test_panels_of_rows_that_share_cache_sets_are_copied(tmp_path) -> None:
+def test_panels_of_rows_that_share_cache_sets_are_copied(tmp_path: Path) -> None:
     nodes = [matmul(130, 2048, 33), matmul(70, 1024, 500, (True, False)), matmul(130, 1024, 33)]
     cases = [case_of(node, matmul_kernel, "avx512", seed) for seed, node in enumerate(nodes)]
     assert all("#define PE_B_COPIED 1\n" in case.kernel.source for case in cases)
@@ -83,7 +88,7 @@ def test_panels_of_rows_that_share_cache_sets_are_copied(tmp_path) -> None:
     check(cases, tmp_path)
 
 
-def test_rows_whose_steps_lie_apart_are_copied(tmp_path) -> None:
+def test_rows_whose_steps_lie_apart_are_copied(tmp_path: Path) -> None:
     transposed = (True, False)
     nodes = [
         matmul(301, 200, 700, transposed),
@@ -99,7 +104,9 @@ def test_rows_whose_steps_lie_apart_are_copied(tmp_path) -> None:
 
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
 @pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
-def test_rows_that_meet_many_panels_are_copied(isa, compiler, tmp_path) -> None:
+def test_rows_that_meet_many_panels_are_copied(
+    isa: str, compiler: tuple[str, ...] | None, tmp_path: Path
+) -> None:
     few = [matmul(rows, 2048, steps) for rows, steps in ((9, 3), (13, 15), (14, 16), (10, 17))]
     nodes = [
         *few,
@@ -120,7 +127,7 @@ def test_a_panel_beyond_the_first_cache_costs_more() -> None:
     assert (plan.tile.rows, plan.tile.columns, plan.rows_copied) == (6, 16, True)
 
 
-def test_a_matrix_times_itself_is_passed_twice(tmp_path) -> None:
+def test_a_matrix_times_itself_is_passed_twice(tmp_path: Path) -> None:
     g = new_builder()
     a = g.input("a", f32(24, 24))
     node = g.emit("matmul", a, a)
@@ -142,7 +149,7 @@ def bf16_case(node: Node, seed: int) -> Case:
 
 
 @pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
-def test_bf16_products_sum_in_f32(compiler, tmp_path) -> None:
+def test_bf16_products_sum_in_f32(compiler: tuple[str, ...] | None, tmp_path: Path) -> None:
     transposes = [(a, b) for a in (False, True) for b in (False, True)]
     shapes = [(17, 33, 65), (48, 40, 1001), (600, 50, 700)]
     nodes = [matmul(*shape, transpose) for shape in shapes for transpose in transposes]
@@ -151,7 +158,7 @@ def test_bf16_products_sum_in_f32(compiler, tmp_path) -> None:
     check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
 
 
-def test_bf16_operands_are_rounded_to_nearest_even(tmp_path) -> None:
+def test_bf16_operands_are_rounded_to_nearest_even(tmp_path: Path) -> None:
     node = matmul(64, 32, 32)
     case = case_of(node, bf16_kernel, "avx512", 0)
     x = case.operands[0].astype(np.float32)
@@ -186,16 +193,16 @@ def tiled_cases() -> list[Case]:
 
 
 @pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
-def test_tiles_of_bf16_sum_in_f32(compiler, tmp_path) -> None:
+def test_tiles_of_bf16_sum_in_f32(compiler: tuple[str, ...] | None, tmp_path: Path) -> None:
     check(tiled_cases(), tmp_path, **({"compiler": compiler} if compiler else {}))
 
 
 @pytest.mark.skipif(not load_device("host").cpu.amx, reason="this CPU has no tiles of bf16")
-def test_the_machines_own_tiles_sum_in_f32(tmp_path) -> None:
+def test_the_machines_own_tiles_sum_in_f32(tmp_path: Path) -> None:
     check_with_zig(tiled_cases(), tmp_path, "host")
 
 
-def test_blocks_of_columns_meet_all_rows(tmp_path) -> None:
+def test_blocks_of_columns_meet_all_rows(tmp_path: Path) -> None:
     """A cache that holds 32 columns of 300 numbers: a product of 200 columns takes seven blocks."""
     device = with_tiles("avx512")
     device = replace(device, processor=replace(device.cpu, l2_bytes=40_000))
@@ -215,12 +222,14 @@ def test_a_device_without_bf16_is_refused() -> None:
 
 
 @pytest.mark.parametrize("compiler", [FAST, None], ids=["optimised", "sanitized"])
-def test_long_sums_are_finished_before_the_epilogue(compiler, tmp_path) -> None:
+def test_long_sums_are_finished_before_the_epilogue(
+    compiler: tuple[str, ...] | None, tmp_path: Path
+) -> None:
     cases = [case_of(node, matmul_kernel, "avx512", seed) for seed, node in enumerate(LONG_SUMS)]
     check(cases, tmp_path, **({"compiler": compiler} if compiler else {}))
 
 
-def test_results_larger_than_the_caches_are_streamed(tmp_path) -> None:
+def test_results_larger_than_the_caches_are_streamed(tmp_path: Path) -> None:
     device = device_of("avx512")
     small = replace(device, processor=replace(device.cpu, l3_bytes=4096))
     cases = []
@@ -252,7 +261,7 @@ def test_rows_of_one_weight_matrix_are_one_product() -> None:
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "sse2", "neon"])
-def test_tiles_fit_into_the_registers(isa) -> None:
+def test_tiles_fit_into_the_registers(isa: str) -> None:
     machine = machine_of(device_of(isa))
     for tile in tiles(machine, 100, 1000, row_stride=64):
         loaded = tile.rows if isa == "neon" else 1  # four steps of each row at once

@@ -1,5 +1,7 @@
 """Factors and equations of matrices in generated C agree with the oracle."""
 
+from pathlib import Path
+
 import numpy as np
 
 from pockengine.backends.c.backend import CBackend
@@ -28,7 +30,7 @@ def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
         drawn[0] = drawn[0][..., ::-1, :].copy()  # so that rows are exchanged
     lost = [np.full(array.shape, -1.0, np.float32) for array in drawn]
     lost[0][..., -1, -1] = np.nan if op in ("eigh", "lu", "qr", "svd") else -1.0
-    cases = []
+    cases: list[Case] = []
     for arrays in (drawn, lost) if shape[-1] > 1 else (drawn,):
         g = Builder(Graph("case"))
         inputs = [g.input(f"x{index}", type_) for index, type_ in enumerate(types)]
@@ -38,7 +40,7 @@ def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
     return cases
 
 
-def test_matrices_agree_with_the_oracle(tmp_path) -> None:
+def test_matrices_agree_with_the_oracle(tmp_path: Path) -> None:
     cases = [case for shape in ((2, 5, 3), (3, 5), (4, 4)) for case in cases_of("svd", shape)]
     for shape in ((2, 5, 3), (7, 1), *SQUARE):
         cases += [case for op in ("lu", "qr") for case in cases_of(op, shape)]

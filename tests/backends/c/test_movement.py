@@ -1,6 +1,7 @@
 """Generated copies agree with the NumPy oracle, for drawn shapes, under sanitizers."""
 
 import numpy as np
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -57,7 +58,9 @@ def movements(draw: st.DrawFn) -> Node:
 @given(
     drawn=st.lists(movements(), min_size=40, max_size=60), isa=st.sampled_from(["avx512", "sse2"])
 )
-def test_every_movement_agrees_with_the_oracle(drawn, isa, tmp_path_factory) -> None:
+def test_every_movement_agrees_with_the_oracle(
+    drawn: list[Node], isa: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     backend = CBackend(device_of(isa, 3))
     rng = np.random.default_rng(0)
     cases = [

@@ -106,7 +106,7 @@ def files(root: Path) -> list[Path]:
 
 def runner(case: Loaded, data: Path) -> Runner:
     artifact = case.artifact
-    return Runner(artifact.executable, None, artifact.weights, data)  # type: ignore[arg-type]
+    return Runner(artifact.executable, None, artifact.weights, data)
 
 
 def channels(case: Loaded) -> int:

@@ -1,6 +1,9 @@
 """Generated pooling kernels and their gradients agree with the NumPy oracle."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -61,26 +64,30 @@ def nodes(draw: st.DrawFn) -> Node:
 
 @settings(max_examples=3, **SETTINGS)
 @given(drawn=st.lists(nodes(), min_size=20, max_size=24), isa=st.sampled_from(X86))
-def test_any_window_agrees_under_sanitizers(drawn, isa, tmp_path_factory) -> None:
+def test_any_window_agrees_under_sanitizers(
+    drawn: list[Node], isa: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cases = [case_of(node, backend_kernel, isa, seed) for seed, node in enumerate(drawn)]
     check(cases, tmp_path_factory.mktemp("kernels"))
 
 
 @settings(max_examples=2, **SETTINGS)
 @given(drawn=st.lists(nodes(), min_size=16, max_size=16))
-def test_any_window_agrees_on_arm(drawn, tmp_path_factory) -> None:
+def test_any_window_agrees_on_arm(
+    drawn: list[Node], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cases = [case_of(node, backend_kernel, "neon", seed) for seed, node in enumerate(drawn)]
     check_on_arm(cases, tmp_path_factory.mktemp("kernels"))
 
 
-def test_global_average_of_one_image_is_shared_by_channels(tmp_path) -> None:
+def test_global_average_of_one_image_is_shared_by_channels(tmp_path: Path) -> None:
     node = pooling("avg_pool2d", (1, 7, 7, 70), kernel=(7, 7), stride=(1, 1))
     case = case_of(node, backend_kernel, "avx512", 1)
     assert "PE_SPLIT_COLUMNS" in case.kernel.source
     check([case], tmp_path)
 
 
-def test_a_tie_gives_its_gradient_to_the_first(tmp_path) -> None:
+def test_a_tie_gives_its_gradient_to_the_first(tmp_path: Path) -> None:
     node = pooling("max_pool2d_dx", (1, 4, 4, 8), kernel=(3, 3), stride=(1, 1))
     operands = (np.ones((1, 4, 4, 8), np.float32), np.ones((1, 2, 2, 8), np.float32))
     check([Case(node, backend_kernel(node, device_of("avx2")), operands)], tmp_path)

@@ -53,7 +53,9 @@ def batch(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_ten_training_steps_agree_with_the_oracle(compiled, threads: int) -> None:
+def test_ten_training_steps_agree_with_the_oracle(
+    compiled: tuple[Program, Artifact], threads: int
+) -> None:
     program, artifact = compiled
     state = {name: param.data.copy() for name, param in program.params.items()}
     rng = np.random.default_rng(0)
@@ -76,7 +78,7 @@ def test_ten_training_steps_agree_with_the_oracle(compiled, threads: int) -> Non
         np.testing.assert_allclose(found["logits"], wanted["logits"], rtol=1e-3, atol=1e-4)
 
 
-def test_equal_runs_give_equal_bits(compiled) -> None:
+def test_equal_runs_give_equal_bits(compiled: tuple[Program, Artifact]) -> None:
     _, artifact = compiled
     runs = []
     for _ in range(2):
@@ -126,7 +128,9 @@ def test_a_barrier_stands_where_memory_is_shared_and_nowhere_else() -> None:
     assert needs_barrier(kernels) == [False, True, False, True, True, False]
 
 
-def test_a_checkpoint_brings_a_session_back(compiled, tmp_path: Path) -> None:
+def test_a_checkpoint_brings_a_session_back(
+    compiled: tuple[Program, Artifact], tmp_path: Path
+) -> None:
     _, artifact = compiled
     inputs = batch(np.random.default_rng(2))
     with open_session(artifact) as session:
@@ -147,7 +151,9 @@ def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
         assert session.evaluate(zeros)["loss"] == 1
 
 
-def test_sessions_of_one_artifact_do_not_disturb_each_other(compiled) -> None:
+def test_sessions_of_one_artifact_do_not_disturb_each_other(
+    compiled: tuple[Program, Artifact],
+) -> None:
     _, artifact = compiled
     inputs = batch(np.random.default_rng(3))
 
@@ -192,7 +198,9 @@ def test_micro_batches_collect_what_an_update_applies(tmp_path: Path) -> None:
             np.testing.assert_allclose(session.get_param(name), array, 1e-5, 1e-6, err_msg=name)
 
 
-def test_peak_memory_is_the_programs_own(compiled, tmp_path: Path) -> None:
+def test_peak_memory_is_the_programs_own(
+    compiled: tuple[Program, Artifact], tmp_path: Path
+) -> None:
     program, artifact = compiled
     rng = np.random.default_rng(0)
     for name, array in batch(rng).items():  # far more rows than fit below; zeros take no disk

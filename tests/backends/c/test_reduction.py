@@ -1,5 +1,8 @@
 """Generated reductions agree with the NumPy oracle, for drawn shapes and axes, under sanitizers."""
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -17,7 +20,7 @@ RULES = FusionRules(
 )
 
 
-def check(cases: list[Case], folder, rtol: float = 1e-5) -> None:
+def check(cases: list[Case], folder: Path, rtol: float = 1e-5) -> None:
     compiler = ("gcc", *SANITIZED, "-march=native")
     for case, runs in zip(cases, run_cases(cases, folder, compiler), strict=True):
         for results in runs:
@@ -34,7 +37,7 @@ def case_of(node: Node, isa: str, seed: int) -> Case:
     return Case(node, CBackend(device_of(isa, 3)).kernel(node), arrays)
 
 
-def fused(build, *shapes: tuple[int, ...]) -> Node:
+def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> Node:
     """The fusion node that the compiler makes of what `build` emits."""
     graph = Graph("case")
     g = Builder(graph)
@@ -63,7 +66,9 @@ def reductions(draw: st.DrawFn) -> Node:
     drawn=st.lists(reductions(), min_size=15, max_size=25),
     isa=st.sampled_from(["avx512", "avx2", "sse2"]),
 )
-def test_every_set_of_axes_agrees_with_the_oracle(drawn, isa, tmp_path_factory) -> None:
+def test_every_set_of_axes_agrees_with_the_oracle(
+    drawn: list[Node], isa: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cases = [case_of(node, isa, seed) for seed, node in enumerate(drawn)]
     check(cases, tmp_path_factory.mktemp("kernels"))
 
@@ -71,7 +76,7 @@ def test_every_set_of_axes_agrees_with_the_oracle(drawn, isa, tmp_path_factory) 
 SHAPES = [(1, 1, 3), (2, 7, 7, 24), (1, 5, 6, 33), (300, 16), (1, 40, 1), (4, 9, 9, 130)]
 
 
-def test_batch_norm_statistics_and_sums(tmp_path) -> None:
+def test_batch_norm_statistics_and_sums(tmp_path: Path) -> None:
     cases = []
     for seed, shape in enumerate(SHAPES):
         g = Builder(Graph("case"))
@@ -82,7 +87,7 @@ def test_batch_norm_statistics_and_sums(tmp_path) -> None:
     check(cases, tmp_path, rtol=2e-5)
 
 
-def test_moments_are_stable_for_a_mean_far_above_the_deviation(tmp_path) -> None:
+def test_moments_are_stable_for_a_mean_far_above_the_deviation(tmp_path: Path) -> None:
     node = Builder(Graph("case")).emit(
         "moments", Builder(Graph("case")).input("x", TensorType(F32, (50, 40, 20)))
     )
@@ -91,15 +96,17 @@ def test_moments_are_stable_for_a_mean_far_above_the_deviation(tmp_path) -> None
     check([Case(node, CBackend(device_of("avx512", 3)).kernel(node), (data,))], tmp_path, rtol=1e-4)
 
 
-def test_elementwise_nodes_before_a_reduction(tmp_path) -> None:
-    def masked_sums(g: Builder, dy: Value, z: Value, x: Value, mean: Value, rstd: Value):
+def test_elementwise_nodes_before_a_reduction(tmp_path: Path) -> None:
+    def masked_sums(
+        g: Builder, dy: Value, z: Value, x: Value, mean: Value, rstd: Value
+    ) -> Sequence[Value]:
         masked = g.where(g.gt(z, g.scalar(0.0)), dy, g.scalar(0.0))
         return g.emit("batch_norm_sums", masked, x, mean, rstd).results
 
-    def gated_sum(g: Builder, dy: Value, gate: Value):
+    def gated_sum(g: Builder, dy: Value, gate: Value) -> Sequence[Value]:
         return [g.reduce_sum(g.mul(dy, gate), axes=(0, 1, 2), keepdims=False)]
 
-    def squares(g: Builder, x: Value, y: Value):
+    def squares(g: Builder, x: Value, y: Value) -> Sequence[Value]:
         return [g.reduce_sum(g.square(g.sub(x, y)), axes=(0, 1), keepdims=False)]
 
     x, c = (3, 5, 4, 24), (24,)
@@ -112,8 +119,8 @@ def test_elementwise_nodes_before_a_reduction(tmp_path) -> None:
     check([case_of(node, "avx512", i) for i, node in enumerate(built)], tmp_path)
 
 
-def test_integers_are_reduced_and_wrap(tmp_path) -> None:
-    cases = []
+def test_integers_are_reduced_and_wrap(tmp_path: Path) -> None:
+    cases: list[Case] = []
     for dtype in (I32, I64):
         for op in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"):
             for axes in ((0,), (1,), (0, 2), (0, 1, 2)):

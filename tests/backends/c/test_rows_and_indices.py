@@ -1,5 +1,7 @@
 """Row norms, gathers, scans and random numbers in generated C agree with the oracle."""
 
+from pathlib import Path
+
 import numpy as np
 
 from pockengine.backends.c.backend import CBackend
@@ -9,7 +11,7 @@ from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw
 ISAS = ("avx512", "avx2", "sse2")
 
 
-def check(nodes: list[Node], folder, rtol: float = 0.0, **data: np.ndarray) -> None:
+def check(nodes: list[Node], folder: Path, rtol: float = 0.0, **data: np.ndarray) -> None:
     """Compare each node's kernel with the oracle; `data` has operands by name, others are drawn."""
     rng = np.random.default_rng(0)
     cases = []
@@ -32,7 +34,7 @@ def take(g: Builder, name: str, dtype: DType, *shape: int) -> Value:
     return g.input(name, TensorType(dtype, shape))
 
 
-def test_row_norms_and_their_gradients(tmp_path) -> None:
+def test_row_norms_and_their_gradients(tmp_path: Path) -> None:
     nodes = []
     for shape in ((1, 1), (3, 7), (2, 5, 16), (4, 33), (2, 768)):
         for op in ("layer_norm", "rms_norm"):
@@ -44,7 +46,7 @@ def test_row_norms_and_their_gradients(tmp_path) -> None:
     check(nodes, tmp_path, rtol=2e-5)
 
 
-def test_gathers_and_scatters_stay_inside_for_any_index(tmp_path) -> None:
+def test_gathers_and_scatters_stay_inside_for_any_index(tmp_path: Path) -> None:
     index = np.array([[3, -7, 0], [2, 99, 3]])
     nodes = []
     for dtype, name in ((I64, "wide"), (I32, "narrow")):
@@ -67,7 +69,7 @@ def test_gathers_and_scatters_stay_inside_for_any_index(tmp_path) -> None:
     check(nodes, tmp_path, rtol=1e-6, wide=index, narrow=index.astype(np.int32))
 
 
-def test_scans_along_any_axis(tmp_path) -> None:
+def test_scans_along_any_axis(tmp_path: Path) -> None:
     nodes = []
     for axis in range(3):
         for reverse in (False, True):
@@ -80,7 +82,7 @@ def test_scans_along_any_axis(tmp_path) -> None:
     check(nodes, tmp_path, rtol=1e-6)
 
 
-def test_paths_of_labels_and_their_gradients(tmp_path) -> None:
+def test_paths_of_labels_and_their_gradients(tmp_path: Path) -> None:
     labels = np.array([[1, 1, 3, 0], [4, 2, 2, 2], [1, 9, -1, 0], [0, 1, 5, 1], [3, 3, 3, 3]])
     lengths, counts = np.array([9, 4, 7, 6, 3]), np.array([3, 2, 3, 0, 4], np.int32)
     dy = np.array([1.0, -0.5, 2.0, 0.7, 0.0], np.float32)
@@ -95,7 +97,7 @@ def test_paths_of_labels_and_their_gradients(tmp_path) -> None:
     check(nodes, tmp_path, 2e-6, labels=labels, lengths=lengths, counts=counts, dy=dy)
 
 
-def test_random_numbers_are_the_oracles_bit_for_bit(tmp_path) -> None:
+def test_random_numbers_are_the_oracles_bit_for_bit(tmp_path: Path) -> None:
     nodes = []
     for stream in (0, 1, 12345):
         g = builder()

@@ -88,7 +88,7 @@ def refuse(
 
 
 def losses(told: list[dict[str, object]]) -> list[object]:
-    return [np.float32(line["loss"]) for line in told if "step" in line]  # type: ignore[arg-type]
+    return [np.float32(line["loss"]) for line in told if "step" in line]
 
 
 def file_of(rows: Arrays, tmp_path: Path) -> Path:
@@ -174,8 +174,8 @@ def test_python_goes_on_with_the_runners_batches(by_batch: Loaded, tmp_path: Pat
     loaded = pockengine.load(by_batch.artifact.folder)
     again = {"steps": 8, "lr": RATE, "checkpoint": folder, "resume": True}
     with pytest.raises(pockengine.PockEngineError, match="shuffled, 3 a step, and these data"):
-        loaded.fit(rows, batch=4, **again)  # type: ignore[arg-type]
-    history = loaded.fit(rows, batch=3, **again)  # type: ignore[arg-type]
+        loaded.fit(rows, batch=4, **again)
+    history = loaded.fit(rows, batch=3, **again)
     assert [step.number for step in history.steps] == [7, 8]
 
 

@@ -1,5 +1,7 @@
 """Generated softmax and cross-entropy kernels agree with the NumPy oracle, under sanitizers."""
 
+from pathlib import Path
+
 import numpy as np
 
 from pockengine.backends.c.backend import CBackend
@@ -9,7 +11,7 @@ from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, run_
 SHAPES = [(1, 1), (2, 3), (5, 10), (3, 16), (7, 33), (2, 1000)]
 
 
-def check(cases: list[Case], folder) -> None:
+def check(cases: list[Case], folder: Path) -> None:
     compiler = ("gcc", *SANITIZED, "-march=native")
     for case, runs in zip(cases, run_cases(cases, folder, compiler), strict=True):
         for results in runs:
@@ -22,7 +24,7 @@ def case_of(node: Node, isa: str, *operands: np.ndarray) -> Case:
     return Case(node, CBackend(device_of(isa, 3)).kernel(node), operands)
 
 
-def test_probabilities_and_losses_agree_with_the_oracle(tmp_path) -> None:
+def test_probabilities_and_losses_agree_with_the_oracle(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     cases = []
     for isa, shape in zip(["avx512", "avx2", "sse2"] * 2, SHAPES, strict=True):
@@ -45,14 +47,14 @@ def test_probabilities_and_losses_agree_with_the_oracle(tmp_path) -> None:
     check(cases, tmp_path)
 
 
-def test_logits_of_any_size_do_not_overflow(tmp_path) -> None:
+def test_logits_of_any_size_do_not_overflow(tmp_path: Path) -> None:
     g = Builder(Graph("case"))
     node = g.emit("softmax", g.input("x", TensorType(F32, (2, 3))))
     x = np.array([[1e30, -1e30, 0], [-3e38, -3e38, -3e38]], np.float32)
     check([case_of(node, "avx512", x)], tmp_path)
 
 
-def test_a_label_outside_of_the_classes_gives_nan(tmp_path) -> None:
+def test_a_label_outside_of_the_classes_gives_nan(tmp_path: Path) -> None:
     g = Builder(Graph("case"))
     inputs = g.input("logits", TensorType(F32, (2, 3))), g.input("labels", TensorType(I64, (2,)))
     case = case_of(

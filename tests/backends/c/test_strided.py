@@ -1,5 +1,7 @@
 """1x1 convolutions with a stride agree with the oracle as products of the pixels they meet."""
 
+from pathlib import Path
+
 import pytest
 
 from pockengine.backends.c.conv import CONVOLUTION
@@ -40,11 +42,11 @@ def layers() -> list[Node]:
 
 
 @pytest.mark.parametrize("isa", ["avx512", "sse2"])
-def test_products_of_some_pixels_agree_under_sanitizers(isa, tmp_path) -> None:
+def test_products_of_some_pixels_agree_under_sanitizers(isa: str, tmp_path: Path) -> None:
     check([case_of(node, emit, isa, seed) for seed, node in enumerate(layers())], tmp_path)
 
 
-def test_large_weights_and_all_weight_gradients_are_products(tmp_path) -> None:
+def test_large_weights_and_all_weight_gradients_are_products(tmp_path: Path) -> None:
     found = convolution((1, 6, 6, 1024), (1, 1, 1024, 1056), (2, 2))
     device = device_of("avx2")
     assert all(is_strided_product(node.op, window_of(node), device) for node in found.values())

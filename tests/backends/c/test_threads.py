@@ -101,7 +101,9 @@ def run_sanitized(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("flags", [("-O2",), ("-O1", "-fsanitize=thread")], ids=["plain", "tsan"])
 @pytest.mark.parametrize("spins", [(), ("-DPE_SPINS=0",)], ids=["spinning", "sleeping"])
-def test_no_thread_passes_a_barrier_early(tmp_path: Path, flags, spins) -> None:
+def test_no_thread_passes_a_barrier_early(
+    tmp_path: Path, flags: Sequence[str], spins: Sequence[str]
+) -> None:
     program = build(tmp_path, STRESS, (*flags, *spins))
     done = run_sanitized([str(program)])
     assert [line.split()[0] for line in done.stdout.splitlines()] == list("12345")
@@ -119,7 +121,9 @@ def test_the_pool_builds_without_threads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [SANITIZED, ("-O1", "-fsanitize=thread")], ids=["asan", "tsan"])
-def test_a_whole_step_touches_only_its_memory_and_never_races(tmp_path: Path, flags) -> None:
+def test_a_whole_step_touches_only_its_memory_and_never_races(
+    tmp_path: Path, flags: Sequence[str]
+) -> None:
     runner, program = build_sanitized(convolutional_graph(), tmp_path, flags)
     rng = np.random.default_rng(0)
     weights, data = tmp_path / "weights", tmp_path / "data"

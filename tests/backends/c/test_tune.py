@@ -114,7 +114,7 @@ def test_convolutions_are_tried_by_each_method() -> None:
         ([(100, 90), (80, 89), (90, 80)], 2),  # the best call must agree
     ],
 )
-def test_a_plan_wins_by_more_than_the_noise(figures, won) -> None:
+def test_a_plan_wins_by_more_than_the_noise(figures: list[tuple[float, float]], won: int) -> None:
     (problem,) = problems_of(SMALL, plans=3)
     row = decide(problem, [Figure(*figure) for figure in figures], noise=0.02)
     labels = list(problem.kernels)

@@ -9,6 +9,8 @@ result, so r = 4 stays below 6.2e-5.
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -67,12 +69,12 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 @pytest.mark.parametrize(("size", "isa"), SIZES)
-def test_any_geometry_agrees_under_sanitizers(size, isa, tmp_path) -> None:
+def test_any_geometry_agrees_under_sanitizers(size: int, isa: str, tmp_path: Path) -> None:
     check_any(nodes(), ["ROWS", "COLUMNS"], partial(emit, size), isa, tmp_path, BOUND[size])
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_whole_layers_agree(size, tmp_path) -> None:
+def test_whole_layers_agree(size: int, tmp_path: Path) -> None:
     """Several panels, blocks that end amid an image, and channels beyond one pitch."""
     same = (1, 1, 1, 1)
     large = [
@@ -90,7 +92,9 @@ def test_whole_layers_agree(size, tmp_path) -> None:
 
 @settings(max_examples=1, **SETTINGS)
 @given(drawn=st.lists(nodes(), min_size=6, max_size=6))
-def test_any_geometry_agrees_on_arm(drawn, tmp_path_factory) -> None:
+def test_any_geometry_agrees_on_arm(
+    drawn: list[Node], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cases = [case_of(node, emit(4), "neon", seed) for seed, node in enumerate(drawn)]
     check_on_arm(cases, tmp_path_factory.mktemp("kernels"), tolerance=BOUND[4])
 
@@ -100,7 +104,7 @@ def test_any_geometry_agrees_on_arm(drawn, tmp_path_factory) -> None:
     [{"stride": (2, 1)}, {"dilation": (1, 2)}, {"groups": 2}],
     ids=["stride", "dilation", "groups"],
 )
-def test_other_convolutions_have_no_plan(geometry) -> None:
+def test_other_convolutions_have_no_plan(geometry: dict[str, Any]) -> None:
     groups = geometry.get("groups", 1)
     found = convolution((1, 9, 9, 8), (3, 3, 8 // groups, 8), **geometry)
     assert not winograd_plans(window_of(found["forward"]), False, device_of("avx2"))

@@ -6,6 +6,7 @@ The bound is test_winograd.py's, with the norms of these transforms: an output's
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -54,12 +55,12 @@ def gradients(draw: st.DrawFn) -> Node:
 
 
 @pytest.mark.parametrize(("size", "isa"), SIZES)
-def test_any_geometry_agrees_under_sanitizers(size, isa, tmp_path) -> None:
+def test_any_geometry_agrees_under_sanitizers(size: int, isa: str, tmp_path: Path) -> None:
     check_any(gradients(), ["INNER", "COLUMNS"], partial(emit, size), isa, tmp_path, BOUND[size])
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_whole_layers_agree(size, tmp_path) -> None:
+def test_whole_layers_agree(size: int, tmp_path: Path) -> None:
     """Several panels, blocks of channels, and blocks of tiles."""
     same = (1, 1, 1, 1)
     layers = [
@@ -77,6 +78,8 @@ def test_whole_layers_agree(size, tmp_path) -> None:
 
 @settings(max_examples=1, **SETTINGS)
 @given(drawn=st.lists(gradients(), min_size=6, max_size=6))
-def test_any_geometry_agrees_on_arm(drawn, tmp_path_factory) -> None:
+def test_any_geometry_agrees_on_arm(
+    drawn: list[Node], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     cases = [case_of(node, emit(4), "neon", seed) for seed, node in enumerate(drawn)]
     check_on_arm(cases, tmp_path_factory.mktemp("kernels"), tolerance=BOUND[4])

@@ -6,6 +6,7 @@ names alone must give the same tokens.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.interface import header_name, identifier, program_symbol
@@ -106,7 +107,7 @@ def check_names(build: Callable[[Callable[[str], str]], Graph], attacks: Sequenc
     twin = build(lambda name: name)
     wanted = program_tokens(twin)
     for attack in attacks:
-        graph = build(lambda name, attack=attack: f"{name}{attack}")
+        graph = build(partial("{}{attack}".format, attack=attack))
         assert _names(graph) != _names(twin), attack
         assert program_tokens(graph) == wanted, attack
 

@@ -73,11 +73,12 @@ class ToySession(Session):
         if name in plan["values"]:
             return self._view(ARENA, plan["values"][name], value.type)
         if name in self._places:
-            return self._view(*self._places[name], value.type)
+            return self._param(name)
         return graph.constants[value].copy()
 
     def _param(self, name: str) -> np.ndarray:
-        return self._view(*self._places[name], self.artifact.params[name].type)
+        memory, offset = self._places[name]
+        return self._view(memory, offset, self.artifact.params[name].type)
 
     def _read_param(self, name: str, data: np.ndarray) -> None:
         data[...] = self._param(name)

@@ -138,7 +138,7 @@ def test_a_file_that_is_no_gauge_is_refused_at_once(zone: Path, tmp_path: Path) 
 )
 def test_wrong_numbers_are_refused(given: dict[str, object]) -> None:
     with pytest.raises(RuntimeFailure, match=r"at most 100|a limit"):
-        DutyCycle(**given)  # type: ignore[arg-type]
+        DutyCycle(**given)
 
 
 def test_the_first_zone_that_can_be_read_is_found(tmp_path: Path) -> None:

@@ -30,13 +30,20 @@ def in_numpy(net: pockengine.Compiled, x: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(x @ first, 0) @ second)
 
 
+def first_of(
+    given: dict[str, np.ndarray] | tuple[np.ndarray] | np.ndarray, rows: int
+) -> dict[str, np.ndarray] | np.ndarray:
+    """Return the first rows of data in any of its forms."""
+    if isinstance(given, dict):
+        return {name: array[:rows] for name, array in given.items()}
+    return given[0][:rows] if isinstance(given, tuple) else given[:rows]
+
+
 def test_prediction_has_every_row_in_order(net: pockengine.Compiled) -> None:
     wanted = in_numpy(net, ROWS["x"])
     for rows in (1, 4, 10):
         for given in (ROWS, (ROWS["x"],), ROWS["x"]):
-            part = {n: a[:rows] for n, a in given.items()} if isinstance(given, dict) else None
-            part = part or (given[0][:rows] if isinstance(given, tuple) else given[:rows])
-            found = net.predict(part)["logits"]
+            found = net.predict(first_of(given, rows))["logits"]
             np.testing.assert_allclose(found, wanted[:rows], rtol=1e-5, atol=1e-6)
 
 

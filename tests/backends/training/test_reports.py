@@ -100,7 +100,7 @@ class Server:
 
 
 def logged(server: Server, monkeypatch: pytest.MonkeyPatch) -> pockengine.MlflowLog:
-    monkeypatch.setitem(sys.modules, "mlflow", server)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "mlflow", server)
     monkeypatch.setattr("pockengine.backends.training.reports.need", lambda *_: None)
     return pockengine.MlflowLog()
 

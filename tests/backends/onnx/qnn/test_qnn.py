@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,7 +123,7 @@ def test_only_updates_need_no_model_for_the_htp(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, artifact = compiled(tmp_path / "artifact")
-    there = extras.find_spec
+    there = find_spec
     monkeypatch.setattr(
         extras, "find_spec", lambda name: None if name == "onnxruntime_qnn" else there(name)
     )
