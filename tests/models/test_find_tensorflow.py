@@ -134,7 +134,9 @@ def test_a_loss_that_nobody_knows_is_named(tmp_path: Path) -> None:
         find_model(path).graph()
 
 
-def test_commands_say_the_loss_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_commands_say_the_loss_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = compiled(tmp_path / "net.h5", net(), loss="mean_squared_error")
 
     assert ModelChoice(path, 2, {}, None).find().loss == "mean_squared_error"

@@ -1,6 +1,7 @@
 """The PyTorch definitions: sizes, names and behaviour that users know from elsewhere."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -153,7 +154,7 @@ def test_cifar_weights_of_another_model_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("load", [load_int8, load_cifar_resnet])
-def test_file_of_unknown_name_is_refused(load: object) -> None:
+def test_file_of_unknown_name_is_refused(load: Callable[[Path], object]) -> None:
     with pytest.raises(ImportModelError, match=r"squeezenet\.npz"):
         load(Path("squeezenet.npz"))
 

@@ -25,7 +25,8 @@ Arrays = dict[str, np.ndarray]
 
 def arrays_of(cases: Sequence[ArrayCase]) -> tuple[Arrays, Arrays]:
     """Return the trained arrays and the inputs of all cases by name."""
-    trained, inputs = {}, {}
+    trained: Arrays = {}
+    inputs: Arrays = {}
     for number, case in enumerate(cases):
         for index, array in enumerate(case.arrays):
             held = trained if is_trained(array) else inputs

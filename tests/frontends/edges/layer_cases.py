@@ -14,7 +14,26 @@ ATEN = torch.ops.aten
 PRIMS = torch.ops.prims
 REPEATED = torch.tensor([1, 0, 1, 1])
 
-PICTURES: dict[str, Callable[[torch.Tensor], Any]] = {
+Unary = Callable[[torch.Tensor], Any]
+Indexing = Callable[[torch.Tensor, torch.Tensor], Any]
+
+
+def _smoothed(kind: str) -> Unary:
+    return lambda x: (
+        f.interpolate(x[None, None], (3, 5), mode=kind, antialias=True),
+        getattr(ATEN, f"_upsample_{kind}2d_aa")(x[None, None], [5, 3], False),
+    )
+
+
+def _scattered(how: str, own: bool) -> Indexing:
+    return lambda x, i: x.scatter_reduce(0, i[:, None].expand(4, 4), 2 * x, how, include_self=own)
+
+
+def _index_reduced(how: str) -> Indexing:
+    return lambda x, i: x.index_reduce(0, i, 2 * x, how)
+
+
+PICTURES: dict[str, Unary] = {
     "max_pool2d": lambda x: f.max_pool2d(x, 2),
     "max_pool2d overlapping": lambda x: f.max_pool2d(x, 3, 1, 1),
     "max_pool2d with indices": lambda x: f.max_pool2d(x, 2, return_indices=True)[0],
@@ -79,7 +98,7 @@ PICTURES: dict[str, Callable[[torch.Tensor], Any]] = {
     "batch_norm of running": lambda x: f.batch_norm(x, torch.zeros(4), torch.ones(4)),
 }
 
-LINEAR: dict[str, Callable[[torch.Tensor], Any]] = {
+LINEAR: dict[str, Unary] = {
     "linear": lambda x: f.linear(x, x[:3], x[:3, 0]),
     "matmul": lambda x: (x @ x.T, x @ x[0], x[0] @ x[0]),
     "mm": lambda x: torch.mm(x, x.T),
@@ -118,13 +137,7 @@ LINEAR: dict[str, Callable[[torch.Tensor], Any]] = {
     "embedding": lambda x: f.embedding(REPEATED, x, padding_idx=0),
     "bilinear2d": lambda x: f.interpolate(x[None, None], (5, 3), mode="bilinear"),
     "bilinear2d default": lambda x: ATEN.upsample_bilinear2d(x[None, None], [5, 3], False),
-    **{
-        f"{kind} smoothed": lambda x, kind=kind: (
-            f.interpolate(x[None, None], (3, 5), mode=kind, antialias=True),
-            getattr(ATEN, f"_upsample_{kind}2d_aa")(x[None, None], [5, 3], False),
-        )
-        for kind in ("bilinear", "bicubic")
-    },
+    **{f"{kind} smoothed": _smoothed(kind) for kind in ("bilinear", "bicubic")},
     "linear1d": lambda x: f.interpolate(x[None], 7, mode="linear"),
     "linear1d default": lambda x: ATEN.upsample_linear1d(x[None], [7], False),
     "dropout of nothing": lambda x: (
@@ -135,7 +148,7 @@ LINEAR: dict[str, Callable[[torch.Tensor], Any]] = {
     ),
 }
 
-INDEXED: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+INDEXED: dict[str, Indexing] = {
     "index": lambda x, i: x[i],
     "_unsafe_index": lambda x, i: ATEN._unsafe_index(x, [i]),
     "take": lambda x, i: torch.take(x, i),
@@ -155,18 +168,11 @@ INDEXED: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "scatter value": lambda x, i: x.scatter(0, i[:, None], 2.0),
     "scatter_add": lambda x, i: x.scatter_add(0, i[:, None].expand(4, 4), x),
     **{
-        f"scatter_reduce {how}{'' if own else ' of others'}": (
-            lambda x, i, how=how, own=own: x.scatter_reduce(
-                0, i[:, None].expand(4, 4), 2 * x, how, include_self=own
-            )
-        )
+        f"scatter_reduce {how}{'' if own else ' of others'}": _scattered(how, own)
         for how in ("sum", "mean", "amax", "amin", "prod")
         for own in (True, False)
     },
-    **{
-        f"index_reduce {how}": (lambda x, i, how=how: x.index_reduce(0, i, 2 * x, how))
-        for how in ("mean", "amax", "amin", "prod")
-    },
+    **{f"index_reduce {how}": _index_reduced(how) for how in ("mean", "amax", "amin", "prod")},
     "one_hot": lambda x, i: f.one_hot(i, 3) * x[0, 0],
     "bool index_put": lambda x, i: torch.where((x > 0).index_select(0, i), x, 0.0),
 }

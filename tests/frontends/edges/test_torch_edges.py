@@ -69,12 +69,14 @@ PLACES = ("max_unpool2d", "max_unpool3d", "special_zeta")
 
 ELSEWHERE = {*RANDOM, *WRITING, *MATRICES, *PLACES}
 
+Rule = Callable[..., object]
+
 
 @functools.cache
-def prepared(group: str) -> tuple[Cases, Expected, Graph, frozenset[Callable]]:
+def prepared(group: str) -> tuple[Cases, Expected, Graph, frozenset[Rule]]:
     """Return a group's cases, PyTorch's results, the imported graph, and the rules it took."""
     torch.set_num_threads(1)
-    module, used = Cases(list(GROUPS[group]())), set[Callable]()
+    module, used = Cases(list(GROUPS[group]())), set[Rule]()
     with pytest.MonkeyPatch.context() as patch:
         for name, rule in RULES.items():
             patch.setitem(RULES, name, _recording(rule, used))
@@ -82,7 +84,7 @@ def prepared(group: str) -> tuple[Cases, Expected, Graph, frozenset[Callable]]:
     return module, eager(module), graph, frozenset(used)
 
 
-def _recording(rule: Callable, used: set[Callable]) -> Callable:
+def _recording(rule: Rule, used: set[Rule]) -> Rule:
     @functools.wraps(rule)
     def recorded(*args: object, **kwargs: object) -> object:
         used.add(rule)
@@ -121,6 +123,6 @@ def test_each_exemption_is_needed() -> None:
 
 
 def test_each_rule_of_the_registry_has_a_case() -> None:
-    used = frozenset[Callable]().union(*(prepared(group)[3] for group in GROUPS))
+    used = frozenset[Rule]().union(*(prepared(group)[3] for group in GROUPS))
     untested = sorted(name for name, rule in RULES.items() if rule not in used)
     assert [name for name in untested if name.split(".")[0] not in ELSEWHERE] == []

@@ -153,7 +153,7 @@ def test_gradients_of_ones_own_may_stand_where_nothing_trains() -> None:
 
 def test_inputs_and_models_of_other_kinds_are_named() -> None:
     assert "unknown loss 'hinge'" in rejection(lambda p, x: x, loss="hinge")
-    assert "from_jax takes a function or a Flax module, not a int" in rejection(3)  # type: ignore[arg-type]
+    assert "from_jax takes a function or a Flax module, not a int" in rejection(3)
     assert "float8_e5m2" in rejection(lambda p, x: x + 1, X.astype(jnp.float8_e5m2))
     with pytest.raises(ImportModelError, match="needs its variables first"):
         from_jax(Outer(), (X,))

@@ -210,7 +210,7 @@ def test_products_at_indices_that_repeat() -> None:
     for graph in graphs:
         step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
         held = {"w": w.copy(), "u": u.copy()}
-        feed = {"input1": index, "i": index, "lr": np.float32(1)}
+        feed = {"input1": index, "i": index, "lr": np.asarray(1, np.float32)}
         run(step, {value.name: feed[value.name] for value in step.inputs}, held)
         taken.append(held)
     for name in ("w", "u"):

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import pockengine
 from pockengine.errors import CheckError, CompileError
 from pockengine.frontends.onnx.ops.registry import RULES
 
 
-def small() -> tuple[object, tuple[np.ndarray]]:
+def small() -> tuple[ModelProto, tuple[np.ndarray]]:
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((3, 5)).astype(np.float32)
     nodes = [

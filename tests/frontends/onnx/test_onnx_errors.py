@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from pockengine.errors import ImportModelError, InternalError
+from pockengine.frontends.emit import division
 from pockengine.frontends.onnx.model import from_onnx
-from pockengine.frontends.onnx.ops import elementwise
 from pockengine.tests.frontends.onnx.models import cnn, make, mlp, one, random
 
 SECONDS = 30.0
@@ -340,7 +340,7 @@ def test_functions_that_double_are_refused() -> None:
 
 
 def test_a_mistake_of_ours_is_not_told_as_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elementwise.division, "remainder", None)
+    monkeypatch.setattr(division, "remainder", None)
     model = one("Mod", {"a": (2,), "b": (2,)}, (2,), fmod=1)
 
     with pytest.raises(InternalError, match=r"it read Mod in y: TypeError.*ops/elementwise.py"):

@@ -123,7 +123,7 @@ def test_equations_that_do_not_fit_are_refused(
 
 
 RESIZED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-OLDER = {
+OLDER: dict[str, tuple[dict[str, Any], str, dict[str, str]]] = {
     "Slice": ({"axes": [1, 2], "starts": [1, -3], "ends": [3, 1000]}, "starts ends axes", {}),
     "Pad": ({"pads": [0, 0, 1, 2, 0, 0, 1, 0], "value": 1.5}, "pads value", {}),
     "Clip": ({"min": -0.5, "max": 0.75}, "min max", {}),

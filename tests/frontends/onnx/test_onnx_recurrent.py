@@ -34,7 +34,9 @@ def layer(op: str, *, inputs: Sequence[str] = (), time: int = TIME, **attrs: Any
     }
     states = {"h": (passes, BATCH, HIDDEN), "c": (passes, BATCH, HIDDEN)}
     x, outputs = (time, BATCH, INPUTS), {"y": (time, passes, BATCH, HIDDEN)}
-    last = dict.fromkeys(("y_h", "y_c")[: 1 + (op == "LSTM")], states["h"])
+    last: dict[str, tuple[int, ...]] = dict.fromkeys(
+        ("y_h", "y_c")[: 1 + (op == "LSTM")], states["h"]
+    )
     if attrs.get("layout"):
         swap = {"y": (BATCH, time, passes, HIDDEN), **dict.fromkeys(last, (BATCH, passes, HIDDEN))}
         x, outputs, last = (BATCH, time, INPUTS), {"y": swap.pop("y")}, swap

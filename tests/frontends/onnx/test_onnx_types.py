@@ -56,7 +56,7 @@ def net(dtype: type, code: int) -> tuple[ModelProto, Arrays]:
         node("Mul", ["two", "two"], ["four"]),
         node("Mul", ["d", "four"], ["y"]),
     ]
-    inputs = {"x": random(3, 8, seed=1).astype(dtype)}
+    inputs: Arrays = {"x": random(3, 8, seed=1).astype(dtype)}
     return typed(nodes, inputs, code, weights), inputs
 
 

@@ -119,8 +119,8 @@ class Mixed(keras.Model):
 
 
 def test_labels_are_mixed_as_their_pictures_are() -> None:
-    rows = {"images": np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1), "labels": np.eye(3)}
-    rows["labels"] = rows["labels"].astype(np.float32)
+    eye = np.eye(3, dtype=np.float32)
+    rows = {"images": eye.reshape(3, 3, 1, 1), "labels": eye}
     model = Mixed()
     model(rows)
 
@@ -194,7 +194,7 @@ def test_projections_equal_tensorflow(interpolation: str, fill_mode: str) -> Non
 
 def test_colours_equal_tensorflow() -> None:
     x = np.random.default_rng(0).uniform(0, 1, (2, 4, 4, 3)).astype(np.float32)
-    x[0, 0] = [[0, 0, 0], [1, 1, 1], [0.5, 0.5, 0.2], [0.2, 0.7, 0.7]]
+    x[0, 0] = [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.5, 0.5, 0.2], [0.2, 0.7, 0.7]]
     for function in (tf.image.rgb_to_hsv, tf.image.hsv_to_rgb):
         graph = from_tensorflow(lambda x, function=function: function(x), {"x": x})
         found = next(iter(run(graph, {"x": x}).values()))

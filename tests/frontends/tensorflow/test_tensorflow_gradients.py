@@ -261,7 +261,7 @@ def test_function_has_the_gradient_that_tensorflow_gives_it(name: str) -> None:
     graph = from_tensorflow(module, {"i": INDEX})
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
     held = {key: param.data.copy() for key, param in step.params.items()}
-    feed = {"i": INDEX, "lr": np.float32(1), "step": np.int32(1)}
+    feed = {"i": INDEX, "lr": np.asarray(1, np.float32), "step": np.asarray(1, np.int32)}
     found = run(step, {value.name: feed[value.name] for value in step.inputs}, held)
 
     @tf.function
@@ -334,7 +334,8 @@ def test_every_penalty_of_a_model_counts(loss: str) -> None:
     model = keras.Sequential([keras.Input((4,)), frozen, Penalising(), dense])
     graph = from_tensorflow(model, (x,), loss=loss)
     entry = compile_program(graph, Training(), check=True).entries["train"].graph
-    feed = {graph.inputs[0].name: x, "target": y, "lr": np.float32(0.1), "step": np.int32(1)}
+    feed = {graph.inputs[0].name: x, "target": y}
+    feed |= {"lr": np.asarray(0.1, np.float32), "step": np.asarray(1, np.int32)}
     params = {name: param.data.copy() for name, param in entry.params.items()}
     found = run(entry, {value.name: feed[value.name] for value in entry.inputs}, params)
 

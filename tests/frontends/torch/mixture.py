@@ -1,12 +1,11 @@
 """A mixture of experts, with its routes of the tests."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
 
-Route = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
+Route = Callable[[nn.ModuleList, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 EXPERTS = 3
 

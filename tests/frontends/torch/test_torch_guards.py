@@ -12,7 +12,9 @@ from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.mixture import Mixture, Route
 
 
-def skipping(experts, x, chosen, weights):
+def skipping(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         row, place = torch.where(chosen == e)
@@ -22,7 +24,9 @@ def skipping(experts, x, chosen, weights):
     return out
 
 
-def guarded(experts, x, chosen, weights):
+def guarded(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     total = x.sum() * 0
     for e, expert in enumerate(experts):
         rows = x[chosen[:, 0] == e]

@@ -115,7 +115,9 @@ def test_integers_divide_and_masks_count_exactly() -> None:
     )
 
 
-def outputs_by_seed(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> list:
+def outputs_by_seed(
+    function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+) -> list[np.ndarray]:
     graph = from_torch(Function(function), (x,))
     name = graph.inputs[0].name
     return [run(graph, {name: x.numpy(), "seed": np.int32(seed)})["output"] for seed in (1, 1, 2)]

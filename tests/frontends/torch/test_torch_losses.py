@@ -161,6 +161,8 @@ def test_loss_of_several_tensors_compiles() -> None:
     assert set(compiled.graph.params) == set(net.state_dict())
 
 
+LABELS = torch.tensor([[1, 1, 3], [2, 3, 1], [3, 2, 2]])
+
 CTC: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "padded": lambda x: F.ctc_loss(
         x.log_softmax(-1), LABELS, torch.tensor([7, 5, 7]), torch.tensor([3, 2, 0])
@@ -178,7 +180,6 @@ CTC: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         x[:, 0].log_softmax(-1), LABELS[0], torch.tensor(7), torch.tensor(3)
     ),
 }
-LABELS = torch.tensor([[1, 1, 3], [2, 3, 1], [3, 2, 2]])
 
 
 @pytest.mark.parametrize("name", CTC)

@@ -1,5 +1,7 @@
 """Whole models: the imported graph, by our oracle, computes what PyTorch computes."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -11,7 +13,7 @@ from pockengine.models.resnet import CifarResNet, resnet18, resnet50
 from pockengine.models.specs import MBV2_035, MCUNET_5FPS, PROXYLESS_03
 from pockengine.tests.frontends.torch.checks import check_forward
 
-MODELS = {
+MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "mobilenet_v2-0.35-96": (lambda: MobileNetV2(0.35, 10), 96),
     "mobilenet_v2-1-64": (lambda: MobileNetV2(1.0, 7), 64),
     "mobilenet_v2-0.5-70": (lambda: MobileNetV2(0.5, 10), 70),

@@ -1,6 +1,7 @@
 """Rows that data select: experts of a mixture, masked losses, matched boxes."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,8 +18,12 @@ from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_gradients
 from pockengine.tests.frontends.torch.mixture import EXPERTS, Mixture, Route
 
+Loss = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
 
-def by_index_add(experts, x, chosen, weights):
+
+def by_index_add(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         row, place = torch.where(chosen == e)
@@ -26,7 +31,9 @@ def by_index_add(experts, x, chosen, weights):
     return out
 
 
-def by_one_hot(experts, x, chosen, weights):
+def by_one_hot(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     mask = F.one_hot(chosen, EXPERTS).permute(2, 1, 0)
     for e, expert in enumerate(experts):
@@ -36,7 +43,9 @@ def by_one_hot(experts, x, chosen, weights):
     return out
 
 
-def by_adding_in_place(experts, x, chosen, weights):
+def by_adding_in_place(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         row, place = torch.where(chosen == e)
@@ -44,7 +53,9 @@ def by_adding_in_place(experts, x, chosen, weights):
     return out
 
 
-def by_nonzero(experts, x, chosen, weights):
+def by_nonzero(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         places = (chosen == e).nonzero()
@@ -54,7 +65,9 @@ def by_nonzero(experts, x, chosen, weights):
     return out
 
 
-def by_mask(experts, x, chosen, weights):
+def by_mask(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         mask = chosen[:, 0] == e
@@ -62,7 +75,9 @@ def by_mask(experts, x, chosen, weights):
     return out
 
 
-def by_copy(experts, x, chosen, weights):
+def by_copy(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = x * 2
     for e, expert in enumerate(experts):
         row = (chosen[:, 1] == e).nonzero().squeeze(-1)
@@ -70,7 +85,9 @@ def by_copy(experts, x, chosen, weights):
     return out
 
 
-def by_place(experts, x, chosen, weights):
+def by_place(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = x * 1
     for e, expert in enumerate(experts):
         (row,) = torch.nonzero(chosen[:, 0] == e, as_tuple=True)
@@ -78,7 +95,9 @@ def by_place(experts, x, chosen, weights):
     return out
 
 
-def by_scatter(experts, x, chosen, weights):
+def by_scatter(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         row = (chosen == e).any(-1).nonzero().view(-1)
@@ -130,7 +149,7 @@ def others(m: Any, x: torch.Tensor) -> torch.Tensor:
 class Masked(nn.Module):
     """A loss of the rows in which something is wanted."""
 
-    def __init__(self, loss: Route) -> None:
+    def __init__(self, loss: Loss) -> None:
         super().__init__()
         self.words, self.head = nn.Embedding(5, 6), nn.Linear(6, 5)
         self.loss = loss
@@ -139,7 +158,7 @@ class Masked(nn.Module):
         return self.loss(self, x, labels)
 
 
-LOSSES: dict[str, Route] = {
+LOSSES: dict[str, Loss] = {
     "masked language": lambda m, x, y: F.cross_entropy(m.head(x[y >= 0]), y[y >= 0]),
     "smoothed": lambda m, x, y: F.cross_entropy(
         m.head(x)[y != -100], y[y != -100], label_smoothing=0.1
@@ -263,7 +282,9 @@ def by_putting_back(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("way", [by_add, by_put, by_putting_back])
-def test_what_was_written_by_rows_may_be_written_to_again(way: Route) -> None:
+def test_what_was_written_by_rows_may_be_written_to_again(
+    way: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
     class Written(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -282,7 +303,7 @@ def test_what_was_written_by_rows_may_be_written_to_again(way: Route) -> None:
     check_gradients(Written(), (torch.randn(5, 3),), (torch.randn(5, 3),))
 
 
-REFUSED: dict[str, tuple[Route, str]] = {
+REFUSED: dict[str, tuple[Loss, str]] = {
     "cumsum": (lambda m, x, y: m.head(x[y > 0]).cumsum(0).sum(), "goes across rows"),
     "sort": (lambda m, x, y: m.head(x[y > 0]).sort(0)[0][0].sum(), "goes across rows"),
     "norm": (lambda m, x, y: F.batch_norm(m.head(x[y > 0]), None, None, training=True).sum(), ""),

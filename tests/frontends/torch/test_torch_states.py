@@ -182,6 +182,6 @@ def written(parameter: torch.Tensor) -> torch.Tensor:
         (lambda m, y: y + written(m.inner.bias), "register_buffer"),
     ],
 )
-def test_what_cannot_be_kept_is_refused(write: Callable, words: str) -> None:
+def test_what_cannot_be_kept_is_refused(write: Callable[..., object], words: str) -> None:
     with pytest.raises(ImportModelError, match=words):
         from_torch(Writing(write), (torch.randn(3, 4),))

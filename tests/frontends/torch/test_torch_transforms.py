@@ -103,13 +103,17 @@ def test_packed_sequences_of_known_lengths_train(
 
 
 def test_packed_sequences_by_lengths_that_are_data_are_refused() -> None:
-    class ByData(Packed):
+    class ByData(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.packed = Packed(nn.GRU, [])
+
         def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-            self.lengths = lengths
-            return super().forward(x)
+            self.packed.lengths = lengths
+            return self.packed(x)
 
     with pytest.raises(ImportModelError, match=r"pack_padded_sequence .*depend on the data.*mask"):
-        from_torch(ByData(nn.GRU, []), (torch.randn(5, 4, 6), torch.tensor([2, 4, 1, 4])))
+        from_torch(ByData(), (torch.randn(5, 4, 6), torch.tensor([2, 4, 1, 4])))
 
 
 def test_module_that_fails_on_its_examples_before_a_branch_is_traced() -> None:

@@ -17,8 +17,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch import write_programs
-from pockengine.tests.frontends.torch.view_programs import PROGRAMS
-from pockengine.tests.frontends.torch.write_programs import program
+from pockengine.tests.frontends.torch.view_programs import PROGRAMS, program
 
 assert write_programs  # it fills the table
 

@@ -104,13 +104,21 @@ class Segments(nn.Module):
         return self.up(functional.max_unpool2d(y, places, 2)).mean((2, 3))
 
 
+def sampling(
+    dims: int, mode: str, padding: str, corners: bool
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: functional.grid_sample(
+        x if dims == 3 else x[:, :, 0],
+        0.9 * x[:, :dims].movedim(1, -1) if dims == 3 else 0.9 * x[:, :2, 1].movedim(1, -1),
+        mode,
+        padding,
+        corners,
+    )
+
+
 SAMPLED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    f"{dims} dimensions, {mode}, {padding}, {'corners' if corners else 'edges'}": (
-        lambda x, dims=dims, how=(mode, padding, corners): functional.grid_sample(
-            x if dims == 3 else x[:, :, 0],
-            0.9 * x[:, :dims].movedim(1, -1) if dims == 3 else 0.9 * x[:, :2, 1].movedim(1, -1),
-            *how,
-        )
+    f"{dims} dimensions, {mode}, {padding}, {'corners' if corners else 'edges'}": sampling(
+        dims, mode, padding, corners
     )
     for dims, mode in ((2, "bilinear"), (2, "nearest"), (2, "bicubic"), (3, "bilinear"))
     for padding in ("zeros", "border", "reflection")
