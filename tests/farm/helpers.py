@@ -55,7 +55,7 @@ def record(**changes: object) -> Record:
         "n": 10,
         "ok": True,
     }
-    return Record(**{**values, **changes})  # type: ignore[arg-type]
+    return Record(**{**values, **changes})
 
 
 def script(folder: Path, text: str, name: str = "program.sh") -> Path:

@@ -82,13 +82,18 @@ class _Server(paramiko.ServerInterface):
     def _serve(self, channel: paramiko.Channel, command: str, text: bytes) -> None:
         with subprocess.Popen(
             [*self.faults.login_shell, "-c", f"{self.faults.greeting}{command}"],
-            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, **self.faults.environment},
         ) as child:
+            assert child.stdout is not None
+            assert child.stderr is not None
+            stderr = child.stderr
             feeding = threading.Thread(target=self._feed, args=(channel, child.stdin, text))
             feeding.start()
             errors: list[bytes] = []
-            reading = threading.Thread(target=lambda: errors.append(child.stderr.read()))
+            reading = threading.Thread(target=lambda: errors.append(stderr.read()))
             reading.start()
             while data := os.read(child.stdout.fileno(), 1 << 16):
                 channel.sendall(data)

@@ -1,5 +1,6 @@
 """Records of times that were taken while others used the machine carry a mark, to the end."""
 
+import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -42,7 +43,7 @@ def drawn(thing: object) -> str:
 def times_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(load, "STAT", tmp_path / "stat")
-    monkeypatch.setattr(load.time, "sleep", lambda _: load.STAT.write_text(lines.pop(0)))
+    monkeypatch.setattr(time, "sleep", lambda _: load.STAT.write_text(lines.pop(0)))
     return lines
 
 

@@ -42,7 +42,7 @@ def test_rate_warms_up_and_falls_as_a_cosine() -> None:
 )
 def test_impossible_recipes_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(FinetuneError, match="the rate must be at least 0"):
-        Recipe(**{"rate": 0.1, "epochs": 1, **wrong})  # type: ignore[arg-type]
+        Recipe(**{"rate": 0.1, "epochs": 1, **wrong})
     with pytest.raises(FinetuneError, match="unknown schedule 'steps'"):
         Recipe(0.1, 1, schedule="steps")
 

@@ -97,7 +97,7 @@ def test_wrong_files_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], me
 
 
 class Bomb:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
         return (Path.touch, (Path("exploded"),))
 
 

@@ -18,11 +18,11 @@ def tiny_subject(batch: int = BATCH, seed: int = 0, name: str = "tiny") -> Subje
     for layer, (inputs, outputs) in enumerate([(1, 8), (8, 16)]):
         scale = np.sqrt(2 / (9 * inputs))
         weight = random.normal(0, scale, (3, 3, inputs, outputs)).astype(np.float32)
-        bias = np.zeros(outputs, np.float32)
         hidden = g.conv2d(
             hidden, g.param(f"layers.{layer}.weight", weight), stride=(2, 2), padding=(1,) * 4
         )
-        hidden = g.relu(g.add(hidden, g.param(f"layers.{layer}.bias", bias)))
+        bias = g.param(f"layers.{layer}.bias", np.zeros(outputs, np.float32))
+        hidden = g.relu(g.add(hidden, bias))
     flat = g.reshape(hidden, shape=(batch, 2 * 2 * 16))
     head = random.normal(0, 0.1, (64, 10)).astype(np.float32)
     bias = g.param("head.bias", np.zeros(10, np.float32))

@@ -34,11 +34,14 @@ def test_a_request_goes_to_the_runtimes_worker_and_its_artifact_to_the_board(
 ) -> None:
     case = make_case("mobilenet_v2-0.1-32", 2, 1)
     asked: list[tuple[object, ...]] = []
+
+    def measure(*given: object) -> object:
+        asked.append(given)
+        return FIGURE
+
     monkeypatch.setattr(peers, "why_runtime_missing", lambda backend: None)
     monkeypatch.setattr(peers, "compile_by_worker", lambda *given: asked.append(given))
-    monkeypatch.setattr(
-        peers, "measure_guest_runtime", lambda *given: asked.append(given) or FIGURE
-    )
+    monkeypatch.setattr(peers, "measure_guest_runtime", measure)
 
     there = InRuntime("onnx", "rpi4", "bias-only", case.graph, case.data)
     measured = there.count([1.0], tmp_path / "onnx")

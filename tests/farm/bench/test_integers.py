@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pockengine.api import Compiled
@@ -44,7 +45,9 @@ def test_a_machine_with_files_trains_the_oracles_integers(tmp_path: Path) -> Non
     _, check = check_integers(compiled, data, run)
     assert (check.problems, run.instructions, len(run.step_ms)) == ((), (), 2)
     assert re.search(r"in f32 with frozen norms: loss within \d", check.note)
-    elsewhere = {name: -x if name == "head.weight" else x for name, x in data.weights.items()}
+    elsewhere = {
+        name: np.negative(x) if name == "head.weight" else x for name, x in data.weights.items()
+    }
     _, check = check_integers(compiled, replace(data, weights=elsewhere), run)
     assert "turns away from PyTorch's in f32" in check.problems[-1]
 

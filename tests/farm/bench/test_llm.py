@@ -10,12 +10,14 @@ import torch
 import transformers
 from click.testing import CliRunner
 
+from pockengine.compiler.ir.graph import ParamKind
 from pockengine.devices import find_device
 from pockengine.errors import FarmError, ImportModelError
 from pockengine.farm.bench import llm as bench_llm
 from pockengine.farm.bench import llm_case
+from pockengine.farm.bench.check import loss_error
 from pockengine.farm.bench.llm import LlmMeasurement, LlmResult, in_memory, measure_llm
-from pockengine.farm.bench.llm_case import drawn_folder, drawn_tokens, make_lm_case
+from pockengine.farm.bench.llm_case import RATE, drawn_folder, drawn_tokens, make_lm_case
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.cli.bench import main
 from pockengine.farm.cli.bench_llm import LlmOptions, llm_plan
@@ -90,7 +92,7 @@ def test_some_blocks_are_trained_beside_pytorch(folder: Path, tmp_path: Path) ->
 
 def test_losses_of_a_scheme_are_those_of_transformers(folder: Path, result: LlmResult) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=bench_llm.RATE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     losses = []
     for ids in torch.from_numpy(drawn_tokens(SIZES["vocab_size"], (STEPS, BATCH, LENGTH))):
         optimizer.zero_grad()
@@ -119,7 +121,7 @@ def test_figures_become_records_and_a_table(result: LlmResult) -> None:
 def test_other_losses_have_no_speed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = bench_llm.loss_error
+    error = loss_error
     monkeypatch.setattr(
         bench_llm, "loss_error", lambda found, wanted: error([1.01 * x for x in found], wanted)
     )
@@ -143,12 +145,12 @@ def test_turns_are_taken_by_those_that_fit_together() -> None:
 
 def test_a_known_name_has_drawn_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {**SIZES, "num_hidden_layers": 1, "num_attention_heads": 4, "tie_word_embeddings": True}
-    monkeypatch.setitem(decoders.SIZES, "small", small)  # type: ignore[arg-type]
+    monkeypatch.setitem(decoders.SIZES, "small", small)
     monkeypatch.setattr(llm_case, "KNOWN", ("small",))
     case = make_lm_case("small", (1, 8), 1, drawn_folder("small", tmp_path))
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
     for name, param in case.graph.params.items():
-        if param.kind == "weight" or "norm" in name:
+        if param.kind is ParamKind.WEIGHT or "norm" in name:
             assert np.isfinite(param.data).all(), name
     assert case.parameters >= sum(x.numel() for x in model.parameters())
     assert float(model.model.embed_tokens.weight.std()) == pytest.approx(0.02, rel=0.05)

@@ -6,6 +6,7 @@ import pytest
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench import running as bench_running
+from pockengine.farm.bench.check import compare
 from pockengine.farm.bench.runtimes import RuntimesMeasurement, measure_runtimes
 from pockengine.farm.bench.runtimes_table import runtimes_table
 from pockengine.farm.bench.suite import SuiteResult
@@ -63,7 +64,6 @@ def test_figures_become_records(result: SuiteResult) -> None:
 def test_wrong_numbers_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "onnx" not in HERE:
         pytest.skip("onnxruntime is not installed; Bazel brings it")
-    compare = bench_running.compare
 
     def compare_wrongly(losses: list[float], *rest: object) -> object:
         return compare([1.01 * loss for loss in losses], *rest)

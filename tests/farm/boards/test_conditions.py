@@ -15,12 +15,12 @@ import pytest
 from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.boards.facts import parse
 from pockengine.farm.transports.local import LocalTransport
-from pockengine.farm.transports.ssh import connect_ssh
+from pockengine.farm.transports.ssh import SshTransport, connect_ssh
 from pockengine.farm.transports.transport import RunResult, Transport
 from pockengine.tests.farm.ssh_server import Faults, serving
 
 FREQUENCY = "sys/devices/system/cpu/cpu0/cpufreq"
-Reach = Callable[[Path], AbstractContextManager[Transport]]
+Reach = Callable[[Path], AbstractContextManager[LocalTransport | SshTransport]]
 THROTTLE = "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count"
 TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
 
@@ -139,12 +139,12 @@ class Shared:
 
 
 @contextmanager
-def by_ssh(folder: Path) -> Iterator[Transport]:
+def by_ssh(folder: Path) -> Iterator[SshTransport]:
     with serving(folder, Faults()) as address, closing(connect_ssh(address)) as transport:
         yield transport
 
 
-def by_itself(_: Path) -> AbstractContextManager[Transport]:
+def by_itself(_: Path) -> AbstractContextManager[LocalTransport]:
     return closing(LocalTransport("here"))
 
 

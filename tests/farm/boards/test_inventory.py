@@ -19,7 +19,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
 def board(**changes: object) -> Board:
     values: dict[str, object] = {"host": "h", "user": "pi", "key_file": "~/k", "host_key": KEY}
-    return Board("desk", "rpi4", Remote(**{**values, **changes}))  # type: ignore[arg-type]
+    return Board("desk", "rpi4", Remote(**{**values, **changes}))
 
 
 @given(TEXT, TEXT, st.lists(TEXT, max_size=3).map(tuple), st.integers(1, 65535))

@@ -16,7 +16,7 @@ from pockengine.compiler.sparse.presets import PRESETS
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.bench import flow as bench_flow
 from pockengine.farm.bench import peers as bench_peers
-from pockengine.farm.bench.case import Case, make_case
+from pockengine.farm.bench.case import Case, make_case, train_in_torch
 from pockengine.farm.bench.peers import HostPeers
 from pockengine.farm.bench.run import train_on_board
 from pockengine.farm.boards.board import Board
@@ -174,7 +174,7 @@ def test_records_of_a_run_that_is_cut_are_kept(
 def test_wrong_numbers_fail_the_bench_and_show_no_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = bench_flow.train_in_torch
+    train = train_in_torch
 
     def wrong(data: JobData) -> tuple[list[float], dict[str, np.ndarray]]:
         losses, tensors = train(data)

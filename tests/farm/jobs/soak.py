@@ -19,6 +19,7 @@ import sqlalchemy as sql
 
 from pockengine.farm.jobs.batch import Verdict
 from pockengine.farm.jobs.job import Job
+from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import ATTEMPTS, JOBS
 from pockengine.tests.farm.helpers import script
 from pockengine.tests.farm.jobs.site import new_site, run
@@ -84,6 +85,7 @@ def soak(folder: Path, jobs: int, boards: int, kills: int, seed: int = 0) -> Soa
         over.set()
         stored = site.batch._store.work(_stored_verdicts)
         assert stored == {name: 1 for name in work}, "a verdict is missing or was stored twice"
+        assert isinstance(site.leases, Leases)
         assert site.leases.held() == [], "a lease was left behind"
     return Soak(verdicts, killed, time.monotonic() - start)
 

@@ -18,6 +18,7 @@ import sqlalchemy as sql
 
 from pockengine.farm.boards.board import Board
 from pockengine.farm.jobs.job import Job
+from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import ATTEMPTS
 from pockengine.farm.jobs.worker import Site
 from pockengine.farm.transports.emulated import Emulation
@@ -43,6 +44,7 @@ def a_client(rack: Rack, tmp_path: Path) -> Iterator[Site]:
     rack.reset()
     with new_site(tmp_path, rack) as site:
         yield site
+        assert isinstance(site.leases, Leases)
         assert site.leases.held() == []
     rack.reset()
     for board in rack.boards:
@@ -53,7 +55,7 @@ def a_client(rack: Rack, tmp_path: Path) -> Iterator[Site]:
 
 def job(folder: Path, text: str, **more: object) -> Job:
     name = f"{abs(hash(text)):x}.sh"
-    return Job(script(folder, text, name), **more)  # type: ignore[arg-type]
+    return Job(script(folder, text, name), **more)
 
 
 def fine(folder: Path) -> Job:

@@ -1,6 +1,7 @@
 """What makes a board unhealthy; the board is this machine, or Hexagon behind loopback."""
 
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,6 +14,7 @@ from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, UserEmulated
 from pockengine.farm.boards.connect import connect
+from pockengine.farm.boards.facts import ask
 from pockengine.farm.jobs import health, known_answer
 from pockengine.farm.jobs.health import Needs, check_health, require_health
 from pockengine.farm.transports.local import LocalTransport
@@ -43,7 +45,7 @@ def test_a_clock_that_is_off_is_named(
     here: LocalTransport, monkeypatch: pytest.MonkeyPatch, jump: float, word: str
 ) -> None:
     really = time.time
-    monkeypatch.setattr(health.time, "time", lambda: really() + jump)
+    monkeypatch.setattr(time, "time", lambda: really() + jump)
 
     (problem,) = check_health(here, HOST, Needs(disk_bytes=0, memory_bytes=0)).problems
 
@@ -52,7 +54,7 @@ def test_a_clock_that_is_off_is_named(
 
 
 def test_heat_is_named(here: LocalTransport, monkeypatch: pytest.MonkeyPatch) -> None:
-    really = health.ask
+    really = ask
     monkeypatch.setattr(health, "ask", lambda t: replace(really(t), temperature_c=91.0))
 
     problems = check_health(here, HOST, Needs(disk_bytes=0, memory_bytes=0)).problems
@@ -98,7 +100,7 @@ def test_a_program_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     program = known_answer.known_answer_program(HOST)
     if program is None:
         pytest.skip("ziglang is not installed")
-    monkeypatch.setattr(known_answer.subprocess, "run", None)
+    monkeypatch.setattr(subprocess, "run", None)
 
     assert known_answer.known_answer_program(HOST) == program
     assert list(program.parent.iterdir()) == [program]

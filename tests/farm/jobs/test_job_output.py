@@ -1,10 +1,10 @@
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from pockengine.errors import LogError
-from pockengine.farm.jobs import job_output as module
 from pockengine.farm.jobs.job_output import MOST_A_SECOND, MOST_LINE, Lines, job_output
 
 TEXT = "plain\nä€😀\r\nbar 1%\rbar 2%\r\n\nno end €"
@@ -40,7 +40,7 @@ def test_a_flood_is_written_whole_and_shown_in_part(
 ) -> None:
     shown: list[str] = []
     times = iter([7.0] * 1000 + [8.0] * 9)
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
     with job_output("job", tmp_path / "job.1", shown.append) as sink:
         for number in range(1001):
             sink("stdout", f"{number}\n".encode())

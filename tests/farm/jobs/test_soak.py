@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from pockengine.farm.jobs.job import Job
+from pockengine.farm.jobs.leases import Leases
 from pockengine.tests.farm.helpers import needs_qemu, script
 from pockengine.tests.farm.jobs.site import new_site, run
 from pockengine.tests.farm.jobs.soak import soak
@@ -61,6 +62,7 @@ def test_a_client_killed_in_the_middle_loses_no_job_and_leaves_no_board(tmp_path
 
         assert {one.verdict for one in verdicts.values()} == {"passed"}
         assert sum(len(one.attempts) == 2 for one in verdicts.values()) <= 1
+        assert isinstance(site.leases, Leases)
         assert site.leases.held() == []
 
 

@@ -1,6 +1,7 @@
 """What surrounds the emulated TensorFlow: installing, staging, the cache; not TensorFlow itself."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -123,8 +124,8 @@ def test_failed_installation_leaves_nothing_behind(
     def fail(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 100, "", "E: Unable to locate package")
 
-    monkeypatch.setattr(guest_install.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(guest_install.subprocess, "run", fail)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", fail)
 
     with pytest.raises(FarmError, match=r"root file system could not be installed(.|\n)*Unable to"):
         install_guest_python()
@@ -146,7 +147,7 @@ def test_missing_pip_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1)
 
-    monkeypatch.setattr(guest_install.subprocess, "run", fail)
+    monkeypatch.setattr(subprocess, "run", fail)
 
     with pytest.raises(FarmError, match="apt-get install python3-pip"):
         guest_install._pip()
@@ -164,4 +165,4 @@ class WrongWorker:
 
 def test_engine_with_other_losses_gets_no_figure(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"a relative error of 2\.5e-01"):
-        guest.run_engine(WrongWorker(), tmp_path, "tf-graph", [1.0, 2.0])  # type: ignore[arg-type]
+        guest.run_engine(WrongWorker(), tmp_path, "tf-graph", [1.0, 2.0])

@@ -144,7 +144,7 @@ def test_job_of_wrong_shapes_is_refused() -> None:
     images, labels = np.zeros((2, 4, 3, 8, 8), np.float32), np.zeros((2, 4), np.int64)
 
     with pytest.raises(FarmError, match=r"images must be f32 .* not float64"):
-        JobData(TrainingJob("cnn-8"), {}, images.astype(np.float64), labels)  # type: ignore[arg-type]
+        JobData(TrainingJob("cnn-8"), {}, images.astype(np.float64), labels)
     with pytest.raises(FarmError, match=r"labels must be i64 \[2, 4\]"):
         JobData(TrainingJob("cnn-8"), {}, images, labels[:, :3])
 

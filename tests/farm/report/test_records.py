@@ -150,7 +150,7 @@ def test_without_records_the_error_says_what_stores_some() -> None:
 def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/results.sqlite"
     results = Results(url)
-    results.append([counted("full", "aaa", 70.0)])  # type: ignore[list-item]
+    results.append([counted("full", "aaa", 70.0)])
     results.close()
     monkeypatch.setattr(command, "commits_to", lambda revision: COMMITS)
     out = tmp_path / "page.html"

@@ -115,7 +115,7 @@ def test_a_missing_emulator_says_how_to_install_it(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     nothing = tmp_path / "nothing"
-    image = Image(nothing, nothing, None)  # type: ignore[arg-type]
+    image = Image(nothing, nothing, None)
 
     with (
         pytest.raises(FarmError, match=r"qemu-system-aarch64 is missing.*apt-get install"),

@@ -12,13 +12,13 @@ from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.templates import render
 from pockengine.finetune.lm.texts import Example, read_examples
 from pockengine.finetune.lm.tokens import (
-    IGNORED,
     Tokens,
     open_tokenizer,
     pieces,
     question_ids,
     tokenize,
 )
+from pockengine.finetune.task import IGNORED
 from pockengine.tests.finetune.lm.decoders import TEMPLATE, WORDS, save, tokenizer
 
 CHAT = [
