@@ -116,8 +116,8 @@ def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "train.safetensors"
         save_file({"x": train.images, "target": train.labels}, data)
-        args = ("train", "--weights", "weights", "--data", "data", "--steps", str(steps))
-        args += ("--shuffle",)
+        args = ["train", "--weights", "weights", "--data", "data", "--steps", str(steps)]
+        args += ["--shuffle"]
         inputs = {"weights": artifact.weights, "data": data}
         job = Job(
             artifact.executable,

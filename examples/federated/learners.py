@@ -76,7 +76,8 @@ class BoardLearner(NumPyClient):
         take(self.twin, parameters)
         before = self._place / "global.safetensors"
         self.twin.save(before)
-        arguments = ("train", "--weights", "weights", "--checkpoint", "global", "--data", "rows")
+        arguments: tuple[str, ...] = ("train", "--weights", "weights", "--checkpoint", "global")
+        arguments += ("--data", "rows")
         arguments += ("--steps", str(config["steps"]), "--lr", str(config["lr"]), "--shuffle")
         arguments += ("--seed", str(config["round"]), "--save", "local")
         inputs = {

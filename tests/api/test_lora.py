@@ -68,9 +68,9 @@ def by_hand(compiled: Compiled) -> Net:
     for adapter in compiled.program.adapters:
         orders = (3, 2, 0, 1) if adapter.weight == "stem.weight" else (1, 0)
         a, b = (compiled.program.params[name].data for name in (adapter.a, adapter.b))
-        factors = (torch.from_numpy(array.transpose(orders).copy()) for array in (a, b))
+        down, up = (torch.from_numpy(array.transpose(orders).copy()) for array in (a, b))
         module = net.get_submodule(adapter.weight.rpartition(".")[0])
-        parametrize.register_parametrization(module, "weight", Adapted(*factors, adapter.scale))
+        parametrize.register_parametrization(module, "weight", Adapted(down, up, adapter.scale))
     return net
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 import pockengine
 from pockengine.backends.training.framework_rates import as_rates
+from pockengine.compiler.optim.groups import Groups
 from pockengine.errors import PockEngineError, RuntimeFailure
 from pockengine.frontends.torch import optimizers
 from pockengine.frontends.torch.optimizers import to_optimizer
@@ -124,7 +125,9 @@ def test_every_setting_is_taken_over(name: str) -> None:
     given = kind(
         model.parameters(), **{key: value for key, value in vars(own).items() if key in known}
     )
-    assert to_optimizer(model, given).rules[0] == ("weight", own)
+    found = to_optimizer(model, given)
+    assert isinstance(found, Groups)
+    assert found.rules[0] == ("weight", own)
 
 
 def test_name_stands_for_the_defaults() -> None:

@@ -66,7 +66,7 @@ def test_state_dict_is_whole_and_loads_strictly(kind: type[nn.Module]) -> None:
     twin.load_state_dict(model.state_dict())
     twin.requires_grad_(True)
     if kind is not Tied:
-        twin.fixed.requires_grad_(False)  # type: ignore[union-attr, operator]
+        twin.fixed.requires_grad_(False)
     optimizer = torch.optim.SGD(twin.parameters(), 0.1)
     arrays = {name: value.numpy() for name, value in inputs.items()}
     with compiled.session() as session:

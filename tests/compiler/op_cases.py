@@ -179,7 +179,7 @@ def _concat(draw: Draw, op: str) -> OpCase:
 @st.composite
 def _rows(draw: Draw, op: str) -> OpCase:
     rows, classes = draw(SIZES), draw(SIZES)
-    types = (_t(rows, classes),)
+    types: tuple[TensorType, ...] = (_t(rows, classes),)
     if op == "cross_entropy":
         types = (*types, TensorType(I64, (rows,)))
     return OpCase(op, types, {}, classes=classes)

@@ -8,6 +8,11 @@ import torch
 import torch.nn.functional as F
 
 
+def _torch_binary_cross_entropy(x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    x, t = torch.broadcast_tensors(x, t)
+    return F.binary_cross_entropy(x, t, reduction="none")
+
+
 class _TorchZeta(torch.autograd.Function):
     """Hurwitz's zeta, whose gradient PyTorch lacks."""
 
@@ -79,9 +84,7 @@ BINARY = {
     "igamma": lambda a, x: torch.special.gammainc(a.detach(), x),
     "igammac": lambda a, x: torch.special.gammaincc(a.detach(), x),
     "zeta": _TorchZeta.apply,
-    "binary_cross_entropy": lambda x, t: F.binary_cross_entropy(
-        *torch.broadcast_tensors(x, t), reduction="none"
-    ),
+    "binary_cross_entropy": _torch_binary_cross_entropy,
 }
 COMPARISONS = {
     "eq": torch.eq,
@@ -195,8 +198,10 @@ def _torch_scatter(
     return torch.zeros(input_shape).scatter_add(axis, index, dy)
 
 
-def _torch_ctc(x: torch.Tensor, *given: torch.Tensor, blank: int) -> torch.Tensor:
-    return F.ctc_loss(F.log_softmax(x, -1), *given, blank=blank, reduction="none")
+def _torch_ctc(
+    x: torch.Tensor, labels: torch.Tensor, steps: torch.Tensor, counts: torch.Tensor, blank: int
+) -> torch.Tensor:
+    return F.ctc_loss(F.log_softmax(x, -1), labels, steps, counts, blank, reduction="none")
 
 
 def _torch_conv_transpose(dy: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:

@@ -186,7 +186,9 @@ def test_gradient_equals_finite_differences(op: str, data: st.DataObject) -> Non
             (array + sign * step * direction[i]).astype(np.float32) if i in direction else array
             for i, array in enumerate(arrays)
         ]
-        y = lookup(case.op).eval(tuple(moved), build(case)[2].node.attrs)[0]
+        node = build(case)[2].node
+        assert node is not None
+        y = lookup(case.op).eval(tuple(moved), node.attrs)[0]
         return float((y.astype(np.float64) * weight).sum())
 
     scale = sum(float(np.abs(grad).sum()) for grad in found) + float(np.abs(weight).sum())

@@ -244,7 +244,11 @@ def test_noise_is_normal_and_other_at_every_step(micro_batches: int) -> None:
     drawn = []
     for seed in (1, 2):
         params = {name: param.data.copy() for name, param in program.params.items()}
-        feed = {"x": np.zeros((2, 3), np.float32), "lr": np.float32(1), "seed": np.int32(seed)}
+        feed = {
+            "x": np.zeros((2, 3), np.float32),
+            "lr": np.asarray(1, np.float32),
+            "seed": np.asarray(seed, np.int32),
+        }
         run(graph, {value.name: feed[value.name] for value in graph.inputs}, params)
         drawn += [params["w"].ravel() / 0.5, params["b"] / 0.5]
     for numbers in drawn:

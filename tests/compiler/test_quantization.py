@@ -79,6 +79,13 @@ def test_integers_stand_for_scaled_differences() -> None:
         (DType.I8, (2,), (0.5, 0.5), (0, 0), 1, "do not fit shape"),
     ],
 )
-def test_what_makes_no_sense_is_refused(dtype, shape, scales, zeros, axis, message) -> None:
+def test_what_makes_no_sense_is_refused(
+    dtype: DType,
+    shape: tuple[int, ...],
+    scales: tuple[float, ...],
+    zeros: tuple[int, ...],
+    axis: int | None,
+    message: str,
+) -> None:
     with pytest.raises(GraphError, match=message):
         TensorType(dtype, shape, Quantization(scales, zeros, axis))

@@ -13,6 +13,7 @@ from pockengine.compiler.options import Training
 from pockengine.compiler.program import Entry
 from pockengine.errors import CompileError
 from pockengine.tests.compiler import lowered_training
+from pockengine.tests.compiler.in_place import run_in_place
 from pockengine.tests.compiler.lowered_training import TARGET, Arrays, check_training
 from pockengine.tests.compiler.random_nets import draw_net
 from pockengine.tests.compiler.random_trainings import draw_training
@@ -30,7 +31,7 @@ def test_lowered_updates_are_those_of_the_graph(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_an_update_that_is_another_is_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What rounding may explain must not hide a fault: one part in a hundred of each weight."""
-    honest = lowered_training.run_in_place
+    honest = run_in_place
 
     def wrong(entry: Entry, inputs: Arrays, state: Arrays) -> Arrays:
         outputs = honest(entry, inputs, state)

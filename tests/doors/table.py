@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -20,7 +21,7 @@ OURS = "reference"
 HERE = Path(__file__).absolute().parent
 
 
-def measured(door: str) -> dict[str, dict[str, object]]:
+def measured(door: str) -> dict[str, dict[str, Any]]:
     """Run one door; return what it measured, by model.
 
     It is run where it was built, beside runfiles of its own: those of this program hold all

@@ -17,7 +17,7 @@ def net(name: Callable[[str], str]) -> Graph:
 
     inner.__name__ = inner.__qualname__ = name("inner")
 
-    def loss(params: dict, x: jax.Array) -> jax.Array:
+    def loss(params: dict[str, dict[str, jax.Array]], x: jax.Array) -> jax.Array:
         with jax.named_scope(name("scope")):
             y = jax.jit(inner)(params[name("layer")][name("weight")], x)
         return jnp.mean((y + params[name("layer")][name("bias")]) ** 2)

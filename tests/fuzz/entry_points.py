@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import numpy as np
@@ -222,7 +222,7 @@ def _users(error: Exception) -> bool:
     return theirs.__code__ in codes[-2:]
 
 
-def _raise(error: Exception) -> None:
+def _raise(error: Exception) -> NoReturn:
     raise error
 
 

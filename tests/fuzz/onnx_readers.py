@@ -4,6 +4,7 @@ python -m pockengine.tests.fuzz.onnx_readers --executions 20000
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def readers(place: Path) -> Mapping[str, Reader]:
         _model(), outside, save_as_external_data=True, location="weights", size_threshold=0
     )
     return {
-        path.stem: Reader(path, lambda path=path: from_onnx(path, loss="mse", shapes=SHAPES))
+        path.stem: Reader(path, partial(from_onnx, path, loss="mse", shapes=SHAPES))
         for path in (inside, outside)
     }
 

@@ -100,7 +100,7 @@ def _parse(path: Path) -> object:
 
 def _data(place: Path) -> tuple[Path, Path]:
     arrays = {"x": np.ones((4, 3), np.float32), "target": np.arange(4)}
-    np.savez_compressed(place / "data.npz", **arrays)  # type: ignore[arg-type]
+    np.savez_compressed(place / "data.npz", **arrays)
     save_file(arrays, place / "data.safetensors")
     return place / "data.npz", place / "data.safetensors"
 

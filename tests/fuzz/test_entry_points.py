@@ -25,7 +25,8 @@ def test_hostile_arguments_are_errors_of_ours() -> None:
 
 
 def test_a_fault_of_ours_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("pockengine.loaded.Path", lambda _: {}["missing"])
+    none: dict[str, Path] = {}
+    monkeypatch.setattr("pockengine.loaded.Path", lambda _: none["missing"])
     monkeypatch.setattr("pockengine.loaded.load_artifact", lambda _: [].pop())
     with pytest.raises(KeyError):  # of this file, which stands for the user's code
         pockengine.load(tmp_path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.compiler.compile import Target, compile_entries, compile_program
+from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.optim import Adafactor, Adam, AdamW, Sgd
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip
@@ -17,6 +17,7 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import FULL, ParamChoice
+from pockengine.compiler.target import Target
 from pockengine.compiler.variants import compile_variants
 from pockengine.devices import load_device
 from pockengine.devices.schema import Cpu, Device, Toolchain

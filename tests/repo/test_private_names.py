@@ -110,9 +110,8 @@ def defined(tree: ast.AST) -> Iterator[str]:
                 yield part.name
             elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                 yield part.target.id
-        store = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if store and dotted(node.value) == ["self"]:
-            yield node.attr
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield from [node.attr] if dotted(node.value) == ["self"] else []
 
 
 def ends(names: set[str]) -> set[str]:

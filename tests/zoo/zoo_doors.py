@@ -98,7 +98,7 @@ def _step(graph: Graph, reference: Reference) -> tuple[float, dict[str, np.ndarr
     step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
     before = {name: array.copy() for name, array in params.items()}
-    feed = {**reference.feed, "lr": np.float32(1), "seed": np.int32(0)}
+    feed = {**reference.feed, "lr": np.asarray(1, np.float32), "seed": np.asarray(0, np.int32)}
     loss = float(run(step, {value.name: feed[value.name] for value in step.inputs}, params)["loss"])
     moves = {}
     for name, param in graph.params.items():

@@ -64,7 +64,9 @@ def test_a_trial_runs_once_and_test_texts_are_no_validation_texts(tmp_path: Path
     texts[0].write_text("the quick brown fox jumps over the lazy dog; " * 8)
     texts[1].write_text("all work and no play makes a dull boy; " * 3)
     with ThreadPoolExecutor(1) as executor:
-        desk = open_desk(model, Cut(*texts, epochs=1), tmp_path / "work", executor, length=32)
+        desk = open_desk(
+            model, Cut(texts[0], texts[1], epochs=1), tmp_path / "work", executor, length=32
+        )
         run = (preset("head-only", desk.subject.graph), Recipe(0.01, 1, optimizer=AdamW()))
         first = desk.tested([run])
         lines = desk.journal.path.read_text().splitlines()
