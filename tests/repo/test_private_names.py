@@ -110,8 +110,12 @@ def defined(tree: ast.AST) -> Iterator[str]:
                 yield part.name
             elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
                 yield part.target.id
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield from [node.attr] if dotted(node.value) == ["self"] else []
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.ctx, ast.Store)
+            and dotted(node.value) == ["self"]
+        ):
+            yield node.attr
 
 
 def ends(names: set[str]) -> set[str]:

@@ -35,7 +35,9 @@ def guarded(
     return total
 
 
-def asking(experts, x, chosen, weights):
+def asking(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         mask = chosen == e
@@ -46,7 +48,9 @@ def asking(experts, x, chosen, weights):
     return out
 
 
-def counting(experts, x, chosen, weights):
+def counting(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
     out = torch.zeros_like(x)
     for e, expert in enumerate(experts):
         mask = chosen[:, 0] == e

@@ -19,6 +19,7 @@ from pockengine.tests.frontends.torch.checks import Function, arrays_of, check_g
 from pockengine.tests.frontends.torch.mixture import EXPERTS, Mixture, Route
 
 Loss = Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
+Writer = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def by_index_add(
@@ -282,9 +283,7 @@ def by_putting_back(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("way", [by_add, by_put, by_putting_back])
-def test_what_was_written_by_rows_may_be_written_to_again(
-    way: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> None:
+def test_what_was_written_by_rows_may_be_written_to_again(way: Writer) -> None:
     class Written(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -390,8 +389,8 @@ class Attending(nn.Module):
 
     def forward(self, x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         rows = x[chosen]
-        heads = (part(rows).view(-1, 5, 2, 4).transpose(1, 2) for part in self.parts)
-        return F.scaled_dot_product_attention(*heads, is_causal=True).square().sum()
+        q, k, v = (part(rows).view(-1, 5, 2, 4).transpose(1, 2) for part in self.parts)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).square().sum()
 
 
 def test_selected_sequences_attend_to_themselves() -> None:
