@@ -61,6 +61,11 @@ def complex_rule(name: str) -> ComplexRule:
     rule = COMPLEX_RULES.get(name)
     if rule is not None:
         return rule
+    if name == "eig":
+        raise Unsupported(
+            "eigenvalues and vectors of any matrix, which are complex numbers without a rule here; "
+            "compute them outside of the model and pass their real parts in"
+        )
     if name not in PARTWISE:
         raise Unsupported("complex numbers, for which there is no rule; use their real parts")
     return lambda ctx, *operands, **params: _partwise(name, ctx, operands, params)

@@ -236,14 +236,14 @@ def avg_pool(
     return _as_given(emit_nn.avg_pool2d(ctx.g, picture, window, False), data_format)
 
 
-@tf_op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
+@tf_op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", either=(3, 4))
 def fused_batch_norm(
     ctx: TfContext,
     x: Tensor,
     gamma: Tensor,
     beta: Tensor,
-    mean: Tensor,
-    var: Tensor,
+    mean: Tensor | np.ndarray,
+    var: Tensor | np.ndarray,
     *,
     epsilon: float = 1e-4,
     data_format: str = "NHWC",
@@ -251,11 +251,16 @@ def fused_batch_norm(
 ) -> list[Tensor | Opaque]:
     """Normalise by the batch's statistics, which are given too, or by these.
 
+    Where they are the batch's, Keras 2's layer norm gives arrays without elements.
     The variance that is given is the unbiased one, meant for running statistics.
     """
     picture = _channels_first(x, data_format)
     hidden = [Opaque("what TensorFlow keeps for the gradient; ours is derived")] * 3
     if not is_training:
+        mean, var = (
+            plain(ctx.g.constant(part)) if isinstance(part, np.ndarray) else part
+            for part in (mean, var)
+        )
         norm = NormParams(gamma, beta, mean, var, epsilon)
         y = emit_nn.batch_norm_frozen(ctx.g, picture, norm)
         return [_as_given(y, data_format), mean, var, *hidden]

@@ -138,6 +138,10 @@ straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
         (lambda p, x: broken(p["w"]) * x, "its own gradient does not run: TypeError: .*jax.grad"),
         (one_way, "custom_linear_solve in .*without transpose_solve.*give transpose_solve="),
         (lambda p, x: lax.clz(x.astype(int)) * 1.0, "there is no rule for it"),
+        (
+            lambda p, x: jnp.abs(jnp.linalg.eig(x[:, :4])[0]) * p["w"][0],
+            "eig in .*: eigenvalues .* complex numbers .*; compute them outside of the model",
+        ),
         (lambda p, x: jnp.fft.fft(x), "complex numbers; return their real parts"),
     ],
 )

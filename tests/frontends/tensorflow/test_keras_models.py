@@ -233,6 +233,17 @@ def test_norms_and_softmax_by_hand_are_single_ops() -> None:
     assert [node.op for node in graph.nodes] == ["rms_norm", "softmax"]
 
 
+def test_a_norm_by_statistics_without_elements_is_of_the_batch() -> None:
+    # as Keras 2's LayerNormalization calls it
+    def norm(x: Any) -> Any:
+        ones, zeros, none = tf.ones([6]), tf.zeros([6]), tf.constant([], tf.float32)
+        rows = tf.reshape(x, [1, 6, -1, 1])
+        given = {"mean": none, "variance": none, "data_format": "NCHW", "is_training": True}
+        return tf.raw_ops.FusedBatchNormV3(x=rows, scale=ones, offset=zeros, **given)[0]
+
+    check_forward(norm, random(6, 8))
+
+
 def test_dilated_convolution_is_one_op() -> None:
     model = keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(4, 3, dilation_rate=2)])
     graph = from_tensorflow(model, (random(2, 8, 8, 3),))
