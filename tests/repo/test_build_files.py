@@ -28,6 +28,10 @@ def check(buildifier: str, sources: list[Path]) -> subprocess.CompletedProcess[s
     return subprocess.run([*command, *map(str, sources)], capture_output=True, text=True)
 
 
+def test_the_hook_of_commits_gives_the_same_warnings() -> None:
+    assert f"-warnings={','.join(LINT)} " in read(Path(".pre-commit-config.yaml"))
+
+
 def test_build_files_are_formatted(buildifier: str) -> None:
     sources = [ROOT / path for path in files("BUILD", "*.bzl", "MODULE.bazel", "WORKSPACE")]
     assert sources
