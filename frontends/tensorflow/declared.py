@@ -27,7 +27,9 @@ def open_tensorflow(path: Path) -> Opened:
             "example inputs, or call it once before it is saved"
         )
     declared = tuple(_declared(spec.name, spec) for spec in taken)
-    return Opened(model, declared, named=False, loss=stated_loss(path, model.output_names))
+    # a Sequential model has one output, and no names
+    outputs = getattr(model, "output_names", ["output"])
+    return Opened(model, declared, named=False, loss=stated_loss(path, outputs))
 
 
 def _declared(name: str, spec: Any) -> Declared:

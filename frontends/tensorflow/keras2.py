@@ -31,6 +31,8 @@ UNUSED: Mapping[str, Collection[Any]] = {
     "noise_shape": (None,),
     "query_shape": (),
     "ragged": (False,),
+    "rng_type": (),
+    "softmax_robust_masking": (False,),
     "time_major": (False,),
     "trainable": (),
     "value_shape": (),

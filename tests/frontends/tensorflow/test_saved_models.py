@@ -133,6 +133,15 @@ def test_a_saved_model_of_keras_2_says_its_loss(name: str, tmp_path: Path) -> No
         open_file(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["net.keras", "net.h5"])
+def test_a_sequential_file_says_its_loss(name: str, tmp_path: Path) -> None:
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(2)])
+    model.compile("sgd", "mse")
+    model.save(tmp_path / name)
+
+    assert open_file(tmp_path / name).loss == "mse"
+
+
 def test_every_function_that_a_file_may_call_exists() -> None:
     names = {f"{folder}.{name}" for folder, name in zip(FOLDERS, ["qr", "exp", "elu"], strict=True)}
     assert all(callable(Operator(name).function) for name in {*names, *BASIC})
