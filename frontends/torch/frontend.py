@@ -8,7 +8,9 @@ import torch
 
 from pockengine.compiler.integers import FLOAT
 from pockengine.compiler.ir import Graph
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.optim import Optimizer
+from pockengine.errors import ImportModelError
 from pockengine.frontends.frontend import Arrays, Frontend
 from pockengine.frontends.reference import Nudge, Reference
 from pockengine.frontends.torch.loss import loss_state
@@ -32,8 +34,14 @@ class TorchFrontend(Frontend):
         return model if hasattr(model, "forward") else model.module()
 
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a module."""
-        return from_torch(model, inputs, loss=loss)
+        """Import a module; ImportModelError where nothing of it is a loss."""
+        graph = from_torch(model, inputs, loss=loss)
+        if LOSS not in graph.outputs:
+            raise ImportModelError(
+                f"{graph.name} returns {', '.join(graph.outputs)} and no loss: give loss=, or "
+                f"return one number beside them, or name a number {LOSS!r} in a dict"
+            )
+        return graph
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a module that PyTorch quantised."""

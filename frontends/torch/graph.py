@@ -41,7 +41,7 @@ from pockengine.frontends.torch.nodes import (
     varies,
     written_by,
 )
-from pockengine.frontends.torch.outputs import output_names
+from pockengine.frontends.torch.outputs import output_names, with_loss_named
 from pockengine.frontends.torch.params import WITHIN, declare
 from pockengine.frontends.torch.states import (
     STATE_WRITE,
@@ -86,6 +86,8 @@ def import_program(
     importer.declare(program, module)
     importer.walk(program.graph_module, program.graph.nodes)
     outputs = importer.outputs(program, own_loss=callable(loss))
+    if loss is None:
+        outputs = with_loss_named(outputs, is_loss)
     importer.keep_buffers(program, module)
     importer.problems.check(name)
     if not outputs:
@@ -176,8 +178,6 @@ class _Importer:
             tensor = self._output(name, result) if isinstance(result, Node) else None
             if tensor is not None:
                 tensors[name] = tensor
-        if list(tensors) == ["output"] and is_loss(tensors["output"]):
-            return {"loss": tensors["output"]}
         return tensors
 
     def _output(self, name: str, node: Node) -> Tensor | None:

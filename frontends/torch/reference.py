@@ -17,7 +17,7 @@ from pockengine.frontends.torch.floats import in_floats
 from pockengine.frontends.torch.halves import HALVES
 from pockengine.frontends.torch.loss import with_loss
 from pockengine.frontends.torch.model import Loss, checked_inputs
-from pockengine.frontends.torch.outputs import output_names
+from pockengine.frontends.torch.outputs import output_names, with_loss_named
 from pockengine.frontends.torch.quantized import as_real
 
 
@@ -94,6 +94,10 @@ def _named(
     return named
 
 
+def _is_loss(output: torch.Tensor) -> bool:
+    return output.dim() == 0 and output.dtype.is_floating_point
+
+
 def _loss(results: Any, loss: Loss, feed: dict[str, np.ndarray]) -> torch.Tensor:
     """Return the loss of what the call returned; a target that is drawn joins the feed."""
     if callable(loss):
@@ -102,7 +106,8 @@ def _loss(results: Any, loss: Loss, feed: dict[str, np.ndarray]) -> torch.Tensor
     flat, spec = pytree.tree_flatten(results)
     if loss is None:
         names = output_names(spec, len(flat), own_loss=False)
-        return flat[names.index(LOSS)] if LOSS in names else flat[0]
+        outputs = {n: x for n, x in zip(names, flat, strict=True) if isinstance(x, torch.Tensor)}
+        return with_loss_named(outputs, _is_loss).get(LOSS, flat[0])
     output = next(x for x in flat if isinstance(x, torch.Tensor))
     output = output.float() if output.dtype in HALVES else output
     feed["target"] = draw_target(loss, tuple(output.shape))

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+import pockengine
 from pockengine.compiler.ir import F32, I64
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
@@ -259,3 +260,30 @@ def test_nodes_know_their_module() -> None:
 
     scopes = {node.scope for node in graph.nodes if node.op == "conv2d"}
     assert "block2.conv1.0" in scopes
+
+
+class WithLoss(nn.Module):
+    """Returns what it is told beside its logits, in a tuple, as transformers does."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.numbers = numbers
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        logits = self.linear(x)
+        return (*(logits.square().mean() * (i + 1) for i in range(self.numbers)), logits)
+
+
+def test_the_one_number_in_a_tuple_is_the_loss() -> None:
+    model, x = WithLoss(1), torch.ones(4, 3)
+    graph = from_torch(model, (x,))
+    assert list(graph.outputs) == ["loss", "output.1"]
+    pockengine.compile(model, (x,), check=True)
+
+
+def test_of_two_numbers_none_is_taken_for_the_loss() -> None:
+    model, x = WithLoss(2), torch.ones(4, 3)
+    assert list(from_torch(model, (x,)).outputs) == ["output.0", "output.1", "output.2"]
+    with pytest.raises(ImportModelError, match="and no loss: give loss=, or return one"):
+        pockengine.compile(model, (x,), check=True)
