@@ -58,5 +58,5 @@ def test_constants_choose_a_branch_and_what_trains_is_a_choice(flag: bool) -> No
 
     trained = [name for name, param in compiled.graph.params.items() if param.trainable]
     assert trained == ["Tanh.scale" if flag else "Neg.scale"]
-    with pytest.raises(CompileError, match="constants= and trainable= are for ONNX"):
+    with pytest.raises(CompileError, match="trainable= for those of ONNX and TFLite"):
         pockengine.compile(compiled.graph, (x,), trainable={"weight": False})
