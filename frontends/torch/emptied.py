@@ -61,7 +61,7 @@ class Emptied(TorchFunctionMode):
         self.masks: dict[Any, None] = {}
         """What each mask is computed by, in order."""
         self.denied: set[Line] = set()
-        """Lines that were told of rows that there are not."""
+        """Lines that saw rows where there are none."""
         self._key = key
         self._hidden = hidden
         self._counts = Counts()
@@ -88,14 +88,14 @@ class Emptied(TorchFunctionMode):
         return torch.zeros_like(mask) if key == self._key else mask
 
     def _denied(self, func: Any, args: tuple[Any, ...], result: Any) -> Any:
-        """Return what a guard is told in place of a size or count of 0."""
-        told = _with_some(result) if func in SIZES else result
+        """Return what a guard sees in place of a size or count of 0."""
+        seen = _with_some(result) if func in SIZES else result
         some = self._counts.asks_for_any(args[0]) if func in ASKS else None
         if some is not None:
-            told = some if isinstance(result, bool) else _with_some(result)
-        if told is not result:
+            seen = some if isinstance(result, bool) else _with_some(result)
+        if seen is not result:
             self.denied.add(line_of(sys._getframe(2)))
-        return told
+        return seen
 
 
 def guards_of_nothing(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> set[Line]:

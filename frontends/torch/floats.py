@@ -53,15 +53,15 @@ def _put(module: nn.Module, stack: ExitStack) -> list[str]:
     """Put float32 in the place of what has 16 bits, until the stack ends; return its types."""
     made: dict[int, torch.Tensor] = {}
     kinds: dict[str, None] = {}
-    places = [held for part in module.modules() for held in (part._parameters, part._buffers)]
-    for held in places:
-        for name, tensor in list(held.items()):
+    owners = [owner for part in module.modules() for owner in (part._parameters, part._buffers)]
+    for owner in owners:
+        for name, tensor in list(owner.items()):
             if tensor is None or tensor.dtype not in HALVES:
                 continue
             kinds[str(tensor.dtype).removeprefix("torch.")] = None
             wide = made.setdefault(id(tensor), _widened(tensor))
-            stack.callback(held.__setitem__, name, tensor)
-            held[name] = wide
+            stack.callback(owner.__setitem__, name, tensor)
+            owner[name] = wide
     return list(kinds)
 
 

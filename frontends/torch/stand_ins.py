@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch.fx.experimental.proxy_tensor import _AttrProxy
+from torch.fx.experimental import proxy_tensor
 from torch.nn import functional
 from torch.nn.modules import batchnorm, transformer
 from torch.overrides import TorchFunctionMode
@@ -74,9 +74,10 @@ def _sliced(kind: Any, make: Callable[[list[nn.Module]], nn.Module]) -> Any:
     They are where modules share parts; PyTorch 2.6 cannot slice them there.
     """
     original = kind.__getitem__
+    proxies = getattr(proxy_tensor, "_AttrProxy", ())
 
     def part(parts: Any, index: Any) -> nn.Module:
-        proxied = isinstance(index, slice) and isinstance(parts, _AttrProxy)
+        proxied = isinstance(index, slice) and isinstance(parts, proxies)
         found: nn.Module = make(list(parts)[index]) if proxied else original(parts, index)
         return found
 

@@ -263,7 +263,7 @@ def test_nodes_know_their_module() -> None:
 
 
 class WithLoss(nn.Module):
-    """Returns what it is told beside its logits, in a tuple, as transformers does."""
+    """Returns numbers before its logits, in a tuple, as transformers does with a loss."""
 
     def __init__(self, numbers: int) -> None:
         super().__init__()
