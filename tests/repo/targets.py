@@ -15,7 +15,6 @@ from typing import Any
 
 from pockengine.tests.repo.tree import files, read
 
-FOLDER = Path("build_defs/folder.bzl")
 RULES = ("py_binary", "py_library", "py_test", "pytest_test")
 
 
@@ -71,7 +70,6 @@ def _targets_of(folder: str) -> list[Target]:
     rules["glob"] = lambda include, exclude=(), **_: list(_glob(folder, include, exclude))
     rules["DEVICES"] = {}
     rules["native"] = SimpleNamespace(package_name=lambda: package)
-    rules |= {name: value for name, value in _run(FOLDER, rules).items() if name == "folder"}
     _run(Path(folder, "BUILD"), rules)
     return found
 
@@ -81,6 +79,14 @@ def _run(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
     text = read(path)
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     ran = dict.fromkeys(used - set(dir(builtins)), lambda *_, **__: None) | dict(names)
+
+    def load(label: str, *loaded: str) -> None:
+        """Take the macro `folder`, and constants of ours."""
+        for name in (name for name in loaded if name == "folder" or name.isupper()):
+            if label.startswith("//") and name not in names:
+                ran[name] = _run(Path(_path(label)), names)[name]
+
+    ran["load"] = load
     exec(compile(text, str(path), "exec"), ran)
     return ran
 
