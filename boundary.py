@@ -23,7 +23,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 ROOT = Path(__file__).parent
-NOT_OURS = ("tests/", "examples/")
+NOT_OURS = ("tests/", "examples/", "studies/")
 LIBRARIES = (sysconfig.get_paths()["stdlib"], "<")
 CLICK = "click.exceptions"
 """Its exceptions say how a command was used, or that it is over."""

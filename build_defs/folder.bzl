@@ -30,12 +30,12 @@ def folder(
       sizes: names of tests that have another, by it.
       tags: tags of tests.
       timeouts: names of tests by their timeout, where it is not that of their size.
-      users: packages that may depend on it with their own, beside this one and tests. What is in
-        tests/ serves tests alone.
+      users: packages that may depend on it with their own, beside this one and tests, also those
+        of studies. What is in tests/ serves tests alone.
     """
     package = native.package_name()
     testonly = package.startswith("tests/")
-    visibility = [_subpackages(user) for user in ["//tests"] + list(users)]
+    visibility = [_subpackages(user) for user in ["//studies/tests", "//tests"] + list(users)]
     if not testonly:
         visibility.append(_subpackages("//" + package))
     checked_files()

@@ -29,7 +29,6 @@ from pockengine.api import Compiled, compile
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse import Scheme
-from pockengine.compiler.sparse.tiny_training import convert, published
 from pockengine.errors import FinetuneError, PockEngineError
 from pockengine.farm.boards.board import board_for, load_boards
 from pockengine.farm.boards.connect import connect
@@ -38,6 +37,7 @@ from pockengine.farm.progress import step
 from pockengine.farm.transports.transport import Transport
 from pockengine.frontends.torch.model import from_torch
 from pockengine.models.pretrained import load_int8
+from pockengine.models.tiny_training import convert, published
 
 SIZE, SMALLEST = 128, 0.75
 """Pixels of a view's side, and the smallest share of a picture's side that it shows."""

@@ -3,7 +3,7 @@
 A better score is what is wanted, and accuracy on a few hundred examples mostly chance. Less
 training loss is measured far more exactly; it says how much an item can fit. On MCUNet and
 Fashion-MNIST sums of it ranked 16 schemes by their accuracy with a correlation of 0.86, sums of
-gains in accuracy with -0.60 (docs/results/sparse.md).
+gains in accuracy with -0.60 (studies/results/sparse.md).
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ differences are the schemes'. A preset is among the last ones whenever one runs:
 below it, on what judges.
 
 Trainings are never cut short to save time: after one epoch of four the order of schemes says next
-to nothing about the last, and after two that of rates misleads (docs/results/sparse.md).
+to nothing about the last, and after two that of rates misleads (studies/results/sparse.md).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pockengine import load
 from pockengine.errors import TrainingDiverged
 from pockengine.finetune.task import Examples, Task
-from pockengine.loaded import load
 
 SEEDS = (0, 1, 2)
 METRIC = "accuracy"

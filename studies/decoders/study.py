@@ -18,9 +18,8 @@ from statistics import fmean, stdev
 import click
 from rich.table import Table
 
-from pockengine import __version__
+from pockengine import AdamW, __version__
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.optim import AdamW
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.scheme import FULL as FULLY
 from pockengine.compiler.sparse.scheme import save_scheme

@@ -1,6 +1,6 @@
 """The page of the comparison, from its records alone.
 
-bazel run //studies/frozen:page -- docs/results/frozen-records.jsonl docs/results/frozen.md
+bazel run //studies/frozen:page -- studies/results/frozen-records.jsonl studies/results/frozen.md
 """
 
 import os

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pockengine import load
 from pockengine.backends.registry import open_session
-from pockengine.loaded import load
 
 ROUNDS, STEPS = 5, 3
 

@@ -16,10 +16,8 @@ import click
 import numpy as np
 from rich.table import Table
 
-from pockengine import __version__
-from pockengine.api import compile
+from pockengine import Sgd, __version__, compile
 from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.optim import Sgd
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import write_lines
 from pockengine.farm.results.setup import Setup

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pockengine import Int8
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.quantize.fold_norms import fold_norms
-from pockengine.compiler.quantize.int8 import Int8
 
 
 @dataclass(frozen=True)

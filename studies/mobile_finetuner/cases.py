@@ -17,8 +17,8 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from pockengine import lora
 from pockengine.compiler.sparse import Scheme
-from pockengine.compiler.sparse.lora import lora
 
 RATE, RANK = 1e-4, 8
 WORDS = 300

@@ -30,9 +30,8 @@ import numpy as np
 from rich.table import Table
 from safetensors.numpy import save_file
 
-from pockengine.api import Compiled, compile
-from pockengine.compiler.optim import Adam
-from pockengine.errors import JobFailed, PockEngineError
+from pockengine import Adam, Compiled, PockEngineError, compile
+from pockengine.errors import JobFailed
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.studies.mobile_finetuner.cases import CASES, RATE, Case, write
 from pockengine.terminal import PlainConsole

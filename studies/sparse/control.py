@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from pockengine.compiler.optim import AdamW, Optimizer, Sgd
+from pockengine import AdamW, Sgd
+from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError
 from pockengine.finetune.recipe import Recipe, batches

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.api import compile
+from pockengine import compile
 from pockengine.backends.registry import open_session
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme

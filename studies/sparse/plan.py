@@ -45,11 +45,11 @@ BLIND = (Pair("resnet8", "cifar10"), Pair("minilm-l6", "banking77"))
   show, and a later change is said to be later.
 - Said later, with both test parts still unopened: rates are tried over all epochs, no longer over
   half of them, and of pictures 1500 more of the training file judge rates and races. MCUNet on
-  CIFAR-10 had missed by both (docs/results/sparse-reading.md). All else is as it was.
+  CIFAR-10 had missed by both (studies/results/sparse-reading.md). All else is as it was.
 - Said later, with both test parts opened: a scheme that stays more than half a point below full on
   what judges is searched for again within more memory. Neither pair does.
 - Said later, with both test parts opened: no picture that ResNet-8 was pretrained on trains or
-  judges (docs/results/sparse-reading.md), 1500 more sentences judge rates and races, and test
+  judges (studies/results/sparse-reading.md), 1500 more sentences judge rates and races, and test
   parts have 7000 pictures, no longer 4000, and all sentences.
 - Each is run once, whole. What it shows is told whether it is liked or not.
 - ResNet-8 is MLPerf Tiny's with its published weights, trained on CIFAR-10 itself: little is left

@@ -1,4 +1,4 @@
-"""Write docs/results/sparse.md, its pictures and its records, from whatever the journal has."""
+"""Write studies/results/sparse.md, its pictures and its records, from whatever the journal has."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,10 +29,10 @@ KIB = 2**10
 INTRODUCTION = """\
 # Sparse schemes beside full fine-tuning
 
-Written by `bazel run //studies/sparse -- --out docs/results`, which goes on where it stopped. All
-training in the tables runs in PockEngine's compiled C, on one thread, with Adam. The new head is
-trained alone first, and every scheme starts from there. Each tries the same learning rates on the
-validation part, and on more examples where a pair says so; where "The races"
+Written by `bazel run //studies/sparse -- --out studies/results`, which goes on where it stopped.
+All training in the tables runs in PockEngine's compiled C, on one thread, with Adam. The new head
+is trained alone first, and every scheme starts from there. Each tries the same learning rates on
+the validation part, and on more examples where a pair says so; where "The races"
 says so, the searched scheme is the winner of a race on them. The test part judges once for each
 seed, at the rate that was chosen. Nothing that chooses has seen it.
 

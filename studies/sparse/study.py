@@ -1,7 +1,7 @@
 """The comparison by one command; it goes on where it stopped.
 
-bazel run //studies/sparse -- --out docs/results
-bazel run //studies/sparse -- --out docs/results --render-only
+bazel run //studies/sparse -- --out studies/results
+bazel run //studies/sparse -- --out studies/results --render-only
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from pockengine.errors import PockEngineError
+from pockengine import PockEngineError
 from pockengine.farm.results.commits import current_commit
 from pockengine.finetune.executor import PROCESSES, open_executor
 from pockengine.folders import cache_folder

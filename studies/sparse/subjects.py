@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from pockengine.compiler.optim import AdamW, Optimizer
+from pockengine import AdamW, from_torch
+from pockengine.compiler.optim import Optimizer
 from pockengine.errors import FinetuneError
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples, Task
-from pockengine.frontends.torch.model import from_torch
 from pockengine.models.mlperf import load_resnet8
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
 from pockengine.studies.sparse.pictures import CLASSES, more_pictures, picture_task

@@ -15,12 +15,9 @@ import click
 import numpy as np
 from rich.table import Table
 
-from pockengine import __version__
-from pockengine.api import compile
+from pockengine import AdamW, Storage, __version__, compile
 from pockengine.compiler.ir.graph import Graph, ParamKind
-from pockengine.compiler.optim import AdamW
 from pockengine.compiler.program import Program
-from pockengine.compiler.storage import Storage
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import write_lines
 from pockengine.farm.results.setup import Setup

@@ -22,22 +22,23 @@ import click
 import numpy as np
 from rich.table import Table
 
+from pockengine import PockEngineError
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.backends.registry import backend_for
-from pockengine.cli.tiny_training import SIZE, build_net, int8_graph, net_graph
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import DType
 from pockengine.compiler.options import Training
-from pockengine.compiler.sparse.tiny_training import convert, published
 from pockengine.devices import Device, load_device
-from pockengine.errors import BuildError, PockEngineError
+from pockengine.errors import BuildError
 from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.firmware.link import Firmware, link_files
 from pockengine.farm.firmware.run import Steps, train_firmware
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.transport import Transport
+from pockengine.models.tiny_training import convert, published
+from pockengine.studies.tiny_training.study import SIZE, build_net, int8_graph, net_graph
 from pockengine.terminal import PlainConsole
 
 DEVICE, NET, BUDGET_KB, CLASSES = "stm32f746", "mcunet-5fps", 49, 10

@@ -19,7 +19,8 @@ from rich.table import Table
 from torch import nn
 
 import pockengine
-from pockengine.errors import CompileError, PockEngineError, RuntimeFailure
+from pockengine import PockEngineError
+from pockengine.errors import CompileError, RuntimeFailure
 from pockengine.studies.tvm_gradient.own import OwnTraining
 from pockengine.terminal import PlainConsole
 

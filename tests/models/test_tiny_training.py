@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pockengine.compiler.sparse.tiny_training import (
+from pockengine.errors import SchemeError
+from pockengine.models.tiny_training import (
     F32,
     Config,
     Saved,
@@ -13,7 +14,6 @@ from pockengine.compiler.sparse.tiny_training import (
     read_config,
     saved_bits,
 )
-from pockengine.errors import SchemeError
 from pockengine.tests.compiler.small_nets import residual_net
 
 LISTS = {

@@ -1,6 +1,6 @@
 """tiny-training's 15 published schemes: what each needs by their count, and by our plan.
 
-    bazel run //cli:tiny_training -- --out DIR
+    bazel run //studies/tiny_training -- --out DIR
 
 The nets have random weights, as memory depends on shapes alone; a batch is one picture.
 """
@@ -16,6 +16,7 @@ import torch
 from rich.table import Table
 from torch import nn
 
+from pockengine import Int8, from_torch
 from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for
 from pockengine.backends.within_budget import within_budget
@@ -24,9 +25,13 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import lower_bound
 from pockengine.compiler.options import Training
-from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse import save_scheme
-from pockengine.compiler.sparse.tiny_training import (
+from pockengine.compiler.target import Target
+from pockengine.devices import load_device
+from pockengine.errors import BudgetError
+from pockengine.models.mcunet import ConvUnit, MCUNet
+from pockengine.models.pretrained import INT8_SPECS
+from pockengine.models.tiny_training import (
     F32,
     Published,
     Saved,
@@ -34,12 +39,6 @@ from pockengine.compiler.sparse.tiny_training import (
     published,
     saved_bits,
 )
-from pockengine.compiler.target import Target
-from pockengine.devices import load_device
-from pockengine.errors import BudgetError
-from pockengine.frontends.torch.model import from_torch
-from pockengine.models.mcunet import ConvUnit, MCUNet
-from pockengine.models.pretrained import INT8_SPECS
 from pockengine.terminal import PlainConsole
 
 CLASSES, SIZE = 10, 128

@@ -5,7 +5,7 @@ from pathlib import Path
 from pockengine.farm.results.results import Record
 from pockengine.studies.frozen.page import page_of
 
-RESULTS = Path(__file__).parents[3] / "docs" / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def test_the_page_is_that_of_its_records() -> None:

@@ -13,11 +13,11 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
+from pockengine import from_torch
 from pockengine.farm.results.results import Record
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples, Task, split
-from pockengine.frontends.torch.model import from_torch
 from pockengine.models.cnn import SmallCNN
 from pockengine.studies.sparse.control import train_in_torch
 from pockengine.studies.sparse.desk import TEST, Desk, LoadedPair, Trial, run_trials

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pockengine import AdamW
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
-from pockengine.compiler.optim import AdamW
 from pockengine.compiler.sparse import preset
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Contributions, Gain, Item

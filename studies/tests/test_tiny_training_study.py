@@ -12,9 +12,17 @@ import pytest
 import torch
 from torch import nn
 
-from pockengine.api import compile
-from pockengine.backends.c.backend import CBackend
-from pockengine.cli.tiny_training import (
+from pockengine import compile
+from pockengine.backends.registry import backend_for
+from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.options import Training
+from pockengine.devices import load_device
+from pockengine.models.pretrained import INT8_SPECS
+from pockengine.models.tiny_training import Published, convert, published, saved_bits
+from pockengine.studies.tiny_training.study import (
     PEAKS,
     build_net,
     int8_graph,
@@ -22,14 +30,6 @@ from pockengine.cli.tiny_training import (
     needs_of,
     net_graph,
 )
-from pockengine.compiler.autodiff import Channels
-from pockengine.compiler.compile import compile_program
-from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.options import Training
-from pockengine.compiler.sparse.tiny_training import Published, convert, published, saved_bits
-from pockengine.devices import load_device
-from pockengine.models.pretrained import INT8_SPECS
 
 SCHEMES = published()
 
@@ -75,7 +75,7 @@ def test_their_count_gives_the_published_budget(
 
 def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> None:
     """The backward pass of the last layers fits where the first layers' activations were."""
-    backend = CBackend(load_device("stm32f746"))
+    backend = backend_for(load_device("stm32f746"))
     for scheme in (SCHEMES[0], SCHEMES[4], SCHEMES[5]):
         needs = needs_of(scheme, graphs[scheme.net], backend)
         assert needs.predict <= needs.train <= needs.predict + 256
@@ -93,7 +93,7 @@ def test_int8_fits_into_the_published_peak(
 
     The last scheme trains biases so early that a wide cotangent would pass the peak.
     """
-    scheme, backend = SCHEMES[place], CBackend(load_device(device))
+    scheme, backend = SCHEMES[place], backend_for(load_device(device))
     budget = 1000 * PEAKS[scheme.net]
     assert int8_within(scheme, int8_graph(graphs[scheme.net]), backend, budget) <= budget
 
