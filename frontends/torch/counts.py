@@ -2,88 +2,141 @@
 
 What is computed of a count is computed for some counts beside. A question whose answer for none
 differs from that for any more asks whether there are any. A trace and a run on numbers both follow
-counts by this, so they find the same questions.
+counts by this, so they find the same questions. The elements of a tensor may each be a count, as
+those of `mask.sum(0)` or of `bincount` are: what is found of one of them holds for all.
 """
 
 import builtins
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from pockengine.frontends.faults import theirs
 from pockengine.frontends.torch.decisions import Line, line_of, untraced
+from pockengine.frontends.torch.replaced import replaced
 
-_FLAGS = ("any", "max", "amax")
-_SUMS = ("sum", "count_nonzero")
+
+def _named(*names: str) -> set[Any]:
+    """Return the functions and methods of tensors that have these names."""
+    owners = [owner for owner in (torch, torch.Tensor) for name in names if hasattr(owner, name)]
+    return {getattr(owner, name) for owner in owners for name in names if hasattr(owner, name)}
+
+
+FLAGS = _named("any", "max", "amax")
+WHOLES = _named("all", "min", "amin")
+"""Functions that ask for the elements of a mask that are false."""
+
+COUNTERS = FLAGS | WHOLES | _named("sum", "count_nonzero")
+BINS = _named("bincount")
+ONE_HOT = functional.one_hot
+INVERSE = _named("logical_not", "bitwise_not", "__invert__")
 _ELEMENTWISE = """
     eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ not_equal less less_equal greater
     greater_equal logical_not bitwise_not __invert__ bool to int long float clone detach cpu
 """
-FLAGS = {getattr(part, name) for part in (torch, torch.Tensor) for name in _FLAGS}
-COUNTERS = FLAGS | {getattr(part, name) for part in (torch, torch.Tensor) for name in _SUMS}
+_MOVES = """
+    __getitem__ select unbind permute transpose movedim view reshape flatten squeeze unsqueeze
+    contiguous detach cpu clone expand t split chunk
+"""
 ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 """Functions of counts whose results are followed."""
 
+MOVES = frozenset(_MOVES.split())
+"""Functions whose results have elements of their first argument alone."""
+
 CASTS = {torch.Tensor.to, torch.Tensor.int, torch.Tensor.long, torch.Tensor.float}
-ASKS = {torch.Tensor.__bool__, torch.Tensor.item, torch.Tensor.tolist}
+NUMBERS: dict[Any, Callable[[Any], Any]] = {
+    torch.Tensor.__int__: int,
+    torch.Tensor.__float__: float,
+    torch.Tensor.__index__: int,
+}
+"""Functions by which a guard asks for a number of Python, which no trace follows."""
+
+ASKS = {torch.Tensor.__bool__, torch.Tensor.item, torch.Tensor.tolist, *NUMBERS}
 """Functions by which a guard asks."""
 
 LEN = builtins.len
 
 
 class Counts:
-    """Scalars that are computed of how many elements of a mask are true."""
+    """Tensors of which each element is computed of how many elements of a mask are true."""
 
     def __init__(self) -> None:
-        self._casts: dict[int, torch.Tensor] = {}
+        self._masks: dict[int, torch.Tensor] = {}
+        """Masks whose elements are numbers, by their ids."""
         self._known: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
-        """By a tensor's id: the tensor, and what it is where none, one, two and all are true."""
+        """By a tensor's id: the tensor, and an element of it where none, one, two and all are."""
 
-    def note(
-        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
-    ) -> None:
-        """Follow a call that counts a mask, or computes of a count."""
-        if not isinstance(result, torch.Tensor) or not args:
-            return
-        if func in CASTS and self._is_mask(args[0]):
-            self._casts[id(result)] = result
-        if result.dim():
-            return
-        if func in COUNTERS and self._is_mask(args[0]):
-            most = 1 if func in FLAGS else args[0].numel()
-            counts = [min(count, most) for count in (0, 1, 2, most)]
-            self._keep(result, untraced(lambda: [torch.tensor(count) for count in counts]))
-        elif getattr(func, "__name__", "") in ELEMENTWISE and self._follows(args, kwargs):
-            each = [[self._value(part, place) for part in args] for place in range(4)]
-            self._keep(result, untraced(lambda: [func(*parts, **kwargs) for parts in each]))
+    def call(self, run: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function by `run`, and follow what it counts, or computes of a count."""
+        if func is torch.Tensor.__iter__:
+            return iter(self.call(run, torch.unbind, args, kwargs))
+        result = run(func, *args, **kwargs)
+        several = isinstance(result, (tuple, list)) and getattr(func, "__name__", "") in MOVES
+        for part in result if several else [result]:
+            if isinstance(part, torch.Tensor) and args:
+                self._note(func, args, kwargs, part)
+        return result
 
-    def asks_for_any(self, scalar: Any) -> bool | None:
-        """Return the answer where there are any; None where it is not that which is asked."""
-        if id(scalar) not in self._known:
-            return None
-        none, *some = untraced(lambda: [bool(value) for value in self._known[id(scalar)][1]])
-        return None if none in some else some[0]
+    def follows(self, value: Any) -> bool:
+        """Whether the elements of a tensor are computed of counts."""
+        return id(value) in self._known
 
-    def _keep(self, result: torch.Tensor, values: list[torch.Tensor]) -> None:
-        dtype = result.dtype
-        self._known[id(result)] = (result, untraced(lambda: [value.to(dtype) for value in values]))
-
-    def _is_mask(self, value: Any) -> bool:
+    def is_mask(self, value: Any) -> bool:
+        """Whether a tensor holds what is true, as such or in numbers."""
         if not isinstance(value, torch.Tensor) or not isinstance(value.numel(), int):
             return False
-        return value.dtype is torch.bool or id(value) in self._casts
+        return value.dtype is torch.bool or id(value) in self._masks
 
-    def _follows(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        tensors = [part for part in (*args, *kwargs.values()) if isinstance(part, torch.Tensor)]
-        return bool(tensors) and all(id(part) in self._known for part in tensors)
+    def values(self, value: Any) -> list[torch.Tensor]:
+        """Return an element that is followed where none, one, two and all are true."""
+        return self._known[id(value)][1]
+
+    def asks_for_any(self, value: Any) -> bool | None:
+        """Return the answer where there are any; None where it is not that which is asked."""
+        if not self.follows(value):
+            return None
+        none, *some = untraced(lambda: [bool(value) for value in self.values(value)])
+        return None if none in some else some[0]
+
+    def _note(self, func: Any, args: Any, kwargs: Mapping[str, Any], result: torch.Tensor) -> None:
+        name, x = getattr(func, "__name__", ""), args[0]
+        if func is ONE_HOT or ((func in CASTS or name in MOVES) and self.is_mask(x)):
+            self._masks[id(result)] = result
+        if name in MOVES and self.follows(x):
+            self._known[id(result)] = (result, self.values(x))
+        elif func in BINS and isinstance(x.numel(), int):
+            self._keep(result, lambda: [torch.tensor(n) for n in (0, 1, 2, x.numel())])
+        elif func in COUNTERS and self.is_mask(x) and isinstance(result.numel(), int):
+            self._keep(result, lambda: _counted(func, x.numel() // max(result.numel(), 1)))
+        elif name in ELEMENTWISE and self._follows_all((*args, *kwargs.values())):
+            each = [[self._value(part, place) for part in args] for place in range(4)]
+            self._keep(result, lambda: [func(*parts, **kwargs) for parts in each])
+
+    def _keep(self, result: torch.Tensor, values: Callable[[], list[torch.Tensor]]) -> None:
+        dtype = result.dtype
+        found = untraced(lambda: [value.to(dtype) for value in values()])
+        self._known[id(result)] = (result, found)
+
+    def _follows_all(self, parts: tuple[Any, ...]) -> bool:
+        tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+        return bool(tensors) and all(map(self.follows, tensors))
 
     def _value(self, part: Any, place: int) -> Any:
-        return self._known[id(part)][1][place] if isinstance(part, torch.Tensor) else part
+        return self.values(part)[place] if isinstance(part, torch.Tensor) else part
+
+
+def _counted(func: Any, most: int) -> list[torch.Tensor]:
+    """Return what a function counts of a mask of which none, one, two and all are true."""
+    if func in WHOLES:
+        return [torch.tensor(count == 0) for count in (0, 1, 2, most)]
+    most = 1 if func in FLAGS else most
+    return [torch.tensor(min(count, most)) for count in (0, 1, 2, most)]
 
 
 @contextmanager
@@ -94,7 +147,7 @@ def lengths() -> Iterator[None]:
         is_tensor = isinstance(thing, torch.Tensor) and thing.dim() > 0
         return thing.shape[0] if is_tensor else LEN(thing)
 
-    with patch.object(builtins, "len", length):
+    with replaced(builtins, "len", length):
         yield
 
 
@@ -128,17 +181,20 @@ class Guards(TorchFunctionMode):
         kwargs = kwargs or {}
         some = self._counts.asks_for_any(args[0]) if func in ASKS else None
         if some is None:
-            result = theirs(func, *args, **kwargs)
-            self._counts.note(func, args, kwargs, result)
-            return result
+            return self._counts.call(theirs, func, args, kwargs)
         if line_of(sys._getframe(1)) not in self._lines:
             self.asked = True
             return theirs(func, *args, **kwargs)
         if func is torch.Tensor.__bool__:
             return some
-        number = theirs(func, *args, **kwargs)
-        if isinstance(number, torch.SymBool):
-            torch._check(number if some else not number)
-        elif isinstance(number, torch.SymInt) and some:
-            torch._check(number >= 1)
-        return number
+        if func in NUMBERS:
+            return NUMBERS[func](some)
+        numbers = theirs(func, *args, **kwargs)
+        for number in numbers if isinstance(numbers, list) else [numbers]:
+            if isinstance(number, torch.SymBool):
+                torch._check(number if some else not number)
+            elif isinstance(number, torch.SymInt) and some:
+                torch._check(number >= 1)
+            elif isinstance(number, torch.SymFloat):
+                return float(some)
+        return numbers

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import _vmap_internals
@@ -20,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import theirs
+from pockengine.frontends.torch.replaced import replaced
 
 LIBRARY = torch.library.Library("pockengine", "FRAGMENT")
 LIBRARY.define("variable(Tensor x) -> Tensor")
@@ -50,7 +50,7 @@ def derivatives(refuse: Callable[..., Any]) -> Iterator[None]:
     )
     with ExitStack() as stack:
         for module, name, instead in places:
-            stack.enter_context(patch.object(module, name, instead))
+            stack.enter_context(replaced(module, name, instead))
         yield
 
 

@@ -2,11 +2,10 @@
 
 Experts of a mixture are often guarded by `if rows.numel() == 0: continue`, or by `mask.any()`.
 Where no row is selected, sums over them are 0 and writes of them change nothing, so the guard does
-not matter, unless one side of it does something else. To find out, the module runs with each mask
-in turn false everywhere: once as it is, once with guards that find some rows.
+not matter, unless one side of it does something else. To find out, the module runs in trials, of
+which each empties one mask: once as it is, once with guards that find some rows.
 """
 
-import hashlib
 import sys
 from collections.abc import Mapping
 from copy import deepcopy
@@ -16,14 +15,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from pockengine.frontends.torch.counts import ASKS, Counts, lengths
+from pockengine.frontends.torch.counts import ASKS, NUMBERS, Counts, lengths
 from pockengine.frontends.torch.decisions import Line, copied_module, line_of
+from pockengine.frontends.torch.trials import Trials
 
-BY_MASK = {torch.where, torch.nonzero, torch.Tensor.nonzero, torch.argwhere}
 SIZES = {torch.numel, torch.Tensor.numel, torch.Tensor.nelement, torch.Tensor.size}
 SIZES |= {torch.Tensor.shape.__get__}
-MOST_MASKS = 128
-"""Masks that are emptied, each by up to two runs of the module."""
+MOST_TRIALS = 128
+"""Trials of one module, each up to two runs of it."""
+
+PLACES = 3
+"""Counts that stand for all where there are some: one, two, and all of them."""
 
 
 class Some(int):
@@ -54,48 +56,64 @@ class Some(int):
 
 
 class Emptied(TorchFunctionMode):
-    """Lets one mask hold nowhere; where `hidden`, sizes and counts of 0 deny it."""
+    """Makes one trial; where `hidden`, sizes and counts of 0 deny it."""
 
-    def __init__(self, key: Any = None, *, hidden: bool = False) -> None:
+    def __init__(
+        self, trial: Any = None, *, hidden: bool = False, counted: int | None = None
+    ) -> None:
+        """With `counted` a number of Python that is some is the one at this place of the counts.
+
+        At -1 it is another one each time.
+        """
         super().__init__()
-        self.masks: dict[Any, None] = {}
-        """What each mask is computed by, in order."""
+        self.counts = Counts()
+        self.trials = Trials(trial, self.counts)
         self.denied: set[Line] = set()
         """Lines that saw rows where there are none."""
-        self._key = key
+        self.numbers = 0
+        """How often a number of Python was asked for."""
         self._hidden = hidden
-        self._counts = Counts()
+        self._counted = counted
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function; a mask that it gives or reads is empty, if it is this one's turn."""
-        kwargs = kwargs or {}
-        if func in BY_MASK and len(args) == 1 and args[0].dtype is not torch.bool:
-            args = (self.emptied(args[0], func),)
-        result = func(*args, **kwargs)
-        if _is_mask(result):
-            result = self.emptied(result, func, args, kwargs)
-        elif isinstance(result, (tuple, list)) and any(map(_is_mask, result)):
-            result = type(result)(self.emptied(x, i, func, args) for i, x in enumerate(result))
-        self._counts.note(func, args, kwargs, result)
-        return self._denied(func, args, result) if self._hidden else result
-
-    def emptied(self, mask: torch.Tensor, *source: Any) -> torch.Tensor:
-        """Return a mask, or one of nothing for that whose turn it is; others of its source too."""
-        key = _digest((*source, mask))
-        self.masks.setdefault(key)
-        return torch.zeros_like(mask) if key == self._key else mask
-
-    def _denied(self, func: Any, args: tuple[Any, ...], result: Any) -> Any:
-        """Return what a guard sees in place of a size or count of 0."""
-        seen = _with_some(result) if func in SIZES else result
-        some = self._counts.asks_for_any(args[0]) if func in ASKS else None
-        if some is not None:
-            seen = some if isinstance(result, bool) else _with_some(result)
+        """Call the function; what it gives or reads is changed as the trial says."""
+        result = self.trials.call(func, args, kwargs or {})
+        if func in ASKS and self.counts.follows(args[0]):
+            return self._asked(func, args[0], result)
+        seen = _with_some(result) if self._hidden and func in SIZES else result
         if seen is not result:
+            self.denied.add(line_of(sys._getframe(1)))
+        return seen
+
+    def _asked(self, func: Any, count: torch.Tensor, result: Any) -> Any:
+        """Return what a guard sees in place of a count."""
+        some = self.counts.asks_for_any(count)
+        if some is None:
+            return result
+        python = func in NUMBERS or isinstance(result, float)
+        self.numbers += python
+        seen = result
+        if self._hidden:
+            seen = _denied(result, some, python=python)
+        elif python and self._counted is not None and bool(result) is some:
+            place = self._counted if self._counted >= 0 else self.numbers % PLACES
+            seen = type(result)(self.counts.values(count)[1 + place])
+        if self._hidden and seen is not result:
             self.denied.add(line_of(sys._getframe(2)))
         return seen
+
+
+def _denied(result: Any, some: bool, *, python: bool) -> Any:
+    """Return what denies that there are none, the same where there are some."""
+    if isinstance(result, list):
+        seen = [_denied(part, some, python=False) for part in result]
+        same = all(one is other for one, other in zip(seen, result, strict=True))
+        return result if same else seen
+    if bool(result) is some:
+        return result
+    return type(result)(some) if python or isinstance(result, bool) else _with_some(result)
 
 
 def guards_of_nothing(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> set[Line]:
@@ -105,14 +123,18 @@ def guards_of_nothing(module: torch.nn.Module, args: Any, kwargs: Mapping[str, A
     """
     natural, lines = Emptied(), set()
     with lengths():
-        _results(module, args, kwargs, natural)
-        if len(natural.masks) > MOST_MASKS:
+        results = _results(module, args, kwargs, natural)
+        if len(natural.trials.seen) > MOST_TRIALS:
             return set()
-        for key in natural.masks:
-            hidden = Emptied(key, hidden=True)
+        for counted in (*range(PLACES), -1) if natural.numbers else ():
+            mode = Emptied(counted=counted)
+            if not _are_equal(results, _attempt(module, args, kwargs, mode)):
+                return set()
+        for trial in natural.trials.seen:
+            hidden = Emptied(trial, hidden=True)
             found = _attempt(module, args, kwargs, hidden)
             if hidden.denied and not _are_equal(
-                found, _attempt(module, args, kwargs, Emptied(key))
+                found, _attempt(module, args, kwargs, Emptied(trial))
             ):
                 return set()
             lines |= hidden.denied
@@ -133,8 +155,7 @@ def _results(
 ) -> list[torch.Tensor]:
     """Run a copy of the module; return its results, and the gradients of their sum."""
     copied, (own_args, own_kwargs) = copied_module(module), deepcopy((args, dict(kwargs)))
-    for x in filter(_is_mask, [*copied.buffers(), *pytree.tree_leaves((own_args, own_kwargs))]):
-        x.copy_(mode.emptied(x))
+    mode.trials.start(copied.buffers(), pytree.tree_leaves((own_args, own_kwargs)))
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(0)
         with mode:
@@ -156,20 +177,6 @@ def _are_equal(one: list[torch.Tensor] | None, other: list[torch.Tensor] | None)
         x.shape == y.shape and bool(((x == y) | (x.isnan() & y.isnan())).all())
         for x, y in zip(one, other, strict=True)
     )
-
-
-def _is_mask(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype is torch.bool and value.dim() > 0
-
-
-def _digest(parts: Any) -> Any:
-    """Return what is equal for calls of the same function on the same numbers."""
-    if isinstance(parts, torch.Tensor):
-        data = parts.detach().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
-        return (tuple(parts.shape), str(parts.dtype), hashlib.sha256(data).digest())
-    if isinstance(parts, Mapping):
-        return _digest(tuple(parts.items()))
-    return tuple(map(_digest, parts)) if isinstance(parts, (list, tuple)) else repr(parts)
 
 
 def _with_some(sizes: Any) -> Any:

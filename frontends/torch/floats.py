@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -16,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from pockengine.frontends.faults import theirs
+from pockengine.frontends.torch.replaced import replaced
 
 HALVES = (torch.bfloat16, torch.float16)
 CASTS = {torch.Tensor.bfloat16, torch.Tensor.half}
@@ -97,7 +97,7 @@ def _no_autocast(changes: dict[str, None]) -> Iterator[None]:
         return block
 
     with (
-        patch.object(torch.autocast, "__enter__", enter),
-        patch.object(torch.autocast, "__exit__", lambda *_: None),
+        replaced(torch.autocast, "__enter__", enter),
+        replaced(torch.autocast, "__exit__", lambda *_: None),
     ):
         yield

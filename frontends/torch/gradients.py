@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.utils.checkpoint as checkpoints
@@ -26,6 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import theirs
 from pockengine.frontends.torch.decisions import traced_node
+from pockengine.frontends.torch.replaced import replaced
 
 LIBRARY = torch.library.Library("pockengine", "DEF")
 LIBRARY.define("cotangent(Tensor y) -> Tensor")
@@ -75,14 +75,14 @@ def own_gradients(module: nn.Module) -> Iterator[None]:
     _check_hooks(module)
     inference = torch.autograd.grad_mode.inference_mode
     with ExitStack() as stack:
-        stack.enter_context(patch.object(Function, "apply", classmethod(traced_function)))
+        stack.enter_context(replaced(Function, "apply", classmethod(traced_function)))
         for function in _subclasses(Function):
             stand_in = staticmethod(_stand_in(function, torch.is_grad_enabled()))
-            stack.enter_context(patch.object(function, "forward", stand_in))
-        stack.enter_context(patch.object(PreDispatch, "__torch_function__", _switch))
-        stack.enter_context(patch.object(torch.Tensor, "register_hook", _traced_hook))
-        stack.enter_context(patch.object(inference, "__enter__", _enter_inference))
-        stack.enter_context(patch.object(inference, "__exit__", _leave_inference))
+            stack.enter_context(replaced(function, "forward", stand_in))
+        stack.enter_context(replaced(PreDispatch, "__torch_function__", _switch))
+        stack.enter_context(replaced(torch.Tensor, "register_hook", _traced_hook))
+        stack.enter_context(replaced(inference, "__enter__", _enter_inference))
+        stack.enter_context(replaced(inference, "__exit__", _leave_inference))
         yield
 
 

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -20,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import theirs
+from pockengine.frontends.torch.replaced import replaced
 
 LIBRARY = torch.library.Library("pockengine", "FRAGMENT")
 LIBRARY.define(
@@ -44,8 +44,8 @@ LIBRARY.impl(
 @contextmanager
 def stand_ins() -> Iterator[None]:
     """Replace what cannot be traced while a module is traced."""
-    causal = patch.object(transformer, "_detect_is_causal_mask", _told_causal)
-    norms = patch.object(batchnorm._BatchNorm, "forward", _batch_norm)
+    causal = replaced(transformer, "_detect_is_causal_mask", _told_causal)
+    norms = replaced(batchnorm._BatchNorm, "forward", _batch_norm)
     lists = _sliced(nn.ModuleList, nn.ModuleList)
     chains = _sliced(nn.Sequential, lambda parts: nn.Sequential(*parts))
     with causal, norms, lists, chains, _Calls():
@@ -81,7 +81,7 @@ def _sliced(kind: Any, make: Callable[[list[nn.Module]], nn.Module]) -> Any:
         found: nn.Module = make(list(parts)[index]) if proxied else original(parts, index)
         return found
 
-    return patch.object(kind, "__getitem__", part)
+    return replaced(kind, "__getitem__", part)
 
 
 BATCH_NORM = batchnorm._BatchNorm.forward
@@ -163,6 +163,18 @@ def gaussian_nll_loss(
     return {"mean": loss.mean, "sum": loss.sum}.get(reduction, lambda: loss)()
 
 
+def bincount(
+    x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+) -> torch.Tensor:
+    """Count the numbers below `minlength`, of which all must be; PyTorch counts larger ones too."""
+    if weights is not None or minlength < 1:
+        raise ImportModelError(
+            "torch.bincount has as many results as data say, or has weights: give the number of "
+            "classes as minlength, and multiply torch.nn.functional.one_hot by weights"
+        )
+    return (x.reshape(-1, 1) == torch.arange(minlength)).sum(0)
+
+
 def cov(
     x: torch.Tensor,
     *,
@@ -218,6 +230,7 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     functional.ctc_loss: ctc_loss,
     functional.gaussian_nll_loss: gaussian_nll_loss,
     torch.linalg.lstsq: lstsq,
+    **dict.fromkeys((torch.bincount, torch.Tensor.bincount), bincount),
     **dict.fromkeys((torch.cov, torch.Tensor.cov), cov),
     **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), corrcoef),
 }

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import torch
 from torch.distributions import Distribution
@@ -39,6 +38,7 @@ from pockengine.frontends.torch.gradients import own_gradients
 from pockengine.frontends.torch.marks import pick_marked
 from pockengine.frontends.torch.nodes import quoted
 from pockengine.frontends.torch.packed import PackedSequences
+from pockengine.frontends.torch.replaced import replaced
 from pockengine.frontends.torch.selected import SameSizes, select_all
 from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.transforms import transforms
@@ -122,7 +122,7 @@ def _silence() -> Iterator[None]:
             log = logging.getLogger(name)
             stack.callback(log.setLevel, log.level)
             log.setLevel(logging.CRITICAL)
-        stack.enter_context(patch.object(_trace, "print", lambda *_, **__: None, create=True))
+        stack.enter_context(replaced(_trace, "print", lambda *_, **__: None))
         yield
 
 

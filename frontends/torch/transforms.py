@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, NoReturn
-from unittest.mock import patch
 
 import torch
 from torch._functorch import apis
@@ -20,6 +19,7 @@ from torch.utils import _pytree as pytree
 from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import OURS, theirs
 from pockengine.frontends.torch.derivatives import derivatives
+from pockengine.frontends.torch.replaced import replaced
 
 MOST_ROWS = 256
 """How often vmap may call a function, with what is nested in it."""
@@ -33,9 +33,9 @@ PUBLIC |= {"torch._tensor": "torch"}
 def transforms() -> Iterator[None]:
     """Unroll vmap, and trace derivatives, while a module is traced."""
     with ExitStack() as stack:
-        stack.enter_context(patch.object(apis, "vmap_impl", _Unrolled()))
+        stack.enter_context(replaced(apis, "vmap_impl", _Unrolled()))
         stack.enter_context(derivatives(_refuse_backward))
-        stack.enter_context(patch.object(forward_ad, "enter_dual_level", _refuse_dual))
+        stack.enter_context(replaced(forward_ad, "enter_dual_level", _refuse_dual))
         yield
 
 

@@ -60,7 +60,39 @@ def counting(
     return out
 
 
-@pytest.mark.parametrize("route", [skipping, guarded, asking, counting])
+def numbered(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    """As DeepSeek's own code counts rows, among others."""
+    out = torch.zeros_like(x)
+    counts = torch.bincount(chosen.flatten(), minlength=len(experts))
+    listed, hot = counts.tolist(), nn.functional.one_hot(chosen, len(experts)).permute(2, 0, 1)
+    found = [int(n) for n in (chosen.unsqueeze(-1) == torch.arange(len(experts))).sum((0, 1))]
+    for e, expert in enumerate(experts):
+        if counts[e] == 0 or listed[e] == 0 or found[e] == 0 or not (hot.sum((1, 2)) > 0)[e]:
+            continue
+        row, place = torch.where(hot[e])
+        out[row] += expert(x[row]) * weights[row, place, None]
+    return out
+
+
+def inverted(
+    experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
+) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for e, expert in enumerate(experts):
+        mask = chosen == e
+        if (~mask).all() or (chosen != e).all() or mask.float().sum().item() == 0:
+            continue
+        if int(mask.sum()) > 0:
+            row, place = torch.where(mask)
+            out.index_add_(0, row, expert(x[row]) * weights[row, place, None])
+    if not (x > 9).all():
+        out = torch.where(x > 9, out, out * 1.0)
+    return out
+
+
+@pytest.mark.parametrize("route", [skipping, guarded, asking, counting, numbered, inverted])
 def test_a_guard_of_no_rows_may_be_passed(route: Route) -> None:
     """Also where an expert has none, which PyTorch leaves without a gradient: here it is 0."""
     torch.manual_seed(0)
@@ -79,6 +111,14 @@ GUARDS = {
     "another result of any": lambda m, x, y: x.sum() if (y > 0).any() else x.sum() + 5,
     "a mean of a mask": lambda m, x, y: (
         (x[:, 0] * (y > 0)).sum() / (y > 0).sum() if (y > 0).sum() > 0 else x.sum() * 0
+    ),
+    "a number of rows": lambda m, x, y: x.sum() / n if (n := int((y > 0).sum())) else x.sum() * 0,
+    "two numbers of rows": lambda m, x, y: (
+        x.sum() if int((y == 1).sum()) == int((y == 2).sum()) else x.sum() * 2
+    ),
+    "all rows": lambda m, x, y: (x * 2 if (x[:, 0] > 9).all() else x).sum(),
+    "a class that is counted": lambda m, x, y: (
+        x.sum() * (1 if torch.bincount(y, minlength=3)[1] > 0 else 2)
     ),
     "a length beside": lambda m, x, y: (x if len(x[y > 9]) == 0 else x * 2).sum(),
 }
@@ -102,6 +142,17 @@ def test_a_guard_of_more_rows_than_one_is_none_of_empty_masks() -> None:
     ):
         with pytest.raises(ImportModelError, match="decides by the values in a tensor"):
             from_torch(Guarded(function), (torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])))
+
+
+def test_what_is_counted_needs_as_many_classes() -> None:
+    def counted(m: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x.sum(1)[:3] * torch.bincount(y, minlength=3)).sum()
+
+    x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])
+    compile(Guarded(counted), (x, y), check=True)
+
+    with pytest.raises(ImportModelError, match="number of classes as minlength"):
+        from_torch(Guarded(lambda m, x, y: x.sum() * torch.bincount(y)[0]), (x, y))
 
 
 class Guarded(nn.Module):
