@@ -2,7 +2,7 @@
 
 Frameworks that trace down to single operations (JAX, Keras) hide what our IR has an op for, with a
 better kernel, a leaner gradient and, for batch norm and dropout, another meaning when predicting.
-One table serves all frontends, so that a model gives the same graph through every door. Each rule
+One table serves all frontends, so that a model gives the same graph through every one. Each rule
 looks at one node and returns the value that can stand for its result. What is recognised is
 computed more exactly than it was spelled, never differently; what does not match stays as it is.
 """

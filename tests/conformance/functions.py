@@ -1,4 +1,4 @@
-"""Every public function of a framework's modules, by sample calls, through its door.
+"""Every public function of a framework's modules, by sample calls, through its frontend.
 
 A call is judged as the fuzzer's programs are: its results, weighted and summed, and all gradients
 are compared with the framework's, by the oracle, after all passes, and by choice in generated C. A

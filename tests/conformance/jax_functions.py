@@ -1,4 +1,4 @@
-"""JAX's public functions, by sample calls, through the JAX door.
+"""JAX's public functions, by sample calls, through the JAX frontend.
 
 bazel run //tests/conformance:jax_functions -- --only '^lax' --code
 """

@@ -1,4 +1,4 @@
-"""keras.ops's public functions, by sample calls, through the TensorFlow door.
+"""keras.ops's public functions, by sample calls, through the TensorFlow frontend.
 
 bazel run //tests/conformance:keras_functions -- --only '^ops.image' --code
 """

@@ -24,6 +24,6 @@ NOT_COMPARED = {
         ("GRUCell", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"), "a part of an RNN's sample"
     ),
     "MaxNumBoundingBoxes": "boxes of a data set",
-    "TFSMLayer": "a saved model, which has a door of its own",
+    "TFSMLayer": "a saved model, which has a reader of its own",
 }
 """Layers without a sample, and why."""

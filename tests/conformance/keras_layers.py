@@ -1,4 +1,4 @@
-"""Every layer of keras.layers, by samples, through the TensorFlow door.
+"""Every layer of keras.layers, by samples, through the TensorFlow frontend.
 
 bazel run //tests/conformance:keras_layers -- --only Conv --code
 

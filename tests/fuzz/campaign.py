@@ -29,7 +29,7 @@ WAYS: dict[str, Callable[[Imported], Results]] = {"graph": by_graph, "step": by_
 
 
 class Framework(Language, Protocol):
-    """A language with its reference and its door."""
+    """A language with its reference and its frontend."""
 
     heading: str
     """The imports of a script."""

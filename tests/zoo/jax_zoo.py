@@ -13,7 +13,7 @@ import numpy as np
 from flax import linen, nnx
 from jax import lax
 
-from pockengine.tests.zoo.zoo_doors import Subject, command
+from pockengine.tests.zoo.framework_step import Subject, command
 
 CLASSES = 5
 

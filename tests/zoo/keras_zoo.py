@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from pockengine.tests.zoo.zoo_doors import Subject, command
+from pockengine.tests.zoo.framework_step import Subject, command
 
 SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 PICTURE, VOLUME, ROWS = (12, 12, 3), (4, 8, 8, 2), (6, 4)

@@ -6,7 +6,7 @@ bazel run //tests/zoo:onnx_zoo -- [--only PATTERN ...]
 import numpy as np
 from onnx import ModelProto, helper, numpy_helper, parser
 
-from pockengine.tests.zoo.zoo_doors import Subject, command
+from pockengine.tests.zoo.framework_step import Subject, command
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>\n'
 MLP = """

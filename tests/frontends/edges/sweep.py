@@ -11,7 +11,7 @@ from pockengine.tests.frontends.edges.arrays import ArrayCase, Results, differen
 from pockengine.tests.frontends.edges.compiled import by_c
 
 
-class Door(Protocol):
+class Frontend(Protocol):
     """A framework's own results, and our graph of them."""
 
     def expected(self, cases: Sequence[ArrayCase], /) -> Results:
@@ -30,9 +30,9 @@ class Door(Protocol):
 class Sweep:
     """All groups of a framework; each is run and imported once."""
 
-    def __init__(self, door: Door, groups: Mapping[str, Sequence[ArrayCase]]) -> None:
+    def __init__(self, frontend: Frontend, groups: Mapping[str, Sequence[ArrayCase]]) -> None:
         self.groups = groups
-        self._door = door
+        self._frontend = frontend
         self._prepared: dict[str, tuple[Results, Graph]] = {}
         self._by_oracle: dict[str, dict[str, str]] = {}
 
@@ -41,18 +41,18 @@ class Sweep:
         if group not in self._by_oracle:
             cases, (expected, graph) = self.groups[group], self._prepare(group)
             with np.errstate(all="ignore"):
-                found = run(graph, self._door.feed(cases))
-            self._by_oracle[group] = differences(self._door.results_of(cases, found), expected)
+                found = run(graph, self._frontend.feed(cases))
+            self._by_oracle[group] = differences(self._frontend.results_of(cases, found), expected)
         return self._by_oracle[group]
 
     def wrong_in_c(self, group: str) -> dict[str, str]:
         """Return what generated C gives otherwise, by case and part."""
         cases, (expected, graph) = self.groups[group], self._prepare(group)
-        found = by_c(graph, self._door.feed(cases))
-        return differences(self._door.results_of(cases, found), expected)
+        found = by_c(graph, self._frontend.feed(cases))
+        return differences(self._frontend.results_of(cases, found), expected)
 
     def _prepare(self, group: str) -> tuple[Results, Graph]:
         if group not in self._prepared:
             cases = self.groups[group]
-            self._prepared[group] = self._door.expected(cases), self._door.imported(cases)
+            self._prepared[group] = self._frontend.expected(cases), self._frontend.imported(cases)
         return self._prepared[group]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pockengine.tests.frontends.edges import jax_door
+from pockengine.tests.frontends.edges import jax_frontend
 from pockengine.tests.frontends.edges.jax_cases import NUMBERS, groups
 from pockengine.tests.frontends.edges.sweep import Sweep
 
-SWEEP = Sweep(jax_door, groups())
+SWEEP = Sweep(jax_frontend, groups())
 AT_NAN = "the result is NaN; JAX's gradient there follows from how its comparison is written"
 OF_INFINITIES = "a product or quotient of infinities"
 OVERFLOW = "JAX's rule overflows, or cancels, where ours does not"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pockengine.tests.frontends.edges import keras_door
+from pockengine.tests.frontends.edges import keras_frontend
 from pockengine.tests.frontends.edges.keras_cases import groups
 from pockengine.tests.frontends.edges.sweep import Sweep
 
-SWEEP = Sweep(keras_door, groups())
+SWEEP = Sweep(keras_frontend, groups())
 OF_INFINITIES = "a product or quotient of infinities"
 ANGLE = "0 / 0 in TensorFlow, 0 here as in PyTorch"
 PLACE_OF_NAN = "TensorFlow's place of the largest among NaN depends on their order"

@@ -1,4 +1,4 @@
-"""The two models as PyTorch has them."""
+"""The two common models as PyTorch has them."""
 
 import torch
 from torch import nn
@@ -6,17 +6,17 @@ from torch.nn import functional
 
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.torch.model import from_torch
-from pockengine.tests.doors import spec
-from pockengine.tests.doors.measure import report
+from pockengine.tests.zoo import common
+from pockengine.tests.zoo.common_measure import report
 
 
 class ResNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        for name, (kh, kw, i, o) in spec.CONVOLUTIONS.items():
+        for name, (kh, kw, i, o) in common.CONVOLUTIONS.items():
             setattr(self, name, nn.Conv2d(i, o, (kh, kw), padding=(kh // 2, kw // 2), bias=False))
-            setattr(self, f"{name}_norm", nn.BatchNorm2d(o, eps=spec.EPSILON))
-        self.head = nn.Linear(12, spec.CLASSES)
+            setattr(self, f"{name}_norm", nn.BatchNorm2d(o, eps=common.EPSILON))
+        self.head = nn.Linear(12, common.CLASSES)
 
     def block(self, name: str, x: torch.Tensor) -> torch.Tensor:
         return getattr(self, f"{name}_norm")(getattr(self, name)(x))
@@ -34,22 +34,22 @@ class ResNet(nn.Module):
 class Transformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(spec.WORDS, spec.WIDTH)
-        self.positions = nn.Parameter(torch.zeros(spec.LENGTH, spec.WIDTH))
-        for name, sizes in spec.LINEAR.items():
+        self.embedding = nn.Embedding(common.WORDS, common.WIDTH)
+        self.positions = nn.Parameter(torch.zeros(common.LENGTH, common.WIDTH))
+        for name, sizes in common.LINEAR.items():
             setattr(self, name, nn.Linear(*sizes))
-        for name in spec.NORMS:
-            setattr(self, name, nn.LayerNorm(spec.WIDTH, eps=spec.EPSILON))
+        for name in common.NORMS:
+            setattr(self, name, nn.LayerNorm(common.WIDTH, eps=common.EPSILON))
 
     def heads(self, x: torch.Tensor) -> torch.Tensor:
-        return x.view(spec.BATCH, spec.LENGTH, spec.HEADS, -1).transpose(1, 2)
+        return x.view(common.BATCH, common.LENGTH, common.HEADS, -1).transpose(1, 2)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
         x = self.embedding(words) + self.positions
         y = self.before_attention(x)
         parts = (self.heads(layer(y)) for layer in (self.query, self.key, self.value))
         mixed = functional.scaled_dot_product_attention(*parts).transpose(1, 2)
-        x = x + self.out(mixed.reshape(spec.BATCH, spec.LENGTH, spec.WIDTH))
+        x = x + self.out(mixed.reshape(common.BATCH, common.LENGTH, common.WIDTH))
         y = functional.gelu(self.wide(self.before_mlp(x)), approximate="tanh")
         x = x + self.narrow(y)
         return self.head(self.before_head(x).mean(1))
@@ -59,7 +59,7 @@ def state(model: str) -> dict[str, torch.Tensor]:
     """Return the weights by PyTorch's names and in its layouts."""
     found = {}
     norms = {"scale": "weight", "shift": "bias"}
-    for name, array in spec.weights(model).items():
+    for name, array in common.weights(model).items():
         layer, _, kind = name.partition(".")
         if kind in norms:
             suffix = "_norm" if model == "resnet" else ""
@@ -83,13 +83,13 @@ def module(model: str) -> nn.Module:
 
 def resnet() -> Graph:
     """Import the residual net."""
-    x = torch.tensor(spec.example("resnet").transpose(0, 3, 1, 2))
+    x = torch.tensor(common.example("resnet").transpose(0, 3, 1, 2))
     return from_torch(module("resnet"), (x,), loss="cross_entropy")
 
 
 def transformer() -> Graph:
     """Import the transformer."""
-    words = torch.tensor(spec.example("transformer"))
+    words = torch.tensor(common.example("transformer"))
     return from_torch(module("transformer"), (words,), loss="cross_entropy")
 
 

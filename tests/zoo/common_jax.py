@@ -1,4 +1,4 @@
-"""The two models as Flax has them."""
+"""The two common models as Flax has them."""
 
 import math
 from typing import Any
@@ -9,18 +9,18 @@ from flax import linen
 
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.jax import from_jax
-from pockengine.tests.doors import spec
-from pockengine.tests.doors.measure import report
+from pockengine.tests.zoo import common
+from pockengine.tests.zoo.common_measure import report
 
 
 class ResNet(linen.Module):
     @linen.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         def block(name: str, x: jax.Array) -> jax.Array:
-            kh, kw, _, features = spec.CONVOLUTIONS[name]
+            kh, kw, _, features = common.CONVOLUTIONS[name]
             y = linen.Conv(features, (kh, kw), use_bias=False, name=name)(x)
             return linen.BatchNorm(
-                use_running_average=False, momentum=0.9, epsilon=spec.EPSILON, name=f"{name}_norm"
+                use_running_average=False, momentum=0.9, epsilon=common.EPSILON, name=f"{name}_norm"
             )(y)
 
         x = linen.relu(block("stem", x))
@@ -29,23 +29,23 @@ class ResNet(linen.Module):
         x = linen.max_pool(x, (2, 2), (2, 2))
         y = linen.relu(block("b1", x))
         x = linen.relu(block("skip", x) + block("b2", y))
-        return linen.Dense(spec.CLASSES, name="head")(x.mean((1, 2)))
+        return linen.Dense(common.CLASSES, name="head")(x.mean((1, 2)))
 
 
 class Transformer(linen.Module):
     @linen.compact
     def __call__(self, words: jax.Array) -> jax.Array:
         def layer(name: str, x: jax.Array) -> jax.Array:
-            return linen.Dense(spec.LINEAR[name][1], name=name)(x)
+            return linen.Dense(common.LINEAR[name][1], name=name)(x)
 
         def norm(name: str, x: jax.Array) -> jax.Array:
-            return linen.LayerNorm(epsilon=spec.EPSILON, name=name)(x)
+            return linen.LayerNorm(epsilon=common.EPSILON, name=name)(x)
 
         def heads(name: str, x: jax.Array) -> jax.Array:
-            return layer(name, x).reshape(*x.shape[:2], spec.HEADS, -1)
+            return layer(name, x).reshape(*x.shape[:2], common.HEADS, -1)
 
-        x = linen.Embed(spec.WORDS, spec.WIDTH, name="embedding")(words)
-        x = x + self.param("positions", linen.initializers.zeros, (spec.LENGTH, spec.WIDTH))
+        x = linen.Embed(common.WORDS, common.WIDTH, name="embedding")(words)
+        x = x + self.param("positions", linen.initializers.zeros, (common.LENGTH, common.WIDTH))
         y = norm("before_attention", x)
         query, key, value = (heads(name, y) for name in ("query", "key", "value"))
         scores = jnp.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(query.shape[-1])
@@ -59,7 +59,7 @@ class Transformer(linen.Module):
 def variables(model: str, module: linen.Module, x: Any) -> Any:
     """Return the weights as the module's variables."""
     shapes = jax.eval_shape(lambda key: module.init(key, x), jax.random.key(0))
-    given = spec.weights(model)
+    given = common.weights(model)
     names = {"scale": "scale", "bias": "shift"}
 
     def leaf(path: Any, shape: Any) -> Any:
@@ -77,7 +77,7 @@ def variables(model: str, module: linen.Module, x: Any) -> Any:
 
 def graph(model: str, module: linen.Module) -> Graph:
     """Import a model with the weights."""
-    x = jnp.asarray(spec.example(model))
+    x = jnp.asarray(common.example(model))
     return from_jax(module, (variables(model, module, x), x), loss="cross_entropy")
 
 

@@ -1,14 +1,14 @@
-"""One model, four doors: the weights and data that all share.
+"""The common models: weights and data of two models that each framework has.
 
 The same small residual net and the same small transformer are written once in each framework
-(`*_door.py`), given these weights, imported, and trained for ten steps by our oracle. All must give
-what the model gives that `reference.py` writes in our own ops.
+(`common_*.py`), given these weights, imported, and trained for ten steps by our oracle. All must
+give what the model gives that `common_reference.py` writes in our own ops.
 """
 
 import numpy as np
 
 MODELS = ("resnet", "transformer")
-DOORS = ("torch", "keras", "jax", "onnx")
+FRAMEWORKS = ("torch", "keras", "jax", "onnx")
 STEPS, BATCH, CLASSES, LR, MOMENTUM = 10, 4, 5, 0.05, 0.9
 SIDE, WORDS, LENGTH, WIDTH, HEADS, HIDDEN = 8, 20, 6, 16, 2, 32
 EPSILON = 1e-5

@@ -1,4 +1,7 @@
-"""Names of a PyTorch model stay names in generated C, whatever text they are."""
+"""The common models through PyTorch, and names.
+
+Names of a PyTorch model stay names in generated C, whatever text they are.
+"""
 
 from collections.abc import Callable
 
@@ -9,6 +12,13 @@ from torch import nn
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.backends.c.tokens import ATTACKS, check_names
+from pockengine.tests.zoo.common_measure import check
+from pockengine.tests.zoo.common_torch import resnet, transformer
+
+
+@pytest.mark.parametrize("build", [resnet, transformer])
+def test_common_model_is_imported_alike(build: Callable[[], Graph]) -> None:
+    check("torch", build.__name__, build())
 
 
 def net(name: Callable[[str], str]) -> Graph:

@@ -1,4 +1,4 @@
-"""The two models as Keras has them."""
+"""The two common models as Keras has them."""
 
 import math
 from typing import Any
@@ -8,20 +8,20 @@ from keras import layers, ops
 
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.tensorflow import from_tensorflow
-from pockengine.tests.doors import spec
-from pockengine.tests.doors.measure import report
+from pockengine.tests.zoo import common
+from pockengine.tests.zoo.common_measure import report
 
 
 def resnet_model() -> keras.Model:
     """Build the residual net."""
 
     def block(x: Any, name: str) -> Any:
-        kh, kw, _, features = spec.CONVOLUTIONS[name]
+        kh, kw, _, features = common.CONVOLUTIONS[name]
         convolution = layers.Conv2D(features, (kh, kw), padding="same", use_bias=False, name=name)
-        norm = layers.BatchNormalization(momentum=0.9, epsilon=spec.EPSILON, name=f"{name}_norm")
+        norm = layers.BatchNormalization(momentum=0.9, epsilon=common.EPSILON, name=f"{name}_norm")
         return norm(convolution(x))
 
-    given = keras.Input((spec.SIDE, spec.SIDE, 3), batch_size=spec.BATCH, name="x")
+    given = keras.Input((common.SIDE, common.SIDE, 3), batch_size=common.BATCH, name="x")
     x = layers.ReLU()(block(given, "stem"))
     y = layers.ReLU()(block(x, "a1"))
     x = layers.ReLU()(layers.Add()([x, block(y, "a2")]))
@@ -29,7 +29,7 @@ def resnet_model() -> keras.Model:
     y = layers.ReLU()(block(x, "b1"))
     x = layers.ReLU()(layers.Add()([block(x, "skip"), block(y, "b2")]))
     x = layers.GlobalAveragePooling2D()(x)
-    return keras.Model(given, layers.Dense(spec.CLASSES, name="head")(x))
+    return keras.Model(given, layers.Dense(common.CLASSES, name="head")(x))
 
 
 class Positions(layers.Layer):
@@ -48,12 +48,14 @@ class Attention(layers.Layer):
     def call(self, query: Any, key: Any, value: Any) -> Any:
         query, key, value = (self.heads(x) for x in (query, key, value))
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        weights = ops.softmax(scores / math.sqrt(spec.WIDTH // spec.HEADS))
+        weights = ops.softmax(scores / math.sqrt(common.WIDTH // common.HEADS))
         mixed = ops.transpose(ops.matmul(weights, value), (0, 2, 1, 3))
-        return ops.reshape(mixed, (spec.BATCH, spec.LENGTH, spec.WIDTH))
+        return ops.reshape(mixed, (common.BATCH, common.LENGTH, common.WIDTH))
 
     def heads(self, x: Any) -> Any:
-        split = ops.reshape(x, (spec.BATCH, spec.LENGTH, spec.HEADS, spec.WIDTH // spec.HEADS))
+        split = ops.reshape(
+            x, (common.BATCH, common.LENGTH, common.HEADS, common.WIDTH // common.HEADS)
+        )
         return ops.transpose(split, (0, 2, 1, 3))
 
 
@@ -61,14 +63,14 @@ def transformer_model() -> keras.Model:
     """Build the transformer."""
 
     def linear(x: Any, name: str) -> Any:
-        return layers.Dense(spec.LINEAR[name][1], name=name)(x)
+        return layers.Dense(common.LINEAR[name][1], name=name)(x)
 
     def norm(x: Any, name: str) -> Any:
-        return layers.LayerNormalization(epsilon=spec.EPSILON, name=name)(x)
+        return layers.LayerNormalization(epsilon=common.EPSILON, name=name)(x)
 
-    given = keras.Input((spec.LENGTH,), batch_size=spec.BATCH, dtype="int64", name="words")
+    given = keras.Input((common.LENGTH,), batch_size=common.BATCH, dtype="int64", name="words")
     x = Positions(name="positions")(
-        layers.Embedding(spec.WORDS, spec.WIDTH, name="embedding")(given)
+        layers.Embedding(common.WORDS, common.WIDTH, name="embedding")(given)
     )
     y = norm(x, "before_attention")
     mixed = Attention()(*(linear(y, name) for name in ("query", "key", "value")))
@@ -82,7 +84,7 @@ def transformer_model() -> keras.Model:
 
 def graph(name: str, model: keras.Model) -> Graph:
     """Give a model the weights and import it."""
-    given = spec.weights(name)
+    given = common.weights(name)
     for layer in model.layers:
         stem = layer.name.removesuffix("_norm")
         own = [array for key, array in given.items() if key.split(".")[0] == stem]
@@ -91,7 +93,7 @@ def graph(name: str, model: keras.Model) -> Graph:
             vectors = [given[f"{stem}.scale"], given[f"{stem}.shift"]] if is_norm else own
             kernel = [given[f"{stem}.kernel"]] if isinstance(layer, layers.Conv2D) else vectors
             layer.set_weights([*kernel, *layer.get_weights()[len(kernel) :]])
-    return from_tensorflow(model, (spec.example(name),), loss="cross_entropy")
+    return from_tensorflow(model, (common.example(name),), loss="cross_entropy")
 
 
 def resnet() -> Graph:

@@ -1,4 +1,4 @@
-"""What is measured of each door's graph, and how it is compared with the model in our own ops."""
+"""What is measured of a frontend's graph, and its comparison with the model in our own ops."""
 
 import argparse
 import json
@@ -16,8 +16,8 @@ from pockengine.compiler.ops import lookup
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
 from pockengine.devices import load_device
-from pockengine.tests.doors.reference import REFERENCE
-from pockengine.tests.doors.spec import LR, MODELS, MOMENTUM, batches
+from pockengine.tests.zoo.common import LR, MODELS, MOMENTUM, batches
+from pockengine.tests.zoo.common_reference import REFERENCE
 
 DEVICE = "rpi4"
 """Whose kernels are counted: what fuses depends on the backend and the device."""
@@ -41,7 +41,7 @@ class Measured:
 
 
 def measure(model: str, graph: Graph) -> Measured:
-    """Train a door's graph by the whole pipeline and our oracle."""
+    """Train a frontend's graph by the whole pipeline and our oracle."""
     training = Training(optimizer=Sgd(momentum=MOMENTUM))
     backend = CBackend(load_device(DEVICE))
     step = compile_program(graph, training, target=backend.target()).entries["train"].graph
@@ -82,16 +82,16 @@ def _kind(node: Node) -> str:
     return anchors[0] if anchors else "elementwise"
 
 
-def check(door: str, model: str, graph: Graph) -> None:
-    """Compare a door with the model in our own ops: logits 1e-5, losses 1e-4, the same kernels."""
-    found, wanted = measure(model, graph), measure(model, REFERENCE[model]())
-    np.testing.assert_allclose(found.logits, wanted.logits, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-4)
-    assert found.ops == Counter(wanted.ops) + EXTRA.get((door, model), Counter())
+def check(framework: str, model: str, graph: Graph) -> None:
+    """Compare with the model in our own ops: logits 1e-5, losses 1e-4, equal kernels."""
+    found, expected = measure(model, graph), measure(model, REFERENCE[model]())
+    np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
+    assert found.ops == Counter(expected.ops) + EXTRA.get((framework, model), Counter())
 
 
 def report(graphs: Mapping[str, Callable[[], Graph]]) -> None:
-    """Print what a door measures, one line of JSON for each model: for the table."""
+    """Print what a frontend's graphs measure, one line of JSON for each model: for the table."""
     argparse.ArgumentParser(description=report.__doc__).parse_args()
     for model in MODELS:
         print(json.dumps({"model": model, **vars(measure(model, graphs[model]()))}))

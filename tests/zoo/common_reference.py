@@ -1,4 +1,4 @@
-"""The two models in our own ops: what every door should come to."""
+"""The two common models in our own ops: what every frontend should give."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from pockengine.compiler.ir import I64, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.types import f32
 from pockengine.frontends.emit import activation as emit_activation
 from pockengine.frontends.layout import plain
-from pockengine.tests.doors import spec
+from pockengine.tests.zoo import common
 
 
 class Net:
@@ -17,17 +17,17 @@ class Net:
 
     def __init__(self, model: str) -> None:
         self.g = Builder(Graph(model))
-        self.params = {name: self.g.param(name, x) for name, x in spec.weights(model).items()}
+        self.params = {name: self.g.param(name, x) for name, x in common.weights(model).items()}
 
     def batch_norm(self, x: Value, name: str) -> Value:
         """Normalise by the batch and keep running statistics."""
         g, count = self.g, x.type.size // x.shape[-1]
         scale, shift = self.params[f"{name}.scale"], self.params[f"{name}.shift"]
-        y, mean, var = g.emit("batch_norm", x, scale, shift, eps=spec.EPSILON).results
+        y, mean, var = g.emit("batch_norm", x, scale, shift, eps=common.EPSILON).results
         for kind, value, factor in (("mean", mean, 1.0), ("var", var, count / (count - 1))):
             start = np.full(x.shape[-1:], float(kind == "var"), np.float32)
-            kept = g.param(f"{name}.{kind}", start, trainable=False)
-            g.emit("ema_update", kept, value, momentum=0.1, scale=factor)
+            running = g.param(f"{name}.{kind}", start, trainable=False)
+            g.emit("ema_update", running, value, momentum=0.1, scale=factor)
         return y
 
     def block(self, x: Value, name: str) -> Value:
@@ -46,12 +46,12 @@ class Net:
     def layer_norm(self, x: Value, name: str) -> Value:
         """Normalise each row."""
         g = self.g
-        y = g.emit("layer_norm", x, eps=spec.EPSILON).results[0]
+        y = g.emit("layer_norm", x, eps=common.EPSILON).results[0]
         return g.add(g.mul(y, self.params[f"{name}.scale"]), self.params[f"{name}.shift"])
 
     def finished(self, logits: Value) -> Graph:
         """Add the loss."""
-        target = self.g.input("target", TensorType(I64, (spec.BATCH,)))
+        target = self.g.input("target", TensorType(I64, (common.BATCH,)))
         self.g.output("loss", self.g.cross_entropy(logits, target))
         self.g.output("output", logits)
         return self.g.graph
@@ -61,7 +61,7 @@ def resnet() -> Graph:
     """Build the residual net."""
     net = Net("resnet")
     g = net.g
-    x = g.input("x", f32(spec.BATCH, spec.SIDE, spec.SIDE, 3))
+    x = g.input("x", f32(common.BATCH, common.SIDE, common.SIDE, 3))
     x = g.relu(net.block(x, "stem"))
     y = g.relu(net.block(x, "a1"))
     x = g.relu(g.add(x, net.block(y, "a2")))
@@ -75,10 +75,10 @@ def transformer() -> Graph:
     """Build the transformer."""
     net = Net("transformer")
     g = net.g
-    words = g.input("words", TensorType(I64, (spec.BATCH, spec.LENGTH)))
+    words = g.input("words", TensorType(I64, (common.BATCH, common.LENGTH)))
     x = g.add(g.take(net.params["embedding"], words, axis=0), net.params["positions"])
     y = net.layer_norm(x, "before_attention")
-    split = (spec.BATCH, spec.LENGTH, spec.HEADS, spec.WIDTH // spec.HEADS)
+    split = (common.BATCH, common.LENGTH, common.HEADS, common.WIDTH // common.HEADS)
     query, key, value = (
         g.transpose(g.reshape(net.linear(y, name), shape=split), perm=(0, 2, 1, 3))
         for name in ("query", "key", "value")
@@ -96,6 +96,6 @@ def transformer() -> Graph:
 REFERENCE: Mapping[str, Callable[[], Graph]] = {"resnet": resnet, "transformer": transformer}
 
 if __name__ == "__main__":
-    from pockengine.tests.doors.measure import report
+    from pockengine.tests.zoo.common_measure import report
 
     report(REFERENCE)

@@ -1,4 +1,4 @@
-"""The two models as ONNX has them, written by hand the way that exporters write them."""
+"""The two common models as ONNX has them, written by hand the way that exporters write them."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.onnx.model import from_onnx
-from pockengine.tests.doors import spec
-from pockengine.tests.doors.measure import report
+from pockengine.tests.zoo import common
+from pockengine.tests.zoo.common_measure import report
 
 OPSET = 20
 """The first with GELU."""
@@ -39,7 +39,9 @@ class Writer:
         self.nodes.append(helper.make_node("Identity", [result], ["logits"]))
         inputs = [helper.make_tensor_value_info("x", code, shape)]
         outputs = [
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, (spec.BATCH, spec.CLASSES))
+            helper.make_tensor_value_info(
+                "logits", TensorProto.FLOAT, (common.BATCH, common.CLASSES)
+            )
         ]
         graph = helper.make_graph(self.nodes, name, inputs, outputs, self.tensors)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
@@ -47,7 +49,7 @@ class Writer:
 
 def resnet_model() -> ModelProto:
     """Write the residual net."""
-    w, given = Writer(), spec.weights("resnet")
+    w, given = Writer(), common.weights("resnet")
 
     def block(name: str, x: str) -> str:
         kernel = given[f"{name}.kernel"].transpose(3, 2, 0, 1)
@@ -61,7 +63,7 @@ def resnet_model() -> ModelProto:
             "var": np.ones(count, np.float32),
         }
         names = [w.tensor(f"{name}_norm.{key}", array) for key, array in vectors.items()]
-        return w.node("BatchNormalization", y, *names, epsilon=spec.EPSILON, momentum=0.9)
+        return w.node("BatchNormalization", y, *names, epsilon=common.EPSILON, momentum=0.9)
 
     x = w.node("Relu", block("stem", "x"))
     y = w.node("Relu", block("a1", x))
@@ -72,16 +74,16 @@ def resnet_model() -> ModelProto:
     x = w.node("ReduceMean", x, w.tensor("axes", np.array([2, 3])), keepdims=0)
     head = w.tensor("head.weight", given["head.kernel"].T)
     logits = w.node("Gemm", x, head, w.tensor("head.bias", given["head.bias"]), transB=1)
-    shape = (spec.BATCH, 3, spec.SIDE, spec.SIDE)
+    shape = (common.BATCH, 3, common.SIDE, common.SIDE)
     return w.model("resnet", TensorProto.FLOAT, shape, logits)
 
 
 def transformer_model() -> ModelProto:
     """Write the transformer."""
-    w, given = Writer(), spec.weights("transformer")
-    each = spec.WIDTH // spec.HEADS
-    split = w.tensor("split", np.array([0, 0, spec.HEADS, each]))
-    join = w.tensor("join", np.array([0, 0, spec.WIDTH]))
+    w, given = Writer(), common.weights("transformer")
+    each = common.WIDTH // common.HEADS
+    split = w.tensor("split", np.array([0, 0, common.HEADS, each]))
+    join = w.tensor("join", np.array([0, 0, common.WIDTH]))
     scale = w.tensor("scale", np.float32(1 / math.sqrt(each)))
 
     def layer(name: str, x: str) -> str:
@@ -91,7 +93,7 @@ def transformer_model() -> ModelProto:
 
     def norm(name: str, x: str) -> str:
         vectors = [w.tensor(f"{name}.{key}", given[f"{name}.{key}"]) for key in ("scale", "shift")]
-        return w.node("LayerNormalization", x, *vectors, epsilon=spec.EPSILON)
+        return w.node("LayerNormalization", x, *vectors, epsilon=common.EPSILON)
 
     def heads(name: str, x: str, perm: Sequence[int]) -> str:
         return w.node("Transpose", w.node("Reshape", layer(name, x), split), perm=perm)
@@ -108,7 +110,7 @@ def transformer_model() -> ModelProto:
     x = w.node("Add", x, layer("narrow", y))
     axes = w.tensor("axes", np.array([1]))
     logits = layer("head", w.node("ReduceMean", norm("before_head", x), axes, keepdims=0))
-    return w.model("transformer", TensorProto.INT64, (spec.BATCH, spec.LENGTH), logits)
+    return w.model("transformer", TensorProto.INT64, (common.BATCH, common.LENGTH), logits)
 
 
 def resnet() -> Graph:
