@@ -33,7 +33,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.catalogue import Observer
+from pockengine.compiler.passes.base import Observer
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import input_range

@@ -14,8 +14,9 @@ from pockengine.compiler.compile import passes_of
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.catalogue import PASSES, parameters_of, run
-from pockengine.compiler.passes.pass_text import SHARED, parse_pass, print_passes
+from pockengine.compiler.passes.base import Pass, options_of, run_passes
+from pockengine.compiler.passes.catalogue import PASSES
+from pockengine.compiler.passes.pass_text import parse_pass, print_passes
 from pockengine.compiler.target import Target
 from pockengine.devices import find_device
 from pockengine.errors import GraphError, PockEngineError
@@ -23,8 +24,8 @@ from pockengine.errors import GraphError, PockEngineError
 
 @click.command("passes")
 @click.argument("graph", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option("--pass", "texts", multiple=True, help="NAME or NAME{parameter=value, ...}.")
-@click.option("--list", "listed", is_flag=True, help="List the passes and their parameters.")
+@click.option("--pass", "texts", multiple=True, help="NAME or NAME{option=value, ...}.")
+@click.option("--list", "listed", is_flag=True, help="List the passes and their options.")
 @click.option("--pipeline", help="Print the passes of this entry (train, evaluate, ...) instead.")
 @device_option
 @scheme_option
@@ -40,13 +41,13 @@ def passes_command(
 ) -> None:
     """Run passes on GRAPH, a file in the text form, and print what they leave."""
     if listed:
-        click.echo("".join(f"{_described(name)}\n" for name in sorted(PASSES)), nl=False)
+        click.echo("".join(f"{_described(PASSES[name])}\n" for name in sorted(PASSES)), nl=False)
         return
     if graph is None:
         raise click.UsageError("name a file with a graph, or ask for --list")
     parsed = parse_graph(_text(Path(graph)))
     if pipeline is None:
-        run([parse_pass(text, _target) for text in texts], parsed, check=True)
+        run_passes([parse_pass(text, _target) for text in texts], parsed, check=True)
         click.echo(print_graph(parsed), nl=False)
         return
     entries = passes_of(parsed, Training(scheme, optimizer), target=_target(device))
@@ -66,8 +67,8 @@ def _target(device: str) -> Target:
     return backend_for(find_device(device)).target()
 
 
-def _described(name: str) -> str:
-    """A pass with its parameters, and what it does."""
-    names = ", ".join(each for each in parameters_of(name) if each not in SHARED)
-    does = (inspect.getdoc(PASSES[name]) or "").partition("\n")[0]
-    return f"{name + (f'{{{names}}}' if names else ''):64} {does}".rstrip()
+def _described(kind: type[Pass]) -> str:
+    """A pass with its options, and what it does."""
+    names = ", ".join(options_of(kind))
+    does = (inspect.getdoc(kind) or "").partition("\n")[0]
+    return f"{kind.name + (f'{{{names}}}' if names else ''):64} {does}".rstrip()

@@ -1,7 +1,7 @@
 """From a forward graph, a scheme and an optimiser to a Program."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.catalogue import Observer, Pass, run
+from pockengine.compiler.passes.base import Observer, Pass, run_passes
 from pockengine.compiler.passes.pipeline import (
     PipelineOptions,
     forward_pipeline,
@@ -27,7 +27,7 @@ from pockengine.compiler.passes.pipeline import (
     update_pipeline,
 )
 from pockengine.compiler.passes.store_states import SMALLEST
-from pockengine.compiler.program import Entry, Program, Recomputation
+from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
@@ -71,12 +71,11 @@ def compile_program(
     """
     verify(forward)
     training, target = training or Training(), target or Target()
-    decisions: list[Recomputation] = []
-    forward, adapters, options = _prepared(forward, training, target, decisions.append)
+    forward, adapters, options = _prepared(forward, training, target)
     options = replace(options, outputs=_small_outputs(forward) if outputs is None else outputs)
     entries = _compiled(forward, options, check, observe)
     described = {name: _describe(channels) for name, channels in options.trained.items()}
-    shared, report = share_tensors(entries), decisions[-1] if decisions else None
+    shared, report = share_tensors(entries), entries["train"].graph.recomputation
     program = Program(forward.name, entries, *shared, described, report, None, adapters)
     return replace(program, micro_batches=training.micro_batches, alignment=target.alignment)
 
@@ -108,7 +107,7 @@ def _all_entries(
         graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
         if name == "train":
             _keep_outputs(graph, options.outputs)
-        run(_passes(name, options), graph, check=check, observe=watch)
+        run_passes(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, options.target, options.written)
         options = replace(options, others=max(options.others, entries[name].plan.size))
     _check_states(entries, options.training)
@@ -140,7 +139,6 @@ def _prepared(
     forward: Graph,
     training: Training,
     target: Target,
-    report: Callable[[Recomputation], None] = lambda recomputation: None,
 ) -> tuple[Graph, tuple[Adapter, ...], PipelineOptions]:
     """Return the graph with its adapters, these, and what the passes need to know."""
     _check_target(training.storage, target)
@@ -154,7 +152,6 @@ def _prepared(
         target,
         rounded=_rounded(forward, training.storage, trained),
         integers=_integers(forward, training),
-        report=report,
     )
     return forward, adapters, options
 
@@ -234,7 +231,7 @@ def compile_entries(
     for key, forward in graphs.items():
         verify(forward)
         graph = clone(forward)
-        run(forward_pipeline(options), graph, check=check)
+        run_passes(forward_pipeline(options), graph, check=check)
         entries[key] = _planned(key, graph, target, written)
     return Program(name, entries, *share_tensors(entries), alignment=target.alignment)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.target import ALIGNMENT, Choice
@@ -21,16 +22,6 @@ class Allocation:
 
     offset: int
     size: int
-
-
-@dataclass(frozen=True)
-class Recomputation:
-    """What is computed again to save memory: values by name, extra multiply-adds, peak bytes."""
-
-    dropped: tuple[str, ...]
-    extra_operations: int
-    peak_before: int
-    peak_after: int
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import numpy as np
 from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.compiler.ir.quantization import Quantization
+from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.errors import GraphError
 
@@ -53,13 +54,18 @@ class Value:
 
 @dataclass(eq=False)
 class Node:
-    """One application of an op. `scope` is the module path in the user's model where it stands."""
+    """One application of an op. `scope` is the module path in the user's model where it stands.
+
+    `recomputes` is a node of which this one is a second computation, so that the first one's
+    results need not stay in memory until they are read again.
+    """
 
     op: str
     operands: tuple[Value, ...]
     results: tuple[Value, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
     scope: str = ""
+    recomputes: "Node | None" = None
 
     @property
     def result(self) -> Value:
@@ -140,7 +146,7 @@ class Graph:
     """A whole program in SSA form; see the module's first lines for its grammar.
 
     `checks_indices` says that an index outside of its axis is an error, as it is for most
-    frameworks; JAX computes with it.
+    frameworks; JAX computes with it. `recomputation` is what meeting a memory budget took.
     """
 
     name: str
@@ -150,6 +156,7 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     outputs: dict[str, Value] = field(default_factory=dict)
     checks_indices: bool = True
+    recomputation: Recomputation | None = None
 
     def users(self) -> dict[Value, list[Node]]:
         """Nodes that read each value, in order; values without a reader are absent."""
@@ -163,6 +170,15 @@ class Graph:
         """The param that this value stands for, if any."""
         param = self.params.get(value.name)
         return param if param is not None and param.value is value else None
+
+    def recomputed(self) -> dict[Value, Value]:
+        """Values that are computed twice, each with the result of its second computation."""
+        nodes, found = set(self.nodes), dict[Value, Value]()
+        for node in self.nodes:
+            if (first := node.recomputes) is not None and first in nodes:
+                for value, again in zip(first.results, node.results, strict=True):
+                    found.setdefault(value, again)
+        return found
 
     def input(self, name: str) -> Value:
         """The input of this name; GraphError lists the known ones."""

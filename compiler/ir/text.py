@@ -10,7 +10,8 @@
       output y = %matmul_0
     }
 
-Attrs that have their default are left out; a module path follows `@`; a fusion's body stands
+Attrs that have their default are left out; `recomputes=` names the first result of the node that
+this one recomputes; a module path follows `@`; a fusion's body stands
 indented below its node. A name of other characters than `PLAIN` stands in quotes, as JSON has it.
 Params are printed without their contents, which the caller hands to `parse_graph` (zeros where it
 does not).
@@ -19,7 +20,7 @@ does not).
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Filled, Held
 from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Space, Value
 from pockengine.compiler.ir.quantization import PATTERN, parse_quantization
+from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.scalars import numbers_of, of_numbers
 from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.compiler.ops.registry import lookup
@@ -51,8 +53,10 @@ _SOURCE = re.compile(
     r"(?: kind=(\w+))?(?: space=(\w+))?(?: = (.*))?"
 )
 _NODE = re.compile(
-    rf"(?:({_RESULT}(?:, {_RESULT})*) = )?(\w+)((?: {_VALUE},?)*)(?: \{{(.*)\}})?(?: @{_WORD})?"
+    rf"(?:({_RESULT}(?:, {_RESULT})*) = )?(\w+)((?: {_VALUE},?)*)(?: \{{(.*)\}})?"
+    rf"(?: recomputes=%{_NAME})?(?: @{_WORD})?"
 )
+_RECOMPUTATION = re.compile(r"recomputation \{(.*)\}")
 _OUTPUT = re.compile(rf"output {_WORD} = %{_NAME}")
 _GRAPH = re.compile(rf"graph {_WORD} \{{")
 _BODY = re.compile(rf"(.*) body {_WORD} \{{")
@@ -98,10 +102,13 @@ def _print_lines(graph: Graph, header: str) -> list[str]:
         lines.append(f"  {kind} {_typed(param.value)}{_print_traits(param)}")
     for value, data in graph.constants.items():
         lines.append(f"  constant {_typed(value)} = {_print_array(data)}")
+    nodes = set(graph.nodes)
     for node in graph.nodes:
-        lines += [f"  {line}" for line in _print_node(node)]
+        lines += [f"  {line}" for line in _print_node(node, nodes)]
     for name, value in graph.outputs.items():
         lines.append(f"  output {_shown(name)} = %{_shown(value.name)}")
+    if graph.recomputation is not None:
+        lines.append(f"  recomputation {{{_print_attrs(vars(graph.recomputation))}}}")
     return [*lines, "}"]
 
 
@@ -116,7 +123,11 @@ def _print_traits(param: Param) -> str:
     return text if param.space is None else f"{text} space={param.space.value}"
 
 
-def _print_node(node: Node) -> list[str]:
+def _print_attrs(attrs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in attrs.items())
+
+
+def _print_node(node: Node, nodes: Set[Node]) -> list[str]:
     defaults = lookup(node.op).attrs
     shown = {
         name: value
@@ -128,7 +139,9 @@ def _print_node(node: Node) -> list[str]:
     operands = ", ".join(f"%{_shown(value.name)}" for value in node.operands)
     text += f"{node.op} {operands}".rstrip()
     if shown:
-        text += " {" + ", ".join(f"{name}={value!r}" for name, value in shown.items()) + "}"
+        text += f" {{{_print_attrs(shown)}}}"
+    if (first := node.recomputes) is not None and first in nodes:
+        text += f" recomputes=%{_shown(first.results[0].name)}"
     if node.scope:
         text += f" @{_shown(node.scope)}"
     if "body" not in node.attrs:
@@ -189,8 +202,11 @@ class _Parser:
     def _statement(self, line: str, rest: list[tuple[int, str]]) -> list[tuple[int, str]]:
         source = _SOURCE.fullmatch(line)
         output = _OUTPUT.fullmatch(line)
+        recomputation = _RECOMPUTATION.fullmatch(line)
         if source:
             self._source(*source.groups())
+        elif recomputation:
+            self.graph.recomputation = Recomputation(**_parse_attrs(recomputation[1]))
         elif output:
             self.graph.outputs[_named(output[1])] = self._value(_named(output[2]))
         else:
@@ -233,7 +249,7 @@ class _Parser:
         match = _NODE.fullmatch(line)
         if not match:
             raise GraphError("this is no statement")
-        results, op, operands, attrs, scope = match.groups()
+        results, op, operands, attrs, first, scope = match.groups()
         values = tuple(self._value(_named(name)) for name in re.findall(rf"%{_NAME}", operands))
         given = _parse_attrs(attrs or "")
         if body is not None:
@@ -246,6 +262,7 @@ class _Parser:
             value.name = _named(name)
             self._define(value)
         made.scope = _named(scope or "")
+        made.recomputes = self._value(_named(first)).node if first else None
         self.graph.nodes.append(made)
 
     def _value(self, name: str) -> Value:

@@ -5,6 +5,7 @@ each sum goes straight into the weight, and into the optimiser's states, while i
 """
 
 from collections.abc import Mapping, Set
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
@@ -12,34 +13,40 @@ from pockengine.compiler.ir.inline import inline
 from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.fuse import MOST_OPERANDS
-from pockengine.compiler.target import FusionRules
+from pockengine.compiler.target import FusionRules, Target
 
 GRADIENT = 1
 """Position of an update's gradient among its operands."""
 
 
-def absorb_updates(graph: Graph, rules: FusionRules) -> None:
+@dataclass(frozen=True)
+class AbsorbUpdates(Pass):
     """Fuse each update with the product before it that makes its gradient, if nobody else reads it.
 
     Requires: the final order. Leaves: no other node moved.
     """
-    users = graph.users()
-    outputs = set(graph.outputs.values())
 
-    def alone(gradient: Value) -> bool:
-        return len(users[gradient]) == 1 and gradient not in outputs
+    target: Target
 
-    order: list[Node] = []
-    places: dict[Node, int] = {}
-    for node in graph.nodes:
-        maker = _maker(order, node)
-        if maker is None or not _fits(maker, node, rules) or not alone(maker.result):
-            places[node] = len(order)
-            order.append(node)
-        else:
-            order[places[maker]] = _absorb(graph, maker, node)
-    graph.nodes[:] = order
+    def run(self, graph: Graph) -> None:
+        rules, users = self.target.fusion, graph.users()
+        outputs = set(graph.outputs.values())
+
+        def alone(gradient: Value) -> bool:
+            return len(users[gradient]) == 1 and gradient not in outputs
+
+        order: list[Node] = []
+        places: dict[Node, int] = {}
+        for node in graph.nodes:
+            maker = _maker(order, node)
+            if maker is None or not _fits(maker, node, rules) or not alone(maker.result):
+                places[node] = len(order)
+                order.append(node)
+            else:
+                order[places[maker]] = _absorb(graph, maker, node)
+        graph.nodes[:] = order
 
 
 def _maker(order: list[Node], update: Node) -> Node | None:

@@ -1,30 +1,38 @@
 """Common subexpressions: compute equal things once."""
 
-from collections.abc import Hashable, Set
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 
 
-def common_subexpressions(graph: Graph, again: Set[Value] = frozenset()) -> None:
+@dataclass(frozen=True)
+class CommonSubexpressions(Pass):
     """Merge nodes with the same op, operands and attrs, and constants with the same contents.
 
-    Values of `again` are computed more than once on purpose. Requires: no fusions yet. Leaves: no
-    two other pure nodes with the same function and operands.
+    What is recomputed stays (`Node.recomputes`). Requires: no fusions yet. Leaves: no two other
+    pure nodes with the same function and operands.
     """
-    seen: dict[Hashable, Node] = {}
 
-    def first(g: Builder, node: Node) -> tuple[Value, ...] | None:
-        if lookup(node.op).writes:
-            return None
-        key = (node.op, tuple(map(id, node.operands)), _freeze(node.attrs))
-        equal = seen.setdefault(key, node)
-        return equal.results if equal is not node and again.isdisjoint(equal.results) else None
+    def run(self, graph: Graph) -> None:
+        seen: dict[Hashable, Node] = {}
+        recomputed = graph.recomputed().keys()
 
-    rewrite(graph, first, _equal_constants(graph))
+        def first(g: Builder, node: Node) -> tuple[Value, ...] | None:
+            if lookup(node.op).writes:
+                return None
+            key = (node.op, tuple(map(id, node.operands)), _freeze(node.attrs))
+            equal = seen.setdefault(key, node)
+            if equal is node or not recomputed.isdisjoint(equal.results):
+                return None
+            return equal.results
+
+        rewrite(graph, first, _equal_constants(graph))
 
 
 def _equal_constants(graph: Graph) -> dict[Value, Value]:

@@ -1,21 +1,27 @@
 """Dead code: drop what no output and no update needs."""
 
+from dataclasses import dataclass
+
 from pockengine.compiler.ir.graph import Graph, Value
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 
 
-def dead_code(graph: Graph) -> None:
+@dataclass(frozen=True)
+class DeadCode(Pass):
     """Drop nodes, params and constants that nothing reads.
 
     Leaves: every node is an update or feeds, through others, an output or an update. Inputs stay:
     they are the program's signature.
     """
-    live: set[Value] = set(graph.outputs.values())
-    kept = []
-    for node in reversed(graph.nodes):
-        if lookup(node.op).writes or any(result in live for result in node.results):
-            live.update(node.operands)
-            kept.append(node)
-    graph.nodes[:] = reversed(kept)
-    graph.constants = {value: data for value, data in graph.constants.items() if value in live}
-    graph.params = {name: param for name, param in graph.params.items() if param.value in live}
+
+    def run(self, graph: Graph) -> None:
+        live: set[Value] = set(graph.outputs.values())
+        kept = []
+        for node in reversed(graph.nodes):
+            if lookup(node.op).writes or any(result in live for result in node.results):
+                live.update(node.operands)
+                kept.append(node)
+        graph.nodes[:] = reversed(kept)
+        graph.constants = {value: data for value, data in graph.constants.items() if value in live}
+        graph.params = {name: param for name, param in graph.params.items() if param.value in live}

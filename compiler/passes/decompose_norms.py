@@ -13,18 +13,26 @@ pass, of vectors too, and y and dx are made of x - mean, which takes seven small
     backward  dx = scale dy + b (x - mean) + c  with b as above and c = -scale dbeta / n
 """
 
+from dataclasses import dataclass
+
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.norm import rstd_of
+from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.target import Target
 
 
-def decompose_norms(graph: Graph, target: Target) -> None:
+@dataclass(frozen=True)
+class DecomposeNorms(Pass):
     """Lower batch_norm and batch_norm_dx. Leaves: neither op in the graph."""
-    fused = target.takes("moments")
-    forward, backward = (_forward, _backward) if fused else (_centred, _centred_backward)
-    lower(graph, {"batch_norm": forward, "batch_norm_dx": backward})
+
+    target: Target
+
+    def run(self, graph: Graph) -> None:
+        fused = self.target.takes("moments")
+        forward, backward = (_forward, _backward) if fused else (_centred, _centred_backward)
+        lower(graph, {"batch_norm": forward, "batch_norm_dx": backward})
 
 
 def _moments(g: Builder, node: Node) -> tuple[Value, Value, Value]:

@@ -4,6 +4,7 @@ The scale of a bias is that of its weight times its input's; both take a number 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 
 Factors = Mapping[Value, tuple[Value, np.float32]]
 """What stands for a constant: another constant, and what it is multiplied by."""
@@ -19,21 +21,24 @@ NEIGHBOURS = 2
 """Floats on either side of a quotient that are tried as its factor."""
 
 
-def derive_scales(graph: Graph) -> None:
+@dataclass(frozen=True)
+class DeriveScales(Pass):
     """Multiply weights' scales by a number where a constant is exactly that, within its readers.
 
     Requires: fused. Leaves: constants that anything but elementwise nodes reads, or that no scales
     give to the bit.
     """
-    factors = _factors(graph)
-    for node in graph.nodes:
-        own = {value: factors[value] for value in node.operands if value in factors}
-        if own:
-            _multiply(node, own)
-    read = {*graph.users(), *graph.outputs.values()}
-    for value in [*factors, *(scales for scales, _ in factors.values())]:
-        if value not in read:
-            graph.constants.pop(value, None)
+
+    def run(self, graph: Graph) -> None:
+        factors = _factors(graph)
+        for node in graph.nodes:
+            own = {value: factors[value] for value in node.operands if value in factors}
+            if own:
+                _multiply(node, own)
+        read = {*graph.users(), *graph.outputs.values()}
+        for value in [*factors, *(scales for scales, _ in factors.values())]:
+            if value not in read:
+                graph.constants.pop(value, None)
 
 
 def _factors(graph: Graph) -> dict[Value, tuple[Value, np.float32]]:

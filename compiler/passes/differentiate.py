@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.ir.build import Builder
@@ -16,7 +16,8 @@ from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.random import NOISE_STREAM, normal
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Sgd, Update
 from pockengine.compiler.optim.base import LEARNING_RATE, SEED, run_time_scalar
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.dead_code import DeadCode
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
 
@@ -43,14 +44,8 @@ class Clip:
             raise CompileError(f"{self}: noise has a standard deviation of 0 or more")
 
 
-def differentiate(
-    graph: Graph,
-    trained: Mapping[str, Channels],
-    optimizer: Optimizer,
-    clip: Clip | None = None,
-    micro_batches: int = 1,
-    rate_first: bool = False,
-) -> None:
+@dataclass(frozen=True)
+class Differentiate(Pass):
     """Append the backward pass of output `loss` and one update for each trained parameter.
 
     Adds the inputs that the optimiser reads: `lr`, and `step` where it needs it. With several micro
@@ -59,21 +54,32 @@ def differentiate(
     with them: derivatives are linear, so that the steps are the same.
     CompileError when there is no loss, or when it does not depend on a parameter that should train.
     """
-    g, clip = Builder(graph), clip or Clip()
-    scaled = rate_first and micro_batches == 1 and _is_plain(graph, optimizer, clip)
-    seed = run_time_scalar(g, LEARNING_RATE, F32) if scaled else None
-    updates = [replace(update, scaled=scaled) for update in _gradients(g, trained, seed)]
-    delay_writes(graph)
-    if micro_batches > 1:
-        _collect(g, updates, clip, micro_batches)
-        return
-    _append_updates(g, updates, optimizer, clip)
 
+    trained: Mapping[str, Channels]
+    optimizer: Optimizer
+    clip: Clip = field(default_factory=Clip)
+    micro_batches: int = 1
+    rate_first: bool = False
 
-def _is_plain(graph: Graph, optimizer: Optimizer, clip: Clip) -> bool:
-    """Whether steps are the rate times gradients; a gradient of a user's own may be no product."""
-    own = any(node.op == CUSTOM for node in graph.nodes)
-    return optimizer == Sgd() and clip == Clip() and not own
+    def run(self, graph: Graph) -> None:
+        g, clip = Builder(graph), self.clip
+        scaled = self._scales_first(graph)
+        seed = run_time_scalar(g, LEARNING_RATE, F32) if scaled else None
+        updates = [replace(update, scaled=scaled) for update in _gradients(g, self.trained, seed)]
+        delay_writes(graph)
+        if self.micro_batches > 1:
+            _collect(g, updates, clip, self.micro_batches)
+            return
+        _append_updates(g, updates, self.optimizer, clip)
+
+    def _scales_first(self, graph: Graph) -> bool:
+        """Whether steps are the rate times gradients, so that the rate may come first.
+
+        A gradient of a user's own may be no product.
+        """
+        own = any(node.op == CUSTOM for node in graph.nodes)
+        alone = self.rate_first and self.micro_batches == 1
+        return alone and self.optimizer == Sgd() and self.clip == Clip() and not own
 
 
 def _collect(g: Builder, updates: list[Update], clip: Clip, micro_batches: int) -> None:
@@ -83,42 +89,50 @@ def _collect(g: Builder, updates: list[Update], clip: Clip, micro_batches: int) 
         g.emit("add_update", update.state("gradient"), grad, scale=1 / micro_batches)
 
 
-def apply_gradients(
-    graph: Graph, trained: Mapping[str, Channels], optimizer: Optimizer, clip: Clip | None = None
-) -> None:
+@dataclass(frozen=True)
+class ApplyGradients(Pass):
     """Replace the graph by the updates from accumulated gradients, which start again at zero."""
-    g = Builder(graph)
-    axes = _axes(graph, trained)
-    graph.nodes.clear()
-    graph.outputs.clear()
-    graph.inputs.clear()
-    updates = []
-    for name, channels in trained.items():
-        param = graph.params[name]
-        shape = list(param.value.shape)
-        if channels is not None:
-            shape[axes[name]] = len(channels)
-        state = f"{STATE_PREFIX}gradient.{name}"
-        zeros = Filled(f32(*shape))
-        total = g.param(state, zeros, trainable=False, kind=ParamKind.OPTIMIZER)
-        updates.append(Update(g, param, total, axes.get(name), channels))
-    _append_updates(g, updates, optimizer, clip or Clip())
-    for update in updates:
-        g.emit("assign", update.grad, g.scalar(0.0))
+
+    trained: Mapping[str, Channels]
+    optimizer: Optimizer
+    clip: Clip = field(default_factory=Clip)
+
+    def run(self, graph: Graph) -> None:
+        g = Builder(graph)
+        axes = _axes(graph, self.trained)
+        graph.nodes.clear()
+        graph.outputs.clear()
+        graph.inputs.clear()
+        updates = []
+        for name, channels in self.trained.items():
+            param = graph.params[name]
+            shape = list(param.value.shape)
+            if channels is not None:
+                shape[axes[name]] = len(channels)
+            state = f"{STATE_PREFIX}gradient.{name}"
+            zeros = Filled(f32(*shape))
+            total = g.param(state, zeros, trainable=False, kind=ParamKind.OPTIMIZER)
+            updates.append(Update(g, param, total, axes.get(name), channels))
+        _append_updates(g, updates, self.optimizer, self.clip)
+        for update in updates:
+            g.emit("assign", update.grad, g.scalar(0.0))
 
 
-def drop_stops(graph: Graph) -> None:
+@dataclass(frozen=True)
+class DropStops(Pass):
     """Replace what only differentiation reads. Requires: it is done, or never will be.
 
     Leaves: no `stop_gradient`, and no gradient that the model defines itself.
     """
-    rules: dict[str, Rule] = {
-        STOP: lambda g, node: (node.operands[0],),
-        CUSTOM: lambda g, node: (node.operands[0],),
-        COTANGENT: lambda g, node: (g.broadcast_to(g.scalar(0.0), shape=node.attrs["shape"]),),
-    }
-    lower(graph, rules)
-    dead_code(graph)  # the formulas that stood for gradients
+
+    def run(self, graph: Graph) -> None:
+        rules: dict[str, Rule] = {
+            STOP: lambda g, node: (node.operands[0],),
+            CUSTOM: lambda g, node: (node.operands[0],),
+            COTANGENT: lambda g, node: (g.broadcast_to(g.scalar(0.0), shape=node.attrs["shape"]),),
+        }
+        lower(graph, rules)
+        DeadCode().run(graph)  # the formulas that stood for gradients
 
 
 def _gradients(g: Builder, trained: Mapping[str, Channels], seed: Value | None) -> list[Update]:

@@ -1,6 +1,7 @@
 """Constant folding: compute at compile time what no input and no trained weight reaches."""
 
 from collections.abc import Set
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import written_values
 from pockengine.compiler.ops.registry import lookup, node_cost
+from pockengine.compiler.passes.base import Pass
 
 LARGEST_GROWTH = 4096
 """Bytes by which a folded result may exceed its operands: a broadcast is cheaper than its copy."""
@@ -30,27 +32,32 @@ def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, Contents]:
     return fixed
 
 
-def fold_constants(graph: Graph, written: Set[str] = frozenset()) -> None:
+@dataclass(frozen=True)
+class FoldConstants(Pass):
     """Replace nodes whose operands are all fixed by constants holding their results.
 
     `written` names the params that other entries of the program update. Leaves: fixed params that
     were only folded are unused, for dead code to drop.
     """
-    fixed = fixed_values(graph, written)
-    kept = []
-    for node in graph.nodes:
-        known = node.operands and all(operand in fixed for operand in node.operands)
-        if lookup(node.op).writes or not known or _is_large(node):
-            kept.append(node)
-            continue
-        with np.errstate(all="ignore"):  # what overflows does so in the program as well
-            arrays = tuple(fixed[value].read() for value in node.operands)
-            results = lookup(node.op).eval(arrays, node.attrs)
-        for value, result in zip(node.results, results, strict=True):
-            value.node = None
-            graph.constants[value] = np.ascontiguousarray(result).reshape(value.shape)
-            fixed[value] = Held(graph.constants[value])
-    graph.nodes[:] = kept
+
+    written: Set[str] = frozenset()
+
+    def run(self, graph: Graph) -> None:
+        fixed = fixed_values(graph, self.written)
+        kept = []
+        for node in graph.nodes:
+            known = node.operands and all(operand in fixed for operand in node.operands)
+            if lookup(node.op).writes or not known or _is_large(node):
+                kept.append(node)
+                continue
+            with np.errstate(all="ignore"):  # what overflows does so in the program as well
+                arrays = tuple(fixed[value].read() for value in node.operands)
+                results = lookup(node.op).eval(arrays, node.attrs)
+            for value, result in zip(node.results, results, strict=True):
+                value.node = None
+                graph.constants[value] = np.ascontiguousarray(result).reshape(value.shape)
+                fixed[value] = Held(graph.constants[value])
+        graph.nodes[:] = kept
 
 
 def _is_large(node: Node) -> bool:

@@ -5,6 +5,7 @@ shift stays behind as the bias. The gradient to x is unchanged, since the functi
 """
 
 from collections.abc import Set
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,17 +14,23 @@ from pockengine.compiler.ir.contents import Contents, Held
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.fold_constants import fixed_values
 
 
-def fold_scales(graph: Graph, written: Set[str] = frozenset()) -> None:
+@dataclass(frozen=True)
+class FoldScales(Pass):
     """Move constant per-channel factors into the fixed weight that they multiply.
 
     Requires: constants folded. Leaves: no `mul` of a convolution or product with fixed weight, used
     only there, by a fixed vector over its channels.
     """
-    folder = _Folder(graph, fixed_values(graph, written))
-    rewrite(graph, folder.fold)
+
+    written: Set[str] = frozenset()
+
+    def run(self, graph: Graph) -> None:
+        folder = _Folder(graph, fixed_values(graph, self.written))
+        rewrite(graph, folder.fold)
 
 
 class _Folder:

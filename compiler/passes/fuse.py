@@ -17,7 +17,8 @@ from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, I32, DType
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.target import FusionRules
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.target import FusionRules, Target
 
 EPILOGUE_DTYPES = (F32, I32, DType.I8)
 """What an anchor's sums become in its epilogue."""
@@ -46,12 +47,17 @@ class _Group:
         return [value for value in dict.fromkeys(read) if value not in inside]
 
 
-def fuse(graph: Graph, rules: FusionRules) -> None:
+@dataclass(frozen=True)
+class Fuse(Pass):
     """Merge elementwise nodes into groups as described above, and rebuild the graph from them.
 
     Requires: norms decomposed. Leaves: single nodes that fuse with nothing as they were.
     """
-    _Fuser(graph, rules).run()
+
+    target: Target
+
+    def run(self, graph: Graph) -> None:
+        _Fuser(graph, self.target.fusion).run()
 
 
 class _Fuser:

@@ -20,6 +20,7 @@ from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import F32
 from pockengine.compiler.ops.attention import seen_at_all
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.by_rows import SWAPPED, by_rows
 from pockengine.compiler.target import Target
 
@@ -38,20 +39,26 @@ class _Scores:
     hidden: float
 
 
-def fuse_attention(graph: Graph, target: Target, written: Set[str] = frozenset()) -> None:
+@dataclass(frozen=True)
+class FuseAttention(Pass):
     """Make every attention that the target has a kernel for one node.
 
     Requires: a forward graph, simplified. `written` are the params that some entry updates. Leaves:
     the products and what was between them as dead nodes.
     """
-    finder = _Finder(graph, written)
 
-    def rule(g: Builder, node: Node) -> tuple[Value] | None:
-        found = finder.scores_of(node)
-        y = _attention(g, found, node, target) if found else _followed(g, node)
-        return None if y is None else (y,)
+    target: Target
+    written: Set[str] = frozenset()
 
-    rewrite(graph, rule)
+    def run(self, graph: Graph) -> None:
+        finder = _Finder(graph, self.written)
+
+        def rule(g: Builder, node: Node) -> tuple[Value] | None:
+            found = finder.scores_of(node)
+            y = _attention(g, found, node, self.target) if found else _followed(g, node)
+            return None if y is None else (y,)
+
+        rewrite(graph, rule)
 
 
 class _Finder:

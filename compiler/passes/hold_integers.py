@@ -7,7 +7,7 @@ smaller than the distance of two integers: what rounding leaves over is kept as 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.ops.update import PART, updated_part, updated_type
 from pockengine.compiler.optim.base import STATE_PREFIX
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.passes.base import Pass
 from pockengine.errors import CompileError
 
 LIMIT = 127
@@ -31,36 +32,41 @@ PARTS = 256
 """A remainder counts these parts of an integer."""
 
 
-def hold_integers(graph: Graph, scaled: bool = True) -> None:
+@dataclass(frozen=True)
+class HoldIntegers(Pass):
     """Hold each param that says so as integers; with `scaled` optimisers see real numbers.
 
     Without, they see the integers and the gradients of these, as if there were no scales.
     Leaves: i8 in place of each real param with `held`; what reads one reads a `dequantize` of it.
     """
-    real: dict[Value, Value] = {}
-    integers: dict[Value, Param] = {}
-    first: list[Node] = []
-    g = Builder(graph)
-    with g.into(first):
-        for param in list(graph.params.values()):
-            if param.held is not None and param.value.dtype is F32:
-                made = integers[param.value] = _as_integers(param, param.held)
-                graph.params[param.name] = made
-                scales = g.constant(scales_of(param.held, param.value.shape))
-                real[param.value] = g.dequantize(made.value, scales)
 
-    graph.nodes[:0] = first
+    scaled: bool = True
 
-    def rule(g: Builder, node: Node) -> tuple[Value, ...] | None:
-        written = [integers[value] for value in written_values(node) if value in integers]
-        if not written:
-            node.operands = tuple(real.get(value, value) for value in node.operands)
-            return None
-        _update(g, node, written[0], scaled)
-        return ()
+    def run(self, graph: Graph) -> None:
+        real: dict[Value, Value] = {}
+        integers: dict[Value, Param] = {}
+        first: list[Node] = []
+        g = Builder(graph)
+        with g.into(first):
+            for param in list(graph.params.values()):
+                if param.held is not None and param.value.dtype is F32:
+                    made = integers[param.value] = _as_integers(param, param.held)
+                    graph.params[param.name] = made
+                    scales = g.constant(scales_of(param.held, param.value.shape))
+                    real[param.value] = g.dequantize(made.value, scales)
 
-    rewrite(graph, rule)
-    graph.outputs = {name: real.get(value, value) for name, value in graph.outputs.items()}
+        graph.nodes[:0] = first
+
+        def rule(g: Builder, node: Node) -> tuple[Value, ...] | None:
+            written = [integers[value] for value in written_values(node) if value in integers]
+            if not written:
+                node.operands = tuple(real.get(value, value) for value in node.operands)
+                return None
+            _update(g, node, written[0], self.scaled)
+            return ()
+
+        rewrite(graph, rule)
+        graph.outputs = {name: real.get(value, value) for name, value in graph.outputs.items()}
 
 
 def _as_integers(param: Param, held: Quantization) -> Param:

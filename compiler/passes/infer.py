@@ -1,27 +1,35 @@
 """From a training-mode forward graph to inference: running statistics and no updates."""
 
+from dataclasses import dataclass
+
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value, replace_operands
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ir.types import Shape
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.dead_code import DeadCode
 
 
-def infer_only(graph: Graph, *, loss: bool) -> None:
+@dataclass(frozen=True)
+class InferOnly(Pass):
     """Make the graph compute its outputs, with or without the loss, as in evaluation mode.
 
     Leaves: no update, no unread input, no dropout, and no batch_norm but those that keep no running
     statistics.
     """
-    use_running_statistics(graph)
-    lower(graph, {"dropout": lambda g, node: (node.operands[0],)})
-    if not loss:
-        graph.outputs = {name: value for name, value in graph.outputs.items() if name != LOSS}
-    dead_code(graph)
-    read = {operand for node in graph.nodes for operand in node.operands}
-    read.update(graph.outputs.values())
-    graph.inputs = [value for value in graph.inputs if value in read]
+
+    loss: bool
+
+    def run(self, graph: Graph) -> None:
+        use_running_statistics(graph)
+        lower(graph, {"dropout": lambda g, node: (node.operands[0],)})
+        if not self.loss:
+            graph.outputs = {name: value for name, value in graph.outputs.items() if name != LOSS}
+        DeadCode().run(graph)
+        read = {operand for node in graph.nodes for operand in node.operands}
+        read.update(graph.outputs.values())
+        graph.inputs = [value for value in graph.inputs if value in read]
 
 
 KEEPING = ("assign", "ema_update")

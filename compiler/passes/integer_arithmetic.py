@@ -12,18 +12,21 @@ runs. A product whose i32 sums could overflow multiplies integers by real number
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from pockengine.compiler.integers import FIXED
+from pockengine.compiler.integers import FIXED, ROUNDINGS
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import I32, DType
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.dead_code import DeadCode
 from pockengine.compiler.passes.integer_windows import divided, divided_by, window_sums
+from pockengine.compiler.passes.option_types import OneOf
 
 PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
 GRADIENTS = ("f32", "int8")
@@ -43,15 +46,21 @@ SMALLEST = 1e-30
 """A cotangent of zeros alone is divided by this."""
 
 
-def integer_arithmetic(graph: Graph, gradients: str = "f32", rounding: str = FIXED) -> None:
+@dataclass(frozen=True)
+class IntegerArithmetic(Pass):
     """Compute with integers what has a meaning in them; see the module's first lines.
 
     `rounding` is what `Integers` says of it.
 
     Requires: params held as integers. Leaves: a `dequantize` only where real numbers are needed.
     """
-    rewrite(graph, _Lowering(graph, gradients, rounding).rule)
-    dead_code(graph)
+
+    gradients: Annotated[str, OneOf(GRADIENTS)] = "f32"
+    rounding: Annotated[str, OneOf(ROUNDINGS)] = FIXED
+
+    def run(self, graph: Graph) -> None:
+        rewrite(graph, _Lowering(graph, self.gradients, self.rounding).rule)
+        DeadCode().run(graph)
 
 
 @dataclass(frozen=True)

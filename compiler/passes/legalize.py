@@ -5,8 +5,9 @@ left that has one. What is left then must be the target's.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.rewrite import Rule, lower
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.passes import (
@@ -17,9 +18,10 @@ from pockengine.compiler.passes import (
     legal_updates,
     legal_windows,
 )
-from pockengine.compiler.passes.common_subexpressions import common_subexpressions
-from pockengine.compiler.passes.dead_code import dead_code
-from pockengine.compiler.passes.simplify import simplify
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.common_subexpressions import CommonSubexpressions
+from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.simplify import Simplify
 from pockengine.compiler.target import Target
 
 RULES: Mapping[str, Rule] = {
@@ -32,21 +34,25 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def legalize(graph: Graph, target: Target, copies: Mapping[Value, Value] | None = None) -> None:
+@dataclass(frozen=True)
+class Legalize(Pass):
     """Rewrite the ops that the target lacks; CompileError names what stays that it lacks.
 
-    Equal nodes are merged, but for `copies`: values and what computes them again, to keep less in
-    memory. Requires: gradients appended, norms decomposed, no fusions. Leaves: every op and
-    dtype is the target's.
+    Requires: gradients appended, norms decomposed, no fusions. Leaves: every op and dtype is the
+    target's.
     """
-    rules = {op: rule for op, rule in RULES.items() if not target.takes(op)}
-    lowered = False
-    while any(node.op in rules for node in graph.nodes):  # no rule leads back to its own op
-        lower(graph, rules)
-        lowered = True
-    if lowered:
-        simplify(graph)
-        common_subexpressions(graph, (copies or {}).keys())
-        dead_code(graph)
-        delay_writes(graph)
-    target.check(graph)
+
+    target: Target
+
+    def run(self, graph: Graph) -> None:
+        rules = {op: rule for op, rule in RULES.items() if not self.target.takes(op)}
+        lowered = False
+        while any(node.op in rules for node in graph.nodes):  # no rule leads back to its own op
+            lower(graph, rules)
+            lowered = True
+        if lowered:
+            Simplify().run(graph)
+            CommonSubexpressions().run(graph)
+            DeadCode().run(graph)
+            delay_writes(graph)
+        self.target.check(graph)

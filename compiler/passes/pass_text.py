@@ -1,18 +1,20 @@
-"""Passes as text: `fuse{target=rpi4}`, `differentiate{trained={'w': None}, optimizer=sgd()}`.
+"""Passes as text: `fuse{target='rpi4'}`, `differentiate{trained={'w': None}, optimizer=Sgd()}`.
 
-Parameters are literals, calls of an optimiser (`Sgd(momentum=0.9)`), of `Clip` or of `range`, and
-`target`, a device's name. What has its default is left out, and so is what has no text: the
-functions and tables by which passes of one pipeline work together.
+The options are the fields of the pass's class; those with their default are left out. A value is a
+literal, or a call of an optimizer (`Sgd(momentum=0.9)`), `Clip`, `range` or `frozenset`; a target
+is the name of its device.
 """
 
 import ast
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pockengine.compiler.optim import NAMED
-from pockengine.compiler.passes.catalogue import Pass, parameters_of
+from pockengine.compiler.optim import NAMED, Groups, Maximize, Scaled
+from pockengine.compiler.passes.base import Option, Pass, options_of
+from pockengine.compiler.passes.catalogue import find_pass
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
@@ -20,27 +22,24 @@ from pockengine.errors import CompileError
 FindTarget = Callable[[str], Target]
 """Gives the target of a device by its name."""
 
-TARGET = "target"
-SHARED = ("copies", "report")
-"""Parameters by which the passes of one pipeline work together: not written."""
-
+_DATA: tuple[type[Any], ...] = (Clip, Groups, Maximize, Scaled, *NAMED.values())
 CALLS: Mapping[str, Callable[..., Any]] = {
-    "Clip": Clip,
     "range": range,
     "frozenset": frozenset,
-    **{kind.__name__: kind for kind in NAMED.values()},
+    **{kind.__name__: kind for kind in _DATA},
 }
+"""What a value may call."""
 
 
 def print_pass(value: Pass) -> str:
-    """Return the text of a pass."""
-    known = parameters_of(value.name)
-    shown = [
-        f"{name}={text}"
-        for name, parameter in value.parameters.items()
-        if name not in SHARED
-        if parameter != known[name].default and (text := _show(parameter)) is not None
-    ]
+    """Return the text of a pass; CompileError for an option that has no text."""
+    shown = []
+    for name, option in options_of(type(value)).items():
+        given = getattr(value, name)
+        if given != option.default:
+            if (text := _show(given)) is None:
+                raise CompileError(f"pass {value.name}: option {name} has no text: {given!r}")
+            shown.append(f"{name}={text}")
     return value.name + (f"{{{', '.join(shown)}}}" if shown else "")
 
 
@@ -50,31 +49,59 @@ def print_passes(passes: Sequence[Pass]) -> str:
 
 
 def parse_pass(text: str, find_target: FindTarget) -> Pass:
-    """Read a pass; CompileError says what of the text is none."""
+    """Read a pass; CompileError names the pass, the option and the values that it takes."""
     match = re.fullmatch(r"\s*(\w+)\s*(?:\{(.*)\})?\s*", text, re.DOTALL)
     if match is None:
-        raise CompileError(f"{text!r} is no pass; write NAME or NAME{{parameter=value, ...}}")
-    name, inside = match[1], match[2] or ""
-    parameters: dict[str, Any] = {}
+        raise CompileError(f"{text!r} is no pass; write NAME or NAME{{option=value, ...}}")
+    kind = find_pass(match[1])
+    options = options_of(kind)
+    given = {str(word.arg): word.value for word in _keywords(text, match[2] or "")}
+    _check_names(kind.name, options, given)
+    values = {name: _option(text, options[name], node, find_target) for name, node in given.items()}
+    return kind(**values)
+
+
+def parse_passes(text: str, find_target: FindTarget) -> list[Pass]:
+    """Read what `print_passes` writes."""
+    return [parse_pass(line, find_target) for line in text.splitlines()]
+
+
+def _keywords(text: str, inside: str) -> list[ast.keyword]:
     try:
         call = ast.parse(f"f({inside})", mode="eval").body
     except SyntaxError as error:
-        raise CompileError(f"{text!r}: {error.msg}; parameters are NAME=VALUE, ...") from error
-    if not isinstance(call, ast.Call) or call.args:
-        raise CompileError(f"{text!r}: parameters are NAME=VALUE, ...")
-    for word in call.keywords:
-        if word.arg == TARGET:
-            parameters[TARGET] = find_target(ast.unparse(word.value).strip("'").replace(" ", ""))
-        else:
-            parameters[str(word.arg)] = _value(text, word.value)
-    return Pass(name, parameters)
+        raise CompileError(f"{text!r}: {error.msg}; options are NAME=VALUE, ...") from error
+    if not isinstance(call, ast.Call) or call.args or any(not word.arg for word in call.keywords):
+        raise CompileError(f"{text!r}: options are NAME=VALUE, ...")
+    return call.keywords
+
+
+def _check_names(name: str, options: Mapping[str, Option], given: Collection[str]) -> None:
+    """Raise CompileError for an option that the pass lacks, or one that is missing."""
+    unknown = [each for each in given if each not in options]
+    missing = [each for each, option in options.items() if option.required and each not in given]
+    if unknown:
+        known = f"its options are {', '.join(options)}" if options else "it takes none"
+        raise CompileError(f"pass {name} has no option {', '.join(unknown)}; {known}")
+    if missing:
+        needed = "; ".join(f"{each}, {options[each].values}" for each in missing)
+        raise CompileError(f"pass {name} needs {needed}")
+
+
+def _option(text: str, option: Option, node: ast.expr, find_target: FindTarget) -> Any:
+    if option.type is Target:
+        # A device's name may stand without quotes, though jetson-orin is a difference then.
+        return find_target(ast.unparse(node).strip("'").replace(" ", ""))
+    return _value(text, node)
 
 
 def _show(value: Any) -> str | None:
-    """Write a parameter; None for one that has no text."""
+    """Write a value; None for one that has no text."""
     if isinstance(value, Target):
         return repr(value.name)
-    if value is None or isinstance(value, bool | int | float | str | range):
+    if isinstance(value, float):
+        return None if math.isnan(value) else float.__repr__(value).replace("inf", "1e999")
+    if value is None or isinstance(value, bool | int | str | range):
         return repr(value)
     if isinstance(value, Set):
         form = "frozenset(({},))" if value else "frozenset()"
@@ -84,15 +111,12 @@ def _show(value: Any) -> str | None:
     if isinstance(value, Mapping):
         items = [(_show(key), _show(item)) for key, item in value.items()]
         return _joined("{{{}}}", [v and f"{k}: {v}" for k, v in items])
-    if is_dataclass(value) and type(value).__name__ in CALLS:
-        given = {f.name: getattr(value, f.name) for f in fields(value)}
-        changed = [f"{name}={_show(v)}" for name, v in given.items() if v != _default(value, name)]
-        return f"{type(value).__name__}({', '.join(changed)})"
+    if is_dataclass(value) and type(value) in _DATA:
+        changed = [each for each in fields(value) if getattr(value, each.name) != each.default]
+        shown = [(each.name, _show(getattr(value, each.name))) for each in changed]
+        parts = [text and f"{name}={text}" for name, text in shown]
+        return _joined(f"{type(value).__name__}({{}})", parts)
     return None
-
-
-def _default(value: Any, name: str) -> object:
-    return next(f.default for f in fields(value) if f.name == name)
 
 
 def _joined(form: str, parts: Sequence[str | None]) -> str | None:

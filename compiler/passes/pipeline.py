@@ -4,15 +4,39 @@ Each list is a function of the options and of the target: of the optional passes
 pay on the target. `catalogue.py` has every pass by name.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir.types import F32
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.catalogue import Copies, Pass, kernels, make
-from pockengine.compiler.program import Recomputation
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.common_subexpressions import CommonSubexpressions
+from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.decode_late import DecodeLate
+from pockengine.compiler.passes.decompose_norms import DecomposeNorms
+from pockengine.compiler.passes.differentiate import ApplyGradients, Differentiate, DropStops
+from pockengine.compiler.passes.fold_constants import FoldConstants
+from pockengine.compiler.passes.fold_scales import FoldScales
+from pockengine.compiler.passes.fuse_attention import FuseAttention
+from pockengine.compiler.passes.hold_integers import HoldIntegers
+from pockengine.compiler.passes.infer import InferOnly
+from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
+from pockengine.compiler.passes.kernel_passes import kernel_passes
+from pockengine.compiler.passes.legalize import Legalize
+from pockengine.compiler.passes.own_outputs import OwnOutputs
+from pockengine.compiler.passes.recompute import Recompute
+from pockengine.compiler.passes.recompute_elementwise import RecomputeElementwise
+from pockengine.compiler.passes.save_masks import SaveMasks
+from pockengine.compiler.passes.save_rounded import SaveRounded
+from pockengine.compiler.passes.scatter_updates import ScatterUpdates
+from pockengine.compiler.passes.simplify import Simplify
+from pockengine.compiler.passes.store_states import StoreStates
+from pockengine.compiler.passes.store_trained import StoreTrained
+from pockengine.compiler.passes.tile_attention import TileAttention
+from pockengine.compiler.passes.tile_channels import TileChannels
+from pockengine.compiler.passes.tile_cotangents import TileCotangents
 from pockengine.compiler.target import OPTIONAL, Target
 
 
@@ -36,25 +60,18 @@ class PipelineOptions:
     integers: Integers | None = None
     finer: int = 1
     outputs: Set[str] = frozenset()
-    report: Callable[[Recomputation], None] = lambda recomputation: None
 
 
 def training_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that turn a forward graph with a loss into a scheduled training step."""
-    copies: Copies = {}
-    optional = [
-        make("scatter_updates"),
-        make("recompute_elementwise", copies=copies),
-        make("save_masks"),
-    ]
+    optional = [ScatterUpdates(), RecomputeElementwise(), SaveMasks()]
     return [
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
-        make(
-            "differentiate",
-            trained=options.trained,
-            optimizer=options.training.optimizer,
-            clip=options.training.clip,
-            micro_batches=options.training.micro_batches,
+        Differentiate(
+            options.trained,
+            options.training.optimizer,
+            options.training.clip,
+            options.training.micro_batches,
             rate_first=options.target.rate_first and options.integers is None,
         ),
         *_integers(options),
@@ -62,26 +79,25 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
         *_lower_norms(options),
         *(each for each in optional if each.name not in OPTIONAL - options.target.passes),
         *_rounding(options),
-        *_legal(options, copies),
+        *_legal(options),
         *_tiles(options),
-        *_recompute(options, copies),  # fusion hides values
-        *kernels(options.target),
+        *_recompute(options),  # fusion hides values
+        *kernel_passes(options.target),
     ]
 
 
 def update_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that turn the forward graph into the update after the last micro-batch."""
     training = options.training
-    parameters = {"optimizer": training.optimizer, "clip": training.clip}
     return [
-        Pass("apply_gradients", {"trained": options.trained, **parameters}),
+        ApplyGradients(options.trained, training.optimizer, training.clip),
         *_lower(options),
     ]
 
 
 def inference_pipeline(options: PipelineOptions, *, loss: bool) -> list[Pass]:
     """Passes that turn the same forward graph into a scheduled prediction, or evaluation."""
-    return [make("infer_only", loss=loss), *forward_pipeline(options)]
+    return [InferOnly(loss), *forward_pipeline(options)]
 
 
 def forward_pipeline(options: PipelineOptions) -> list[Pass]:
@@ -94,11 +110,11 @@ def _fold_frozen(options: PipelineOptions) -> list[Pass]:
     most = None if budget is None else budget // options.finer
     return [
         *_attention(options),
-        *([] if most is None else [make("tile_attention", memory_budget=most)]),
-        make("fold_constants", written=options.written),
-        make("simplify"),
-        make("fold_scales", written=options.written),
-        make("dead_code"),
+        *([] if most is None else [TileAttention(most)]),
+        FoldConstants(options.written),
+        Simplify(),
+        FoldScales(options.written),
+        DeadCode(),
     ]
 
 
@@ -108,25 +124,25 @@ def _attention(options: PipelineOptions) -> list[Pass]:
         return []
     written = options.written
     return [
-        make("fold_constants", written=written),
-        make("simplify"),
-        make("fuse_attention", target=options.target, written=written),
-        make("dead_code"),
+        FoldConstants(written),
+        Simplify(),
+        FuseAttention(options.target, written),
+        DeadCode(),
     ]
 
 
 def _lower(options: PipelineOptions) -> list[Pass]:
     legal = [*_lower_norms(options), *_legal(options), *_tiles(options)]
-    return [*_integers(options), *_states(options), *legal, *kernels(options.target)]
+    return [*_integers(options), *_states(options), *legal, *kernel_passes(options.target)]
 
 
-def _legal(options: PipelineOptions, copies: Copies | None = None) -> list[Pass]:
-    return [make("legalize", target=options.target, copies=copies), make("decode_late")]
+def _legal(options: PipelineOptions) -> list[Pass]:
+    return [Legalize(options.target), DecodeLate()]
 
 
 def _tiles(options: PipelineOptions) -> list[Pass]:
     budget = options.training.memory_budget
-    return [] if budget is None else [make("tile_channels", memory_budget=budget)]
+    return [] if budget is None else [TileChannels(budget)]
 
 
 def _integers(options: PipelineOptions) -> list[Pass]:
@@ -137,50 +153,47 @@ def _integers(options: PipelineOptions) -> list[Pass]:
     how = options.integers
     if how is None:
         return []
-    held = make("hold_integers", scaled=how.qas)
+    held = HoldIntegers(how.qas)
     if not options.target.takes("rescale"):
         return [held]
-    arithmetic = make("integer_arithmetic", gradients=how.gradients, rounding=how.rounding)
+    arithmetic = IntegerArithmetic(how.gradients, how.rounding)
     return [held, arithmetic]
 
 
 def _states(options: PipelineOptions) -> list[Pass]:
     """Passes that store small what updates write: weights, and the states of integers too."""
-    trained = [make("store_trained", names=options.rounded)] if options.rounded else []
+    trained: list[Pass] = [StoreTrained(options.rounded)] if options.rounded else []
     if options.training.storage.states == F32.value:
         return trained
-    return [*trained, make("store_states", dtype=options.training.storage.states)]
+    return [*trained, StoreStates(options.training.storage.states)]
 
 
 def _lower_norms(options: PipelineOptions) -> list[Pass]:
     return [
-        make("drop_stops"),
-        make("decompose_norms", target=options.target),
-        make("simplify"),
-        make("common_subexpressions"),
-        make("fold_constants", written=options.written),
-        make("dead_code"),  # before fusion, which counts readers
-        make("own_outputs"),  # nothing simplifies the copies away from here on
+        DropStops(),
+        DecomposeNorms(options.target),
+        Simplify(),
+        CommonSubexpressions(),
+        FoldConstants(options.written),
+        DeadCode(),  # before fusion, which counts readers
+        OwnOutputs(),  # nothing simplifies the copies away from here on
     ]
 
 
 def _rounding(options: PipelineOptions) -> list[Pass]:
     name = options.training.storage.activations
-    return [] if name == F32.value else [make("save_rounded", dtype=name)]
+    return [] if name == F32.value else [SaveRounded(name)]
 
 
-def _recompute(options: PipelineOptions, copies: Copies) -> list[Pass]:
+def _recompute(options: PipelineOptions) -> list[Pass]:
     budget = options.training.memory_budget
     if budget is None:
         return []
     return [
-        make("tile_cotangents", target=options.target, memory_budget=budget),
-        make(
-            "recompute",
-            target=options.target,
-            memory_budget=budget,
+        TileCotangents(options.target, budget),
+        Recompute(
+            options.target,
+            budget,
             others=options.others,
-            copies=copies,
-            report=options.report,
         ),
     ]

@@ -8,22 +8,26 @@ whole blocks are dropped first: as few as fit, found by bisection.
 """
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
-from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
+from pockengine.compiler.ir.key import remembered
+from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.writes import delay_writes
-from pockengine.compiler.memory.lifetime import Buffer, Overwrites, lifetimes
+from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import arena_size, lower_bound, pack, peak_buffers
 from pockengine.compiler.ops.registry import lookup, node_cost
+from pockengine.compiler.passes.base import Pass, run_passes
+from pockengine.compiler.passes.kernel_passes import kernel_passes
 from pockengine.compiler.passes.recompute_blocks import Cuts, find_cuts
-from pockengine.compiler.program import Recomputation
-from pockengine.compiler.target import ALIGNMENT
+from pockengine.compiler.passes.second_computation import split_at
+from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError
 
-Finish = Callable[[Graph], None]
-"""Fuses and schedules a graph, so that lifetimes are those of the real program."""
+Plan = Callable[[Graph], tuple[Buffer, ...]]
+"""Returns the buffers of a graph as it will run, fused and scheduled."""
 
 OPERATIONS_PER_ELEMENT = 8
 """What moving one element costs, in multiply-adds: elementwise nodes are not free."""
@@ -36,53 +40,57 @@ LARGE = 3000
 
 
 @dataclass(frozen=True)
-class Budget:
-    """Bytes that the arena may take; kernels' scratch; what other entries take of it anyway.
+class Recompute(Pass):
+    """Recompute activations until the planned arena fits a budget, in bytes.
 
-    `alignment` and `overwrites` are the target's.
+    `others` are the bytes that other entries take of the arena anyway. Requires: gradients
+    appended, common subexpressions merged, no fusions. Leaves: what it cost, in
+    `Graph.recomputation`. BudgetError names the smallest arena that can be reached when the budget
+    is out of reach.
     """
 
-    size: int
-    scratch_bytes: Callable[[Node], int]
+    target: Target
+    memory_budget: int
     others: int = 0
-    alignment: int = ALIGNMENT
-    overwrites: Overwrites = field(default_factory=dict)
 
+    def run(self, graph: Graph) -> None:
+        operations = sum(node_cost(node) for node in graph.nodes)
+        recomputed, whole, plan = graph.recomputed(), _Whole(graph), _plan_by(self.target)
 
-def recompute(
-    graph: Graph, loss: Value, budget: Budget, finish: Finish, copies: Mapping[Value, Value]
-) -> Recomputation:
-    """Rewrite a training graph so that its planned arena fits into the budget.
+        def begin() -> _Search:
+            whole.restore()
+            return _Search(graph, self.memory_budget, plan)
 
-    `copies` are the second computations that there are already. Requires: gradients appended,
-    common subexpressions merged, no fusions. BudgetError names the smallest arena that can be
-    reached when the budget is out of reach.
-    """
-    operations = sum(node_cost(node) for node in graph.nodes)
-    whole = _Whole(graph)
-
-    def begin() -> _Search:
-        whole.restore()
-        return _Search(graph, loss, budget, finish, copies)
-
-    search = begin()
-    before = search.smallest
-    if before > budget.size and len(graph.nodes) >= LARGE:
-        search = _fewest_blocks(begin, budget.size)
-    elif not search.reach(lambda arena: (arena - budget.size) // 2):
-        # By steps that do not depend on the budget: what they reach, they reach again.
         search = begin()
-    if not search.reach(lambda arena: arena // STEPS):
-        least = max(search.smallest, budget.others)
-        raise BudgetError(
-            f"graph {graph.name}: recomputation reaches an arena of {least} bytes, not "
-            f"{budget.size}; allow more memory, train less, or use a smaller batch",
-            least,
-        )
-    delay_writes(graph)
-    extra = sum(node_cost(node) for node in graph.nodes) - operations
-    dropped = tuple(value.name for value in search.rewriter.copies if value not in copies)
-    return Recomputation(dropped, extra, before, search.smallest)
+        before = search.smallest
+        if before > self.memory_budget and len(graph.nodes) >= LARGE:
+            search = _fewest_blocks(begin, self.memory_budget)
+        elif not search.reach(lambda arena: (arena - self.memory_budget) // 2):
+            # By steps that do not depend on the budget: what they reach, they reach again.
+            search = begin()
+        if not search.reach(lambda arena: arena // STEPS):
+            least = max(search.smallest, self.others)
+            raise BudgetError(
+                f"graph {graph.name}: recomputation reaches an arena of {least} bytes, not "
+                f"{self.memory_budget}; allow more memory, train less, or use a smaller batch",
+                least,
+            )
+        delay_writes(graph)
+        extra = sum(node_cost(node) for node in graph.nodes) - operations
+        copies = search.rewriter.copies
+        dropped = tuple(value.name for value in copies if value not in recomputed)
+        graph.recomputation = Recomputation(dropped, extra, before, search.smallest)
+
+
+def _plan_by(target: Target) -> Plan:
+    kernels, scratch = kernel_passes(target), remembered(target.scratch_bytes)
+
+    def plan(graph: Graph) -> tuple[Buffer, ...]:
+        copy = clone(graph)
+        run_passes(kernels, copy)
+        return lifetimes(copy, scratch, target.alignment, target.overwrites).buffers
+
+    return plan
 
 
 class _Whole:
@@ -122,16 +130,9 @@ def _fewest_blocks(begin: Callable[[], "_Search"], size: int) -> "_Search":
 class _Search:
     """Drops activations until the arena fits; `smallest` is the least arena on the way."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        loss: Value,
-        budget: Budget,
-        finish: Finish,
-        copies: Mapping[Value, Value],
-    ) -> None:
-        self.graph, self.budget, self.finish = graph, budget, finish
-        self.rewriter = _Rewriter(graph, loss, copies)
+    def __init__(self, graph: Graph, size: int, plan: Plan) -> None:
+        self.graph, self.size, self.plan = graph, size, plan
+        self.rewriter = _Rewriter(graph)
         self.buffers = self._buffers()
         self.smallest = self.arena()
 
@@ -141,7 +142,7 @@ class _Search:
 
     def reach(self, step: Callable[[int], int]) -> bool:
         """Drop until the arena fits, `step(arena)` bytes at a time; False if it cannot."""
-        while self.smallest > self.budget.size:
+        while self.smallest > self.size:
             alive = peak_buffers(self.buffers)
             at_peak = {value.name for buffer in alive for value in buffer.values}
             arena = max(lower_bound(alive), self.smallest)
@@ -164,11 +165,7 @@ class _Search:
         self.smallest = min(self.smallest, self.arena())
 
     def _buffers(self) -> tuple[Buffer, ...]:
-        """Buffers of the graph as it will run."""
-        copy = clone(self.graph)
-        self.finish(copy)
-        budget = self.budget
-        return lifetimes(copy, budget.scratch_bytes, budget.alignment, budget.overwrites).buffers
+        return self.plan(self.graph)
 
 
 class _Rewriter:
@@ -177,13 +174,10 @@ class _Rewriter:
     `readers` are the backward nodes that read each value, in no order.
     """
 
-    def __init__(self, graph: Graph, loss: Value, copies: Mapping[Value, Value]) -> None:
-        assert loss.node is not None
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        last = graph.nodes.index(loss.node)
-        self.forward = graph.nodes[: last + 1]
-        self.backward = graph.nodes[last + 1 :]
-        self.copies = dict(copies)
+        self.forward, self.backward = split_at(graph, graph.outputs[LOSS])
+        self.copies = graph.recomputed()
         self.readers: dict[Value, list[Node]] = {}
         for node in self.backward:
             self._note_reads(node)
@@ -241,6 +235,7 @@ class _Rewriter:
         again: list[Node] = []
         with self._builder.into(again), self._builder.scope(node.scope):
             copy = self._builder.repeat(node, operands)
+        copy.recomputes = node
         place = self._first_reader(node)
         self.backward[place:place] = again
         self._replace(dict(zip(node.results, copy.results, strict=True)))

@@ -12,10 +12,12 @@ made again with what they are of.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.writes import delay_writes, storage
+from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.second_computation import (
     SMALLEST,
     Backward,
@@ -31,37 +33,39 @@ SMALL_SHARE = 16
 """How many times smaller than its result a value is that costs nothing to read: a norm's scales."""
 
 
-def recompute_elementwise(graph: Graph, loss: Value) -> dict[Value, Value]:
-    """Let go of activations that elementwise nodes make from kept values.
+@dataclass(frozen=True)
+class RecomputeElementwise(Pass):
+    """Recompute in the backward pass what elementwise nodes make from saved values.
 
-    Requires: gradients appended, no fusions. Leaves: the same numbers, a smaller largest live set.
-    Returns the second computation of each value that now has one.
+    Requires: gradients appended, no fusions. Leaves: the same numbers, a smaller largest live set;
+    nodes of the backward pass that name what they recompute.
     """
-    sources: set[Value] = set()
-    copies: dict[Value, Value] = {}
-    g, backward = Builder(graph), Backward(graph, loss)
-    stored = _by_storage(backward.forward)
 
-    def is_kept(value: Value) -> bool:
-        root = storage(value)
-        whole = root.node is None or any(backward.reads_whole(each) for each in stored[root])
-        return root is not wanted and whole
+    def run(self, graph: Graph) -> None:
+        sources: set[Value] = set()
+        loss = graph.outputs[LOSS]
+        g, backward = Builder(graph), Backward(graph, loss)
+        stored = _by_storage(backward.forward)
 
-    stays = {storage(value) for value in graph.outputs.values()}
-    large = {storage(value) for value in readers_on_the_way_back(graph, loss)} - stays
-    for wanted in [root for root in stored if root in large]:
-        names = [value for value in stored[wanted] if backward.readers(value)]
-        if wanted in sources or not names:
-            continue
-        chain = elementwise_chain(wanted, is_kept)
-        read = set() if chain is None else _read(chain)
-        costly = [value for value in read if value.type.size * SMALL_SHARE > wanted.type.size]
-        if chain is not None and 0 < len(costly) <= MOST_SOURCES:
-            sources |= read
-            copies |= compute_again(g, backward, names, _with_views(chain, names))
-    backward.finish()
-    delay_writes(graph)
-    return copies
+        def is_kept(value: Value) -> bool:
+            root = storage(value)
+            whole = root.node is None or any(backward.reads_whole(each) for each in stored[root])
+            return root is not wanted and whole
+
+        stays = {storage(value) for value in graph.outputs.values()}
+        large = {storage(value) for value in readers_on_the_way_back(graph, loss)} - stays
+        for wanted in [root for root in stored if root in large]:
+            names = [value for value in stored[wanted] if backward.readers(value)]
+            if wanted in sources or not names:
+                continue
+            chain = elementwise_chain(wanted, is_kept)
+            read = set() if chain is None else _read(chain)
+            costly = [value for value in read if value.type.size * SMALL_SHARE > wanted.type.size]
+            if chain is not None and 0 < len(costly) <= MOST_SOURCES:
+                sources |= read
+                compute_again(g, backward, names, _with_views(chain, names))
+        backward.finish()
+        delay_writes(graph)
 
 
 def _by_storage(nodes: Iterable[Node]) -> dict[Value, list[Value]]:

@@ -7,10 +7,13 @@ channel-sparse weight needs, the comparison moves to the forward pass and keeps 
 `recompute_elementwise`.
 """
 
+from dataclasses import dataclass
+
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.types import BOOL
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.second_computation import (
     Backward,
     is_mask,
@@ -18,25 +21,34 @@ from pockengine.compiler.passes.second_computation import (
 )
 
 
-def save_masks(graph: Graph, loss: Value) -> None:
+@dataclass(frozen=True)
+class SaveMasks(Pass):
     """Free activations that only comparisons, and slices of a part, read after the loss.
 
     Requires: gradients appended, no fusions. Leaves: the comparisons of such an activation are in
     the forward pass, their results packed bits; its slices are for `schedule` to move there.
     """
-    readers = readers_on_the_way_back(graph, loss)
-    backward = Backward(graph, loss)
-    g, behind = Builder(graph), dict[Node, list[Node]]()
-    for value, nodes in readers.items():
-        others = [node for node in nodes if not is_mask(node, value)]
-        parts = sum(node.result.type.size for node in others if lookup(node.op).slices)
-        sliced = all(lookup(node.op).slices for node in others)
-        if sliced and len(others) < len(nodes) and parts + value.type.size // 32 < value.type.size:
-            assert value.node is not None
-            moved = _pack(g, backward, value)
-            behind[value.node] = [*moved, *behind.get(value.node, ())]
-    backward.forward = [kept for node in backward.forward for kept in (node, *behind.get(node, ()))]
-    backward.finish()
+
+    def run(self, graph: Graph) -> None:
+        readers = readers_on_the_way_back(graph, graph.outputs[LOSS])
+        backward = Backward(graph, graph.outputs[LOSS])
+        g, behind = Builder(graph), dict[Node, list[Node]]()
+        for value, nodes in readers.items():
+            others = [node for node in nodes if not is_mask(node, value)]
+            parts = sum(node.result.type.size for node in others if lookup(node.op).slices)
+            sliced = all(lookup(node.op).slices for node in others)
+            if (
+                sliced
+                and len(others) < len(nodes)
+                and parts + value.type.size // 32 < value.type.size
+            ):
+                assert value.node is not None
+                moved = _pack(g, backward, value)
+                behind[value.node] = [*moved, *behind.get(value.node, ())]
+        backward.forward = [
+            kept for node in backward.forward for kept in (node, *behind.get(node, ()))
+        ]
+        backward.finish()
 
 
 def _pack(g: Builder, backward: Backward, value: Value) -> list[Node]:

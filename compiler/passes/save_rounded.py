@@ -9,43 +9,60 @@ them exact: the gradient of a maximum looks for the element that equals it.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.types import BOOL, F32, DType
 from pockengine.compiler.ir.writes import storage
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.option_types import OneOf
 from pockengine.compiler.passes.second_computation import (
     Backward,
     is_mask,
     readers_on_the_way_back,
 )
-from pockengine.errors import CompileError
 
-TYPES = (DType.BF16, DType.F16)
+TYPES = (DType.BF16.value, DType.F16.value)
 
 
-def save_rounded(graph: Graph, loss: Value, dtype: DType) -> None:
+@dataclass(frozen=True)
+class SaveRounded(Pass):
     """Keep large f32 activations as `dtype` from where they are made to their readers after `loss`.
 
     Requires: gradients appended, no fusions. Leaves: slices of such an activation are slices of the
-    rounded one, for `schedule` to move to it. CompileError for a type that is no float of 16 bits.
+    rounded one, for `schedule` to move to it.
     """
-    if dtype not in TYPES:
-        raise CompileError(f"activations are saved as bf16 or f16, not {dtype.value}")
-    assert loss.node is not None
-    readers = readers_on_the_way_back(graph, loss)
-    exact = {storage(value) for value, nodes in readers.items() if _is_compared(value, nodes)}
-    exact |= {storage(value) for value in loss.node.operands}  # the first that is read again
-    exact |= {value for node in graph.nodes if node.op == "attention" for value in node.results[1:]}
-    exact |= _of_params(graph)
-    rounder = _Rounder(graph, loss, dtype)
-    for value in readers:
-        if value.dtype is F32 and storage(value) not in exact and storage(value).node is not None:
-            for reader in rounder.backward.readers(value):
-                rounder.widen(reader, value)
-    rounder.finish()
+
+    dtype: Annotated[str, OneOf(TYPES)]
+
+    def run(self, graph: Graph) -> None:
+        loss = graph.outputs[LOSS]
+        assert loss.node is not None
+        readers = readers_on_the_way_back(graph, loss)
+        exact = {storage(value) for value, nodes in readers.items() if _is_compared(value, nodes)}
+        exact |= {storage(value) for value in loss.node.operands}  # the first that is read again
+        exact |= {
+            value for node in graph.nodes if node.op == "attention" for value in node.results[1:]
+        }
+        exact |= _of_params(graph)
+        rounder = _Rounder(graph, loss, DType(self.dtype))
+        for value in readers:
+            if (
+                value.dtype is F32
+                and storage(value) not in exact
+                and storage(value).node is not None
+            ):
+                for reader in rounder.backward.readers(value):
+                    rounder.widen(reader, value)
+        rounder.finish()
+
+
+def _shares(graph: Graph) -> set[Value]:
+    """Return what attention computes its shares from again."""
+    return {value for node in graph.nodes if node.op == "attention" for value in node.results[1:]}
 
 
 def _of_params(graph: Graph) -> set[Value]:

@@ -9,39 +9,44 @@ place, and the second whole table of zeros is never made.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.writes import storage
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.dead_code import DeadCode
 
 FEW = 2
 """How many times more elements a table must have than are added to it, so that zeros pay less."""
 
 
-def scatter_updates(graph: Graph) -> None:
+@dataclass(frozen=True)
+class ScatterUpdates(Pass):
     """Let what reads the gradient of a `take` work on the rows that were read.
 
     `sgd_update` by it becomes `take_update`, where that means the same, and a sum with it becomes
     `take_add`. Requires: updates appended, no fusions. Leaves: such gradients are gone.
     """
-    users = graph.users()
-    outputs = set(graph.outputs.values())
 
-    def rule(g: Builder, node: Node) -> Sequence[Value] | None:
-        scattered = _scattered(node) or _summand(node)
-        if scattered is None or len(users[scattered.result]) > 1 or scattered.result in outputs:
-            return None
-        first, axis = node.operands[0], scattered.attrs["axis"]
-        if node.results:
-            dense = node.operands[1] if first is scattered.result else first
-            return (g.take_add(dense, *scattered.operands, axis=axis),)
-        g.emit("take_update", first, *scattered.operands, node.operands[2], axis=axis)
-        return ()
+    def run(self, graph: Graph) -> None:
+        users = graph.users()
+        outputs = set(graph.outputs.values())
 
-    rewrite(graph, rule)
-    dead_code(graph)
+        def rule(g: Builder, node: Node) -> Sequence[Value] | None:
+            scattered = _scattered(node) or _summand(node)
+            if scattered is None or len(users[scattered.result]) > 1 or scattered.result in outputs:
+                return None
+            first, axis = node.operands[0], scattered.attrs["axis"]
+            if node.results:
+                dense = node.operands[1] if first is scattered.result else first
+                return (g.take_add(dense, *scattered.operands, axis=axis),)
+            g.emit("take_update", first, *scattered.operands, node.operands[2], axis=axis)
+            return ()
+
+        rewrite(graph, rule)
+        DeadCode().run(graph)
 
 
 def _scattered(update: Node) -> Node | None:

@@ -11,16 +11,21 @@ the arena.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 
 
-def schedule(graph: Graph) -> None:
+@dataclass(frozen=True)
+class Schedule(Pass):
     """Hoist slices, scalars and updates. Leaves: a valid order, updates as early as can be."""
-    order = _hoist_scalars(_hoist_slices(graph))
-    graph.nodes[:] = _sink_gradients(graph, _hoist_updates(graph, order))
+
+    def run(self, graph: Graph) -> None:
+        order = _hoist_scalars(_hoist_slices(graph))
+        graph.nodes[:] = _sink_gradients(graph, _hoist_updates(graph, order))
 
 
 def _hoist_slices(graph: Graph) -> list[Node]:

@@ -148,11 +148,10 @@ def _keeps_places(node: Node) -> bool:
 
 def compute_again(
     g: Builder, backward: Backward, values: Iterable[Value], chain: Sequence[Node]
-) -> dict[Value, Value]:
+) -> None:
     """Clone the chain that makes `values` before their first reader after the loss, for all.
 
-    Other results of the chain are read from the clones too, from there on. Returns the clone of
-    each result.
+    Other results of the chain are read from the clones too, from there on.
     """
     first = backward.in_order(backward.readers(value)[0] for value in values)[0]
     again: list[Node] = []
@@ -161,8 +160,9 @@ def compute_again(
         for node in chain:
             with g.scope(node.scope):
                 operands = (copies.get(operand, operand) for operand in node.operands)
-                copies[node.result] = g.emit(node.op, *operands, **node.attrs).result
+                copy = g.emit(node.op, *operands, **node.attrs)
+            copy.recomputes = node
+            copies[node.result] = copy.result
     for old, new in copies.items():
         backward.replace(old, new, start=first)
     backward.insert(again, first)
-    return copies

@@ -4,22 +4,27 @@ A rule sees one node and returns the value that can stand for its result, or Non
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
+from pockengine.compiler.passes.base import Pass
 
 Rule = Callable[[Builder, Node], Value | None]
 
 
-def simplify(graph: Graph) -> None:
+@dataclass(frozen=True)
+class Simplify(Pass):
     """Apply `RULES` to every node, once, in order; operands are simplified before their users.
 
     Leaves: dead nodes for dead code to drop.
     """
-    rewrite(graph, _simpler)
+
+    def run(self, graph: Graph) -> None:
+        rewrite(graph, _simpler)
 
 
 def _simpler(g: Builder, node: Node) -> tuple[Value] | None:

@@ -3,32 +3,38 @@
 A rescaling has an exponent for each channel, which takes 4 bytes as an i32 and is never large.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import I32
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.passes.base import Pass
 
 
-def small_constants(graph: Graph) -> None:
+@dataclass(frozen=True)
+class SmallConstants(Pass):
     """Store as i8 the constants that fusions read as operands of small numbers.
 
     Requires: fused. Leaves: the same numbers, widened by a `cast` within each fusion.
     """
-    g = Builder(graph)
-    small: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node.op != "fusion":
-            continue
-        wide = _wide(graph, node)
-        for value in wide:
-            if value not in small:
-                data = graph.constants[value].astype(np.int8)
-                small[value] = g.constant(data, "small")
-        if wide:
-            _narrow(node, {value: small[value] for value in wide})
-    _drop_unread(graph, small)
+
+    def run(self, graph: Graph) -> None:
+        g = Builder(graph)
+        small: dict[Value, Value] = {}
+        for node in graph.nodes:
+            if node.op != "fusion":
+                continue
+            wide = _wide(graph, node)
+            for value in wide:
+                if value not in small:
+                    data = graph.constants[value].astype(np.int8)
+                    small[value] = g.constant(data, "small")
+            if wide:
+                _narrow(node, {value: small[value] for value in wide})
+        _drop_unread(graph, small)
 
 
 def _wide(graph: Graph, node: Node) -> list[Value]:

@@ -7,6 +7,8 @@ block.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Contents, Filled
@@ -18,38 +20,43 @@ from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.ops.update import updated_type
 from pockengine.compiler.optim.base import STATE_PREFIX
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.option_types import OneOf
 from pockengine.compiler.passes.small_updates import (
     part_of,
     replaced,
     rounded_update,
     update_body,
 )
-from pockengine.errors import CompileError
 
 BITS_8 = "8bit"
+TYPES = (DType.BF16.value, BITS_8)
 SMALLEST = 4096
 """Elements from which on a state is stored small, as 8-bit optimisers have it."""
 
 
-def store_states(graph: Graph, dtype: str) -> None:
+@dataclass(frozen=True)
+class StoreStates(Pass):
     """Keep the f32 states of each update as `dtype`, bf16 or 8bit.
 
     Requires: updates appended, none fused. Leaves: states below `SMALLEST` elements, of another
     shape than what trains, or that more than their update reads, as they were.
     """
-    if dtype not in (DType.BF16.value, BITS_8):
-        raise CompileError(f"states are stored as bf16 or {BITS_8}, not {dtype}")
-    users = graph.users()
-    store = _store_blocks if dtype == BITS_8 else _store_rounded
 
-    def rule(g: Builder, node: Node) -> tuple[Value, ...] | None:
-        places = _states(graph, node, users)
-        if not places or (dtype == BITS_8 and not _is_plain(node)):
-            return None
-        store(g, node, places)
-        return ()
+    dtype: Annotated[str, OneOf(TYPES)]
 
-    rewrite(graph, rule)
+    def run(self, graph: Graph) -> None:
+        users = graph.users()
+        store = _store_blocks if self.dtype == BITS_8 else _store_rounded
+
+        def rule(g: Builder, node: Node) -> tuple[Value, ...] | None:
+            places = _states(graph, node, users)
+            if not places or (self.dtype == BITS_8 and not _is_plain(node)):
+                return None
+            store(g, node, places)
+            return ()
+
+        rewrite(graph, rule)
 
 
 def _states(graph: Graph, node: Node, users: Mapping[Value, Sequence[Node]]) -> list[int]:

@@ -4,6 +4,7 @@ Each reader decodes them, and updates compute in f32 and round by chance (`small
 """
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Converted
@@ -12,35 +13,43 @@ from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import F32, DType, TensorType
 from pockengine.compiler.ir.writes import written_values
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.small_updates import replaced, rounded_update
 from pockengine.errors import CompileError
 
 
-def store_trained(graph: Graph, names: Set[str]) -> None:
+@dataclass(frozen=True)
+class StoreTrained(Pass):
     """Keep the f32 params of these names as bf16.
 
     Requires: updates appended, none fused. CompileError for an update that is no formula of
     elements.
     """
-    small = {
-        value: _stored(graph, value) for name, value in _params(graph).items() if name in names
-    }
 
-    def rule(g: Builder, node: Node) -> Sequence[Value] | None:
-        written = [value for value in written_values(node) if value in small]
-        if written:
-            _check(node, written[0])
-            rounded_update(g, node, {0: small[written[0]]})
-            return ()
-        if node.op == "take" and node.operands[0] in small:  # of rows, before they are decoded
-            rows = g.take(small[node.operands[0]], node.operands[1], axis=node.attrs["axis"])
-            return (g.cast(rows, dtype=F32.value),)
-        read = [value for value in dict.fromkeys(node.operands) if value in small]
-        wide = {value: g.cast(small[value], dtype=F32.value) for value in read}
-        node.operands = tuple(wide.get(value, value) for value in node.operands)
-        return None
+    names: Set[str]
 
-    rewrite(graph, rule)
+    def run(self, graph: Graph) -> None:
+        small = {
+            value: _stored(graph, value)
+            for name, value in _params(graph).items()
+            if name in self.names
+        }
+
+        def rule(g: Builder, node: Node) -> Sequence[Value] | None:
+            written = [value for value in written_values(node) if value in small]
+            if written:
+                _check(node, written[0])
+                rounded_update(g, node, {0: small[written[0]]})
+                return ()
+            if node.op == "take" and node.operands[0] in small:  # of rows, before they are decoded
+                rows = g.take(small[node.operands[0]], node.operands[1], axis=node.attrs["axis"])
+                return (g.cast(rows, dtype=F32.value),)
+            read = [value for value in dict.fromkeys(node.operands) if value in small]
+            wide = {value: g.cast(small[value], dtype=F32.value) for value in read}
+            node.operands = tuple(wide.get(value, value) for value in node.operands)
+            return None
+
+        rewrite(graph, rule)
 
 
 def _params(graph: Graph) -> Mapping[str, Value]:

@@ -15,6 +15,7 @@ from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.ops.shape import slice_axis
+from pockengine.compiler.passes.base import Pass
 
 FEWEST_ROWS = 16
 """Rows of a block: fewer make slow products."""
@@ -37,24 +38,29 @@ class _Attention:
         return self.scores.result.shape
 
 
-def tile_attention(graph: Graph, memory_budget: int) -> None:
+@dataclass(frozen=True)
+class TileAttention(Pass):
     """Cut every attention whose scores take more than a sixteenth of the budget, in bytes.
 
     Requires: a forward graph. Leaves: the products and what was between them as dead nodes.
     """
-    users = _users(graph)
-    most = memory_budget // BUDGET_SHARE
 
-    def blocks_of_rows(g: Builder, node: Node) -> tuple[Value] | None:
-        found = _attention(node, users)
-        blocks = _blocks(found, most) if found else []
-        if found is None or len(blocks) < 2:
-            return None
-        g.append(node)
-        parts = [_block(g, found, rows) for rows in blocks]
-        return (g.emit("concat", *parts, axis=len(found.shape) - 2).result,)
+    memory_budget: int
 
-    rewrite(graph, blocks_of_rows)
+    def run(self, graph: Graph) -> None:
+        users = _users(graph)
+        most = self.memory_budget // BUDGET_SHARE
+
+        def blocks_of_rows(g: Builder, node: Node) -> tuple[Value] | None:
+            found = _attention(node, users)
+            blocks = _blocks(found, most) if found else []
+            if found is None or len(blocks) < 2:
+                return None
+            g.append(node)
+            parts = [_block(g, found, rows) for rows in blocks]
+            return (g.emit("concat", *parts, axis=len(found.shape) - 2).result,)
+
+        rewrite(graph, blocks_of_rows)
 
 
 def _users(graph: Graph) -> dict[Value, int]:

@@ -16,6 +16,7 @@ from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.conv import is_depthwise
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.ops.shape import slice_axis
+from pockengine.compiler.passes.base import Pass
 
 FEWEST_CHANNELS = 4
 """Channels of a block: fewer make slow products."""
@@ -57,32 +58,37 @@ class _Expansion:
         return tuple(v.type.nbytes for v in (self.first.operands[0], wide, self.result))  # type: ignore[return-value]
 
 
-def tile_channels(graph: Graph, memory_budget: int) -> None:
+@dataclass(frozen=True)
+class TileChannels(Pass):
     """Cut every expansion that does not fit a budget of bytes into the widest blocks that do.
 
     Requires: the way back is there, if there will be one. Leaves: parts, joined by a `concat`.
     """
-    readers = _readers(graph)
-    budget = memory_budget - memory_budget // MARGIN
-    ends = {found.chain[-1]: found for found in _expansions(graph, readers)}
-    widths = {node: _width(found, budget) for node, found in ends.items()}
-    cut = (found for end, found in ends.items() if widths[end])
-    inside = {node for found in cut for node in (found.first, *found.chain[:-1])}
 
-    def in_blocks(g: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node in inside:
-            return node.results  # built again, in blocks, at the end of the chain
-        if not (width := widths.get(node)):
-            return None
-        found = ends[node]
-        spans = (
-            range(begin, min(begin + width, found.channels))
-            for begin in range(0, found.channels, width)
-        )
-        parts = [_block(g, found, span) for span in spans]
-        return (g.emit("concat", *parts, axis=len(node.result.shape) - 1).result,)
+    memory_budget: int
 
-    rewrite(graph, in_blocks)
+    def run(self, graph: Graph) -> None:
+        readers = _readers(graph)
+        budget = self.memory_budget - self.memory_budget // MARGIN
+        ends = {found.chain[-1]: found for found in _expansions(graph, readers)}
+        widths = {node: _width(found, budget) for node, found in ends.items()}
+        cut = (found for end, found in ends.items() if widths[end])
+        inside = {node for found in cut for node in (found.first, *found.chain[:-1])}
+
+        def in_blocks(g: Builder, node: Node) -> tuple[Value, ...] | None:
+            if node in inside:
+                return node.results  # built again, in blocks, at the end of the chain
+            if not (width := widths.get(node)):
+                return None
+            found = ends[node]
+            spans = (
+                range(begin, min(begin + width, found.channels))
+                for begin in range(0, found.channels, width)
+            )
+            parts = [_block(g, found, span) for span in spans]
+            return (g.emit("concat", *parts, axis=len(node.result.shape) - 1).result,)
+
+        rewrite(graph, in_blocks)
 
 
 def _readers(graph: Graph) -> dict[Value, list[Node]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Value
+from pockengine.compiler.ir.key import remembered
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import arena_size, pack, peak_buffers
@@ -22,8 +23,10 @@ from pockengine.compiler.ops.conv import is_depthwise
 from pockengine.compiler.ops.mask import WORD
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.ops.shape import slice_axis
-from pockengine.compiler.passes.recompute import Budget, Finish
+from pockengine.compiler.passes.base import Pass, run_passes
+from pockengine.compiler.passes.kernel_passes import kernel_passes
 from pockengine.compiler.passes.tile_channels import FEWEST_CHANNELS
+from pockengine.compiler.target import Target
 
 Users = Mapping[Value, Sequence[Node]]
 """Nodes that read each value."""
@@ -67,28 +70,36 @@ class _Region:
         return list(dict.fromkeys(width for width in widths if width < self.channels))
 
 
-def tile_cotangents(graph: Graph, budget: Budget, finish: Finish) -> None:
+@dataclass(frozen=True)
+class TileCotangents(Pass):
     """Cut cotangents that are alive at the arena's peak until the arena fits, or none helps.
 
     Requires: gradients appended, no fusions. Leaves: parts, joined by a `concat`. Each is cut into
     the widest blocks that fit the budget, or else into those that lead to the smallest arena.
     """
-    if not any(_regions(graph)):
-        return
 
-    def planned(tried: Graph) -> tuple[int, set[str]]:
-        copy = clone(tried)
-        finish(copy)
-        buffers = lifetimes(copy, budget.scratch_bytes, budget.alignment).buffers
-        return arena_size(pack(buffers)), _names(peak_buffers(buffers))
+    target: Target
+    memory_budget: int
 
-    arena, at_peak = planned(graph)
-    while arena > budget.size:
-        found = _smaller(graph, at_peak, arena, budget.size, planned)
-        if found is None:
+    def run(self, graph: Graph) -> None:
+        if not any(_regions(graph)):
             return
-        name, width, arena, at_peak = found
-        _cut_named(graph, name, width)
+        kernels = kernel_passes(self.target)
+        scratch = remembered(self.target.scratch_bytes)
+
+        def planned(tried: Graph) -> tuple[int, set[str]]:
+            copy = clone(tried)
+            run_passes(kernels, copy)
+            buffers = lifetimes(copy, scratch, self.target.alignment).buffers
+            return arena_size(pack(buffers)), _names(peak_buffers(buffers))
+
+        arena, at_peak = planned(graph)
+        while arena > self.memory_budget:
+            found = _smaller(graph, at_peak, arena, self.memory_budget, planned)
+            if found is None:
+                return
+            name, width, arena, at_peak = found
+            _cut_named(graph, name, width)
 
 
 def _names(buffers: list[Buffer]) -> set[str]:

@@ -19,7 +19,7 @@ from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import F32, DType, TensorType
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.passes.infer import InferOnly
 from pockengine.compiler.quantize.fold_norms import FoldedNorm, fold_norms
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, Range, range_of
 from pockengine.errors import CompileError
@@ -169,7 +169,7 @@ def _ranges(
     watched = clone(graph)
     copies = dict(zip(graph.values(), watched.values(), strict=True))
     watched.outputs = {name: copies[value] for name, value in names.items()}
-    infer_only(watched, loss=False)
+    InferOnly(loss=False).run(watched)
     needed = {value.name for value in watched.inputs}
     seen = [run(watched, {k: v for k, v in batch.items() if k in needed}) for batch in batches]
     ranges = {}

@@ -15,7 +15,7 @@ from pockengine.compiler.ir.contents import Held
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.dead_code import DeadCode
 from pockengine.compiler.passes.infer import use_running_statistics
 
 
@@ -72,7 +72,7 @@ def fold_norms(graph: Graph) -> tuple[FoldedNorm, ...]:
         return (g.add(found.layer.result, beta.value),)
 
     lower(graph, {"add": fold})
-    dead_code(graph)
+    DeadCode().run(graph)
     return tuple(norms)
 
 

@@ -8,12 +8,12 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.hold_integers import hold_integers
-from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.passes.hold_integers import HoldIntegers
+from pockengine.compiler.passes.infer import InferOnly
 from pockengine.compiler.passes.integer_arithmetic import (
     MOST_TERMS,
     PRODUCTS,
-    integer_arithmetic,
+    IntegerArithmetic,
     terms,
 )
 from pockengine.compiler.passes.integer_windows import AVERAGES
@@ -43,9 +43,9 @@ def arithmetic(quantised: Graph, rounding: str = FIXED) -> tuple[Arithmetic, ...
     `rounding` is what `Integers` says of it.
     """
     graph = clone(quantised)
-    infer_only(graph, loss=False)
-    hold_integers(graph)
-    integer_arithmetic(graph, rounding=rounding)
+    InferOnly(loss=False).run(graph)
+    HoldIntegers().run(graph)
+    IntegerArithmetic(rounding=rounding).run(graph)
     computed = set(graph.inputs)
     lines: dict[Arithmetic, None] = {}
     for node in graph.nodes:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from pockengine.compiler.ir import F32, DType, Graph, TensorType
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.dead_code import DeadCode
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
@@ -52,7 +52,7 @@ def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
     _write(walker, traced, by_name, results)
     if forward:
         recognise(walker.g.graph)
-    dead_code(walker.g.graph)
+    DeadCode().run(walker.g.graph)
     return walker.g.graph
 
 

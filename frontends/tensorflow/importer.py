@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pockengine.compiler.ir import Graph, TensorType
 from pockengine.compiler.ir.graph import LOSS
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.dead_code import DeadCode
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
@@ -80,7 +80,7 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
         total = g.add(g.graph.outputs[LOSS], framework_order(g, penalty))
         g.graph.outputs[LOSS] = total
     recognise(g.graph)
-    dead_code(g.graph)
+    DeadCode().run(g.graph)
     return g.graph
 
 

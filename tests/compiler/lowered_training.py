@@ -16,7 +16,7 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adafactor, Lamb, Lars, Muon, Optimizer, Sgd, Update
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import apply_gradients, differentiate
+from pockengine.compiler.passes.differentiate import ApplyGradients, Differentiate
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.target import Choice, Target
@@ -67,9 +67,9 @@ class Reference:
         recorder = _Recorder(training.optimizer)
         self.optimizer, self.count = training.optimizer, training.micro_batches
         self.train, self.update = clone(graph), clone(graph)
-        differentiate(self.train, trained, recorder, training.clip, self.count)
+        Differentiate(trained, recorder, training.clip, self.count).run(self.train)
         if self.count > 1:
-            apply_gradients(self.update, trained, recorder, training.clip)
+            ApplyGradients(trained, recorder, training.clip).run(self.update)
         last = self.train if self.count == 1 else self.update
         self.outputs = {f"gradient of {name}": v for name, v in recorder.gradients.items()}
         last.outputs.update(self.outputs)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
-from pockengine.compiler.passes.fold_constants import LARGEST_GROWTH, fold_constants
-from pockengine.compiler.passes.fold_scales import fold_scales
+from pockengine.compiler.passes.fold_constants import LARGEST_GROWTH, FoldConstants
+from pockengine.compiler.passes.fold_scales import FoldScales
 
 
 def constant(g: Builder, *shape: int) -> object:
@@ -18,7 +18,7 @@ def folded(g: Builder) -> list[str]:
     """Return the ops that are left after folding."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fold_constants(g.graph, frozenset())
+        FoldConstants(frozenset()).run(g.graph)
     return [node.op for node in g.graph.nodes]
 
 
@@ -73,5 +73,5 @@ def test_what_is_not_finite_folds_without_a_warning() -> None:
     assert folded(g) == ["add", "matmul", "mul"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fold_scales(g.graph, frozenset())
+        FoldScales(frozenset()).run(g.graph)
     assert [node.op for node in g.graph.nodes] == ["add", "matmul"]

@@ -13,8 +13,11 @@ from pockengine.compiler.ir import BOOL, F32, I32, Builder, Graph, TensorType, V
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.attention import GRADIENTS
-from pockengine.compiler.passes.catalogue import make
-from pockengine.compiler.passes.catalogue import run as apply
+from pockengine.compiler.passes.base import run_passes
+from pockengine.compiler.passes.common_subexpressions import CommonSubexpressions
+from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.fuse_attention import FuseAttention
 from pockengine.compiler.passes.legalize import RULES
 from pockengine.compiler.target import FusionRules, Target
 
@@ -100,8 +103,8 @@ def _count(graph: Graph, op: str = "attention") -> int:
     return sum(node.op == op for node in graph.nodes)
 
 
-def _fused(graph: Graph, **parameters: Any) -> int:
-    apply([make("fuse_attention", target=GPU, **parameters), make("dead_code")], graph, check=True)
+def _fused(graph: Graph, **options: Any) -> int:
+    run_passes([FuseAttention(GPU, **options), DeadCode()], graph, check=True)
     return _count(graph)
 
 
@@ -236,7 +239,7 @@ TRIANGLES = {
 def test_some_targets_take_attention_only_where_scores_are_left_out(name: str) -> None:
     target = Target(attention=64, triangles_alone=True)
     graph = _attention(MASKS[name])
-    apply([make("fuse_attention", target=target)], graph)
+    FuseAttention(target).run(graph)
     assert _count(graph) == (name in TRIANGLES)
 
 
@@ -246,8 +249,7 @@ def test_gradients_of_the_same_operands_become_one_kernel() -> None:
     _differentiate(graph)
     wanted = _results(graph)
     rules = FusionRules(joint=frozenset(GRADIENTS))
-    passes = [make("common_subexpressions"), make("fuse", target=Target(fusion=rules))]
-    apply(passes, graph, check=True)
+    run_passes([CommonSubexpressions(), Fuse(Target(rules))], graph, check=True)
     (joint,) = (node for node in graph.nodes if node.op == "fusion")
     assert sorted(node.op for node in joint.attrs["body"].nodes) == sorted(GRADIENTS)
     for name, array in _results(graph).items():

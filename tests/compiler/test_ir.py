@@ -9,6 +9,7 @@ from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, Node, TensorType, Value
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.options import Training
@@ -167,17 +168,22 @@ def test_clone_is_independent() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=6, unique=True))
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=7, unique=True))
 def test_any_name_is_read_back_as_it_was(names: list[str]) -> None:
     g = Builder(Graph(names[0]))
     with g.scope(names[1]):
         x = g.input(names[2], TensorType(F32, (2,)))
         y = g.mul(x, g.param(names[3], np.ones(2, np.float32)))
-    y.name = names[4]
+        again = g.emit("mul", *g.graph.nodes[0].operands)
+    y.name, again.result.name = names[4], names[6]
+    again.recomputes = y.node
+    g.graph.recomputation = Recomputation((names[4],), 2, 64, 32)
     g.output(names[5], y)
     text = print_graph(g.graph)
-    again = parse_graph(text, {names[3]: np.ones(2, np.float32)})
-    assert print_graph(again) == text
-    assert (again.name, again.nodes[0].scope) == (names[0], names[1])
-    assert [value.name for value in again.values()] == [names[2], names[3], names[4]]
-    assert list(again.outputs) == [names[5]]
+    read = parse_graph(text, {names[3]: np.ones(2, np.float32)})
+    assert print_graph(read) == text
+    assert (read.name, read.nodes[0].scope) == (names[0], names[1])
+    assert [value.name for value in read.values()] == [*names[2:5], names[6]]
+    assert list(read.outputs) == [names[5]]
+    assert read.nodes[1].recomputes is read.nodes[0]
+    assert read.recomputation == g.graph.recomputation

@@ -13,7 +13,7 @@ from pockengine.compiler.ops import all_ops
 from pockengine.compiler.optim import Adam, Lion, Optimizer, Sgd
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.legalize import RULES, legalize
+from pockengine.compiler.passes.legalize import RULES, Legalize
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.target import OPTIONAL, Target
@@ -44,7 +44,7 @@ def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
     graph = graph_of(case)
     with np.errstate(all="ignore"):
         wanted = run(graph, inputs, {})
-        legalize(graph, TARGET)
+        Legalize(TARGET).run(graph)
         verify(graph)
         found = run(graph, inputs, {})
     assert {node.op for node in graph.nodes} <= FEW
@@ -60,7 +60,7 @@ def test_bits_of_a_float_are_exact() -> None:
     x = numbers.view(np.float32)
     g = Builder(Graph("bits"))
     g.output("y", g.float_bits(g.input("x", TensorType(F32, x.shape))))
-    legalize(g.graph, TARGET)
+    Legalize(TARGET).run(g.graph)
     with np.errstate(all="ignore"):
         found = run(g.graph, {"x": x}, {})["y"]
     np.testing.assert_array_equal(found[~np.isnan(x)], numbers.view(np.int32)[~np.isnan(x)])
@@ -122,7 +122,10 @@ def test_what_is_made_again_is_no_equal_node(again: bool) -> None:
     x = g.input("x", TensorType(F32, (4,)))
     first, second = g.exp(x), g.exp(x)
     graph.outputs["y"] = g.add(g.relu(first), g.relu(g.mul(second, x)))
-    legalize(graph, TARGET, {first: second} if again else None)
+    if again:
+        assert second.node is not None
+        second.node.recomputes = first.node
+    Legalize(TARGET).run(graph)
     assert [node.op for node in graph.nodes].count("exp") == 1 + again
 
 
@@ -130,14 +133,14 @@ def test_an_op_without_a_rule_is_refused_by_name() -> None:
     g = Builder(Graph("case"))
     g.output("y", g.cumsum(g.input("x", TensorType(F32, (3,))), axis=0))
     with pytest.raises(CompileError, match="target few has no cumsum, and nothing legalises it"):
-        legalize(g.graph, TARGET)
+        Legalize(TARGET).run(g.graph)
 
 
 def test_a_dtype_that_the_target_lacks_is_refused_by_name() -> None:
     g = Builder(Graph("case"))
     g.output("y", g.neg(g.input("x", TensorType(I64, (3,)))))
     with pytest.raises(CompileError, match=r"has no i64 .*; it has f32"):
-        legalize(g.graph, Target(name="few", dtypes=frozenset({F32})))
+        Legalize(Target(name="few", dtypes=frozenset({F32}))).run(g.graph)
 
 
 def test_rules_are_of_ops_that_exist() -> None:

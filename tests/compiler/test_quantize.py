@@ -14,7 +14,7 @@ from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Adam, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.infer import infer_only
+from pockengine.compiler.passes.infer import InferOnly
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, affine, range_of
@@ -52,7 +52,7 @@ def losses(integers: Integers, optimizer: Sgd | Adam, steps: int = 30) -> list[f
 def test_a_quantised_net_computes_nearly_the_same(method: str) -> None:
     real, rounded = residual_net(), quantised_net(method)
     verify(rounded)
-    infer_only(real, loss=True)
+    InferOnly(loss=True).run(real)
     for batch in SAMPLES:
         wanted, found = (run(graph, batch)["output"] for graph in (real, rounded))
         assert np.abs(wanted - found).max() < 0.06 * np.abs(wanted).max() + 0.05

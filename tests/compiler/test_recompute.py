@@ -12,7 +12,7 @@ from pockengine.compiler.ir.graph import resolve
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.tile_attention import FEWEST_ROWS, tile_attention
+from pockengine.compiler.passes.tile_attention import FEWEST_ROWS, TileAttention
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Choice, Target
 from pockengine.errors import BudgetError, CompileError, GraphError
@@ -143,7 +143,7 @@ def test_attention_of_few_rows_is_cut_or_left(rows: int) -> None:
     graph = attention_net(rows)
     for budget in (1, 64, 1000):
         tiled = clone(graph)
-        tile_attention(tiled, budget)
+        TileAttention(budget).run(tiled)
         verify(tiled)
         joined = [node for node in tiled.nodes if node.op == "concat"]
         assert len(joined) == (rows > FEWEST_ROWS)

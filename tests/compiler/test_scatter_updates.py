@@ -9,7 +9,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, AdamW, Optimizer, Sgd
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.differentiate import Clip
-from pockengine.compiler.passes.scatter_updates import scatter_updates
+from pockengine.compiler.passes.scatter_updates import ScatterUpdates
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Target
 from pockengine.tests.compiler.in_place import run_in_place
@@ -96,7 +96,7 @@ def test_a_sum_with_as_many_rows_as_are_added_stays() -> None:
     rows, total = (g.input(name, TensorType(F32, (4, 3))) for name in ("rows", "total"))
     places = g.input("places", TensorType(I64, (4,)))
     g.output("sum", g.add(total, g.take_dx(rows, places, axis=0, input_shape=(4, 3))))
-    scatter_updates(g.graph)
+    ScatterUpdates().run(g.graph)
     assert [node.op for node in g.graph.nodes] == ["take_dx", "add"]
 
 

@@ -9,7 +9,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.optim import Adam, AdamW, Lion, Muon, Optimizer, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.store_trained import store_trained
+from pockengine.compiler.passes.store_trained import StoreTrained
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.compiler.storage import Storage
@@ -105,7 +105,7 @@ def test_what_writes_otherwise_is_refused_by_name() -> None:
     with pytest.raises(
         CompileError, match=r"w is updated by ema_update, .*; leave trained weights"
     ):
-        store_trained(g.graph, {"w"})
+        StoreTrained({"w"}).run(g.graph)
 
 
 def test_a_target_without_such_updates_is_refused_by_name() -> None:

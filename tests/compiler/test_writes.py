@@ -12,9 +12,9 @@ from pockengine.compiler.ir.text import parse_graph
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import delay_writes, verify_entry, verify_writes
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.catalogue import PASSES
-from pockengine.compiler.passes.own_outputs import own_outputs
-from pockengine.compiler.passes.scatter_updates import scatter_updates
+from pockengine.compiler.passes.own_outputs import OwnOutputs
+from pockengine.compiler.passes.scatter_updates import ScatterUpdates
+from pockengine.compiler.passes.schedule import Schedule
 from pockengine.compiler.target import FusionRules, Target
 from pockengine.errors import GraphError
 
@@ -120,7 +120,7 @@ def test_an_output_must_not_show_what_an_update_leaves() -> None:
     verify_writes(graph)
     with pytest.raises(GraphError, match="output 'w' is read after sgd_update"):
         verify_entry(graph)
-    own_outputs(graph)
+    OwnOutputs().run(graph)
     verify_entry(graph)
 
 
@@ -145,7 +145,7 @@ def test_a_table_that_is_its_own_gradient_is_not_updated_row_by_row() -> None:
     lr = g.input("lr", TensorType(F32, ()))
     grad = g.take_dx(table, rows, axis=0, input_shape=(4, 3))
     g.emit("sgd_update", table, grad, lr)
-    scatter_updates(g.graph)
+    ScatterUpdates().run(g.graph)
     assert [node.op for node in g.graph.nodes] == ["take_dx", "sgd_update"]
 
 
@@ -153,7 +153,7 @@ def test_every_compilation_checks_the_order(monkeypatch: pytest.MonkeyPatch) -> 
     g = Builder(Graph("order"))
     w = g.param("w", np.ones(3, np.float32))
     g.output("loss", g.reduce_sum(g.square(w), axes=(0,)))
-    monkeypatch.setitem(PASSES, "schedule", lambda graph: graph.nodes.reverse())
+    monkeypatch.setattr(Schedule, "run", lambda self, graph: graph.nodes.reverse())
     with pytest.raises(GraphError, match="reads"):
         compile_program(g.graph)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType, Value
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.dead_code import DeadCode
 from pockengine.frontends.idioms import recognise
 
 ROWS = TensorType(F32, (4, 4))
@@ -13,7 +13,7 @@ def ops_of(g: Builder, y: Value) -> list[str]:
     """Return the ops that are left once the idioms of y are recognised."""
     g.output("y", y)
     recognise(g.graph)
-    dead_code(g.graph)
+    DeadCode().run(g.graph)
     return [node.op for node in g.graph.nodes]
 
 

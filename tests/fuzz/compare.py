@@ -18,7 +18,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.catalogue import run as run_passes
+from pockengine.compiler.passes.base import run_passes
 from pockengine.compiler.passes.pipeline import PipelineOptions, training_pipeline
 from pockengine.devices import load_device
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Graph, TensorType
-from pockengine.compiler.passes.dead_code import dead_code
+from pockengine.compiler.passes.dead_code import DeadCode
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.faults import check_own
@@ -66,7 +66,7 @@ def _imported(walker: Walker, example_inputs: Any, loss: Any) -> Graph:
         add_loss(g, next(iter(outputs.values())), loss)
     for name, tensor in outputs.items():
         g.output(name, framework_order(g, tensor))
-    dead_code(g.graph)
+    DeadCode().run(g.graph)
     walker.roles.tell(g.graph)
     if walker.integers and not any(param.held for param in g.graph.params.values()):
         raise ImportModelError(

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pockengine.backends.c.backend import FUSION
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.ops.quantized import fixed_point
-from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.target import Target
 
 I8 = DType.I8
 
@@ -65,7 +66,7 @@ def _requantised(
     sums = g.rescale(g.add(node.result, bias), multiplier, exponent, down=down)
     low, zero, high = (int(n) for n in np.sort(rng.integers(-128, 127, 3, endpoint=True)))
     g.output("y", g.narrow(sums, zero=zero, low=low, high=high))
-    fuse(graph, FUSION)
+    Fuse(Target(FUSION)).run(graph)
     found = dict(zip(("multiplier", "exponent"), fixed_point(factors), strict=True))
     found["b"] = rng.integers(-(2**16), 2**16, features).astype(np.int32)
     return graph.nodes[-1], {**known, **found}

@@ -7,7 +7,8 @@ import numpy as np
 from pockengine.backends.c.backend import FUSION, CBackend
 from pockengine.compiler.ir import BOOL, F32, Builder, Graph, TensorType
 from pockengine.compiler.ops.attention import GRADIENTS
-from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.target import Target
 from pockengine.tests.backends.c.harness import (
     SANITIZED,
     Case,
@@ -40,7 +41,7 @@ def _cases(
         for op in ops:
             for place, result in enumerate(g.emit(op, *values, **attrs).results):
                 g.output(f"{op}{place}", result)
-        fuse(g.graph, FUSION)
+        Fuse(Target(FUSION)).run(g.graph)
         (node,) = g.graph.nodes
         return Case(node, CBackend(device).kernel(node), tuple(arrays))
 

@@ -24,8 +24,8 @@ from pockengine.compiler.ir import (
 )
 from pockengine.compiler.ir.scalars import BF16_FORM, numbers_of
 from pockengine.compiler.ops.elementwise import INTEGER_TOO
-from pockengine.compiler.passes.fuse import fuse
-from pockengine.compiler.target import FusionRules
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.target import Target
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
 UNARY = ["neg", "abs", "sign", "exp", "log", "sqrt", "rsqrt", "reciprocal", "square", "relu"]
@@ -167,7 +167,7 @@ def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> No
     results = build(g, *(g.input(f"x{i}", TensorType(F32, s)) for i, s in enumerate(shapes)))
     for index, result in enumerate(results):
         g.output(f"y{index}", result)
-    fuse(graph, FusionRules())
+    Fuse(Target()).run(graph)
     assert [node.op for node in graph.nodes] == ["fusion"]
     return graph.nodes[0]
 

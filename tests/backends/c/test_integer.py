@@ -11,7 +11,8 @@ from pockengine.backends.c.backend import FUSION, CBackend
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, Node, TensorType, Value
 from pockengine.compiler.ops.quantized import fixed_point
-from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.target import Target
 from pockengine.devices import load_device
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.harness import (
@@ -143,7 +144,7 @@ def fused_convolution() -> tuple[Node, dict[str, np.ndarray]]:
     )
     fixed = [g.input(name, TensorType(I32, (21,))) for name in ("multiplier", "exponent")]
     g.output("y", g.narrow(g.rescale(sums, *fixed), zero=-5, low=-100, high=90))
-    fuse(g.graph, FUSION)
+    Fuse(Target(FUSION)).run(g.graph)
     (node,) = g.graph.nodes
     return node, {"multiplier": multiplier, "exponent": exponent, "b": np.arange(21, dtype="i4")}
 

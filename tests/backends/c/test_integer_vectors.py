@@ -15,7 +15,8 @@ from pockengine.backends.c.backend import FUSION, CBackend
 from pockengine.backends.c.integer_vectors import integer_lanes
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.compiler.ir import BOOL, F32, I32, Builder, DType, Graph, Node, TensorType
-from pockengine.compiler.passes.fuse import fuse
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.target import Target
 from pockengine.devices import Device, load_device
 from pockengine.tests.backends.c.harness import OPTIMISED, Case, device_of, run_cases
 
@@ -71,7 +72,7 @@ def largest(x: np.ndarray) -> Case:
     graph = Graph("largest")
     g = Builder(graph)
     g.output("y", g.reduce_max(g.abs(g.input("x", TensorType(F32, x.shape))), axes=(0,)))
-    fuse(graph, FUSION)
+    Fuse(Target(FUSION)).run(graph)
     (node,) = graph.nodes
     return _case(node, (x,))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, Graph, Node, TensorType, Value
-from pockengine.compiler.passes.fuse import fuse
-from pockengine.compiler.target import FusionRules
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.target import FusionRules, Target
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 
@@ -44,7 +44,7 @@ def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> No
     results = build(g, *(g.input(f"x{i}", TensorType(F32, s)) for i, s in enumerate(shapes)))
     for index, result in enumerate(results):
         g.output(f"y{index}", result)
-    fuse(graph, RULES)
+    Fuse(Target(RULES)).run(graph)
     assert [node.op for node in graph.nodes] == ["fusion"]
     return graph.nodes[0]
 

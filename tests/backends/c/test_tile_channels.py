@@ -16,8 +16,8 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import I64, TensorType, f32
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip, differentiate
-from pockengine.compiler.passes.tile_channels import tile_channels
+from pockengine.compiler.passes.differentiate import Clip, Differentiate
+from pockengine.compiler.passes.tile_channels import TileChannels
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse.choice import FULL
@@ -99,9 +99,9 @@ def test_they_change_no_integer(channels: int) -> None:
 
 def test_what_the_way_back_reads_stays_whole() -> None:
     frozen, trained = bottleneck(24), bottleneck(24)
-    differentiate(trained, {"expand.weight": None}, Sgd(), Clip())
+    Differentiate({"expand.weight": None}, Sgd(), Clip()).run(trained)
     for graph in (frozen, trained):
-        tile_channels(graph, 1000)
+        TileChannels(1000).run(graph)
     joined = [any(n.op == "concat" for n in graph.nodes) for graph in (frozen, trained)]
     assert joined == [True, False]
 

@@ -22,8 +22,8 @@ from pockengine.backends.registry import open_session
 from pockengine.check import CheckWarning
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import hold_integers
-from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
+from pockengine.compiler.passes.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
 from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.model import from_onnx, to_initializers
 
@@ -117,8 +117,8 @@ def by_onnxruntime(path: Path, x: np.ndarray, *, narrow: bool = False) -> np.nda
 
 def by_us(graph: Graph, x: np.ndarray) -> np.ndarray:
     """Return the logits of the oracle of integers."""
-    hold_integers(graph)
-    integer_arithmetic(graph, rounding="float")
+    HoldIntegers().run(graph)
+    IntegerArithmetic(rounding="float").run(graph)
     assert "i8" in {value.dtype.value for value in graph.values()}
     return run(graph, {"x": x})["logits"]
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 import pockengine
 from pockengine.backends.registry import open_session
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import hold_integers
-from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
+from pockengine.compiler.passes.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
 from pockengine.errors import CompileError, ImportModelError
 from pockengine.frontends.layout import framework_order
 from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteTensor, read_lite
@@ -85,8 +85,8 @@ def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
         if tensor.quantised and tensor.data is None:
             whole.g.output(str(number), framework_order(whole.g, value))
     graph = whole.g.graph
-    hold_integers(graph)
-    integer_arithmetic(graph)
+    HoldIntegers().run(graph)
+    IntegerArithmetic().run(graph)
     return {int(number): data for number, data in run(graph, {name: x}).items()}
 
 

@@ -16,8 +16,8 @@ import torch
 from torch.nn import functional
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import hold_integers
-from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
+from pockengine.compiler.passes.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
 from pockengine.models.pretrained_int8 import int8_graph
 
 NETS = ["mcunet-5fps", "mbv2-w0.35", "proxyless-w0.3"]
@@ -89,8 +89,8 @@ def summed(one: Any, other: Any, skip: Mapping[str, Any]) -> torch.Tensor:
 def test_the_forward_pass_is_the_published_nets(net: str) -> None:
     path = file_of(net)
     graph = int8_graph(path, loss=None)
-    hold_integers(graph)
-    integer_arithmetic(graph, rounding="float")
+    HoldIntegers().run(graph)
+    IntegerArithmetic(rounding="float").run(graph)
     products = [node for node in graph.nodes if node.op in ("conv2d", "matmul")]
     assert all(value.dtype.value == "i8" for node in products for value in node.operands)
     picture = np.random.default_rng(0).uniform(-1, 1, (1, 3, 128, 128)).astype(np.float32)

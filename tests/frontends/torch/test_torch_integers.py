@@ -13,8 +13,8 @@ import pockengine
 from pockengine.backends.registry import open_session
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import hold_integers
-from pockengine.compiler.passes.integer_arithmetic import integer_arithmetic
+from pockengine.compiler.passes.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
 from pockengine.errors import ImportModelError
 from pockengine.frontends.registry import find_source
 from pockengine.frontends.torch.model import from_torch
@@ -84,8 +84,8 @@ def pictures() -> torch.Tensor:
 
 def by_integers(graph: Graph, x: torch.Tensor) -> np.ndarray:
     """Return the output of the oracle of integers."""
-    hold_integers(graph)
-    integer_arithmetic(graph, rounding="float")
+    HoldIntegers().run(graph)
+    IntegerArithmetic(rounding="float").run(graph)
     assert {value.dtype.value for value in graph.values()} >= {"i8", "i32"}
     return run(graph, {graph.inputs[0].name: x.numpy()})["output"]
 

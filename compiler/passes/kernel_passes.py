@@ -1,0 +1,20 @@
+"""The passes that turn single ops into a target's kernels, in the order of execution."""
+
+from pockengine.compiler.passes.absorb_updates import AbsorbUpdates
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.derive_scales import DeriveScales
+from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.schedule import Schedule
+from pockengine.compiler.passes.small_constants import SmallConstants
+from pockengine.compiler.target import OPTIONAL, Target
+
+
+def kernel_passes(target: Target) -> list[Pass]:
+    """Return the passes from single ops to kernels, without those that do not pay on the target."""
+    passes = [
+        Fuse(target),
+        Schedule(),  # the order is final from here on
+        AbsorbUpdates(target),
+        *([SmallConstants(), DeriveScales()] if target.constants_apart else []),
+    ]
+    return [each for each in passes if each.name not in OPTIONAL - target.passes]
