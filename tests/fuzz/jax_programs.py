@@ -13,9 +13,9 @@ from jax import numpy as jnp
 
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.fuzz.compare import Imported
-from pockengine.tests.fuzz.jax_statements import STATEMENTS
 from pockengine.tests.fuzz.program import Leaf, Program
 from pockengine.tests.fuzz.programs import command
+from pockengine.tests.fuzz.statements import statements
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
 
@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 class JaxLanguage:
     """JAX: statements are traced for their shapes alone."""
 
-    templates = STATEMENTS
+    templates = statements("jax")
     sums = ("{}.sum()", "({0} * {0}).mean()", "{}.mean()")
     heading = "import jax\nimport numpy as np\nfrom jax import lax\nfrom jax import numpy as jnp"
 

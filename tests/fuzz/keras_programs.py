@@ -13,9 +13,9 @@ from keras import ops
 
 from pockengine.frontends.tensorflow import from_tensorflow
 from pockengine.tests.fuzz.compare import Imported
-from pockengine.tests.fuzz.keras_statements import STATEMENTS
 from pockengine.tests.fuzz.program import LARGEST, Leaf, Program
 from pockengine.tests.fuzz.programs import command
+from pockengine.tests.fuzz.statements import statements
 
 tf.get_logger().setLevel("ERROR")
 tf.autograph.set_verbosity(0)
@@ -26,7 +26,7 @@ KINDS = {tf.float32: "f", tf.int64: "i", tf.bool: "b"}
 class KerasLanguage:
     """Keras on TensorFlow: statements run eagerly."""
 
-    templates = STATEMENTS
+    templates = statements("keras")
     sums = ("tf.reduce_sum({})", "tf.reduce_mean({0} * {0})", "tf.reduce_mean({})")
     heading = "import keras\nimport numpy as np\nimport tensorflow as tf\nfrom keras import ops"
 

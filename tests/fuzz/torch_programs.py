@@ -15,7 +15,7 @@ from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.fuzz.compare import Imported
 from pockengine.tests.fuzz.program import LARGEST, Leaf, Program
 from pockengine.tests.fuzz.programs import command
-from pockengine.tests.fuzz.torch_statements import STATEMENTS
+from pockengine.tests.fuzz.statements import statements
 
 NAMESPACE = {"torch": torch, "F": nn.functional}
 KINDS = {torch.float32: "f", torch.float64: "f", torch.int64: "i", torch.bool: "b"}
@@ -25,7 +25,7 @@ class TorchLanguage:
     """PyTorch: statements run eagerly."""
 
     heading = "import numpy as np\nimport torch\nfrom torch.nn import functional as F"
-    templates = STATEMENTS
+    templates = statements("torch")
     sums = ("{}.sum()", "({0} * {0}).mean()", "{}.mean()")
 
     def start(self, leaves: Mapping[str, Leaf]) -> dict[str, Any]:
