@@ -21,13 +21,13 @@ from pockengine.backends.manifest import (
     EntrySpec,
     Manifest,
     ParamSpec,
-    SizesSpec,
     manifest_of,
     read_manifest,
 )
 from pockengine.backends.placement import lay_out
 from pockengine.backends.protocol import Backend, Progress
 from pockengine.backends.replace import MANIFEST, check_replaceable, hash_file, steady
+from pockengine.backends.sizes_spec import SizesSpec
 from pockengine.backends.switching_report import Switching
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.program import Program

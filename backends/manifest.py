@@ -4,7 +4,7 @@ Whatever the file holds, reading it gives a Manifest or an ArtifactError that na
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn, TypeVar
@@ -18,6 +18,7 @@ from pockengine.backends.placement import (
 )
 from pockengine.backends.protocol import Backend
 from pockengine.backends.replace import MANIFEST
+from pockengine.backends.sizes_spec import SizesSpec
 from pockengine.backends.specification import Specification
 from pockengine.backends.switching_report import Switching, read_switching
 from pockengine.compiler.ir import Value
@@ -74,14 +75,6 @@ class ParamSpec:
     def shape(self) -> Shape:
         """Shape of the numbers that it stands for."""
         return self.type.shape if self.blocks is None else self.blocks.shape(self.type.shape)
-
-
-@dataclass(frozen=True)
-class SizesSpec:
-    """A size that varies: its range, and the dimensions of each entry's outputs that are it."""
-
-    range: Range
-    outputs: Mapping[str, Mapping[str, Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -221,12 +214,13 @@ def _no_number(text: str) -> NoReturn:
 
 def _manifest(table: Mapping[str, Any]) -> Manifest:
     files = _get(table, "files", dict)
+    entries = _each(_get(table, "entries", dict), _read_entry)
     return Manifest(
         name=_get(table, "name", str),
         device=_get(table, "device", str),
         backend=_text(table.get("backend", DEFAULT_BACKEND)),
         isa=_text(table.get("isa", "")),
-        entries=_each(_get(table, "entries", dict), _read_entry),
+        entries=entries,
         params=_read_rows(_get(table, "params", list), _read_param),
         scheme=_each(_get(table, "scheme", dict), _text),
         adapters=tuple(map(_read_adapter, _get(table, "adapters", list))),
@@ -236,7 +230,7 @@ def _manifest(table: Mapping[str, Any]) -> Manifest:
         threads=_count(table, "threads", 1),
         micro_batches=_count(table, "micro_batches", 1),
         kernels=_count(table, "kernels"),
-        sizes=_read_sizes(table.get("sizes")),
+        sizes=_read_sizes(table.get("sizes"), entries),
         runner_file=_built(table, "executable", files),
         library_file=_built(table, "library", files),
         files={_inside(name): _text(digest) for name, digest in files.items()},
@@ -351,7 +345,7 @@ def _read_type(row: Mapping[str, Any]) -> TensorType:
     return type_
 
 
-def _read_sizes(row: Any) -> SizesSpec | None:
+def _read_sizes(row: Any, entries: Mapping[str, EntrySpec]) -> SizesSpec | None:
     if row is None:
         return None
     buckets = _get(row, "buckets", list)
@@ -368,7 +362,9 @@ def _read_sizes(row: Any) -> SizesSpec | None:
         tuple(buckets),
         pad,
     )
-    return SizesSpec(known, _each(_get(row, "outputs", dict), _places))
+    sizes = SizesSpec(known, _each(_get(row, "outputs", dict), _places))
+    sizes.check(entries)
+    return sizes
 
 
 def _axes(table: Any) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Sizes that vary: padded steps equal PyTorch's on the data alone."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import torch
 from torch import nn
 
 import pockengine
-from pockengine.errors import CompileError, RuntimeFailure
+from pockengine.backends.manifest import read_manifest
+from pockengine.errors import ArtifactError, CompileError, RuntimeFailure
 from pockengine.tests.backends.every import EVERY_BACKEND
+from pockengine.tests.backends.toy import DEVICE
 
 BATCH = pockengine.Range(
     "batch", 1, 8, axes={"input": 0, "target": 0}, buckets=(2, 8), pad={"target": -100}
@@ -171,3 +174,39 @@ def test_a_range_over_an_unknown_input_is_an_error() -> None:
     sizes = pockengine.Range("batch", 1, 4, axes={"image": 0}, buckets=(4,))
     with pytest.raises(CompileError, match=r"no input \['image'\]; the inputs are"):
         pockengine.compile(model(), (batch(4)[0],), loss="cross_entropy", sizes=sizes)
+
+
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sized") / "net"
+    given = {"loss": "cross_entropy", "sizes": BATCH, "device": DEVICE, "folder": folder}
+    pockengine.compile(model(), (batch(4)[0],), **given)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (
+            {"axes": {"input": 4, "target": 0}},
+            r"dimension 4 of input f32\[2,1,6,6\] of .*@2 is not 2",
+        ),
+        ({"axes": {"input": 2, "target": 0}}, "dimension 2 of input .* is not 2"),
+        ({"axes": {"image": 0}}, "batch: no entry has an input 'image'"),
+        ({"buckets": [3, 8]}, "the entries are not one for each of its buckets"),
+        ({"outputs": {"predict": {"output": [1]}}}, "dimension 1 of output .* of predict@2"),
+    ],
+)
+def test_sizes_that_entries_do_not_have_are_refused_at_load(
+    sized: Path, damage: dict[str, object], fault: str
+) -> None:
+    path = sized / "manifest.json"
+    text = path.read_text()
+    table = json.loads(text)
+    table["sizes"] |= damage
+    path.write_text(json.dumps(table))
+    try:
+        with pytest.raises(ArtifactError, match=fault):
+            read_manifest(sized)
+    finally:
+        path.write_text(text)
