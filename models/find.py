@@ -70,7 +70,7 @@ def find_model(
         return Found(name, *_call_factory(name, batch, usual))
     if path.suffix in FILES or path.is_dir():
         return _of_file(name, path, (batch, usual), shapes or {})
-    listed = parse_model(name)
+    listed = parse_model(name, "; or give package.module:function, or a model's file or folder")
     need(f"the model {name}", listed.known.extra)
     import torch
 

@@ -219,16 +219,17 @@ FAMILIES = {
 }
 
 
-def parse_model(name: str) -> ModelName:
-    """Read a model's name.
+def parse_model(name: str, others: str = "") -> ModelName:
+    """Read a listed model's name.
 
-    Raises ImportModelError naming the part that is wrong and what would be right.
+    Raises ImportModelError naming the part that is wrong and what would be right: a listed name, or
+    one of the `others` that the caller takes.
     """
     family = next((family for family in FAMILIES if f"{name}-".startswith(f"{family}-")), None)
     if family is None:
         raise ImportModelError(
-            f"unknown model {name.split('-')[0]!r} in {name!r}; known: {', '.join(FAMILIES)}; or "
-            "give package.module:function, or a model's file or folder"
+            f"unknown model {name.split('-')[0]!r} in {name!r}; known: {', '.join(FAMILIES)}"
+            f"{others}"
         )
     known, sizes = FAMILIES[family], name.removeprefix(family).split("-")[1:]
     kind = "length" if known.vocabulary else "resolution"

@@ -92,7 +92,7 @@ def test_a_framework_without_a_form_of_the_model_is_left_out(
         (["--scheme=none.toml"], "none.toml: .*No such file"),
         (["--scheme=sparse-90-91"], "scheme sparse-90-91: the model has blocks 0 to"),
         (["--scheme=full", "--scheme=full"], "two schemes have one name: full, full"),
-        (["--model=nonsense"], "unknown model 'nonsense'"),
+        (["--model=nonsense"], "unknown model 'nonsense' in 'nonsense'; known: .*vit_tiny$"),
         (["--suite=llm", "--model=nonsense"], "no decoder that is known here .*llama2-7b"),
         (["--suite=llm", "--scheme=bias-only", "--model=llama-110m"], "use full, lora, sparse"),
         (["--suite=llm", "--engine=x", "--model=llama-110m"], "no engine 'x'; use pockengine, "),
