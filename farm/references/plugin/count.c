@@ -19,7 +19,7 @@
 
 #include "qemu_plugin.h"
 
-__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+__attribute__((visibility("default"))) int qemu_plugin_version = 2;
 __attribute__((visibility("default"))) int
 qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv);
 
@@ -44,6 +44,14 @@ static uint64_t opened_at;
 static const char *failure;
 static const char *out;
 static pid_t owner;
+static bool copies; /* whether QEMU copies instructions, of version 3 and later */
+
+/* QEMU reads the version next; one that has this function accepts no later version. */
+__attribute__((constructor)) static void choose_version(void) {
+    if (qemu_plugin_n_vcpus != NULL) {
+        qemu_plugin_version = 1;
+    }
+}
 
 /* Sum what all threads have executed so far. */
 static uint64_t executed(void) {
@@ -107,7 +115,13 @@ static void run_close(unsigned int vcpu, void *user) {
 
 static uint32_t word_of(const struct qemu_plugin_insn *instruction) {
     uint32_t word = 0;
-    if (qemu_plugin_insn_size(instruction) == MARK_BYTES) {
+    if (qemu_plugin_insn_size(instruction) != MARK_BYTES) {
+        return 0;
+    }
+    if (copies) {
+        qemu_plugin_insn_data_3_t copy = (qemu_plugin_insn_data_3_t)(void *)qemu_plugin_insn_data;
+        copy(instruction, &word, MARK_BYTES);
+    } else {
         memcpy(&word, qemu_plugin_insn_data(instruction), MARK_BYTES);
     }
     return word;
@@ -121,8 +135,8 @@ static void count_segment(const struct qemu_plugin_tb *block, size_t first, size
     }
 }
 
-static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
-    (void)id;
+static void translate_7(struct qemu_plugin_tb *block, void *user) {
+    (void)user;
     size_t count = qemu_plugin_tb_n_insns(block);
     size_t first = 0;
     for (size_t i = 0; i < count; i++) {
@@ -139,8 +153,12 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
     count_segment(block, first, count);
 }
 
-static void report(qemu_plugin_id_t id, void *user) {
+static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
     (void)id;
+    translate_7(block, NULL);
+}
+
+static void report_7(void *user) {
     (void)user;
     if (getpid() != owner) { /* a forked child shares nothing of the count but the file's name */
         return;
@@ -164,6 +182,26 @@ static void report(qemu_plugin_id_t id, void *user) {
     fclose(stream);
 }
 
+static void report(qemu_plugin_id_t id, void *user) {
+    (void)id;
+    report_7(user);
+}
+
+static void register_calls(qemu_plugin_id_t id, int version) {
+    qemu_plugin_register_translated_7_t register_translated =
+        (qemu_plugin_register_translated_7_t)(void *)qemu_plugin_register_vcpu_tb_trans_cb;
+    qemu_plugin_register_exit_7_t register_exit =
+        (qemu_plugin_register_exit_7_t)(void *)qemu_plugin_register_atexit_cb;
+    copies = version >= 3;
+    if (version >= 7) {
+        register_translated(id, translate_7, NULL);
+        register_exit(id, report_7, NULL);
+    } else {
+        qemu_plugin_register_vcpu_tb_trans_cb(id, translate);
+        qemu_plugin_register_atexit_cb(id, report, NULL);
+    }
+}
+
 int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv) {
     bool hexagon = strcmp(info->target_name, "hexagon") == 0;
     if (info->system_emulation || (!hexagon && strcmp(info->target_name, "aarch64") != 0)) {
@@ -185,7 +223,6 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
         return 1;
     }
     owner = getpid();
-    qemu_plugin_register_vcpu_tb_trans_cb(id, translate);
-    qemu_plugin_register_atexit_cb(id, report, NULL);
+    register_calls(id, info->version.cur);
     return 0;
 }

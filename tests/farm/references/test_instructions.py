@@ -11,7 +11,12 @@ import pytest
 from pockengine.devices.isa import Counter
 from pockengine.errors import FarmError
 from pockengine.farm.references import instructions
-from pockengine.farm.references.instructions import count, count_twice, read_report
+from pockengine.farm.references.instructions import (
+    count,
+    count_twice,
+    plugin_library,
+    read_report,
+)
 
 SOURCE = Path(__file__).with_name("region.c")
 LONG_LOOP, SHORT_LOOP = 2001, 11
@@ -126,6 +131,20 @@ def test_an_emulator_without_plugins_is_named_with_what_has_them(
         FarmError, match=r"qemu-aarch64 was built without TCG plugins.*--enable-plu"
     ):
         count(["/bin/true"])
+
+
+@pytest.mark.parametrize(("version", "least"), [(1, 0), (2, 2), (3, 2), (6, 2), (7, 2)])
+def test_the_plugin_counts_in_every_version_of_the_api(
+    version: int, least: int, tmp_path: Path
+) -> None:
+    qemu, report = tmp_path / "qemu", tmp_path / "report"
+    versions = (f"-DAPI={version}", f"-DLEAST={least}")
+    source = Path(__file__).with_name("qemu.c")
+    subprocess.run(["cc", *versions, "-rdynamic", str(source), "-o", str(qemu), "-ldl"], check=True)
+
+    subprocess.run([str(qemu), str(plugin_library()), f"out={report}"], check=True)
+
+    assert read_report(report) == ((2,), 3)
 
 
 def test_comma_in_a_path_does_not_split_the_plugin_option(
