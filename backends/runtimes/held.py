@@ -60,6 +60,10 @@ class LayoutWriter(ABC, Generic[Tensor]):
     def content(self, param: Value, layout: Layout) -> Tensor:
         """Return what a written param holds before the step, in its own layout."""
 
+    @abstractmethod
+    def write(self, param: Value, tensor: Tensor, layout: Layout) -> None:
+        """Make a tensor in this layout the new content of a param."""
+
     def layouts(self, value: Value) -> tuple[Layout, ...]:
         """The layouts in which a result or input is held; none of a param or constant."""
         if value in self.graph.constants or self.graph.param_of(value) is not None:

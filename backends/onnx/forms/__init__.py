@@ -13,11 +13,9 @@ from pockengine.backends.onnx.forms import (
     products,
     quantized,
     randomness,
-    reductions,
     rows,
     scaled,
     stored,
-    updates,
     windows,
 )
 from pockengine.backends.onnx.forms.form import Form
@@ -30,10 +28,8 @@ FORMS: Mapping[str, Form] = {
     **products.FORMS,
     **quantized.FORMS,
     **randomness.FORMS,
-    **reductions.FORMS,
     **rows.FORMS,
     **scaled.FORMS,
     **stored.FORMS,
-    **updates.FORMS,
     **windows.FORMS,
 }

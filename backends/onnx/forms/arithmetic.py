@@ -183,10 +183,6 @@ def _cast(w: EntryWriter, node: Node) -> None:
     operands.give(w.node("Where", over, w.scalar(limits.max, target), low))
 
 
-def _as_it_is(w: EntryWriter, node: Node) -> None:
-    w.share(node.result, node.operands[0])
-
-
 FORMS: Mapping[str, Form] = {
     **{op: _same(onnx_op) for op, onnx_op in SAME.items()},
     **{op: _ordered(onnx_op) for op, onnx_op in ORDERED.items()},
@@ -200,5 +196,4 @@ FORMS: Mapping[str, Form] = {
     "quotient": _quotient,
     "rem": _rem,
     "cast": _cast,
-    "stop_gradient": _as_it_is,
 }

@@ -1,64 +1,14 @@
-"""Ops that move elements. They work in the layout that their operand lies in."""
+"""Ops that move, reduce or assign elements, in the layout that their operand lies in."""
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.writer import EntryWriter
-from pockengine.backends.runtimes.layout import Layout, canonical, laid_out
-from pockengine.compiler.ir import Node, Value
+from pockengine.backends.runtimes.forms import LaidOutForms
+from pockengine.compiler.ir.types import DType, Shape
 
 BEFORE_FIRST = -(2**31)
 """Where a slice with a negative step ends that takes the first element too."""
-
-
-def layout_of(w: EntryWriter, x: Value) -> Layout:
-    """Return the layout that a value lies in."""
-    return w.common_layout([x], x.shape)
-
-
-def _reshape(w: EntryWriter, node: Node) -> None:
-    w.bind(node.result, w.reshape(w.read(node.operands[0]), node.result.shape))
-
-
-def _transpose(w: EntryWriter, node: Node) -> None:
-    """Move nothing: the result lies in another layout, and is transposed where that matters."""
-    (x,), perm = node.operands, node.attrs["perm"]
-    layout = layout_of(w, x)
-    w.bind(node.result, w.read(x, layout), tuple(perm.index(axis) for axis in layout))
-
-
-def _broadcast_to(w: EntryWriter, node: Node) -> None:
-    (x,), shape = node.operands, node.result.shape
-    layout = layout_of(w, x) if len(x.shape) == len(shape) else canonical(len(shape))
-    sizes = w.numbers(laid_out(shape, layout))
-    w.bind(node.result, w.node("Expand", w.aligned(x, layout), sizes), layout)
-
-
-def _concat(w: EntryWriter, node: Node) -> None:
-    largest = max(node.operands, key=lambda value: value.type.size)
-    layout = layout_of(w, largest)
-    names = [w.read(value, layout) for value in node.operands]
-    axis = layout.index(node.attrs["axis"])
-    w.bind(node.result, w.node("Concat", *names, axis=axis), layout)
-
-
-def _pad(w: EntryWriter, node: Node) -> None:
-    (x,), attrs = node.operands, node.attrs
-    layout = layout_of(w, x)
-    sizes = w.numbers([*laid_out(attrs["low"], layout), *laid_out(attrs["high"], layout)])
-    value = w.scalar(attrs["value"], x.dtype)
-    w.bind(node.result, w.node("Pad", w.read(x, layout), sizes, value), layout)
-
-
-def _slice(w: EntryWriter, node: Node) -> None:
-    (x,), attrs = node.operands, node.attrs
-    layout = layout_of(w, x)
-    spans = zip(attrs["start"], attrs["stop"], attrs["step"], x.shape, strict=True)
-    cut = {axis: span for axis, (*span, size) in enumerate(spans) if span != [0, size, 1]}
-    name = w.read(x, layout)
-    w.bind(node.result, sliced(w, name, {layout.index(a): cut[a] for a in cut}), layout)
 
 
 def sliced(w: EntryWriter, name: str, spans: Mapping[int, Sequence[int]]) -> str:
@@ -70,27 +20,46 @@ def sliced(w: EntryWriter, name: str, spans: Mapping[int, Sequence[int]]) -> str
     return w.node("Slice", name, *bounds)
 
 
-def _reverse(w: EntryWriter, node: Node) -> None:
-    (x,) = node.operands
-    layout = layout_of(w, x)
-    spans = {layout.index(axis): (-1, BEFORE_FIRST, -1) for axis in node.attrs["axes"]}
-    w.bind(node.result, sliced(w, w.read(x, layout), spans), layout)
+class _Forms(LaidOutForms[EntryWriter, str]):
+    reductions: Mapping[str, str] = {
+        "reduce_sum": "ReduceSum",
+        "reduce_mean": "ReduceMean",
+        "reduce_max": "ReduceMax",
+        "reduce_min": "ReduceMin",
+        "reduce_prod": "ReduceProd",
+    }
+
+    def expand(self, w: EntryWriter, x: str, shape: Shape) -> str:
+        return w.node("Expand", x, w.numbers(shape))
+
+    def concat(self, w: EntryWriter, tensors: Sequence[str], axis: int) -> str:
+        return w.node("Concat", *tensors, axis=axis)
+
+    def pad(
+        self, w: EntryWriter, x: str, low: Shape, high: Shape, value: float, dtype: DType
+    ) -> str:
+        return w.node("Pad", x, w.numbers([*low, *high]), w.scalar(value, dtype))
+
+    def slice(self, w: EntryWriter, x: str, spans: Mapping[int, Sequence[int]]) -> str:
+        return sliced(w, x, spans)
+
+    def reverse(self, w: EntryWriter, x: str, axes: Sequence[int]) -> str:
+        return sliced(w, x, dict.fromkeys(axes, (-1, BEFORE_FIRST, -1)))
+
+    def pick(self, w: EntryWriter, x: str, index: Sequence[int], axis: int) -> str:
+        return w.node("Gather", x, w.numbers(index), axis=axis)
+
+    def reduce(
+        self, w: EntryWriter, op: str, x: str, axes: Sequence[int], keep: bool, shape: Shape
+    ) -> str:
+        """ONNX 18 takes the axes as an input, and none at all as all of them."""
+        return w.node(op, x, w.numbers(axes), keepdims=int(keep), noop_with_empty_axes=1)
+
+    def argmax(self, w: EntryWriter, x: str, axis: int, shape: Shape, dtype: DType) -> str:
+        return w.node("ArgMax", x, axis=axis, keepdims=0)
+
+    def cumsum(self, w: EntryWriter, x: str, axis: int, reverse: bool) -> str:
+        return w.node("CumSum", x, w.numbers([axis]), reverse=int(reverse))
 
 
-def _pick(w: EntryWriter, node: Node) -> None:
-    (x,), index = node.operands, np.asarray(node.attrs["index"], np.int64)
-    layout = layout_of(w, x)
-    axis = layout.index(node.attrs["axis"])
-    w.bind(node.result, w.node("Gather", w.read(x, layout), w.constant(index), axis=axis), layout)
-
-
-FORMS: Mapping[str, Form] = {
-    "reshape": _reshape,
-    "transpose": _transpose,
-    "broadcast_to": _broadcast_to,
-    "concat": _concat,
-    "pad": _pad,
-    "slice": _slice,
-    "reverse": _reverse,
-    "pick": _pick,
-}
+FORMS: Mapping[str, Form] = _Forms().forms()

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from pockengine.backends.onnx.forms.form import Form
-from pockengine.backends.onnx.forms.movement import layout_of
 from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.backends.runtimes.forms import layout_of
 from pockengine.compiler.ir import Node
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pockengine.backends.onnx.forms.form import Form
-from pockengine.backends.onnx.forms.movement import layout_of
 from pockengine.backends.onnx.writer import EntryWriter
+from pockengine.backends.runtimes.forms import layout_of
 from pockengine.backends.runtimes.held import Operands
 from pockengine.backends.runtimes.layout import canonical
 from pockengine.compiler.ir import Node, Value

@@ -15,9 +15,7 @@ from pockengine.backends.tflite.forms import (
     pooling,
     products,
     randomness,
-    reductions,
     stored,
-    updates,
     whole_numbers,
 )
 from pockengine.backends.tflite.forms.form import Form
@@ -32,8 +30,6 @@ FORMS: Mapping[str, Form] = {
     **pooling.FORMS,
     **products.FORMS,
     **randomness.FORMS,
-    **reductions.FORMS,
     **stored.FORMS,
-    **updates.FORMS,
     **whole_numbers.FORMS,
 }

@@ -125,10 +125,6 @@ def _atan2(w: EntryWriter, node: Node) -> None:
     operands.give(w.broadcast("ATAN2", w.expand(y, shape), w.expand(x, shape)))
 
 
-def _as_it_is(w: EntryWriter, node: Node) -> None:
-    w.share(node.result, node.operands[0])
-
-
 FORMS: Mapping[str, Form] = {
     **{op: _same(name) for op, name in SAME.items()},
     **{op: _compared(name) for op, name in COMPARED.items()},
@@ -138,5 +134,4 @@ FORMS: Mapping[str, Form] = {
     "hardtanh": _clip,
     "atan": _atan2,
     "atan2": _atan2,
-    "stop_gradient": _as_it_is,
 }

@@ -1,49 +1,19 @@
-"""Ops that move elements. They work in the layout that their operand lies in."""
+"""Ops that move, reduce or assign elements, in the layout that their operand lies in."""
 
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pockengine.backends.runtimes.layout import Layout, canonical, laid_out
+from pockengine.backends.runtimes.forms import LaidOutForms, Span
 from pockengine.backends.tflite.forms.form import Form
+from pockengine.backends.tflite.kinds import KINDS
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import EntryWriter
-from pockengine.compiler.ir import Node, Value
+from pockengine.compiler.ir.types import DType, Shape
 
-Span = tuple[int, int, int]
-"""Start, stop and step along an axis."""
 MOST_MOVED = 5
 """Dimensions that the runtime pads and slices."""
-
-
-def layout_of(w: EntryWriter, x: Value) -> Layout:
-    """Return the layout that a value lies in."""
-    return w.common_layout([x], x.shape)
-
-
-def _reshape(w: EntryWriter, node: Node) -> None:
-    w.bind(node.result, w.reshape(w.read(node.operands[0]), node.result.shape))
-
-
-def _transpose(w: EntryWriter, node: Node) -> None:
-    """Move nothing: the result lies in another layout, and is transposed where that matters."""
-    (x,), perm = node.operands, node.attrs["perm"]
-    layout = layout_of(w, x)
-    w.bind(node.result, w.read(x, layout), tuple(perm.index(axis) for axis in layout))
-
-
-def _broadcast_to(w: EntryWriter, node: Node) -> None:
-    (x,), shape = node.operands, node.result.shape
-    layout = layout_of(w, x) if len(x.shape) == len(shape) else canonical(len(shape))
-    w.bind(node.result, w.expand(w.aligned(x, layout), laid_out(shape, layout)), layout)
-
-
-def _concat(w: EntryWriter, node: Node) -> None:
-    largest = max(node.operands, key=lambda value: value.type.size)
-    layout = layout_of(w, largest)
-    tensors = [w.read(value, layout) for value in node.operands]
-    w.bind(node.result, concat(w, tensors, layout.index(node.attrs["axis"])), layout)
 
 
 def concat(w: EntryWriter, tensors: Sequence[LiteTensor], axis: int) -> LiteTensor:
@@ -53,14 +23,6 @@ def concat(w: EntryWriter, tensors: Sequence[LiteTensor], axis: int) -> LiteTens
     shape = list(tensors[0].shape)
     shape[axis] = sum(tensor.shape[axis] for tensor in tensors)
     return w.op("CONCATENATION", *tensors, shape=tuple(shape), Axis=axis)
-
-
-def _pad(w: EntryWriter, node: Node) -> None:
-    (x,), attrs = node.operands, node.attrs
-    layout = layout_of(w, x)
-    low, high = (laid_out(attrs[side], layout) for side in ("low", "high"))
-    value = None if attrs["value"] == 0 else w.scalar(attrs["value"], x.dtype)
-    w.bind(node.result, padded(w, w.read(x, layout), low, high, value), layout)
 
 
 def padded(
@@ -99,19 +61,6 @@ def _merged(w: EntryWriter, x: LiteTensor, groups: Sequence[Sequence[int]]) -> L
     return w.reshape(x, tuple(math.prod(x.shape[axis] for axis in group) for group in groups))
 
 
-def _slice(w: EntryWriter, node: Node) -> None:
-    (x,), attrs = node.operands, node.attrs
-    layout = layout_of(w, x)
-    spans = [*zip(attrs["start"], attrs["stop"], attrs["step"], strict=True)]
-    tensor = sliced(w, w.read(x, layout), dict(enumerate(laid_out_spans(spans, layout))))
-    w.bind(node.result, tensor, layout)
-
-
-def laid_out_spans(spans: Sequence[Span], layout: Layout) -> list[Span]:
-    """Spans in the order of a layout's dimensions."""
-    return [spans[axis] for axis in layout]
-
-
 def sliced(w: EntryWriter, x: LiteTensor, spans: Mapping[int, Span]) -> LiteTensor:
     """Slice some axes of a tensor."""
     whole = [spans.get(axis, (0, size, 1)) for axis, size in enumerate(x.shape)]
@@ -129,25 +78,9 @@ def sliced(w: EntryWriter, x: LiteTensor, spans: Mapping[int, Span]) -> LiteTens
     return w.reshape(w.op("STRIDED_SLICE", x, *bounds, shape=own), shape)
 
 
-def _reverse(w: EntryWriter, node: Node) -> None:
-    (x,) = node.operands
-    layout = layout_of(w, x)
-    tensor = w.read(x, layout)
-    for axis in node.attrs["axes"]:
-        tensor = reversed_axis(w, tensor, layout.index(axis))
-    w.bind(node.result, tensor, layout)
-
-
 def reversed_axis(w: EntryWriter, x: LiteTensor, axis: int) -> LiteTensor:
     """Turn one axis round: all that every release of the runtime turns at once."""
     return w.op("REVERSE_V2", x, w.numbers([axis]), shape=x.shape)
-
-
-def _pick(w: EntryWriter, node: Node) -> None:
-    (x,), index = node.operands, node.attrs["index"]
-    layout = layout_of(w, x)
-    axis = layout.index(node.attrs["axis"])
-    w.bind(node.result, gathered(w, w.read(x, layout), w.numbers(index), axis), layout)
 
 
 def gathered(w: EntryWriter, x: LiteTensor, index: LiteTensor, axis: int) -> LiteTensor:
@@ -156,13 +89,50 @@ def gathered(w: EntryWriter, x: LiteTensor, index: LiteTensor, axis: int) -> Lit
     return w.op("GATHER", x, index, shape=shape, Axis=axis)
 
 
-FORMS: Mapping[str, Form] = {
-    "reshape": _reshape,
-    "transpose": _transpose,
-    "broadcast_to": _broadcast_to,
-    "concat": _concat,
-    "pad": _pad,
-    "slice": _slice,
-    "reverse": _reverse,
-    "pick": _pick,
-}
+class _Forms(LaidOutForms[EntryWriter, LiteTensor]):
+    reductions: Mapping[str, str] = {
+        "reduce_sum": "SUM",
+        "reduce_mean": "MEAN",
+        "reduce_max": "REDUCE_MAX",
+        "reduce_min": "REDUCE_MIN",
+        "reduce_prod": "REDUCE_PROD",
+    }
+
+    def expand(self, w: EntryWriter, x: LiteTensor, shape: Shape) -> LiteTensor:
+        return w.expand(x, shape)
+
+    def concat(self, w: EntryWriter, tensors: Sequence[LiteTensor], axis: int) -> LiteTensor:
+        return concat(w, tensors, axis)
+
+    def pad(
+        self, w: EntryWriter, x: LiteTensor, low: Shape, high: Shape, value: float, dtype: DType
+    ) -> LiteTensor:
+        return padded(w, x, low, high, None if value == 0 else w.scalar(value, dtype))
+
+    def slice(self, w: EntryWriter, x: LiteTensor, spans: Mapping[int, Span]) -> LiteTensor:
+        return sliced(w, x, spans)
+
+    def reverse(self, w: EntryWriter, x: LiteTensor, axes: Sequence[int]) -> LiteTensor:
+        for axis in axes:
+            x = reversed_axis(w, x, axis)
+        return x
+
+    def pick(self, w: EntryWriter, x: LiteTensor, index: Sequence[int], axis: int) -> LiteTensor:
+        return gathered(w, x, w.numbers(index), axis)
+
+    def reduce(
+        self, w: EntryWriter, op: str, x: LiteTensor, axes: Sequence[int], keep: bool, shape: Shape
+    ) -> LiteTensor:
+        return w.op(op, x, w.numbers(axes), shape=shape, KeepDims=keep) if axes else x
+
+    def argmax(
+        self, w: EntryWriter, x: LiteTensor, axis: int, shape: Shape, dtype: DType
+    ) -> LiteTensor:
+        kind = KINDS[dtype]
+        return w.op("ARG_MAX", x, w.numbers([axis]), shape=shape, kind=kind, OutputType=kind)
+
+    def cumsum(self, w: EntryWriter, x: LiteTensor, axis: int, reverse: bool) -> LiteTensor:
+        return w.op("CUMSUM", x, w.numbers([axis]), shape=x.shape, Reverse=reverse)
+
+
+FORMS: Mapping[str, Form] = _Forms().forms()

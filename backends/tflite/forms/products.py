@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from pockengine.backends.runtimes.factors import floats
+from pockengine.backends.runtimes.forms import layout_of
 from pockengine.backends.runtimes.layout import canonical
 from pockengine.backends.tflite.forms.form import Form
-from pockengine.backends.tflite.forms.movement import layout_of
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import EntryWriter
 from pockengine.compiler.ir import Node, Value

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pockengine.backends.tflite.forms.movement import Span, padded, sliced
+from pockengine.backends.runtimes.forms import Span
+from pockengine.backends.tflite.forms.movement import padded, sliced
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import EntryWriter
 
