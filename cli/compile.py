@@ -10,6 +10,7 @@ from pockengine.cli.options import (
     ModelChoice,
     backend_option,
     bf16_option,
+    budget_option,
     device_option,
     json_option,
     model_argument,
@@ -42,9 +43,7 @@ CONSOLE = PlainConsole()
 @backend_option
 @scheme_option
 @optimizer_option()
-@click.option(
-    "--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena; recompute to fit."
-)
+@budget_option
 @bf16_option
 @storage_options
 @quantize_options

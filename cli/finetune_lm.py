@@ -9,6 +9,7 @@ import click
 from pockengine.cli.duty import duty_options
 from pockengine.cli.options import (
     bf16_option,
+    budget_option,
     console,
     json_option,
     optimizer_option,
@@ -60,7 +61,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @optimizer_option("adamw")
 @storage_options
 @bf16_option
-@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena at most.")
+@budget_option
 @click.option("--seed", default=0, show_default=True)
 @click.option("--prompt", "prompts", multiple=True, help="To answer before and after.")
 @click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))

@@ -18,6 +18,7 @@ from pockengine.cli.layers import OTHERS, Layer, layers_of
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
+    budget_option,
     console,
     device_option,
     json_option,
@@ -46,9 +47,7 @@ Multiply-adds in millions: of inference, and of the whole step."""
 @device_option
 @scheme_option
 @optimizer_option()
-@click.option(
-    "--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena; recompute to fit."
-)
+@budget_option
 @quantize_options
 @click.option("--kernels", is_flag=True, help="Also how each product is computed, and how else.")
 @json_option

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
+from pockengine.cli.units import budget
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.compiler.storage import Storage, stored_names
@@ -94,6 +95,9 @@ scheme_option = click.option(
 )
 bf16_option = click.option(
     "--bf16", is_flag=True, help="Round the operands of large products to bf16."
+)
+budget_option = click.option(
+    "--memory-budget", type=budget, help="Of the whole arena: 400KB; recompute to fit."
 )
 tuned_option = click.option(
     "--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`."

@@ -9,6 +9,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.cli.options import (
+    budget_option,
     console,
     device_option,
     json_option,
@@ -43,7 +44,7 @@ built. The compiler plans every byte: what is printed is what the program's memo
 @storage_option("activations")
 @storage_option("states")
 @storage_option("trained")
-@click.option("--memory-budget", type=click.IntRange(1), help="Bytes of the whole arena at most.")
+@budget_option
 @optimizer_option("adamw")
 @device_option
 @click.option("--backend", help="Of those that the device takes; by default its own.")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from math import ceil
 
 import click
 
@@ -21,6 +22,11 @@ COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 def size(text: str) -> float:
     """Read bytes: 250KB, 2MiB."""
     return _amount(text, BYTES)
+
+
+def budget(text: str) -> int:
+    """Read whole bytes, of which a number alone is a number: 400KB, 2MiB, 400000."""
+    return ceil(_amount(text, {**BYTES, "": 1}))
 
 
 def time(text: str) -> float:

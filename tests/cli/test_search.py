@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pockengine.cli import search as search_module
-from pockengine.cli.units import count, size, time
+from pockengine.cli.units import budget, count, size, time
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.sparse import load_scheme
 from pockengine.devices import load_device
@@ -32,6 +32,10 @@ ITEMS = items_of(GRAPH)
         (size, "250KB", 250_000),
         (size, "250 kib", 256_000),
         (size, "1.5MB", 1_500_000),
+        (budget, "400KB", 400_000),
+        (budget, "1.5kib", 1536),
+        (budget, "170000000", 170_000_000),
+        (budget, "0.5", 1),
         (time, "20ms", 20),
         (time, "0.5s", 500),
         (count, "30M", 30_000_000),
