@@ -8,6 +8,7 @@ def folder(
         libraries = {},
         programs = {},
         tests = {},
+        remaining = [],
         srcs = {},
         data = {},
         size = "medium",
@@ -24,6 +25,8 @@ def folder(
       libraries: deps of each py_library by its name; one named conftest goes with all tests.
       programs: deps of each py_binary.
       tests: deps of each pytest_test.
+      remaining: deps of the pytest_test `remaining`, if any. It runs each test_*.py that no other test
+        names, in one process, which imports their packages once.
       srcs: sources of the targets NAME that are made of more than NAME.py.
       data: files that a target reads when it runs.
       size: size of the tests.
@@ -62,12 +65,17 @@ def folder(
     conftest = [":conftest"] if "conftest" in libraries else []
     size_of = {name: size for size, names in sizes.items() for name in names}
     timeout_of = {name: timeout for timeout, names in timeouts.items() for name in names}
+    files = {name: list(srcs.get(name, [name + ".py"])) for name in tests}
+    if remaining:
+        named = [source for sources in files.values() for source in sources]
+        tests = dict(tests, remaining = remaining)
+        files["remaining"] = native.glob(["test_*.py"], exclude = named)
     for name, deps in tests.items():
         pytest_test(
             name = name,
             size = size_of.get(name, size),
             timeout = timeout_of.get(name),
-            srcs = list(srcs.get(name, [name + ".py"])),
+            srcs = files[name],
             data = list(data.get(name, [])),
             tags = list(tags.get(name, [])),
             deps = list(deps) + conftest,

@@ -69,7 +69,7 @@ def _targets_of(folder: str) -> list[Target]:
     rules["alias"] = lambda name, actual, **_: add("alias", name, (), (actual,))
     rules["glob"] = lambda include, exclude=(), **_: list(_glob(folder, include, exclude))
     rules["DEVICES"] = {}
-    rules["native"] = SimpleNamespace(package_name=lambda: package)
+    rules["native"] = SimpleNamespace(package_name=lambda: package, glob=rules["glob"])
     _run(Path(folder, "BUILD"), rules)
     return found
 

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +65,17 @@ def test_a_target_depends_on_what_it_imports(package: str) -> None:
         for other in sorted(imported(source) - sources_within(label) - lazily(label))
     ]
     assert missing == []
+
+
+def test_each_file_of_tests_is_run_by_one_target() -> None:
+    counts = Counter(
+        source
+        for target in targets().values()
+        if target.rule == "pytest_test"
+        for source in target.sources
+    )
+    paths = [str(path) for path in files("test_*.py")]
+    assert {path: counts[path] for path in paths if counts[path] != 1} == {}
 
 
 def lazily(label: str) -> frozenset[str]:
