@@ -16,7 +16,7 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.base import Pass, options_of, run_passes
 from pockengine.compiler.passes.catalogue import PASSES
-from pockengine.compiler.passes.pass_text import parse_pass, print_passes
+from pockengine.compiler.passes.pass_text import parse_pass, parse_passes, print_passes
 from pockengine.compiler.target import Target
 from pockengine.devices import find_device
 from pockengine.errors import GraphError, PockEngineError
@@ -25,6 +25,12 @@ from pockengine.errors import GraphError, PockEngineError
 @click.command("passes")
 @click.argument("graph", required=False, type=click.Path(exists=True, dir_okay=False))
 @click.option("--pass", "texts", multiple=True, help="NAME or NAME{option=value, ...}.")
+@click.option(
+    "--passes",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of passes, one a line, as --pipeline prints them.",
+)
 @click.option("--list", "listed", is_flag=True, help="List the passes and their options.")
 @click.option("--pipeline", help="Print the passes of this entry (train, evaluate, ...) instead.")
 @device_option
@@ -33,6 +39,7 @@ from pockengine.errors import GraphError, PockEngineError
 def passes_command(
     graph: str | None,
     texts: tuple[str, ...],
+    file: Path | None,
     listed: bool,
     pipeline: str | None,
     device: str,
@@ -45,9 +52,11 @@ def passes_command(
         return
     if graph is None:
         raise click.UsageError("name a file with a graph, or ask for --list")
-    parsed = parse_graph(_text(Path(graph)))
+    parsed = parse_graph(_text(Path(graph), "graph"))
     if pipeline is None:
-        run_passes([parse_pass(text, _target) for text in texts], parsed, check=True)
+        passes = [] if file is None else parse_passes(_text(file, "passes"), _target)
+        passes += [parse_pass(text, _target) for text in texts]
+        run_passes(passes, parsed, check=True)
         click.echo(print_graph(parsed), nl=False)
         return
     entries = passes_of(parsed, Training(scheme, optimizer), target=_target(device))
@@ -56,11 +65,11 @@ def passes_command(
     click.echo(print_passes(entries[pipeline]), nl=False)
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise GraphError(f"{path} holds no graph as text: {error}") from error
+        raise GraphError(f"{path} holds no {what} as text: {error}") from error
 
 
 def _target(device: str) -> Target:

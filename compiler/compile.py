@@ -26,14 +26,15 @@ from pockengine.compiler.passes.pipeline import (
     training_pipeline,
     update_pipeline,
 )
+from pockengine.compiler.passes.prepare import AddAdapters
 from pockengine.compiler.passes.store_states import SMALLEST
+from pockengine.compiler.passes.store_weights import StoreWeights, weights_of
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import Scheme, load_scheme
 from pockengine.compiler.storage import Storage
-from pockengine.compiler.stored_weights import weights_of, with_stored_weights
 from pockengine.compiler.target import Choice, Target
 from pockengine.errors import BudgetError, CompileError
 
@@ -71,7 +72,8 @@ def compile_program(
     """
     verify(forward)
     training, target = training or Training(), target or Target()
-    forward, adapters, options = _prepared(forward, training, target)
+    first, forward, options = _prepared(forward, training, target)
+    adapters = next((each.adapters for each in first if isinstance(each, AddAdapters)), ())
     options = replace(options, outputs=_small_outputs(forward) if outputs is None else outputs)
     entries = _compiled(forward, options, check, observe)
     described = {name: _describe(channels) for name, channels in options.trained.items()}
@@ -104,9 +106,7 @@ def _all_entries(
     names = _names(forward, options)
     # With a budget `train` comes last: what the others take is the least that it can be given.
     for name in names if options.training.memory_budget is None else reversed(names):
-        graph, watch = _with_trained(forward, options.trained), observe and _prefixed(observe, name)
-        if name == "train":
-            _keep_outputs(graph, options.outputs)
+        graph, watch = clone(forward), observe and _prefixed(observe, name)
         run_passes(_passes(name, options), graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, options.target, options.written)
         options = replace(options, others=max(options.others, entries[name].plan.size))
@@ -121,30 +121,30 @@ def _small_outputs(graph: Graph) -> Set[str]:
     return {name for name, v in graph.outputs.items() if v.type.nbytes <= LARGEST_OUTPUT}
 
 
-def _keep_outputs(graph: Graph, names: Set[str]) -> None:
-    """Leave outputs beside the loss and these to `predict` and `evaluate`."""
-    kept = {LOSS, *names}
-    graph.outputs = {name: value for name, value in graph.outputs.items() if name in kept}
-
-
 def passes_of(
     forward: Graph, training: Training | None = None, *, target: Target | None = None
 ) -> dict[str, list[Pass]]:
     """Return the passes that `compile_program` applies to each entry."""
-    forward, _, options = _prepared(forward, training or Training(), target or Target())
-    return {name: _passes(name, options) for name in _names(forward, options)}
+    first, forward, options = _prepared(forward, training or Training(), target or Target())
+    options = replace(options, outputs=_small_outputs(forward))
+    return {name: [*first, *_passes(name, options)] for name in _names(forward, options)}
 
 
 def _prepared(
     forward: Graph,
     training: Training,
     target: Target,
-) -> tuple[Graph, tuple[Adapter, ...], PipelineOptions]:
-    """Return the graph with its adapters, these, and what the passes need to know."""
+) -> tuple[list[Pass], Graph, PipelineOptions]:
+    """Return the passes common to all entries, what they leave, and what others need to know."""
     _check_target(training.storage, target)
     forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
+    first: list[Pass] = [AddAdapters(adapters)] if adapters else []
     written = _written(forward, trained)
-    forward = with_stored_weights(forward, training.storage.weights, written)
+    if training.storage.weights != F32.value:
+        store = StoreWeights(training.storage.weights, written)
+        forward = clone(forward)
+        store.run(forward)
+        first.append(store)
     options = PipelineOptions(
         trained,
         written,
@@ -153,7 +153,7 @@ def _prepared(
         rounded=_rounded(forward, training.storage, trained),
         integers=_integers(forward, training),
     )
-    return forward, adapters, options
+    return first, forward, options
 
 
 def _check_target(storage: Storage, target: Target) -> None:
@@ -294,14 +294,6 @@ def _written(forward: Graph, trained: Mapping[str, Channels]) -> frozenset[str]:
     """Names of params whose contents change while training."""
     states = {value.name for node in forward.nodes for value in written_values(node)}
     return frozenset(states | set(trained))
-
-
-def _with_trained(forward: Graph, trained: Mapping[str, Channels]) -> Graph:
-    """Copy the graph with exactly the scheme's parameters marked as trainable."""
-    graph = clone(forward)
-    for name, param in graph.params.items():
-        param.trainable = name in trained
-    return graph
 
 
 def share_tensors(

@@ -19,6 +19,7 @@ from pockengine.compiler.passes.infer import InferOnly
 from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
 from pockengine.compiler.passes.legalize import Legalize
 from pockengine.compiler.passes.own_outputs import OwnOutputs
+from pockengine.compiler.passes.prepare import AddAdapters, KeepOutputs, SetTrainable
 from pockengine.compiler.passes.recompute import Recompute
 from pockengine.compiler.passes.recompute_elementwise import RecomputeElementwise
 from pockengine.compiler.passes.save_masks import SaveMasks
@@ -29,6 +30,7 @@ from pockengine.compiler.passes.simplify import Simplify
 from pockengine.compiler.passes.small_constants import SmallConstants
 from pockengine.compiler.passes.store_states import StoreStates
 from pockengine.compiler.passes.store_trained import StoreTrained
+from pockengine.compiler.passes.store_weights import StoreWeights
 from pockengine.compiler.passes.tile_attention import TileAttention
 from pockengine.compiler.passes.tile_channels import TileChannels
 from pockengine.compiler.passes.tile_cotangents import TileCotangents
@@ -36,6 +38,7 @@ from pockengine.errors import CompileError
 
 _KINDS: tuple[type[Pass], ...] = (
     AbsorbUpdates,
+    AddAdapters,
     ApplyGradients,
     CommonSubexpressions,
     DeadCode,
@@ -51,6 +54,7 @@ _KINDS: tuple[type[Pass], ...] = (
     HoldIntegers,
     InferOnly,
     IntegerArithmetic,
+    KeepOutputs,
     Legalize,
     OwnOutputs,
     Recompute,
@@ -59,10 +63,12 @@ _KINDS: tuple[type[Pass], ...] = (
     SaveRounded,
     ScatterUpdates,
     Schedule,
+    SetTrainable,
     Simplify,
     SmallConstants,
     StoreStates,
     StoreTrained,
+    StoreWeights,
     TileAttention,
     TileChannels,
     TileCotangents,

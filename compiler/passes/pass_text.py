@@ -16,13 +16,14 @@ from pockengine.compiler.optim import NAMED, Groups, Maximize, Scaled
 from pockengine.compiler.passes.base import Option, Pass, options_of
 from pockengine.compiler.passes.catalogue import find_pass
 from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
 
 FindTarget = Callable[[str], Target]
 """Gives the target of a device by its name."""
 
-_DATA: tuple[type[Any], ...] = (Clip, Groups, Maximize, Scaled, *NAMED.values())
+_DATA: tuple[type[Any], ...] = (Adapter, Clip, Groups, Maximize, Scaled, *NAMED.values())
 CALLS: Mapping[str, Callable[..., Any]] = {
     "range": range,
     "frozenset": frozenset,

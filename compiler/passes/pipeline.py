@@ -26,6 +26,7 @@ from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
 from pockengine.compiler.passes.kernel_passes import kernel_passes
 from pockengine.compiler.passes.legalize import Legalize
 from pockengine.compiler.passes.own_outputs import OwnOutputs
+from pockengine.compiler.passes.prepare import KeepOutputs, SetTrainable
 from pockengine.compiler.passes.recompute import Recompute
 from pockengine.compiler.passes.recompute_elementwise import RecomputeElementwise
 from pockengine.compiler.passes.save_masks import SaveMasks
@@ -66,6 +67,8 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that turn a forward graph with a loss into a scheduled training step."""
     optional = [ScatterUpdates(), RecomputeElementwise(), SaveMasks()]
     return [
+        SetTrainable(frozenset(options.trained)),
+        KeepOutputs(options.outputs),
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
         Differentiate(
             options.trained,
@@ -90,6 +93,7 @@ def update_pipeline(options: PipelineOptions) -> list[Pass]:
     """Passes that turn the forward graph into the update after the last micro-batch."""
     training = options.training
     return [
+        SetTrainable(frozenset(options.trained)),
         ApplyGradients(options.trained, training.optimizer, training.clip),
         *_lower(options),
     ]
@@ -97,7 +101,8 @@ def update_pipeline(options: PipelineOptions) -> list[Pass]:
 
 def inference_pipeline(options: PipelineOptions, *, loss: bool) -> list[Pass]:
     """Passes that turn the same forward graph into a scheduled prediction, or evaluation."""
-    return [InferOnly(loss), *forward_pipeline(options)]
+    trained = SetTrainable(frozenset(options.trained))
+    return [trained, InferOnly(loss), *forward_pipeline(options)]
 
 
 def forward_pipeline(options: PipelineOptions) -> list[Pass]:

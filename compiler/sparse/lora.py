@@ -106,10 +106,33 @@ def with_adapters(
     if not adapters:
         return forward, trained, ()
     graph = clone(forward)
-    _insert(graph, adapters)
+    add_adapters(graph, adapters)
     for adapter in adapters:
         trained[adapter.a] = trained[adapter.b] = None
     return graph, trained, adapters
+
+
+def add_adapters(graph: Graph, adapters: Sequence[Adapter]) -> None:
+    """Declare the factors and add their product to every reader of their weights."""
+    g = Builder(graph)
+    factors: dict[Value, Factors] = {}
+    for adapter in adapters:
+        param = graph.params[adapter.weight]
+        factors[param.value] = (adapter, *_declare(g, adapter, param))
+
+    def adapted(g: Builder, node: Node) -> Sequence[Value] | None:
+        weight = next((value for value in node.operands if value in factors), None)
+        if weight is None:
+            return None
+        adapter, a, b = factors[weight]
+        g.append(node)
+        if node.op == "slice":
+            factors[node.result] = _sliced(g, node, adapter, a, b)
+            return node.results
+        product = _layer(node).low_rank(g, node, (a, b), adapter.transposed, adapter.scale)
+        return (g.add(node.result, product),)
+
+    rewrite(graph, adapted)
 
 
 def merged(adapters: Sequence[Adapter], values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -174,29 +197,6 @@ def _problem(node: Node, weight: Value) -> str | None:
     if refusal is not None:
         return refusal
     return None if len(weight.shape) == definition.layer.rank else "it is no matrix"
-
-
-def _insert(graph: Graph, adapters: tuple[Adapter, ...]) -> None:
-    """Declare the factors and add their product to every reader of their weights."""
-    g = Builder(graph)
-    factors: dict[Value, Factors] = {}
-    for adapter in adapters:
-        param = graph.params[adapter.weight]
-        factors[param.value] = (adapter, *_declare(g, adapter, param))
-
-    def adapted(g: Builder, node: Node) -> Sequence[Value] | None:
-        weight = next((value for value in node.operands if value in factors), None)
-        if weight is None:
-            return None
-        adapter, a, b = factors[weight]
-        g.append(node)
-        if node.op == "slice":
-            factors[node.result] = _sliced(g, node, adapter, a, b)
-            return node.results
-        product = _layer(node).low_rank(g, node, (a, b), adapter.transposed, adapter.scale)
-        return (g.add(node.result, product),)
-
-    rewrite(graph, adapted)
 
 
 def _declare(g: Builder, adapter: Adapter, param: Param) -> tuple[Value, Value]:

@@ -38,11 +38,15 @@ def test_one_pass_runs_on_a_dumped_graph(graph: Path) -> None:
     assert "= fusion %x, %w body matmul {" in shown
 
 
-def test_the_pipeline_prints_as_passes_that_run(graph: Path) -> None:
+def test_the_pipeline_prints_as_passes_that_run(graph: Path, tmp_path: Path) -> None:
     lines = passes("--pipeline", "train", "--device", "rpi4", str(graph)).splitlines()
     assert "differentiate{trained={'w': None}, optimizer=Sgd()}" in lines
     arguments = [part for line in lines for part in ("--pass", line)]
-    assert "writes=" in passes(*arguments, str(graph))  # the update is a part of its product
+    left = passes(*arguments, str(graph))
+    assert "writes=" in left  # the update is a part of its product
+    file = tmp_path / "passes.txt"
+    file.write_text("\n".join(lines))
+    assert passes("--passes", str(file), str(graph)) == left
 
 
 def test_every_pass_is_listed_with_its_options() -> None:

@@ -59,7 +59,7 @@ def by_step(imported: Imported) -> Results:
     """Evaluate the whole step, after every pass."""
     step = clone(imported.graph)
     trained = dict.fromkeys(name for name, param in step.params.items() if param.trainable)
-    options = PipelineOptions(trained, trained.keys())
+    options = PipelineOptions(trained, trained.keys(), outputs=step.outputs.keys())
     run_passes(training_pipeline(options), step)
     verify(step)
     before = {name: param.data for name, param in step.params.items()}

@@ -8,22 +8,23 @@ another type, and what decodes them. Adapters beside such weights train in f32, 
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
 from pockengine.compiler.ir.blocks import Blocks, scales_name
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, Converted
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.option_types import OneOf
 from pockengine.errors import CompileError, GraphError
 
 SMALLEST = 4096
 """Elements from which on a weight is stored small."""
-
 
 FLOATS = {"bf16": DType.BF16, "f16": DType.F16}
 BITS = {"int8": 8, "int4": 4}
@@ -75,31 +76,33 @@ class _Stored:
         return g.decode_blocks(codes, scales, bits=self.blocks.bits, axis=axis)
 
 
-def with_stored_weights(forward: Graph, storage: str, written: Set[str]) -> Graph:
-    """Return the graph with its frozen weights stored so; `forward` itself for f32.
+@dataclass(frozen=True)
+class StoreWeights(Pass):
+    """Store frozen weights in fewer bits, and decode them where they are read.
 
-    `storage` is one of WEIGHTS; `written` names the params that change. A weight whose axes hold
-    no whole blocks stays f32. CompileError where there is no weight to store.
+    `written` names the params that change. A weight whose axes hold no whole blocks stays f32.
+    CompileError where there is no weight to store.
     """
-    if storage == F32.value:
-        return forward
-    graph = clone(forward)
-    users = graph.users()
-    frozen = [param for name, param in graph.params.items() if name not in written]
-    weights = [param for param in frozen if _is_weight(param, users.get(param.value, []))]
-    forms = {param.value: _form(param, users[param.value], storage) for param in weights}
-    stored = {
-        param.value: _store(graph, param, form)
-        for param in weights
-        if (form := forms[param.value]) is not None
-    }
-    if not stored:
-        raise CompileError(
-            f"frozen weights are to be stored as {storage}, and there are none: no weight of "
-            f"a linear layer or embedding with {SMALLEST} elements or more is frozen"
-        )
-    rewrite(graph, lambda g, node: _decoded(g, node, stored))
-    return graph
+
+    dtype: Annotated[str, OneOf((*FLOATS, *BITS))]
+    written: Set[str] = frozenset()
+
+    def run(self, graph: Graph) -> None:
+        users = graph.users()
+        frozen = [param for name, param in graph.params.items() if name not in self.written]
+        weights = [param for param in frozen if _is_weight(param, users.get(param.value, []))]
+        forms = {param.value: _form(param, users[param.value], self.dtype) for param in weights}
+        stored = {
+            param.value: _store(graph, param, form)
+            for param in weights
+            if (form := forms[param.value]) is not None
+        }
+        if not stored:
+            raise CompileError(
+                f"frozen weights are to be stored as {self.dtype}, and there are none: no weight "
+                f"of a linear layer or embedding with {SMALLEST} elements or more is frozen"
+            )
+        rewrite(graph, lambda g, node: _decoded(g, node, stored))
 
 
 def weights_of(forward: Graph, names: Set[str]) -> Set[str]:
