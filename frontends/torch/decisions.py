@@ -3,7 +3,8 @@
 A compiled model does the same steps for any data, so a branch must be the same for all of them. It
 is where the decision reads constants alone (a mask that forward builds), and where the other branch
 only raises an error (a check of the inputs): the examples pass it, and so must the data. Checks for
-numbers that are not finite are taken to find none.
+numbers that are not finite are taken to find none. A buffer that forward leaves as it is, as a
+switch is, decides by what it holds when the model is compiled.
 """
 
 import copy
@@ -35,6 +36,9 @@ DECISIONS = {torch.Tensor.__bool__, torch.equal, torch.allclose, torch.Tensor.eq
 DECISIONS |= {torch.Tensor.allclose}
 NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__}
 NUMBERS |= {torch.Tensor.tolist}
+CONVERSIONS = {torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__}
+"""Functions that must give a number of Python."""
+
 FINITE = {"isfinite", "isnan", "isinf"}
 OF_FINITE = {
     "all",
@@ -57,15 +61,20 @@ class Undecided(Exception):
     """Data may take another branch at this place."""
 
 
+class Converted(Undecided):
+    """Data become a number of Python at this place, which a trace cannot follow."""
+
+
 class Decisions(TorchFunctionMode):
     """Answers what a module asks of traced tensors, where every data gives the same answer."""
 
-    def __init__(self, answers: "Answers | None") -> None:
-        """Without `answers` a decision by data raises Unanswered."""
+    def __init__(self, answers: "Answers | None", module: torch.nn.Module) -> None:
+        """Without `answers` a decision by data, or by a buffer of the module, raises Unanswered."""
         super().__init__()
         self._answers = answers
         self._seen: Counter[Line] = Counter()
-        self._constants = Constants()
+        self._constants = Constants({} if answers is None else answers.buffers, module)
+        self._module = module
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -83,7 +92,25 @@ class Decisions(TorchFunctionMode):
                     return untraced(lambda: func(*real, *args[len(real) :], **kwargs))
                 if func in DECISIONS:
                     return self._answer(known[0], _site(self._seen, sys._getframe(1)))
+                if self._answers is None and self._is_switch(known[0]):
+                    raise Unanswered
+                if func in CONVERSIONS:
+                    raise Converted(quoted(*line_of(sys._getframe(1))))
         return theirs(func, *args, **kwargs)
+
+    def _is_switch(self, node: Node) -> bool:
+        """Whether a name is computed of integers in buffers alone."""
+        buffers = {traced_node(buffer) for buffer in self._module.buffers()}
+        seen, waiting = {node}, [node]
+        while waiting:
+            name = waiting.pop()
+            value = name.meta.get("val")
+            floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+            if floats or (name.op == "placeholder" and name not in buffers):
+                return False
+            waiting += [source for source in name.all_input_nodes if source not in seen]
+            seen.update(name.all_input_nodes)
+        return True
 
     def _answer(self, node: Node, site: Site) -> bool:
         if self._answers is None:
@@ -100,11 +127,14 @@ class Answers:
 
     taken: Mapping[Site, bool]
     checks: frozenset[Site]
+    buffers: Mapping[str, torch.Tensor]
+    """Buffers that it leaves as they are."""
 
 
 def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
     """Run a copy of the module on its examples, and again with each decision turned round."""
     copied = copied_module(module)
+    before = {name: buffer.clone() for name, buffer in copied.named_buffers()}
 
     def run(flipped: Site | None) -> Mapping[Site, bool]:
         inputs = copy.deepcopy((args, kwargs))
@@ -113,14 +143,16 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
         return watch.answers
 
     taken = run(None)
+    after = dict(copied.named_buffers())
+    kept = {name: x for name, x in before.items() if torch.equal(x, after.get(name, x))}
     checks = set()
     for site in taken:
         try:
             run(site)
         except Exception as error:  # whatever the module raises
-            if _own_error(error):
+            if own_error(error):
                 checks.add(site)
-    return Answers(taken, frozenset(checks))
+    return Answers(taken, frozenset(checks), kept)
 
 
 def copied_module(module: torch.nn.Module) -> torch.nn.Module:
@@ -152,11 +184,18 @@ class Watch(TorchFunctionMode):
 
 
 class Constants:
-    """Values of the traced names that depend on no parameter, buffer or input."""
+    """Values of the traced names that depend on no parameter or input, and on no other buffer."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        buffers: Mapping[str, torch.Tensor] | None = None,
+        module: torch.nn.Module | None = None,
+    ) -> None:
+        """Know what some buffers of the module hold."""
         self._values: dict[Node, Any] = {}
         self._known: set[Node] = set()
+        self._buffers = buffers or {}
+        self._module = module
 
     def value(self, node: Node) -> torch.Tensor | None:
         """Run what has been traced since the last question, as far as it reads constants only."""
@@ -164,8 +203,15 @@ class Constants:
         assert mode is not None
         later = [earlier for earlier in node.graph.nodes if earlier not in self._known]
         self._known.update(later)
+        self._take_buffers(set(later))
         untraced(lambda: self._take_all(mode.tracer.root, later))
         return self._values.get(node)
+
+    def _take_buffers(self, later: set[Node]) -> None:
+        for name, traced in () if self._module is None else self._module.named_buffers():
+            node = traced_node(traced) if name in self._buffers else None
+            if node is not None and node in later and node.op == "placeholder":
+                self._values[node] = untraced(self._buffers[name].clone)
 
     def _take_all(self, root: Any, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -246,7 +292,7 @@ def _asks_finite(node: Node) -> bool:
     return name in OF_FINITE and all(_asks_finite(source) for source in node.all_input_nodes)
 
 
-def _own_error(error: BaseException) -> bool:
+def own_error(error: BaseException) -> bool:
     """Whether a `raise` or `assert` of the module's code raised, rather than PyTorch itself."""
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:

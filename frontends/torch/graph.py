@@ -22,8 +22,9 @@ from pockengine.frontends.idioms import recognise
 from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
 from pockengine.frontends.layout import Tensor, framework_order
 from pockengine.frontends.losses import add_loss, is_loss
-from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.problems import NO_RULE, Problems
 from pockengine.frontends.torch.aten import AtenContext, complex_rule_for, rule_for
+from pockengine.frontends.torch.aten.numbers import ON_NUMBERS
 from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.blocks import AUTOCAST, UNRECORDED
 from pockengine.frontends.torch.decompose import decompose, missing_rule
@@ -34,19 +35,22 @@ from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
     arguments_of,
     check_order,
+    checked,
     module_path,
     placeholders,
     result_type,
     results_of,
     varies,
+    without_elements,
     written_by,
 )
 from pockengine.frontends.torch.outputs import output_names, with_loss_named
-from pockengine.frontends.torch.params import WITHIN, declare
+from pockengine.frontends.torch.params import declare
 from pockengine.frontends.torch.states import (
     STATE_WRITE,
     check_assigned,
     check_evaluation,
+    is_scratch,
     keep,
     renewed,
 )
@@ -117,6 +121,8 @@ class _Importer:
         """Placeholders of parameters, buffers and tensors that the module holds."""
         self.buffers: dict[Node, Tensor] = {}
         """Placeholders of buffers that a step may write, and what they hold before."""
+        self.scratch: set[Node] = set()
+        """Placeholders of tensors that no step keeps."""
         self.variables: set[Node] = set()
         """Names that a derivative within the model is taken of."""
 
@@ -130,15 +136,14 @@ class _Importer:
                 self.state.add(node)
         self.known.update(declared)
         self.variables = variables_of(program.graph)
-        held = {
-            **program.graph_signature.inputs_to_parameters,
-            **program.graph_signature.inputs_to_buffers,
-        }
-        for node in self.variables & declared.keys():
-            if node.name not in held:
-                self.known[node] = self._variable(self.known[node])
+        params = program.graph_signature.inputs_to_parameters
         buffers = program.graph_signature.inputs_to_buffers
+        for node in self.variables & declared.keys():
+            if node.name not in {**params, **buffers}:
+                self.known[node] = self._variable(self.known[node])
         for node, value in declared.items():
+            if isinstance(value, torch.Tensor) and node.name not in params and is_scratch(node):
+                self.scratch.add(node)
             if node.name in buffers and isinstance(value, Tensor):
                 self.buffers[node] = value
 
@@ -229,7 +234,7 @@ class _Importer:
         if str(node.target) == AUTOCAST:
             raise Unsupported(ROUNDED)
         if not isinstance(node.target, torch._ops.OpOverload):
-            return self._tuple(node)
+            return self._of_python(node)
         overload = str(node.target).removeprefix("aten.")
         if overload.startswith("_assert"):
             return None
@@ -257,7 +262,7 @@ class _Importer:
             return None
         shape, dtype = result_type(node)
         if dtype is not None and 0 in shape:
-            return _empty(node)
+            return without_elements(node)
         numbers = self._is_complex(node)
         rule = complex_rule_for(overload) if numbers else rule_for(overload)
         nothing = self._reads_nothing(node) and not overload.startswith("cat.")
@@ -277,14 +282,11 @@ class _Importer:
             raise Unsupported(COMPLEX_WRITE)
         if written_by(node) and isinstance(result, Tensor) and dtype is not None:
             result = emit.cast(self.g, result, dtype)  # what is written keeps its type
-        return _checked(node, fitted(self.g, node, result))
+        return checked(node, fitted(self.g, node, result))
 
     def _is_complex(self, node: Node) -> bool:
         """Whether an operator reads or gives complex numbers."""
-        values = [
-            node.meta.get("val"),
-            *(source.meta.get("val") for source in node.all_input_nodes),
-        ]
+        values = [name.meta.get("val") for name in (node, *node.all_input_nodes)]
         return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
 
     def _bound(self, node: Node) -> dict[str, Any]:
@@ -305,8 +307,11 @@ class _Importer:
     def _is_missing(self, name: Node) -> bool:
         return isinstance(self.known[name], Missing)
 
-    def _tuple(self, node: Node) -> Known:
-        """Gather results in a named tuple, of which only definitions of operators make use."""
+    def _of_python(self, node: Node) -> Known:
+        """Calculate of numbers, or gather results in a named tuple, as definitions of operators."""
+        if node.target in ON_NUMBERS:
+            known = [self._value(part) for part in node.args]
+            return None if None in known else ON_NUMBERS[node.target](self.g, *known)
         if not (isinstance(node.target, type) and issubclass(node.target, tuple)):
             raise Unsupported(NO_RULE)
         parts = node.args if isinstance(node.args[0], Node) else node.args[0]
@@ -349,6 +354,8 @@ class _Importer:
         """Return whether this is memory of the module that is no buffer of its own."""
         storages = self.memory.storages
         shared = self.state & {*storages.path(name), *storages.sharers(name)}
+        if len(shared) == 1 and shared <= self.scratch:
+            return False
         return bool(shared) and (len(shared) > 1 or not shared <= self.buffers.keys())
 
     def _write(self, name: Node, value: Known, *, recorded: bool) -> None:
@@ -370,31 +377,3 @@ class _Importer:
         if str(node.target).startswith(UNFILLED):
             result.zero_()  # whatever the memory held would be in the generated code
         return result
-
-
-def _empty(node: Node) -> Known:
-    """Return constants for results without elements, which hold no number to compute."""
-    values = node.meta["val"]
-    if isinstance(values, torch.Tensor):
-        return torch.empty(values.shape, dtype=values.dtype)
-    if any(value.numel() for value in values):
-        raise Unsupported(EMPTY)
-    return [torch.empty(value.shape, dtype=value.dtype) for value in values]
-
-
-def _checked(node: Node, result: Known) -> Known:
-    """Compare what a rule built with PyTorch's own shapes and types."""
-    values = node.meta.get("val")
-    single = isinstance(result, (Tensor, Complex))
-    pairs = [(result, values)] if single else zip(result, values, strict=False)
-    for built, value in pairs:
-        if isinstance(built, Complex) and built.shape != tuple(value.shape):
-            raise Unsupported(f"its result is {list(value.shape)} in PyTorch, {built.shape} here")
-        if isinstance(built, Tensor) and isinstance(value, torch.Tensor):
-            dtype = WITHIN.get(value.dtype)
-            if built.shape != tuple(value.shape) or built.dtype is not dtype:
-                raise Unsupported(
-                    f"its result is {value.dtype}{list(value.shape)} in PyTorch, "
-                    f"{built.dtype.value}{list(built.shape)} here"
-                )
-    return result

@@ -23,7 +23,7 @@ from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.nodes import DETACH, written_by
 from pockengine.frontends.torch.params import DTYPES
 from pockengine.frontends.torch.storage import Storages
-from pockengine.frontends.torch.views import put_back, put_back_constant
+from pockengine.frontends.torch.views import begins_at, put_back, put_back_at, put_back_constant
 
 Known = Any
 """What a name stands for: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
@@ -107,9 +107,14 @@ class Memory:
             return value
         if whole is None:  # it could not be built: a part of it is no whole
             return None
-        if isinstance(whole, torch.Tensor) and isinstance(value, torch.Tensor):
+        constant = isinstance(whole, torch.Tensor) and isinstance(value, torch.Tensor)
+        if constant and not isinstance(begins_at(name)[1], Node):
             return put_back_constant(whole, value, name, origin)
-        return put_back(self.g, self.in_graph(whole), self.in_graph(value), name, origin)
+        parts = self.in_graph(whole), self.in_graph(value)
+        dim, start = begins_at(name)
+        if isinstance(start, Node):
+            return put_back_at(self.g, *parts, dim, self.known[start])
+        return put_back(self.g, *parts, name, origin)
 
     def _is_trained(self, value: Known) -> bool:
         """Return whether a gradient may flow through a value to a parameter."""

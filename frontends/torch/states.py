@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.fx import Node
 
 from pockengine.compiler.ir import Builder, Value
 from pockengine.frontends.emit.nn import Unsupported
@@ -21,6 +22,17 @@ STATE_WRITE = (
     "it changes a parameter, or a tensor that is no persistent buffer, in place; "
     "let the module hold what it keeps by register_buffer"
 )
+
+
+OVERWRITES = ("aten.copy_.default", "aten.fill_.Scalar", "aten.zero_.default")
+
+
+def is_scratch(name: Node) -> bool:
+    """Whether all of a tensor is written before anything reads it, so that no step keeps it."""
+    first = next((node for node in name.graph.nodes if name in node.all_input_nodes), None)
+    if first is None or str(first.target) not in OVERWRITES:
+        return False
+    return first.args[0] is name and name not in first.args[1:]
 
 
 def renewed(g: Builder, value: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from pockengine.frontends.torch.dead import drop_dead
 from pockengine.frontends.torch.decisions import (
     TORCH,
     Answers,
+    Converted,
     Decisions,
     Line,
     Unanswered,
@@ -40,6 +42,7 @@ from pockengine.frontends.torch.nodes import quoted
 from pockengine.frontends.torch.packed import PackedSequences
 from pockengine.frontends.torch.replaced import replaced
 from pockengine.frontends.torch.selected import SameSizes, select_all
+from pockengine.frontends.torch.size_checks import answer_of_check, checks_passed
 from pockengine.frontends.torch.stand_ins import stand_ins
 from pockengine.frontends.torch.transforms import transforms
 from pockengine.frontends.torch.unfilled import standing_in
@@ -68,40 +71,60 @@ def trace(
 class _AsksForRows(ImportModelError):
     """The module decides by how many rows are selected."""
 
+    line: Line | None = None
+    """Where it compares a size."""
+
+
+@dataclass
+class _Known:
+    """What a module was asked that its trace cannot know."""
+
+    answers: Answers | None = None
+    guards: set[Line] = field(default_factory=set)
+    """Lines whose guards of no rows may be passed."""
+    checks: dict[Line, bool] = field(default_factory=dict)
+    """How sizes compare on lines that only check them."""
+
 
 def _traced(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
     """Trace the module, after asking it what its trace cannot know."""
-    answers: Answers | None = None
-    lines: set[Line] = set()
+    known = _Known()
     while True:
         try:
-            return _export(module, args, kwargs, answers, lines)
+            return _export(module, args, kwargs, known)
         except Unanswered:
-            answers = _answers(module, args, kwargs)
-        except _AsksForRows:
-            if lines or not (lines := guards_of_nothing(module, args, kwargs)):
+            known.answers = _answers(module, args, kwargs)
+        except _AsksForRows as error:
+            line = error.line
+            if line is not None and line not in known.checks:
+                answer = answer_of_check(module, args, kwargs, line)
+                if answer is not None:
+                    known.checks[line] = answer
+                    continue
+            if known.guards:
+                raise
+            known.guards = guards_of_nothing(module, args, kwargs)
+            if not known.guards:
                 raise
 
 
 def _export(
-    module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    answers: Answers | None,
-    lines: set[Line],
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known: _Known
 ) -> "ExportedProgram":
-    guards = Guards(lines)
+    guards = Guards(known.guards)
     try:
         with (
             _silence(),
+            _unchanged(module),
             own_gradients(module),
             transforms(),
-            Decisions(answers),
+            Decisions(known.answers, module),
             PackedSequences(),
             stand_ins(),
-            SameSizes(filled=bool(lines)),
+            checks_passed(known.checks),
+            SameSizes(filled=bool(known.guards)),
             guards,
         ):
             return theirs(torch.export.export, module, args, kwargs, strict=False)
@@ -109,7 +132,8 @@ def _export(
         raise
     except Undecided as error:
         kind = _AsksForRows if guards.asked else ImportModelError
-        raise kind(f"{type(module).__name__} {_branches(str(error))}") from error
+        words = _conversion if isinstance(error, Converted) else _branches
+        raise kind(f"{type(module).__name__} {words(str(error))}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
         raise _explained(error, module, args, kwargs, counted=guards.asked) from error
 
@@ -124,6 +148,18 @@ def _silence() -> Iterator[None]:
             log.setLevel(logging.CRITICAL)
         stack.enter_context(replaced(_trace, "print", lambda *_, **__: None))
         yield
+
+
+@contextmanager
+def _unchanged(module: torch.nn.Module) -> Iterator[None]:
+    """Restore what a module assigns to attributes, which in a trace are no real tensors."""
+    before = [(part, dict(vars(part))) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, attributes in before:
+            vars(part).clear()
+            vars(part).update(attributes)
 
 
 def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answers:
@@ -148,7 +184,9 @@ def _explained(
     if "data-dependent" in str(error) and (counted or ROWS in str(error)):
         where = _user_place(error) or _first_line(error)
         words = _rows(where) if ROWS in str(error) else _branches(where)
-        return _AsksForRows(f"{type(module).__name__} {words}")
+        asks = _AsksForRows(f"{type(module).__name__} {words}")
+        asks.line = _user_line(error)
+        return asks
     known = _known_words(error, type(module).__name__)
     if known is not None:
         return ImportModelError(known)
@@ -184,6 +222,8 @@ def _known_words(error: Exception, name: str) -> str | None:
     text = f"{type(error).__name__}: {error}"
     if "data-dependent" in text or "DataDependent" in text:
         return f"{name} {_branches(_user_place(error) or _first_line(error))}"
+    if text.partition(": ")[2].startswith(("Pending unbacked", "only integers, slices")):
+        return f"{name} {_places(place)}"
     kind = re.match(r"Found <class '(.*)'> in output, which is not a known type", str(error))
     if kind is not None:
         return (
@@ -220,6 +260,21 @@ def _branches(where: str) -> str:
     return (
         f"decides by the values in a tensor ({where}); a compiled model does the same steps for "
         "any data: use torch.where, or move the decision out of the module"
+    )
+
+
+def _places(place: str) -> str:
+    return (
+        f"reads or writes at a place that is data{place}, which PyTorch cannot trace so: take it "
+        "by .item(), say torch._check(place >= 0) and torch._check(place < size), and slice by "
+        "x.narrow(dim, place, length)"
+    )
+
+
+def _conversion(where: str) -> str:
+    return (
+        f"makes a number of Python of a tensor ({where}), which is another one for other data: "
+        "compute with the tensor, or take a place to read or write at by .item()"
     )
 
 
@@ -285,9 +340,14 @@ def _first_line(error: BaseException) -> str:
 
 def _user_place(error: BaseException) -> str:
     """Return the line of the user's own files where the error arose, as the traceback tells."""
-    place = ""
+    line = _user_line(error)
+    return "" if line is None else quoted(*line)
+
+
+def _user_line(error: BaseException) -> Line | None:
+    found = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         filename = frame.f_code.co_filename
         if not filename.startswith(("<", TORCH, *OURS)):
-            place = quoted(filename, line)
-    return place
+            found = (filename, line)
+    return found

@@ -14,7 +14,9 @@ from torch.fx import Node
 from pockengine.compiler.ir import Builder
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.slices import put_at
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
+from pockengine.frontends.torch.nodes import arguments_of, name_of
 
 Known = Tensor | torch.Tensor
 
@@ -39,6 +41,22 @@ def put_back(g: Builder, whole: Tensor, part: Tensor, view: Node, origin: Node) 
     sources[places.flatten().numpy()] = whole.size + np.arange(part.size)
     picked = g.take(emit.concat(g, flat, 0).value, g.constant(sources), axis=0)
     return reshape(g, plain(picked), whole.shape)
+
+
+def begins_at(view: Node) -> tuple[int, Any]:
+    """Return the dimension of which a view is a slice, and where it begins; a Node is data."""
+    if name_of(view) not in ("narrow", "select", "slice"):
+        return 0, 0
+    _, dim, start, *_ = arguments_of(view).values()
+    return dim, start
+
+
+def put_back_at(g: Builder, whole: Tensor, part: Tensor, dim: int, start: Tensor) -> Tensor:
+    """Do the same for a slice that begins where data say, of which `select` drops a dimension."""
+    dim %= whole.rank
+    if part.rank < whole.rank:
+        part = reshape(g, part, (*part.shape[:dim], 1, *part.shape[dim:]))
+    return put_at(g, whole, part, {dim: start})
 
 
 def put_back_constant(

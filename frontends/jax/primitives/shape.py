@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir import I32, Builder, Shape
+from pockengine.compiler.ir import Builder, Shape
 from pockengine.frontends import emit
+from pockengine.frontends.emit.slices import put_at, slice_at
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, framework_order, identity, permute, plain, reshape
 
@@ -153,8 +154,7 @@ def dynamic_slice(
         if known is not None:
             x = emit.slice_dim(ctx.g, x, dim, int(known), int(known) + size)
         else:
-            places = emit.arithmetic(ctx.g, "add", first, _counting(ctx, size))
-            x = plain(ctx.g.take(framework_order(ctx.g, x), places.value, axis=dim))
+            x = slice_at(ctx.g, x, dim, first, size)
     return x
 
 
@@ -163,21 +163,12 @@ def dynamic_update_slice(
     ctx: JaxContext, x: Tensor, update: Tensor, *starts: Tensor, **_: Any
 ) -> Tensor:
     """Replace a slice whose start may be data; it is moved so that it lies inside."""
-    inside: Tensor | None = None
-    for dim, start in enumerate(starts):
-        size, whole = update.shape[dim], x.shape[dim]
-        if size == whole:
-            continue
-        offset = _clamped(ctx, start, whole - size)
-        place = emit.arithmetic(ctx.g, "sub", _counting(ctx, whole), offset)
-        low = emit.arithmetic(ctx.g, "ge", place, 0)
-        high = emit.arithmetic(ctx.g, "lt", place, size)
-        here = emit.arithmetic(ctx.g, "logical_and", low, high)
-        line = tuple(whole if other == dim else 1 for other in range(x.rank))
-        here = reshape(ctx.g, here, line)
-        inside = here if inside is None else emit.arithmetic(ctx.g, "logical_and", inside, here)
-        update = plain(ctx.g.take(framework_order(ctx.g, update), place.value, axis=dim))
-    return update if inside is None else emit.elementwise(ctx.g, "where", inside, update, x)
+    placed = {
+        dim: _clamped(ctx, start, x.shape[dim] - update.shape[dim])
+        for dim, start in enumerate(starts)
+        if update.shape[dim] != x.shape[dim]
+    }
+    return put_at(ctx.g, x, update, placed)
 
 
 def _clamped(ctx: JaxContext, start: Tensor, most: int) -> Tensor:
@@ -186,10 +177,6 @@ def _clamped(ctx: JaxContext, start: Tensor, most: int) -> Tensor:
     if known is not None:
         return emit.scalar(ctx.g, min(max(int(known), 0), most), start.dtype)
     return emit.arithmetic(ctx.g, "minimum", emit.arithmetic(ctx.g, "maximum", start, 0), most)
-
-
-def _counting(ctx: JaxContext, count: int) -> Tensor:
-    return plain(ctx.g.constant(np.arange(count, dtype=I32.numpy)))
 
 
 def merged(g: Builder, x: Tensor, *groups: Sequence[int]) -> Tensor:

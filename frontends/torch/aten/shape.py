@@ -9,6 +9,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.dtypes import ELSE
 from pockengine.frontends.emit import Number, Operand
 from pockengine.frontends.emit.nn import Unsupported
+from pockengine.frontends.emit.slices import slice_at
 from pockengine.frontends.layout import Tensor, permute, plain, reshape
 from pockengine.frontends.torch.aten.places import pad_by_copies
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
@@ -91,23 +92,36 @@ def pad(
 
 @aten("slice.Tensor")
 def slice_tensor(
-    ctx: AtenContext, x: Tensor, dim: int, start: int | None, end: int | None, step: int
+    ctx: AtenContext,
+    x: Tensor,
+    dim: int,
+    start: Tensor | int | None,
+    end: Tensor | int | None,
+    step: int,
 ) -> Tensor:
-    """x[start:end:step] along a dimension, by Python's rules."""
+    """x[start:end:step] along a dimension, by Python's rules; by data it is as long as stated."""
+    if isinstance(start, Tensor) and step == 1:
+        return slice_at(ctx.g, x, dim, start, ctx.shape[dim])
+    if isinstance(start, Tensor) or isinstance(end, Tensor):
+        raise Unsupported("a slice by data whose step is not 1, or that begins at a number")
     first, last, stride = slice(start, end, step).indices(x.shape[dim])
     return emit.slice_dim(ctx.g, x, dim, first, last, stride)
 
 
-@aten("narrow.default")
-def narrow(ctx: AtenContext, x: Tensor, dim: int, start: int, length: int) -> Tensor:
+@aten("narrow.default", "narrow.Tensor")
+def narrow(ctx: AtenContext, x: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
     """Take `length` elements along a dimension."""
+    if isinstance(start, Tensor):
+        return slice_at(ctx.g, x, dim, start, length)
     start %= x.shape[dim]
     return emit.slice_dim(ctx.g, x, dim, start, start + length)
 
 
 @aten("select.int")
-def select(ctx: AtenContext, x: Tensor, dim: int, index: int) -> Tensor:
+def select(ctx: AtenContext, x: Tensor, dim: int, index: Tensor | int) -> Tensor:
     """Take one element along a dimension, which goes away."""
+    if isinstance(index, Tensor):
+        return emit.squeeze(ctx.g, slice_at(ctx.g, x, dim, index, 1), [dim])
     index %= x.shape[dim]
     return emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, dim, index, index + 1), [dim])
 

@@ -97,7 +97,10 @@ def test_decision_by_values_is_named_with_its_line() -> None:
 def test_a_size_that_is_read_from_the_data_is_named_with_its_line() -> None:
     message = rejection(Function(lambda x: x.sum() / int((x > 0).sum())))
 
-    assert message.startswith("Function decides by the values in a tensor (`message = rejection(")
+    assert message.startswith(
+        "Function makes a number of Python of a tensor (`message = rejection("
+    )
+    assert ".item()" in message
     assert "symbol" not in message
 
 
@@ -237,17 +240,6 @@ def test_a_module_that_keeps_what_it_computed_is_copied_to_be_asked() -> None:
 
     (output,) = run(graph, {"x": x.numpy()}).values()
     np.testing.assert_allclose(output, expected.detach().numpy(), rtol=1e-5)
-
-
-def test_a_write_to_a_view_that_begins_where_the_data_say_is_named() -> None:
-    def add(x: torch.Tensor) -> torch.Tensor:
-        whole = x * 2.0
-        place = x.detach()[0, 0, 0, 0].long() % 2
-        row = whole[place, 1].view(-1)
-        row[::2] += 1.0
-        return row.norm() * whole
-
-    assert "1 unsupported operation\n" in rejection(Function(add))
 
 
 def test_what_follows_a_refused_write_is_not_built_from_its_parts() -> None:

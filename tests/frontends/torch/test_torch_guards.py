@@ -129,7 +129,7 @@ def test_a_guard_that_does_something_else_is_refused(name: str) -> None:
     x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])
     module = Guarded(GUARDS[name])
 
-    with pytest.raises(ImportModelError, match=r"rows are selected|values in a tensor"):
+    with pytest.raises(ImportModelError, match=r"rows are selected|values in a tensor|number of Python"):
         from_torch(module, (x, y))
 
 
@@ -165,3 +165,28 @@ class Guarded(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return self.function(self, self.head(x), y)
+
+
+class Images(nn.Module):
+    """Puts features of images into the places of their tokens, as PaliGemma does."""
+
+    def __init__(self, *, checked: bool) -> None:
+        super().__init__()
+        self.embed, self.project, self.checked = nn.Embedding(10, 6), nn.Linear(6, 6), checked
+
+    def forward(self, ids: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+        words, features = self.embed(ids), self.project(images)
+        mask = (ids == 9).unsqueeze(-1).expand_as(words)
+        if words[mask].numel() != features.numel():
+            if self.checked:
+                raise ValueError("as many tokens as features are needed")
+            return words.sum()
+        return words.masked_scatter(mask, features).square().sum()
+
+
+def test_a_check_of_how_many_rows_are_selected_is_passed() -> None:
+    inputs = (torch.tensor([[1, 9, 9, 3], [9, 2, 9, 4]]), torch.randn(4, 6))
+
+    compile(Images(checked=True), inputs, check=True)
+    with pytest.raises(ImportModelError, match="decides by how many rows are selected"):
+        from_torch(Images(checked=False), inputs)

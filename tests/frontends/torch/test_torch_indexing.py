@@ -1,12 +1,15 @@
 """Reading and writing at indices, sorting, bins, and tensors without elements, as in PyTorch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
+from pockengine.api import compile
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
@@ -196,3 +199,68 @@ def test_histogram_counts_as_pytorch_does(bins: int, low: float, high: float) ->
 def test_histogram_over_the_range_of_its_data_is_refused() -> None:
     with pytest.raises(ImportModelError, match=r"histc .*pass min and max"):
         from_torch(Function(torch.histc), (torch.rand(4),))
+
+
+def inside(place: torch.Tensor) -> Any:
+    number = place.item()
+    torch._check(number >= 0)
+    torch._check(number < 4)
+    return number
+
+
+def written_at(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """Write a row of a cache, as for the next token."""
+    cache, at = x * 0.5, inside(place[0])
+    cache.narrow(0, at, 1).copy_(x[:1].sin())
+    cache.select(0, inside(place[1])).add_(x[3])
+    return cache * x
+
+
+def read_at(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    first = inside(place[0])
+    rows = x.narrow(0, first, 1) + x[first : first + 1]
+    return rows * first + x[place[1]] * x.mean().item() - x.select(0, first) * (3 - first)
+
+
+def strided_at(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    whole = x * 2.0
+    row = whole.select(0, inside(place[0])).view(-1)
+    row[::2] += 1.0
+    return row.norm() * whole
+
+
+@pytest.mark.parametrize("function", [written_at, read_at, strided_at])
+def test_slices_at_places_that_are_data(function: Callable[..., torch.Tensor]) -> None:
+    module = Scaled(function)
+    x = torch.randn(4, 6)
+
+    compile(module, (x, torch.tensor([1, 0])), check=True)
+    graph = check_forward(module, x, torch.tensor([1, 0]))
+    other = (x, torch.tensor([0, 2]))
+
+    (found,) = run(graph, arrays_of(graph, other)).values()
+
+    np.testing.assert_allclose(found, module(*other).detach().numpy(), rtol=1e-5)
+
+
+def test_a_place_by_data_that_pytorch_cannot_follow_says_what_to_check() -> None:
+    def add(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        whole = x * 2.0
+        whole[place[1], :].add_(1.0)
+        return whole
+
+    with pytest.raises(ImportModelError, match=r"torch\._check\(place >= 0\)"):
+        from_torch(Scaled(add), (torch.randn(4, 6), torch.tensor([0, 1])))
+
+
+class Scaled(nn.Module):
+    """A loss of a function of scaled inputs."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([1.0, 2.0, -1.0, 0.5, 3.0, 1.5]))
+        self.function = function
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.function(x * self.scale, place)
+        return y.square().sum()

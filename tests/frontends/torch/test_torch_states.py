@@ -185,3 +185,50 @@ def written(parameter: torch.Tensor) -> torch.Tensor:
 def test_what_cannot_be_kept_is_refused(write: Callable[..., object], words: str) -> None:
     with pytest.raises(ImportModelError, match=words):
         from_torch(Writing(write), (torch.randn(3, 4),))
+
+
+def test_a_buffer_that_each_step_writes_first_is_no_state() -> None:
+    """As the frequencies of Phi-3's long positions."""
+
+    def scratch(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
+        module.passing.copy_(y.mean(0).sigmoid())
+        return (y * module.passing).sum()
+
+    compile(Writing(scratch), (torch.randn(3, 4),), check=True)
+
+
+def test_what_a_module_assigns_while_it_is_traced_is_dropped() -> None:
+    def caching(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
+        module.cache = getattr(module, "cache", None)
+        module.cache = y.new_ones(4) if module.cache is None else module.cache
+        return (y * module.cache).sum()
+
+    module = Writing(caching)
+    from_torch(module, (torch.randn(3, 4),))
+
+    assert not hasattr(module, "cache")
+
+
+class Switched(nn.Module):
+    """Decides by buffers, as observers of quantisation do."""
+
+    def __init__(self, *, counted: bool = False) -> None:
+        super().__init__()
+        self.inner, self.counted = nn.Linear(4, 4), counted
+        self.register_buffer("on", torch.tensor([1], dtype=torch.uint8))
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x)
+        if self.on[0] == 1 and self.on.item() == 1 and int(self.on) == 1:
+            y = y.relu()
+        if self.counted and self.training:
+            self.steps.add_(1)
+        return (y if self.steps == 0 else y * 2).sum()
+
+
+def test_a_buffer_that_forward_leaves_may_decide() -> None:
+    compile(Switched(), (torch.randn(3, 4),), check=True)
+
+    with pytest.raises(ImportModelError, match="decides by the values in a tensor"):
+        from_torch(Switched(counted=True), (torch.randn(3, 4),))

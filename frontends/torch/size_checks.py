@@ -1,0 +1,105 @@
+"""Checks of how many rows are selected, `if x[mask].numel() != y.numel(): raise`.
+
+Where the other answer only raises an error, the examples pass the check, and so must the data.
+"""
+
+import copy
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.overrides import TorchFunctionMode
+
+from pockengine.frontends.torch.decisions import Line, copied_module, line_of, own_error
+from pockengine.frontends.torch.emptied import SIZES
+from pockengine.frontends.torch.replaced import replaced
+
+
+class _Size(int):
+    """A size that notes how it compares on a line, and says the opposite there where it is to."""
+
+    watch: "_Watch"
+
+
+def _comparing(name: str) -> Callable[[_Size, Any], Any]:
+    def compare(size: _Size, other: Any) -> Any:
+        plain = int(other) if isinstance(other, _Size) else other
+        answer = getattr(operator, name)(int(size), plain)
+        return size.watch.seen(answer, line_of(sys._getframe(1)))
+
+    return compare
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(_Size, f"__{_name}__", _comparing(_name))
+_Size.__hash__ = int.__hash__  # type: ignore[method-assign]
+
+
+class _Watch(TorchFunctionMode):
+    """Follows what sizes are compared with on one line."""
+
+    def __init__(self, line: Line, *, turned: bool) -> None:
+        super().__init__()
+        self.answers: set[bool] = set()
+        self._line = line
+        self._turned = turned
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function; its sizes are followed."""
+        result = func(*args, **(kwargs or {}))
+        if func not in SIZES:
+            return result
+        if isinstance(result, torch.Size):
+            return torch.Size(self._followed(size) for size in result)
+        return self._followed(result)
+
+    def seen(self, answer: Any, line: Line) -> Any:
+        """Note an answer, and return what is to be seen."""
+        if line != self._line or not isinstance(answer, bool):
+            return answer
+        self.answers.add(answer)
+        return answer is not self._turned
+
+    def _followed(self, size: int) -> _Size:
+        followed = _Size(size)
+        followed.watch = self
+        return followed
+
+
+def answer_of_check(module: torch.nn.Module, args: Any, kwargs: Any, line: Line) -> bool | None:
+    """Return how sizes compare on a line that only checks them; None where it is no check."""
+    natural, turned = (_Watch(line, turned=turned) for turned in (False, True))
+    copied = copied_module(module)
+    for watch in (natural, turned):
+        inputs = copy.deepcopy((args, kwargs))
+        try:
+            with torch.no_grad(), torch.random.fork_rng(), watch:
+                copied(*inputs[0], **inputs[1])
+        except Exception as error:  # whatever the module raises
+            passed = watch is turned and own_error(error) and len(natural.answers) == 1
+            return natural.answers.pop() if passed else None
+    return None
+
+
+@contextmanager
+def checks_passed(answers: Mapping[Line, bool]) -> Iterator[None]:
+    """Answer checks of sizes by data on these lines while a module is traced."""
+    original = torch.SymBool.__bool__
+
+    def decide(condition: torch.SymBool) -> bool:
+        try:
+            return original(condition)
+        except GuardOnDataDependentSymNode:
+            line = line_of(sys._getframe(1))
+            if line not in answers:
+                raise
+            return answers[line]
+
+    with replaced(torch.SymBool, "__bool__", decide):
+        yield
