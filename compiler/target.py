@@ -22,6 +22,14 @@ class FusionRules:
     joint: frozenset[str] = frozenset()
 
 
+REDUCTION_OPERANDS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"), (0,)),
+    "moments": (0,),
+    "batch_norm_sums": (0, 1),
+}
+"""The prologue of a backend that reduces what elementwise nodes make."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A second form of a node's operand that its kernel reads in its place, made once.

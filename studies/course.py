@@ -1,14 +1,19 @@
 """Trainings of a study: a rate chosen on validation rows, then test rows by every seed."""
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from pockengine import load
+from pockengine import __version__, load
 from pockengine.errors import TrainingDiverged
+from pockengine.farm.results.commits import current_commit
+from pockengine.farm.results.results import Record, write_lines
+from pockengine.farm.results.setup import Setup
 from pockengine.finetune.task import Examples, Task
+from pockengine.studies.sparse.sizes import Sizes
 
 SEEDS = (0, 1, 2)
 METRIC = "accuracy"
@@ -66,3 +71,41 @@ def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:
 
 def _data(examples: Examples) -> dict[str, np.ndarray]:
     return {**examples.inputs, "target": examples.labels}
+
+
+def setup_of(model: str, dataset: str, batch: int, course: Course) -> Setup:
+    """Return what records of trainings on this machine have in common."""
+    return Setup(current_commit(), "host", "host", False, model, dataset, batch, course.threads)
+
+
+def accuracy_record(
+    setup: Setup,
+    course: Course,
+    sizes: Sizes,
+    found: tuple[float, tuple[float, ...]],
+    *,
+    dtype: str = "f32",
+    name: str = "",
+) -> Record:
+    """Return test accuracies of all seeds at a rate as one record; the note says how it trained."""
+    rate, values = found
+    seeds = ", ".join(f"{value:.4f}" for value in values)
+    note = (
+        f"rate {rate:g}; {course.epochs} epochs of {sizes.train} rows; {sizes.test} test rows; "
+        f"seeds {seeds}"
+    )
+    record = setup.record(
+        "pockengine",
+        __version__,
+        course.scheme,
+        METRIC,
+        float(np.mean(values)),
+        spread=(min(values), max(values), len(values)),
+        note=f"{name}; {note}" if name else note,
+    )
+    return replace(record, dtype=dtype)
+
+
+def append_records(records: Sequence[Record], path: Path) -> None:
+    """Append records to a file that the user named, relative to their own folder."""
+    write_lines(records, Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)

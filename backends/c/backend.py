@@ -49,7 +49,14 @@ from pockengine.compiler.ops import all_ops, lookup
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.program import Program
-from pockengine.compiler.target import UNCHOSEN, Choice, FusionRules, MemorySpace, Target
+from pockengine.compiler.target import (
+    REDUCTION_OPERANDS,
+    UNCHOSEN,
+    Choice,
+    FusionRules,
+    MemorySpace,
+    Target,
+)
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
@@ -86,15 +93,7 @@ FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
     update=frozenset({"matmul", "conv2d_dw"}),
     joint=frozenset(GRADIENTS),
-    prologue={
-        "reduce_sum": (0,),
-        "reduce_mean": (0,),
-        "reduce_max": (0,),
-        "reduce_min": (0,),
-        "reduce_prod": (0,),
-        "moments": (0,),
-        "batch_norm_sums": (0, 1),
-    },
+    prologue=REDUCTION_OPERANDS,
 )
 
 

@@ -19,7 +19,13 @@ from pockengine.backends.protocol import Built, Facts, Progress
 from pockengine.compiler.ir import F32, Node
 from pockengine.compiler.ops import lookup, node_cost
 from pockengine.compiler.program import Program
-from pockengine.compiler.target import OPTIONAL, Choice, FusionRules, MemorySpace, Target
+from pockengine.compiler.target import (
+    OPTIONAL,
+    Choice,
+    FusionRules,
+    MemorySpace,
+    Target,
+)
 from pockengine.devices import Device, load_device
 from pockengine.errors import CompileError
 
@@ -37,15 +43,7 @@ SHARED_BYTES = 32768
 FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
     update=frozenset({"matmul", "conv2d_dw"}),
-    prologue={
-        "reduce_sum": (0,),
-        "reduce_mean": (0,),
-        "reduce_max": (0,),
-        "reduce_min": (0,),
-        "reduce_prod": (0,),
-        "moments": (0,),
-        "batch_norm_sums": (0, 1),
-    },
+    prologue=REDUCTION_OPERANDS,
 )
 
 

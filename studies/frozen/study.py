@@ -7,7 +7,6 @@ chooses the rate on validation rows by the first seed; every way of storing trai
 same seeds, rows and order. The head is new. Records are appended as each way ends.
 """
 
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +18,17 @@ import numpy as np
 from pockengine import AdamW, Storage, __version__, compile
 from pockengine.compiler.ir.graph import Graph, ParamKind
 from pockengine.compiler.program import Program
-from pockengine.farm.results.commits import current_commit
-from pockengine.farm.results.results import Record, write_lines
+from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup
 from pockengine.finetune.task import TARGET, Task
-from pockengine.studies.course import METRIC, Course, accuracies
-from pockengine.studies.frozen.steps import Spread, cpu_times
+from pockengine.studies.course import (
+    Course,
+    accuracies,
+    accuracy_record,
+    append_records,
+    setup_of,
+)
+from pockengine.studies.frozen.steps import cpu_times
 from pockengine.studies.sparse.sizes import Sizes
 from pockengine.studies.sparse.subjects import (
     MODELS,
@@ -34,6 +38,7 @@ from pockengine.studies.sparse.subjects import (
     make_subject,
     make_task,
 )
+from pockengine.studies.turns import Spread
 
 MODEL = "minilm-l6"
 BATCH = 16
@@ -92,18 +97,11 @@ def records_of(
     setup: Setup, way: Way, course: Course, found: tuple[float, tuple[float, ...]], sizes: Sizes
 ) -> list[Record]:
     """Return a way's figures as records, whose dtype is that of its frozen weights."""
-    rate, values = found
     record = replace(setup, dtype=way.weights).record
-    seeds = ", ".join(f"{value:.4f}" for value in values)
-    how = (
-        f"rate {rate:g}; {course.epochs} epochs of {sizes.train} rows; {sizes.test} test rows; "
-        f"seeds {seeds}"
-    )
     named = ("pockengine", __version__, course.scheme)
-    mean, spread = float(np.mean(values)), (min(values), max(values), len(values))
     step, times = way.step, (way.step.low, way.step.high, way.step.n)
     return [
-        record(*named, METRIC, mean, spread=spread, note=how),
+        accuracy_record(setup, course, sizes, found, dtype=way.weights),
         record(*named, "step_ms", step.median, spread=times, note="CPU time of one thread"),
         record(*named, "arena_bytes", way.arena_bytes),
         record(*named, "weights_bytes", way.weights_bytes),
@@ -119,7 +117,7 @@ def study(
     task = make_task(model, dataset, places, sizes)
     module = load_module(model, places, classes_of(dataset))
     graph = make_subject(model, module, dataset, BATCH).graph
-    setup = Setup(current_commit(), "host", "host", False, MODEL, dataset, BATCH, course.threads)
+    setup = setup_of(MODEL, dataset, BATCH, course)
     rates: tuple[float, ...] = RATES
     with tempfile.TemporaryDirectory(prefix="pockengine-study-") as folder:
         for way in compile_ways(graph, course.scheme, task, Path(folder)):
@@ -157,8 +155,7 @@ def main(
                         f"{dataset} {scheme} {record.dtype} {record.metric} {record.value:g}"
                     )
                 if json_file is not None:
-                    place = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-                    write_lines(records, place / json_file)
+                    append_records(records, json_file)
 
 
 if __name__ == "__main__":

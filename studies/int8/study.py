@@ -6,7 +6,6 @@ Each variant tries its rates with the first seed on validation rows, and trains 
 three seeds; only then it sees the test rows. Weights are as pretrained, the head is new.
 """
 
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,13 +15,16 @@ import click
 import numpy as np
 from rich.table import Table
 
-from pockengine import Sgd, __version__, compile
+from pockengine import Sgd, compile
 from pockengine.compiler.ir.graph import Graph
-from pockengine.farm.results.commits import current_commit
-from pockengine.farm.results.results import write_lines
-from pockengine.farm.results.setup import Setup
 from pockengine.finetune.task import Task
-from pockengine.studies.course import METRIC, Course, accuracies
+from pockengine.studies.course import (
+    Course,
+    accuracies,
+    accuracy_record,
+    append_records,
+    setup_of,
+)
 from pockengine.studies.int8.variants import VARIANTS, Variant
 from pockengine.studies.sparse.sizes import Sizes
 from pockengine.studies.sparse.subjects import (
@@ -118,7 +120,15 @@ def main(
             outcome = outcome_of(variant, graph, task, course)
             table.add_row(*_row(outcome))
             if json_file is not None:
-                _write(json_file, (f"{name}-{model.size}", dataset), outcome, (course, sizes))
+                record = accuracy_record(
+                    setup_of(f"{name}-{model.size}", dataset, BATCH, course),
+                    course,
+                    sizes,
+                    (outcome.rate, outcome.accuracies),
+                    dtype="f32" if outcome.variant == "f32" else "int8",
+                    name=outcome.variant,
+                )
+                append_records([record], json_file)
         PlainConsole(120).print(table)
 
 
@@ -126,28 +136,6 @@ def _row(outcome: Outcome) -> list[str]:
     each = ", ".join(f"{100 * value:.1f}" for value in outcome.accuracies)
     rate, mean = f"{outcome.rate:g}", f"{100 * outcome.mean:.1f}"
     return [outcome.variant, rate, mean, each, f"{outcome.arena_bytes:,}"]
-
-
-def _write(path: Path, what: tuple[str, str], outcome: Outcome, how: tuple[Course, Sizes]) -> None:
-    """Append a variant's accuracy as a record; the note says how it was trained."""
-    (model, dataset), (course, sizes) = what, how
-    setup = Setup(current_commit(), "host", "host", False, model, dataset, BATCH, course.threads)
-    values = outcome.accuracies
-    note = (
-        f"{outcome.variant}; rate {outcome.rate:g}; {course.epochs} epochs of {sizes.train} rows; "
-        f"{sizes.test} test rows; seeds {', '.join(f'{value:.4f}' for value in values)}"
-    )
-    record = setup.record(
-        "pockengine",
-        __version__,
-        course.scheme,
-        METRIC,
-        outcome.mean,
-        spread=(min(values), max(values), len(values)),
-        note=note,
-    )
-    record = replace(record, dtype="f32" if outcome.variant == "f32" else "int8")
-    write_lines([record], Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """What a scheme takes: memory of the compiled plan, a step's time here, its instructions there."""
 
-import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +21,9 @@ from pockengine.finetune.trial import compiled
 from pockengine.finetune.trial_job import put_subject
 from pockengine.studies.sparse.desk import Desk, LoadedPair, rules_digest
 from pockengine.studies.sparse.machine import machine
+from pockengine.studies.turns import Spread, step_times
 
-ROUNDS, STEPS = 5, 3
 BOARD = "rpi4"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Milliseconds: the median of n, the least and the most."""
-
-    median: float
-    low: float
-    high: float
-    n: int
 
 
 def measure_steps(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:
@@ -61,7 +50,6 @@ def time_steps(
     folder: Path,
 ) -> list[Spread]:
     """Return each scheme's time of a step; the schemes take turns, one round warms up."""
-    times: list[list[float]] = [[] for _ in schemes]
     with ExitStack() as stack:
         sessions = [
             stack.enter_context(
@@ -69,14 +57,7 @@ def time_steps(
             )
             for scheme in schemes
         ]
-        for turn in range(ROUNDS + 1):
-            for session, kept in zip(sessions, times, strict=True):
-                for _ in range(STEPS):
-                    start = time.perf_counter()
-                    session.train_step(batch, lr=0.0)
-                    if turn:
-                        kept.append(1e3 * (time.perf_counter() - start))
-    return [Spread(statistics.median(t), min(t), max(t), len(t)) for t in times]
+        return step_times(sessions, batch, time.perf_counter)
 
 
 def count_instructions(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:

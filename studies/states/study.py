@@ -6,23 +6,25 @@ Same rows, order, seeds and rate for all: f32 chooses the rate on validation row
 seed. The head is new.
 """
 
-import os
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import numpy as np
 from rich.table import Table
 
-from pockengine import AdamW, Storage, __version__, compile
+from pockengine import AdamW, Storage, compile
 from pockengine.compiler.ir.graph import Graph, ParamKind
 from pockengine.compiler.program import Program
-from pockengine.farm.results.commits import current_commit
-from pockengine.farm.results.results import write_lines
-from pockengine.farm.results.setup import Setup
 from pockengine.finetune.task import Task
-from pockengine.studies.course import METRIC, Course, accuracies
+from pockengine.studies.course import (
+    Course,
+    accuracies,
+    accuracy_record,
+    append_records,
+    setup_of,
+)
 from pockengine.studies.sparse.sizes import Sizes
 from pockengine.studies.sparse.subjects import (
     MODELS,
@@ -136,7 +138,10 @@ def main(
         rate = outcome.rate
         table.add_row(*_row(outcome))
         if json_file is not None:
-            _write(json_file, dataset, outcome, (course, sizes))
+            found = outcome.rate, outcome.accuracies
+            setup = setup_of(MODEL, dataset, BATCH, course)
+            record = accuracy_record(setup, course, sizes, found, name=outcome.name)
+            append_records([record], json_file)
     PlainConsole(120).print(table)
 
 
@@ -145,28 +150,6 @@ def _row(outcome: Outcome) -> list[str]:
     mean = f"{100 * float(np.mean(outcome.accuracies)):.1f}"
     sizes = f"{outcome.weights_bytes:,}", f"{outcome.states_bytes:,}"
     return [outcome.name, f"{outcome.rate:g}", mean, each, *sizes]
-
-
-def _write(path: Path, dataset: str, outcome: Outcome, how: tuple[Course, Sizes]) -> None:
-    """Append an accuracy as a record; the note says how it was trained."""
-    course, sizes = how
-    setup = Setup(current_commit(), "host", "host", False, MODEL, dataset, BATCH, course.threads)
-    values = outcome.accuracies
-    note = (
-        f"{outcome.name}; rate {outcome.rate:g}; {course.epochs} epochs of {sizes.train} rows; "
-        f"{sizes.test} test rows; seeds {', '.join(f'{value:.4f}' for value in values)}"
-    )
-    record = setup.record(
-        "pockengine",
-        __version__,
-        course.scheme,
-        METRIC,
-        float(np.mean(values)),
-        spread=(min(values), max(values), len(values)),
-        note=note,
-    )
-    record = replace(record, dtype="f32")
-    write_lines([record], Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,16 @@ from pockengine.tests.backends.inputs import draw
 from pockengine.tests.compiler.small_nets import residual_net
 
 
+def product_in_a_layer() -> Graph:
+    """Return a graph whose matrix product stands in the user's `encoder.layer.1`."""
+    g = Builder(Graph("net"))
+    x = g.input("x", TensorType(F32, (2, 3)))
+    with g.scope("encoder.layer.1"):
+        y = g.matmul(x, g.param("w", np.ones((3, 3), np.float32)))
+    g.output("loss", g.reduce_mean(y, axes=(0, 1)))
+    return g.graph
+
+
 class SessionTests:
     """Derive from it as `TestSession`, with a backend."""
 

@@ -3,15 +3,10 @@
 ONNX has no gradients: the slope of its reference evaluator's loss stands for them, along ours.
 """
 
-import time
-import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
-import click
 import numpy as np
 
 from pockengine.compiler.compile import compile_program
@@ -19,7 +14,6 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
-from pockengine.errors import PockEngineError
 from pockengine.frontends.frontend import Source
 from pockengine.frontends.reference import Reference
 from pockengine.frontends.registry import find_source
@@ -30,8 +24,6 @@ GRADIENT_TOLERANCE = 2e-3
 """Of the largest element of all gradients."""
 SLOPE_TOLERANCE = 0.05
 """Relative: float32 gives a difference of two losses to a few digits."""
-PASSED, REFUSED, WRONG, CRASHED = "pass", "refused", "wrong", "crash"
-
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -44,34 +36,7 @@ class Subject:
     loss: Any = "cross_entropy"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a model."""
-
-    kind: str
-    words: str
-    seconds: float
-
-
-Zoo = Mapping[str, Callable[[], Subject]]
-
-
-def judge(build: Callable[[], Subject]) -> Verdict:
-    """Take one step both ways; the verdict."""
-    start = time.monotonic()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            words = _compared(build())
-        kind = WRONG if words else PASSED
-    except PockEngineError as error:
-        kind, words = REFUSED, str(error)
-    except Exception as error:  # whatever else leaves the compiler is a fault of it
-        kind, words = CRASHED, f"{type(error).__name__}: {error}"
-    return Verdict(kind, words, time.monotonic() - start)
-
-
-def _compared(subject: Subject) -> str:
+def compared(subject: Subject) -> str:
     """Return what differs from the framework; nothing where all agrees."""
     source = find_source(subject.model, subject.inputs)
     graph = source.graph(subject.loss)
@@ -128,22 +93,3 @@ def _sloped_wrongly(subject: Subject, source: Source, graph: Graph, gradients: A
     if abs(slope - length) <= SLOPE_TOLERANCE * length:
         return ""
     return f"the gradient is {length:.4g} long, the loss's slope along it {slope:.4g}"
-
-
-def command(zoo: Zoo) -> click.Command:
-    """Return the command that judges the models of one framework."""
-
-    @click.command()
-    @click.option("--only", multiple=True, default=("*",), help="Names of models, as in a shell.")
-    def main(only: tuple[str, ...]) -> None:
-        """Judge the models and count the verdicts."""
-        counts: Counter[str] = Counter()
-        for name, build in zoo.items():
-            if any(fnmatchcase(name, pattern) for pattern in only):
-                verdict = judge(build)
-                counts[verdict.kind] += 1
-                words = " ".join(verdict.words.split())[:160]
-                click.echo(f"{name:24} {verdict.kind:8} {verdict.seconds:6.1f} s  {words}")
-        click.echo(", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())))
-
-    return main

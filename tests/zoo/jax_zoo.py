@@ -13,7 +13,8 @@ import numpy as np
 from flax import linen, nnx
 from jax import lax
 
-from pockengine.tests.zoo.framework_step import Subject, command
+from pockengine.tests.zoo.framework_step import Subject, compared
+from pockengine.tests.zoo.verdict import command
 
 CLASSES = 5
 
@@ -174,4 +175,4 @@ ZOO = {
 }
 
 if __name__ == "__main__":
-    command(ZOO)()
+    command(ZOO, compared)()

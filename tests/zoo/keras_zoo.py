@@ -10,7 +10,8 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 
-from pockengine.tests.zoo.framework_step import Subject, command
+from pockengine.tests.zoo.framework_step import Subject, compared
+from pockengine.tests.zoo.verdict import command
 
 SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 PICTURE, VOLUME, ROWS = (12, 12, 3), (4, 8, 8, 2), (6, 4)
@@ -121,4 +122,4 @@ ZOO = {
 }
 
 if __name__ == "__main__":
-    command(ZOO)()
+    command(ZOO, compared)()

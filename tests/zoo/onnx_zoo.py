@@ -6,7 +6,8 @@ bazel run //tests/zoo:onnx_zoo -- [--only PATTERN ...]
 import numpy as np
 from onnx import ModelProto, helper, numpy_helper, parser
 
-from pockengine.tests.zoo.framework_step import Subject, command
+from pockengine.tests.zoo.framework_step import Subject, compared
+from pockengine.tests.zoo.verdict import command
 
 HEADER = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>\n'
 MLP = """
@@ -182,4 +183,4 @@ ZOO = {
 }
 
 if __name__ == "__main__":
-    command(ZOO)()
+    command(ZOO, compared)()

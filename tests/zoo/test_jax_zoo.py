@@ -14,15 +14,16 @@ from pockengine.frontends.jax import from_jax
 from pockengine.tests.backends.c.tokens import ATTACKS, check_names
 from pockengine.tests.zoo.common_jax import resnet, transformer
 from pockengine.tests.zoo.common_measure import check
-from pockengine.tests.zoo.framework_step import PASSED, judge
+from pockengine.tests.zoo.framework_step import compared
 from pockengine.tests.zoo.jax_zoo import ZOO
+from pockengine.tests.zoo.verdict import PASSED, judge
 
 SOME = ["binary", "equinox-like", "experts", "quantiles"]
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_model_takes_the_step_of_its_framework(name: str) -> None:
-    verdict = judge(ZOO[name])
+    verdict = judge(ZOO[name], compared)
 
     assert verdict.kind == PASSED, verdict.words
 

@@ -18,15 +18,16 @@ from pockengine.tests.backends.c.tokens import ATTACKS, check_names
 from pockengine.tests.zoo import common
 from pockengine.tests.zoo.common_keras import resnet, resnet_model, transformer
 from pockengine.tests.zoo.common_measure import check
-from pockengine.tests.zoo.framework_step import PASSED, judge
+from pockengine.tests.zoo.framework_step import compared
 from pockengine.tests.zoo.keras_zoo import ZOO
+from pockengine.tests.zoo.verdict import PASSED, judge
 
 SOME = ["quantized", "two-heads", "u-net", "volumes"]
 
 
 @pytest.mark.parametrize("name", SOME)
 def test_model_takes_the_step_of_its_framework(name: str) -> None:
-    verdict = judge(ZOO[name])
+    verdict = judge(ZOO[name], compared)
 
     assert verdict.kind == PASSED, verdict.words
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pockengine.tests.zoo.verdict import PASSED, judge
 from pockengine.tests.zoo.zoo import ZOO
-from pockengine.tests.zoo.zoo_run import PASSED, judge
+from pockengine.tests.zoo.zoo_run import compared
 
 SOME = [
     "attention",
@@ -22,6 +23,6 @@ SOME = [
 
 @pytest.mark.parametrize("name", SOME)
 def test_model_trains_as_pytorch_trains_it(name: str) -> None:
-    verdict = judge(name, ZOO[name])
+    verdict = judge(ZOO[name], compared)
 
     assert verdict.kind == PASSED, verdict.words

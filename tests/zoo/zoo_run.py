@@ -1,10 +1,7 @@
 """Import, compile and train one model of the zoo by the oracle, beside PyTorch."""
 
-import time
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -17,10 +14,9 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
-from pockengine.errors import PockEngineError
 from pockengine.frontends.torch.decisions import copied_module
 from pockengine.frontends.torch.model import from_torch, to_state_dict
-from pockengine.tests.zoo.zoo_cases import Builder, Case
+from pockengine.tests.zoo.zoo_cases import Case
 
 STEPS, RATE = 3, 0.02
 LOSS_TOLERANCE = 1e-4
@@ -29,36 +25,9 @@ CHANGE_TOLERANCE = 0.02
 """Error of a tensor after training, of its own change; or a thousandth of the largest change."""
 
 State = Mapping[str, torch.Tensor]
-PASSED, REFUSED, WRONG, CRASHED = "pass", "refused", "wrong", "crash"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a model."""
-
-    name: str
-    kind: str
-    words: str
-    seconds: float
-
-
-def judge(name: str, build: Builder) -> Verdict:
-    """Train a model both ways; its verdict."""
-    start = time.monotonic()
-    torch.manual_seed(0)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            words = _compared(build())
-        kind = WRONG if words else PASSED
-    except PockEngineError as error:
-        kind, words = REFUSED, str(error)
-    except Exception as error:  # whatever else leaves the compiler is a fault of it
-        kind, words = CRASHED, f"{type(error).__name__}: {error}"
-    return Verdict(name, kind, words, time.monotonic() - start)
-
-
-def _compared(case: Case) -> str:
+def compared(case: Case) -> str:
     """Return what differs from PyTorch's own training; nothing where all agrees.
 
     Each step starts from PyTorch's weights, so that rounding does not grow from step to step.

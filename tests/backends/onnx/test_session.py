@@ -1,6 +1,5 @@
 """Sessions by ONNX Runtime: frozen weights, wrong indices, what is missing or refused."""
 
-import numpy as np
 import onnx
 import pytest
 
@@ -9,12 +8,11 @@ from pockengine import extras
 from pockengine.api import Compiled
 from pockengine.backends.onnx.bindings import model_name
 from pockengine.backends.onnx.runtime import Model
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.errors import (
     MissingPackage,
     RuntimeFailure,
 )
-from pockengine.tests.backends.session_tests import RefusalTests, SessionTests
+from pockengine.tests.backends.session_tests import RefusalTests, SessionTests, product_in_a_layer
 from pockengine.tests.compiler.small_nets import residual_net
 
 
@@ -51,12 +49,7 @@ def test_a_runtime_that_is_too_old_is_named(
 
 def test_a_refused_node_is_named_with_its_layer() -> None:
     """The runtime's words hold the ONNX node's name, which is our node with the user's layer."""
-    g = Builder(Graph("net"))
-    x = g.input("x", TensorType(F32, (2, 3)))
-    with g.scope("encoder.layer.1"):
-        y = g.matmul(x, g.param("w", np.ones((3, 3), np.float32)))
-    g.output("loss", g.reduce_mean(y, axes=(0, 1)))
-    compiled = pockengine.compile(g.graph, None, backend="onnx")
+    compiled = pockengine.compile(product_in_a_layer(), None, backend="onnx")
     path = compiled.artifact.folder / "code" / model_name("train")
     model = onnx.load(path, load_external_data=False)
     next(node for node in model.graph.node if node.op_type == "Gemm").op_type = "Gemmm"

@@ -8,12 +8,12 @@ from pockengine import extras
 from pockengine.api import Compiled
 from pockengine.backends.tflite import flat, runtime
 from pockengine.backends.tflite.forms import movement
-from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
+from pockengine.compiler.ir import I32, Builder, Graph, TensorType
 from pockengine.errors import (
     MissingPackage,
     RuntimeFailure,
 )
-from pockengine.tests.backends.session_tests import RefusalTests, SessionTests
+from pockengine.tests.backends.session_tests import RefusalTests, SessionTests, product_in_a_layer
 from pockengine.tests.compiler.small_nets import residual_net
 
 
@@ -52,13 +52,8 @@ def test_a_runtime_that_is_too_old_is_named(
 def test_an_operator_that_the_runtime_lacks_is_named_with_its_layer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    g = Builder(Graph("net"))
-    x = g.input("x", TensorType(F32, (2, 3)))
-    with g.scope("encoder.layer.1"):
-        y = g.matmul(x, g.param("w", np.ones((3, 3), np.float32)))
-    g.output("loss", g.reduce_mean(y, axes=(0, 1)))
     monkeypatch.setitem(flat.VERSIONS, "FULLY_CONNECTED", 99)
-    compiled = pockengine.compile(g.graph, None, backend="tflite")
+    compiled = pockengine.compile(product_in_a_layer(), None, backend="tflite")
     with pytest.raises(RuntimeFailure, match=r"refuses .*matmul.* in encoder\.layer\.1: Didn't fi"):
         compiled.session()
 
