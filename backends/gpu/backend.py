@@ -21,6 +21,7 @@ from pockengine.compiler.ops import lookup, node_cost
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import (
     OPTIONAL,
+    REDUCTION_OPERANDS,
     Choice,
     FusionRules,
     MemorySpace,
