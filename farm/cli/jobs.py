@@ -201,6 +201,8 @@ def _task(entry: dict[str, Any], folder: Path, boards: list[Board]) -> tuple[Tas
     if taken := sorted(LOGS & set(job.outputs)):
         raise ValueError(f"outputs: a log is named {taken[0]}; choose another name")
     for path in (job.program, *inputs.values()):
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; name its files one by one, or pack it into one")
         if not path.is_file():
             raise ValueError(f"there is no file {path}")
     able = boards_for(entry.get("device", "host"), boards, entry.get("tags", []))

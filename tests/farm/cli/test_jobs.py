@@ -177,6 +177,10 @@ def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
         ("[[job]]\nname = 'a'", "job 1: name and program are needed"),
         ("[[job]]\nname = 'a'\nprogram = 'program'\ncolour = 1", "unknown colour"),
         ("[[job]]\nname = 'a'\nprogram = 'nosuch'", "there is no file"),
+        (
+            "[[job]]\nname = 'a'\nprogram = 'program'\ninputs = { 'x' = '.' }",
+            "is a folder; name its files one by one",
+        ),
         ("[[job]]\nname = 'a'\nprogram = 'program'\ndevice = 'x'", "no board for device 'x'"),
         (GOOD + GOOD, "two jobs have one name"),
         ("[[job]]\nname = 'a'\nprogram = 'program'\ninputs = 3", "job 1"),
