@@ -30,6 +30,8 @@ from pockengine.frontends.registry import find_source
 from pockengine.loaded import load
 
 ONNX = ".onnx"
+OTHERS = (".bin", ".ckpt", ".h5", ".keras", ".npy", ".npz", ".pt", ".pth", ".tflite")
+"""Endings of formats that are not written."""
 
 
 @click.command()
@@ -58,6 +60,8 @@ def export(
     """
     if (adapters or out.suffix == ONNX) and name is None:
         raise click.UsageError("--adapters, and a file of ONNX, need the --model they belong to")
+    if out.suffix in OTHERS:
+        raise click.UsageError(f"{out}: weights are written as safetensors; end its name so")
     loaded = load(artifact)
     if name is None:
         loaded.save_weights(checkpoint, out)

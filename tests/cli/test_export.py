@@ -83,3 +83,4 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
     foreign = export(tmp_path, "net.onnx", "--model", MODEL).exception
     assert "--model is one of PyTorch, not of ONNX" in str(foreign)
     assert not (tmp_path / "net.onnx").exists()
+    assert "weights are written as safetensors" in export(tmp_path, "tuned.npz").output
