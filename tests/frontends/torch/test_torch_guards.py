@@ -129,7 +129,8 @@ def test_a_guard_that_does_something_else_is_refused(name: str) -> None:
     x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 0])
     module = Guarded(GUARDS[name])
 
-    with pytest.raises(ImportModelError, match=r"rows are selected|values in a tensor|number of Python"):
+    words = r"rows are selected|values in a tensor|number of Python"
+    with pytest.raises(ImportModelError, match=words):
         from_torch(module, (x, y))
 
 
