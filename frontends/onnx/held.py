@@ -1,7 +1,8 @@
 """Types that our ops do not calculate with, held in others.
 
 Floats of 16 and 64 bits are held in f32, and not rounded to what they were. Small integers and
-uint32 are held in i32 and i64, and wrapped by what may leave their range.
+uint32 are held in i32 and i64, and wrapped by what may leave their range. Those of uint64 are held
+in i64 as far as they are moved and compared: an input must be less than 2^63.
 """
 
 import warnings
@@ -25,7 +26,10 @@ FLOATS = frozenset(map(helper.tensor_dtype_to_np_dtype, (*HALVES, TensorProto.DO
 INTEGERS: Mapping[np.dtype, DType] = {
     **{np.dtype(name): I32 for name in ("int8", "uint8", "int16", "uint16")},
     np.dtype(np.uint32): I64,
+    np.dtype(np.uint64): I64,
 }
+LARGE = np.dtype(np.uint64)
+LARGE_USE = "uint64 numbers that are calculated, or reach 2^63; cast them to int64 before"
 HELD: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(FLOATS, F32)}
 BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
 """Types that an input may have beside those that ops calculate with."""
@@ -56,8 +60,10 @@ def held_dtype(numpy: Any, what: str) -> DType:
 
 
 def held_array(array: np.ndarray) -> np.ndarray:
-    """Return a known array in the type that holds it."""
+    """Return a known array in the type that holds it; Unsupported where a number does not fit."""
     dtype = HELD.get(array.dtype)
+    if array.dtype == LARGE and array.size and int(array.max()) >= 2**63:
+        raise Unsupported(LARGE_USE)
     return array if dtype is None else array.astype(dtype.numpy)
 
 
@@ -87,9 +93,18 @@ class Narrow:
             if result.dtype is F32:
                 raise Unsupported(f"{kind} numbers; cast them to float before")
             self.kinds[name] = kind
-            if node.op_type not in EXACT:
+            if kind == LARGE and not self._keeps_size(node):
+                raise Unsupported(LARGE_USE)
+            if kind != LARGE and node.op_type not in EXACT:
                 fitted[place] = wrapped(g, result, kind)
         return fitted
+
+    def _keeps_size(self, node: NodeProto) -> bool:
+        """Whether an operator that gives uint64 gives elements of it, or what is as it is there."""
+        if node.op_type != "Cast":
+            return node.op_type in EXACT
+        kind = self.kinds.get(node.input[0], self._known(node.input[0]))
+        return kind is not None and kind.kind in "bu"
 
     def _kind(self, node: NodeProto, place: int) -> np.dtype | None:
         """Return the type of a result: that of an input, or what an attribute says."""

@@ -120,6 +120,14 @@ WRAPPING: dict[str, tuple[list[NodeProto], Arrays]] = {
         ],
         {"x": np.int16([32_767, 5])},
     ),
+    "uint64": (
+        [
+            node("Cast", ["x"], ["u"], to=TensorProto.UINT64),
+            node("Gather", ["k", "h"], ["p"]),
+            node("Concat", ["u", "p"], ["i"], axis=0),
+        ],
+        {"x": np.uint8([200]), "k": np.uint64([2**40, 7]), "h": np.int64([1, 0])},
+    ),
     "moved": (
         [node("Transpose", ["x"], ["t"], perm=[1, 0]), node("Equal", ["t", "t"], ["i"])],
         {"x": np.uint8([[1, 2], [3, 4]])},
@@ -138,6 +146,19 @@ def test_small_integers_wrap(name: str) -> None:
 
     (expected,) = ReferenceEvaluator(model).run(None, inputs)
     np.testing.assert_array_equal(found_in(model, inputs), expected)
+
+
+def test_what_may_reach_numbers_that_no_signed_integer_has_is_refused() -> None:
+    small = {"x": np.uint64([1, 2])}
+    large: Arrays = {"k": np.uint64([2**63, 1])}
+    picked = [node("Gather", ["k", "i"], ["y"])]
+
+    for model in (
+        typed([node("Sub", ["x", "x"], ["y"])], small, TensorProto.UINT64),
+        typed(picked, {"i": np.int64([0])}, TensorProto.UINT64, large),
+    ):
+        with pytest.raises(ImportModelError, match="cast them to int64 before"):
+            from_onnx(model)
 
 
 def test_what_has_no_meaning_for_small_integers_is_refused() -> None:
