@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pockengine.api import Compiled as Compiled
     from pockengine.api import compile as compile
     from pockengine.api import compile_step as compile_step
     from pockengine.backends.augmentation import Augmentation as Augmentation
@@ -14,10 +13,12 @@ if TYPE_CHECKING:
     from pockengine.backends.training.duty import DutyCycle as DutyCycle
     from pockengine.backends.training.early_stopping import EarlyStopping as EarlyStopping
     from pockengine.backends.training.metrics import Metric as Metric
+    from pockengine.backends.training.options import FitOptions as FitOptions
     from pockengine.backends.training.pictures import Pictures as Pictures
     from pockengine.backends.training.reports import CsvLog as CsvLog
     from pockengine.backends.training.reports import MlflowLog as MlflowLog
     from pockengine.backends.training.reports import TensorBoardLog as TensorBoardLog
+    from pockengine.compiled import Compiled as Compiled
     from pockengine.compiler.optim import Adadelta as Adadelta
     from pockengine.compiler.optim import Adafactor as Adafactor
     from pockengine.compiler.optim import Adagrad as Adagrad
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pockengine.frontends.tensorflow import from_tensorflow as from_tensorflow
     from pockengine.frontends.torch.model import from_torch as from_torch
     from pockengine.loaded import load as load
+    from pockengine.options import CompileOptions as CompileOptions
 
 __version__ = "0.1.0"
 
@@ -82,7 +84,9 @@ _PLACES = {
     **dict.fromkeys(
         ("CsvLog", "MlflowLog", "TensorBoardLog"), "pockengine.backends.training.reports"
     ),
-    "Compiled": "pockengine.api",
+    "Compiled": "pockengine.compiled",
+    "CompileOptions": "pockengine.options",
+    "FitOptions": "pockengine.backends.training.options",
     "compile": "pockengine.api",
     "compile_step": "pockengine.api",
     "Clip": "pockengine.compiler.passes.differentiate",

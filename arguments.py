@@ -5,17 +5,21 @@ are, but not what they hold. What cannot be told here fits.
 """
 
 import collections.abc
+import difflib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pockengine.errors import ArgumentError
+
+T = TypeVar("T")
 
 _WIDER: Mapping[object, Any] = {
     bool: Integral,
@@ -34,13 +38,34 @@ def check_arguments(
     """Raise ArgumentError for an argument of another type; those that do not bind pass."""
     wanted = _annotations(function)
     for name, value in (*zip(_places(function), positional, strict=False), *named.items()):
-        if name in wanted and not _fits(value, wanted[name]):
-            raise ArgumentError(
-                f"{function.__qualname__}: {name} must be {_words(wanted[name])}, not "
-                f"{type(value).__name__} ({_shown(value)})"
-            )
-        if isinstance(value, str) and "\0" in value:
-            raise ArgumentError(f"{function.__qualname__}: {name} holds a NUL character: {value!r}")
+        check_argument(function.__qualname__, name, value, wanted.get(name, Any))
+
+
+def check_argument(function: str, name: str, value: object, wanted: Any) -> None:
+    """Raise ArgumentError for a value that is not of the type `wanted`."""
+    if not _fits(value, wanted):
+        raise ArgumentError(
+            f"{function}: {name} must be {_words(wanted)}, not "
+            f"{type(value).__name__} ({_shown(value)})"
+        )
+    if isinstance(value, str) and "\0" in value:
+        raise ArgumentError(f"{function}: {name} holds a NUL character: {value!r}")
+
+
+def with_keywords(function: str, options: T, keywords: Mapping[str, Any], kinds: type) -> T:
+    """Return options, a dataclass, with the fields that a function's keywords name.
+
+    `kinds` is the TypedDict of these. ArgumentError for a name that it lacks, or another type.
+    """
+    types = get_type_hints(kinds)
+    for name, value in keywords.items():
+        if name not in types:
+            near = difflib.get_close_matches(name, types, 1)
+            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(types))}"
+            raise ArgumentError(f"{function} has no option {name!r}; {hint}")
+        check_argument(function, name, value, types[name])
+    changed: T = replace(options, **keywords)  # type: ignore[type-var]
+    return changed
 
 
 @cache

@@ -1,28 +1,31 @@
 """The safeguard of `pockengine.compile`: one step of generated C beside the framework's own.
 
 The step runs on this machine, whatever the program is built for, by plain SGD with a rate of a
-power of two, so that what a weight moves by is its gradient. The rate is so high that the weight's
-own digits are lost in the move, and not the gradient's in the weight. Micro-batches, clipping and
-bf16 are left out. Loss and gradients are compared with the framework's on the example inputs; where
-it has none (ONNX, a `Graph`, LoRA's adapters) with the NumPy oracle's of the imported graph.
+power of two, so that what a weight moves by is its gradient. A program that is for this machine and
+trains so anyway is checked itself, before it is put in its place; else another one is built. The
+rate is so high that the weight's own digits are lost in the move, and not the gradient's in the
+weight. Micro-batches, clipping and bf16 are left out. Loss and gradients are compared with the
+framework's on the example inputs; where it has none (ONNX, a `Graph`, LoRA's adapters) with the
+NumPy oracle's of the imported graph.
 
 A tolerance that suits every net is none: float32 itself gives some gradients to six digits and
-others to one. So the framework runs again with its weights and inputs nudged in their last digits.
-What that changes is what rounding may change. A net of many sums may also cross a kink (a ReLU's 0)
-by rounding alone, which small nudges can miss: before a difference is reported, larger ones are
-tried.
+others to one. So where they differ by more than TOLERANCE, the framework runs again with its
+weights and inputs nudged in their last digits. What that changes is what rounding may change. A net
+of many sums may also cross a kink (a ReLU's 0) by rounding alone, which small nudges can miss:
+before a difference is reported, larger ones are tried.
 """
 
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pockengine.backends.artifact import write_artifact
+from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.drawn_inputs import draw_inputs
 from pockengine.backends.registry import backend_for, open_session
 from pockengine.backends.session import RATE, SEED, STEP, Session
@@ -31,13 +34,14 @@ from pockengine.compiler.compile import compile_program, find_scheme
 from pockengine.compiler.ir import F32, Builder, DType, Graph
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
+from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.sparse.scheme import channel_axis
+from pockengine.compiler.target import Target
 from pockengine.devices import load_device
 from pockengine.errors import BudgetError, CheckError
-from pockengine.frontends.frontend import Source
+from pockengine.frontends.imported import Imported
 from pockengine.frontends.reference import Reference
 
 Nudge = Callable[[np.ndarray], np.ndarray]
@@ -97,46 +101,55 @@ class Names:
     channels: Mapping[str, tuple[int, Sequence[int]]]
 
 
-def check_step(model: Graph | Source, loss: object, training: Training, given: object) -> None:
+def check_step(model: Imported, training: Training, artifact: Artifact | None = None) -> None:
     """Compare one compiled step with the framework's; CheckError names what differs first.
 
-    `training` says what trains; its optimiser does not matter. `given` are a `Graph`'s example
-    inputs; what is missing is drawn. Warns by CheckWarning where the framework's own numbers cannot
-    be had.
+    `training` says what trains; its optimiser does not matter. Example inputs that a `Graph` lacks
+    are drawn. `artifact` is the model's own, where its step is the one that would be built to be
+    checked: `shows_gradients`. Warns by CheckWarning where the framework's own numbers cannot be
+    had.
     """
-    training = Training(training.scheme, Sgd(), memory_budget=training.memory_budget)
-    if isinstance(model, Graph):
-        _check_by_oracle(model, training, given)
+    training = Training(training.scheme, memory_budget=training.memory_budget)
+    source, graph = model.source, model.graph
+    if source is None:
+        _check_by_oracle(_Step(graph, training, artifact), model.inputs)
         return
-    with model.quiet():
-        graph = model.graph(loss)
-        reference = None if _draws(graph) else model.reference(loss, lambda array: array)
+    with source.quiet():
+        if _draws(graph):  # dropout, which is off now
+            graph, artifact = source.graph(model.loss), None
+        step = _Step(graph, training, artifact)
+        reference = None if _draws(graph) else source.reference(model.loss, lambda array: array)
         if reference is None:
             reason = "it draws random numbers" if _draws(graph) else "its framework cannot run it"
             _warn(f"{graph.name} is compared with the oracle alone: {reason}")
-            _check_by_oracle(graph, training, ())
+            _check_by_oracle(step, ())
             return
         feed = {value.name: reference.feed[value.name] for value in graph.inputs}
-        compiled = _compiled(graph, training, feed)
-        names = Names(graph, model.frontend.framework, _channels(graph, training))
+        compiled = step.run(feed)
+        names = Names(graph, source.frontend.framework, _channels(graph, training))
 
         def nudged(nudge: Nudge) -> Step | None:
-            again = model.reference(loss, nudge)
+            again = source.reference(model.loss, nudge)
             return None if again is None else _step(again)
 
         _compare(compiled, _step(reference), nudged, names)
     if set(compiled.gradients) - set(reference.gradients or {}):
-        _compare_with_oracle(compiled, graph, training, feed)
+        _compare_with_oracle(compiled, step, feed)
 
 
-def _check_by_oracle(graph: Graph, training: Training, given: object) -> None:
-    feed = _feed_of(graph, given)
-    _compare_with_oracle(_compiled(graph, training, feed), graph, training, feed)
+def shows_gradients(training: Training) -> bool:
+    """Whether an update moves a weight by the rate times its gradient alone."""
+    plain = Training(training.scheme, memory_budget=training.memory_budget)
+    return all(getattr(training, part.name) == getattr(plain, part.name) for part in fields(plain))
 
 
-def _compare_with_oracle(
-    compiled: Step, graph: Graph, training: Training, feed: Mapping[str, np.ndarray]
-) -> None:
+def _check_by_oracle(step: "_Step", given: object) -> None:
+    feed = _feed_of(step.graph, given)
+    _compare_with_oracle(step.run(feed), step, feed)
+
+
+def _compare_with_oracle(compiled: Step, step: "_Step", feed: Mapping[str, np.ndarray]) -> None:
+    graph, training = step.graph, step.training
     names = Names(graph, ORACLE, _channels(graph, training))
     wanted = _oracle(graph, training, feed, lambda array: array)
     _compare(compiled, wanted, lambda nudge: _oracle(graph, training, feed, nudge), names)
@@ -175,19 +188,39 @@ def _feed_of(graph: Graph, given: object) -> dict[str, np.ndarray]:
     return {name: known.get(name, drawn) for name, drawn in draw_inputs(graph).items()}
 
 
-def _compiled(graph: Graph, training: Training, feed: Mapping[str, np.ndarray]) -> Step:
-    """Build the step for this machine, run it once, and take its gradients from the weights."""
-    backend = backend_for(load_device("host"))
-    try:
-        program = compile_program(graph, training, target=backend.target())
-    except BudgetError:  # of the device it is meant for: kernels of this machine may want more
-        program = compile_program(graph, Training(training.scheme), target=backend.target())
-    adapted, trained = _trained(graph, training)
-    with tempfile.TemporaryDirectory(prefix="pockengine-check-") as folder:
-        artifact = write_artifact(program, backend, Path(folder) / "artifact")
-        with open_session(artifact) as session:
+@dataclass(frozen=True)
+class _Step:
+    """A compiled step: of the artifact that there is, or of one that is built to be checked."""
+
+    graph: Graph
+    training: Training
+    artifact: Artifact | None
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> Step:
+        """Run it once on this machine, and take its gradients from the weights."""
+        adapted, trained = _trained(self.graph, self.training)
+        with self._opened() as session:
             loss, moved, error = _measured(session, feed, list(trained))
-    return Step(loss, _in_order(adapted, moved), error)
+        return Step(loss, _in_order(adapted, moved), error)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Session]:
+        if self.artifact is not None:
+            with open_session(self.artifact) as session:
+                yield session
+            return
+        backend = backend_for(load_device("host"))
+        with tempfile.TemporaryDirectory(prefix="pockengine-check-") as folder:
+            program = self._program(backend.target())
+            built = write_artifact(program, backend, Path(folder) / "artifact")
+            with open_session(built) as session:
+                yield session
+
+    def _program(self, target: Target) -> Program:
+        try:
+            return compile_program(self.graph, self.training, target=target)
+        except BudgetError:  # of the device it is meant for: kernels of this machine may want more
+            return compile_program(self.graph, Training(self.training.scheme), target=target)
 
 
 def _measured(
@@ -265,14 +298,14 @@ def _compare(
     if not np.isfinite(reference.loss):
         _warn(f"{names.graph.name} is not checked: its loss is {reference.loss}")
         return
+    error = next(_differences(compiled, [reference], 0.0, names), None)
     rng = np.random.default_rng(0)
-    error = None
     for nudges in _nudges(names.graph):
+        if error is None:
+            return
         runs = [again(_nudge(rng, nudges.size)) for _ in range(nudges.count)]
         steps = [reference, *(step for step in runs if step is not None)]
         error = next(_differences(compiled, steps, nudges.allowance, names), None)
-        if error is None:
-            return
     if error is not None:
         raise error
 

@@ -7,7 +7,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.backends.artifact import load_artifact
 from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.session import Session
 from pockengine.backends.stored import decoded
@@ -17,41 +17,41 @@ from pockengine.compiler.sparse.lora import merged
 from pockengine.errors import ArtifactError
 from pockengine.files import write_whole
 
+Weights = Session | Path | str | None
+"""Whose weights: a session's or a checkpoint's; None: those of the session that `fit` trains."""
+
 
 @dataclass(frozen=True, repr=False)
 class Loaded(Trainer):
     """An artifact without the model that it was compiled from.
 
-    What gives weights back takes them from a session, or from a checkpoint of the runner or of a
-    session. LoRA's products are merged into their weights.
+    What gives weights back takes those that `fit` trained, unless it is given a session, or a
+    checkpoint of the runner or of a session. LoRA's products are merged into their weights.
     """
 
-    artifact: Artifact
-
     def __repr__(self) -> str:
-        return f"Loaded: {self.artifact}"
+        return f"{type(self).__name__}: {self.artifact}"
 
-    def weights(self, source: Session | Path | str | None = None) -> dict[str, np.ndarray]:
-        """Return the model's weights by its names, in its order of dimensions.
-
-        They are those that `fit` trained, unless a session or a checkpoint is given.
-        """
-        source = self.trained if source is None else source
-        values = (
-            source.params()
-            if isinstance(source, Session)
-            else read_checkpoint(self.artifact, Path(source))
-        )
+    def weights(self, source: Weights = None) -> dict[str, np.ndarray]:
+        """Return the model's weights by its names, in its order of dimensions."""
         specs = self.artifact.params
         return {
             name: _in_model_order(array, specs[name].permutation)
-            for name, array in self._merged(decoded(specs, values)).items()
+            for name, array in self._merged(source).items()
             if specs[name].kind == "param"
         }
 
-    def _merged(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def save_weights(self, source: Weights, path: Path | str) -> None:
+        """Write the model's weights as safetensors: the old file or the new one, at any moment."""
+        arrays = self.weights(source)
+        try:
+            write_whole(Path(path), lambda part: save_file(arrays, part))
+        except (OSError, SafetensorError) as error:
+            raise ArtifactError(f"weights {path} cannot be written: {error}") from error
+
+    def _merged(self, source: Weights) -> dict[str, np.ndarray]:
         """Add LoRA's products; ArtifactError for a weight that the artifact has not as it was."""
-        adapters = self.artifact.adapters
+        values, adapters = self._params(source), self.artifact.adapters
         folded = [adapter.weight for adapter in adapters if adapter.weight not in values]
         if folded:
             raise ArtifactError(
@@ -61,13 +61,17 @@ class Loaded(Trainer):
             )
         return merged(adapters, values)
 
-    def save_weights(self, source: Session | Path | str, path: Path | str) -> None:
-        """Write the model's weights as safetensors: the old file or the new one, at any moment."""
-        arrays = self.weights(source)
-        try:
-            write_whole(Path(path), lambda part: save_file(arrays, part))
-        except (OSError, SafetensorError) as error:
-            raise ArtifactError(f"weights {path} cannot be written: {error}") from error
+    def _params(self, source: Weights) -> dict[str, np.ndarray]:
+        """Return the params of a session or a checkpoint in real numbers, as the program has them.
+
+        By default they are those of the session that `fit` trains.
+        """
+        source = self.trained if source is None else source
+        if isinstance(source, Session):
+            values = source.params()
+        else:
+            values = read_checkpoint(self.artifact, Path(source))
+        return decoded(self.artifact.params, values)
 
 
 entry_points(Loaded)

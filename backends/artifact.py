@@ -10,8 +10,10 @@ It is written beside its place and put there at once, so that a folder of this n
 Loading checks everything that the manifest says. There is no pickle and no code in data.
 """
 
+import dataclasses
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,10 +102,12 @@ def write_artifact(
     build_code: bool = True,
     progress: Progress | None = None,
     switching: Switching | None = None,
+    approve: Callable[[Artifact], None] = lambda artifact: None,
 ) -> Artifact:
     """Generate, build and store a program; an artifact that is already there is replaced.
 
-    `switching` is how its backend was chosen, if it was.
+    `switching` is how its backend was chosen, if it was. `approve` is given the artifact before it
+    is put in its place; where it raises, nothing is left.
     ArtifactError where something else is there, or where nothing can be written; CompileError
     where the program does not fit the target's memory.
     """
@@ -115,10 +119,12 @@ def write_artifact(
         with private_folder(folder, lambda place: replace.clean(place, folder)) as place:
             made = place / replace.MAKING
             _make(program, backend, made, progress, build_code, switching)
+            artifact = _opened(made)
+            approve(artifact)
             replace.put(folder, place)
     except OSError as error:
         raise ArtifactError(f"{folder} cannot be written: {error}") from error
-    return load_artifact(folder)
+    return dataclasses.replace(artifact, folder=folder)
 
 
 def _make(
@@ -159,10 +165,8 @@ def load_artifact(folder: Path) -> Artifact:
 
 
 def _load(folder: Path) -> Artifact:
-    manifest = read_manifest(folder)
-    if WEIGHTS not in manifest.files:
-        raise ArtifactError(f"artifact {folder}: {MANIFEST} lists no {WEIGHTS}")
-    for name, expected in manifest.files.items():
+    artifact = _opened(folder)
+    for name, expected in artifact.files.items():
         path = folder / name
         try:
             if not path.is_file():
@@ -171,4 +175,12 @@ def _load(folder: Path) -> Artifact:
                 raise ArtifactError(f"artifact {folder}: {name} is damaged; {_AGAIN}")
         except OSError as error:
             raise ArtifactError(f"artifact {folder}: {name} cannot be read: {error}") from error
+    return artifact
+
+
+def _opened(folder: Path) -> Artifact:
+    """Read the manifest, without a look at the files that it lists."""
+    manifest = read_manifest(folder)
+    if WEIGHTS not in manifest.files:
+        raise ArtifactError(f"artifact {folder}: {MANIFEST} lists no {WEIGHTS}")
     return Artifact(**vars(manifest), folder=folder)

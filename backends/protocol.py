@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Protocol
 
 from pockengine.compiler.ir import Node
+from pockengine.compiler.option import option
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import Choice, Target
 from pockengine.devices.schema import Device
@@ -32,15 +33,15 @@ class BackendOptions:
     were measured on the device. With `prepare` kernels keep what they make of frozen weights.
     """
 
-    bf16: bool = False
-    tuned: Path | str | None = None
-    prepare: bool = False
+    bf16: bool = option(False, "Round the operands of large products to bf16.")
+    tuned: Path | str | None = option(None, "A file of `pockengine tune`.")
+    prepare: bool = option(False, "Keep what kernels make of frozen weights: faster, larger.")
 
     def refuse_all_but(self, name: str, known: frozenset[str]) -> None:
         """Raise CompileError for an option that was asked for and that backend `name` lacks."""
-        for option in fields(self):
-            if option.name not in known and getattr(self, option.name) != option.default:
-                raise CompileError(f"backend {name} has no option {option.name}; leave it out")
+        for part in fields(BackendOptions):
+            if part.name not in known and getattr(self, part.name) != part.default:
+                raise CompileError(f"backend {name} has no option {part.name}; leave it out")
 
 
 @dataclass(frozen=True)

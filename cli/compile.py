@@ -6,66 +6,34 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pockengine.backends.artifact import Artifact
-from pockengine.cli.options import (
-    ModelChoice,
-    backend_option,
-    bf16_option,
-    budget_option,
-    device_option,
-    json_option,
-    model_argument,
-    optimizer_option,
-    prepare_option,
-    print_json,
-    scheme_option,
-    storage_options,
-    tuned_option,
-)
-from pockengine.cli.quantize import quantize_options
+from pockengine.cli.option_fields import compile_options
+from pockengine.cli.options import ModelChoice, json_option, model_argument, print_json
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
-from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.quantize.int8 import Int8
-from pockengine.compiler.storage import Storage
 from pockengine.errors import CompileError
+from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
 
 if TYPE_CHECKING:
-    from pockengine.api import Compiled
+    from pockengine.compiled import Compiled
 
 CONSOLE = PlainConsole()
 
 
 @click.command("compile")
 @model_argument()
-@device_option
-@backend_option
-@scheme_option
-@optimizer_option()
-@budget_option
-@bf16_option
-@storage_options
-@quantize_options
-@tuned_option
-@prepare_option
-@click.option("--check/--no-check", default=True, help="Compare a step with the framework's own.")
+@compile_options(
+    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
+    *("bf16", "storage", "quantize", "tuned", "prepare", "check"),
+    check=True,
+)
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
 @json_option
 def compile_command(
     model: ModelChoice,
-    device: str,
-    backend: str | None,
-    scheme: str,
-    optimizer: Optimizer,
-    memory_budget: int | None,
-    bf16: bool,
-    storage: Storage,
-    quantize: Int8 | None,
-    tuned: Path | None,
-    prepare: bool,
-    check: bool,
+    options: CompileOptions,
     folder: Path | None,
     dump_ir: Path | None,
     as_json: bool,
@@ -77,18 +45,8 @@ def compile_command(
     compiled = compile(
         *(found.model, found.inputs),
         loss=found.loss,
-        optimizer=optimizer,
-        scheme=scheme,
-        device=device,
-        backend=backend,
-        memory_budget=memory_budget,
-        bf16=bf16,
-        storage=storage,
-        quantize=quantize,
-        tuned=tuned,
-        prepare=prepare,
-        check=check,
-        folder=folder or default_folder(model.name, device),
+        options=options,
+        folder=folder or default_folder(model.name, str(options.device)),
         progress=lambda text: click.echo(text, err=True),
         observe=None if dump_ir is None else Dump(dump_ir),
     )

@@ -26,24 +26,22 @@ from rich.table import Table
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for
+from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
-    device_option,
     model_argument,
-    optimizer_option,
     records_option,
-    scheme_option,
 )
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.options import Training
 from pockengine.devices import find_device
 from pockengine.extras import need
 from pockengine.farm.load import Load, watching
 from pockengine.folders import cache_folder
 from pockengine.models.find import Found
+from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
 
 STAGES = ("import", "passes", "emission")
@@ -79,17 +77,16 @@ class Times:
 
 @click.command("compile-time")
 @model_argument()
-@device_option
-@scheme_option
-@optimizer_option()
+@compile_options(
+    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
+    *("bf16", "storage", "tuned"),
+)
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--build/--no-build", default=True, show_default=True, help="Run the C compiler.")
 @records_option
 def compile_time(
     model: ModelChoice,
-    device: str,
-    scheme: str,
-    optimizer: Optimizer,
+    options: CompileOptions,
     repeat: int,
     build: bool,
     json_file: Path | None,
@@ -97,13 +94,14 @@ def compile_time(
     """Time every stage of compiling MODEL."""
     if json_file is not None:
         need("compile-time --json", "farm")
-    backend, training = backend_for(find_device(device)), Training(scheme, optimizer)
+    device, scheme = str(options.device), str(options.scheme)
+    backend = backend_for(find_device(device).on(options.backend), options)
     times, found, size = Times(), model.find(), 0
     with watching() as load:
         for _ in range(repeat):
-            size = _generate(times, found, training, backend)
+            size = _generate(times, found, options, backend)
         if build:
-            _build(times, found, training, backend)
+            _build(times, found, options, backend)
     batch = batch_of(found.graph())
     for kind in (times.stages, times.processor):
         kind[WHOLE] = [sum(parts) for parts in zip(*(kind[s] for s in STAGES), strict=True)]

@@ -7,23 +7,19 @@ from typing import Any
 import click
 
 from pockengine.cli.duty import duty_options
+from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
-    bf16_option,
-    budget_option,
     console,
     json_option,
-    optimizer_option,
     print_json,
-    storage_options,
 )
 from pockengine.cli.rows import threads_option
 from pockengine.cli.texts import LENGTH, RowForm, row_options
-from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.storage import Storage
 from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.run import Report, Say, Ways, described, finetune
 from pockengine.finetune.lm.sampling import Sampling
-from pockengine.finetune.lm.settings import Course, Means, Settings, Texts
+from pockengine.finetune.lm.settings import Course, Settings, Texts
+from pockengine.options import CompileOptions
 
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -37,14 +33,14 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="The training's folder."
 )
-@click.option(
-    "--scheme", default="lora", show_default=True, help="lora, lora-RANK, sparse, full, a file."
+@compile_options(
+    *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
+    scheme="lora",
+    optimizer="adamw",
+    clip=1.0,
 )
 @row_options(LENGTH)
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows a step.")
-@click.option(
-    "--accumulate", "micro_batches", default=1, type=click.IntRange(1), help="Steps an update."
-)
 @click.option("--epochs", type=click.IntRange(1), help="By default 1; or give --steps.")
 @click.option("--steps", type=click.IntRange(1), help="The number of the last step.")
 @click.option("--lr", type=float, help="By default 2e-4 for lora, else 2e-5.")
@@ -55,13 +51,6 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     type=click.Choice(["constant", "linear", "cosine"]),
 )
 @click.option("--warmup", default=0, show_default=True, type=click.IntRange(0))
-@click.option(
-    "--clip", default=1.0, show_default=True, help="The gradient's largest norm; 0: none."
-)
-@optimizer_option("adamw")
-@storage_options
-@bf16_option
-@budget_option
 @click.option("--seed", default=0, show_default=True)
 @click.option("--prompt", "prompts", multiple=True, help="To answer before and after.")
 @click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))
@@ -78,6 +67,7 @@ def finetune_lm(
     validation: Path | None,
     hold_out: float,
     out: Path,
+    options: CompileOptions,
     prompts: Sequence[str],
     answer_tokens: int,
     temperature: float,
@@ -94,7 +84,7 @@ def finetune_lm(
         raise click.UsageError("give --epochs or --steps, not both")
     form: RowForm = given.pop("form")
     texts = Texts(data, validation, hold_out, form.truncate, form.together)
-    settings = Settings(model, texts, _course(form.length or LENGTH, given), _means(given))
+    settings = Settings(model, texts, _course(form.length or LENGTH, given), options)
     terminal = console()
     say: Say = _nothing if as_json else terminal.print
     say(f"reading {model} and {data}")
@@ -122,20 +112,9 @@ def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _course(length: int, given: dict[str, Any]) -> Course:
-    names = ("batch", "micro_batches", "steps", "lr", "schedule", "warmup", "seed")
+    names = ("batch", "steps", "lr", "schedule", "warmup", "seed")
     epochs = None if given["steps"] else given["epochs"] or 1
     return Course(length, epochs=epochs, **_taken(given, *names))
-
-
-def _means(given: dict[str, Any]) -> Means:
-    storage: Storage = given["storage"]
-    optimizer: Optimizer = given["optimizer"]
-    return Means(
-        optimizer=optimizer,
-        storage=storage,
-        clip=given["clip"] or None,
-        **_taken(given, "scheme", "bf16", "memory_budget"),
-    )
 
 
 def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:

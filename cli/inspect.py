@@ -1,7 +1,8 @@
 """`pockengine inspect MODEL` or ARTIFACT: what trains, memory by layer, what a step costs."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +13,26 @@ from rich.table import Table
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.registry import backend_for
 from pockengine.backends.replace import MANIFEST
+from pockengine.backends.within_budget import within_budget
 from pockengine.cli.compile import switching_facts
 from pockengine.cli.kernels import alternatives_of, alternatives_table
 from pockengine.cli.layers import OTHERS, Layer, layers_of
+from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
-    budget_option,
     console,
-    device_option,
     json_option,
     model_argument,
-    optimizer_option,
     print_json,
-    scheme_option,
 )
-from pockengine.cli.quantize import quantize_options, quantized_graph
+from pockengine.cli.quantize import quantized_graph
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import ParamKind
-from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
-from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.report import Arithmetic, arithmetic
 from pockengine.devices import Device, find_device
+from pockengine.options import CompileOptions
 
 CAPTION = """\
 kept: alive from the forward pass to the backward one; at the peak: where the step needs most.
@@ -44,20 +41,15 @@ Multiply-adds in millions: of inference, and of the whole step."""
 
 @click.command("inspect")
 @model_argument()
-@device_option
-@scheme_option
-@optimizer_option()
-@budget_option
-@quantize_options
+@compile_options(
+    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
+    *("bf16", "storage", "quantize", "tuned"),
+)
 @click.option("--kernels", is_flag=True, help="Also how each product is computed, and how else.")
 @json_option
 def inspect_command(
     model: ModelChoice,
-    device: str,
-    scheme: str,
-    optimizer: Optimizer,
-    memory_budget: int | None,
-    quantize: Int8 | None,
+    options: CompileOptions,
     kernels: bool,
     as_json: bool,
 ) -> None:
@@ -68,13 +60,14 @@ def inspect_command(
     if (Path(model.name) / MANIFEST).is_file():
         _show(load_artifact(Path(model.name)), as_json)
         return
-    found = find_device(device)
-    target = backend_for(found).target()
+    found = find_device(options.device).on(options.backend)
+    quantize, scheme = options.quantize, str(options.scheme)
     graph, integers = quantized_graph(model.find(), quantize)
-    training = Training(scheme, optimizer, memory_budget=memory_budget, integers=integers)
-    program = compile_program(graph, training, target=target)
+    training = replace(options, integers=integers)
+    build = partial(compile_program, graph, training)
+    program, backend = within_budget(build, backend_for(found, options))
     numbers = arithmetic(graph, integers.rounding) if quantize else ()
-    layers = layers_of(program, target)
+    layers = layers_of(program, backend.target())
     batch = batch_of(graph)
     facts = {"model": model.name, "batch": batch, "device": found.name, "scheme": scheme}
     facts |= totals(program, found)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from tokenize import TokenError
@@ -11,10 +11,7 @@ from typing import Any
 import click
 import numpy as np
 
-from pockengine.cli.units import budget
 from pockengine.compiler.ir.graph import Graph
-from pockengine.compiler.optim import NAMED, Optimizer
-from pockengine.compiler.storage import Storage, stored_names
 from pockengine.files import data_file
 from pockengine.frontends.choices import with_choices
 from pockengine.frontends.losses import loss_text
@@ -56,8 +53,6 @@ def constant(text: str) -> tuple[str, np.ndarray]:
         ) from error
 
 
-OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight_decay=0.1."
-
 shape_option = click.option(
     "--shape", "shapes", multiple=True, type=shape, metavar="NAME=SIZES", help=OPEN
 )
@@ -84,59 +79,10 @@ def file_choices(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[s
 
 
 loss_option = click.option("--loss", help=LOSS)
-device_option = click.option(
-    "--device", default="host", show_default=True, help="A name that `devices` lists, or a file."
-)
-backend_option = click.option(
-    "--backend", help="Of those that the device takes; auto tries them. By default the device's."
-)
-scheme_option = click.option(
-    "--scheme", default="full", show_default=True, help="A preset, or a TOML file."
-)
-bf16_option = click.option(
-    "--bf16", is_flag=True, help="Round the operands of large products to bf16."
-)
-budget_option = click.option(
-    "--memory-budget", type=budget, help="Of the whole arena: 400KB; recompute to fit."
-)
-tuned_option = click.option(
-    "--tuned", type=click.Path(path_type=Path), help="A file of `pockengine tune`."
-)
-prepare_option = click.option(
-    "--prepare", is_flag=True, help="Keep what kernels make of frozen weights: faster, larger."
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, not tables.")
 records_option = click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Append records to this file."
 )
-
-
-def storage_options(command: Command) -> Command:
-    """Give a command an option for each field of Storage, as one `storage`."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **given: Any) -> Any:
-        storage = Storage(**{part.name: given.pop(part.name) for part in fields(Storage)})
-        return command(*args, storage=storage, **given)
-
-    made: Command = wrapped
-    for part in reversed(fields(Storage)):
-        made = storage_option(part.name)(made)
-    return made
-
-
-def storage_option(name: str, *defaults: str) -> Callable[[Command], Command]:
-    """Return the option of a field of Storage; with defaults it may be given several times."""
-    (part,) = [part for part in fields(Storage) if part.name == name]
-    return click.option(
-        part.metadata["flag"],
-        name,
-        type=click.Choice(stored_names(part)),
-        multiple=bool(defaults),
-        default=defaults or part.default,
-        show_default=True,
-        help=f"How {part.metadata['what']} are stored.",
-    )
 
 
 @dataclass(frozen=True)
@@ -203,69 +149,6 @@ def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], 
 def batch_of(graph: Graph) -> int:
     """Return the rows of a graph's batch, as its first input with a shape has them."""
     return next((value.shape[0] for value in graph.inputs if value.shape), 1)
-
-
-def optimizer_option(
-    default: str | None = "sgd", shown: str | bool = True
-) -> Callable[[Command], Command]:
-    """Return the option --optimizer, which gives a command an `optimizer` of ours.
-
-    Without a default it gives None where nobody said one; `shown` is what help says of it.
-    """
-    return click.option(
-        "--optimizer",
-        default=default,
-        show_default=shown,
-        type=optimizer,
-        metavar="NAME[:FIELD=NUMBER,...]",
-        help=OPTIMIZERS,
-    )
-
-
-def optimizer(text: str) -> Optimizer:
-    """Read an optimiser with what differs from its defaults: sgd:momentum=0.9."""
-    name, _, rest = text.partition(":")
-    if name.lower() not in NAMED:
-        raise click.BadParameter(f"{name!r} is none of {', '.join(NAMED)}")
-    kind = NAMED[name.lower()]
-    known = {one.name: one.default for one in fields(kind) if isinstance(one.default, _WRITTEN)}
-    given = {}
-    for part in filter(None, rest.split(",")):
-        key, _, number = part.partition("=")
-        if key not in known:
-            raise click.BadParameter(f"{name} has no {key!r}; it has {', '.join(known)}")
-        try:
-            given[key] = _like(known[key], number)
-        except ValueError as error:
-            raise click.BadParameter(f"{part!r} must read {key}={_text(known[key])}") from error
-    made: Optimizer = kind(**given)
-    return made
-
-
-def _like(default: Any, text: str) -> Any:
-    """Read a number, a truth, a word, or numbers with strokes between, as the default is."""
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false"):
-            raise ValueError(text)
-        return text.lower() == "true"
-    if isinstance(default, tuple):
-        parts = tuple(map(float, text.split("/")))
-        if len(parts) != len(default):
-            raise ValueError(text)
-        return parts
-    return text if isinstance(default, str) else type(default)(text)
-
-
-_WRITTEN = (bool, int, float, str, tuple)
-"""Kinds of settings that a command can give: not an optimiser within another."""
-
-
-def _text(default: Any) -> str:
-    if isinstance(default, tuple):
-        return "/".join(f"{part:g}" for part in default)
-    if isinstance(default, str):
-        return default
-    return str(default).lower() if isinstance(default, bool) else f"{default:g}"
 
 
 def print_json(table: Any) -> None:

@@ -9,17 +9,16 @@ from pathlib import Path
 import click
 
 from pockengine.backends.registry import backend_for
-from pockengine.cli.options import device_option, optimizer_option, scheme_option
+from pockengine.cli.option_fields import compile_options
 from pockengine.compiler.compile import passes_of
 from pockengine.compiler.ir.text import parse_graph, print_graph
-from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.options import Training
 from pockengine.compiler.passes.base import Pass, options_of, run_passes
 from pockengine.compiler.passes.catalogue import PASSES
 from pockengine.compiler.passes.pass_text import parse_pass, parse_passes, print_passes
 from pockengine.compiler.target import Target
 from pockengine.devices import find_device
 from pockengine.errors import GraphError, PockEngineError
+from pockengine.options import CompileOptions
 
 
 @click.command("passes")
@@ -33,18 +32,17 @@ from pockengine.errors import GraphError, PockEngineError
 )
 @click.option("--list", "listed", is_flag=True, help="List the passes and their options.")
 @click.option("--pipeline", help="Print the passes of this entry (train, evaluate, ...) instead.")
-@device_option
-@scheme_option
-@optimizer_option()
+@compile_options(
+    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
+    *("bf16", "storage"),
+)
 def passes_command(
     graph: str | None,
     texts: tuple[str, ...],
     file: Path | None,
     listed: bool,
     pipeline: str | None,
-    device: str,
-    scheme: str,
-    optimizer: Optimizer,
+    options: CompileOptions,
 ) -> None:
     """Run passes on GRAPH, a file in the text form, and print what they leave."""
     if listed:
@@ -59,7 +57,9 @@ def passes_command(
         run_passes(passes, parsed, check=True)
         click.echo(print_graph(parsed), nl=False)
         return
-    entries = passes_of(parsed, Training(scheme, optimizer), target=_target(device))
+    device = find_device(options.device).on(options.backend)
+    target = backend_for(device, options).target()
+    entries = passes_of(parsed, options, target=target)
     if pipeline not in entries:
         raise PockEngineError(f"{graph} has no entry {pipeline!r}; it has {', '.join(entries)}")
     click.echo(print_passes(entries[pipeline]), nl=False)

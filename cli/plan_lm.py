@@ -1,27 +1,24 @@
 """`pockengine plan-lm MODEL`: the memory of a decoder's training, from shapes alone."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
 from rich.box import SIMPLE
 from rich.table import Table
 
+from pockengine.cli.option_fields import compile_options, field_option, storage_forms
 from pockengine.cli.options import (
-    budget_option,
     console,
-    device_option,
     json_option,
-    optimizer_option,
     print_json,
-    storage_option,
 )
-from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.storage import Storage
 from pockengine.devices import find_device
 from pockengine.finetune.lm.plan import Plan, Shape, plans
 from pockengine.models.decoders import SIZES, shapes_of
+from pockengine.options import CompileOptions
 
 SCHEMES = ("full", "lora", "sparse")
 
@@ -38,48 +35,48 @@ built. The compiler plans every byte: what is printed is what the program's memo
 @click.argument("model")
 @click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows a step.")
 @click.option("--max-length", "length", default=512, show_default=True, type=click.IntRange(2))
-@click.option("--accumulate", "micro_batches", default=1, type=click.IntRange(1))
 @click.option("--scheme", "schemes", multiple=True, default=SCHEMES, show_default=True)
-@storage_option("weights", "f32", "int4")
-@storage_option("activations")
-@storage_option("states")
-@storage_option("trained")
-@budget_option
-@optimizer_option("adamw")
-@device_option
-@click.option("--backend", help="Of those that the device takes; by default its own.")
+@storage_forms("weights", "f32", "int4")
+@field_option("activations", kind=Storage)
+@field_option("states", kind=Storage)
+@field_option("trained", kind=Storage)
+@compile_options(
+    *("device", "backend", "optimizer", "micro_batches", "memory_budget", "bf16", "tuned"),
+    optimizer="adamw",
+)
 @json_option
 def plan_lm(
     model: str,
     batch: int,
     length: int,
-    micro_batches: int,
     schemes: Sequence[str],
     weights: Sequence[str],
     activations: str,
     states: str,
     trained: str,
-    memory_budget: int | None,
-    optimizer: Optimizer,
-    device: str,
-    backend: str | None,
+    options: CompileOptions,
     as_json: bool,
 ) -> None:
     """Plan each scheme with each form of what it leaves frozen."""
-    shape = Shape(batch, length, micro_batches)
-    methods = [
-        (scheme, Storage(form, activations, states, trained))
+    shape = Shape(batch, length)
+    ways = [
+        replace(options, scheme=scheme, storage=Storage(form, activations, states, trained))
         for scheme in schemes
         for form in (weights if scheme != "full" else ("f32",))
     ]
-    target = find_device(device).on(backend)
-    found = list(plans(shapes_of(model), shape, methods, optimizer, target, memory_budget))
+    device = find_device(options.device).on(options.backend)
+    found = list(plans(shapes_of(model), shape, ways, device))
+    optimizer = str(options.optimizer)
     if as_json:
-        facts = {"model": model, "device": device, "backend": target.backend, **asdict(shape)}
-        facts["optimizer"] = str(optimizer)
+        facts: dict[str, Any] = {
+            "model": model,
+            "device": str(options.device),
+            "backend": device.backend,
+        }
+        facts |= {**asdict(shape), "micro_batches": options.micro_batches, "optimizer": optimizer}
         print_json({**facts, "plans": [_row(plan) for plan in found]})
         return
-    title = f"{model}, {batch} x {length} tokens, {optimizer}, {target.backend} on {target.name}"
+    title = f"{model}, {batch} x {length} tokens, {optimizer}, {device.backend} on {device.name}"
     console().print(_table(title, found))
 
 

@@ -24,24 +24,19 @@ from pockengine.backends.gpu.source import LANGUAGES as GPUS
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.backends.protocol import BackendOptions
 from pockengine.backends.registry import backend_for
+from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
-    bf16_option,
-    device_option,
     model_argument,
-    optimizer_option,
     records_option,
-    scheme_option,
-    tuned_option,
 )
 from pockengine.compiler.compile import compile_program
-from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.options import Training
 from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
 from pockengine.extras import need
 from pockengine.farm.load import Load, watching
+from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
 
 WIDTH = 170
@@ -74,29 +69,21 @@ class KernelRow:
 @click.command()
 @model_argument()
 @click.option("--threads", type=click.IntRange(1), help="Default: all cores.")
-@device_option
 @click.option("--backend", type=click.Choice(GPUS), help="By default C: the CPU.")
-@scheme_option
-@optimizer_option()
+@compile_options("device", "scheme", "optimizer", "bf16", "tuned")
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
 @click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
 @click.option("--only", default="", help="Part of a kernel's symbol, shapes or names to look at.")
-@bf16_option
-@tuned_option
 @click.option("--alone", is_flag=True, help="Also time each kernel alone, its operands in cache.")
 @records_option
 def profile(
     model: ModelChoice,
     threads: int | None,
-    device: str,
     backend: str | None,
-    scheme: str,
-    optimizer: Optimizer,
+    options: CompileOptions,
     steps: int,
     top: int,
     only: str,
-    bf16: bool,
-    tuned: Path | None,
     alone: bool,
     json_file: Path | None,
 ) -> None:
@@ -106,12 +93,12 @@ def profile(
     """
     if json_file is not None:
         need("profile --json", "farm")
-    chosen = find_device(device).on(backend)
+    chosen = find_device(options.device).on(backend)
     if alone and backend is not None:
         raise click.UsageError(f"--alone times kernels of C, not of {backend}; leave it out")
-    timed, peaks = _timed_backend(chosen, BackendOptions(bf16, tuned), threads)
-    graph, training = model.find().graph(), Training(scheme, optimizer)
-    program = compile_program(graph, training, target=timed.target())
+    timed, peaks = _timed_backend(chosen, options, threads)
+    graph, scheme = model.find().graph(), str(options.scheme)
+    program = compile_program(graph, options, target=timed.target())
     inputs, workers = example_inputs(program.entries["train"].graph), max(1, peaks.threads)
     with watching() as load:
         times = profile_step(program, timed, inputs, threads=workers, steps=steps, progress=_tell)

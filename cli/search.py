@@ -8,7 +8,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from pockengine.cli.options import ModelChoice, device_option, model_argument, optimizer_option
+from pockengine.cli.option_fields import device_option, field_option
+from pockengine.cli.options import ModelChoice, model_argument
 from pockengine.cli.quantize import quantize_options
 from pockengine.cli.subject import (
     DECODER_OPTIMIZER,
@@ -113,7 +114,7 @@ class SearchOptions:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="The scheme, TOML.")
 @click.option("--weights", type=click.Path(path_type=Path), help="As for sensitivity.")
 @click.option("--classes", type=click.IntRange(2), help="As for sensitivity.")
-@optimizer_option(None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
+@field_option("optimizer", None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
 @quantize_options
 @click.option("--validate", "tried", type=click.IntRange(1), help="How many found ones race.")
 @data_option(required=False, words="The data to race schemes on.")

@@ -7,7 +7,8 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from pockengine.cli.options import ModelChoice, model_argument, optimizer_option
+from pockengine.cli.option_fields import field_option
+from pockengine.cli.options import ModelChoice, model_argument
 from pockengine.cli.quantize import quantize_options
 from pockengine.cli.subject import (
     DECODER_OPTIMIZER,
@@ -50,7 +51,7 @@ ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
 @click.option("--upper", default=1.0, show_default=True, help="Share of the layers, from the top.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--epochs", default=5, show_default=True, type=click.IntRange(1))
-@optimizer_option(None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
+@field_option("optimizer", None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
 @quantize_options
 @click.option(
     "--rate",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors import SafetensorError
 
+from pockengine.cli.optimizers import read_optimizer
 from pockengine.cli.options import ModelChoice
-from pockengine.cli.options import optimizer as read_optimizer
 from pockengine.cli.quantize import quantized_graph
 from pockengine.cli.texts import DATA_SEED, RowForm, names_decoder, open_decoder, read_texts
 from pockengine.compiler.ir.graph import LOSS

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from pockengine.backends.augmentation import Augmentation
-from pockengine.backends.rate_schedule import KINDS
 from pockengine.backends.training.checkpoints import Checkpoints
 from pockengine.backends.training.history import History
+from pockengine.backends.training.options import FitOptions
 from pockengine.cli.duty import duty_options
+from pockengine.cli.option_fields import fit_options
 from pockengine.cli.options import console, json_option, print_json
 from pockengine.cli.rows import (
     data_option,
@@ -42,17 +43,10 @@ class Places:
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
 @data_option
-@click.option("--epochs", type=click.IntRange(1), help="Through all rows; or give --steps.")
-@click.option("--steps", type=click.IntRange(1), help="The number of the last step.")
-@click.option("--lr", type=float, help="The highest rate; not needed to --resume.")
-@click.option("--schedule", type=click.Choice(list(KINDS)), help="By default constant.")
-@click.option("--warmup", type=click.IntRange(0), help="Updates until the highest rate.")
-@click.option("--total", type=click.IntRange(1), help="The schedule's last update; by default all.")
-@click.option("--batch", type=click.IntRange(1), help="Where ARTIFACT takes a range of sizes.")
+@fit_options(*("epochs", "steps", "lr", "schedule", "warmup", "total", "batch", "seed", "resume"))
 @click.option("--shuffle/--in-order", default=True, show_default=True)
 @click.option("--flip", is_flag=True, help="Mirror half of the pictures.")
 @click.option("--crop", default=0, type=click.IntRange(0), help="Move pictures by so many pixels.")
-@click.option("--seed", type=int, help="Of the rows' order and of dropout; by default 0.")
 @click.option("--validation", multiple=True, metavar="FILE", help="Rows that judge each epoch.")
 @metric_option
 @click.option("--patience", type=click.IntRange(1), help="Epochs without a better validation.")
@@ -64,7 +58,6 @@ class Places:
 @click.option(
     "--on-nan", default="stop", show_default=True, type=click.Choice(["stop", "rollback"])
 )
-@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the weights, as export does.")
 @duty_options
 @threads_option
@@ -81,27 +74,35 @@ def train(
     on_nan: str,
     out: Path | None,
     as_json: bool,
-    **course: Any,
+    course: FitOptions,
+    flip: bool,
+    crop: int,
+    **rest: Any,
 ) -> None:
     """Train ARTIFACT, compiled for this machine, and print each epoch's figures.
 
     A kill at any moment leaves whole checkpoints, from which --resume goes on bit for bit.
     """
-    if (course["epochs"] is None) == (course["steps"] is None):
+    if (course.epochs is None) == (course.steps is None):
         raise click.UsageError("say where the training ends: --epochs, or --steps")
-    course["augment"] = Augmentation(course.pop("flip"), course.pop("crop"))
     loaded, places = load(artifact), Places(folder, every, keep, on_nan)
     history = loaded.fit(
         read_rows(files),
+        options=course,
+        augment=Augmentation(flip, crop),
         validation=read_rows(validation) if validation else None,
         metrics=find_metrics(metrics),
         early_stopping=patience,
         checkpoint=places.checkpoints(),
         progress=not as_json,
-        **course,
+        **rest,
     )
     if out is not None:
         loaded.save_weights(loaded.trained, out)
+    _report(history, folder, out, as_json)
+
+
+def _report(history: History, folder: Path | None, out: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(_facts(history, folder, out))
         return

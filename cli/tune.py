@@ -28,22 +28,19 @@ from pockengine.backends.c.tune import (
     tune,
 )
 from pockengine.backends.placement import kernel_nodes
-from pockengine.backends.protocol import Backend, BackendOptions
+from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for
 from pockengine.backends.tuned import TunedPlan, TunedTable, new_table, read_table, write_table
+from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
     batch_of,
-    bf16_option,
     model_argument,
-    optimizer_option,
-    scheme_option,
 )
 from pockengine.cli.tune_gpu import GPUS, tune_gpu
 from pockengine.cli.tune_tvm import KERNELS, LEAST_TRIALS, TRIALS, TVM, tune_tvm
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph, Node
-from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.options import Training
 from pockengine.devices import Device, load_device
 from pockengine.devices.isa import COUNTERS
@@ -52,6 +49,7 @@ from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.references.instructions import count
 from pockengine.farm.transports.transport import Transport
+from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
 
 WIDTH = 150
@@ -63,9 +61,7 @@ that is estimated to be best for both."""
 @click.command("tune")
 @model_argument()
 @click.option("--device", "wanted", default="host", show_default=True, help="Or a board's name.")
-@scheme_option
-@optimizer_option()
-@bf16_option
+@compile_options("scheme", "optimizer", "bf16")
 @click.option("--plans", default=PLANS, show_default=True, type=click.IntRange(2))
 @click.option(
     "--backend",
@@ -94,9 +90,7 @@ that is estimated to be best for both."""
 def tune_command(
     model: ModelChoice,
     wanted: str,
-    scheme: str,
-    optimizer: Optimizer,
-    bf16: bool,
+    options: CompileOptions,
     plans: int,
     backend: str | None,
     trials: int,
@@ -111,22 +105,21 @@ def tune_command(
     the device's GPU are tiled in several ways, and timed within the step.
     """
     board = board_for(wanted, load_boards())
-    training = Training(scheme, optimizer)
-    graph = model.find().graph()
-    title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {board.name}"
+    bf16, graph = options.bf16, model.find().graph()
+    title = f"{model.name}, batch {batch_of(graph)}, {options.scheme}, {board.name}"
     if backend == TVM:
         device = _measured_here(board, bf16)
         out = out or Path(f"tuned-tvm-{device.name}.json")
-        found = tune_tvm(title, graph, training, device, out, (trials, kernels))
+        found = tune_tvm(title, graph, options, device, out, (trials, kernels))
         printed: list[RenderableType] = [found, f"{out} is what compile --backend tvm takes"]
     elif backend is not None:
         out = out or Path(f"tuned-{backend}-{board.device}.json")
         how = backend, bf16, plans
-        problems, table = tune_gpu(graph, training, board, out, how, _tell)
+        problems, table = tune_gpu(graph, options, board, out, how, _tell)
         printed = _found(title, problems, table, out)
     else:
         out = out or Path(f"tuned-{board.device}.json")
-        printed = _tune_c(title, graph, training, board, out, (bf16, plans))
+        printed = _tune_c(title, graph, options, board, out, plans)
     console = PlainConsole(WIDTH)
     for each in printed:
         console.print(each)
@@ -144,14 +137,18 @@ def _measured_here(board: Board, bf16: bool) -> Device:
 
 
 def _tune_c(
-    title: str, graph: Graph, training: Training, board: Board, out: Path, how: tuple[bool, int]
+    title: str,
+    graph: Graph,
+    options: CompileOptions,
+    board: Board,
+    out: Path,
+    plans: int,
 ) -> list[RenderableType]:
     """Tune C's kernels into a table's file; return what was found, for people."""
-    bf16, plans = how
     device = load_device(board.device)
-    nodes = step_nodes(graph, training, backend_for(device, BackendOptions(bf16)))
+    nodes = step_nodes(graph, options, backend_for(device, options))
     _tell(f"listing plans for {device.name}")
-    problems = find_problems(nodes, device, bf16=bf16, plans=plans)
+    problems = find_problems(nodes, device, bf16=options.bf16, plans=plans)
     with open_meter(board, device) as meter:
         table = read_table(out, device) if out.exists() else new_table(device, meter.unit)
         if table.unit != meter.unit:

@@ -1,14 +1,17 @@
 """How to train: what a user says of a compilation, made once and passed whole to the passes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.compiler.integers import Integers
-from pockengine.compiler.optim import Optimizer, Sgd
+from pockengine.compiler.optim import NAMED, Optimizer, Sgd
+from pockengine.compiler.option import option
 from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.errors import CompileError
+
+OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight_decay=0.1."
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,13 @@ class Training:
     `integers` is for a graph some of whose params are held as such.
     """
 
-    scheme: Scheme | str | Path = "full"
-    optimizer: Optimizer = field(default_factory=Sgd)
-    clip: Clip = field(default_factory=Clip)
-    micro_batches: int = 1
-    memory_budget: int | None = None
-    storage: Storage = EXACT
-    integers: Integers = field(default_factory=Integers)
+    scheme: Scheme | str | Path = option("full", "A preset, or a TOML file.")
+    optimizer: Optimizer = option(Sgd, OPTIMIZERS)
+    clip: Clip = option(Clip, "The largest norm of a gradient; 0: none.")
+    micro_batches: int = option(1, "Steps an update.", flag="--accumulate")
+    memory_budget: int | None = option(None, "Of the whole arena: 400KB; recompute to fit.")
+    storage: Storage = option(EXACT)
+    integers: Integers = option(Integers)
 
     def __post_init__(self) -> None:
         if self.micro_batches < 1:

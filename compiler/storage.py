@@ -1,8 +1,9 @@
 """In how many bits a program keeps what it only stores: arithmetic is f32 all the same."""
 
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, fields
 from typing import Any
 
+from pockengine.compiler.option import option
 from pockengine.errors import CompileError
 
 LAYERS = "weights of linear layers and embeddings"
@@ -11,7 +12,7 @@ LAYERS = "weights of linear layers and embeddings"
 def _stored(names: str, flag: str, what: str) -> Any:
     """Return a field that is one of some names, with its option of commands and what it stores."""
     known = tuple(names.split())
-    return field(default=known[0], metadata={"names": known, "flag": flag, "what": what})
+    return option(known[0], f"How {what} are stored.", flag=flag, names=known, what=what)
 
 
 @dataclass(frozen=True)

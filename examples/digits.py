@@ -20,7 +20,8 @@ from safetensors.numpy import load_file, save_file
 from sklearn.datasets import load_digits
 from torch import nn
 
-from pockengine.api import Compiled, compile
+from pockengine.api import compile
+from pockengine.compiled import Compiled
 from pockengine.compiler.optim import Sgd
 from pockengine.devices import known_devices
 from pockengine.errors import PockEngineError

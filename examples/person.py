@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from pockengine.api import Compiled, compile
+from pockengine.api import compile
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sparse import Scheme

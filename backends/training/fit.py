@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pockengine.backends.session import Session
 from pockengine.backends.training.batch import Source
@@ -11,7 +10,7 @@ from pockengine.backends.training.data import open_data
 from pockengine.backends.training.early_stopping import VALIDATION, EarlyStopping, Watch
 from pockengine.backends.training.history import History
 from pockengine.backends.training.judging import evaluate
-from pockengine.backends.training.metrics import Metrics
+from pockengine.backends.training.options import FitOptions
 from pockengine.backends.training.run import Judge
 from pockengine.backends.training.signature import Signature
 from pockengine.compiler.ir.graph import LOSS
@@ -40,33 +39,32 @@ class End:
         return self.epochs * source.batches
 
 
-def judge_of(
-    session: Session, signature: Signature, validation: Any, metrics: Metrics, batch: int | None
-) -> Judge | None:
+def judge_of(session: Session, signature: Signature, options: FitOptions) -> Judge | None:
     """Return what judges the session by validation data; None where there are none."""
+    validation, metrics = options.validation, options.metrics
     none = metrics is None or (isinstance(metrics, list | tuple | dict) and not metrics)
     if validation is None and not none:
         raise RuntimeFailure("metrics judge validation data, and there are none; give validation")
     if validation is None:
         return None
-    source = open_data(signature, validation, "evaluate", batch=batch)
+    source = open_data(signature, validation, "evaluate", batch=options.batch)
     return partial(evaluate, session, signature, source, metrics)
 
 
-def begin(session: Session, place: Checkpoints | None, resume: bool, seed: int | None) -> History:
+def begin(session: Session, place: Checkpoints | None, options: FitOptions) -> History:
     """Place the session at a training's beginning, or where it goes on; return what came before.
 
     Without a checkpoint it goes on from where it stands.
     """
     history = History()
-    if not resume:
+    if not options.resume:
         if place:
             place.check_unused()
         session.restart()
     elif place and place.load(session):
         history = place.history(session.steps)
-    if seed is not None:
-        session.seed = seed & 0xFFFFFFFF
+    if options.seed is not None:
+        session.seed = options.seed & 0xFFFFFFFF
     return history
 
 

@@ -38,7 +38,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from pockengine.api import Compiled, compile
+from pockengine.api import compile
+from pockengine.compiled import Compiled
 from pockengine.devices import known_devices
 from pockengine.errors import PockEngineError
 from pockengine.examples.digits import BATCH, Digits, pretrain, split_digits

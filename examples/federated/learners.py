@@ -13,9 +13,9 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from safetensors.numpy import save_file
 
-from pockengine.api import Compiled
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.session import Session
+from pockengine.compiled import Compiled
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.transport import Transport
 

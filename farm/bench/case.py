@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pockengine.api import Compiled
 from pockengine.api import compile as compile_model
 from pockengine.backends.capacity import check_capacity
 from pockengine.backends.protocol import Progress
 from pockengine.backends.registry import backend_for
+from pockengine.compiled import Compiled
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.compile import compile_program, find_scheme
 from pockengine.compiler.ir import Graph

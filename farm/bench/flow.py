@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from pockengine import __version__
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.farm.bench.case import Case, dataset_of, make_case, to_torch_layout, train_in_torch
 from pockengine.farm.bench.check import Check, compare

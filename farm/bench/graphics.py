@@ -7,7 +7,7 @@ has a CPU alone.
 
 from pathlib import Path
 
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.bench.peers import OURS

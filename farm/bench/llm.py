@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.errors import FarmError, JobFailed, PockEngineError
 from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error

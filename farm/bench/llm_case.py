@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pockengine.api import Compiled
 from pockengine.api import compile as compile_model
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.stored import decoded
 from pockengine.backends.weights import write_weights
+from pockengine.compiled import Compiled
 from pockengine.compiler.compile import find_scheme
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.blocks import scales_name

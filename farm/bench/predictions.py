@@ -9,8 +9,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pockengine import __version__
-from pockengine.api import Compiled
 from pockengine.backends.artifact import Artifact
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir.evaluate import run as evaluate
 from pockengine.devices import load_device
 from pockengine.devices.isa import COUNTERS

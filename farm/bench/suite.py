@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pockengine.api import Compiled
 from pockengine.backends.peaks import Peaks
 from pockengine.backends.placement import kernel_nodes, node_bytes
+from pockengine.compiled import Compiled
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.program import Program
 from pockengine.errors import PockEngineError

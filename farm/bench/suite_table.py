@@ -6,8 +6,8 @@ from dataclasses import replace
 from rich.table import Table
 
 from pockengine import __version__
-from pockengine.api import Compiled
 from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.compiled import Compiled
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.farm.bench.case import dataset_of
 from pockengine.farm.bench.running import OURS, OURS_BF16, Line

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pockengine.backends.peaks import Peaks
@@ -11,15 +12,12 @@ from pockengine.backends.within_budget import within_budget
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.ops import node_cost
-from pockengine.compiler.optim import Optimizer
-from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
 from pockengine.models.causal_lm import shapes_graph
-
-Method = tuple[str, Storage]
+from pockengine.options import CompileOptions
 
 ORIN = Peaks(1, 42_500.0, {2**35: 204.8})
 """The GPU of NVIDIA's Jetson AGX Orin 64 GB: its data sheet has 204.8 GB/s, and 85 TFLOP/s of f16
@@ -54,38 +52,24 @@ class Plan:
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows and tokens of a step, and how many of them an update collects."""
+    """Rows and tokens of a step."""
 
     batch: int
     length: int
-    micro_batches: int = 1
 
 
 def plans(
     module: Any,
     shape: Shape,
-    methods: Sequence[Method],
-    optimizer: Optimizer,
+    ways: Sequence[CompileOptions],
     device: Device | str = "host",
-    memory_budget: int | None = None,
 ) -> Iterator[Plan]:
-    """Import a decoder once, and plan each method for the device's backend."""
+    """Import a decoder once, and plan each way to train it for the device's backend."""
     graph = shapes_graph(module, shape.batch, shape.length)
-    backend = backend_for(find_device(device))
-    for scheme, storage in methods:
-        training = Training(
-            scheme,
-            optimizer,
-            micro_batches=shape.micro_batches,
-            memory_budget=memory_budget,
-            storage=storage,
-        )
-
-        def build(target: Any, training: Training = training) -> Program:
-            return compile_program(graph, training, target=target)
-
-        program, _ = within_budget(build, backend)
-        yield _plan(program, scheme, storage)
+    for options in ways:
+        backend = backend_for(find_device(device), options)
+        program, _ = within_budget(partial(compile_program, graph, options), backend)
+        yield _plan(program, str(options.scheme), options.storage)
 
 
 def _plan(program: Program, scheme: str, storage: Storage) -> Plan:

@@ -24,7 +24,6 @@ from pockengine.backends.training.loop import Step
 from pockengine.backends.training.progress import Bar, Unit
 from pockengine.backends.training.trainer import Trainer
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.passes.differentiate import Clip
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.judging import Judgement, judge
@@ -129,26 +128,13 @@ def _check_unused(out: Path) -> None:
 
 def _trainer(settings: Settings, graph: Graph, out: Path, ways: Ways) -> Trainer:
     """Compile the program, or open the one that the training began with."""
-    artifact, means = out / "artifact", settings.means
+    artifact, options = out / "artifact", settings.options
     if ways.resume and artifact.is_dir():
         return load(artifact)
     ways.say(
-        f"compiling: scheme {means.scheme}, {settings.course.batch} x {settings.course.length}"
+        f"compiling: scheme {options.scheme}, {settings.course.batch} x {settings.course.length}"
     )
-    return compile(
-        graph,
-        None,
-        optimizer=means.optimizer,
-        scheme=means.scheme,
-        device=means.device,
-        clip=Clip(norm=means.clip),
-        micro_batches=settings.course.micro_batches,
-        memory_budget=means.memory_budget,
-        bf16=means.bf16,
-        storage=means.storage,
-        folder=artifact,
-        progress=ways.say,
-    )
+    return compile(graph, None, options=options, folder=artifact, progress=ways.say)
 
 
 def _before(

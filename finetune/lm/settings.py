@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pockengine.compiler.optim import AdamW, Optimizer
-from pockengine.compiler.storage import EXACT, Storage
+from pockengine.compiler.optim import AdamW
+from pockengine.compiler.passes.differentiate import Clip
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
+from pockengine.options import CompileOptions
 
 RATES = {"lora": 2e-4}
 RATE = 2e-5
@@ -22,7 +23,6 @@ class Course:
 
     length: int
     batch: int = 1
-    micro_batches: int = 1
     epochs: int | None = 1
     steps: int | None = None
     lr: float | None = None
@@ -42,17 +42,8 @@ class Texts:
     together: bool = True
 
 
-@dataclass(frozen=True)
-class Means:
-    """What trains, and by which means."""
-
-    scheme: str = "lora"
-    optimizer: Optimizer = field(default_factory=AdamW)
-    clip: float | None = 1.0
-    storage: Storage = EXACT
-    bf16: bool = False
-    memory_budget: int | None = None
-    device: str = "host"
+DECODER = CompileOptions(scheme="lora", optimizer=AdamW(), clip=Clip(norm=1.0))
+"""How a decoder trains where nobody says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +53,18 @@ class Settings:
     model: Path
     texts: Texts
     course: Course
-    means: Means = field(default_factory=Means)
+    options: CompileOptions = DECODER
 
     @property
     def rate(self) -> float:
         """The highest rate: the one that was given, or what suits the scheme."""
         if self.course.lr is not None:
             return self.course.lr
-        return RATES.get(self.means.scheme.partition("-")[0], RATE)
+        return RATES.get(str(self.options.scheme).partition("-")[0], RATE)
 
     def facts(self) -> dict[str, str]:
         """Return by name what a training that goes on must have as it began."""
-        parts = (self.texts, self.course, self.means)
+        parts = (self.texts, self.course, self.options)
         named = {name: str(value) for part in parts for name, value in vars(part).items()}
         return {"model": str(self.model), **named, "data": _digest(self.texts.data)}
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrize
 
 import pockengine
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.errors import ArtifactError, CompileError
 from pockengine.tests.backends.every import EVERY_BACKEND
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import pockengine
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.choice import FULL
 from pockengine.errors import CompileError

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import pockengine
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 
 RATE = 0.05
 LARGE = ("0.weight", "2.weight")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pockengine
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, TensorType
 from pockengine.compiler.ops.random import uniform
 from pockengine.devices import load_device

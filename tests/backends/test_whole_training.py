@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pockengine
-from pockengine.api import Compiled
 from pockengine.backends.session import Session
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adafactor, Adam, Sgd
 from pockengine.compiler.sparse.lora import lora

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 from safetensors.numpy import load_file
 
 import pockengine
-from pockengine.api import Compiled
 from pockengine.cli.main import cli
+from pockengine.compiled import Compiled
 from pockengine.errors import ArtifactError
 
 MODEL = f"{__name__}:net"

@@ -5,7 +5,8 @@ from typing import Any
 import click
 import pytest
 
-from pockengine.cli.options import optimizer, shape
+from pockengine.cli.optimizers import read_optimizer
+from pockengine.cli.options import shape
 from pockengine.compiler.optim import AdamW, Lion, Muon, Sgd
 
 
@@ -23,7 +24,7 @@ from pockengine.compiler.optim import AdamW, Lion, Muon, Sgd
     ],
 )
 def test_an_optimiser_is_read_with_its_numbers(text: str, meant: Any) -> None:
-    assert optimizer(text) == meant
+    assert read_optimizer(text) == meant
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_an_optimiser_is_read_with_its_numbers(text: str, meant: Any) -> None:
 )
 def test_what_is_wrong_is_named(text: str, message: str) -> None:
     with pytest.raises(click.BadParameter, match=message):
-        optimizer(text)
+        read_optimizer(text)
 
 
 def test_a_shape_is_read() -> None:

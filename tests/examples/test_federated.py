@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.client import NumPyClient
 
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.examples.digits import Digits, pretrain, split_digits
 from pockengine.examples.federated.federated import (
     PARTS,

@@ -41,7 +41,7 @@ FRAMEWORKS = set(
 INTERNAL = ("keras.src", "tensorflow.python", "torch.fx.experimental")
 """Modules that are private by the framework's word, without an underscore."""
 TABLE = "tests/repo/private_names.toml"
-BY_NAME = {"delattr", "getattr", "hasattr", "object", "setattr"}
+BY_NAME = {"delattr", "getattr", "hasattr", "object", "setattr", "replaced"}
 """Functions that take an object and the name of its attribute, patch.object among them."""
 
 

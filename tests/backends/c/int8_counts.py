@@ -14,8 +14,8 @@ import click
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.api import Compiled
 from pockengine.api import compile as compile_model
+from pockengine.compiled import Compiled
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.devices import Device, load_device

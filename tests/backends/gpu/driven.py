@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.api import Compiled
 from pockengine.backends.session import Session
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir import Graph
 from pockengine.tests.backends.inputs import draw
 

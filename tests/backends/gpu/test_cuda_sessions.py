@@ -16,10 +16,10 @@ import pytest
 from safetensors.numpy import load_file
 
 import pockengine
-from pockengine.api import Compiled
 from pockengine.backends.c.profile import profile_step
 from pockengine.backends.gpu.cuda import CudaBackend
 from pockengine.backends.placement import kernel_nodes
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.program import Program

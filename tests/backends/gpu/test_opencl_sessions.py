@@ -16,9 +16,9 @@ import pytest
 from safetensors.numpy import load_file
 
 import pockengine
-from pockengine.api import Compiled
 from pockengine.backends.cache import own_cache
 from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Adam, Sgd
 from pockengine.devices import load_device

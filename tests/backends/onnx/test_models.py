@@ -7,13 +7,13 @@ import onnx
 import pytest
 
 import pockengine
-from pockengine.api import Compiled
 from pockengine.backends.onnx import model
 from pockengine.backends.onnx.backend import onnx_backend
 from pockengine.backends.onnx.bindings import CONSTANTS, NEXT
 from pockengine.backends.onnx.writer import OPSET
 from pockengine.backends.runtimes.bindings import read_bindings
 from pockengine.backends.runtimes.layout import WEIGHT_FIRST
+from pockengine.compiled import Compiled
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training

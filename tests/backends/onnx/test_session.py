@@ -5,9 +5,9 @@ import pytest
 
 import pockengine
 from pockengine import extras
-from pockengine.api import Compiled
 from pockengine.backends.onnx.bindings import model_name
 from pockengine.backends.onnx.runtime import Model
+from pockengine.compiled import Compiled
 from pockengine.errors import (
     MissingPackage,
     RuntimeFailure,

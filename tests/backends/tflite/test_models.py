@@ -10,13 +10,13 @@ import tflite
 from ai_edge_litert.interpreter import Interpreter
 
 import pockengine
-from pockengine.api import Compiled
 from pockengine.backends.runtimes.bindings import read_bindings
 from pockengine.backends.tflite import flat
 from pockengine.backends.tflite.backend import tflite_backend
 from pockengine.backends.tflite.model import write_model
 from pockengine.backends.tflite.names import MODEL, NODES
 from pockengine.backends.tflite.writer import OUTPUT_FIRST
+from pockengine.compiled import Compiled
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.optim import Adam, Sgd
 from pockengine.compiler.options import Training

@@ -5,9 +5,9 @@ import pytest
 
 import pockengine
 from pockengine import extras
-from pockengine.api import Compiled
 from pockengine.backends.tflite import flat, runtime
 from pockengine.backends.tflite.forms import movement
+from pockengine.compiled import Compiled
 from pockengine.compiler.ir import I32, Builder, Graph, TensorType
 from pockengine.errors import (
     MissingPackage,

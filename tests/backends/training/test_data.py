@@ -172,7 +172,7 @@ def test_options_that_do_not_fit_are_named(net: pockengine.Compiled) -> None:
         ({"lr": 0.1, "steps": 0}, "at least 1"),
         ({"epochs": 1}, "needs a learning rate: give lr"),
         ({"epochs": 1, "lr": float("nan")}, "not nan"),
-        ({"epochs": 1, "lr": "0.1"}, "lr must be a number, or a function.* not str"),
+        ({"epochs": 1, "lr": "0.1"}, r"lr must be float \| Callable \| Scheduler \| None, not str"),
         ({"epochs": 1, "lr": 0.1, "schedule": "steps"}, "unknown schedule 'steps'"),
         ({"epochs": 1, "lr": lambda n: 0.1, "warmup": 3}, "leave schedule, warmup and total out"),
         ({"epochs": 1, "lr": 0.1, "metrics": [accuracy]}, "give validation"),

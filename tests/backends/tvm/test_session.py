@@ -7,9 +7,9 @@ import pytest
 
 import pockengine
 from pockengine import extras
-from pockengine.api import Compiled
 from pockengine.backends.onnx.bindings import model_name
 from pockengine.backends.tvm.library import module_of
+from pockengine.compiled import Compiled
 from pockengine.errors import CompileError, DeviceError, MissingPackage
 from pockengine.tests.backends.session_tests import RefusalTests, SessionTests, product_in_a_layer
 from pockengine.tests.compiler.small_nets import residual_net

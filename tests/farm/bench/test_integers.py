@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import make_case
 from pockengine.farm.bench.integers import check_integers, kinds, train_integers

@@ -14,6 +14,7 @@ from pockengine.errors import DeviceError, ImportModelError
 from pockengine.finetune.lm.plan import ORIN, Plan, Shape, plans
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.decoders import shapes_of
+from pockengine.options import CompileOptions
 from pockengine.tests.finetune.lm.decoders import llama, save
 
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 320}
@@ -21,7 +22,8 @@ SMALL = Storage(weights="int4")
 
 
 def planned(folder: Path, scheme: str, storage: Storage) -> Plan:
-    (plan,) = plans(shapes_of(str(folder)), Shape(2, 16), [(scheme, storage)], AdamW())
+    options = CompileOptions(scheme=scheme, optimizer=AdamW(), storage=storage)
+    (plan,) = plans(shapes_of(str(folder)), Shape(2, 16), [options])
     return plan
 
 
@@ -77,8 +79,8 @@ def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
     for layers in (4, 12):
         model = llama(**shape, num_hidden_layers=layers, tie_word_embeddings=True)
         folder = save(tmp_path / str(layers), model)
-        asked = [("full", Storage())]
-        (plan,) = plans(shapes_of(str(folder)), Shape(1, tokens), asked, AdamW(), "h100")
+        asked = [CompileOptions(optimizer=AdamW())]
+        (plan,) = plans(shapes_of(str(folder)), Shape(1, tokens), asked, "h100")
         arenas.append(plan.arena_bytes)
     kept = 4 * tokens * (2 * inner + (2 + 4) * hidden + 2 * heads)
     small = 4 * 2 * tokens + 1024  # the scales of two norms, and room to align

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from pockengine.api import Compiled as CompiledModel
 from pockengine.api import compile as compile_model
+from pockengine.compiled import Compiled as CompiledModel
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run

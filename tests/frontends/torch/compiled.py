@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from pockengine.api import Compiled, compile
+from pockengine.api import compile
 from pockengine.backends.session import Session
+from pockengine.compiled import Compiled
 from pockengine.tests.frontends.torch.checks import check_state, sgd_losses
 
 Batch = tuple[torch.Tensor, torch.Tensor | None]

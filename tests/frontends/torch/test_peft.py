@@ -19,8 +19,8 @@ from transformers import (
 )
 
 import pockengine
-from pockengine.api import Compiled
 from pockengine.backends.session import Session
+from pockengine.compiled import Compiled
 from pockengine.frontends.peft.files import CONFIG
 
 RATE, STEPS = 0.3, 5

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import pockengine
-from pockengine.api import Compiled
+from pockengine.compiled import Compiled
 from pockengine.errors import AdapterError
 from pockengine.frontends.peft.files import CONFIG, WEIGHTS
 

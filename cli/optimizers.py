@@ -1,0 +1,54 @@
+"""Optimisers on the command line: sgd:momentum=0.9."""
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from pockengine.compiler.optim import NAMED, Optimizer
+
+
+def read_optimizer(text: str) -> Optimizer:
+    """Read an optimiser with what differs from its defaults: sgd:momentum=0.9."""
+    name, _, rest = text.partition(":")
+    if name.lower() not in NAMED:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(NAMED)}")
+    kind = NAMED[name.lower()]
+    known = {one.name: one.default for one in fields(kind) if isinstance(one.default, _WRITTEN)}
+    given = {}
+    for part in filter(None, rest.split(",")):
+        key, _, number = part.partition("=")
+        if key not in known:
+            raise click.BadParameter(f"{name} has no {key!r}; it has {', '.join(known)}")
+        try:
+            given[key] = _like(known[key], number)
+        except ValueError as error:
+            raise click.BadParameter(f"{part!r} must read {key}={_text(known[key])}") from error
+    made: Optimizer = kind(**given)
+    return made
+
+
+def _like(default: Any, text: str) -> Any:
+    """Read a number, a truth, a word, or numbers with strokes between, as the default is."""
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    if isinstance(default, tuple):
+        parts = tuple(map(float, text.split("/")))
+        if len(parts) != len(default):
+            raise ValueError(text)
+        return parts
+    return text if isinstance(default, str) else type(default)(text)
+
+
+_WRITTEN = (bool, int, float, str, tuple)
+"""Kinds of settings that a command can give: not an optimiser within another."""
+
+
+def _text(default: Any) -> str:
+    if isinstance(default, tuple):
+        return "/".join(f"{part:g}" for part in default)
+    if isinstance(default, str):
+        return default
+    return str(default).lower() if isinstance(default, bool) else f"{default:g}"

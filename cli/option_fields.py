@@ -1,0 +1,130 @@
+"""Options of commands, each from its field of CompileOptions, Storage or FitOptions."""
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import click
+
+from pockengine.backends.training.options import FitOptions
+from pockengine.cli.optimizers import read_optimizer
+from pockengine.cli.options import Command
+from pockengine.cli.quantize import quantize_options
+from pockengine.cli.units import budget
+from pockengine.compiler.optim import Optimizer
+from pockengine.compiler.option import flag_of
+from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.storage import Storage
+from pockengine.options import CompileOptions
+
+Decorator = Callable[[Command], Command]
+
+
+def compile_options(*names: str, **defaults: Any) -> Decorator:
+    """Return what gives a command an option for each named field, all as one `options`.
+
+    `defaults` are those of the command where they are not the field's, as its user would write
+    them.
+    """
+    return _as_one("options", CompileOptions, names, defaults)
+
+
+def fit_options(*names: str) -> Decorator:
+    """Return what gives a command an option for each named field of FitOptions, as `course`."""
+    return _as_one("course", FitOptions, names, {})
+
+
+def storage_options(command: Command) -> Command:
+    """Give a command an option for each field of Storage, as one `storage`."""
+    names = [part.name for part in fields(Storage)]
+    return _as_one("storage", Storage, names, {})(command)
+
+
+def field_option(
+    name: str, default: Any = MISSING, shown: str | bool | None = None, kind: type = CompileOptions
+) -> Decorator:
+    """Return the option of a field; `shown` is what help says of its default, where it says any."""
+    part = next(part for part in fields(kind) if part.name == name)
+    type_ = get_type_hints(kind)[name]
+    default = _default(part) if default is MISSING else default
+    flag = flag_of(part)
+    if type_ is bool and default:
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    return click.option(
+        *(flag, name),
+        help=part.metadata["help"],
+        default=default,
+        show_default=isinstance(default, str | float) if shown is None else shown,
+        **_reader(part, type_),
+    )
+
+
+def storage_forms(name: str, *defaults: str) -> Decorator:
+    """Return the option of a field of Storage that may be given several times."""
+    (part,) = [part for part in fields(Storage) if part.name == name]
+    return click.option(
+        *(flag_of(part), name),
+        type=click.Choice(part.metadata["names"]),
+        multiple=True,
+        default=defaults,
+        show_default=True,
+        help=part.metadata["help"],
+    )
+
+
+def _as_one(given: str, kind: type, names: Any, defaults: dict[str, Any]) -> Decorator:
+    """Return what gives a command options, and makes one value of them."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def with_options(*args: Any, **said: Any) -> Any:
+            chosen = {name: said.pop(name) for name in names}
+            return command(*args, **{given: kind(**chosen)}, **said)
+
+        made: Command = with_options
+        for name in reversed(names):
+            group = _GROUPS.get(name)
+            made = (group or field_option(name, defaults.get(name, MISSING), kind=kind))(made)
+        return made
+
+    return decorate
+
+
+_GROUPS: dict[str, Decorator] = {"storage": storage_options, "quantize": quantize_options}
+"""Fields that have fields of their own."""
+
+
+def _default(part: "Field[Any]") -> Any:
+    """Return a field's default as the command line writes it."""
+    written = {"optimizer": "sgd", "clip": 0.0}
+    return written.get(part.name, part.default)
+
+
+def _reader(part: "Field[Any]", type_: Any) -> dict[str, Any]:
+    """Return how click reads a field, by its type; where nothing says how it is text."""
+    if part.name == "memory_budget":
+        return {"type": budget}
+    if "names" in part.metadata:
+        return {"type": click.Choice(part.metadata["names"])}
+    if "reads" in part.metadata:
+        return {"type": part.metadata["reads"]}
+    if type_ in (int, int | None):
+        return {"type": click.IntRange(part.metadata.get("least", 1))}
+    return _READERS.get(type_, {})
+
+
+def _clip(context: click.Context, option: click.Parameter, norm: float) -> Clip:
+    return Clip(norm=norm) if norm else Clip()
+
+
+_READERS: dict[Any, dict[str, Any]] = {
+    bool: {"is_flag": True},
+    Path | str | None: {"type": click.Path(path_type=Path)},
+    Optimizer: {"type": read_optimizer, "metavar": "NAME[:FIELD=NUMBER,...]"},
+    Clip: {"type": click.FloatRange(0), "callback": _clip},
+}
+
+device_option = field_option("device")
+"""For commands that compile in their own way."""

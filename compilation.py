@@ -1,0 +1,184 @@
+"""One compilation: a model, imported once, is planned for a backend, checked, and built."""
+
+import tempfile
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from pockengine.backends.artifact import Artifact, check_place, write_artifact
+from pockengine.backends.fitting import check_fits
+from pockengine.backends.protocol import Backend, Progress
+from pockengine.backends.registry import backend_for
+from pockengine.backends.switching import AUTO, choose_backend
+from pockengine.backends.switching_report import Switching
+from pockengine.backends.within_budget import within_budget
+from pockengine.check import check_step, shows_gradients
+from pockengine.compiled import Compiled
+from pockengine.compiler.compile import compile_entries, compile_program
+from pockengine.compiler.integers import FIXED
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.options import Training
+from pockengine.compiler.passes.base import Observer
+from pockengine.compiler.program import Program
+from pockengine.compiler.quantize.fold_norms import FoldedNorm
+from pockengine.compiler.storage import EXACT
+from pockengine.compiler.target import Target
+from pockengine.compiler.variants import check_names, compile_variants
+from pockengine.devices import Device, find_device, load_device
+from pockengine.errors import CompileError
+from pockengine.frontends.frontend import Source
+from pockengine.frontends.imported import Imported, import_model
+from pockengine.options import CompileOptions
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A graph with its options: `plan` gives a program for a target, `compile` an artifact.
+
+    The options are those of the user with the optimiser as one of ours. `norms` are those that
+    quantisation folded into the graph.
+    """
+
+    graph: Graph
+    options: CompileOptions
+    device: Device
+    source: Source | None = None
+    imported: Imported | None = field(default=None, repr=False)
+    norms: tuple[FoldedNorm, ...] = ()
+
+    @classmethod
+    def of(cls, model: Any, inputs: Any, loss: Any, options: CompileOptions) -> Self:
+        """Import a model; PockEngineError names what of it, or of the options, does not fit."""
+        device = _device(options)
+        imported = import_model(model, inputs, loss)
+        options = replace(options, optimizer=imported.optimizer(options.optimizer))
+        graph, options, norms = _quantized(imported, options)
+        if options.sizes is not None:
+            check_names(options.sizes, {value.name: value for value in graph.inputs})
+        return cls(graph, options, device, imported.source, imported, norms)
+
+    def plan(
+        self,
+        training: Training | None = None,
+        *,
+        target: Target | None = None,
+        observe: Observer | None = None,
+    ) -> Program:
+        """Plan the program for a target, to be trained as the options say or in another way."""
+        training, sizes = training or self.options, self.options.sizes
+        if sizes is None:
+            return compile_program(self.graph, training, target=target, observe=observe)
+        assert self.imported is not None
+        resized = partial(self.imported.resized, sizes.axes)
+        return compile_variants(resized, sizes, training, target=target)
+
+    def compile(
+        self,
+        folder: Path | None = None,
+        progress: Progress | None = None,
+        observe: Observer | None = None,
+    ) -> Compiled:
+        """Plan, check and build, to a temporary folder where none is given.
+
+        CapacityError, with what would fit, where the device is too small; CheckError where the
+        first step is not the framework's.
+        """
+        if folder is not None:
+            check_place(folder)
+        backend, switching = self._backend(progress)
+        if self.options.check and not self._checks_itself(backend):
+            self._check()
+        program, backend = within_budget(partial(self.plan, observe=observe), backend)
+        self._check_fits(program, backend, progress)
+        keep = None
+        if folder is None:
+            keep = tempfile.TemporaryDirectory(prefix="pockengine-")
+            folder = Path(keep.name) / "artifact"
+        artifact = write_artifact(
+            *(program, backend, folder),
+            progress=progress,
+            switching=switching,
+            approve=self._check if self._checks_itself(backend) else _approved,
+        )
+        return Compiled(artifact, self.graph, program, self.source, self.norms, keep)
+
+    def _backend(self, progress: Progress | None) -> tuple[Backend, Switching | None]:
+        """Return the backend that was asked for, or the best one, and how that was found."""
+        if self.options.backend != AUTO:
+            return backend_for(self.device, self.options), None
+        switching = choose_backend(self.plan, self.device, self.options, progress)
+        return backend_for(self.device.on(switching.chosen), self.options), switching
+
+    def _checks_itself(self, backend: Backend) -> bool:
+        """Whether the artifact's own step, run on this machine, is what the check compares."""
+        options = self.options
+        exact = shows_gradients(options) and not options.bf16
+        here = backend.device == load_device("host")
+        return options.check and exact and here and options.sizes is None and not options.quantize
+
+    def _check(self, artifact: Artifact | None = None) -> None:
+        if self.imported is not None:
+            check_step(self.imported, self.options, artifact)
+
+    def _check_fits(self, program: Program, backend: Backend, progress: Progress | None) -> None:
+        def plan(other: Training) -> Program:
+            return within_budget(partial(self.plan, other), backend)[0]
+
+        tell = progress or (lambda text: None)
+        check_fits(program, backend.target(), self.options, plan, tell)
+
+
+@dataclass(frozen=True)
+class StepCompilation(Compilation):
+    """The compilation of a whole training step as its framework has it: nothing is derived."""
+
+    def plan(
+        self,
+        training: Training | None = None,
+        *,
+        target: Target | None = None,
+        observe: Observer | None = None,
+    ) -> Program:
+        """Plan the step for a target."""
+        return compile_entries(self.graph.name, {"train": self.graph}, target=target)
+
+    @classmethod
+    def of_step(cls, source: Source, options: CompileOptions) -> Self:
+        """Import a step."""
+        device = _device(options)
+        return cls(source.graph(None), options, device, source)
+
+
+def _approved(artifact: Artifact) -> None:
+    """Leave an artifact as it is."""
+
+
+def _device(options: CompileOptions) -> Device:
+    """Find the device, set to the backend that was asked for; a wrong one is known at once."""
+    device = find_device(options.device).on(None if options.backend == AUTO else options.backend)
+    backend_for(device, options)
+    return device
+
+
+def _quantized(
+    imported: Imported, options: CompileOptions
+) -> tuple[Graph, CompileOptions, tuple[FoldedNorm, ...]]:
+    """Return the graph in integers where that is asked for, how it trains, and norms folded."""
+    graph, source, how = imported.graph, imported.source, options.quantize
+    if how is None:
+        return graph, options, ()
+    if options.sizes is not None:
+        raise CompileError("quantize= finds ranges for one size; leave sizes= out")
+    if replace(options.storage, states=EXACT.states) != EXACT:
+        raise CompileError(
+            "quantize= holds weights and activations as int8; leave both out of storage="
+        )
+    rounding = source.frontend.rounding if source is not None else FIXED
+    options = replace(options, integers=how.integers(rounding))
+    if how.calibration is None and source is not None:
+        return source.integers(imported.loss), options, ()
+    if how.calibration is None and any(param.held for param in graph.params.values()):
+        return graph, options, ()
+    quantised, norms = how.apply(graph)
+    return quantised, options, norms

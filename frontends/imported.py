@@ -1,0 +1,41 @@
+"""A model as it was imported: its graph, with what it was made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pockengine.compiler.ir import Graph
+from pockengine.compiler.optim import Optimizer
+from pockengine.errors import CompileError
+from pockengine.frontends.frontend import Source, named_optimizer
+from pockengine.frontends.registry import find_source
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A graph with its loss, and the model that it was imported from; None for a `Graph`."""
+
+    graph: Graph
+    source: Source | None
+    loss: Any
+    inputs: Any
+
+    def optimizer(self, given: Any) -> Optimizer:
+        """Return our optimiser: one of ours, a name, or what the framework's means."""
+        return named_optimizer(given) if self.source is None else self.source.optimizer(given)
+
+    def resized(self, axes: Mapping[str, int], size: int) -> Graph:
+        """Import the model for another size along some axes of its inputs."""
+        if self.source is None:
+            raise CompileError(
+                "a Graph has one size; give the framework's model to compile a range"
+            )
+        return self.source.resized(axes, size).graph(self.loss)
+
+
+def import_model(model: Any, inputs: Any, loss: Any) -> Imported:
+    """Import a model of a framework; a `Graph` is imported already."""
+    if isinstance(model, Graph):
+        return Imported(model, None, loss, inputs)
+    source = find_source(model, inputs)
+    return Imported(source.graph(loss), source, loss, inputs)

@@ -1,0 +1,69 @@
+"""All that a user says of a compilation beside the model, its example inputs and its loss."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypedDict, Unpack
+
+from pockengine.arguments import with_keywords
+from pockengine.backends.protocol import BackendOptions
+from pockengine.compiler.option import option
+from pockengine.compiler.options import Training
+from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.quantize.int8 import Int8
+from pockengine.compiler.sizes import Range
+from pockengine.compiler.sparse import Scheme
+from pockengine.compiler.storage import Storage
+from pockengine.devices import Device
+
+
+class CompileKeywords(TypedDict, total=False):
+    """The fields of CompileOptions as keywords of `pockengine.compile`, for type checkers.
+
+    `integers` is none of them: it is what `quantize` means for the model's framework.
+    """
+
+    scheme: Scheme | str | Path
+    optimizer: Any
+    clip: Clip | None
+    micro_batches: int
+    memory_budget: int | None
+    storage: Storage
+    bf16: bool
+    tuned: Path | str | None
+    prepare: bool
+    device: Device | str | Path
+    backend: str | None
+    sizes: Range | None
+    quantize: Int8 | None
+    check: bool
+
+
+@dataclass(frozen=True)
+class CompileOptions(Training, BackendOptions):
+    """How to train (`Training`), by which kernels (`BackendOptions`), where, and in which sizes.
+
+    `optimizer` is one of ours, of the model's framework, or a name. `backend` is one that the
+    device takes, by default its own; "auto" tries them. With `sizes` one dimension of inputs may
+    vary. `quantize` trains in int8. `check` compares a first step with the framework's own.
+    docs/usage.md has them all.
+    """
+
+    device: Device | str | Path = option("host", "A name that `devices` lists, or a file.")
+    backend: str | None = option(
+        None, "Of those that the device takes; auto tries them. By default the device's."
+    )
+    sizes: Range | None = option(None)
+    quantize: Int8 | None = option(None)
+    check: bool = option(False, "Compare a step with the framework's own.")
+
+    def replaced(self, **keywords: Unpack[CompileKeywords]) -> Self:
+        """Return options with other values; ArgumentError for a name or a type that is wrong.
+
+        None for `optimizer` or `clip` leaves what these options have.
+        """
+        said = {
+            name: value
+            for name, value in keywords.items()
+            if value is not None or name not in ("optimizer", "clip")
+        }
+        return with_keywords("compile", self, said, CompileKeywords)
