@@ -1,6 +1,8 @@
-"""What several tests of the farm share: a record, a job's program, whether QEMU is there."""
+"""What several tests of the farm share: a record, a job's program, a wait, a mark for QEMU."""
 
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +32,16 @@ HOSTILE = [
     "#x",
     "&&",
 ]
+
+
+def eventually(question: Callable[[], bool], within_s: float = 30.0) -> bool:
+    """Return whether a question is answered by yes before long."""
+    deadline = time.monotonic() + within_s
+    while not question():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def record(**changes: object) -> Record:

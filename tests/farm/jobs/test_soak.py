@@ -4,12 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
-from pockengine.tests.farm.helpers import needs_qemu, script
+from pockengine.tests.farm.helpers import eventually, needs_qemu, script
 from pockengine.tests.farm.jobs.site import new_site, run
 from pockengine.tests.farm.jobs.soak import soak
 from pockengine.tests.farm.rack import Rack
@@ -68,9 +67,11 @@ def test_a_client_killed_in_the_middle_loses_no_job_and_leaves_no_board(tmp_path
 
 def ended(pid: int) -> bool:
     """Whether a process is gone, or soon is."""
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}/cmdline").exists() and time.monotonic() < deadline:
-        if not Path(f"/proc/{pid}/cmdline").read_bytes():  # a zombie has none
+
+    def gone() -> bool:
+        try:
+            return not Path(f"/proc/{pid}/cmdline").read_bytes()  # a zombie has none
+        except OSError:
             return True
-        time.sleep(0.05)
-    return not Path(f"/proc/{pid}").exists()
+
+    return eventually(gone)

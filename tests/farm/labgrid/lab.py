@@ -11,6 +11,7 @@ from pathlib import Path
 from pockengine.errors import FarmError
 from pockengine.farm.labgrid.session import LabgridSession
 from pockengine.farm.transports.lifetime import ending_with_us
+from pockengine.tests.farm.helpers import eventually
 
 START_S = 60.0
 
@@ -38,10 +39,9 @@ def lab(folder: Path, ports: Mapping[str, int]) -> Iterator[str]:
                 placename=name, pattern=f"shelf/{name}/NetworkService"
             )
             session.call("AddPlaceMatch", match)
-        deadline = time.monotonic() + START_S
-        while not all(session.service(session.places[name]) for name in ports):
-            assert time.monotonic() < deadline, "the exporter did not come up"
-            time.sleep(0.1)
+        assert eventually(
+            lambda: all(session.service(session.places[name]) for name in ports), START_S
+        ), "the exporter did not come up"
         yield address
 
 

@@ -5,8 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ from pockengine.farm.labgrid import pool as pool_module
 from pockengine.farm.labgrid.pool import LabgridPool
 from pockengine.farm.labgrid.session import coordinator_of
 from pockengine.farm.transports.emulated import running, wait_for_ssh
-from pockengine.tests.farm.helpers import needs_qemu, script
+from pockengine.tests.farm.helpers import eventually, needs_qemu, script
 from pockengine.tests.farm.jobs.site import NEEDS, expect_no_garbage
 from pockengine.tests.farm.labgrid.lab import lab
 from pockengine.tests.farm.rack import GUEST
@@ -65,13 +64,6 @@ def inventory() -> list[Board]:
     keys = ensure_image().keys
     place = Remote("nowhere", "root", str(keys.client), keys.host_public, workdir="/jobs")
     return [Board(name, "rpi4", place) for name in ("left", "right", "elsewhere")]
-
-
-def eventually(question: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 30
-    while not question() and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return question()
 
 
 @needs_qemu

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from pockengine.farm.boards.connect import guest_of
 from pockengine.farm.images.image import Image, ensure_image
 from pockengine.farm.transports import emulated
 from pockengine.farm.transports.emulated import Guest, running, wait_for_ssh
-from pockengine.tests.farm.helpers import image_with_init, needs_qemu
+from pockengine.tests.farm.helpers import eventually, image_with_init, needs_qemu
 
 # Boots a board as any program does, says which process QEMU is, then waits to be ended.
 PROGRAM = """
@@ -45,10 +44,7 @@ def is_qemu(pid: int) -> bool:
 
 def becomes(expected: bool, pid: int) -> bool:
     """Whether `is_qemu` is, or soon becomes, as expected: starting and dying take a moment."""
-    deadline = time.monotonic() + 10
-    while is_qemu(pid) is not expected and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return is_qemu(pid) is expected
+    return eventually(lambda: is_qemu(pid) is expected)
 
 
 @needs_qemu

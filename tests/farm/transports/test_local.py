@@ -9,7 +9,7 @@ import pytest
 from pockengine.errors import FarmError, JobFailed, LogError
 from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.local import LocalTransport
-from pockengine.tests.farm.helpers import HOSTILE, script
+from pockengine.tests.farm.helpers import HOSTILE, eventually, script
 
 
 @pytest.fixture
@@ -33,10 +33,7 @@ def living_members(group: int) -> list[str]:
 
 def ends(group: int) -> bool:
     """Whether a process group that was killed is gone soon: dying takes the kernel a moment."""
-    deadline = time.monotonic() + 20
-    while living_members(group) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not living_members(group)
+    return eventually(lambda: not living_members(group))
 
 
 def test_output_and_status_come_back(host: LocalTransport) -> None:

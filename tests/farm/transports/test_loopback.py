@@ -1,7 +1,6 @@
 """The host on loopback that stands before a processor without a system."""
 
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +13,7 @@ from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.loopback import Loopback
 from pockengine.farm.transports.powered import PoweredTransport
 from pockengine.farm.transports.ssh import connect_ssh
-from pockengine.tests.farm.helpers import HOSTILE, script
+from pockengine.tests.farm.helpers import HOSTILE, eventually, script
 from pockengine.tests.farm.ssh_server import new_key
 
 
@@ -66,10 +65,7 @@ def test_what_floods_is_stopped_and_nothing_of_it_stays(host: Loopback, tmp_path
     with closing(PoweredTransport(host)) as board:
         with pytest.raises(JobFailed, match=r"printed more than 16777216 bytes and was stopped"):
             run_job(board, job, tmp_path)
-        deadline = time.monotonic() + 10
-        while b"yes flood" in board.run(["ps", "ax"]).stdout and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert b"yes flood" not in board.run(["ps", "ax"]).stdout
+        assert eventually(lambda: b"yes flood" not in board.run(["ps", "ax"]).stdout)
 
 
 def test_another_key_is_refused(host: Loopback, tmp_path: Path) -> None:

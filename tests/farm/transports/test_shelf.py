@@ -2,8 +2,6 @@
 
 import os
 import socket
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,16 +10,9 @@ import pytest
 from pockengine.errors import FarmError
 from pockengine.farm.transports.ssh import SshAddress
 from pockengine.farm.transports.supply import Shelf
-from pockengine.tests.farm.helpers import HOSTILE, script
+from pockengine.tests.farm.helpers import HOSTILE, eventually, script
 
 ADDRESS = SshAddress("desk", "127.0.0.1", 22, "pi", Path("key"), "ssh-ed25519 AAAA", "/tmp/x")
-
-
-def eventually(question: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
-    while not question() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return question()
 
 
 def test_the_power_command_gets_the_action_behind_its_arguments(tmp_path: Path) -> None:
