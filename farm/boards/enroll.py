@@ -15,6 +15,7 @@ from pathlib import Path
 
 import paramiko
 
+from pockengine.devices import known_devices, load_device
 from pockengine.errors import BoardUnreachable, FarmError
 from pockengine.farm.boards.board import Board, Remote
 from pockengine.farm.boards.connect import connect
@@ -65,8 +66,11 @@ def enroll(
     """Return the board's entry and what it said of itself.
 
     `confirm` is given the host key's line and its fingerprint; FarmError when it says no, or when
-    the board does not say which device it is and the user did not either.
+    the board does not say which device it is and the user did not either. DeviceError for a device
+    that is not listed.
     """
+    if wishes.device is not None:
+        load_device(wishes.device)
     line = fetch_host_key(login)
     if not confirm(line, fingerprint(line)):
         raise FarmError(f"{login.host}: its host key was not accepted; nothing was written")
@@ -87,7 +91,10 @@ def enroll(
     device = wishes.device or recognise(facts)
     if device is None:
         known = "; ".join(facts.describe())
-        raise FarmError(f"{name} is no device that we know ({known}); say which: --device NAME")
+        raise FarmError(
+            f"{name} is no device that we know ({known}); say which: --device NAME, of "
+            f"{', '.join(known_devices())}"
+        )
     return Board(name, device, place, wishes.tags), facts
 
 

@@ -22,7 +22,7 @@ from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
     help="Private key to log in with: ed25519, ECDSA or RSA.",
 )
 @click.option("--name", help="Default: the host's name.")
-@click.option("--device", help="A file of devices/; default: what the board says it is.")
+@click.option("--device", help="A name that `devices` lists; by default what the board says it is.")
 @click.option("--tag", "tags", multiple=True)
 @click.option("--power", default="", help="Command that gets on, off or cycle at its end.")
 @click.option("--console", "console", default="", help="/dev/ttyUSB0 or tcp://host:port.")

@@ -85,6 +85,10 @@ def test_boards_are_listed(home: Path) -> None:
     [
         (["add", "pi@host", "--key", "k"], "not an address"),
         (["add", "ssh://pi@127.0.0.1:1", "--key", "k"], "shows no host key"),
+        (
+            ["add", "ssh://pi@127.0.0.1:1", "--key", "k", "--device", "rpi9.toml"],
+            "unknown device 'rpi9.toml'; known devices: ",
+        ),
         (["ping", "nosuch"], "no board for device 'nosuch'"),
     ],
 )
