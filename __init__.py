@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pockengine.compiler.optim import Rprop as Rprop
     from pockengine.compiler.optim import Sgd as Sgd
     from pockengine.compiler.optim import SparseAdam as SparseAdam
-    from pockengine.compiler.passes.differentiate import Clip as Clip
+    from pockengine.compiler.passes.backward.differentiate import Clip as Clip
     from pockengine.compiler.quantize.int8 import Int8 as Int8
     from pockengine.compiler.sizes import Range as Range
     from pockengine.compiler.sparse.lora import lora as lora
@@ -89,7 +89,7 @@ _PLACES = {
     "FitOptions": "pockengine.backends.training.options",
     "compile": "pockengine.api",
     "compile_step": "pockengine.api",
-    "Clip": "pockengine.compiler.passes.differentiate",
+    "Clip": "pockengine.compiler.passes.backward.differentiate",
     "PockEngineError": "pockengine.errors",
     "Int8": "pockengine.compiler.quantize.int8",
     "Augmentation": "pockengine.backends.augmentation",

@@ -8,7 +8,7 @@ from pockengine.arguments import with_keywords
 from pockengine.backends.protocol import BackendOptions
 from pockengine.compiler.option import option
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme

@@ -15,7 +15,7 @@ from pockengine.cli.quantize import quantize_options
 from pockengine.cli.units import budget
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.option import flag_of
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.storage import Storage
 from pockengine.options import CompileOptions
 

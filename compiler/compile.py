@@ -18,7 +18,10 @@ from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.options import Training
+from pockengine.compiler.passes.backward.store_states import SMALLEST
 from pockengine.compiler.passes.base import Observer, Pass, run_passes
+from pockengine.compiler.passes.forward.prepare import AddAdapters
+from pockengine.compiler.passes.forward.store_weights import StoreWeights, weights_of
 from pockengine.compiler.passes.pipeline import (
     PipelineOptions,
     forward_pipeline,
@@ -26,9 +29,6 @@ from pockengine.compiler.passes.pipeline import (
     training_pipeline,
     update_pipeline,
 )
-from pockengine.compiler.passes.prepare import AddAdapters
-from pockengine.compiler.passes.store_states import SMALLEST
-from pockengine.compiler.passes.store_weights import StoreWeights, weights_of
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.idle import without_idle
 from pockengine.compiler.sparse.lora import Adapter, with_adapters

@@ -6,7 +6,7 @@ from pathlib import Path
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.optim import NAMED, Optimizer, Sgd
 from pockengine.compiler.option import option
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.errors import CompileError

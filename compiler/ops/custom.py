@@ -5,7 +5,7 @@
     y' = custom_gradient(y, ct, x, dx)   y, whose gradient flows to x as dx says, and not through y
 
 `compiler/autodiff.py` computes the formula again from the cotangent itself. Neither op is left
-after that (`passes/differentiate.py`).
+after that (`passes/backward/differentiate.py`).
 """
 
 from collections.abc import Mapping

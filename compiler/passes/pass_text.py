@@ -13,9 +13,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pockengine.compiler.optim import NAMED, Groups, Maximize, Scaled
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import Option, Pass, options_of
 from pockengine.compiler.passes.catalogue import find_pass
-from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.target import Target
 from pockengine.errors import CompileError

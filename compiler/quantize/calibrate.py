@@ -2,9 +2,9 @@
 
 The result computes with real numbers still: what will be i8 goes through a `quantize` and a
 `dequantize`, and weights say by `held` which integers they will be. So schemes, adapters and
-derivatives know of no integers; `passes/hold_integers.py` and `passes/integer_arithmetic.py` come
-after them. Rounded are what layers with a weight read, the summands of residual sums, and what is
-averaged over an image; biases, losses and all other arithmetic stay real.
+derivatives know of no integers; the passes of `passes/integers/` come after them. Rounded are what
+layers with a weight read, the summands of residual sums, and what is averaged over an image;
+biases, losses and all other arithmetic stay real.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -19,7 +19,7 @@ from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import F32, DType, TensorType
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.infer import InferOnly
+from pockengine.compiler.passes.forward.infer import InferOnly
 from pockengine.compiler.quantize.fold_norms import FoldedNorm, fold_norms
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, Range, range_of
 from pockengine.errors import CompileError

@@ -15,8 +15,8 @@ from pockengine.compiler.ir.contents import Held
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.dead_code import DeadCode
-from pockengine.compiler.passes.infer import use_running_statistics
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.forward.infer import use_running_statistics
 
 
 @dataclass(frozen=True)

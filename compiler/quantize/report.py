@@ -8,15 +8,15 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.hold_integers import HoldIntegers
-from pockengine.compiler.passes.infer import InferOnly
-from pockengine.compiler.passes.integer_arithmetic import (
+from pockengine.compiler.passes.forward.infer import InferOnly
+from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integers.integer_arithmetic import (
     MOST_TERMS,
     PRODUCTS,
     IntegerArithmetic,
     terms,
 )
-from pockengine.compiler.passes.integer_windows import AVERAGES
+from pockengine.compiler.passes.integers.integer_windows import AVERAGES
 
 BORDERS = frozenset({"quantize", "dequantize", "rescale", "narrow"})
 """Ops between both kinds of numbers: a part of what stands beside them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pockengine.compiler.optim import AdamW
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.options import CompileOptions

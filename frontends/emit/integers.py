@@ -1,6 +1,6 @@
 """Numbers that a model rounds to integers: real ones, between a `quantize` and a `dequantize`.
 
-`compiler/passes/integer_arithmetic.py` makes arithmetic of integers of what stands between them.
+The passes of `compiler/passes/integers/` make arithmetic of integers of what stands between them.
 """
 
 import math

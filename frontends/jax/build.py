@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from pockengine.compiler.ir import F32, DType, Graph, TensorType
-from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pockengine.compiler.ir import Graph, TensorType
 from pockengine.compiler.ir.graph import LOSS
-from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise

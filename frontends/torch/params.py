@@ -17,7 +17,7 @@ from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.contents import ShapeOnly
 from pockengine.compiler.ir.graph import Param, ParamKind
 from pockengine.compiler.ir.scalars import COMPUTED
-from pockengine.compiler.passes.infer import batch_statistics
+from pockengine.compiler.passes.forward.infer import batch_statistics
 from pockengine.frontends.dtypes import USE
 from pockengine.frontends.held import as_held
 from pockengine.frontends.layout import Layout, Tensor, identity, plain

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pockengine
 from pockengine.compiler.ops import all_ops
-from pockengine.compiler.passes.legalize import RULES
+from pockengine.compiler.passes.legal.legalize import RULES
 
 BEGIN, END = "<!-- coverage: begin -->\n", "<!-- coverage: end -->\n"
 

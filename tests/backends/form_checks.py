@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.legalize import RULES
+from pockengine.compiler.passes.legal.legalize import RULES
 from pockengine.tests.compiler.every_op import arrays_of, case_of, graph_of
 
 Computed = Callable[[Graph, dict[str, np.ndarray], Path], dict[str, np.ndarray]]

@@ -16,7 +16,7 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adafactor, Lamb, Lars, Muon, Optimizer, Sgd, Update
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import ApplyGradients, Differentiate
+from pockengine.compiler.passes.backward.differentiate import ApplyGradients, Differentiate
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.lora import with_adapters
 from pockengine.compiler.target import Choice, Target

@@ -27,7 +27,7 @@ from pockengine.compiler.optim import (
     SparseAdam,
 )
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.scheme import FROZEN, FULL, ParamChoice, channel_axis
 from pockengine.errors import SchemeError

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
-from pockengine.compiler.passes.fold_constants import LARGEST_GROWTH, FoldConstants
-from pockengine.compiler.passes.fold_scales import FoldScales
+from pockengine.compiler.passes.cleanup.fold_constants import LARGEST_GROWTH, FoldConstants
+from pockengine.compiler.passes.forward.fold_scales import FoldScales
 
 
 def constant(g: Builder, *shape: int) -> object:

@@ -14,11 +14,11 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.passes.base import run_passes
-from pockengine.compiler.passes.common_subexpressions import CommonSubexpressions
-from pockengine.compiler.passes.dead_code import DeadCode
-from pockengine.compiler.passes.fuse import Fuse
-from pockengine.compiler.passes.fuse_attention import FuseAttention
-from pockengine.compiler.passes.legalize import RULES
+from pockengine.compiler.passes.cleanup.common_subexpressions import CommonSubexpressions
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.forward.fuse_attention import FuseAttention
+from pockengine.compiler.passes.kernels.fuse import Fuse
+from pockengine.compiler.passes.legal.legalize import RULES
 from pockengine.compiler.target import FusionRules, Target
 
 GPU = Target(name="gpu", attention=64)

@@ -13,7 +13,7 @@ from pockengine.compiler.ops import all_ops
 from pockengine.compiler.optim import Adam, Lion, Optimizer, Sgd
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.legalize import RULES, Legalize
+from pockengine.compiler.passes.legal.legalize import RULES, Legalize
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.target import OPTIONAL, Target

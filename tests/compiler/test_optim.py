@@ -30,7 +30,7 @@ from pockengine.compiler.optim import (
     Update,
 )
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.errors import CompileError
 from pockengine.tests.compiler.regression import (
     RATE,

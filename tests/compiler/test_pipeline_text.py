@@ -13,8 +13,8 @@ from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ops import all_ops
 from pockengine.compiler.optim import Adam, AdamW, Groups, Lion, Maximize, Muon, Scaled, Sgd
 from pockengine.compiler.options import Training
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import run_passes
-from pockengine.compiler.passes.differentiate import Clip
 from pockengine.compiler.passes.pass_text import parse_passes, print_passes
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse import Scheme

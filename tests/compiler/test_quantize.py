@@ -14,7 +14,7 @@ from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.optim import Adam, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.infer import InferOnly
+from pockengine.compiler.passes.forward.infer import InferOnly
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, affine, range_of

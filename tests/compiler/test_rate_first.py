@@ -6,7 +6,7 @@ import pytest
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, Optimizer, Sgd
-from pockengine.compiler.passes.differentiate import Clip, Differentiate
+from pockengine.compiler.passes.backward.differentiate import Clip, Differentiate
 
 TRAINED = {"w": None, "v": (1, 3)}
 

@@ -12,7 +12,7 @@ from pockengine.compiler.ir.graph import resolve
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.tile_attention import FEWEST_ROWS, TileAttention
+from pockengine.compiler.passes.memory.tile_attention import FEWEST_ROWS, TileAttention
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Choice, Target
 from pockengine.errors import BudgetError, CompileError, GraphError

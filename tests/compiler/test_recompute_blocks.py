@@ -8,8 +8,8 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import node_cost
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes import recompute
-from pockengine.compiler.passes.recompute_blocks import find_cuts
+from pockengine.compiler.passes.memory import recompute
+from pockengine.compiler.passes.memory.recompute_blocks import find_cuts
 from pockengine.compiler.program import Program
 from pockengine.errors import BudgetError
 from pockengine.tests.compiler.large_graphs import ROWS, WIDTH, deep_net

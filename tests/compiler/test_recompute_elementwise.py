@@ -8,7 +8,7 @@ from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.second_computation import (
+from pockengine.compiler.passes.memory.second_computation import (
     elementwise_chain,
     readers_on_the_way_back,
 )

@@ -10,7 +10,7 @@ from pockengine.compiler.ir import BOOL, F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.second_computation import readers_on_the_way_back
+from pockengine.compiler.passes.memory.second_computation import readers_on_the_way_back
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.choice import FULL, ParamChoice
 from pockengine.compiler.sparse.scheme import Scheme

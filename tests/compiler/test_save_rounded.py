@@ -8,7 +8,7 @@ from pockengine.compiler.ir import F32, I64, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.second_computation import readers_on_the_way_back
+from pockengine.compiler.passes.memory.second_computation import readers_on_the_way_back
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import Target

@@ -8,8 +8,8 @@ from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Adam, AdamW, Optimizer, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip
-from pockengine.compiler.passes.scatter_updates import ScatterUpdates
+from pockengine.compiler.passes.backward.differentiate import Clip
+from pockengine.compiler.passes.backward.scatter_updates import ScatterUpdates
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Target
 from pockengine.tests.compiler.in_place import run_in_place

@@ -9,7 +9,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.compiler.optim import Adam, AdamW, Lion, Muon, Optimizer, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.store_trained import StoreTrained
+from pockengine.compiler.passes.backward.store_trained import StoreTrained
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.compiler.storage import Storage

@@ -12,9 +12,9 @@ from pockengine.compiler.ir.text import parse_graph
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ir.writes import delay_writes, verify_entry, verify_writes
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.own_outputs import OwnOutputs
-from pockengine.compiler.passes.scatter_updates import ScatterUpdates
-from pockengine.compiler.passes.schedule import Schedule
+from pockengine.compiler.passes.backward.scatter_updates import ScatterUpdates
+from pockengine.compiler.passes.kernels.schedule import Schedule
+from pockengine.compiler.passes.legal.own_outputs import OwnOutputs
 from pockengine.compiler.target import FusionRules, Target
 from pockengine.errors import GraphError
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pockengine.compiler.ir import F32, I32, Builder, Graph, TensorType, Value
-from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.frontends.idioms import recognise
 
 ROWS = TensorType(F32, (4, 4))

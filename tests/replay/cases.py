@@ -12,7 +12,7 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.optim import Adafactor, Adam, AdamW, Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme

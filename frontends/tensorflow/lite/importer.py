@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Graph, TensorType
-from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.faults import check_own

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pockengine.backends.c.backend import FUSION
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.ops.quantized import fixed_point
-from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target
 
 I8 = DType.I8

@@ -7,7 +7,7 @@ import numpy as np
 from pockengine.backends.c.backend import FUSION, CBackend
 from pockengine.compiler.ir import BOOL, F32, Builder, Graph, TensorType
 from pockengine.compiler.ops.attention import GRADIENTS
-from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target
 from pockengine.tests.backends.c.harness import (
     SANITIZED,

@@ -24,7 +24,7 @@ from pockengine.compiler.ir import (
 )
 from pockengine.compiler.ir.scalars import BF16_FORM, numbers_of
 from pockengine.compiler.ops.elementwise import INTEGER_TOO
-from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases
 

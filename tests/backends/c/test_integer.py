@@ -11,7 +11,7 @@ from pockengine.backends.c.backend import FUSION, CBackend
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, Node, TensorType, Value
 from pockengine.compiler.ops.quantized import fixed_point
-from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target
 from pockengine.devices import load_device
 from pockengine.errors import CompileError

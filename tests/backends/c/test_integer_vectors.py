@@ -15,7 +15,7 @@ from pockengine.backends.c.backend import FUSION, CBackend
 from pockengine.backends.c.integer_vectors import integer_lanes
 from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.compiler.ir import BOOL, F32, I32, Builder, DType, Graph, Node, TensorType
-from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target
 from pockengine.devices import Device, load_device
 from pockengine.tests.backends.c.harness import OPTIMISED, Case, device_of, run_cases

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, Graph, Node, TensorType, Value
-from pockengine.compiler.passes.fuse import Fuse
+from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import FusionRules, Target
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.harness import SANITIZED, Case, device_of, draw_array, run_cases

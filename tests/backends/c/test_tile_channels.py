@@ -16,8 +16,8 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import I64, TensorType, f32
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip, Differentiate
-from pockengine.compiler.passes.tile_channels import TileChannels
+from pockengine.compiler.passes.backward.differentiate import Clip, Differentiate
+from pockengine.compiler.passes.memory.tile_channels import TileChannels
 from pockengine.compiler.program import Program
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse.choice import FULL

@@ -30,7 +30,7 @@ from pockengine.compiler.optim import (
     SparseAdam,
 )
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.differentiate import Clip
+from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.sparse import scheme as schemes
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.tests.backends.c.trainings import check_training

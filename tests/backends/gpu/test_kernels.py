@@ -12,7 +12,7 @@ from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.passes.legalize import RULES
+from pockengine.compiler.passes.legal.legalize import RULES
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.orders import ORDERS, ordered
 from pockengine.tests.compiler.every_op import arrays_of, case_of, graph_of

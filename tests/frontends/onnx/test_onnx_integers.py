@@ -22,8 +22,8 @@ from pockengine.backends.registry import open_session
 from pockengine.check import CheckWarning
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import HoldIntegers
-from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
+from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integers.integer_arithmetic import IntegerArithmetic
 from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.model import from_onnx, to_initializers
 

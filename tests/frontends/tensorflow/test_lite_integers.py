@@ -13,8 +13,8 @@ import tensorflow as tf
 import pockengine
 from pockengine.backends.registry import open_session
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import HoldIntegers
-from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
+from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integers.integer_arithmetic import IntegerArithmetic
 from pockengine.errors import CompileError, ImportModelError
 from pockengine.frontends.layout import framework_order
 from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteTensor, read_lite

@@ -16,8 +16,8 @@ import torch
 from torch.nn import functional
 
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import HoldIntegers
-from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
+from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integers.integer_arithmetic import IntegerArithmetic
 from pockengine.models.pretrained_int8 import int8_graph
 
 NETS = ["mcunet-5fps", "mbv2-w0.35", "proxyless-w0.3"]

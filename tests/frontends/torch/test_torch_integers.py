@@ -13,8 +13,8 @@ import pockengine
 from pockengine.backends.registry import open_session
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.passes.hold_integers import HoldIntegers
-from pockengine.compiler.passes.integer_arithmetic import IntegerArithmetic
+from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
+from pockengine.compiler.passes.integers.integer_arithmetic import IntegerArithmetic
 from pockengine.errors import ImportModelError
 from pockengine.frontends.registry import find_source
 from pockengine.frontends.torch.model import from_torch

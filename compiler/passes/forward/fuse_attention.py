@@ -21,7 +21,7 @@ from pockengine.compiler.ir.types import F32
 from pockengine.compiler.ops.attention import seen_at_all
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.by_rows import SWAPPED, by_rows
+from pockengine.compiler.passes.forward.by_rows import SWAPPED, by_rows
 from pockengine.compiler.target import Target
 
 

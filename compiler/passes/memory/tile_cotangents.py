@@ -24,8 +24,8 @@ from pockengine.compiler.ops.mask import WORD
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.ops.shape import slice_axis
 from pockengine.compiler.passes.base import Pass, run_passes
-from pockengine.compiler.passes.kernel_passes import kernel_passes
-from pockengine.compiler.passes.tile_channels import FEWEST_CHANNELS
+from pockengine.compiler.passes.kernels.order import kernel_passes
+from pockengine.compiler.passes.memory.tile_channels import FEWEST_CHANNELS
 from pockengine.compiler.target import Target
 
 Users = Mapping[Value, Sequence[Node]]

@@ -15,7 +15,7 @@ from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.fold_constants import fixed_values
+from pockengine.compiler.passes.cleanup.fold_constants import fixed_values
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from pockengine.compiler.ir.types import BOOL, F32, DType
 from pockengine.compiler.ir.writes import storage
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.option_types import OneOf
-from pockengine.compiler.passes.second_computation import (
+from pockengine.compiler.passes.memory.second_computation import (
     Backward,
     is_mask,
     readers_on_the_way_back,
 )
+from pockengine.compiler.passes.option_types import OneOf
 
 TYPES = (DType.BF16.value, DType.F16.value)
 

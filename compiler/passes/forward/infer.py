@@ -8,7 +8,7 @@ from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ir.types import Shape
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 
 
 @dataclass(frozen=True)

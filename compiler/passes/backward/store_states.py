@@ -20,14 +20,14 @@ from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.ops.update import updated_type
 from pockengine.compiler.optim.base import STATE_PREFIX
 from pockengine.compiler.optim.formulas import FORMULAS
-from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.option_types import OneOf
-from pockengine.compiler.passes.small_updates import (
+from pockengine.compiler.passes.backward.small_updates import (
     part_of,
     replaced,
     rounded_update,
     update_body,
 )
+from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.option_types import OneOf
 
 BITS_8 = "8bit"
 TYPES = (DType.BF16.value, BITS_8)

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.rewrite import Rule, lower
 from pockengine.compiler.ir.writes import delay_writes
-from pockengine.compiler.passes import (
-    legal_arithmetic,
-    legal_attention,
-    legal_mathematics,
-    legal_rows,
-    legal_updates,
-    legal_windows,
-)
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.common_subexpressions import CommonSubexpressions
-from pockengine.compiler.passes.dead_code import DeadCode
-from pockengine.compiler.passes.simplify import Simplify
+from pockengine.compiler.passes.cleanup.common_subexpressions import CommonSubexpressions
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.simplify import Simplify
+from pockengine.compiler.passes.legal import (
+    arithmetic,
+    attention,
+    mathematics,
+    rows,
+    updates,
+    windows,
+)
 from pockengine.compiler.target import Target
 
 RULES: Mapping[str, Rule] = {
-    **legal_arithmetic.RULES,
-    **legal_attention.RULES,
-    **legal_mathematics.RULES,
-    **legal_rows.RULES,
-    **legal_updates.RULES,
-    **legal_windows.RULES,
+    **arithmetic.RULES,
+    **attention.RULES,
+    **mathematics.RULES,
+    **rows.RULES,
+    **updates.RULES,
+    **windows.RULES,
 }
 
 

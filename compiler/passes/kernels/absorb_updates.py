@@ -14,7 +14,7 @@ from pockengine.compiler.ir.writes import storage, written_values
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.fuse import MOST_OPERANDS
+from pockengine.compiler.passes.kernels.fuse import MOST_OPERANDS
 from pockengine.compiler.target import FusionRules, Target
 
 GRADIENT = 1

@@ -14,7 +14,7 @@ from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.types import BOOL
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.second_computation import (
+from pockengine.compiler.passes.memory.second_computation import (
     Backward,
     is_mask,
     readers_on_the_way_back,

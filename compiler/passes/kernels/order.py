@@ -1,11 +1,11 @@
 """The passes that turn single ops into a target's kernels, in the order of execution."""
 
-from pockengine.compiler.passes.absorb_updates import AbsorbUpdates
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.derive_scales import DeriveScales
-from pockengine.compiler.passes.fuse import Fuse
-from pockengine.compiler.passes.schedule import Schedule
-from pockengine.compiler.passes.small_constants import SmallConstants
+from pockengine.compiler.passes.kernels.absorb_updates import AbsorbUpdates
+from pockengine.compiler.passes.kernels.derive_scales import DeriveScales
+from pockengine.compiler.passes.kernels.fuse import Fuse
+from pockengine.compiler.passes.kernels.schedule import Schedule
+from pockengine.compiler.passes.kernels.small_constants import SmallConstants
 from pockengine.compiler.target import OPTIONAL, Target
 
 

@@ -17,7 +17,7 @@ from pockengine.compiler.ops.random import NOISE_STREAM, normal
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Sgd, Update
 from pockengine.compiler.optim.base import LEARNING_RATE, SEED, run_time_scalar
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.errors import CompileError
 

@@ -13,8 +13,8 @@ from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.types import F32, DType, TensorType
 from pockengine.compiler.ir.writes import written_values
 from pockengine.compiler.optim.formulas import FORMULAS
+from pockengine.compiler.passes.backward.small_updates import replaced, rounded_update
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.small_updates import replaced, rounded_update
 from pockengine.errors import CompileError
 
 

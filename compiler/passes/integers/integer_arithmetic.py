@@ -24,8 +24,8 @@ from pockengine.compiler.ir.types import I32, DType
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.dead_code import DeadCode
-from pockengine.compiler.passes.integer_windows import divided, divided_by, window_sums
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.integers.integer_windows import divided, divided_by, window_sums
 from pockengine.compiler.passes.option_types import OneOf
 
 PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})

@@ -20,9 +20,9 @@ from pockengine.compiler.memory.lifetime import Buffer, lifetimes
 from pockengine.compiler.memory.plan import arena_size, lower_bound, pack, peak_buffers
 from pockengine.compiler.ops.registry import lookup, node_cost
 from pockengine.compiler.passes.base import Pass, run_passes
-from pockengine.compiler.passes.kernel_passes import kernel_passes
-from pockengine.compiler.passes.recompute_blocks import Cuts, find_cuts
-from pockengine.compiler.passes.second_computation import split_at
+from pockengine.compiler.passes.kernels.order import kernel_passes
+from pockengine.compiler.passes.memory.recompute_blocks import Cuts, find_cuts
+from pockengine.compiler.passes.memory.second_computation import split_at
 from pockengine.compiler.target import Target
 from pockengine.errors import BudgetError
 

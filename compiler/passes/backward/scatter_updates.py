@@ -16,7 +16,7 @@ from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.writes import storage
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.dead_code import DeadCode
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 
 FEW = 2
 """How many times more elements a table must have than are added to it, so that zeros pay less."""

@@ -18,7 +18,7 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import LOSS, Graph, Node, Value
 from pockengine.compiler.ir.writes import delay_writes, storage
 from pockengine.compiler.passes.base import Pass
-from pockengine.compiler.passes.second_computation import (
+from pockengine.compiler.passes.memory.second_computation import (
     SMALLEST,
     Backward,
     compute_again,
