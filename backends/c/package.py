@@ -33,6 +33,8 @@ from pockengine.devices.schema import Device
 HEADERS = ("pe.h", "pe_limits.h")
 HOSTED_HEADERS = ("pe_host.h", "pe_train.h")
 """Those that a device without an operating system cannot have."""
+CALLER_FLAG = "-fno-strict-aliasing"
+"""A session's memory is bytes to its caller and numbers of several types to its program."""
 SHARED_OBJECTS = ("linux", "native")
 """Parts of targets whose libraries may be shared ones of the name .so."""
 
@@ -127,6 +129,7 @@ def _imported(target: str, kind: str, file: str, links: str) -> list[str]:
         f"  set_target_properties({target} PROPERTIES",
         f'    IMPORTED_LOCATION "${{_pockengine}}/lib/{file}"',
         '    INTERFACE_INCLUDE_DIRECTORIES "${_pockengine}/include"',
+        f'    INTERFACE_COMPILE_OPTIONS "{CALLER_FLAG}"',
         f'    INTERFACE_LINK_LIBRARIES "{links}")',
         "endif()",
     ]
@@ -139,7 +142,7 @@ def _pkg_config(name: str, libraries: Sequence[str]) -> str:
         f"Name: {name}\n"
         "Description: A program that PockEngine compiled\n"
         f"Version: {__version__}\n"
-        "Cflags: -I${prefix}/include\n"
+        f"Cflags: -I${{prefix}}/include {CALLER_FLAG}\n"
         f"Libs: -L${{prefix}}/lib {' '.join(linked)}\n"
     )
 
@@ -147,9 +150,8 @@ def _pkg_config(name: str, libraries: Sequence[str]) -> str:
 def cmake_lists(program: Program, device: Device, libraries: Sequence[str] = ()) -> str:
     """Return CMakeLists.txt of a program's code, for toolchains other than zig's."""
     name = f"pockengine-{identifier(program.name)}"
-    flags = [
-        flag for flag in compile_flags(device) if not flag.startswith(("-std", "-g", "-fPIC", "-O"))
-    ]
+    others = ("-std", "-g", "-fPIC", "-O", "-Werror", CALLER_FLAG)
+    flags = [flag for flag in compile_flags(device) if not flag.startswith(others)]
     runtime = " ".join(f'"runtime/{part}.c"' for part in BARE)
     system = [
         "find_package(Threads REQUIRED)",
@@ -170,7 +172,7 @@ def cmake_lists(program: Program, device: Device, libraries: Sequence[str] = ())
             f"add_library(pockengine::{identifier(program.name)} ALIAS {name})",
             f"set_target_properties({name} PROPERTIES C_STANDARD 11 C_EXTENSIONS ON",
             "  POSITION_INDEPENDENT_CODE ON)",
-            f"target_compile_options({name} PRIVATE -O3 {' '.join(flags)})",
+            f"target_compile_options({name} PUBLIC {CALLER_FLAG} PRIVATE -O3 {' '.join(flags)})",
             f'target_include_directories({name} PUBLIC "${{CMAKE_CURRENT_SOURCE_DIR}}"',
             '  "${CMAKE_CURRENT_SOURCE_DIR}/runtime")',
             *([] if device.freestanding else [link]),

@@ -23,7 +23,7 @@ from pockengine.devices.schema import Cpu, Device, Toolchain
 from pockengine.tests.backends.c.objects import build_executable
 
 RUNTIME = Path(__file__).parents[3] / "backends" / "c" / "runtime"
-WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wno-psabi")
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wundef", "-Wno-psabi")
 COMMON = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-pthread")
 SANITIZED = (
     *("-O1", "-g0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),

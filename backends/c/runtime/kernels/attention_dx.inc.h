@@ -10,6 +10,12 @@
  * PE_SHARES_FLOATS: the parts of a thread's scratch; and the products PE_FN(scores_run),
  * PE_FN(toward_run), PE_FN(dq_run), PE_FN(dk_run), PE_FN(dv_run) of those that are needed.
  */
+
+#if !defined(PE_DK) || !defined(PE_DQ) || !defined(PE_DV) || !defined(PE_HIDES) ||                 \
+    !defined(PE_SHARED_HEADS)
+#error "attention_dx.inc.h needs PE_DK, PE_DQ, PE_DV, PE_HIDES and PE_SHARED_HEADS"
+#endif
+
 #define PE_FORWARD 0
 #define PE_TOWARD (PE_DQ || PE_DK)
 #include "attention_rows.inc.h"

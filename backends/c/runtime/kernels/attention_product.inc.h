@@ -9,6 +9,11 @@
  *   PE_STORE_TOWARD   shares (sums - factor[row]) scale
  *   PE_STORE_ADDED    to the result
  */
+
+#if !defined(PE_STORE)
+#error "attention_product.inc.h needs PE_STORE"
+#endif
+
 #define PE_STORE_SUMS 0
 #define PE_STORE_SCALED 1
 #define PE_STORE_TOWARD 2

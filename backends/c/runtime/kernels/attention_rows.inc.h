@@ -5,6 +5,13 @@
  * to its `reach`: what lies between is set to zero.
  */
 
+#if !defined(PE_CAUSAL) || !defined(PE_FORWARD) || !defined(PE_HIDES) || !defined(PE_LOOKS)
+#error "attention_rows.inc.h needs PE_CAUSAL, PE_FORWARD, PE_HIDES and PE_LOOKS"
+#endif
+#if !defined(PE_MASK) || !defined(PE_MASK_STEP) || !defined(PE_SKIPS)
+#error "attention_rows.inc.h needs PE_MASK, PE_MASK_STEP and PE_SKIPS"
+#endif
+
 #define PE_MASK_NONE 0
 #define PE_MASK_ADDED 1
 #define PE_MASK_SEEN 2

@@ -12,6 +12,10 @@
  *   PE_SPLIT                      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */
 
+#if !defined(PE_CHANNELS) || !defined(PE_SPLIT) || !defined(PE_VL)
+#error "avg_pool.inc.h needs PE_CHANNELS, PE_SPLIT and PE_VL"
+#endif
+
 #include "team.inc.h"
 
 PE_INLINE int PE_FN(at_least)(int value, int low) { return value > low ? value : low; }

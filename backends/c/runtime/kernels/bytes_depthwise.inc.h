@@ -13,6 +13,10 @@
  *   PE_THREADS, PE_PATCH_BYTES   most threads that take part, and scratch of each
  */
 
+#if !defined(PE_GROUPS) || !defined(PE_L)
+#error "bytes_depthwise.inc.h needs PE_GROUPS and PE_L"
+#endif
+
 #include "team.inc.h"
 
 #define PE_TAPS (PE_TAPS_H * PE_TAPS_W)

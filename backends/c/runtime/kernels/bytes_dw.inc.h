@@ -10,6 +10,10 @@
  *   PE_CHANNELS, PE_TAPS   channels of x, and taps
  */
 
+#if !defined(PE_L)
+#error "bytes_dw.inc.h needs PE_L"
+#endif
+
 #define PE_A_BYTES 1
 #define PE_B_BYTES 1
 #define PE_B_ZERO 0

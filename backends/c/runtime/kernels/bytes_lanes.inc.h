@@ -3,6 +3,10 @@
  * Parameters: PE_L lanes, and those of bytes_put.inc.h
  */
 
+#if !defined(PE_L)
+#error "bytes_lanes.inc.h needs PE_L"
+#endif
+
 #define PE_SUMS PE_JOIN(pe_dot_sums, PE_L)
 #include "bytes_put.inc.h"
 

@@ -14,6 +14,10 @@
  * threads that take part
  */
 
+#if !defined(PE_B_TRANSPOSED) || !defined(PE_L) || !defined(PE_TAP_STEPS)
+#error "bytes_pack.inc.h needs PE_B_TRANSPOSED, PE_L and PE_TAP_STEPS"
+#endif
+
 #include "../pe_dot_pack.h"
 #include "team.inc.h"
 

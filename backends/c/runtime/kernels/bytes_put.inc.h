@@ -1,5 +1,9 @@
 /* Hands PE_L sums to the epilogue, PE_VL lanes at a time where it takes fewer. */
 
+#if !defined(PE_L) || !defined(PE_VL)
+#error "bytes_put.inc.h needs PE_L and PE_VL"
+#endif
+
 #include "../pe_dot.h"
 
 #if PE_VL <= PE_L

@@ -12,6 +12,10 @@
  *   PE_TAP_BYTES, PE_TAP_STEPS   bytes of a tap in a row of A, and how many of them are read
  */
 
+#if !defined(PE_DIRECT)
+#error "bytes_rows.inc.h needs PE_DIRECT"
+#endif
+
 #include "bytes_pack.inc.h"
 #include "bytes_tile.inc.h"
 

@@ -8,6 +8,10 @@
  *                     one after another
  */
 
+#if !defined(PE_A_GROUP) || !defined(PE_L) || !defined(PE_N) || !defined(PE_VL)
+#error "bytes_tile.inc.h needs PE_A_GROUP, PE_L, PE_N and PE_VL"
+#endif
+
 #define PE_STRIP (PE_P / PE_L)
 #define PE_NR (PE_NV * PE_L)
 #define PE_TOGETHER PE_JOIN(PE_DOT_TOGETHER_, PE_L)

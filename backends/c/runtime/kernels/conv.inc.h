@@ -20,6 +20,10 @@
  *   PE_WINDOW_FLOATS          scratch for a window
  */
 
+#if !defined(PE_SPLIT) || !defined(PE_TRANSPOSED)
+#error "conv.inc.h needs PE_SPLIT and PE_TRANSPOSED"
+#endif
+
 #define PE_OUT_C (PE_GROUPS * PE_N)
 #define PE_A_ROW (PE_STEP_W * PE_PIXEL)
 #define PE_A_STEP 1

@@ -15,6 +15,10 @@
  *   PE_PART_FLOATS, PE_WINDOW_FLOATS  scratch of a thread for its sums, and for an image's window
  */
 
+#if !defined(PE_SPLIT)
+#error "conv_dw.inc.h needs PE_SPLIT"
+#endif
+
 #define PE_OUT_C (PE_GROUPS * PE_N)
 #define PE_OUT_ROWS (PE_SEGMENTS * PE_M)
 #define PE_OTHER_M PE_M

@@ -8,6 +8,11 @@
  * Parameters: PE_FN(name), PE_FRAMES, PE_SAMPLES, PE_CLASSES, PE_LABELS, PE_BLANK, PE_LABEL,
  * PE_LENGTH and PE_LABEL_LENGTH (C types), PE_GRADIENT (0 or 1).
  */
+
+#if !defined(PE_GRADIENT)
+#error "ctc.inc.h needs PE_GRADIENT"
+#endif
+
 #include <math.h>
 
 #define PE_PLACES (2 * PE_LABELS + 1)

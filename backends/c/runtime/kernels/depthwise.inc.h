@@ -23,6 +23,10 @@
  *   PE_SPLIT, PE_THREADS      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */
 
+#if !defined(PE_CHANNELS) || !defined(PE_SPLIT) || !defined(PE_VL)
+#error "depthwise.inc.h needs PE_CHANNELS, PE_SPLIT and PE_VL"
+#endif
+
 #include "team.inc.h"
 
 /* A result row, and the source rows and rows of taps that meet there. */

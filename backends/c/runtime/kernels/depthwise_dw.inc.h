@@ -8,6 +8,11 @@
  * Parameters as in depthwise.inc.h, seen from the convolution: the source is the input x, the
  * result pixels are dy's. PE_PART_FLOATS is from one thread's sums to the next's.
  */
+
+#if !defined(PE_CHANNELS) || !defined(PE_SPLIT) || !defined(PE_VL)
+#error "depthwise_dw.inc.h needs PE_CHANNELS, PE_SPLIT and PE_VL"
+#endif
+
 #define PE_OUT_ROWS (PE_TAPS_H * PE_TAPS_W)
 #define PE_OUT_C PE_CHANNELS
 #include "team.inc.h"

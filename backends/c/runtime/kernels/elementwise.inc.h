@@ -8,6 +8,10 @@
  *                                loads, computes and stores `rows` rows of `lanes` columns
  */
 
+#if !defined(PE_BY_COLUMNS)
+#error "elementwise.inc.h needs PE_BY_COLUMNS"
+#endif
+
 /* The lanes of a row's last vector: a kernel for rows of many lengths says which. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_COLUMNS % PE_VL)

@@ -5,6 +5,11 @@
  *
  * Parameters: PE_FN(name), PE_COUNT, PE_ROWS, PE_COLUMNS (of a, at most PE_ROWS), PE_KIND.
  */
+
+#if !defined(PE_KIND)
+#error "factors.inc.h needs PE_KIND"
+#endif
+
 #include <math.h>
 
 #define PE_QR 1

@@ -20,6 +20,10 @@
  * of B likewise steps of PE_N elements, or rows where it is transposed.
  */
 
+#if !defined(PE_SPLIT)
+#error "gemm.inc.h needs PE_SPLIT"
+#endif
+
 #define PE_OUTPUT_ROW(i) (t->row + (i))
 #define PE_PARTIAL_PITCH PE_N
 #define PE_OTHER_M PE_M

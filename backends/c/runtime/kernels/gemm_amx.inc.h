@@ -14,6 +14,10 @@
  *   PE_THREADS        of a batch, the threads that have scratch
  */
 
+#if !defined(PE_BATCH)
+#error "gemm_amx.inc.h needs PE_BATCH"
+#endif
+
 #include "../pe_amx.h"
 #include "team.inc.h"
 

@@ -9,6 +9,10 @@
  * PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i), PE_FN(io), PE_FN(store) as in gemm.inc.h.
  */
 
+#if !defined(PE_K) || !defined(PE_M) || !defined(PE_MR) || !defined(PE_VL)
+#error "gemm_dot.inc.h needs PE_K, PE_M, PE_MR and PE_VL"
+#endif
+
 #define PE_BLOCKS ((PE_N + PE_VL - 1) / PE_VL)
 
 /* One vector of steps. */

@@ -29,6 +29,13 @@
  *   PE_SEGMENTED       1: A's steps are segments at given offsets, and its rows are several runs
  */
 
+#if !defined(PE_A_ROW) || !defined(PE_A_STEP) || !defined(PE_B_TRANSPOSED)
+#error "gemm_tile.inc.h needs PE_A_ROW, PE_A_STEP and PE_B_TRANSPOSED"
+#endif
+#if !defined(PE_PARTIAL) || !defined(PE_SEGMENTED) || !defined(PE_VL)
+#error "gemm_tile.inc.h needs PE_PARTIAL, PE_SEGMENTED and PE_VL"
+#endif
+
 #include "../pe_transpose.h"
 
 #ifndef PE_AHEAD

@@ -9,6 +9,10 @@
  * Parameters: those of pairs_depthwise.inc.h, with PE_THREAD_BYTES of scratch of a thread.
  */
 
+#if !defined(PE_CHANNELS)
+#error "helium_depthwise.inc.h needs PE_CHANNELS"
+#endif
+
 #include "pe_helium.h"
 
 #define PE_TAPS (PE_TAPS_H * PE_TAPS_W)

@@ -18,6 +18,11 @@
  *                                    turned into rows in scratch first: PE_TAPS_H = PE_TAPS_W = 1
  */
 
+#if !defined(PE_A_ZERO) || !defined(PE_N) || !defined(PE_PADDED) || !defined(PE_TRANSPOSED) ||     \
+    !defined(PE_TURNED)
+#error "helium_product.inc.h needs PE_A_ZERO, PE_N, PE_PADDED, PE_TRANSPOSED and PE_TURNED"
+#endif
+
 #include "pe_helium.h"
 
 #define PE_LINE (PE_TAPS_W * PE_CHANNELS)

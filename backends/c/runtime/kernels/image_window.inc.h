@@ -14,6 +14,10 @@
  *   PE_SPLIT              PE_SPLIT_COLUMNS: all threads fill one window together
  */
 
+#if !defined(PE_COPY) || !defined(PE_SPLIT) || !defined(PE_SPLIT_COLUMNS)
+#error "image_window.inc.h needs PE_COPY, PE_SPLIT and team.inc.h"
+#endif
+
 #if PE_COPY
 
 /* Row `y` of an image, which may lie outside. */

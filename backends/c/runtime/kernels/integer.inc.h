@@ -9,6 +9,10 @@
  *   PE_A_ZERO, PE_B_ZERO     zero points
  */
 
+#if !defined(PE_A_BYTES) || !defined(PE_BACKWARD) || !defined(PE_B_BYTES)
+#error "integer.inc.h needs PE_A_BYTES, PE_BACKWARD and PE_B_BYTES"
+#endif
+
 #if PE_A_BYTES == 1 && PE_B_BYTES == 1
 #define PE_SUMS pe_vi
 #define PE_NUMBER int32_t

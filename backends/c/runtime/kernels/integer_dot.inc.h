@@ -9,6 +9,10 @@
  * its groups have PE_N channels, those of the result PE_CHANNELS.
  */
 
+#if !defined(PE_B_BYTES) || !defined(PE_B_ZERO)
+#error "integer_dot.inc.h needs PE_B_BYTES and PE_B_ZERO"
+#endif
+
 #define PE_BACKWARD 1
 #include "integer.inc.h"
 

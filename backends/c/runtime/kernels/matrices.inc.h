@@ -7,6 +7,11 @@
  * Parameters: PE_FN(name), PE_COUNT, PE_ROWS, PE_COLUMNS (of a), PE_SIDES (columns of b), PE_KIND;
  * for triangles PE_LOWER, PE_TRANSPOSED, PE_UNIT.
  */
+
+#if !defined(PE_KIND)
+#error "matrices.inc.h needs PE_KIND"
+#endif
+
 #include <math.h>
 
 #define PE_CHOLESKY 1

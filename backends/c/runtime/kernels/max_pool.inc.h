@@ -11,6 +11,10 @@
  *   PE_GRADIENT   1: the gradient; PE_DIRECT 1: its sums are its result, there is no epilogue
  */
 
+#if !defined(PE_CHANNELS) || !defined(PE_GRADIENT) || !defined(PE_VL)
+#error "max_pool.inc.h needs PE_CHANNELS, PE_GRADIENT and PE_VL"
+#endif
+
 #include "team.inc.h"
 
 typedef struct PE_FN(maximum) {

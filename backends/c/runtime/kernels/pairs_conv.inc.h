@@ -16,6 +16,10 @@
  *   PE_TRANSPOSED                    weights lie along the depth: PE_TAPS_H = PE_TAPS_W = 1
  */
 
+#if !defined(PE_TAIL) || !defined(PE_TRANSPOSED)
+#error "pairs_conv.inc.h needs PE_TAIL and PE_TRANSPOSED"
+#endif
+
 #include "pe_pairs.h"
 
 #define PE_LINE (PE_TAPS_W * PE_CHANNELS)

@@ -21,6 +21,10 @@
  *   PE_INNER_BEGIN, PE_INNER_END     positions of a row whose taps all exist
  */
 
+#if !defined(PE_TAIL)
+#error "pairs_depthwise.inc.h needs PE_TAIL"
+#endif
+
 #include "pe_pairs.h"
 
 PE_INLINE void PE_GRID(pack)(const PE_FN(io) * io, pe_pair *to, const int8_t *weights,

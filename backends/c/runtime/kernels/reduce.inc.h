@@ -1,4 +1,9 @@
 /* What PE_REDUCE may be, and how it combines vectors and numbers. */
+
+#if !defined(PE_REDUCE)
+#error "reduce.inc.h needs PE_REDUCE"
+#endif
+
 #define PE_REDUCE_SUM 1
 #define PE_REDUCE_MAX 2
 #define PE_REDUCE_MOMENTS 3

@@ -18,6 +18,10 @@
  *                      stores the results of a column from its accumulators s[k][0]
  */
 
+#if !defined(PE_BY_OUTER) || !defined(PE_REDUCE)
+#error "reduce_columns.inc.h needs PE_BY_OUTER and PE_REDUCE"
+#endif
+
 #include "reduce.inc.h"
 
 /* The lanes of a row's last vector: a kernel for rows of many lengths says which. */

@@ -8,6 +8,10 @@
  * not PE_REDUCE_MOMENTS.
  */
 
+#if !defined(PE_BY_OUTER)
+#error "reduce_rows.inc.h needs PE_BY_OUTER"
+#endif
+
 #include "reduce.inc.h"
 
 /* The lanes of a row's last vector: a kernel for rows of many lengths says which. */

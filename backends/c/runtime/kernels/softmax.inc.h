@@ -7,6 +7,11 @@
  * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_KIND, PE_LABEL (C type of labels),
  * PE_IGNORE.
  */
+
+#if !defined(PE_KIND)
+#error "softmax.inc.h needs PE_KIND"
+#endif
+
 #define PE_SOFTMAX 1
 #define PE_LOG_SOFTMAX 2
 #define PE_CROSS_ENTROPY 3

@@ -9,6 +9,10 @@
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue of the image's rows
  */
 
+#if !defined(PE_GATHER)
+#error "strided.inc.h needs PE_GATHER"
+#endif
+
 #if PE_GATHER
 
 /* rows[pixel that is met][channel] */

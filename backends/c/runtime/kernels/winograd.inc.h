@@ -20,6 +20,10 @@
  *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each
  */
 
+#if !defined(PE_N) || !defined(PE_SPLIT) || !defined(PE_VL)
+#error "winograd.inc.h needs PE_N, PE_SPLIT and PE_VL"
+#endif
+
 #define PE_A_ROW PE_WINDOW_PITCH
 #define PE_A_STEP 1
 #define PE_B_PITCH PE_NR

@@ -18,6 +18,10 @@
  *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each
  */
 
+#if !defined(PE_N) || !defined(PE_SPLIT) || !defined(PE_TILE) || !defined(PE_VL)
+#error "winograd_dw.inc.h needs PE_N, PE_SPLIT, PE_TILE and PE_VL"
+#endif
+
 #define PE_A_ROW 1
 #define PE_A_STEP PE_WINDOW_PITCH
 #define PE_B_PITCH PE_GRADIENT_PITCH

@@ -7,6 +7,10 @@
  *   PE_FILTER_PLANE         floats from one point to the next
  */
 
+#if !defined(PE_TRANSPOSED)
+#error "winograd_filters.inc.h needs PE_TRANSPOSED"
+#endif
+
 #include "winograd_points.inc.h"
 
 #ifndef PE_NR /* gemm_tile.inc.h defines them too */

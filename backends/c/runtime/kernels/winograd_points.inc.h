@@ -15,6 +15,10 @@
  *   PE_WINDOW_PITCH         floats from one tile's channels to the next's
  */
 
+#if !defined(PE_SOURCE_C) || !defined(PE_TILE) || !defined(PE_VL)
+#error "winograd_points.inc.h needs PE_SOURCE_C, PE_TILE and PE_VL"
+#endif
+
 #define PE_POINTS (PE_TILE + 2)
 #define PE_PLANES (PE_POINTS * PE_POINTS)
 
