@@ -41,13 +41,15 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-strict-aliasing",
     "-Wno-psabi",
+    "-Werror=undef",
 )
 
 DECODER = "pe_picture_decode"
 """The name of the C file that includes stb_image.h."""
 
 OWN_FLAGS = {
-    DECODER: ("-Os", "-fwrapv"),  # a hostile JPEG makes sums overflow
+    # A hostile JPEG makes sums overflow; stb_image.h tests macros that nobody defines.
+    DECODER: ("-Os", "-fwrapv", "-Wno-undef"),
     "pe_picture_fit": ("-ffp-contract=off",),  # as Pillow rounds
 }
 """Further flags of some C files, by their names."""
@@ -69,7 +71,7 @@ FREESTANDING = (
 )
 """Further flags where there is no operating system."""
 
-BARE = ("pe", "pe_frozen", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
+BARE = ("pe", "pe_arguments", "pe_frozen", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
 """The runtime's C files that need no operating system."""
 
 COMPILER_BYTES = 1 << 29

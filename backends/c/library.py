@@ -9,7 +9,11 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.c.interface import program_symbol
+from pockengine.backends.specification import ABI
 from pockengine.errors import ArtifactError, RuntimeFailure
+
+MESSAGE_BYTES = 512
+"""PE_MESSAGE_BYTES of pe.h."""
 
 
 class Sizes(ctypes.Structure):
@@ -20,6 +24,17 @@ class Sizes(ctypes.Structure):
         ("outputs", ctypes.POINTER(ctypes.c_size_t)),
         ("input_count", ctypes.c_int),
         ("output_count", ctypes.c_int),
+    ]
+
+
+class Caller(ctypes.Structure):
+    """pe_caller of pe.h: what this package knows of the library's structures."""
+
+    _fields_: ClassVar = [
+        ("abi", ctypes.c_int),
+        ("session_bytes", ctypes.c_size_t),
+        ("message", ctypes.c_char_p),
+        ("message_bytes", ctypes.c_size_t),
     ]
 
 
@@ -35,6 +50,19 @@ def sizes_of(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Siz
 def program_in(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
     """Return the address of a program that a library holds; ValueError where it does not."""
     return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(library, program_symbol(name))))
+
+
+def open_program(library: ctypes.CDLL, name: str, threads: int) -> int:
+    """Return the address of a new session of a program; RuntimeFailure has what went wrong."""
+    text = ctypes.create_string_buffer(MESSAGE_BYTES)
+    # No field of a session is read, so that none has a size here.
+    caller = Caller(ABI, 0, ctypes.cast(text, ctypes.c_char_p), MESSAGE_BYTES)
+    handle: int | None = library.pe_open_by(
+        program_in(library, name), threads, ctypes.byref(caller)
+    )
+    if not handle:
+        raise RuntimeFailure(text.value.decode(errors="replace"))
+    return handle
 
 
 def check_cpu(path: Path, lacking: bytes | None) -> None:
@@ -60,7 +88,7 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
     signatures: dict[str, tuple[object, list[object]]] = {
         "pe_cpu_lacks": (text, []),
         "pe_specification": (text, [pointer]),
-        "pe_open": (pointer, [pointer, ctypes.c_int, text]),
+        "pe_open_by": (pointer, [pointer, ctypes.c_int, ctypes.POINTER(Caller)]),
         "pe_shut": (None, [pointer]),
         "pe_call": (ctypes.c_int, [pointer, text, pointer, pointer, ctypes.POINTER(Sizes)]),
         "pe_message": (text, [pointer]),

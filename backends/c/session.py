@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.artifact import Artifact
-from pockengine.backends.c.library import load_library, program_in, sizes_of
+from pockengine.backends.c.library import load_library, open_program, sizes_of
 from pockengine.backends.rate_schedule import KINDS, MOST_MILESTONES, RateSchedule
 from pockengine.backends.session import Course, Progress, Session
 from pockengine.errors import RuntimeFailure, TrainingDiverged
 
-_MESSAGE_BYTES = 512
 _DIVERGED = 7
 """PE_ERROR_DIVERGED of pe.h."""
 _NUMBERS = 15 + MOST_MILESTONES
@@ -27,12 +26,7 @@ class LibrarySession(Session):
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
         super().__init__(artifact, threads)
         self._library = load_library(self.artifact)
-        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-        self._handle: int | None = self._library.pe_open(
-            program_in(self._library, artifact.name), threads, message
-        )
-        if not self._handle:
-            raise RuntimeFailure(message.value.decode(errors="replace"))
+        self._handle: int | None = open_program(self._library, artifact.name, threads)
         self._shut = weakref.finalize(self, _shut, self._library, self._handle, self._process)
         self._shut.atexit = False  # a thread may be inside of a step when the interpreter ends
         self.load(self.artifact.weights)

@@ -145,7 +145,7 @@ def test_a_library_shows_its_interface_and_nothing_else(digits: Artifact) -> Non
         for line in call(["nm", "-D", library(digits, "so")]).splitlines()
         if line.split()[-2] not in "Uw"
     }
-    assert {"pe_program_digits", "pe_init", "pe_train", "pe_open"} <= shown
+    assert {"pe_program_digits", "pe_init_by", "pe_train", "pe_open_by"} <= shown
     assert all(name.startswith("pe_") and "__" not in name for name in shown), shown
     assert "main" not in call(["nm", library(digits)]).split()
 
@@ -158,6 +158,7 @@ def test_pkg_config_and_cmake_find_the_library(digits: Artifact, tmp_path: Path)
     version = ["pkg-config", f"--with-path={place}", "--modversion", "pockengine-digits"]
     assert call(version).strip() == __version__
     flags = call(["pkg-config", f"--with-path={place}", "--cflags", "--libs", "pockengine-digits"])
+    assert "-fno-strict-aliasing" in flags.split()
     out = tmp_path / "train"
     rpath = f"-Wl,-rpath,{digits.folder / 'lib'}"
     call(["gcc", EXAMPLES / "c" / "train.c", "-o", out, *flags.split(), rpath])
@@ -171,7 +172,10 @@ def test_pkg_config_and_cmake_find_the_library(digits: Artifact, tmp_path: Path)
         "target_link_libraries(found pockengine::digits)\n"
     )
     call(["cmake", "-B", tmp_path / "b", f"-DCMAKE_PREFIX_PATH={digits.folder}", tmp_path])
-    call(["cmake", "--build", tmp_path / "b"])
+    built = call(["cmake", "--build", tmp_path / "b", "--verbose"])
+    compiled = [line for line in built.splitlines() if line.endswith("examples/c/train.c")]
+    assert compiled
+    assert all("-fno-strict-aliasing" in line for line in compiled)
     check_c_example([tmp_path / "b" / "found"], digits, tmp_path)
 
 

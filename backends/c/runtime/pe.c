@@ -32,33 +32,6 @@ pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
     return status;
 }
 
-pe_status pe_check_arguments(pe_session *session, const char *function, bool given) {
-    if (!session) {
-        return PE_ERROR_ARGUMENT;
-    }
-    if (!session->program) {
-        return pe_fail(session->message, PE_ERROR_ARGUMENT,
-                       "%s: the session is not open; call pe_init first", function);
-    }
-    return given ? PE_OK
-                 : pe_fail(session->message, PE_ERROR_ARGUMENT,
-                           "%s was given NULL in place of what it needs", function);
-}
-
-pe_status pe_check_entry(pe_session *session, const char *function, const pe_entry *entry) {
-    pe_status status = pe_check_arguments(session, function, entry != NULL);
-    if (status != PE_OK) {
-        return status;
-    }
-    for (int i = 0; i < session->program->entry_count; i++) {
-        if (entry == &session->program->entries[i]) {
-            return PE_OK;
-        }
-    }
-    return pe_fail(session->message, PE_ERROR_ARGUMENT, "%s was given an entry of another program",
-                   function);
-}
-
 size_t pe_dtype_bytes(pe_dtype dtype) {
     static const size_t bytes[] = {[PE_F32] = 4,  [PE_I32] = 4, [PE_I64] = 8, [PE_BOOL] = 1,
                                    [PE_BF16] = 2, [PE_F16] = 2, [PE_I8] = 1,  [PE_U8] = 1};
@@ -131,14 +104,15 @@ static void begin_session(pe_session *session, const pe_program *program, void *
     }
 }
 
-pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
-                  int threads) {
-    if (!session) {
-        return PE_ERROR_ARGUMENT;
+pe_status pe_init_by(pe_session *session, const pe_program *program, void *params, void *arena,
+                     int threads, const pe_caller *caller) {
+    pe_status status = session ? pe_check_caller(caller, sizeof *session) : PE_ERROR_ARGUMENT;
+    if (status != PE_OK) {
+        return status;
     }
     session->message[0] = '\0';
     session->program = NULL; /* not open until all is done */
-    pe_status status = check_program(session, program, params, arena, threads);
+    status = check_program(session, program, params, arena, threads);
     if (status != PE_OK) {
         return status;
     }

@@ -52,8 +52,9 @@ extern "C" {
 
 #define PE_VERSION "0.1.0"
 
-/* Counts the changes to what programs and callers compile in: pe_init refuses another number. */
-#define PE_ABI 10
+/* Counts the changes to what programs and callers compile in: pe_init and pe_open refuse another
+ * number, of a program or of a caller. */
+#define PE_ABI 11
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -64,7 +65,7 @@ typedef enum pe_status {
     PE_ERROR_NAME = 2,     /* no such entry, param or input */
     PE_ERROR_SYSTEM = 3,   /* the operating system refused: threads, memory, a file */
     PE_ERROR_FORMAT = 4,   /* a file that is no safetensors file, or a damaged one */
-    PE_ERROR_MISMATCH = 5, /* a sound file that does not belong to this program */
+    PE_ERROR_MISMATCH = 5, /* a sound file of another program; code of another PE_ABI */
     PE_ERROR_VALUE = 6,    /* an index outside of its range */
     PE_ERROR_DIVERGED = 7, /* a loss or a param that is not finite */
 } pe_status;
@@ -261,12 +262,29 @@ typedef struct pe_session {
     unsigned char team[PE_TEAM_BYTES] __attribute__((aligned(PE_ALIGN)));
 } pe_session;
 
+/* How a caller was compiled. Its layout is that of every PE_ABI. */
+typedef struct pe_caller {
+    int abi;              /* PE_ABI */
+    size_t session_bytes; /* sizeof(pe_session) */
+    char *message;        /* for a refusal, of `message_bytes`; NULL: none */
+    size_t message_bytes;
+} pe_caller;
+
+/* pe_init for languages that cannot call inline functions, which must pass what the C compiler
+ * would. A caller of another interface is PE_ERROR_MISMATCH, and the session stays untouched. */
+pe_status pe_init_by(pe_session *session, const pe_program *program, void *params, void *arena,
+                     int threads, const pe_caller *caller);
+
 /* Prepares a session. `params` and `arena` have the program's sizes (PE_NAME_PARAMS_BYTES and
  * PE_NAME_ARENA_BYTES of its header) and are aligned to PE_ALIGN. Params begin as the program has
  * them compiled in, else as zeros, the frozen ones too. `threads`, from 1 to PE_MOST_THREADS, are
  * limited to the program's maximum. After an error there is nothing to close. */
-pe_status pe_init(pe_session *session, const pe_program *program, void *params, void *arena,
-                  int threads);
+static inline pe_status pe_init(pe_session *session, const pe_program *program, void *params,
+                                void *arena, int threads) {
+    const pe_caller caller = {PE_ABI, sizeof(pe_session), session ? session->message : NULL,
+                              PE_MESSAGE_BYTES};
+    return pe_init_by(session, program, params, arena, threads, &caller);
+}
 
 /* Ends the threads and unmaps what is frozen; the other memory is the caller's again. By any
  * thread; a session that is not open stays as it is. */

@@ -4,6 +4,10 @@
 
 #include "pe.h"
 
+/* PE_ERROR_MISMATCH, with the caller's message, where the caller was compiled with another pe.h;
+ * nothing but the message may be written then. */
+pe_status pe_check_caller(const pe_caller *caller, size_t session_bytes);
+
 /* PE_ERROR_ARGUMENT for a session that is NULL or not open, and where `given` is false: something
  * that the function needs is NULL. The message names the function. */
 pe_status pe_check_arguments(pe_session *session, const char *function, bool given);

@@ -26,7 +26,12 @@ static void give_back(host *h) {
     pe_unmap(&self);
 }
 
-pe_session *pe_open(const pe_program *program, int threads, char *message) {
+pe_session *pe_open_by(const pe_program *program, int threads, const pe_caller *caller) {
+    const size_t known = caller ? caller->session_bytes : 0; /* 0: the caller reads no field */
+    if (pe_check_caller(caller, known ? sizeof(pe_session) : 0) != PE_OK) {
+        return NULL;
+    }
+    char *message = caller->message;
     pe_mapping self;
     const char *lacking = pe_cpu_lacks();
     if (lacking || !program) {

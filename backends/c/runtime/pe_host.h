@@ -17,9 +17,16 @@ extern "C" {
  * NULL where it has all. No other function may be called then. */
 const char *pe_cpu_lacks(void);
 
+/* pe_open for languages that cannot call inline functions; the message is caller->message. A caller
+ * that reads no field of a session may have 0 as its session_bytes. */
+pe_session *pe_open_by(const pe_program *program, int threads, const pe_caller *caller);
+
 /* Maps memory for a program and starts its session; NULL with a message of at most
  * PE_MESSAGE_BYTES when that fails. */
-pe_session *pe_open(const pe_program *program, int threads, char *message);
+static inline pe_session *pe_open(const pe_program *program, int threads, char *message) {
+    const pe_caller caller = {PE_ABI, sizeof(pe_session), message, PE_MESSAGE_BYTES};
+    return pe_open_by(program, threads, &caller);
+}
 
 /* Ends the session and gives its memory back. */
 void pe_shut(pe_session *session);

@@ -14,7 +14,7 @@ from pockengine.tests.backends.c.harness import RUNTIME
 HEADERS = ("pe.h", "pe_train.h", "pe_host.h")
 ALSO = "also"
 
-_DECLARED = re.compile(r"^(?!typedef|static|struct)[\w ]+?\**\b(pe_\w+)\(([^;]*?)\)\s*;", re.M)
+_DECLARED = re.compile(r"^(?!typedef|struct)[\w ]+?\**\b(pe_\w+)\(([^;{]*?)\)\s*(?:;|\{$)", re.M)
 _COMMENT = re.compile(r"/\*.*?\*/|^#.*?$|^__attribute__\(\(.*?\)\)\) ", re.S | re.M)
 
 
@@ -79,8 +79,16 @@ MEMORY = ("&other", "NULL"), PROGRAM, ("memory", "NULL", "memory + 1"), ("space"
 WEIGHT = ('"w"', "NULL", '""', '"banana"', "endless")
 BYTES = ("60", "0", "59", "61", "SIZE_MAX")
 
+CALLER = (
+    *("&good_caller", "NULL", "&(pe_caller){PE_ABI - 1, sizeof(pe_session), text, sizeof text}"),
+    *("&(pe_caller){PE_ABI, sizeof(pe_session) - 64, text, sizeof text}", "&(pe_caller){0}"),
+    *("&(pe_caller){PE_ABI, sizeof(pe_session), text, 1}", "&(pe_caller){0, 0, text, 0}"),
+    *(ALSO, "&(pe_caller){PE_ABI, sizeof(pe_session), NULL, 0}"),
+)
+
 FUNCTIONS = {
     "pe_init": Function(STATUS, (*MEMORY, THREADS)),
+    "pe_init_by": Function(STATUS, (*MEMORY, THREADS, CALLER)),
     "pe_close": Function("", (SESSION,)),
     "pe_find_entry": Function("NULL", (PROGRAM, ('"train"', "NULL", '""', '"banana"', "endless"))),
     "pe_find_variant": Function(
@@ -117,6 +125,7 @@ FUNCTIONS = {
     "pe_try_place": Function(STATUS, (SESSION, PLACE)),
     "pe_resume": Function(STATUS, (SESSION, RESUMED, ("&found", "NULL"))),
     "pe_open": Function("NULL", (PROGRAM, THREADS, ("text", ALSO, "NULL"))),
+    "pe_open_by": Function("NULL", (PROGRAM, THREADS, CALLER)),
     "pe_shut": Function("", (("pe_open(PROGRAM, 1, text)", "NULL"),)),
     "pe_specification": Function("NULL", (PROGRAM,)),
     "pe_cpu_lacks": Function("", ()),

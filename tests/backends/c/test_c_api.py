@@ -8,8 +8,9 @@ from safetensors.numpy import save_file
 
 from pockengine.backends.c.build import copy_runtime
 from pockengine.backends.c.program import generate
+from pockengine.backends.specification import ABI
 from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS, device_of
-from pockengine.tests.backends.c.objects import build_executable
+from pockengine.tests.backends.c.objects import build_executable, link, object_of
 from pockengine.tests.backends.c.programs import compile_for, point_graph
 
 CALLER = r"""
@@ -81,6 +82,36 @@ int main(int count, char **arguments) {
 }
 """
 
+OTHER_CALLER = r"""
+#include <stdio.h>
+#include <string.h>
+#include "pe_host.h"
+
+extern const pe_program pe_program_point;
+
+/* The session as this caller's header has it, and what lies behind. */
+static struct {
+    pe_session session;
+    unsigned char behind[2 * sizeof(pe_session)];
+} mine;
+static _Alignas(PE_ALIGN) unsigned char params[1 << 16], arena[1 << 20];
+
+int main(void) {
+    char message[PE_MESSAGE_BYTES] = "";
+    memset(&mine, 7, sizeof mine);
+    const pe_status status = pe_init(&mine.session, &pe_program_point, params, arena, 1);
+    const unsigned char *bytes = (const unsigned char *)&mine, *text = (void *)mine.session.message;
+    for (size_t i = 0; i < sizeof mine; i++) {
+        if (bytes[i] != 7 && (bytes + i < text || bytes + i >= text + PE_MESSAGE_BYTES)) {
+            printf("byte %zu of %zu was written\n", i, sizeof(pe_session));
+            return 1;
+        }
+    }
+    printf("%d %s\n", status, mine.session.message);
+    return pe_open(&pe_program_point, 1, message) || strcmp(message, mine.session.message);
+}
+"""
+
 HUGE = r"""
 #include <stdio.h>
 #include <string.h>
@@ -118,8 +149,8 @@ __attribute__((destructor)) static void report(void) {
 """
 
 RUNTIME_PARTS = (
-    *("pe", "pe_cpu", "pe_cpu_needs", "pe_frozen", "pe_host", "pe_memory", "pe_pool", "pe_ranges"),
-    "pe_text",
+    *("pe", "pe_arguments", "pe_cpu", "pe_cpu_needs", "pe_frozen", "pe_host", "pe_memory"),
+    *("pe_pool", "pe_ranges", "pe_text"),
 )
 """Files that a session in memory of the operating system takes."""
 
@@ -150,6 +181,35 @@ def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> Non
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ("PE_TEAM_BYTES 2304", "PE_TEAM_BYTES 2240"),  # sessions are smaller
+        ("PE_TEAM_BYTES 2304", "PE_TEAM_BYTES 4096"),
+        (f"#define PE_ABI {ABI}", f"#define PE_ABI {ABI + 1}"),
+    ],
+)
+def test_callers_of_another_header_are_refused(tmp_path: Path, there: str, here: str) -> None:
+    program, backend = compile_for(point_graph(), device_of("avx2", 3))
+    for name, text in generate(program, backend).items():
+        (tmp_path / name).write_text(text)
+    copy_runtime(tmp_path / "theirs")
+    (tmp_path / "main.c").unlink()
+    compiler = ["gcc", *COMMON, "-O1", "-march=x86-64-v3"]
+    sources = [*tmp_path.glob("*.c"), *tmp_path.glob("theirs/*.c")]
+    objects = [object_of(source, compiler, tmp_path / "theirs") for source in sources]
+    copy_runtime(tmp_path / "mine")
+    header = (tmp_path / "mine" / "pe.h").read_text()
+    assert header.count(there) == 1
+    (tmp_path / "mine" / "pe.h").write_text(header.replace(there, here))
+    (tmp_path / "caller.c").write_text(OTHER_CALLER)
+    caller = object_of(tmp_path / "caller.c", compiler, tmp_path / "mine")
+    link([*objects, caller], compiler, tmp_path / "caller")
+    done = subprocess.run([str(tmp_path / "caller")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.startswith("5 the caller was compiled for interface")  # PE_ERROR_MISMATCH
 
 
 @pytest.mark.parametrize("size", ["SIZE_MAX", "SIZE_MAX / 2"])

@@ -1,12 +1,15 @@
 """Names that C and C++ programs see, whatever the model calls itself."""
 
+import hashlib
 import re
+import subprocess
 
 import numpy as np
 import pytest
 
 from pockengine import __version__
 from pockengine.backends.c.interface import header_name, header_text, identifier, program_symbol
+from pockengine.backends.c.package import HEADERS, HOSTED_HEADERS
 from pockengine.backends.specification import ABI
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.devices import load_device
@@ -43,6 +46,49 @@ def test_the_header_has_the_versions_of_the_package() -> None:
     text = (RUNTIME / "pe.h").read_text()
     assert f'#define PE_VERSION "{__version__}"' in text
     assert f"#define PE_ABI {ABI}\n" in text
+
+
+LAYOUT = (11, "1bf1925d9fe1a23c")
+"""PE_ABI, and the digest of what the headers declare for it."""
+
+
+def test_other_declarations_have_another_abi() -> None:
+    texts = [(RUNTIME / name).read_text() for name in (*HEADERS, *HOSTED_HEADERS)]
+    declared = re.sub(r"/\*.*?\*/|#define PE_VERSION[^\n]*", " ", "\n".join(texts), flags=re.S)
+    digest = hashlib.sha256(" ".join(declared.split()).encode()).hexdigest()[:16]
+    assert (ABI, digest) == LAYOUT, (
+        "callers compile these headers in: after a change of what they declare raise PE_ABI of "
+        "pe.h and ABI of backends/specification.py, and write both numbers into LAYOUT"
+    )
+
+
+@pytest.mark.parametrize(
+    ("macros", "refusal"),
+    [
+        (("-U__GNUC__", "-U__clang__", "-D_MSC_VER=1940"), "MSVC's cl has none"),
+        (("-U__BYTE_ORDER__", "-D__BYTE_ORDER__=4321"), "little-endian"),
+    ],
+)
+def test_compilers_that_lack_what_the_headers_need_are_refused(
+    macros: tuple[str, ...], refusal: str
+) -> None:
+    command = ["gcc", "-fsyntax-only", "-x", "c", *macros, str(RUNTIME / "pe_limits.h")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert refusal in done.stderr
+
+
+def test_templates_assert_the_parameters_that_they_test() -> None:
+    """Others fail where they are used; in `#if` a missing macro would be 0."""
+    templates = {path.name: path.read_text() for path in (RUNTIME / "kernels").glob("*.inc.h")}
+    for name, text in templates.items():
+        parts = [text, *(templates[part] for part in re.findall(r'#include "(\w+.inc.h)"', text))]
+        defined = {macro for part in parts for macro in re.findall(r"#define (PE_\w+)", part)}
+        tests = "\n".join(re.findall(r"^#(?:el)?if (.*)$", text.replace("\\\n", " "), re.M))
+        asserted = set(re.findall(r"!defined\((PE_\w+)\)", tests))
+        tested = set(re.findall(r"(?<!defined\()\bPE_\w+", tests))
+        assert tested - asserted - defined == set(), name
+    assert len(templates) > 40
 
 
 def _zeros() -> np.ndarray:

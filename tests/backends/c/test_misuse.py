@@ -48,6 +48,7 @@ static pe_sizes good_sizes = {sizes_in, sizes_out, 0, 0};
 static pe_event event;
 static bool found;
 static pe_place good_place = {.keep = 1};
+static const pe_caller good_caller = {PE_ABI, sizeof(pe_session), text, sizeof text};
 
 static pe_status read_batch(void *context, pe_session *s, int64_t step) {
     (void)context, (void)step;
