@@ -8,7 +8,7 @@ import numpy as np
 from pockengine import __version__
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.checkpoint import Arrays, checksum_of, read_sealed, sealed
-from pockengine.backends.checkpoint_texts import progress_of, texts_of
+from pockengine.backends.checkpoint_texts import read_texts, texts_of
 from pockengine.backends.session import Progress
 from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.scalars import numbers_of
@@ -20,7 +20,7 @@ def load_checkpoint(artifact: Artifact, path: Path) -> tuple[Arrays, Progress]:
     """Read all params and the progress; RuntimeFailure names what is damaged or does not fit."""
     try:
         params, texts = read_sealed(artifact, path)
-        return params, progress_of(texts)
+        return params, read_texts(texts)
     except ArtifactError as error:
         raise RuntimeFailure(str(error)) from error
     except (ValueError, LookupError) as error:

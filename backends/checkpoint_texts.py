@@ -1,88 +1,59 @@
 """A session's progress as the texts of a checkpoint; pe_checkpoint.h describes them."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from pockengine.backends.rate_schedule import KINDS, RateSchedule
-from pockengine.backends.session import Course, Progress
+from pockengine.backends.rate_schedule import KINDS
+from pockengine.backends.session import Progress
+from pockengine.backends.training_state import (
+    COUNT,
+    FLAG,
+    NAME,
+    NUMBERS,
+    OWN_NUMBERS,
+    PROGRESS,
+    REAL,
+    ROWS,
+    SCHEDULE,
+    SEED,
+    VERSION,
+    Kind,
+    fields_of,
+    progress_of,
+    values_of,
+)
 
-VERSION = 4
-"""PE_CHECKPOINT_VERSION."""
-PLAIN_KINDS = ("constant", "linear", "cosine")
-"""Schedules without a factor."""
+PREFIX = "pockengine."
 
 Texts = dict[str, str]
 
 
 def texts_of(progress: Progress) -> Texts:
     """Write the progress."""
-    counts = {
-        "checkpoint": VERSION,
-        "steps": progress.steps,
-        "updates": progress.updates,
-        "collected": progress.collected,
-        "seed": progress.seed,
-    }
-    course = {} if progress.course is None else _course_texts(progress.course)
-    return {f"pockengine.{key}": str(value) for key, value in {**counts, **course}.items()}
+    values = values_of(progress)
+    texts = {field.key: _FORMS[field.kind][0](values[field.name]) for field in fields_of(progress)}
+    return {PREFIX + key: text for key, text in {"checkpoint": str(VERSION), **texts}.items()}
 
 
-def _course_texts(course: Course) -> dict[str, object]:
-    schedule = course.schedule
-    texts = {
-        "schedule": schedule.kind,
-        "rate": _bits(schedule.rate),
-        "warmup": schedule.warmup,
-        "total": schedule.steps,
-        "rows": course.rows,
-        "batch": course.batch,
-        "flip": int(course.flip),
-        "crop": course.crop,
-        "shuffle": int(course.shuffled),
-    }
-    if schedule.kind in PLAIN_KINDS:
-        return texts
-    return texts | {
-        "factor": _bits(schedule.factor or 0.0),
-        "period": schedule.period or 0,
-        "milestones": ",".join(map(str, schedule.milestones)),
-    }
-
-
-def progress_of(texts: Mapping[str, str]) -> Progress:
+def read_texts(texts: Mapping[str, str]) -> Progress:
     """Read the progress; none of a file of params, ValueError or LookupError where it is damaged.
 
     Version 3 had no batch, flip and crop; version 2 had no rows, so that its schedule is left out.
     """
-    known = {key.removeprefix("pockengine."): text for key, text in texts.items()}
+    known = {key.removeprefix(PREFIX): text for key, text in texts.items()}
     if "checkpoint" not in known:
         return Progress()
     version = int(known["checkpoint"])
     if not 1 <= version <= VERSION:
         raise ValueError(f"it is of version {version}; versions 1 to {VERSION} can be read")
-    counts = {key: int(known[key]) for key in ("steps", "updates", "collected", "seed")}
-    return Progress(**counts, course=_course_of(known) if "rows" in known else None)
-
-
-def _course_of(known: Mapping[str, str]) -> Course:
-    kind, warmup, total = known["schedule"], int(known["warmup"]), int(known["total"])
-    if kind not in KINDS:
-        raise ValueError(f"{kind!r} is no schedule")
-    own = (
-        _number(known["factor"]) or None if "factor" in known else None,
-        int(known.get("period", 0)) or None,
-        tuple(int(text) for text in known.get("milestones", "").split(",") if text),
-    )
-    steps = max(total, warmup + 1) if kind == "constant" else total
-    schedule = RateSchedule(kind, _number(known["rate"]), steps, warmup, *own)
-    return Course(
-        schedule,
-        int(known["rows"]),
-        known["shuffle"] == "1",
-        int(known.get("batch", 0)),
-        known.get("flip") == "1",
-        int(known.get("crop", 0)),
-    )
+    values = {field.name: _FORMS[field.kind][1](known[field.key]) for field in PROGRESS}
+    for field in SCHEDULE if "rows" in known else ():
+        if field.key in known:
+            values[field.name] = _FORMS[field.kind][1](known[field.key])
+        elif field.since <= version and field not in OWN_NUMBERS:
+            raise LookupError(field.key)
+    return progress_of(values)
 
 
 def _bits(number: float) -> str:
@@ -93,3 +64,25 @@ def _bits(number: float) -> str:
 def _number(bits: str) -> float:
     (number,) = struct.unpack(">d", bytes.fromhex(bits))
     return float(number)
+
+
+def _kind(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError(f"{name!r} is no schedule")
+    return name
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
+
+
+_FORMS: Mapping[Kind, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    COUNT: (str, int),
+    ROWS: (str, int),
+    SEED: (str, int),
+    FLAG: (lambda flag: str(int(flag)), lambda text: text == "1"),
+    REAL: (_bits, _number),
+    NAME: (str, _kind),
+    NUMBERS: (lambda numbers: ",".join(map(str, numbers)), _numbers),
+}
+"""How a field of each kind is written and read."""

@@ -15,7 +15,7 @@ from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.program import Program
 
-ABI = 11
+ABI = 12
 """Counts the changes to the functions that a library exports, and to what they take."""
 
 Types = Mapping[str, TensorType]

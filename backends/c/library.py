@@ -9,6 +9,7 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.c.interface import program_symbol
+from pockengine.backends.c.state_views import ProgressView, ScheduleView
 from pockengine.backends.specification import ABI
 from pockengine.errors import ArtifactError, RuntimeFailure
 
@@ -85,6 +86,7 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
     except OSError as error:
         raise RuntimeFailure(f"cannot load {path}: {error}") from error
     pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    views = [ctypes.POINTER(view) for view in (ProgressView, ScheduleView)]
     signatures: dict[str, tuple[object, list[object]]] = {
         "pe_cpu_lacks": (text, []),
         "pe_specification": (text, [pointer]),
@@ -94,8 +96,8 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         "pe_message": (text, [pointer]),
         "pe_get_param": (ctypes.c_int, [pointer, text, pointer, size]),
         "pe_set_param": (ctypes.c_int, [pointer, text, pointer, size]),
-        "pe_get_progress": (None, [pointer, pointer]),
-        "pe_set_progress": (None, [pointer, pointer]),
+        "pe_get_progress": (None, [pointer, *views]),
+        "pe_set_progress": (None, [pointer, *views]),
         "pe_load_weights": (ctypes.c_int, [pointer, text]),
         "pe_save_checkpoint": (ctypes.c_int, [pointer, text, ctypes.c_int]),
     }

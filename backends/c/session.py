@@ -10,14 +10,12 @@ import numpy as np
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.c.library import load_library, open_program, sizes_of
-from pockengine.backends.rate_schedule import KINDS, MOST_MILESTONES, RateSchedule
-from pockengine.backends.session import Course, Progress, Session
+from pockengine.backends.c.state_views import ProgressView, ScheduleView, from_views, to_views
+from pockengine.backends.session import Progress, Session
 from pockengine.errors import RuntimeFailure, TrainingDiverged
 
 _DIVERGED = 7
 """PE_ERROR_DIVERGED of pe.h."""
-_NUMBERS = 15 + MOST_MILESTONES
-"""PE_PROGRESS_NUMBERS of pe_host.h."""
 
 
 class LibrarySession(Session):
@@ -56,16 +54,14 @@ class LibrarySession(Session):
         self._call("pe_set_param", name.encode(), _address(data), data.nbytes)
 
     def _load_file(self, path: Path) -> Progress:
-        numbers = (ctypes.c_int64 * _NUMBERS)()
+        progress, schedule = ProgressView(), ScheduleView()
         self._call("pe_load_weights", os.fsencode(path))
-        self._library.pe_get_progress(self._handle, numbers)
-        steps, updates, collected, seed = numbers[:4]
-        return Progress(steps, updates, collected, seed, _course(numbers[4:]))
+        self._library.pe_get_progress(self._handle, ctypes.byref(progress), ctypes.byref(schedule))
+        return from_views(progress, schedule)
 
     def _save_file(self, path: Path, progress: Progress, whole: bool) -> None:
-        kept = progress.steps, progress.updates, progress.collected, progress.seed
-        numbers = (ctypes.c_int64 * _NUMBERS)(*kept, *_numbers(progress.course))
-        self._library.pe_set_progress(self._open(), numbers)
+        views = map(ctypes.byref, to_views(progress))
+        self._library.pe_set_progress(self._open(), *views)
         self._call("pe_save_checkpoint", os.fsencode(path), whole)
 
     def _open(self) -> int:
@@ -81,47 +77,6 @@ class LibrarySession(Session):
                 message: bytes = self._library.pe_message(self._handle)
                 failure = TrainingDiverged if status == _DIVERGED else RuntimeFailure
                 raise failure(message.decode(errors="replace"))
-
-
-def _course(numbers: Sequence[int]) -> Course | None:
-    """Read a schedule of the runtime; None where it has none."""
-    (
-        kind,
-        bits,
-        warmup,
-        total,
-        rows,
-        batch,
-        shuffled,
-        flip,
-        crop,
-        factor_bits,
-        period,
-        *milestones,
-    ) = numbers
-    if not total:
-        return None
-    rate, factor = (float(np.int64(number).view(np.float64)) for number in (bits, factor_bits))
-    steps = max(total, warmup + 1) if KINDS[kind] == "constant" else total
-    own = factor or None, period or None, tuple(filter(None, milestones))
-    schedule = RateSchedule(KINDS[kind], rate, steps, warmup, *own)
-    return Course(schedule, rows, bool(shuffled), batch, bool(flip), crop)
-
-
-def _numbers(course: Course | None) -> tuple[int, ...]:
-    """Write a schedule for the runtime."""
-    if course is None:
-        return ()
-    schedule = course.schedule
-    rate, factor = (
-        int(np.float64(number).view(np.int64)) for number in (schedule.rate, schedule.factor or 0)
-    )
-    kept = KINDS.index(schedule.kind), rate, schedule.warmup, schedule.steps
-    milestones = np.zeros(MOST_MILESTONES, np.int64)
-    milestones[: len(schedule.milestones)] = schedule.milestones
-    numbers = factor, schedule.period or 0, *milestones.tolist()
-    data = course.rows, course.batch, course.shuffled, course.flip, course.crop
-    return *kept, *data, *numbers
 
 
 def _shut(library: ctypes.CDLL, handle: int, process: int) -> None:

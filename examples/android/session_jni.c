@@ -76,7 +76,7 @@ JNIEXPORT jfloat JNICALL Java_org_example_Session_trainStep(JNIEnv *env, jclass 
     (*env)->GetLongArrayRegion(
         env, target, 0, (*env)->GetArrayLength(env, target),
         (jlong *)pe_tensor_data(session, &train->inputs[PE_DIGITS_TRAIN_INPUT_TARGET]));
-    session->schedule.rate = (double)rate;
+    session->schedule->rate = (double)rate;
     if (pe_train_next(session, &event) != PE_OK) {
         throw_state(env, pe_message(session));
         return 0;

@@ -15,6 +15,7 @@ enum { BATCH = 8, SIZE = 64, CLASSES = 2, STEPS = 40 };
 
 /* No allocation: the sizes are constants of the program. */
 static pe_session first, second;
+static pe_schedule first_schedule, second_schedule;
 static unsigned char first_params[PE_DIGITS_PARAMS_BYTES] __attribute__((aligned(PE_ALIGN)));
 static unsigned char first_arena[PE_DIGITS_ARENA_BYTES] __attribute__((aligned(PE_ALIGN)));
 static unsigned char second_params[PE_DIGITS_PARAMS_BYTES] __attribute__((aligned(PE_ALIGN)));
@@ -60,9 +61,9 @@ static pe_status train(pe_session *session, int64_t until, const char *checkpoin
     training.until = until;
     training.place.path = checkpoint;
     training.place.keep = 1;
-    session->schedule.kind = PE_COSINE;
-    session->schedule.rate = 0.1;
-    session->schedule.total = STEPS;
+    session->schedule->kind = PE_COSINE;
+    session->schedule->rate = 0.1;
+    session->schedule->total = STEPS;
     return pe_train(session, &training);
 }
 
@@ -86,14 +87,20 @@ int main(int count, char **arguments) {
         fprintf(stderr, "usage: %s WEIGHTS CHECKPOINT\n", arguments[0]);
         return 2;
     }
-    if (pe_init(&first, &pe_program_digits, first_params, first_arena, 1) != PE_OK ||
-        pe_load_weights(&first, arguments[1]) != PE_OK ||
+    if (pe_init(&first, &pe_program_digits, first_params, first_arena, 1) != PE_OK) {
+        return fail(&first);
+    }
+    first.schedule = &first_schedule;
+    if (pe_load_weights(&first, arguments[1]) != PE_OK ||
         train(&first, STEPS / 2, arguments[2], &loss) != PE_OK) {
         return fail(&first);
     }
     printf("step %d: loss %.4f\n", STEPS / 2, (double)loss);
-    if (pe_init(&second, &pe_program_digits, second_params, second_arena, 1) != PE_OK ||
-        pe_load_weights(&second, arguments[1]) != PE_OK ||
+    if (pe_init(&second, &pe_program_digits, second_params, second_arena, 1) != PE_OK) {
+        return fail(&second);
+    }
+    second.schedule = &second_schedule;
+    if (pe_load_weights(&second, arguments[1]) != PE_OK ||
         pe_load_weights(&second, arguments[2]) != PE_OK ||
         train(&second, STEPS, arguments[2], &loss) != PE_OK || classify(&second, other) != PE_OK) {
         return fail(&second);

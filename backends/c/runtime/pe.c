@@ -91,7 +91,7 @@ static void begin_session(pe_session *session, const pe_program *program, void *
     session->params = params;
     session->arena = arena;
     session->progress = (pe_progress){0};
-    session->schedule = (pe_schedule){0};
+    session->schedule = NULL;
     session->size = 0;
     session->frozen_known = false;
     session->newer = PE_PARAMS_HERE | PE_FROZEN_HERE;

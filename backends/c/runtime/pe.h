@@ -54,7 +54,7 @@ extern "C" {
 
 /* Counts the changes to what programs and callers compile in: pe_init and pe_open refuse another
  * number, of a program or of a caller. */
-#define PE_ABI 11
+#define PE_ABI 12
 
 #define PE_MAX_RANK 8
 #define PE_MESSAGE_BYTES 512
@@ -113,6 +113,7 @@ typedef struct pe_index_range {
 
 struct pe_worker;
 struct pe_session;
+struct pe_schedule;
 
 /* One way to run a program: "train", "predict". Its inputs are read from the arena. */
 typedef struct pe_entry {
@@ -181,44 +182,14 @@ typedef struct pe_program {
 
 /* How far a training has come: what its next step depends on besides the params. Files of params
  * that are no checkpoints stand at the beginning, which is all zeros. */
+/* state_text.py: begin */
 typedef struct pe_progress {
     int64_t steps;     /* runs of the entry "train", which is the position in the data */
     int64_t updates;   /* updates of the weights */
     int64_t collected; /* micro-batches since the last update */
     uint32_t seed;     /* of random numbers */
 } pe_progress;
-
-typedef enum pe_schedule_kind {
-    PE_CONSTANT_RATE,
-    PE_LINEAR,
-    PE_COSINE,
-    PE_POLYNOMIAL, /* this one and those below have a factor */
-    PE_EXPONENTIAL,
-    PE_STEPS,
-    PE_MILESTONES,
-    PE_RESTARTS,
-    PE_CYCLIC,
-    PE_ONE_CYCLE,
-    PE_SCHEDULES
-} pe_schedule_kind;
-
-#define PE_MOST_MILESTONES 8
-
-/* The learning rate over the updates of a training (pe_schedule.h), and the rows of data that it
- * goes round: what a checkpoint keeps for the runner. A total of 0 stands for neither. */
-typedef struct pe_schedule {
-    pe_schedule_kind kind;
-    double rate; /* the highest */
-    int64_t warmup, total;
-    int64_t rows;
-    int64_t batch; /* rows of a step; 0 where they are not known */
-    bool shuffled; /* each epoch anew, by the seed (pe_row_order.h) */
-    bool flip;     /* what the runner does to pictures (pe_data_augment.h) */
-    int64_t crop;
-    double factor;                          /* these three as pe_schedule.h says */
-    int64_t period;                         /* in updates */
-    int64_t milestones[PE_MOST_MILESTONES]; /* rising updates; 0 after the last */
-} pe_schedule;
+/* state_text.py: end */
 
 /* What a file of params is to hold. */
 typedef enum pe_content {
@@ -249,11 +220,11 @@ typedef struct pe_session {
     unsigned char *params;
     const unsigned char *frozen;
     unsigned char *arena;
-    pe_progress progress;     /* set by loading, stored by saving; its caller counts */
-    pe_schedule schedule;     /* likewise */
-    int64_t size;             /* of the data in memory, where one varies; 0 is the largest */
-    pe_mapping frozen_memory; /* where the frozen params lie, unless they are compiled in */
-    uint32_t frozen_sum;      /* their checksum, if it is known */
+    pe_progress progress;         /* set by loading, stored by saving; its caller counts */
+    struct pe_schedule *schedule; /* its caller's, likewise (pe_train.h); NULL: none */
+    int64_t size;                 /* of the data in memory, where one varies; 0 is the largest */
+    pe_mapping frozen_memory;     /* where the frozen params lie, unless they are compiled in */
+    uint32_t frozen_sum;          /* their checksum, if it is known */
     bool frozen_known;
     int threads;       /* that it runs on, its caller among them */
     unsigned newer;    /* PE_PARAMS_HERE and the like */

@@ -10,31 +10,16 @@
 #include "pe_schedule.h"
 
 const char *const pe_checkpoint_keys[PE_KEYS] = {
-    [PE_KEY_VERSION] = "pockengine.checkpoint", [PE_KEY_STEPS] = "pockengine.steps",
-    [PE_KEY_UPDATES] = "pockengine.updates",    [PE_KEY_COLLECTED] = "pockengine.collected",
-    [PE_KEY_SEED] = "pockengine.seed",          [PE_KEY_CONTENT] = "pockengine.content",
+    [PE_KEY_VERSION] = "pockengine.checkpoint", [PE_KEY_CONTENT] = "pockengine.content",
     [PE_KEY_FROZEN] = "pockengine.frozen",      [PE_KEY_NAME] = "pockengine.name",
     [PE_KEY_PROGRAM] = "pockengine.program",    [PE_KEY_RUNTIME] = "pockengine.runtime",
-    [PE_KEY_SCHEDULE] = "pockengine.schedule",  [PE_KEY_RATE] = "pockengine.rate",
-    [PE_KEY_WARMUP] = "pockengine.warmup",      [PE_KEY_TOTAL] = "pockengine.total",
-    [PE_KEY_ROWS] = "pockengine.rows",          [PE_KEY_BATCH] = "pockengine.batch",
-    [PE_KEY_FLIP] = "pockengine.flip",          [PE_KEY_CROP] = "pockengine.crop",
-    [PE_KEY_SHUFFLE] = "pockengine.shuffle",    [PE_KEY_FACTOR] = "pockengine.factor",
-    [PE_KEY_PERIOD] = "pockengine.period",      [PE_KEY_MILESTONES] = "pockengine.milestones",
-};
-
-const char *const pe_schedule_names[PE_SCHEDULES + 1] = {
-    [PE_CONSTANT_RATE] = "constant", [PE_LINEAR] = "linear",           [PE_COSINE] = "cosine",
-    [PE_POLYNOMIAL] = "polynomial",  [PE_EXPONENTIAL] = "exponential", [PE_STEPS] = "step",
-    [PE_MILESTONES] = "multistep",   [PE_RESTARTS] = "restarts",       [PE_CYCLIC] = "cyclic",
-    [PE_ONE_CYCLE] = "one-cycle",
 };
 
 /* The texts of one checkpoint, with the memory of those that are numbers. */
 typedef struct texts {
-    pe_st_text pairs[PE_KEYS];
-    char numbers[PE_KEYS][24];
-    char milestones[PE_MILESTONES_BYTES];
+    pe_st_text pairs[PE_KEYS + PE_FIELDS];
+    char version[12], frozen[12];
+    char fields[PE_FIELDS][PE_MILESTONES_BYTES];
 } texts;
 
 uint32_t pe_frozen_checksum(pe_session *session) {
@@ -54,55 +39,32 @@ static void put_text(texts *t, int key, const char *value) {
     t->pairs[key] = (pe_st_text){pe_checkpoint_keys[key], value};
 }
 
-static void put_number(texts *t, int key, int64_t value) {
-    snprintf(t->numbers[key], sizeof t->numbers[key], "%lld", (long long)value);
-    put_text(t, key, t->numbers[key]);
-}
-
-/* The bits of a number, so that it reads back as the same. */
-static void put_bits(texts *t, int key, double value) {
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    snprintf(t->numbers[key], sizeof t->numbers[key], "%016llx", (unsigned long long)bits);
-    put_text(t, key, t->numbers[key]);
-}
-
 /* Returns how many texts there are. */
 static int fill(texts *t, pe_session *session, pe_content content) {
     const pe_program *program = session->program;
-    const pe_progress *p = &session->progress;
-    const pe_schedule *schedule = &session->schedule;
-    put_number(t, PE_KEY_VERSION, PE_CHECKPOINT_VERSION);
-    put_number(t, PE_KEY_STEPS, p->steps);
-    put_number(t, PE_KEY_UPDATES, p->updates);
-    put_number(t, PE_KEY_COLLECTED, p->collected);
-    put_number(t, PE_KEY_SEED, p->seed);
+    const pe_schedule *schedule = session->schedule;
+    pe_record record = {.progress = session->progress};
+    pe_field_group last = PE_OF_PROGRESS;
+    snprintf(t->version, sizeof t->version, "%d", PE_CHECKPOINT_VERSION);
+    pe_crc_digits(pe_frozen_checksum(session), t->frozen);
+    put_text(t, PE_KEY_VERSION, t->version);
     put_text(t, PE_KEY_CONTENT, content == PE_TRAINED ? "trained" : "whole");
-    pe_crc_digits(pe_frozen_checksum(session), t->numbers[PE_KEY_FROZEN]);
-    put_text(t, PE_KEY_FROZEN, t->numbers[PE_KEY_FROZEN]);
+    put_text(t, PE_KEY_FROZEN, t->frozen);
     put_text(t, PE_KEY_NAME, program->name);
     put_text(t, PE_KEY_PROGRAM, program->specification ? program->specification : "");
     put_text(t, PE_KEY_RUNTIME, PE_VERSION);
-    if (schedule->total == 0) {
-        return PE_KEY_SCHEDULE;
+    if (schedule && schedule->total != 0) {
+        record.schedule = *schedule;
+        last = schedule->kind < PE_POLYNOMIAL ? PE_OF_SCHEDULE : PE_OF_FACTOR;
     }
-    put_text(t, PE_KEY_SCHEDULE, pe_schedule_names[schedule->kind]);
-    put_bits(t, PE_KEY_RATE, schedule->rate);
-    put_number(t, PE_KEY_WARMUP, schedule->warmup);
-    put_number(t, PE_KEY_TOTAL, schedule->total);
-    put_number(t, PE_KEY_ROWS, schedule->rows);
-    put_number(t, PE_KEY_BATCH, schedule->batch);
-    put_number(t, PE_KEY_FLIP, schedule->flip);
-    put_number(t, PE_KEY_CROP, schedule->crop);
-    put_number(t, PE_KEY_SHUFFLE, schedule->shuffled);
-    if (schedule->kind < PE_POLYNOMIAL) {
-        return PE_KEY_FACTOR;
+    int count = PE_KEYS;
+    for (int i = 0; i < PE_FIELDS; i++) {
+        if (pe_fields[i].group <= last) {
+            pe_print_field(&pe_fields[i], &record, t->fields[i]);
+            t->pairs[count++] = (pe_st_text){pe_fields[i].key, t->fields[i]};
+        }
     }
-    put_bits(t, PE_KEY_FACTOR, schedule->factor);
-    put_number(t, PE_KEY_PERIOD, schedule->period);
-    pe_print_milestones(schedule->milestones, t->milestones);
-    put_text(t, PE_KEY_MILESTONES, t->milestones);
-    return PE_KEYS;
+    return count;
 }
 
 static bool is_written(const pe_tensor *param) { return (param->flags & PE_WRITTEN) != 0; }
@@ -154,7 +116,8 @@ static pe_status check_call(pe_session *session, const char *function, const cha
         }
     }
     const char *fault = (unsigned)content > PE_WHOLE ? "there is no such content of a checkpoint"
-                                                     : pe_schedule_fault(&session->schedule);
+                        : session->schedule          ? pe_schedule_fault(session->schedule)
+                                                     : NULL;
     return fault ? pe_fail(session->message, PE_ERROR_ARGUMENT, "%s", fault) : PE_OK;
 }
 

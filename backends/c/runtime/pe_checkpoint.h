@@ -24,36 +24,56 @@
 #define PE_CHECKPOINT_H
 
 #include "pe_safetensors.h"
+#include "pe_train.h"
 
 #define PE_CHECKPOINT_VERSION 4
 
+/* Texts that are no fields of a training. */
 enum {
     PE_KEY_VERSION,
-    PE_KEY_STEPS,
-    PE_KEY_UPDATES,
-    PE_KEY_COLLECTED,
-    PE_KEY_SEED,
-    PE_KEY_CONTENT,
+    PE_KEY_CONTENT, /* this one and those below since version 2 */
     PE_KEY_FROZEN,
     PE_KEY_NAME,
     PE_KEY_PROGRAM,
     PE_KEY_RUNTIME,
-    PE_KEY_SCHEDULE, /* the first of those that may be absent */
-    PE_KEY_RATE,
-    PE_KEY_WARMUP,
-    PE_KEY_TOTAL,
-    PE_KEY_ROWS,
-    PE_KEY_SHUFFLE,
-    PE_KEY_BATCH, /* this one and those to PE_KEY_CROP since version 4 */
-    PE_KEY_FLIP,
-    PE_KEY_CROP,
-    PE_KEY_FACTOR, /* the first of those that only schedules with a factor have */
-    PE_KEY_PERIOD,
-    PE_KEY_MILESTONES,
     PE_KEYS
 };
 
 extern const char *const pe_checkpoint_keys[PE_KEYS];
+
+/* What a checkpoint says of a training. */
+typedef struct pe_record {
+    pe_progress progress;
+    pe_schedule schedule;
+} pe_record;
+
+/* How a field is written. */
+typedef enum pe_text_form {
+    PE_TEXT_COUNT, /* an int64_t up to 2^31 - 1, in decimal */
+    PE_TEXT_ROWS,  /* any that is not negative */
+    PE_TEXT_SEED,  /* an uint32_t, in decimal */
+    PE_TEXT_FLAG,  /* 0 or 1 */
+    PE_TEXT_REAL,  /* the bits of a double, as 16 hexadecimal digits */
+    PE_TEXT_SCHEDULE,
+    PE_TEXT_MILESTONES,
+} pe_text_form;
+
+/* Which checkpoints have a field: all; those with a schedule; those whose schedule has a factor. */
+typedef enum pe_field_group { PE_OF_PROGRESS, PE_OF_SCHEDULE, PE_OF_FACTOR } pe_field_group;
+
+typedef struct pe_field {
+    const char *key;
+    pe_text_form form;
+    pe_field_group group;
+    uint64_t since; /* the first version that has it */
+    size_t offset;  /* in pe_record */
+} pe_field;
+
+/* state_text.py: begin */
+#define PE_FIELDS 16
+/* state_text.py: end */
+
+extern const pe_field pe_fields[PE_FIELDS];
 
 /* Names of schedules, with NULL after the last. */
 extern const char *const pe_schedule_names[PE_SCHEDULES + 1];
@@ -65,6 +85,18 @@ void pe_print_milestones(const int64_t *milestones, char *text);
 
 /* Reads them; false where the text is none of such. An empty text is no milestones. */
 bool pe_parse_milestones(const char *text, int64_t *milestones);
+
+/* Writes a field of a record, as text of at most PE_MILESTONES_BYTES. */
+void pe_print_field(const pe_field *field, const pe_record *record, char *text);
+
+/* Reads it; false where the text is none of its form. */
+bool pe_parse_field(const pe_field *field, const char *text, pe_record *record);
+
+/* A decimal number up to a limit, hexadecimal digits of this length, and the place of a name;
+ * UINT64_MAX for other texts. */
+uint64_t pe_parse_decimal(const char *text, uint64_t limit);
+uint64_t pe_parse_hexadecimal(const char *text, size_t length);
+uint64_t pe_parse_choice(const char *text, const char *const *names, int count);
 
 /* The checksum of all params of the model that no entry writes. */
 uint32_t pe_frozen_checksum(pe_session *session);

@@ -25,9 +25,9 @@ typedef struct loading {
     uint64_t frozen_at; /* else where they begin in the file */
     int first;          /* the first param that is marked */
     bool found[PE_MARKS];
-    bool known[PE_KEYS];
+    bool known[PE_KEYS + PE_FIELDS]; /* the keys, then the fields */
     uint64_t numbers[PE_KEYS];
-    int64_t milestones[PE_MOST_MILESTONES];
+    pe_record record;
 } loading;
 
 static bool is_trained(const loading *load) {
@@ -107,66 +107,41 @@ static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *me
     return mark_found(load, index, message);
 }
 
-/* A decimal number up to a limit, or UINT64_MAX. */
-static uint64_t decimal(const char *value, uint64_t limit) {
-    const size_t length = strlen(value);
-    const bool digits = length > 0 && length <= 19 && strspn(value, "0123456789") == length;
-    const uint64_t number = digits ? strtoull(value, NULL, 10) : UINT64_MAX;
-    return number <= limit ? number : UINT64_MAX;
-}
-
-static uint64_t hexadecimal(const char *value, size_t length) {
-    const bool digits = strlen(value) == length && strspn(value, "0123456789abcdef") == length;
-    return digits ? strtoull(value, NULL, 16) : UINT64_MAX;
-}
-
-static uint64_t choice(const char *value, const char *const *names, int count) {
-    for (int i = 0; i < count; i++) {
-        if (strcmp(value, names[i]) == 0) {
-            return (uint64_t)i;
-        }
-    }
-    return UINT64_MAX;
-}
-
-/* The number that a text stands for; UINT64_MAX where it is none of its key's. */
+/* The number that the text of a key stands for; UINT64_MAX where it is none of its key's. */
 static uint64_t number_of(int key, const char *value) {
     static const char *const contents[] = {"trained", "whole"};
     switch (key) {
     case PE_KEY_CONTENT:
-        return choice(value, contents, 2);
-    case PE_KEY_SCHEDULE:
-        return choice(value, pe_schedule_names, PE_SCHEDULES);
+        return pe_parse_choice(value, contents, 2);
     case PE_KEY_FROZEN:
-        return hexadecimal(value, 8);
-    case PE_KEY_RATE:
-    case PE_KEY_FACTOR:
-        return hexadecimal(value, 16);
-    case PE_KEY_NAME:
-    case PE_KEY_PROGRAM:
-    case PE_KEY_RUNTIME:
-        return 0; /* for people; what does not fit the program is found by its tensors */
-    case PE_KEY_ROWS:
-    case PE_KEY_BATCH:
-        return decimal(value, INT64_MAX);
-    case PE_KEY_SHUFFLE:
-    case PE_KEY_FLIP:
-        return decimal(value, 1);
+        return pe_parse_hexadecimal(value, 8);
+    case PE_KEY_VERSION:
+        return pe_parse_decimal(value, INT32_MAX);
     default:
-        return decimal(value, key == PE_KEY_SEED ? UINT32_MAX : INT32_MAX);
+        return 0; /* for people; what does not fit the program is found by its tensors */
     }
+}
+
+/* The name of a text by its place in `known`. */
+static const char *name_of(int place) {
+    return place < PE_KEYS ? pe_checkpoint_keys[place] : pe_fields[place - PE_KEYS].key;
+}
+
+static bool read_text(loading *load, int place, const char *value) {
+    if (place >= PE_KEYS) {
+        return pe_parse_field(&pe_fields[place - PE_KEYS], value, &load->record);
+    }
+    load->numbers[place] = number_of(place, value);
+    return load->numbers[place] != UINT64_MAX;
 }
 
 static pe_status visit_text(void *context, const char *key, const char *value, char *message) {
     loading *load = context;
-    for (int i = 0; i < PE_KEYS; i++) {
-        if (strcmp(pe_checkpoint_keys[i], key) != 0) {
+    for (int i = 0; i < PE_KEYS + PE_FIELDS; i++) {
+        if (strcmp(name_of(i), key) != 0) {
             continue;
         }
-        load->numbers[i] = i == PE_KEY_MILESTONES
-                               ? pe_parse_milestones(value, load->milestones) ? 0 : UINT64_MAX
-                               : number_of(i, value);
-        if (load->numbers[i] == UINT64_MAX || load->known[i]) {
+        if (!read_text(load, i, value) || load->known[i]) {
             return pe_fail(message, PE_ERROR_FORMAT, "%s: %s is \"%s\", %s", load->path, key, value,
                            load->known[i] ? "a second time" : "which is no value of its kind");
         }
@@ -175,41 +150,45 @@ static pe_status visit_text(void *context, const char *key, const char *value, c
     return PE_OK;
 }
 
-static bool knows_any(const loading *load, int first) {
-    for (int i = first; i < PE_KEYS; i++) {
-        if (load->known[i]) {
+/* Whether a text of a field's group, or of one behind it, is there. */
+static bool knows_any(const loading *load, pe_field_group group) {
+    for (int i = 0; i < PE_FIELDS; i++) {
+        if (load->known[PE_KEYS + i] && pe_fields[i].group >= group) {
             return true;
         }
     }
     return false;
 }
 
-static pe_schedule schedule_of(const loading *load) {
-    const uint64_t *n = load->numbers;
-    if (!load->known[PE_KEY_ROWS]) {
-        return (pe_schedule){0};
+/* The last group of fields that a checkpoint has. Before version 3 its schedule counted no rows,
+ * and is left out. */
+static pe_field_group last_group(const loading *load) {
+    if (load->numbers[PE_KEY_VERSION] < 3 || !knows_any(load, PE_OF_SCHEDULE)) {
+        return PE_OF_PROGRESS;
     }
-    pe_schedule schedule = {
-        .kind = (pe_schedule_kind)n[PE_KEY_SCHEDULE],
-        .warmup = (int64_t)n[PE_KEY_WARMUP],
-        .total = (int64_t)n[PE_KEY_TOTAL],
-        .rows = (int64_t)n[PE_KEY_ROWS],
-        .batch = (int64_t)n[PE_KEY_BATCH],
-        .flip = n[PE_KEY_FLIP] != 0,
-        .crop = (int64_t)n[PE_KEY_CROP],
-        .shuffled = n[PE_KEY_SHUFFLE] != 0,
-        .period = (int64_t)n[PE_KEY_PERIOD],
-    };
-    memcpy(schedule.milestones, load->milestones, sizeof load->milestones);
-    memcpy(&schedule.factor, &n[PE_KEY_FACTOR], sizeof schedule.factor);
-    memcpy(&schedule.rate, &n[PE_KEY_RATE], sizeof schedule.rate);
-    return schedule;
+    const bool factor =
+        knows_any(load, PE_OF_FACTOR) || load->record.schedule.kind >= PE_POLYNOMIAL;
+    return factor ? PE_OF_FACTOR : PE_OF_SCHEDULE;
+}
+
+/* Whether a checkpoint of this version must have a text. */
+static bool is_needed(int place, uint64_t version, pe_field_group last) {
+    if (place < PE_KEYS) {
+        return place == PE_KEY_VERSION || version >= 2;
+    }
+    const pe_field *field = &pe_fields[place - PE_KEYS];
+    return field->group <= last && field->since <= version;
 }
 
 /* Checks that the texts of a checkpoint are all there, and of a version that we know. */
-static pe_status check_texts(const loading *load, char *message) {
+static pe_status check_texts(loading *load, char *message) {
     const uint64_t version = load->numbers[PE_KEY_VERSION];
-    if (!knows_any(load, 0)) {
+    const bool *end = load->known + PE_KEYS + PE_FIELDS;
+    const bool *any = load->known;
+    while (any < end && !*any) {
+        any++;
+    }
+    if (any == end) {
         return PE_OK;
     }
     if (load->known[PE_KEY_VERSION] && (version < 1 || version > PE_CHECKPOINT_VERSION)) {
@@ -217,21 +196,17 @@ static pe_status check_texts(const loading *load, char *message) {
                        "%s is a checkpoint of version %llu; this program reads versions 1 to %d",
                        load->path, (unsigned long long)version, PE_CHECKPOINT_VERSION);
     }
-    const bool scheduled = version > 2 && knows_any(load, PE_KEY_SCHEDULE);
-    const bool factor = scheduled && (knows_any(load, PE_KEY_FACTOR) ||
-                                      load->numbers[PE_KEY_SCHEDULE] >= PE_POLYNOMIAL);
-    const int wanted = factor        ? PE_KEYS
-                       : scheduled   ? PE_KEY_FACTOR
-                       : version < 2 ? PE_KEY_CONTENT
-                                     : PE_KEY_SCHEDULE;
-    for (int i = 0; i < wanted; i++) {
-        if (!load->known[i] && !(version < 4 && i >= PE_KEY_BATCH && i <= PE_KEY_CROP)) {
+    const pe_field_group last = last_group(load);
+    for (int i = 0; i < PE_KEYS + PE_FIELDS; i++) {
+        if (!load->known[i] && is_needed(i, version, last)) {
             return pe_fail(message, PE_ERROR_FORMAT, "checkpoint %s lacks %s", load->path,
-                           pe_checkpoint_keys[i]);
+                           name_of(i));
         }
     }
-    const pe_schedule schedule = schedule_of(load);
-    const char *fault = pe_schedule_fault(&schedule);
+    if (last == PE_OF_PROGRESS) {
+        load->record.schedule = (pe_schedule){0};
+    }
+    const char *fault = pe_schedule_fault(&load->record.schedule);
     return fault ? pe_fail(message, PE_ERROR_FORMAT, "checkpoint %s: %s", load->path, fault)
                  : PE_OK;
 }
@@ -240,7 +215,7 @@ static pe_status read_file(loading *load, char *message) {
     const pe_st_visitor visitor = {visit_param, visit_text, load};
     memset(load->known, 0, sizeof load->known);
     memset(load->numbers, 0, sizeof load->numbers);
-    memset(load->milestones, 0, sizeof load->milestones);
+    load->record = (pe_record){0};
     const pe_status status = pe_st_read(load->file, load->path, &visitor, message);
     return status == PE_OK ? check_texts(load, message) : status;
 }
@@ -294,15 +269,11 @@ static pe_status check(loading *load, char *message) {
 }
 
 static void take_texts(const loading *load) {
-    const uint64_t *n = load->numbers;
     pe_session *session = load->session;
-    session->progress = (pe_progress){
-        .steps = (int64_t)n[PE_KEY_STEPS],
-        .updates = (int64_t)n[PE_KEY_UPDATES],
-        .collected = (int64_t)n[PE_KEY_COLLECTED],
-        .seed = (uint32_t)n[PE_KEY_SEED],
-    };
-    session->schedule = schedule_of(load);
+    session->progress = load->record.progress;
+    if (session->schedule) {
+        *session->schedule = load->record.schedule;
+    }
 }
 
 pe_status pe_load_weights(pe_session *session, const char *path) {

@@ -14,6 +14,7 @@
 /* A session with the mappings that it lives in. */
 typedef struct host {
     pe_session session;
+    pe_schedule schedule;
     pe_mapping self;
     pe_mapping params;
     pe_mapping arena;
@@ -53,6 +54,7 @@ pe_session *pe_open_by(const pe_program *program, int threads, const pe_caller *
                 "cannot map %zu bytes of params and %zu bytes of arena: %s", program->params_bytes,
                 program->arena_bytes, pe_reason(pe_map_error()));
     } else if (pe_init(&h->session, program, params, arena, threads) == PE_OK) {
+        h->session.schedule = &h->schedule;
         return &h->session;
     } else if (message) {
         memcpy(message, h->session.message, PE_MESSAGE_BYTES);
@@ -109,43 +111,21 @@ pe_status pe_call(pe_session *session, const char *entry, const void *const *inp
     return status == PE_OK ? pe_run(session, found, inputs, outputs) : status;
 }
 
-void pe_get_progress(const pe_session *session, int64_t *numbers) {
-    if (!session || !numbers) {
-        return;
+void pe_get_progress(const pe_session *session, pe_progress *progress, pe_schedule *schedule) {
+    if (session && progress && schedule) {
+        *progress = session->progress;
+        *schedule = session->schedule ? *session->schedule : (pe_schedule){0};
     }
-    const pe_progress *p = &session->progress;
-    const pe_schedule *s = &session->schedule;
-    int64_t rate, factor;
-    memcpy(&rate, &s->rate, sizeof rate);
-    memcpy(&factor, &s->factor, sizeof factor);
-    const int64_t first[] = {p->steps,    p->updates, p->collected, p->seed, (int64_t)s->kind,
-                             rate,        s->warmup,  s->total,     s->rows, s->batch,
-                             s->shuffled, s->flip,    s->crop,      factor,  s->period};
-    memcpy(numbers, first, sizeof first);
-    memcpy(numbers + sizeof first / sizeof *first, s->milestones, sizeof s->milestones);
 }
 
-void pe_set_progress(pe_session *session, const int64_t *numbers) {
-    if (!session || !numbers) {
-        return;
+void pe_set_progress(pe_session *session, const pe_progress *progress,
+                     const pe_schedule *schedule) {
+    if (session && progress && schedule) {
+        session->progress = *progress;
+        if (session->schedule) {
+            *session->schedule = *schedule;
+        }
     }
-    const int64_t *n = numbers;
-    double rate, factor;
-    memcpy(&rate, &n[5], sizeof rate);
-    memcpy(&factor, &n[13], sizeof factor);
-    session->progress = (pe_progress){n[0], n[1], n[2], (uint32_t)n[3]};
-    session->schedule = (pe_schedule){.kind = (pe_schedule_kind)n[4],
-                                      .rate = rate,
-                                      .warmup = n[6],
-                                      .total = n[7],
-                                      .rows = n[8],
-                                      .batch = n[9],
-                                      .shuffled = n[10] != 0,
-                                      .flip = n[11] != 0,
-                                      .crop = n[12],
-                                      .factor = factor,
-                                      .period = n[14]};
-    memcpy(session->schedule.milestones, n + 15, sizeof session->schedule.milestones);
 }
 
 const char *pe_message(const pe_session *session) {

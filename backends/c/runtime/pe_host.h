@@ -6,7 +6,7 @@
 #ifndef PE_HOST_H
 #define PE_HOST_H
 
-#include "pe.h"
+#include "pe_train.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,8 +21,8 @@ const char *pe_cpu_lacks(void);
  * that reads no field of a session may have 0 as its session_bytes. */
 pe_session *pe_open_by(const pe_program *program, int threads, const pe_caller *caller);
 
-/* Maps memory for a program and starts its session; NULL with a message of at most
- * PE_MESSAGE_BYTES when that fails. */
+/* Maps memory for a program and starts its session, which has a schedule; NULL with a message of at
+ * most PE_MESSAGE_BYTES when that fails. */
 static inline pe_session *pe_open(const pe_program *program, int threads, char *message) {
     const pe_caller caller = {PE_ABI, sizeof(pe_session), message, PE_MESSAGE_BYTES};
     return pe_open_by(program, threads, &caller);
@@ -47,12 +47,9 @@ typedef struct pe_sizes {
 pe_status pe_call(pe_session *session, const char *entry, const void *const *inputs,
                   void *const *outputs, const pe_sizes *sizes);
 
-/* Copies the session's progress and schedule: steps, updates, collected, seed; kind, the bits of
- * the rate, warmup, total, rows, batch, shuffled, flip, crop; the bits of the factor, period, the
- * milestones. */
-#define PE_PROGRESS_NUMBERS (15 + PE_MOST_MILESTONES)
-void pe_get_progress(const pe_session *session, int64_t *numbers);
-void pe_set_progress(pe_session *session, const int64_t *numbers);
+/* Copies the session's progress and schedule, all zeros where it has none. */
+void pe_get_progress(const pe_session *session, pe_progress *progress, pe_schedule *schedule);
+void pe_set_progress(pe_session *session, const pe_progress *progress, const pe_schedule *schedule);
 
 /* What went wrong in the last call that failed. */
 const char *pe_message(const pe_session *session);

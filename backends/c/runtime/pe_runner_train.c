@@ -113,7 +113,7 @@ static void place(pe_session *session, const pe_options *o) {
  */
 static pe_status settle_order(pe_session *session, pe_data *data, const pe_options *o,
                               bool resumed) {
-    pe_schedule *s = &session->schedule;
+    pe_schedule *s = session->schedule;
     const bool placed = resumed && s->total > 0;
     if (placed && o->batch < 0 && s->batch > 0 && pe_batch_varies(session->program)) {
         data->batch = s->batch;
@@ -156,7 +156,7 @@ static pe_status settle_order(pe_session *session, pe_data *data, const pe_optio
  * training is resumed. */
 static pe_status settle_augmentation(pe_session *session, const pe_data *data, const pe_options *o,
                                      bool resumed, pe_augmentation *how) {
-    const pe_schedule *s = &session->schedule;
+    const pe_schedule *s = session->schedule;
     *how = (pe_augmentation){o->flip, o->crop > 0 ? o->crop : 0};
     if (resumed && s->total > 0) {
         if ((o->flip && !s->flip) || (o->crop >= 0 && o->crop != s->crop)) {
@@ -172,7 +172,7 @@ static pe_status settle_augmentation(pe_session *session, const pe_data *data, c
 
 /* Takes the numbers of schedules that have a factor. */
 static pe_status settle_numbers(pe_session *session, const pe_options *o) {
-    pe_schedule *s = &session->schedule;
+    pe_schedule *s = session->schedule;
     s->factor = isfinite(o->factor) ? o->factor : s->factor;
     s->period = o->period > 0 ? o->period : s->period;
     if (o->milestones && !pe_parse_milestones(o->milestones, s->milestones)) {
@@ -209,7 +209,7 @@ static int64_t settle_total(const pe_session *session, const pe_options *o, int6
 /* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
 static pe_status settle_schedule(pe_session *session, const context *c, const pe_options *o,
                                  int64_t until, bool resumed) {
-    pe_schedule s = resumed ? session->schedule : (pe_schedule){.rate = NAN};
+    pe_schedule s = resumed ? *session->schedule : (pe_schedule){.rate = NAN};
     s.kind = o->schedule >= 0 ? (pe_schedule_kind)o->schedule : s.kind;
     s.rate = isfinite(o->rate) || s.total == 0 ? o->rate : s.rate;
     s.warmup = o->warmup >= 0 ? o->warmup : s.warmup;
@@ -219,7 +219,7 @@ static pe_status settle_schedule(pe_session *session, const context *c, const pe
     s.shuffled = c->data->shuffled;
     s.flip = c->augmentation.flip;
     s.crop = c->augmentation.crop;
-    session->schedule = s;
+    *session->schedule = s;
     if (!(s.rate >= 0) || !isfinite((float)s.rate)) {
         return pe_fail(session->message, PE_ERROR_ARGUMENT, "train needs --lr");
     }

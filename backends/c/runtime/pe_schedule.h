@@ -22,7 +22,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "pe.h"
+#include "pe_train.h"
 
 #define PE_PI 3.14159265358979323846
 

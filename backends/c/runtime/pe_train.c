@@ -19,7 +19,7 @@ static int64_t now_ns(void) {
 
 /* The rate of the update that comes. */
 static float next_rate(const pe_session *session) {
-    const pe_schedule *schedule = &session->schedule;
+    const pe_schedule *schedule = session->schedule;
     return (float)(schedule->rate * pe_schedule_factor(schedule, session->progress.updates + 1));
 }
 
@@ -58,7 +58,8 @@ static pe_status check_step(pe_session *session, const pe_event *event) {
         return status;
     }
     const pe_progress *p = &session->progress;
-    const char *fault = pe_schedule_fault(&session->schedule);
+    const char *fault = session->schedule ? pe_schedule_fault(session->schedule)
+                                          : "a training needs session->schedule: point it to one";
     if (p->steps < 0 || p->steps >= INT32_MAX || p->updates < 0 || p->updates >= INT32_MAX ||
         p->collected < 0 || p->collected >= INT32_MAX) {
         fault = "the steps, updates or micro-batches of the session are out of their range";
@@ -190,7 +191,7 @@ static pe_status roll_back(pe_session *session, const pe_training *training) {
     char why[PE_MESSAGE_BYTES];
     bool found;
     const int64_t steps = session->progress.steps;
-    const pe_schedule schedule = session->schedule;
+    const pe_schedule schedule = *session->schedule;
     memcpy(why, session->message, sizeof why);
     const pe_status status = pe_resume(session, training, &found);
     if (status != PE_OK) {
@@ -201,7 +202,7 @@ static pe_status roll_back(pe_session *session, const pe_training *training) {
                        training->place.path, why);
     }
     session->progress.steps = steps;
-    session->schedule = schedule;
+    *session->schedule = schedule;
     notify(training, &(pe_event){.kind = PE_ROLLED_BACK, .step = steps, .message = why});
     return PE_OK;
 }

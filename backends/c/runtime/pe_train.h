@@ -15,6 +15,41 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
+/* The learning rate over the updates of a training, and the rows of data that it goes round: what
+ * session->schedule points to, where checkpoints put it and take it from. */
+/* state_text.py: begin */
+typedef enum pe_schedule_kind {
+    PE_CONSTANT_RATE,
+    PE_LINEAR,
+    PE_COSINE,
+    PE_POLYNOMIAL, /* this one and those below have a factor */
+    PE_EXPONENTIAL,
+    PE_STEPS,
+    PE_MILESTONES,
+    PE_RESTARTS,
+    PE_CYCLIC,
+    PE_ONE_CYCLE,
+    PE_SCHEDULES
+} pe_schedule_kind;
+
+#define PE_MOST_MILESTONES 8
+
+typedef struct pe_schedule {
+    pe_schedule_kind kind;                  /* how the rate goes */
+    double rate;                            /* the highest */
+    int64_t warmup;                         /* updates over which the rate rises */
+    int64_t total;                          /* updates; 0: there is no schedule */
+    int64_t rows;                           /* of the data; 0: not known */
+    int64_t batch;                          /* rows of a step; 0: not known */
+    bool shuffled;                          /* each epoch anew, by the seed (pe_row_order.h) */
+    bool flip;                              /* of pictures, by the runner (pe_data_augment.h) */
+    int64_t crop;                           /* likewise, in pixels */
+    double factor;                          /* these three as pe_schedule.h says */
+    int64_t period;                         /* in updates */
+    int64_t milestones[PE_MOST_MILESTONES]; /* rising; 0 after the last */
+} pe_schedule;
+/* state_text.py: end */
+
 /* Rollbacks without a checkpoint between them, after which a training has diverged. */
 #define PE_ROLLBACKS 3
 

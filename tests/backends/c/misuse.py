@@ -132,17 +132,22 @@ FUNCTIONS = {
     "pe_call": Function(
         STATUS, (SESSION, ('"train"', "NULL", '""', '"banana"'), INPUTS, OUTPUTS, SIZES)
     ),
-    "pe_get_progress": Function("", (SESSION, ("progress", "NULL"))),
-    "pe_set_progress": Function("", (SESSION, ("progress", "NULL"))),
+    "pe_get_progress": Function("", (SESSION, ("&progress", "NULL"), ("&schedule", "NULL"))),
+    "pe_set_progress": Function("", (SESSION, ("&progress", "NULL"), ("&schedule", "NULL"))),
     "pe_message": Function("", (SESSION,)),
     "pe_peak_rss_bytes": Function("", ()),
 }
 """`refused` is the least error of a status, the result of another refusal, or "" for no result."""
 
 STATES = (
-    *("session.schedule.rate = NAN", "session.schedule.rate = -1", "session.schedule.rate = 1e300"),
-    *("session.schedule.kind = (pe_schedule_kind)99", "session.schedule.kind = PE_STEPS"),
-    *("session.schedule.warmup = -1", "session.schedule.total = INT64_MIN"),
+    "session.schedule = NULL",
+    *(
+        "session.schedule->rate = NAN",
+        "session.schedule->rate = -1",
+        "session.schedule->rate = 1e300",
+    ),
+    *("session.schedule->kind = (pe_schedule_kind)99", "session.schedule->kind = PE_STEPS"),
+    *("session.schedule->warmup = -1", "session.schedule->total = INT64_MIN"),
     *("session.progress.steps = -1", "session.progress.steps = INT64_MAX"),
     *("session.progress.updates = INT32_MAX", "session.progress.collected = INT64_MIN"),
 )

@@ -8,8 +8,14 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pockengine import __version__
+from pockengine.backends.c.state_text import RUNTIME, replaced, written
 from pockengine.backends.checkpoint import read_checkpoint
+from pockengine.backends.checkpoint_file import load_checkpoint
+from pockengine.backends.checkpoint_texts import texts_of as write_texts
+from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.backends.registry import open_session
+from pockengine.backends.session import Course, Progress
+from pockengine.backends.training_state import fields_of
 from pockengine.compiler.optim import Adam
 from pockengine.errors import ArtifactError, RuntimeFailure
 from pockengine.tests.backends.c.resuming import SEED, Case, new_case, same
@@ -47,6 +53,39 @@ def test_a_checkpoint_says_what_it_holds(case: Case, tmp_path: Path) -> None:
         "pockengine.program": case.artifact.specification().digest(),
         "pockengine.runtime": __version__,
     }
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        RateSchedule("linear", 0.3, 40, 3),
+        RateSchedule("multistep", 0.3, 40, 3, 0.5, milestones=(5, 9)),
+        RateSchedule("restarts", 0.3, 40, 3, 2.0, 7),
+    ],
+)
+def test_every_field_goes_through_c_and_python(
+    case: Case, tmp_path: Path, schedule: RateSchedule
+) -> None:
+    path = tmp_path / "checkpoint"
+    progress = Progress(12, 11, 1, 2**32 - 1, Course(schedule, 640, True, 32, True, 4))
+    with open_session(case.artifact) as session:
+        session._go_on_from(progress)
+        session.save(path)
+        assert load_checkpoint(case.artifact, path)[1] == progress
+        assert {f"pockengine.{field.key}" for field in fields_of(progress)} <= texts_of(path).keys()
+        session._go_on_from(Progress())
+        session.load(path)
+        assert session._progress() == progress
+        with_others = {**texts_of(path), **write_texts(progress)}
+        assert with_others == texts_of(path)
+
+
+def test_the_runtime_has_the_fields_of_the_table() -> None:
+    for name, between in written().items():
+        text = (RUNTIME / name).read_text(encoding="utf-8")
+        assert replaced(text, between) == text, (
+            f"{name}: run `python -m pockengine.backends.c.state_text`"
+        )
 
 
 def test_adapters_are_saved_without_the_weights_below_them(adapted: Case, tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""The table of what a checkpoint keeps of a training besides its params.
+
+From it `c/state_text.py` writes the structures of pe.h and pe_train.h and the runtime's list of
+fields, `c/state_views.py` makes the structures for ctypes, and `checkpoint_texts.py` the texts. A
+new field is a row here, and an attribute of the dataclass that it belongs to.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from pockengine.backends.rate_schedule import MOST_MILESTONES, PLAIN, RateSchedule
+from pockengine.backends.session import Course, Progress
+
+VERSION = 4
+"""PE_CHECKPOINT_VERSION: of the texts."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The C type of a field, its value by default, and the name of its form in texts."""
+
+    c_type: str
+    zero: Any
+    form: str
+    length: int | None = None
+
+
+COUNT = Kind("int64_t", 0, "PE_TEXT_COUNT")
+ROWS = Kind("int64_t", 0, "PE_TEXT_ROWS")
+SEED = Kind("uint32_t", 0, "PE_TEXT_SEED")
+FLAG = Kind("bool", False, "PE_TEXT_FLAG")
+REAL = Kind("double", 0.0, "PE_TEXT_REAL")
+NAME = Kind("pe_schedule_kind", "constant", "PE_TEXT_SCHEDULE")
+NUMBERS = Kind("int64_t", (), "PE_TEXT_MILESTONES", MOST_MILESTONES)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of pe_progress or pe_schedule.
+
+    `attribute` is that of Progress, or of Course; `key` its name in texts; `since` the version of
+    texts that has it first.
+    """
+
+    name: str
+    kind: Kind
+    doc: str
+    attribute: str
+    key: str
+    since: int = 1
+
+
+def _field(name: str, kind: Kind, doc: str, attribute: str = "", **more: Any) -> Field:
+    return Field(name, kind, doc, attribute or name, more.pop("key", name), **more)
+
+
+PROGRESS = (
+    _field("steps", COUNT, 'runs of the entry "train", which is the position in the data'),
+    _field("updates", COUNT, "updates of the weights"),
+    _field("collected", COUNT, "micro-batches since the last update"),
+    _field("seed", SEED, "of random numbers"),
+)
+"""pe_progress."""
+
+PLAIN_SCHEDULE = (
+    _field("kind", NAME, "how the rate goes", "schedule.kind", key="schedule", since=3),
+    _field("rate", REAL, "the highest", "schedule.rate", since=3),
+    _field("warmup", COUNT, "updates over which the rate rises", "schedule.warmup", since=3),
+    _field("total", COUNT, "updates; 0: there is no schedule", "schedule.steps", since=3),
+    _field("rows", ROWS, "of the data; 0: not known", since=3),
+    _field("batch", ROWS, "rows of a step; 0: not known", since=4),
+    _field(
+        "shuffled", FLAG, "each epoch anew, by the seed (pe_row_order.h)", key="shuffle", since=3
+    ),
+    _field("flip", FLAG, "of pictures, by the runner (pe_data_augment.h)", since=4),
+    _field("crop", COUNT, "likewise, in pixels", since=4),
+)
+"""What pe_schedule has for every kind of schedule."""
+
+OWN_NUMBERS = (
+    _field("factor", REAL, "these three as pe_schedule.h says", "schedule.factor", since=3),
+    _field("period", COUNT, "in updates", "schedule.period", since=3),
+    _field("milestones", NUMBERS, "rising; 0 after the last", "schedule.milestones", since=3),
+)
+"""What it has for those with a factor."""
+
+SCHEDULE = (*PLAIN_SCHEDULE, *OWN_NUMBERS)
+
+
+def fields_of(progress: Progress) -> tuple[Field, ...]:
+    """Return the fields that the texts of a progress have."""
+    if progress.course is None:
+        return PROGRESS
+    plain = progress.course.schedule.kind in PLAIN
+    return (*PROGRESS, *(PLAIN_SCHEDULE if plain else SCHEDULE))
+
+
+def values_of(progress: Progress) -> dict[str, Any]:
+    """Return the values of all fields by name."""
+    values = {field.name: getattr(progress, field.attribute) for field in PROGRESS}
+    for field in SCHEDULE:
+        found = attrgetter(field.attribute)(progress.course) if progress.course else None
+        values[field.name] = field.kind.zero if found is None else found
+    return values
+
+
+def progress_of(values: Mapping[str, Any]) -> Progress:
+    """Return the progress of values; a field of the schedule that is left out is zero."""
+    counts = {field.attribute: values[field.name] for field in PROGRESS}
+    if not values.get("total"):
+        return Progress(**counts)
+    found = {field.attribute: values.get(field.name, field.kind.zero) for field in SCHEDULE}
+    shape = {
+        name.removeprefix("schedule."): value
+        for name, value in found.items()
+        if name.startswith("schedule.")
+    }
+    if shape["kind"] == "constant":
+        shape["steps"] = max(shape["steps"], shape["warmup"] + 1)
+    own = {name: shape[name] or None for name in ("factor", "period")}
+    schedule = RateSchedule(**{**shape, **own})
+    others = {name: value for name, value in found.items() if "." not in name}
+    return Progress(**counts, course=Course(schedule, **others))
