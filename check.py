@@ -28,9 +28,10 @@ import numpy as np
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.drawn_inputs import draw_inputs
 from pockengine.backends.registry import backend_for, open_session
-from pockengine.backends.session import RATE, SEED, STEP, Session
+from pockengine.backends.session import Session
 from pockengine.compiler.autodiff import Channels, backward
 from pockengine.compiler.compile import compile_program, find_scheme
+from pockengine.compiler.controls import RATE, SEED, STEP
 from pockengine.compiler.ir import F32, Builder, DType, Graph
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run

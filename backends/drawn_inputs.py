@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.index_ranges import index_ranges
 from pockengine.compiler.ir import F32, Graph
 
@@ -15,7 +15,7 @@ def draw_inputs(graph: Graph) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     feed: dict[str, np.ndarray] = {}
     for value in graph.inputs:
-        if value.name in (RATE, STEP, SEED):
+        if value.name in CONTROLS:
             continue
         if value.dtype is F32:
             feed[value.name] = rng.standard_normal(value.shape).astype(np.float32)

@@ -25,15 +25,13 @@ import numpy as np
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.boundary import entry_points
+from pockengine.compiler.controls import CONTROLS, RATE, SEED, STEP
 from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
 from pockengine.errors import RuntimeFailure
 from pockengine.files import whole_path
-
-RATE, STEP, SEED = "lr", "step", "seed"
-"""Names of the inputs that control a step: learning rate, its number from 1, random seed."""
 
 MOST_THREADS = 4096
 """PE_MOST_THREADS of pe_limits.h: a larger number is no count of threads."""
@@ -203,7 +201,7 @@ class Session(ABC):
             known = ", ".join(self.artifact.entries)
             raise RuntimeFailure(f"{self.artifact.name} has no entry {entry!r}; it has {known}")
         given = dict(inputs)
-        for control in {RATE, STEP, SEED} - set(spec.inputs):
+        for control in CONTROLS.keys() - set(spec.inputs):
             given.pop(control, None)
         unknown = sorted(set(given) - set(spec.inputs))
         if unknown:

@@ -16,8 +16,8 @@ from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import Artifact, write_artifact
 from pockengine.backends.registry import backend_for, open_session
-from pockengine.backends.session import RATE, SEED, STEP
 from pockengine.compiler.compile import compile_program
+from pockengine.compiler.controls import RATE, SEED, STEP
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.options import Training
 from pockengine.devices import Device

@@ -19,9 +19,10 @@ from pockengine import __version__
 from pockengine.api import compile
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.registry import open_session
-from pockengine.backends.session import RATE, SEED, STEP, Session
+from pockengine.backends.session import Session
 from pockengine.backends.training.batch import Batch
 from pockengine.backends.training.loop import train
+from pockengine.compiler.controls import RATE, SEED, STEP
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.sparse import Scheme
 from pockengine.errors import FinetuneError, TrainingDiverged

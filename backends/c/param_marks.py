@@ -1,14 +1,18 @@
-"""What the runtime is told of each param: marks for checkpoints, and its order in the model.
+"""Flags of each param and input, and the order of a param's dimensions in the model.
 
 See pe_tensor in runtime/pe.h.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from pockengine.compiler.ir.graph import Param, ParamKind, Space
+from pockengine.compiler.controls import RATE, SEED, STEP, is_control
+from pockengine.compiler.ir.graph import Param, ParamKind, Space, Value
 from pockengine.compiler.program import Program
+
+_CONTROL_FLAGS = {RATE: "PE_RATE", STEP: "PE_STEP", SEED: "PE_SEED"}
 
 
 @dataclass(frozen=True)
@@ -38,3 +42,10 @@ def _marks(param: Param) -> Marks:
         flags.append("PE_STATE")
     order = () if param.permutation is None else np.argsort(param.permutation).tolist()
     return Marks(tuple(flags), tuple(order))
+
+
+def input_marks(values: Iterable[tuple[str, Value]]) -> dict[str, Marks]:
+    """Return the marks of the inputs of an entry that are controls, by name."""
+    return {
+        name: Marks((_CONTROL_FLAGS[value.name],)) for name, value in values if is_control(value)
+    }

@@ -22,7 +22,7 @@ from pockengine.backends.c.flash import FLASH_FILE, flash_fields, flash_text
 from pockengine.backends.c.interface import header_name, header_text, main_text, program_symbol
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.limits import check_limits, static_assertion
-from pockengine.backends.c.param_marks import Marks, param_marks
+from pockengine.backends.c.param_marks import Marks, input_marks, param_marks
 from pockengine.backends.c.preparation import PREPARE, prepare_function
 from pockengine.backends.c.sharing import Call, apart, share
 from pockengine.backends.placement import (
@@ -297,7 +297,7 @@ def _entry_tables(program: Program, accelerator: str | None) -> list[str]:
     parts, rows = [], []
     for number, entry in enumerate(program.entries.values()):
         inputs, outputs = entry_inputs(entry), entry_outputs(entry)
-        parts.append(_arena_table(f"inputs_{number}", inputs, entry))
+        parts.append(_arena_table(f"inputs_{number}", inputs, entry, input_marks(inputs)))
         parts.append(_arena_table(f"outputs_{number}", outputs, entry))
         ranges = index_ranges(entry.graph)
         parts.append(_range_table(f"ranges_{number}", ranges, [key for key, _ in inputs]))
@@ -333,9 +333,15 @@ def _double(number: float) -> str:
     return repr(number) if math.isfinite(number) else scalar(number)
 
 
-def _arena_table(name: str, values: list[tuple[str, Value]], entry: Entry) -> str:
+def _arena_table(
+    name: str,
+    values: list[tuple[str, Value]],
+    entry: Entry,
+    marks: Mapping[str, Marks] = MappingProxyType({}),
+) -> str:
     plan = entry.plan.values
-    return _tensor_table(name, [(key, value.type, plan[value].offset) for key, value in values])
+    rows = [(key, value.type, plan[value].offset) for key, value in values]
+    return _tensor_table(name, rows, marks)
 
 
 def _range_table(name: str, ranges: list[IndexRange], inputs: list[str]) -> str:

@@ -8,10 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pockengine.backends.session import RATE, SEED, STEP
-from pockengine.compiler.ir.types import F32, I32, DType
+from pockengine.compiler.controls import RATE, SEED, STEP
 
-CONTROLS: Mapping[str, DType] = {RATE: F32, STEP: I32, SEED: I32}
 COUNTED = frozenset({STEP, SEED})
 FIRST: Mapping[str, np.ndarray] = {
     RATE: np.asarray(0.01, np.float32),

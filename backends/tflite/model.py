@@ -11,7 +11,7 @@ from flatbuffers.builder import BuilderSizeError
 
 from pockengine.backends.runtimes.bindings import Bindings, Frozen, write_bindings
 from pockengine.backends.runtimes.layout import between, canonical, laid_out
-from pockengine.backends.tflite.controls import CONTROLS, FIRST, variable_of
+from pockengine.backends.tflite.controls import FIRST, variable_of
 from pockengine.backends.tflite.flat import FlatWriter
 from pockengine.backends.tflite.forms import FORMS
 from pockengine.backends.tflite.kinds import KINDS
@@ -20,6 +20,7 @@ from pockengine.backends.tflite.parts import LiteSignature
 from pockengine.backends.tflite.shared import Shared, laid_out_data
 from pockengine.backends.tflite.subgraph import SubgraphWriter
 from pockengine.backends.tflite.writer import EntryWriter
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.index_ranges import index_ranges
 from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError

@@ -16,9 +16,10 @@ from pockengine.backends.checkpoint_file import load_checkpoint, save_checkpoint
 from pockengine.backends.runtimes.bindings import read_bindings
 from pockengine.backends.runtimes.ranges import check_ranges
 from pockengine.backends.session import Progress, Session
-from pockengine.backends.tflite.controls import CONTROLS, COUNTED, FIRST, is_training
+from pockengine.backends.tflite.controls import COUNTED, FIRST, is_training
 from pockengine.backends.tflite.names import CONFIGURE, MODEL, NODES, RESTORE, SAVE, signature_of
 from pockengine.backends.tflite.runtime import Model, import_runtime
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir.contents import mapped
 from pockengine.errors import RuntimeFailure
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pockengine.backends.runtimes.held import LayoutWriter
 from pockengine.backends.runtimes.layout import Layout, between, laid_out
 from pockengine.backends.runtimes.settle import settled_layouts
-from pockengine.backends.tflite.controls import CONTROLS, COUNTED, is_training, variable_of
+from pockengine.backends.tflite.controls import COUNTED, is_training, variable_of
 from pockengine.backends.tflite.kinds import KINDS
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.shared import Shared
 from pockengine.backends.tflite.subgraph import SubgraphWriter
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir import I32, Graph, Node, Value
 from pockengine.compiler.ir.graph import Param, Space
 

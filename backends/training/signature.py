@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from pockengine.backends.artifact import Artifact
-from pockengine.backends.session import RATE, SEED, STEP, to_numpy
+from pockengine.backends.session import to_numpy
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.ir.types import TensorType
 from pockengine.errors import RuntimeFailure
@@ -139,4 +140,4 @@ def signature_of(artifact: Artifact) -> Signature:
 
 
 def _data(inputs: Mapping[str, TensorType]) -> dict[str, TensorType]:
-    return {name: type_ for name, type_ in inputs.items() if name not in {RATE, STEP, SEED}}
+    return {name: type_ for name, type_ in inputs.items() if name not in CONTROLS}

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from pockengine.compiler.autodiff import Channels
+from pockengine.compiler.controls import CONTROLS, RATE, STEP
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Filled
 from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Value
-from pockengine.compiler.ir.types import F32, I32, DType, Shape, TensorType, f32
+from pockengine.compiler.ir.types import F32, Shape, TensorType, f32
 from pockengine.compiler.ops.registry import ChannelSet
 from pockengine.compiler.ops.shape import part_of_axis
 
 STATE_PREFIX = "optimizer."
-LEARNING_RATE = "lr"
-STEP = "step"
-SEED = "seed"
 
 Results = tuple[Value, ...]
 """The new contents of a parameter, then of its states."""
@@ -46,13 +44,13 @@ class Update:
         """The learning rate, f32[]."""
         if self.scaled:
             return self.g.scalar(1.0)
-        lr = run_time_scalar(self.g, LEARNING_RATE, F32)
+        lr = control(self.g, RATE)
         return lr if self.rate == 1 else self.g.mul(lr, self.g.scalar(self.rate))
 
     @property
     def step(self) -> Value:
         """The step number as a float, f32[]."""
-        return self.g.cast(run_time_scalar(self.g, STEP, I32), dtype=F32.value)
+        return self.g.cast(control(self.g, STEP), dtype=F32.value)
 
     def state(self, name: str, shape: Shape | None = None, start: float = 0.0) -> Value:
         """Declare a state, `start` everywhere at first, of the gradient's shape or another."""
@@ -121,9 +119,9 @@ class Optimizer(Protocol):
         ...
 
 
-def run_time_scalar(g: Builder, name: str, dtype: DType) -> Value:
-    """Return the scalar input of this name, declared at its first use."""
+def control(g: Builder, name: str) -> Value:
+    """Return a control of the step, declared as an input at its first use."""
     for value in g.graph.inputs:
         if value.name == name:
             return value
-    return g.input(name, TensorType(dtype, ()))
+    return g.input(name, TensorType(CONTROLS[name], ()))

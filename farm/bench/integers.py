@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.backends.session import RATE
 from pockengine.compiled import Compiled
+from pockengine.compiler.controls import RATE
 from pockengine.compiler.ir.evaluate import run as evaluate
 from pockengine.compiler.ir.graph import ParamKind
 from pockengine.devices import load_device

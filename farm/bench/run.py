@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from pockengine.backends.artifact import Artifact
-from pockengine.backends.session import RATE
+from pockengine.compiler.controls import RATE
 from pockengine.devices import load_device
 from pockengine.errors import JobFailed
 from pockengine.farm.firmware.run import Steps, train_firmware

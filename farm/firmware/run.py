@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.artifact import Artifact
-from pockengine.backends.session import RATE, SEED, STEP
+from pockengine.compiler.controls import RATE, SEED, STEP
 from pockengine.compiler.ir.types import TensorType
 from pockengine.devices import load_device
 from pockengine.errors import JobFailed

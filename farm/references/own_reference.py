@@ -19,7 +19,7 @@ from pockengine import __version__
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.onnx.bindings import CONSTANTS
 from pockengine.backends.registry import open_session
-from pockengine.backends.session import RATE
+from pockengine.compiler.controls import RATE
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.references.job import JobData, Tensors
 from pockengine.farm.references.serve import serve

@@ -5,8 +5,9 @@ The numbers differ from the framework's; their distribution does not.
 
 import math
 
-from pockengine.compiler.ir import F32, I32, Builder, Shape, Value
-from pockengine.compiler.optim.base import SEED, run_time_scalar
+from pockengine.compiler.controls import SEED
+from pockengine.compiler.ir import F32, Builder, Shape, Value
+from pockengine.compiler.optim.base import control
 from pockengine.frontends import emit
 from pockengine.frontends.layout import Tensor, plain
 
@@ -18,7 +19,7 @@ LEAST = 2.0**-25
 
 def seed_input(g: Builder) -> Value:
     """Return the input that random numbers depend on, another one at every step."""
-    return run_time_scalar(g, SEED, I32)
+    return control(g, SEED)
 
 
 def next_stream(g: Builder) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir import F32, DType, Graph, TensorType
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import GraphError, ImportModelError
@@ -23,9 +24,6 @@ from pockengine.frontends.jax.trace import Leaf, Traced, joined, path_name
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain
 from pockengine.frontends.losses import add_loss, is_loss
 from pockengine.frontends.probabilities import CROSS_ENTROPIES
-
-RESERVED = {"lr", "step", "seed"}
-"""Inputs that a training step of ours has of its own."""
 
 
 def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
@@ -82,7 +80,7 @@ def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
         dtype = known_dtype(np.dtype(jax.dtypes.canonicalize_dtype(leaf.value.dtype)))
         if 0 in leaf.value.shape:
             return np.zeros(leaf.value.shape, dtype.numpy)
-        if forward and leaf.name in RESERVED:
+        if forward and leaf.name in CONTROLS:
             raise Unsupported("the training step has an input of this name; rename the argument")
         if leaf.role == "input":
             return _input(walker, leaf, dtype)

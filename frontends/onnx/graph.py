@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir import Builder, Graph, TensorType, Value
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
@@ -46,9 +47,6 @@ from pockengine.frontends.onnx.sequences import Item, build_sequence, is_sequenc
 from pockengine.frontends.onnx.uses import uses_of
 from pockengine.frontends.onnx.weights import place_of
 from pockengine.frontends.problems import Problems
-
-RESERVED = {"lr", "step", "seed"}
-"""Inputs that a training step has of its own."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ class _Importer:
 
     def _input(self, value: Any) -> None:
         type_ = self._input_type(value)
-        if value.name in RESERVED:
+        if value.name in CONTROLS:
             raise Unsupported("the training step has an input of this name; rename the model's")
         numpy = numpy_type(value.type.tensor_type.elem_type)
         self.tensors[value.name] = given_input(self.g, value.name, numpy, type_)
@@ -195,7 +193,7 @@ class _Importer:
 
     def _param(self, name: str, data: np.ndarray, layout: Layout, trainable: bool = True) -> Tensor:
         """Make a param of an array in the framework's order."""
-        if name in RESERVED:
+        if name in CONTROLS:
             raise Unsupported("the training step has an input of this name; rename the weight")
         value = self.g.param(
             name,

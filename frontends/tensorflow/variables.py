@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir import F32, Builder, DType
 from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit.nn import Unsupported
@@ -15,7 +16,7 @@ from pockengine.frontends.tensorflow.ops import Known, Opaque
 
 DEPTHWISE: Layout = (0, 1, 3, 2)
 """Our (KH, KW, 1, C) of a depthwise kernel that TensorFlow holds as (KH, KW, C, 1)."""
-RESERVED = {"lr", "step", "seed", "target"}
+RESERVED = {*CONTROLS, "target"}
 """Inputs that a training step has of its own."""
 
 

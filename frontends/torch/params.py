@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 from torch.fx import Node
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.contents import ShapeOnly
 from pockengine.compiler.ir.graph import Param, ParamKind
@@ -33,9 +34,6 @@ DTYPES = {getattr(torch, str(dtype.numpy)): dtype for dtype in COMPUTED}
 
 WITHIN = {**DTYPES, **dict.fromkeys((torch.float64, torch.bfloat16, torch.float16), F32)}
 """The types of what a model computes; floats of other sizes are computed in float32."""
-
-RESERVED = {"lr", "step", "seed"}
-"""Inputs that a training step has of its own."""
 
 COUNTER = "num_batches_tracked"
 """The end of the names of batch norm's counts, which no program has."""
@@ -168,7 +166,7 @@ def _declare_other(
 ) -> None:
     """Declare a buffer as a state, a constant tensor, or an input of forward."""
     if spec.kind is InputKind.USER_INPUT:
-        if node.name in RESERVED or node.name in g.graph.params:
+        if node.name in CONTROLS or node.name in g.graph.params:
             owner = "a parameter" if node.name in g.graph.params else "the training step"
             problems.add(f"input {node.name}", f"{owner} has this name; rename forward's", "")
             declared[node] = None

@@ -30,7 +30,7 @@ static void train(pe_worker *w, unsigned char *params, const unsigned char *froz
 
 static const pe_tensor params[] = {{"w", PE_F32, 1, {COUNT}, 0, PE_WRITTEN, {0}}};
 static const pe_tensor inputs[] = {{"x", PE_F32, 1, {COUNT}, X_OFFSET, 0, {0}},
-                                   {"lr", PE_F32, 0, {0}, LR_OFFSET, 0, {0}}};
+                                   {"lr", PE_F32, 0, {0}, LR_OFFSET, PE_RATE, {0}}};
 static const pe_tensor outputs[] = {{"y", PE_F32, 1, {COUNT}, Y_OFFSET, 0, {0}}};
 static const pe_entry entries[] = {{.name = "train",
                                     .inputs = inputs,

@@ -257,17 +257,8 @@ static pe_status no_entry(pe_session *session, const char *name) {
                    session->program->name, name);
 }
 
-/* The control of this name, or NULL. */
-static const void *find_control(const pe_controls *controls, const char *name) {
-    return strcmp(name, "lr") == 0     ? (const void *)&controls->lr
-           : strcmp(name, "step") == 0 ? (const void *)&controls->step
-           : strcmp(name, "seed") == 0 ? (const void *)&controls->seed
-                                       : NULL;
-}
-
 bool pe_is_control(const pe_tensor *input) {
-    const pe_controls none = {0};
-    return input && input->rank == 0 && find_control(&none, input->name) != NULL;
+    return input && input->flags & (PE_RATE | PE_STEP | PE_SEED);
 }
 
 void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls) {
@@ -275,7 +266,11 @@ void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_contro
     for (int i = 0; given && i < entry->input_count; i++) {
         const pe_tensor *input = &entry->inputs[i];
         if (pe_is_control(input)) {
-            memcpy(pe_tensor_data(session, input), find_control(controls, input->name), 4);
+            memcpy(pe_tensor_data(session, input),
+                   input->flags & PE_RATE   ? (const void *)&controls->lr
+                   : input->flags & PE_STEP ? (const void *)&controls->step
+                                            : (const void *)&controls->seed,
+                   4);
         }
     }
 }

@@ -82,12 +82,15 @@ typedef enum pe_dtype {
     PE_U8,
 } pe_dtype;
 
-/* What is known of a param. */
+/* What is known of a param, or of an input. */
 enum {
     PE_WRITTEN = 1,  /* some entry writes it: it is a part of every checkpoint */
     PE_FINITE = 2,   /* written, and began as finite numbers: it must be finite to be saved */
     PE_STATE = 4,    /* an optimiser's own, not one of the model's */
     PE_CONSTANT = 8, /* compiled in, not one of the model's: no table in flash lists it */
+    PE_RATE = 16,    /* an input that is `lr` of pe_controls, an f32 */
+    PE_STEP = 32,    /* likewise `step`, an i32 */
+    PE_SEED = 64,    /* likewise `seed`, an i32 */
 };
 
 /* A named tensor, row-major, at an offset into the arena, or as a param into the params if some
@@ -278,7 +281,8 @@ void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs);
 
-/* Scalars of a step that are no data: inputs of these names, where an entry has them. */
+/* Scalars of a step that are no data: inputs with the flags PE_RATE, PE_STEP and PE_SEED, where an
+ * entry has them. */
 typedef struct pe_controls {
     float lr;     /* learning rate */
     int32_t step; /* number of the step, the first is 1 */

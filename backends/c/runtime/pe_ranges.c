@@ -70,7 +70,7 @@ static pe_status check_range(pe_session *session, const pe_entry *entry,
 static pe_status check_rate(pe_session *session, const pe_entry *entry) {
     for (int i = 0; i < entry->input_count; i++) {
         const pe_tensor *input = &entry->inputs[i];
-        if (pe_is_control(input) && input->dtype == PE_F32) {
+        if (input->flags & PE_RATE) {
             float rate;
             memcpy(&rate, pe_tensor_data(session, input), sizeof rate);
             if (!(rate >= 0.0f && rate <= FLT_MAX)) {

@@ -5,17 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pockengine.compiler.autodiff import Channels, backward
+from pockengine.compiler.controls import RATE, SEED
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Filled
 from pockengine.compiler.ir.graph import LOSS, Graph, ParamKind, Value
 from pockengine.compiler.ir.rewrite import Rule, lower
-from pockengine.compiler.ir.types import F32, I32, f32
+from pockengine.compiler.ir.types import f32
 from pockengine.compiler.ir.writes import delay_writes
 from pockengine.compiler.ops.custom import COTANGENT, CUSTOM
 from pockengine.compiler.ops.elementwise import STOP
 from pockengine.compiler.ops.random import NOISE_STREAM, normal
 from pockengine.compiler.optim import STATE_PREFIX, Optimizer, Sgd, Update
-from pockengine.compiler.optim.base import LEARNING_RATE, SEED, run_time_scalar
+from pockengine.compiler.optim.base import control
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.sparse.scheme import channel_axis
@@ -64,7 +65,7 @@ class Differentiate(Pass):
     def run(self, graph: Graph) -> None:
         g, clip = Builder(graph), self.clip
         scaled = self._scales_first(graph)
-        seed = run_time_scalar(g, LEARNING_RATE, F32) if scaled else None
+        seed = control(g, RATE) if scaled else None
         updates = [replace(update, scaled=scaled) for update in _gradients(g, self.trained, seed)]
         delay_writes(graph)
         if self.micro_batches > 1:
@@ -188,7 +189,7 @@ def _noisy(g: Builder, grads: list[Value], noise: float) -> list[Value]:
     """Add normal noise to gradients, other numbers at every step and in every element."""
     if not noise:
         return grads
-    seed = run_time_scalar(g, SEED, I32)
+    seed = control(g, SEED)
     return [
         g.add(grad, g.mul(normal(g, seed, grad.shape, NOISE_STREAM + 2 * place), g.scalar(noise)))
         for place, grad in enumerate(grads)

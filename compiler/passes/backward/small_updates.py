@@ -8,6 +8,7 @@ precision").
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from pockengine.compiler.controls import SEED
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Contents
 from pockengine.compiler.ir.graph import Graph, Node, Value
@@ -15,7 +16,7 @@ from pockengine.compiler.ir.types import F32, I32, DType, TensorType
 from pockengine.compiler.ops.random import MIXER
 from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.ops.update import PART, updated_type
-from pockengine.compiler.optim.base import SEED, run_time_scalar
+from pockengine.compiler.optim.base import control
 from pockengine.compiler.optim.formulas import FORMULAS
 
 _UPPER, _LOW = 0xFFFF0000, 0xFFFF
@@ -24,7 +25,7 @@ _UPPER, _LOW = 0xFFFF0000, 0xFFFF
 
 def rounded_update(g: Builder, node: Node, small: Mapping[int, Value]) -> None:
     """Emit an update whose operands at some places are bf16 params, rounded by chance."""
-    operands = [*node.operands, run_time_scalar(g, SEED, I32)]
+    operands = [*node.operands, control(g, SEED)]
     for place, value in small.items():
         operands[place] = value
     written = written_operands(node)

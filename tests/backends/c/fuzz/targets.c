@@ -45,7 +45,7 @@ static const pe_tensor params[] = {
 static const pe_tensor inputs[] = {
     {"x", PE_F32, 1, {2}, 0, 0, {0}},
     {"labels", PE_I64, 2, {2, 2}, 64, 0, {0}},
-    {"lr", PE_F32, 0, {0}, 128, 0, {0}},
+    {"lr", PE_F32, 0, {0}, 128, PE_RATE, {0}},
 };
 static const pe_tensor outputs[] = {{"loss", PE_F32, 0, {0}, 192, 0, {0}}};
 static const pe_index_range ranges[] = {{1, 0, 4, -100, 1, 2, 2, 1, 1}};
