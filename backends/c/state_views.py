@@ -16,7 +16,7 @@ from pockengine.backends.training_state import (
     values_of,
 )
 
-C_TYPES = {
+C_TYPES: dict[str, Any] = {
     "int64_t": ctypes.c_int64,
     "uint32_t": ctypes.c_uint32,
     "bool": ctypes.c_bool,
