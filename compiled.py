@@ -17,7 +17,7 @@ from pockengine.compiler.quantize.calibrate import input_range
 from pockengine.compiler.quantize.fold_norms import FoldedNorm
 from pockengine.compiler.sparse.lora import merged, with_folded
 from pockengine.frontends.frontend import Source, framework_arrays
-from pockengine.frontends.peft.files import Tuning, save_adapters
+from pockengine.frontends.peft.files import TunedParams, save_adapters
 from pockengine.frontends.peft.load import load_adapters
 from pockengine.frontends.registry import load_frontend
 from pockengine.loaded import Loaded, Weights
@@ -106,8 +106,8 @@ class Compiled(Loaded):
     def _is_torch(self) -> bool:
         return self.origin is not None and self.origin.frontend.framework == "PyTorch"
 
-    def _tuning(self) -> Tuning:
-        return Tuning(self.graph, self.program.adapters, tuple(self.program.scheme))
+    def _tuning(self) -> TunedParams:
+        return TunedParams(self.graph, self.program.adapters, tuple(self.program.scheme))
 
     def _merged(self, source: Weights) -> dict[str, np.ndarray]:
         """All params by name; weights that have a LoRA adapter with its product added."""

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteSpan:
     """Bytes [start, end) of one memory: the arena or the params."""
 
     memory: str
     start: int
     end: int
 
-    def overlaps(self, other: "Span") -> bool:
+    def overlaps(self, other: "ByteSpan") -> bool:
         """Whether both have a byte in common."""
         same = self.memory == other.memory
         return same and self.start < other.end and other.start < self.end
@@ -27,16 +27,16 @@ class Span:
 class Touched:
     """The memory that one kernel reads and writes."""
 
-    reads: Sequence[Span]
-    writes: Sequence[Span]
+    reads: Sequence[ByteSpan]
+    writes: Sequence[ByteSpan]
 
 
 @dataclass
 class _Open:
     """What kernels since the last barrier have touched."""
 
-    reads: list[Span] = field(default_factory=list)
-    writes: list[Span] = field(default_factory=list)
+    reads: list[ByteSpan] = field(default_factory=list)
+    writes: list[ByteSpan] = field(default_factory=list)
 
 
 def needs_barrier(kernels: Iterable[Touched]) -> list[bool]:
@@ -54,5 +54,5 @@ def needs_barrier(kernels: Iterable[Touched]) -> list[bool]:
     return found
 
 
-def _any_overlap(some: Sequence[Span], others: Sequence[Span]) -> bool:
+def _any_overlap(some: Sequence[ByteSpan], others: Sequence[ByteSpan]) -> bool:
     return any(one.overlaps(other) for one in some for other in others)

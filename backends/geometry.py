@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from pockengine.backends.window import (
+    ConvWindow,
     Grid,
     ImageWindow,
     Pair,
-    Window,
     backward_grids,
     forward_grid,
     image_window,
@@ -52,7 +52,7 @@ class Geometry:
         return [grid.columns.positions for grid in self.grids]
 
 
-def forward_geometry(window: Window) -> Geometry:
+def forward_geometry(window: ConvWindow) -> Geometry:
     """Windows of x, for y."""
     grids, source = (forward_grid(window),), (*window.size, window.channels)
     return Geometry(
@@ -68,7 +68,7 @@ def forward_geometry(window: Window) -> Geometry:
     )
 
 
-def backward_geometry(window: Window) -> Geometry:
+def backward_geometry(window: ConvWindow) -> Geometry:
     """Windows of dy, for dx."""
     grids, source = backward_grids(window), (*window.output, window.features)
     return Geometry(

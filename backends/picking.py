@@ -14,7 +14,7 @@ P_co = TypeVar("P_co", covariant=True)
 
 
 @dataclass(frozen=True)
-class Candidate(Generic[P_co]):
+class PlanCandidate(Generic[P_co]):
     """One plan of a problem, and the cycles that it is estimated to take.
 
     The label is the plan's name in tables, unique within its problem; its first word is the method
@@ -36,34 +36,34 @@ class RatedPlan(Protocol):
 
     @property
     def label(self) -> str:
-        """As in `Candidate`."""
+        """As in `PlanCandidate`."""
 
     @property
     def cycles(self) -> float:
-        """As in `Candidate`."""
+        """As in `PlanCandidate`."""
 
 
 E = TypeVar("E", bound=RatedPlan)
 
 
-def as_candidates(plans: Sequence[E], gain: float = 1.0) -> list[Candidate[E]]:
+def as_candidates(plans: Sequence[E], gain: float = 1.0) -> list[PlanCandidate[E]]:
     """Offer plans; those of a method that must gain something count for more cycles."""
-    return [Candidate(plan.label, plan.cycles / gain, plan) for plan in plans]
+    return [PlanCandidate(plan.label, plan.cycles / gain, plan) for plan in plans]
 
 
 class Picker(Protocol):
     """Chooses between the plans of a problem, whose key is its op and shape."""
 
-    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+    def __call__(self, key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
         """Return the plan to use."""
 
 
-def cheapest(key: str, candidates: Sequence[Candidate[P]]) -> P:
+def cheapest(key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
     """Pick the cheapest estimate, of equal ones the first."""
     return min(candidates, key=lambda candidate: candidate.cycles).plan
 
 
-def picked(pick: Picker, key: str, candidates: Sequence[Candidate[P]]) -> Candidate[P]:
+def picked(pick: Picker, key: str, candidates: Sequence[PlanCandidate[P]]) -> PlanCandidate[P]:
     """Let a picker choose; return its plan as it was offered."""
     plan = pick(key, candidates)
     return next(candidate for candidate in candidates if candidate.plan is plan)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pockengine.backends.barriers import Span, Touched
+from pockengine.backends.barriers import ByteSpan, Touched
 from pockengine.compiler.ir import Node, TensorType, Value
-from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ops.registry import written_operands
 from pockengine.compiler.program import Entry, Program
@@ -84,7 +84,7 @@ class Layout:
 def lay_out(program: Program) -> Layout:
     """Place every param and constant: what is written aligned, the frozen ones as in the file."""
     tensors = {name: param.contents for name, param in program.params.items()}
-    tensors |= {name: Held(data) for name, data in program.constants.items()}
+    tensors |= {name: InMemory(data) for name, data in program.constants.items()}
     mutable = {name for name, param in program.params.items() if param.space is not Space.CONSTANT}
     frozen = {name: name not in mutable for name in tensors}
     starts, offset, frozen_bytes = {}, 0, 0
@@ -155,16 +155,16 @@ def touched(node: Node, entry: Entry, params: Mapping[str, Place]) -> Touched:
     writes = [span for v in (*node.results, *written) for span in _span(v, entry, params)]
     scratch = entry.plan.scratch.get(node)
     if scratch is not None:
-        writes.append(Span(ARENA, scratch.offset, scratch.offset + scratch.size))
+        writes.append(ByteSpan(ARENA, scratch.offset, scratch.offset + scratch.size))
     return Touched(reads, writes)
 
 
-def _span(value: Value, entry: Entry, params: Mapping[str, Place]) -> list[Span]:
+def _span(value: Value, entry: Entry, params: Mapping[str, Place]) -> list[ByteSpan]:
     """Return where a value lives; scalars that are written into the call live nowhere."""
     place = _memory_of(value, entry, params)
     if place is None:
         return []
-    return [Span(place.memory, place.offset, place.offset + value.type.nbytes)]
+    return [ByteSpan(place.memory, place.offset, place.offset + value.type.nbytes)]
 
 
 def place_of(value: Value, entry: Entry, params: Mapping[str, Place]) -> Place | np.ndarray:

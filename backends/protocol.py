@@ -53,7 +53,7 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CodeFacts:
     """What a manifest says of a program's code: for which instructions, most threads, kernels."""
 
     isa: str
@@ -77,7 +77,7 @@ class Backend(Protocol):
     def frugal(self) -> Optional["Backend"]:
         """Return the same backend with kernels of less scratch; None where there are none."""
 
-    def facts(self, program: Program) -> Facts:
+    def facts(self, program: Program) -> CodeFacts:
         """Return what the manifest says of the program's code."""
 
     def write(self, program: Program, folder: Path) -> None:

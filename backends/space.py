@@ -14,7 +14,7 @@ Strides = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Space:
+class IterationSpace:
     """Sizes of the collapsed dimensions: outer ones, those of the rows (mostly one), columns."""
 
     outer: tuple[int, ...]
@@ -74,12 +74,14 @@ def collapse(
     return merged, [tuple(walk) for walk in walks], kept
 
 
-def space_of(sizes: Sequence[int], strides: Sequence[Strides]) -> tuple[Space, list[Strides]]:
+def space_of(
+    sizes: Sequence[int], strides: Sequence[Strides]
+) -> tuple[IterationSpace, list[Strides]]:
     """The space of collapsed dimensions, and the strides padded to its rank."""
     missing = max(0, 2 - len(sizes))
     padded = [1] * missing + list(sizes)
     walks = [(0,) * missing + walk for walk in strides]
-    return Space(tuple(padded[:-2]), (padded[-2],), padded[-1]), walks
+    return IterationSpace(tuple(padded[:-2]), (padded[-2],), padded[-1]), walks
 
 
 def lanes_for(columns: int, widest: int) -> int:
@@ -92,6 +94,6 @@ def lanes_for(columns: int, widest: int) -> int:
     return min(widths, key=lambda lanes: (cost(lanes), -lanes))
 
 
-def by_columns(space: Space, threads: int) -> bool:
+def by_columns(space: IterationSpace, threads: int) -> bool:
     """Whether threads should share the columns, because there are too few rows."""
     return space.outers * space.rows < 4 * threads and space.columns >= 64

@@ -36,7 +36,13 @@ from pockengine.backends.registry import (
     open_session,
 )
 from pockengine.backends.session import Session
-from pockengine.backends.switching_report import MEASURED, MODELLED, Candidate, Switching, settle
+from pockengine.backends.switching_report import (
+    MEASURED,
+    MODELLED,
+    BackendCandidate,
+    Switching,
+    settle,
+)
 from pockengine.backends.within_budget import within_budget
 from pockengine.compiler.program import Entry, Program
 from pockengine.devices.schema import Device
@@ -88,7 +94,7 @@ def _is_here(device: Device) -> bool:
 
 def _measured(
     build: Build, devices: Sequence[Device], options: BackendOptions, progress: Progress | None
-) -> list[Candidate]:
+) -> list[BackendCandidate]:
     """Try the candidates on this machine."""
     trials: dict[str, _Trial] = {}
     reasons: dict[str, str] = {}
@@ -156,26 +162,30 @@ def _time(trials: Sequence[_Trial], feed: Mapping[str, np.ndarray]) -> None:
             trial.seconds.append(time.perf_counter() - before)
 
 
-def _row(name: str, trials: Mapping[str, _Trial], reasons: Mapping[str, str]) -> Candidate:
+def _row(name: str, trials: Mapping[str, _Trial], reasons: Mapping[str, str]) -> BackendCandidate:
     if name not in trials:
-        return Candidate(name, None, reasons[name])
-    return Candidate(name, 1e3 * statistics.median(trials[name].seconds))
+        return BackendCandidate(name, None, reasons[name])
+    return BackendCandidate(name, 1e3 * statistics.median(trials[name].seconds))
 
 
-def _modelled(build: Build, devices: Sequence[Device], options: BackendOptions) -> list[Candidate]:
+def _modelled(
+    build: Build, devices: Sequence[Device], options: BackendOptions
+) -> list[BackendCandidate]:
     """Model the candidates by the C backend's kernels."""
     rows = []
     for device in devices:
         name = device.backend
         if is_accelerated(device):
-            rows.append(Candidate(name, None, "a GPU is measured where it is, and not modelled"))
+            rows.append(
+                BackendCandidate(name, None, "a GPU is measured where it is, and not modelled")
+            )
             continue
         try:
             program, backend = within_budget(build, backend_for(device, options))
             entry = _train_entry(program)
-            rows.append(Candidate(name, sum(_cycles(entry, backend))))
+            rows.append(BackendCandidate(name, sum(_cycles(entry, backend))))
         except PockEngineError as error:
-            rows.append(Candidate(name, None, str(error)))
+            rows.append(BackendCandidate(name, None, str(error)))
     return rows
 
 

@@ -17,7 +17,7 @@ UNITS = (MEASURED, MODELLED)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class BackendCandidate:
     """A backend with what a step takes by it, or with the reason why it was left out."""
 
     backend: str
@@ -34,10 +34,10 @@ class Switching:
 
     chosen: str
     unit: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[BackendCandidate, ...]
 
     @property
-    def runner_up(self) -> Candidate | None:
+    def runner_up(self) -> BackendCandidate | None:
         """The best of the others; None where all of them were left out."""
         others = [each for each in self.candidates if each.backend != self.chosen]
         return _cheapest(others)
@@ -73,7 +73,7 @@ class Switching:
         }
 
 
-def settle(unit: str, candidates: Sequence[Candidate]) -> Switching:
+def settle(unit: str, candidates: Sequence[BackendCandidate]) -> Switching:
     """Choose the cheapest; the first, the device's own, unless others gain more than the margin.
 
     ValueError where all of them were left out.
@@ -101,23 +101,23 @@ def read_switching(table: Any) -> Switching | None:
     return Switching(chosen, table["unit"], candidates)
 
 
-def _read_candidate(row: Any) -> Candidate:
+def _read_candidate(row: Any) -> BackendCandidate:
     table: Mapping[str, Any] = row if isinstance(row, dict) else {}
     backend, cost, left_out = (table.get(key) for key in ("backend", "cost", "left_out"))
     if not isinstance(backend, str) or not isinstance(left_out, str):
         raise ValueError("a candidate must have texts: backend, left_out")
     if cost is None:
-        return Candidate(backend, None, left_out)
+        return BackendCandidate(backend, None, left_out)
     if type(cost) not in (int, float) or not (math.isfinite(cost) and cost >= 0):
         raise ValueError("the cost of a candidate must be a number from 0 on")
-    return Candidate(backend, float(cost), left_out)
+    return BackendCandidate(backend, float(cost), left_out)
 
 
-def _cheapest(candidates: Sequence[Candidate]) -> Candidate | None:
+def _cheapest(candidates: Sequence[BackendCandidate]) -> BackendCandidate | None:
     """Return the cheapest that was not left out, of equal ones the first."""
     known = [each for each in candidates if each.cost is not None]
     return min(known, key=lambda each: each.cost or 0.0, default=None)
 
 
-def _cost(backend: str, candidates: Sequence[Candidate]) -> float:
+def _cost(backend: str, candidates: Sequence[BackendCandidate]) -> float:
     return next(each.cost or 0.0 for each in candidates if each.backend == backend)

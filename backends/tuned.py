@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from pockengine.backends.picking import Candidate, P, Picker, cheapest
+from pockengine.backends.picking import P, Picker, PlanCandidate, cheapest
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 from pockengine.files import write_text_whole
@@ -43,7 +43,7 @@ class TunedTable:
     unit: str
     rows: Mapping[str, TunedPlan]
 
-    def pick(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+    def pick(self, key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
         """Pick the plan that won, or the cheapest estimate where there is none."""
         row = self.rows.get(key)
         for candidate in candidates:

@@ -15,7 +15,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvWindow:
     """A convolution: x (images, h, w, c), w (kh, kw, c / groups, o), y (images, oh, ow, o)."""
 
     images: int
@@ -83,7 +83,7 @@ class Window:
         return f"{images}{size}x{self.channels}_{self.features}_k{kernel}_s{stride}"
 
 
-def window_of(node: Node) -> Window:
+def window_of(node: Node) -> ConvWindow:
     """Read the shapes of conv2d, conv2d_dx or conv2d_dw."""
     first, second = (operand.shape for operand in node.operands)
     if node.op == "conv2d":
@@ -92,7 +92,7 @@ def window_of(node: Node) -> Window:
         x, w, y = node.result.shape, second, first
     else:
         x, w, y = first, node.result.shape, second
-    return Window(
+    return ConvWindow(
         images=x[0],
         size=(x[1], x[2]),
         channels=x[3],
@@ -106,7 +106,7 @@ def window_of(node: Node) -> Window:
     )
 
 
-def describe(op: str, window: Window) -> str:
+def describe(op: str, window: ConvWindow) -> str:
     """Say which convolution this is, in words and sizes."""
     w = window
     text = (
@@ -220,7 +220,7 @@ def image_window(
     )
 
 
-def forward_grid(window: Window) -> Grid:
+def forward_grid(window: ConvWindow) -> Grid:
     """Return the one grid of a convolution."""
     rows, columns = (
         Axis(window.output[d], tuple(range(window.kernel[d])), -window.before[d], gap, 0)
@@ -229,7 +229,7 @@ def forward_grid(window: Window) -> Grid:
     return Grid(rows, columns)
 
 
-def backward_grids(window: Window) -> tuple[Grid, ...]:
+def backward_grids(window: ConvWindow) -> tuple[Grid, ...]:
     """Return the grids of the gradient with respect to the input; their source is dy."""
     grids: list[Grid] = []
     tap = 0
@@ -239,7 +239,7 @@ def backward_grids(window: Window) -> tuple[Grid, ...]:
     return tuple(grids)
 
 
-def _backward_axes(window: Window, dimension: int) -> list[Axis]:
+def _backward_axes(window: ConvWindow, dimension: int) -> list[Axis]:
     """Input pixel i0 + s n meets tap k where s divides i0 + padding - k d, and reads dy there.
 
     Taps are listed backwards, so that the pixels they read come in order of memory.
@@ -260,7 +260,7 @@ def _backward_axes(window: Window, dimension: int) -> list[Axis]:
     return axes
 
 
-def tap_order(window: Window, grids: Sequence[Grid]) -> list[int]:
+def tap_order(window: ConvWindow, grids: Sequence[Grid]) -> list[int]:
     """Each grid's taps in its order, as places in the window."""
     return [
         kh * window.kernel[1] + kw

@@ -25,7 +25,7 @@ from pockengine.errors import ArtifactError
 from pockengine.extras import need
 from pockengine.files import write_whole
 from pockengine.frontends.frontend import Source, framework_arrays
-from pockengine.frontends.peft.files import Tuning, save_adapters
+from pockengine.frontends.peft.files import TunedParams, save_adapters
 from pockengine.frontends.registry import find_source
 from pockengine.loaded import load
 
@@ -74,7 +74,7 @@ def export(
         values = decoded(loaded.artifact.params, read_checkpoint(loaded.artifact, checkpoint))
         if adapters:
             trained = tuple(loaded.artifact.scheme)
-            tuning = Tuning(graph, loaded.artifact.adapters, trained)
+            tuning = TunedParams(graph, loaded.artifact.adapters, trained)
             save_adapters(tuning, values, out, found.model)
         else:
             whole = with_folded(graph, loaded.artifact.adapters, values)

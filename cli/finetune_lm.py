@@ -16,9 +16,9 @@ from pockengine.cli.options import (
 from pockengine.cli.rows import threads_option
 from pockengine.cli.texts import LENGTH, RowForm, row_options
 from pockengine.finetune.lm.prepare import prepare
-from pockengine.finetune.lm.run import Report, Say, Ways, described, finetune
+from pockengine.finetune.lm.run import Report, RunSettings, Say, described, finetune
 from pockengine.finetune.lm.sampling import Sampling
-from pockengine.finetune.lm.settings import Course, Settings, Texts
+from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
 from pockengine.options import CompileOptions
 
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
@@ -95,7 +95,7 @@ def finetune_lm(
     say(f"{training.tokens:,} tokens in {training.rows} rows of {settings.course.length}")
     sampling = Sampling(min(answer_tokens, settings.course.length - 1), temperature)
     names = ("threads", "resume", "save_every", "merge", "callbacks")
-    ways = Ways(sampling=sampling, say=say, **_taken(given, *names))
+    ways = RunSettings(sampling=sampling, say=say, **_taken(given, *names))
     report = finetune(settings, prepared, out, ways)
     if as_json:
         print_json(_facts(report, prepared.remarks))
@@ -111,10 +111,10 @@ def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: given[name] for name in names}
 
 
-def _course(length: int, given: dict[str, Any]) -> Course:
+def _course(length: int, given: dict[str, Any]) -> TrainingSettings:
     names = ("batch", "steps", "lr", "schedule", "warmup", "seed")
     epochs = None if given["steps"] else given["epochs"] or 1
-    return Course(length, epochs=epochs, **_taken(given, *names))
+    return TrainingSettings(length, epochs=epochs, **_taken(given, *names))
 
 
 def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:

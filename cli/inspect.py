@@ -16,7 +16,7 @@ from pockengine.backends.replace import MANIFEST
 from pockengine.backends.within_budget import within_budget
 from pockengine.cli.compile import switching_facts
 from pockengine.cli.kernels import alternatives_of, alternatives_table
-from pockengine.cli.layers import OTHERS, Layer, layers_of
+from pockengine.cli.layers import OTHERS, LayerCost, layers_of
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
     ModelChoice,
@@ -113,7 +113,7 @@ def totals(program: Program, device: Device) -> dict[str, Any]:
     }
 
 
-def layers_table(title: str, layers: Sequence[Layer]) -> Table:
+def layers_table(title: str, layers: Sequence[LayerCost]) -> Table:
     """Lay the layers out with their sums."""
     table = Table(title=title, caption=CAPTION, caption_justify="left", box=SIMPLE)
     table.add_column("layer")
@@ -140,7 +140,7 @@ def arithmetic_table(lines: Sequence[Arithmetic]) -> Table:
     return table
 
 
-def _numbers(layers: Sequence[Layer]) -> list[str]:
+def _numbers(layers: Sequence[LayerCost]) -> list[str]:
     """Return the sums of layers as a row has them."""
     names = ("params", "params_bytes", "states_bytes", "kept_bytes", "peak_bytes")
     counts = [f"{sum(getattr(layer, name) for layer in layers):,}" for name in names]

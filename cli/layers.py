@@ -18,7 +18,7 @@ OTHERS = "(no layer)"
 
 
 @dataclass
-class Layer:
+class LayerCost:
     """Bytes and multiply-adds of one layer.
 
     `kept` is alive between the forward pass and the backward one, `peak` where the step needs most.
@@ -36,12 +36,12 @@ class Layer:
     trains: str = ""
 
 
-def layers_of(program: Program, target: Target) -> list[Layer]:
+def layers_of(program: Program, target: Target) -> list[LayerCost]:
     """Return the layers of a program's training step, in the order in which it comes to them."""
-    layers: dict[str, Layer] = {}
+    layers: dict[str, LayerCost] = {}
 
-    def layer(name: str) -> Layer:
-        return layers.setdefault(name, Layer(name))
+    def layer(name: str) -> LayerCost:
+        return layers.setdefault(name, LayerCost(name))
 
     train = program.entries["train"].graph
     _count(program, layer)
@@ -63,7 +63,7 @@ def layers_of(program: Program, target: Target) -> list[Layer]:
     return list(layers.values())
 
 
-def _count(program: Program, layer: Callable[[str], Layer]) -> None:
+def _count(program: Program, layer: Callable[[str], LayerCost]) -> None:
     """Add the multiply-adds: of the whole step, and of inference as its forward pass."""
     for node in program.entries["train"].graph.nodes:
         layer(node.scope or OTHERS).step += node_cost(node)

@@ -16,7 +16,7 @@ from pockengine.cli.options import (
 )
 from pockengine.compiler.storage import Storage
 from pockengine.devices import find_device
-from pockengine.finetune.lm.plan import Plan, Shape, plans
+from pockengine.finetune.lm.plan import LmMemory, Shape, plans
 from pockengine.models.decoders import SIZES, shapes_of
 from pockengine.options import CompileOptions
 
@@ -80,11 +80,11 @@ def plan_lm(
     console().print(_table(title, found))
 
 
-def _row(plan: Plan) -> dict[str, Any]:
+def _row(plan: LmMemory) -> dict[str, Any]:
     return {**asdict(plan), "total_bytes": plan.total_bytes}
 
 
-def _table(title: str, found: Sequence[Plan]) -> Table:
+def _table(title: str, found: Sequence[LmMemory]) -> Table:
     caption = (
         "planned, in units of 10^9 bytes; Orin: modelled, the roofline of its GPU with f16 products"
     )

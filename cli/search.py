@@ -26,7 +26,7 @@ from pockengine.compiler.sparse import Scheme, preset
 from pockengine.compiler.sparse.scheme import save_scheme
 from pockengine.devices import Device, find_device, known_devices, load_device
 from pockengine.errors import FinetuneError
-from pockengine.finetune.candidates import FOUND, Candidate, candidates, presets_within
+from pockengine.finetune.candidates import FOUND, SchemeCandidate, candidates, presets_within
 from pockengine.finetune.contributions import Contributions, Header, Key, judge_of, read_table
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import count_instructions
@@ -169,7 +169,7 @@ def _search(options: SearchOptions) -> None:
 
 def _found(
     options: SearchOptions, costs: CostModel, signal: Signal
-) -> tuple[dict[str, Front], list[Candidate]]:
+) -> tuple[dict[str, Front], list[SchemeCandidate]]:
     """Return the fronts of the searches, and what is to be raced or, without data, chosen from.
 
     Presets take part in races alone: nothing but training compares them with what was found.
@@ -289,7 +289,7 @@ def _raced(
 def describe(
     options: SearchOptions,
     batch: int,
-    best: Candidate,
+    best: SchemeCandidate,
     signal: Signal,
     result: Standing | None,
     measured: str,

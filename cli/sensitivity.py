@@ -30,7 +30,7 @@ from pockengine.finetune.executor import PROCESSES, open_executor
 from pockengine.finetune.judges import ACCURACY, Judge, judge_named
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.selection import DATA_CRITERIA
-from pockengine.finetune.sensitivity import Progress, measure
+from pockengine.finetune.sensitivity import TrialProgress, measure
 from pockengine.finetune.space import SHARES, items_of
 from pockengine.terminal import PlainConsole
 
@@ -104,7 +104,7 @@ def sensitivity_command(
     console.print(f"{len(contributions.gains)} items in {out}")
 
 
-def tell_progress(progress: Progress) -> None:
+def tell_progress(progress: TrialProgress) -> None:
     """Print one line: what is done, what remains, and about how long it takes."""
     left = "" if progress.seconds_left is None else f", about {_span(progress.seconds_left)} left"
     remaining = progress.total - progress.done

@@ -25,7 +25,7 @@ from pockengine.loaded import load
 
 
 @dataclass(frozen=True)
-class Places:
+class TrainingFiles:
     """Where a training is kept, and how often."""
 
     folder: Path | None
@@ -85,7 +85,7 @@ def train(
     """
     if (course.epochs is None) == (course.steps is None):
         raise click.UsageError("say where the training ends: --epochs, or --steps")
-    loaded, places = load(artifact), Places(folder, every, keep, on_nan)
+    loaded, places = load(artifact), TrainingFiles(folder, every, keep, on_nan)
     history = loaded.fit(
         read_rows(files),
         options=course,

@@ -19,7 +19,7 @@ from pockengine.backends.c.tune import (
     TIME_NOISE,
     Figure,
     Meter,
-    Problem,
+    TuningProblem,
     as_figures,
     bench_meter,
     find_problems,
@@ -161,7 +161,7 @@ def _tune_c(
 
 
 def _found(
-    title: str, problems: Sequence[Problem], table: TunedTable, out: Path
+    title: str, problems: Sequence[TuningProblem], table: TunedTable, out: Path
 ) -> list[RenderableType]:
     """Return what was found, for people."""
     found = report(title, problems, table), summary(problems, table)
@@ -220,7 +220,7 @@ def board_meter(transport: Transport, device: Device) -> Meter:
     return bench_meter(device, run, time_unit(device), TIME_NOISE)
 
 
-def report(title: str, problems: Sequence[Problem], table: TunedTable) -> Table:
+def report(title: str, problems: Sequence[TuningProblem], table: TunedTable) -> Table:
     """Return a table of the problems that gain, the largest gain in a step first."""
     printed = Table(title=title, caption=f"in {table.unit}, of one call", box=SIMPLE)
     for heading in ("problem", "calls", "default", "", "best", "", "gain"):
@@ -240,12 +240,12 @@ def report(title: str, problems: Sequence[Problem], table: TunedTable) -> Table:
     return printed
 
 
-def _gain(problem: Problem, row: TunedPlan) -> int:
+def _gain(problem: TuningProblem, row: TunedPlan) -> int:
     """Return what a step gains by a problem's plan."""
     return problem.calls * (row.default_value - row.value)
 
 
-def summary(problems: Sequence[Problem], table: TunedTable) -> str:
+def summary(problems: Sequence[TuningProblem], table: TunedTable) -> str:
     """Say what a whole step is predicted to gain."""
     rows = [(problem, table.rows[problem.key]) for problem in problems]
     gain = sum(_gain(problem, row) for problem, row in rows)

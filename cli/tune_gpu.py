@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pockengine.backends.c.profile import RunProfile, Timed
-from pockengine.backends.c.tune import Problem, tune
+from pockengine.backends.c.tune import TuningProblem, tune
 from pockengine.backends.gpu.source import LANGUAGES
 from pockengine.backends.gpu.tune import UNIT, GpuTuner
 from pockengine.backends.placement import kernel_nodes
@@ -31,7 +31,7 @@ def tune_gpu(
     out: Path,
     how: tuple[str, bool, int],
     tell: Callable[[str], None],
-) -> tuple[list[Problem], TunedTable]:
+) -> tuple[list[TuningProblem], TunedTable]:
     """Tune the products of a step into a table's file; return them, and the table.
 
     `how` is the backend, whether tensor cores multiply in bf16, and how many plans are tried of a

@@ -13,9 +13,9 @@ import click
 
 from pockengine.errors import PockEngineError
 from pockengine.finetune.lm.prepare import prepare
-from pockengine.finetune.lm.run import Report, Ways, described, finetune
+from pockengine.finetune.lm.run import Report, RunSettings, described, finetune
 from pockengine.finetune.lm.sampling import Sampling
-from pockengine.finetune.lm.settings import DECODER, Course, Settings, Texts
+from pockengine.finetune.lm.settings import DECODER, Settings, Texts, TrainingSettings
 from pockengine.models.llama2c import write_folder
 
 LENGTH, BATCH, RATE = 128, 8, 1e-3
@@ -24,10 +24,12 @@ PROMPTS = ("Once upon a time", "ROMEO:", "The king said")
 
 def teach(model: Path, text: Path, out: Path, scheme: str, steps: int, threads: int) -> Report:
     """Fine-tune the folder's model; return its losses and answers before and after."""
-    course = Course(LENGTH, BATCH, steps=steps, epochs=None, lr=RATE, warmup=min(20, steps // 2))
+    course = TrainingSettings(
+        LENGTH, BATCH, steps=steps, epochs=None, lr=RATE, warmup=min(20, steps // 2)
+    )
     settings = Settings(model, Texts(text, hold_out=0.02), course, DECODER.replaced(scheme=scheme))
     prepared = prepare(settings, PROMPTS)
-    ways = Ways(threads, sampling=Sampling(60, temperature=0.7), say=click.echo)
+    ways = RunSettings(threads, sampling=Sampling(60, temperature=0.7), say=click.echo)
     return finetune(settings, prepared, out, ways)
 
 

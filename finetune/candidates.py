@@ -20,7 +20,7 @@ PRESETS = ("full", "head-only", "bias-only", "sparse", "lora-8")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SchemeCandidate:
     """A scheme, what it costs, and the gain that is predicted for it; None where nothing is."""
 
     scheme: Scheme
@@ -29,15 +29,15 @@ class Candidate:
 
 
 def candidates(
-    costs: Costs, points: Sequence[Point], presets: Iterable[Candidate]
-) -> list[Candidate]:
+    costs: Costs, points: Sequence[Point], presets: Iterable[SchemeCandidate]
+) -> list[SchemeCandidate]:
     """Return the presets, then the points of a search; of those that train the same the first."""
     graph = costs.graph
     found = [
-        Candidate(scheme_of(graph, point.items, f"{FOUND}{place}"), point.cost, point.gain)
+        SchemeCandidate(scheme_of(graph, point.items, f"{FOUND}{place}"), point.cost, point.gain)
         for place, point in enumerate(points, 1)
     ]
-    distinct: dict[object, Candidate] = {}
+    distinct: dict[object, SchemeCandidate] = {}
     for one in (*presets, *found):
         distinct.setdefault(tuple(one.scheme.choices(graph).items()), one)
     return list(distinct.values())
@@ -48,7 +48,7 @@ def presets_within(
     budget: Budget,
     contributions: Contributions | None = None,
     names: Sequence[str] = PRESETS,
-) -> Iterator[Candidate]:
+) -> Iterator[SchemeCandidate]:
     """Yield the presets that this model has and the budget allows."""
     graph = costs.graph
     for name in (*names, *_last_blocks(costs, budget)):
@@ -58,7 +58,7 @@ def presets_within(
         cost = costs.cost(scheme)
         if budget.allows(cost):
             gain = None if contributions is None else gain_of_preset(graph, scheme, contributions)
-            yield Candidate(scheme, cost, gain)
+            yield SchemeCandidate(scheme, cost, gain)
 
 
 def gain_of_preset(graph: Graph, scheme: Scheme, contributions: Contributions) -> float | None:

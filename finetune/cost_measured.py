@@ -79,7 +79,7 @@ def _zeros(artifact: Artifact) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearFit:
     """Measured figures as a straight line over modelled ones."""
 
     slope: float
@@ -90,7 +90,7 @@ class Line:
         return (measured - self.offset) / self.slope
 
 
-def fit_line(low: tuple[float, float], high: tuple[float, float]) -> Line:
+def fit_line(low: tuple[float, float], high: tuple[float, float]) -> LinearFit:
     """Draw a line through two schemes, each (modelled, measured); FinetuneError where it falls."""
     if high[0] <= low[0] or high[1] <= low[1]:
         raise FinetuneError(
@@ -98,4 +98,4 @@ def fit_line(low: tuple[float, float], high: tuple[float, float]) -> Line:
             f"{low[1]:,.4g}: this machine is too busy to measure; try again"
         )
     slope = (high[1] - low[1]) / (high[0] - low[0])
-    return Line(slope, low[1] - slope * low[0])
+    return LinearFit(slope, low[1] - slope * low[0])

@@ -13,7 +13,7 @@ from pockengine.compiler.sparse import Scheme
 from pockengine.devices import Device
 from pockengine.errors import CompileError, FinetuneError
 from pockengine.extras import pip_command
-from pockengine.finetune.candidates import Candidate
+from pockengine.finetune.candidates import SchemeCandidate
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.judges import ACCURACY, Judge
 from pockengine.finetune.race import Standing
@@ -71,7 +71,7 @@ def _colors(count: int) -> list[str]:
 
 
 def race_table(
-    results: Sequence[Standing], found: Sequence[Candidate], judge: Judge = ACCURACY
+    results: Sequence[Standing], found: Sequence[SchemeCandidate], judge: Judge = ACCURACY
 ) -> Table:
     """Return what each scheme reached beside its predicted gain, and how well their ranks agree."""
     by_scheme = {one.scheme: one for one in found}

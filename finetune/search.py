@@ -27,7 +27,7 @@ from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.cost import Cost
 from pockengine.finetune.search_starts import Genome, longest_beginnings
 from pockengine.finetune.shrinkage import shrunk
-from pockengine.finetune.space import Space, scheme_of
+from pockengine.finetune.space import SearchSpace, scheme_of
 
 SAMPLERS = ("nsga2", "random")
 EVALUATIONS = 500
@@ -107,7 +107,7 @@ def predicted_gain(contributions: Contributions, items: Sequence[Item]) -> float
     return sum((contributions.gains[item].mean for item in items), 0.0)
 
 
-def worth_choosing(space: Space, contributions: Contributions) -> Space:
+def worth_choosing(space: SearchSpace, contributions: Contributions) -> SearchSpace:
     """Leave out what the search could only lose by.
 
     That are items without a gain, and those that gain no more than a smaller option of the same
@@ -127,12 +127,12 @@ def worth_choosing(space: Space, contributions: Contributions) -> Space:
         return tuple(kept)
 
     weights = (useful(options) for options in space.weights)
-    return Space(useful(space.biases), tuple(options for options in weights if options))
+    return SearchSpace(useful(space.biases), tuple(options for options in weights if options))
 
 
 def search(
     costs: Costs,
-    space: Space,
+    space: SearchSpace,
     contributions: Contributions,
     budget: Budget,
     *,
@@ -171,7 +171,7 @@ class _Evaluations:
     """What was evaluated: each scheme once, and the best gain within the budget each time."""
 
     costs: Costs
-    space: Space
+    space: SearchSpace
     contributions: Contributions
     budget: Budget
     progress: Progress | None
@@ -205,7 +205,7 @@ def _explore(sampler: str, *problem: Any) -> None:
     explorers = {"nsga2": search_optuna.evolve, "random": search_optuna.draw}
     if sampler not in explorers:
         raise FinetuneError(f"unknown sampler {sampler!r}; use {' or '.join(SAMPLERS)}")
-    explorers[sampler](search_optuna.Problem(*problem))
+    explorers[sampler](search_optuna.SearchProblem(*problem))
 
 
 def _check_possible(head: Cost, budget: Budget) -> None:
@@ -235,7 +235,7 @@ def _too_little(what: str, cost: Cost, budget: Budget) -> str:
     )
 
 
-def chosen(space: Space, genome: Genome) -> tuple[Item, ...]:
+def chosen(space: SearchSpace, genome: Genome) -> tuple[Item, ...]:
     """Return the items that a genome says, sorted."""
     options = (space.biases, *space.weights)
     pairs = zip(options, genome, strict=True)

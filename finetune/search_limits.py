@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.errors import FinetuneError
-from pockengine.finetune.candidates import Candidate
+from pockengine.finetune.candidates import SchemeCandidate
 from pockengine.finetune.cost import CostModel
-from pockengine.finetune.cost_measured import Line, count_instructions, fit_line
+from pockengine.finetune.cost_measured import LinearFit, count_instructions, fit_line
 from pockengine.finetune.cost_measured import measure_milliseconds as measure_time
 from pockengine.finetune.search import Budget, Point
 from pockengine.finetune.space import scheme_of
@@ -62,7 +62,7 @@ def _cycles(milliseconds: float, costs: CostModel) -> float:
     return _host_line(costs).modelled(milliseconds)
 
 
-def _host_line(costs: CostModel) -> Line:
+def _host_line(costs: CostModel) -> LinearFit:
     low, high = ((costs.cost(scheme).cycles, _time(costs, scheme)) for scheme in _ends(costs))
     return fit_line(low, high)
 
@@ -94,8 +94,8 @@ def tightened(budget: Budget, best: Point, limits: Limits, costs: CostModel) -> 
 
 
 def first_that_keeps(
-    candidates: Sequence[Candidate], limits: Limits, costs: CostModel
-) -> tuple[Candidate, str]:
+    candidates: Sequence[SchemeCandidate], limits: Limits, costs: CostModel
+) -> tuple[SchemeCandidate, str]:
     """Return the first candidate that keeps the limits, and what was measured of it.
 
     Instructions are counted. Time is measured and told on this machine, and only told: it is never

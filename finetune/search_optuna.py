@@ -60,7 +60,7 @@ class Point(Protocol):
 
 
 @dataclass(frozen=True)
-class Problem:
+class SearchProblem:
     """What is searched: so many evaluations, `starts` first, of genomes from a prior.
 
     `excess` says by which share each of `bounds` bounds is exceeded.
@@ -75,7 +75,7 @@ class Problem:
     seed: int
 
 
-def evolve(problem: Problem) -> None:
+def evolve(problem: SearchProblem) -> None:
     """Search by NSGA-II; the first generation are the starts, then draws."""
     sampler = _Evolution(
         problem,
@@ -87,7 +87,7 @@ def evolve(problem: Problem) -> None:
     _run(sampler, problem)
 
 
-def draw(problem: Problem) -> None:
+def draw(problem: SearchProblem) -> None:
     """Evaluate the starts, then draws."""
     _run(_Draws(problem, seed=problem.seed), problem)
 
@@ -95,7 +95,7 @@ def draw(problem: Problem) -> None:
 class _FromPrior(BaseSampler):
     """A sampler that knows all genes from the first trial on, and where genomes come from."""
 
-    def __init__(self, problem: Problem, **options: Any) -> None:
+    def __init__(self, problem: SearchProblem, **options: Any) -> None:
         super().__init__(**options)
         self._prior, self._first = problem.prior, _first(problem.prior, problem.starts)
 
@@ -146,7 +146,7 @@ def _genes(prior: Prior) -> Space:
     return {str(place): IntDistribution(0, size) for place, size in enumerate(prior.sizes)}
 
 
-def _run(sampler: BaseSampler, problem: Problem) -> None:
+def _run(sampler: BaseSampler, problem: SearchProblem) -> None:
     """Maximise the gain and minimise what is bounded, or without bounds memory and cycles."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)  # it tells of every study otherwise
     directions = ["maximize", *["minimize"] * (problem.bounds or 2)]

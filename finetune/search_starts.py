@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from pockengine.compiler.ir import Graph
 from pockengine.finetune.contributions import Contributions, Item
-from pockengine.finetune.space import Space, biases_of, layers_of
+from pockengine.finetune.space import SearchSpace, biases_of, layers_of
 
 Genome = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Step:
+class GainStep:
     """An option, and what it adds to the one before it of the same weight (or bias set).
 
     `saved_bytes` are the activations that its gradient reads, `trained` its numbers. `depth` counts
@@ -30,7 +30,7 @@ class Step:
     depth: float
 
 
-ORDERS: tuple[Callable[[Step], float], ...] = (
+ORDERS: tuple[Callable[[GainStep], float], ...] = (
     lambda step: -step.gain / (step.saved_bytes + 1),
     lambda step: -step.gain / (step.trained + 1),
     lambda step: -step.gain,
@@ -44,7 +44,7 @@ activations that the way down to a deep weight needs.
 
 
 def longest_beginnings(
-    space: Space,
+    space: SearchSpace,
     contributions: Contributions,
     graph: Graph,
     fits: Callable[[Genome], bool],
@@ -63,14 +63,14 @@ def longest_beginnings(
         yield _genome(space, order[:shorter])
 
 
-def _genome(space: Space, steps: list[Step]) -> Genome:
+def _genome(space: SearchSpace, steps: list[GainStep]) -> Genome:
     genes = [0] * (1 + len(space.weights))
     for step in steps:
         genes[step.place] = max(genes[step.place], step.gene)
     return tuple(genes)
 
 
-def _steps(space: Space, contributions: Contributions, graph: Graph) -> Iterator[Step]:
+def _steps(space: SearchSpace, contributions: Contributions, graph: Graph) -> Iterator[GainStep]:
     """Yield all steps; of options of one weight each is measured from the one before it."""
     sizes = {name: param.value.type.size for name, param in graph.params.items()}
     saved = {layer.weight: layer.saved_bytes for layer in layers_of(graph)}
@@ -87,5 +87,5 @@ def _steps(space: Space, contributions: Contributions, graph: Graph) -> Iterator
             bytes_, numbers = takes(item)
             mean = contributions.gains[item].mean
             depth = count - place if place else count * gene / len(options)
-            yield Step(place, gene, mean - gain, bytes_ - byte, numbers - number, depth)
+            yield GainStep(place, gene, mean - gain, bytes_ - byte, numbers - number, depth)
             gain, byte, number = mean, bytes_, numbers

@@ -34,7 +34,7 @@ BASELINE = "head-only"
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrialProgress:
     """Trials in the table, in all, and about how many seconds the others take; the last one's name.
 
     `seconds_left` is None until this run has finished one.
@@ -46,7 +46,7 @@ class Progress:
     last: str
 
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[TrialProgress], None]
 
 
 def measure(
@@ -142,7 +142,9 @@ def _run(
                 forget(jobs[key])
             left = (time.monotonic() - start) / done * (len(jobs) - done)
             total = len(table.trials) + len(jobs) - done
-            progress(Progress(len(table.trials), total, left, f"{item or BASELINE}, seed {seed}"))
+            progress(
+                TrialProgress(len(table.trials), total, left, f"{item or BASELINE}, seed {seed}")
+            )
     except (BrokenExecutor, CancelledError) as error:
         raise FinetuneError(
             "a worker ended in the middle of a trial (was it killed, or out of memory?); run the "
@@ -155,4 +157,4 @@ def _run(
 
 def _tell_start(table: ContributionTable, missing: Sequence[Key], progress: Tell) -> None:
     done = len(table.trials)
-    progress(Progress(done, done + len(missing), None, "started"))
+    progress(TrialProgress(done, done + len(missing), None, "started"))

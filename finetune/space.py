@@ -42,7 +42,7 @@ graph that it asks about does not change."""
 
 
 @dataclass(frozen=True)
-class Layer:
+class TrainableLayer:
     """A convolution or linear layer: its weight, own bias, and channels that can be shared out.
 
     `channels` is 0 where only the whole weight can train; `saved_bytes` is the activation that the
@@ -56,7 +56,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """The items to choose from: at most one of `biases`, and at most one of each of `weights`.
 
     Biases are in the order of their number, weights in that of the forward pass, the options of a
@@ -86,13 +86,13 @@ def _blocks(graph: Graph) -> tuple[tuple[str, ...], ...]:
 
 
 @lru_cache(maxsize=GRAPHS)
-def layers_of(graph: Graph) -> tuple[Layer, ...]:
+def layers_of(graph: Graph) -> tuple[TrainableLayer, ...]:
     """Return the convolutions and linear layers below the head, in the order of the forward pass.
 
     A weight that another op reads as well (a table that is tied to the output) is none.
     """
     head, users = set(head_of(graph)), graph.users()
-    layers: dict[str, Layer] = {}
+    layers: dict[str, TrainableLayer] = {}
     for node in graph.nodes:
         layer = lookup(node.op).layer
         if layer is None:
@@ -106,10 +106,10 @@ def layers_of(graph: Graph) -> tuple[Layer, ...]:
     return tuple(layers.values())
 
 
-def _read_layer(graph: Graph, node: Node, users: Mapping[Value, list[Node]]) -> Layer:
+def _read_layer(graph: Graph, node: Node, users: Mapping[Value, list[Node]]) -> TrainableLayer:
     x, weight = node.operands
     bias, channels = bias_of(graph, users, node), _channels(graph, node)
-    return Layer(weight.name, bias, channels, x.type.nbytes)
+    return TrainableLayer(weight.name, bias, channels, x.type.nbytes)
 
 
 def _channels(graph: Graph, node: Node) -> int:
@@ -168,7 +168,7 @@ def items_of(
     return [*biases, *(item for layer in layers for item in _options(layer, shares, by))]
 
 
-def _options(layer: Layer, shares: Sequence[float], by: str) -> list[Item]:
+def _options(layer: TrainableLayer, shares: Sequence[float], by: str) -> list[Item]:
     options: dict[int, Item] = {}
     for share in sorted(shares):
         if share == 1:
@@ -179,7 +179,7 @@ def _options(layer: Layer, shares: Sequence[float], by: str) -> list[Item]:
     return list(options.values())
 
 
-def space_of(graph: Graph, items: Iterable[Item]) -> Space:
+def space_of(graph: Graph, items: Iterable[Item]) -> SearchSpace:
     """Group items into a space; SchemeError names one that does not fit this model."""
     layers = {layer.weight: layer for layer in layers_of(graph)}
     options: dict[str, list[Item]] = {name: [] for name in layers}
@@ -190,7 +190,7 @@ def space_of(graph: Graph, items: Iterable[Item]) -> Space:
             biases.append(item)
         else:
             options[_layer(layers, item).weight].append(item)
-    return Space(
+    return SearchSpace(
         tuple(sorted(biases, key=lambda item: len(biases_of(graph, item)))),
         tuple(
             tuple(sorted(each, key=lambda item: item.share)) for each in options.values() if each
@@ -237,7 +237,7 @@ def biases_of(graph: Graph, item: Item) -> list[str]:
     return [name for group in groups[-int(match[1]) :] for name in group]
 
 
-def _layer(layers: Mapping[str, Layer], item: Item) -> Layer:
+def _layer(layers: Mapping[str, TrainableLayer], item: Item) -> TrainableLayer:
     layer = layers.get(item.name)
     if item.kind != "weight" or layer is None:
         raise SchemeError(

@@ -15,7 +15,7 @@ from pockengine.compiler.integers import FIXED
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.errors import CompileError, ImportModelError
-from pockengine.frontends.model_files import Opened
+from pockengine.frontends.model_files import OpenedModel
 from pockengine.frontends.reference import Nudge, Reference
 
 Arrays = Mapping[str, np.ndarray]
@@ -36,7 +36,7 @@ class Frontend:
         """Return a model in the one form that the other methods take."""
         return model
 
-    def open_file(self, path: Path) -> Opened:
+    def open_file(self, path: Path) -> OpenedModel:
         """Open a model's file: see `model_files.Opened`."""
         raise ImportModelError(f"{path}: a model of {self.framework} has no file to be opened")
 

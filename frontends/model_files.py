@@ -20,7 +20,7 @@ class Declared:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedModel:
     """A model of a file, as a frontend takes it; `named` tells whether by its inputs' names.
 
     `loss` is what the file says that the model is trained by; None where it does not say.

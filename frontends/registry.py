@@ -14,11 +14,11 @@ from typing import Any
 from pockengine.errors import ImportModelError
 from pockengine.frontends.choices import opened
 from pockengine.frontends.frontend import Frontend, Source
-from pockengine.frontends.model_files import Opened
+from pockengine.frontends.model_files import OpenedModel
 
 
 @dataclass(frozen=True)
-class Entry:
+class FrontendEntry:
     """Where a frontend is, and what makes it worth to be asked.
 
     `packages` are the framework's: a model of it has imported one. `endings` are of its files.
@@ -44,10 +44,10 @@ class Entry:
         return path.suffix in self.endings or (self.folders and path.is_dir())
 
 
-ENTRIES: Sequence[Entry] = (
-    Entry("PyTorch", "pockengine.frontends.torch.frontend", ("torch",)),
-    Entry("ONNX", "pockengine.frontends.onnx.frontend", ("onnx",), (".onnx",)),
-    Entry(
+ENTRIES: Sequence[FrontendEntry] = (
+    FrontendEntry("PyTorch", "pockengine.frontends.torch.frontend", ("torch",)),
+    FrontendEntry("ONNX", "pockengine.frontends.onnx.frontend", ("onnx",), (".onnx",)),
+    FrontendEntry(
         "TensorFlow",
         "pockengine.frontends.tensorflow.frontend",
         ("keras", "tensorflow", "tf_keras"),
@@ -55,7 +55,7 @@ ENTRIES: Sequence[Entry] = (
         folders=True,  # a SavedModel
     ),
     # last: it takes any function
-    Entry("JAX", "pockengine.frontends.jax.frontend", ("jax",)),
+    FrontendEntry("JAX", "pockengine.frontends.jax.frontend", ("jax",)),
 )
 """In the order in which they are asked."""
 
@@ -99,7 +99,7 @@ def step_source(step: Callable[..., Any], inputs: Any, carried: int) -> Source:
     return Source(load_frontend("JAX").StepFrontend(carried), step, inputs)
 
 
-def open_file(path: Path) -> Opened:
+def open_file(path: Path) -> OpenedModel:
     """Open a file of ONNX, Keras or TFLite, or a SavedModel's folder.
 
     ImportModelError for what is damaged, or holds code.

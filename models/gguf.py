@@ -32,7 +32,7 @@ _TEXT, _ARRAY, _U32 = 8, 9, 4
 
 
 @dataclass(frozen=True)
-class Form:
+class BlockFormat:
     """How numbers lie in a file: the bytes of a group of `group` numbers, and both ways."""
 
     name: str
@@ -43,17 +43,17 @@ class Form:
     encode: Callable[[np.ndarray], np.ndarray]
 
 
-def _plain(name: str, number: int, dtype: DType) -> Form:
+def _plain(name: str, number: int, dtype: DType) -> BlockFormat:
     def decode(data: np.ndarray) -> np.ndarray:
         return converted(data.view(dtype.numpy), F32)
 
     def encode(numbers: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(converted(numbers, dtype)).view(np.uint8)
 
-    return Form(name, number, 1, dtype.itemsize, decode, encode)
+    return BlockFormat(name, number, 1, dtype.itemsize, decode, encode)
 
 
-def _blocked(name: str, number: int, bits: int) -> Form:
+def _blocked(name: str, number: int, bits: int) -> BlockFormat:
     blocks, scale = Blocks(bits, 1), DType.F16.itemsize
 
     def decode(data: np.ndarray) -> np.ndarray:
@@ -67,7 +67,7 @@ def _blocked(name: str, number: int, bits: int) -> Form:
         parts = [scales.view(np.uint8), codes.view(np.uint8)]
         return np.concatenate(parts, axis=1).reshape(-1)
 
-    return Form(name, number, BLOCK, scale + BLOCK * bits // 8, decode, encode)
+    return BlockFormat(name, number, BLOCK, scale + BLOCK * bits // 8, decode, encode)
 
 
 FORMS = {
@@ -83,7 +83,7 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class GgufTensor:
     """A tensor of a file: its shape as ours are, the number of its type, its first byte."""
 
     shape: Shape
@@ -99,9 +99,9 @@ class GgufFile:
     keys: bytes
     count: int
     alignment: int
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, GgufTensor]
 
-    def form(self, name: str) -> Form:
+    def form(self, name: str) -> BlockFormat:
         """Return how a tensor lies; ImportModelError for a type that is not read."""
         number = self.entries[name].form
         if number not in FORMS:
@@ -164,7 +164,7 @@ class _Header:
         held = self._data[begin : self._at]
         if alignment > 1 << 16 or alignment % 8:
             raise ValueError(f"its alignment is {alignment}")
-        found: dict[str, Entry] = {}
+        found: dict[str, GgufTensor] = {}
         for _ in range(self._counted(tensors, 24)):
             name, entry = self._tensor()
             if name in found:
@@ -172,7 +172,7 @@ class _Header:
             found[name] = entry
         start = -(-self._at // alignment) * alignment
         entries = {
-            name: self._placed(name, Entry(e.shape, e.form, start + e.start))
+            name: self._placed(name, GgufTensor(e.shape, e.form, start + e.start))
             for name, e in found.items()
         }
         return GgufFile(self._path, held, keys, alignment, entries)
@@ -218,15 +218,15 @@ class _Header:
             raise ValueError(f"it has a value of type {kind}, which is not known")
         return _SIZES[kind]
 
-    def _tensor(self) -> tuple[str, Entry]:
+    def _tensor(self) -> tuple[str, GgufTensor]:
         name, rank = self._text().decode("utf-8"), self._number("<I")
         if rank > _RANK:
             raise ValueError(f"{name!r} has {rank} dimensions")
         sizes = [self._number("<Q") for _ in range(rank)]
         form, offset = self._number("<I"), self._number("<Q")
-        return name, Entry(tuple(reversed(sizes)), form, offset)
+        return name, GgufTensor(tuple(reversed(sizes)), form, offset)
 
-    def _placed(self, name: str, entry: Entry) -> Entry:
+    def _placed(self, name: str, entry: GgufTensor) -> GgufTensor:
         """Check that a tensor of a known type lies inside of the file, in whole groups."""
         form, count = FORMS.get(entry.form), math.prod(entry.shape)
         if form is None:

@@ -39,7 +39,7 @@ IN_BLOCK: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Family:
+class BlockNames:
     """Transformers' names by llama.cpp's: of the whole model, and within a block."""
 
     blocks: str
@@ -47,8 +47,8 @@ class Family:
     in_block: Mapping[str, str]
 
 
-_LLAMA = Family("model.layers", WHOLE, IN_BLOCK)
-_GEMMA2 = Family(
+_LLAMA = BlockNames("model.layers", WHOLE, IN_BLOCK)
+_GEMMA2 = BlockNames(
     "model.layers",
     WHOLE,
     {
@@ -58,12 +58,12 @@ _GEMMA2 = Family(
         "post_ffw_norm": "post_feedforward_layernorm",
     },
 )
-_PHI3 = Family(
+_PHI3 = BlockNames(
     "model.layers",
     WHOLE,
     {**IN_BLOCK, "attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
 )
-_GPT2 = Family(
+_GPT2 = BlockNames(
     "transformer.h",
     {
         "token_embd.weight": "transformer.wte.weight",
@@ -81,7 +81,7 @@ _GPT2 = Family(
         "ffn_down": "mlp.c_proj",
     },
 )
-KNOWN: Mapping[str, Family] = {
+KNOWN: Mapping[str, BlockNames] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,

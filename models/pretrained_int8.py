@@ -17,7 +17,7 @@ import torch
 from pockengine.compiler.ir import Graph, Value
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.quantize.calibrate import insert_ranges
-from pockengine.compiler.quantize.ranges import Range
+from pockengine.compiler.quantize.ranges import QuantizedRange
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.models.pretrained import load_int8
@@ -54,7 +54,9 @@ def _hold(graph: Graph, layer: str, scales: np.ndarray) -> None:
     param.held = held.transposed(param.permutation or range(len(param.value.shape)))
 
 
-def _ranges(graph: Graph, layers: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Value, Range]]:
+def _ranges(
+    graph: Graph, layers: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[Value, QuantizedRange]]:
     """Yield every value that the published nets round, with its range."""
     yield graph.input("x"), _range(layers["first_conv"], "x")
     for node in graph.nodes:
@@ -67,5 +69,5 @@ def _ranges(graph: Graph, layers: Mapping[str, Mapping[str, Any]]) -> Iterator[t
     yield graph.outputs[LOGITS], _range(layers["classifier"], "y")
 
 
-def _range(layer: Mapping[str, Any], side: str) -> Range:
-    return Range(float(np.float32(layer[f"{side}_scale"])), int(layer[f"{side}_zero"]))
+def _range(layer: Mapping[str, Any], side: str) -> QuantizedRange:
+    return QuantizedRange(float(np.float32(layer[f"{side}_scale"])), int(layer[f"{side}_zero"]))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.picking import Candidate, P, Picker, picked
+from pockengine.backends.picking import P, Picker, PlanCandidate, picked
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.key import node_key
 from pockengine.devices.schema import Device
@@ -40,7 +40,7 @@ class _Recorder:
         self.calls: Counter[str] = Counter()
         self.found: dict[str, Alternative] = {}
 
-    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+    def __call__(self, key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
         chosen = picked(self.pick, key, candidates)
         others = [each for each in candidates if each is not chosen]
         of_others = [each for each in others if each.method != chosen.method]

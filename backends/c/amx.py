@@ -8,7 +8,7 @@ into tiles, done by vectors, takes about as long as multiplying them.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pockengine.backends.c.product_shape import Product
+from pockengine.backends.c.product_shape import MatmulShape
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
@@ -36,7 +36,7 @@ class AmxSpec:
     Of a batch each of `packers` threads has operands of its own.
     """
 
-    product: Product
+    product: MatmulShape
     by_rows: bool
     block_columns: int
     packers: int
@@ -56,7 +56,7 @@ class AmxSpec:
         return 4 * 2 * (m + n) * k * WORDS * self.packers
 
 
-def choose_amx(product: Product, device: Device) -> Choice | None:
+def choose_amx(product: MatmulShape, device: Device) -> Choice | None:
     """Choose tiles where the device has them, and the product is large enough to fill them."""
     smallest = min(product.m, product.n, product.k)
     cores, batch = device.cpu.cores, product.batch

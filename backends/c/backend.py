@@ -41,7 +41,7 @@ from pockengine.backends.c.softmax import SOFTMAX
 from pockengine.backends.c.update import UPDATE
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes
-from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.backends.protocol import Built, CodeFacts, Progress
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ir.key import Key, node_key
@@ -144,14 +144,14 @@ class CBackend:
         bf16, pick = self.options.bf16, self.options.pick
         return CBackend(self.device, winograd=False, bf16=bf16, pick=pick, packed=False)
 
-    def facts(self, program: Program) -> Facts:
+    def facts(self, program: Program) -> CodeFacts:
         """Return the ISA, the cores, and the number of different kernels."""
         symbols = {
             self.kernel(node, entry.choices.get(node)).symbol
             for entry in program.entries.values()
             for node in kernel_nodes(entry)
         }
-        return Facts(self.device.cpu.isa, self.device.cpu.cores, len(symbols))
+        return CodeFacts(self.device.cpu.isa, self.device.cpu.cores, len(symbols))
 
     def write(self, program: Program, folder: Path) -> None:
         """Write generated C and the runtime: all that a C compiler needs."""

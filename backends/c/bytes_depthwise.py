@@ -12,7 +12,7 @@ from pockengine.backends.c.gemm import template
 from pockengine.backends.c.integer_vectors import integer_lanes
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel, note
 from pockengine.backends.c.window_macros import window_macros
-from pockengine.backends.window import Window, describe
+from pockengine.backends.window import ConvWindow, describe
 from pockengine.compiler.ir import DType, Node
 from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
@@ -32,7 +32,7 @@ MOST_TAPS = 1024
 class DepthwiseSpec:
     """The window, which of its products `op` is, the lanes, and the threads with scratch."""
 
-    window: Window
+    window: ConvWindow
     op: str
     lanes: int
     threads: int
@@ -56,7 +56,9 @@ class DepthwiseSpec:
         return f"bytes {PIXELS}x{self.lanes}"
 
 
-def depthwise_spec(anchor: Node, op: str, window: Window, device: Device) -> DepthwiseSpec | None:
+def depthwise_spec(
+    anchor: Node, op: str, window: ConvWindow, device: Device
+) -> DepthwiseSpec | None:
     """Return how a device computes it by lanes; None where it is left to the plain kernels."""
     isa = ISAS[device.cpu.isa]
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)

@@ -15,7 +15,7 @@ from pockengine.backends.c.integer_vectors import by_integer_vectors, integer_la
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel, note
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.window_macros import window_macros
-from pockengine.backends.window import Window, describe
+from pockengine.backends.window import ConvWindow, describe
 from pockengine.compiler.ir import DType, Node
 from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
@@ -34,7 +34,7 @@ class BytesSpec:
     A row of A takes `taps` times `tap_bytes`; `direct` says that it lies so in memory.
     """
 
-    window: Window
+    window: ConvWindow
     op: str
     lanes: int
     rows: int
@@ -104,7 +104,7 @@ class BytesSpec:
         return f"{self.rows}x{self.blocks * self.lanes}"
 
 
-def bytes_spec(anchor: Node, op: str, window: Window, device: Device) -> BytesSpec | None:
+def bytes_spec(anchor: Node, op: str, window: ConvWindow, device: Device) -> BytesSpec | None:
     """Return how a device multiplies bytes; None where it has no way, or the product is none.
 
     A small machine has no scratch to give; groups, and a second zero point, are left to plain ones.

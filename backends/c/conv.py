@@ -48,11 +48,11 @@ from pockengine.backends.c.winograd_dw import (
     winograd_gradient_plans,
 )
 from pockengine.backends.geometry import Geometry
-from pockengine.backends.picking import Candidate, as_candidates, picked
+from pockengine.backends.picking import PlanCandidate, as_candidates, picked
 from pockengine.backends.window import (
+    ConvWindow,
     ImageWindow,
     Pair,
-    Window,
     describe,
     tap_order,
     window_of,
@@ -85,7 +85,7 @@ def choose_conv(node: Node, device: Device, options: KernelOptions) -> Choice:
     return replace(choice, cycles=whole_cycles(choice.cycles, node, device))
 
 
-def _choose(fused: Fused, window: Window, device: Device, options: KernelOptions) -> Choice:
+def _choose(fused: Fused, window: ConvWindow, device: Device, options: KernelOptions) -> Choice:
     op = fused.anchor.op
     if window.is_matmul:
         return choose_product(pixel_product(op, window), fused.plain, device, options)
@@ -99,7 +99,7 @@ def _choose(fused: Fused, window: Window, device: Device, options: KernelOptions
 
 
 def _choose_convolution(
-    fused: Fused, window: Window, device: Device, options: KernelOptions
+    fused: Fused, window: ConvWindow, device: Device, options: KernelOptions
 ) -> Choice:
     chosen = _planned_convolution(fused, window, device, options, prepared=False)
     if not options.prepare:
@@ -110,7 +110,7 @@ def _choose_convolution(
 
 
 def _planned_convolution(
-    fused: Fused, window: Window, device: Device, options: KernelOptions, prepared: bool
+    fused: Fused, window: ConvWindow, device: Device, options: KernelOptions, prepared: bool
 ) -> Choice:
     """Choose among the plans; those of Winograd's method with filters that were made before."""
     anchor, backward = fused.anchor, fused.anchor.op == "conv2d_dx"
@@ -118,7 +118,7 @@ def _planned_convolution(
     others: list[WinogradPlan] = []
     if options.winograd:
         others = winograd_plans(window, backward, device, prepared=prepared)
-    candidates: list[Candidate[ConvPlan | WinogradPlan]] = [
+    candidates: list[PlanCandidate[ConvPlan | WinogradPlan]] = [
         *as_candidates(direct_plans(window, geometry, device)),
         *as_candidates(others, WINOGRAD_GAIN),
     ]
@@ -132,9 +132,11 @@ def _planned_convolution(
     return Choice(chosen.label, chosen.cycles, spec.scratch_bytes, spec)
 
 
-def _choose_gradient(window: Window, plain: bool, device: Device, options: KernelOptions) -> Choice:
+def _choose_gradient(
+    window: ConvWindow, plain: bool, device: Device, options: KernelOptions
+) -> Choice:
     others = winograd_gradient_plans(window, device) if options.winograd else []
-    candidates: list[Candidate[ConvPlan | WinogradGradientPlan]] = [
+    candidates: list[PlanCandidate[ConvPlan | WinogradGradientPlan]] = [
         *as_candidates(gradient_plans(window, device)),
         *as_candidates(others, WINOGRAD_GAIN),
     ]
@@ -238,7 +240,7 @@ def _weight_gradient(opened: Anchored, spec: GradientSpec, device: Device) -> Ke
     )
 
 
-def _sum_macros(window: Window, segments: Sequence[int], depth: int) -> dict[str, object]:
+def _sum_macros(window: ConvWindow, segments: Sequence[int], depth: int) -> dict[str, object]:
     """Positions and result rows of a weight gradient."""
     return {
         "PE_M": depth,
@@ -264,7 +266,7 @@ def _grid_table(g: Geometry) -> str:
 
 
 def _common_macros(
-    plan: ConvPlan, columns: int, channels: int, window: Window
+    plan: ConvPlan, columns: int, channels: int, window: ConvWindow
 ) -> dict[str, object]:
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",

@@ -11,8 +11,8 @@ from pockengine.backends.c.epilogue import Anchored
 from pockengine.backends.c.gemm import template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel, note
 from pockengine.backends.c.product import Split
-from pockengine.backends.c.tile import Machine, machine_of
-from pockengine.backends.window import Pair, Window, describe
+from pockengine.backends.c.tile import CoreModel, machine_of
+from pockengine.backends.window import ConvWindow, Pair, describe
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
@@ -63,7 +63,7 @@ class Slide:
         return start * self.numerator // self.denominator + self.offset
 
 
-def slide_forward(window: Window, machine: Machine) -> Slide:
+def slide_forward(window: ConvWindow, machine: CoreModel) -> Slide:
     """Source column i of a block meets tap k at result pixel (i - k gap) / stride."""
     stride, gap = window.stride[1], window.dilation[1]
     block = block_pixels(window.output[1], 1, machine)
@@ -83,7 +83,7 @@ def slide_forward(window: Window, machine: Machine) -> Slide:
     )
 
 
-def slide_backward(window: Window, machine: Machine) -> Slide:
+def slide_backward(window: ConvWindow, machine: CoreModel) -> Slide:
     """dy's column j of a block meets tap k at input pixel j stride + k gap - left."""
     stride, gap = window.stride[1], window.dilation[1]
     top, left = window.before
@@ -107,7 +107,7 @@ def slide_backward(window: Window, machine: Machine) -> Slide:
     )
 
 
-def block_pixels(pixels: int, step: int, machine: Machine) -> int:
+def block_pixels(pixels: int, step: int, machine: CoreModel) -> int:
     """Pixels of a block: a multiple of `step`, such that the last block wastes little."""
     limit = MOST_PIXELS
     if machine.by_lane:
@@ -123,7 +123,7 @@ def block_pixels(pixels: int, step: int, machine: Machine) -> int:
 class DepthwiseSpec:
     """A slide of `lanes` channels at once, in chunks of channels; `parts` floats of scratch."""
 
-    window: Window
+    window: ConvWindow
     slide: Slide
     lanes: int
     split: Split
@@ -133,7 +133,7 @@ class DepthwiseSpec:
     parts: int
 
 
-def is_unrolled(op: str, window: Window, device: Device) -> bool:
+def is_unrolled(op: str, window: ConvWindow, device: Device) -> bool:
     """Whether blocks of a depthwise convolution, or one of its gradients, are of bounded size."""
     make = slide_backward if op == "conv2d_dx" else slide_forward
     slide = make(window, machine_of(device))
@@ -141,7 +141,7 @@ def is_unrolled(op: str, window: Window, device: Device) -> bool:
     return copies * slide.span * window.kernel[1] <= MOST_UNROLLED
 
 
-def choose_depthwise(op: str, window: Window, device: Device) -> Choice:
+def choose_depthwise(op: str, window: ConvWindow, device: Device) -> Choice:
     """Choose the blocks of a depthwise convolution or one of its gradients."""
     machine, cores = machine_of(device), device.cpu.cores
     make = slide_backward if op == "conv2d_dx" else slide_forward
@@ -192,7 +192,7 @@ def _split(rows: int, vectors: int, threads: int) -> Split:
     return "COLUMNS" if uneven_rows > UNEVEN and uneven_channels < uneven_rows else "ROWS"
 
 
-def _macros(window: Window, slide: Slide, lanes: int) -> dict[str, object]:
+def _macros(window: ConvWindow, slide: Slide, lanes: int) -> dict[str, object]:
     begin, end, edges = row_blocks(slide)
     scaled = f"(column) * {slide.numerator} / {slide.denominator} + {slide.offset}"
     return {

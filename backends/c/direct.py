@@ -15,7 +15,7 @@ from pockengine.backends.geometry import (
     forward_geometry,
     segment_depth,
 )
-from pockengine.backends.window import ImageWindow, Pair, Window, forward_grid, image_window
+from pockengine.backends.window import ConvWindow, ImageWindow, Pair, forward_grid, image_window
 from pockengine.devices.schema import Device
 
 MOST_DEPTH, MOST_CONFLICTING_DEPTH = 1024, 512
@@ -53,7 +53,7 @@ class DirectSpec:
     floats: `sums` for these, `packed` for transposed weights, `windows` of each copy of a window.
     """
 
-    window: Window
+    window: ConvWindow
     geometry: Geometry
     plan: ConvPlan
     block: int
@@ -78,7 +78,7 @@ class GradientSpec:
     `windows` of each copy of a window.
     """
 
-    window: Window
+    window: ConvWindow
     image: ImageWindow
     segments: tuple[int, ...]
     depth: int
@@ -96,12 +96,14 @@ class GradientSpec:
         return 4 * (self.parts + self.windows * copies)
 
 
-def geometry_of(window: Window, backward: bool) -> Geometry:
+def geometry_of(window: ConvWindow, backward: bool) -> Geometry:
     """Forward: windows of x times w. Input gradient: windows of dy times w transposed."""
     return backward_geometry(window) if backward else forward_geometry(window)
 
 
-def direct_spec(window: Window, g: Geometry, plan: ConvPlan, size: int, plain: bool) -> DirectSpec:
+def direct_spec(
+    window: ConvWindow, g: Geometry, plan: ConvPlan, size: int, plain: bool
+) -> DirectSpec:
     """Lay out the scratch of a plan for `size` results; `plain` says that there are no others."""
     pitch = g.columns * (1 if g.backward else window.groups)
     block = _block_segments(g.segments, g.depths, pitch)
@@ -119,7 +121,7 @@ def direct_spec(window: Window, g: Geometry, plan: ConvPlan, size: int, plain: b
     )
 
 
-def gradient_image(window: Window) -> tuple[ImageWindow, tuple[int, ...], int]:
+def gradient_image(window: ConvWindow) -> tuple[ImageWindow, tuple[int, ...], int]:
     """Return the window of x that a weight gradient reads, and its segments with their depth."""
     grid = forward_grid(window)
     source = (*window.size, window.channels)
@@ -128,7 +130,7 @@ def gradient_image(window: Window) -> tuple[ImageWindow, tuple[int, ...], int]:
     return image, tuple(image.segments(grid)), depth
 
 
-def gradient_spec(window: Window, plan: ConvPlan, device: Device, plain: bool) -> GradientSpec:
+def gradient_spec(window: ConvWindow, plan: ConvPlan, device: Device, plain: bool) -> GradientSpec:
     """Lay out the scratch of a plan; `plain` says that nothing follows the gradient."""
     image, segments, depth = gradient_image(window)
     taken = _block_images(window, plan, device)
@@ -175,7 +177,7 @@ def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device, weigh
     return -(-rows // -(-rows // most))
 
 
-def _block_images(window: Window, plan: ConvPlan, device: Device) -> int:
+def _block_images(window: ConvWindow, plan: ConvPlan, device: Device) -> int:
     """Images in a block of a weight gradient: several, where its sums are far beyond the cache.
 
     Each block reads and writes all sums. The images' windows take a quarter of the last cache.
@@ -189,7 +191,7 @@ def _block_images(window: Window, plan: ConvPlan, device: Device) -> int:
     return -(-window.images // -(-window.images // most))
 
 
-def direct_plans(window: Window, g: Geometry, device: Device) -> list[ConvPlan]:
+def direct_plans(window: ConvWindow, g: Geometry, device: Device) -> list[ConvPlan]:
     """Every tile and split, by the estimate of tile.py."""
     threads, machine = device.cpu.cores, machine_of(device)
     pixels, rows = max(g.pixels), window.images * g.rows
@@ -217,7 +219,7 @@ def direct_plans(window: Window, g: Geometry, device: Device) -> list[ConvPlan]:
     ]
 
 
-def gradient_plans(window: Window, device: Device) -> list[ConvPlan]:
+def gradient_plans(window: ConvWindow, device: Device) -> list[ConvPlan]:
     """Every tile, by the same estimate."""
     image, _, depth = gradient_image(window)
     threads, columns = device.cpu.cores, window.group_features

@@ -17,7 +17,7 @@ from pockengine.backends.c.numbers import of_many_shapes, of_one_shape, whole
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.space import (
-    Space,
+    IterationSpace,
     Strides,
     broadcast_strides,
     by_columns,
@@ -39,7 +39,7 @@ class Cut:
     `by_integers`: by vectors of integers alone.
     """
 
-    space: Space
+    space: IterationSpace
     walks: tuple[Strides, ...]
     lanes: int
     by_columns: bool
@@ -129,7 +129,7 @@ def pointwise_kernel(work: Pointwise, cut: Cut, device: Device) -> Kernel:
     )
 
 
-def space_macros(space: Space, lanes: int) -> dict[str, object]:
+def space_macros(space: IterationSpace, lanes: int) -> dict[str, object]:
     """The template parameters that every kernel over a space has."""
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
@@ -140,7 +140,7 @@ def space_macros(space: Space, lanes: int) -> dict[str, object]:
     }
 
 
-def tail_macro(space: Space, lanes: int) -> str:
+def tail_macro(space: IterationSpace, lanes: int) -> str:
     """The lanes of a row's last vector, for kernels that do not know its columns."""
     return of_many_shapes(f"#define PE_TAIL {space.columns % lanes}\n")
 

@@ -14,7 +14,7 @@ from pockengine.backends.c.kernel import Kernel, define_kernel
 from pockengine.backends.c.modelled import whole_cycles
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.product import DotSpec, ProductSpec, TiledSpec, choose_product
-from pockengine.backends.c.product_shape import BatchStride, Product, product_of
+from pockengine.backends.c.product_shape import BatchStride, MatmulShape, product_of
 from pockengine.backends.c.tile import Tile
 from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
@@ -129,7 +129,7 @@ def _amx_prelude(opened: Anchored, spec: AmxSpec) -> str:
     return _comment(p) + template(macros, opened.store, "gemm_amx")
 
 
-def _matrix_macros(opened: Anchored, p: Product, tile: Tile) -> dict[str, object]:
+def _matrix_macros(opened: Anchored, p: MatmulShape, tile: Tile) -> dict[str, object]:
     return {
         "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
         "PE_VL": tile.lanes,
@@ -157,7 +157,7 @@ def batch_offset(strides: Sequence[BatchStride], batch: int) -> str:
     return f"({' + '.join(terms)})"
 
 
-def _comment(p: Product) -> str:
+def _comment(p: MatmulShape) -> str:
     batch = f"{p.batch} x " if p.batch > 1 else ""
     a, b = (" transposed" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
     return f"/* {batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{a} B[{p.k},{p.n}]{b} */\n"

@@ -15,7 +15,7 @@ from pockengine.backends.c.gemm import template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, align, define_kernel, note
 from pockengine.backends.c.numbers import closed
 from pockengine.backends.c.pairs import Macros, grids_text, product_macros
-from pockengine.backends.window import Window, describe
+from pockengine.backends.window import ConvWindow, describe
 from pockengine.compiler.ir import DType, Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
@@ -34,12 +34,12 @@ MOST_TURNED = 16384
 class HeliumSpec:
     """A convolution, which of its products, and the bytes of scratch of a thread."""
 
-    window: Window
+    window: ConvWindow
     op: str
     thread_bytes: int
 
 
-def choose_helium(node: Node, op: str, window: Window, device: Device) -> Choice | None:
+def choose_helium(node: Node, op: str, window: ConvWindow, device: Device) -> Choice | None:
     """Choose blocks where the device has them and the kernels know the product."""
     anchor = split_fusion(node).anchor
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)
@@ -54,13 +54,13 @@ def choose_helium(node: Node, op: str, window: Window, device: Device) -> Choice
     return plain_choice(node, device, "blocks", scratch_bytes=scratch, spec=spec)
 
 
-def _flat(window: Window) -> Window:
+def _flat(window: ConvWindow) -> ConvWindow:
     """See the pixels of all images as one row: products with a matrix have no other rows."""
     row = (1, window.pixels)
     return replace(window, images=1, size=row, output=row)
 
 
-def _thread_bytes(op: str, window: Window) -> int:
+def _thread_bytes(op: str, window: ConvWindow) -> int:
     """Return the bytes of scratch of a thread; 0 where there is no kernel."""
     if op == "conv2d_dw":
         depth = align(window.pixels, BLOCK)

@@ -25,7 +25,7 @@ from pockengine.backends.c.options import DEFAULT, KernelOptions
 from pockengine.backends.c.pairs import PairsSpec, choose_pairs, pairs_kernel
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
 from pockengine.backends.c.window_macros import window_macros
-from pockengine.backends.window import Window, describe, window_of
+from pockengine.backends.window import ConvWindow, describe, window_of
 from pockengine.compiler.ir import DType, Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
@@ -38,7 +38,7 @@ GRADIENTS = ("conv2d_dx", "conv2d_dw")
 class IntegerSpec:
     """The convolution that a product is, which of its three products, and the tile of sums."""
 
-    window: Window
+    window: ConvWindow
     op: str
     tile: Tile
 
@@ -84,7 +84,7 @@ def choose_integer(node: Node, device: Device, options: KernelOptions = DEFAULT)
     return plain_choice(node, device, f"integers {tile.label}", spec=IntegerSpec(window, op, tile))
 
 
-def _packed(node: Node, op: str, window: Window, device: Device) -> Choice | None:
+def _packed(node: Node, op: str, window: ConvWindow, device: Device) -> Choice | None:
     """Choose a kernel that packs bytes in scratch, as the device's CPU multiplies them."""
     for choose in (choose_pairs, choose_helium):
         chosen = choose(node, op, window, device)
@@ -98,7 +98,7 @@ def _packed(node: Node, op: str, window: Window, device: Device) -> Choice | Non
     return None
 
 
-def _tile(op: str, window: Window, device: Device) -> Tile:
+def _tile(op: str, window: ConvWindow, device: Device) -> Tile:
     """Return the cheapest tile; where the template has none, its lanes alone count."""
     columns = window.group_channels if op == "conv2d_dx" else window.group_features
     rows = window.group_channels if op == "conv2d_dw" else window.output[1]
@@ -113,7 +113,7 @@ def _tile(op: str, window: Window, device: Device) -> Tile:
     return min(tiles(machine, rows, columns), key=cycles)
 
 
-def _matrix_window(node: Node) -> tuple[str, Window]:
+def _matrix_window(node: Node) -> tuple[str, ConvWindow]:
     """See a matmul as a convolution or as one of its gradients, of M pixels by one tap."""
     (a, b), attrs = node.operands, node.attrs
     ta, tb = attrs["transpose_a"], attrs["transpose_b"]
@@ -122,7 +122,7 @@ def _matrix_window(node: Node) -> tuple[str, Window]:
     rows = math.prod(a.shape[:-1])
     op = "conv2d_dw" if ta else "conv2d_dx" if tb else "conv2d"
     inputs, features = b.shape if not ta else (a.shape[1], b.shape[1])
-    window = Window(
+    window = ConvWindow(
         images=1,
         size=(1, rows),
         channels=inputs,
@@ -178,7 +178,7 @@ def _operand_macros(opened: Anchored, spec: IntegerSpec) -> dict[str, object]:
     }
 
 
-def _inner_columns(window: Window) -> dict[str, object]:
+def _inner_columns(window: ConvWindow) -> dict[str, object]:
     """Return the result columns whose taps all lie in the image."""
     step, left = window.stride[1], window.before[1]
     reach = (window.kernel[1] - 1) * window.dilation[1]

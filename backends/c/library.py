@@ -17,7 +17,7 @@ MESSAGE_BYTES = 512
 """PE_MESSAGE_BYTES of pe.h."""
 
 
-class Sizes(ctypes.Structure):
+class MemorySizes(ctypes.Structure):
     """pe_sizes of pe_host.h: bytes of the memory behind each pointer."""
 
     _fields_: ClassVar = [
@@ -39,13 +39,13 @@ class Caller(ctypes.Structure):
     ]
 
 
-def sizes_of(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Sizes:
+def sizes_of(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> MemorySizes:
     """Return the sizes of the arrays that a call reads and writes."""
     lists = [
         (ctypes.c_size_t * len(arrays))(*(array.nbytes for array in arrays))
         for arrays in (inputs, outputs)
     ]
-    return Sizes(*lists, len(inputs), len(outputs))
+    return MemorySizes(*lists, len(inputs), len(outputs))
 
 
 def program_in(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
@@ -92,7 +92,7 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         "pe_specification": (text, [pointer]),
         "pe_open_by": (pointer, [pointer, ctypes.c_int, ctypes.POINTER(Caller)]),
         "pe_shut": (None, [pointer]),
-        "pe_call": (ctypes.c_int, [pointer, text, pointer, pointer, ctypes.POINTER(Sizes)]),
+        "pe_call": (ctypes.c_int, [pointer, text, pointer, pointer, ctypes.POINTER(MemorySizes)]),
         "pe_message": (text, [pointer]),
         "pe_get_param": (ctypes.c_int, [pointer, text, pointer, size]),
         "pe_set_param": (ctypes.c_int, [pointer, text, pointer, size]),

@@ -1,6 +1,6 @@
 """Where each pointer of an elementwise or reduction kernel is, and the tile's C function.
 
-The kernel walks a `Space`: outer, row and column are the C variables of its place.
+The kernel walks a `IterationSpace`: outer, row and column are the C variables of its place.
 """
 
 import math
@@ -13,7 +13,7 @@ from pockengine.backends.c.expression import emit_nodes
 from pockengine.backends.c.kernel import SYMBOL, Parameter
 from pockengine.backends.c.numbers import FIELDS, VALUES, whole
 from pockengine.backends.c.scalars import c_scalar
-from pockengine.backends.space import Space, Strides
+from pockengine.backends.space import IterationSpace, Strides
 from pockengine.compiler.ir import BOOL, Node, Value
 
 
@@ -38,7 +38,7 @@ class Access:
         return self.along == len(self.strides) - 1
 
 
-def address(access: Access, space: Space, row: str = "row") -> str:
+def address(access: Access, space: IterationSpace, row: str = "row") -> str:
     """The C expression of the first element for (outer, row, column)."""
     outers = len(space.outer)
     terms = [f"io->{access.name}"]
@@ -69,12 +69,12 @@ def _offsets(index: str, sizes: Sequence[int], access: Access, first: int) -> li
     return terms
 
 
-def row_invariant(access: Access, space: Space) -> bool:
+def row_invariant(access: Access, space: IterationSpace) -> bool:
     """Whether every row reads the same elements."""
     return not any(access.strides[len(space.outer) : -1])
 
 
-def load(access: Access, space: Space, row: str = "row") -> str:
+def load(access: Access, space: IterationSpace, row: str = "row") -> str:
     """The C expression of a vector of the operand's elements; the lanes past `lanes` are zero."""
     suffix = c_scalar(access.value.dtype).suffix
     where = address(access, space, row)
@@ -86,7 +86,7 @@ def load(access: Access, space: Space, row: str = "row") -> str:
     return f"pe_load_part{suffix}({where}, lanes)"
 
 
-def store(access: Access, space: Space, variable: str, row: str = "row") -> str:
+def store(access: Access, space: IterationSpace, variable: str, row: str = "row") -> str:
     """The C statement that stores a vector."""
     suffix, where = c_scalar(access.value.dtype).suffix, address(access, space, row)
     if access.gathers:
@@ -123,7 +123,7 @@ class Body:
     by_integers: bool = False
 
 
-def tile_function(body: Body, space: Space, name: str, extra: str = "") -> str:
+def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "") -> str:
     """The function that evaluates a body for `rows` rows of `lanes` columns."""
     needed = _needed(body)
     constant = _row_invariant(body, space, needed)
@@ -171,7 +171,7 @@ def _needed(body: Body) -> set[Value]:
     return needed
 
 
-def _row_invariant(body: Body, space: Space, needed: set[Value]) -> set[Value]:
+def _row_invariant(body: Body, space: IterationSpace, needed: set[Value]) -> set[Value]:
     """Loaded and computed values that are the same in every row."""
     same = {
         value

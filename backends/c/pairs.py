@@ -15,8 +15,8 @@ from pockengine.backends.c.kernel import SYMBOL, Kernel, define_kernel, note
 from pockengine.backends.c.numbers import whole
 from pockengine.backends.window import (
     Axis,
+    ConvWindow,
     Grid,
-    Window,
     backward_grids,
     describe,
     forward_grid,
@@ -35,12 +35,12 @@ Macros = dict[str, object]
 class PairsSpec:
     """A convolution, which of its products, and the words of scratch of a thread."""
 
-    window: Window
+    window: ConvWindow
     op: str
     words: int
 
 
-def choose_pairs(node: Node, op: str, window: Window, device: Device) -> Choice | None:
+def choose_pairs(node: Node, op: str, window: ConvWindow, device: Device) -> Choice | None:
     """Choose pairs where the device has them and the kernels know the product."""
     anchor = split_fusion(node).anchor
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)
@@ -55,7 +55,7 @@ def choose_pairs(node: Node, op: str, window: Window, device: Device) -> Choice 
     )
 
 
-def _words(op: str, window: Window) -> int:
+def _words(op: str, window: ConvWindow) -> int:
     """Return the words of scratch of a thread; 0 where there is no kernel."""
     if op == "conv2d_dw":
         return 0
@@ -98,7 +98,7 @@ def _product_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]
     return template(macros, opened.store, "pairs_conv"), ["run"]
 
 
-def product_macros(window: Window, op: str) -> Macros:
+def product_macros(window: ConvWindow, op: str) -> Macros:
     """Return the sizes of a convolution, or of a product with a matrix that is read transposed."""
     transposed = op == "conv2d_dx"
     depth, columns = window.channels, window.features
@@ -127,7 +127,7 @@ def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[st
 
 
 def grids_text(
-    opened: Anchored, window: Window, op: str, common: Macros, name: str
+    opened: Anchored, window: ConvWindow, op: str, common: Macros, name: str
 ) -> tuple[str, Sequence[str]]:
     """Include a template for each grid; result pixels without taps take part too.
 

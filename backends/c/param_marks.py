@@ -16,7 +16,7 @@ _CONTROL_FLAGS = {RATE: "PE_RATE", STEP: "PE_STEP", SEED: "PE_SEED"}
 
 
 @dataclass(frozen=True)
-class Marks:
+class ParamMarks:
     """Names of pe.h's flags, and the order of a param's dimensions in the model, unless as here."""
 
     flags: tuple[str, ...] = ()
@@ -26,13 +26,13 @@ class Marks:
         return f"{' | '.join(self.flags) or '0'}, {{{', '.join(map(str, self.order)) or '0'}}}"
 
 
-def param_marks(program: Program) -> dict[str, Marks]:
+def param_marks(program: Program) -> dict[str, ParamMarks]:
     """Return the marks of all params and constants by name."""
     marks = {name: _marks(param) for name, param in program.params.items()}
-    return marks | {name: Marks(("PE_CONSTANT",)) for name in program.constants}
+    return marks | {name: ParamMarks(("PE_CONSTANT",)) for name in program.constants}
 
 
-def _marks(param: Param) -> Marks:
+def _marks(param: Param) -> ParamMarks:
     flags = []
     if param.space is Space.MUTABLE:
         flags.append("PE_WRITTEN")
@@ -41,11 +41,13 @@ def _marks(param: Param) -> Marks:
     if param.kind is ParamKind.OPTIMIZER:
         flags.append("PE_STATE")
     order = () if param.permutation is None else np.argsort(param.permutation).tolist()
-    return Marks(tuple(flags), tuple(order))
+    return ParamMarks(tuple(flags), tuple(order))
 
 
-def input_marks(values: Iterable[tuple[str, Value]]) -> dict[str, Marks]:
+def input_marks(values: Iterable[tuple[str, Value]]) -> dict[str, ParamMarks]:
     """Return the marks of the inputs of an entry that are controls, by name."""
     return {
-        name: Marks((_CONTROL_FLAGS[value.name],)) for name, value in values if is_control(value)
+        name: ParamMarks((_CONTROL_FLAGS[value.name],))
+        for name, value in values
+        if is_control(value)
     }

@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 from pockengine.backends.c.amx import AmxSpec, choose_amx
 from pockengine.backends.c.kernel import align
 from pockengine.backends.c.options import KernelOptions
-from pockengine.backends.c.product_shape import Product
-from pockengine.backends.c.tile import Machine, Tile, machine_of, multiply_cycles, tiles
-from pockengine.backends.picking import Candidate, Picker, cheapest, picked
+from pockengine.backends.c.product_shape import MatmulShape
+from pockengine.backends.c.tile import CoreModel, Tile, machine_of, multiply_cycles, tiles
+from pockengine.backends.picking import Picker, PlanCandidate, cheapest, picked
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
@@ -78,7 +78,7 @@ class ProductPlan:
 class DotSpec:
     """A product as sums along the inner dimension."""
 
-    product: Product
+    product: MatmulShape
     tile: Tile
 
     kind: ClassVar = "f32"
@@ -99,12 +99,12 @@ class TiledSpec:
     each thread's panel of a transposed B, `copied_rows` for its rows of A.
     """
 
-    product: Product
+    product: MatmulShape
     plan: ProductPlan
     partial: int
     panel: int
     copied_rows: int = 0
-    f32: Product | None = None
+    f32: MatmulShape | None = None
 
     @property
     def kind(self) -> str:
@@ -149,7 +149,9 @@ class TiledSpec:
 ProductSpec = DotSpec | TiledSpec | AmxSpec
 
 
-def choose_product(product: Product, plain: bool, device: Device, options: KernelOptions) -> Choice:
+def choose_product(
+    product: MatmulShape, plain: bool, device: Device, options: KernelOptions
+) -> Choice:
     """Choose how to compute a product; `plain` says that its result is the node's only one.
 
     With `bf16` the operands of products that are large enough are rounded to bf16; sums are f32.
@@ -174,13 +176,13 @@ def choose_product(product: Product, plain: bool, device: Device, options: Kerne
     return Choice(candidate.label, candidate.cycles, spec.scratch_bytes, spec)
 
 
-def _dot_tile(product: Product, machine: Machine) -> Tile:
+def _dot_tile(product: MatmulShape, machine: CoreModel) -> Tile:
     rows = min(product.m, 4)
     fitting = [n for n in (1, 2, 4, 8) if rows * n + n + 1 < machine.registers - 1]
     return Tile(machine.lanes, rows, min(max(fitting), machine.lanes))
 
 
-def _pairs_of(product: Product) -> Product:
+def _pairs_of(product: MatmulShape) -> MatmulShape:
     """The product of the operands' matrices of pairs: half the steps, dense rows."""
     steps = -(-product.k // 2)
     a_row, a_step = (1, product.m) if product.a_row == 1 else (steps, 1)
@@ -189,8 +191,8 @@ def _pairs_of(product: Product) -> Product:
 
 
 def plan_product(
-    product: Product, device: Device, pick: Picker = cheapest, kind: str = "f32"
-) -> Candidate[ProductPlan]:
+    product: MatmulShape, device: Device, pick: Picker = cheapest, kind: str = "f32"
+) -> PlanCandidate[ProductPlan]:
     """Pick a tile and a split; the estimate is tile.py's. `kind` tells products of pairs apart."""
     machine, threads = machine_of(device), device.cpu.cores
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
@@ -212,11 +214,11 @@ def plan_product(
             copied = _pays_to_copy(product, tile, share, depth)
             plan = ProductPlan(tile, split, depth, threads, rows, copied, rows_copied)
             cycles = _cycles(whole, product, plan)
-            candidates.append(Candidate(f"{split} {tile.label}", cycles, plan))
+            candidates.append(PlanCandidate(f"{split} {tile.label}", cycles, plan))
     return picked(pick, f"{_key(product)} {kind}", candidates)
 
 
-def _pays_to_copy(p: Product, tile: Tile, rows: int, depth: int) -> bool:
+def _pays_to_copy(p: MatmulShape, tile: Tile, rows: int, depth: int) -> bool:
     """Whether a panel that its sets of a cache cannot hold meets so many rows that copying pays."""
     return (
         not p.b_transposed
@@ -226,7 +228,7 @@ def _pays_to_copy(p: Product, tile: Tile, rows: int, depth: int) -> bool:
     )
 
 
-def _pays_to_copy_rows(p: Product, tile: Tile, columns: int) -> bool:
+def _pays_to_copy_rows(p: MatmulShape, tile: Tile, columns: int) -> bool:
     """Whether a tile's rows, which lie in too many pages or too few sets, meet enough panels."""
     apart = p.a_row == 1 and p.a_step >= FAR_STEP and columns >= LONG_COPY * tile.columns
     by_rows = p.a_step == 1 and p.m > FEW_ROWS and columns >= MANY_VECTORS * tile.lanes
@@ -240,14 +242,14 @@ def _collides(pitch: int, tile: Tile, depth: int) -> bool:
     return depth * lines > WAYS * min(SETS, starts * lines)
 
 
-def _key(p: Product) -> str:
+def _key(p: MatmulShape) -> str:
     """All that plans depend on."""
     batch = f"{p.batch} of " if p.batch > 1 else ""
     a, b = ("t" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
     return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}"
 
 
-def _block_rows(p: Product, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
+def _block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
     """Rows of A that stay in the second-level cache while all panels of B meet them.
 
     Each block transposes the panels of a transposed B anew, for which it must be long.
@@ -260,7 +262,7 @@ def _block_rows(p: Product, tile: Tile, depth: int, device: Device, rows_copied:
     return align(max(fitting, LONG_BLOCK if p.b_transposed else 1), tile.rows)
 
 
-def _cycles(whole: float, p: Product, plan: ProductPlan) -> float:
+def _cycles(whole: float, p: MatmulShape, plan: ProductPlan) -> float:
     """Cycles of the busiest thread; `whole` are of all results, over a thread's steps if INNER."""
     tile, threads = plan.tile, plan.threads
     panels = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
@@ -277,7 +279,7 @@ def _cycles(whole: float, p: Product, plan: ProductPlan) -> float:
     return whole * share + panels * share + rows * again
 
 
-def _partial_floats(plain: bool, product: Product, plan: ProductPlan) -> int:
+def _partial_floats(plain: bool, product: MatmulShape, plan: ProductPlan) -> int:
     """Scratch for unfinished sums; plain results wait in the result itself."""
     if plan.split == "INNER":
         return align(product.m * product.n, 16)

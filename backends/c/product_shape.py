@@ -17,7 +17,7 @@ class BatchStride:
 
 
 @dataclass(frozen=True)
-class Product:
+class MatmulShape:
     """The matrices of a matmul: y (m, n) is the sum over k, `batch` times.
 
     `a_row` and `a_step` are A's strides between rows and between steps of k. The i-th matrices
@@ -36,7 +36,7 @@ class Product:
     b_batch: tuple[BatchStride, ...] = ()
 
 
-def product_of(node: Node) -> Product:
+def product_of(node: Node) -> MatmulShape:
     """Read a matmul node's shapes. Batches of rows against one B are one tall matrix."""
     a, b = (operand.shape for operand in node.operands)
     transpose_a, transpose_b = node.attrs["transpose_a"], node.attrs["transpose_b"]
@@ -46,7 +46,7 @@ def product_of(node: Node) -> Product:
     a_row, a_step = (1, m) if transpose_a else (k, 1)
     if math.prod(b[:-2]) == 1 and not transpose_a and math.prod(a[:-2]) == math.prod(batches):
         m, batches = m * math.prod(batches), ()
-    return Product(
+    return MatmulShape(
         m=m,
         n=n,
         k=k,

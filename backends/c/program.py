@@ -22,7 +22,7 @@ from pockengine.backends.c.flash import FLASH_FILE, flash_fields, flash_text
 from pockengine.backends.c.interface import header_name, header_text, main_text, program_symbol
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.limits import check_limits, static_assertion
-from pockengine.backends.c.param_marks import Marks, input_marks, param_marks
+from pockengine.backends.c.param_marks import ParamMarks, input_marks, param_marks
 from pockengine.backends.c.preparation import PREPARE, prepare_function
 from pockengine.backends.c.sharing import Call, apart, share
 from pockengine.backends.placement import (
@@ -337,7 +337,7 @@ def _arena_table(
     name: str,
     values: list[tuple[str, Value]],
     entry: Entry,
-    marks: Mapping[str, Marks] = MappingProxyType({}),
+    marks: Mapping[str, ParamMarks] = MappingProxyType({}),
 ) -> str:
     plan = entry.plan.values
     rows = [(key, value.type, plan[value].offset) for key, value in values]
@@ -357,23 +357,23 @@ def _range_table(name: str, ranges: list[IndexRange], inputs: list[str]) -> str:
 def _tensor_table(
     name: str,
     tensors: list[tuple[str, TensorType, int]],
-    marks: Mapping[str, Marks] = MappingProxyType({}),
+    marks: Mapping[str, ParamMarks] = MappingProxyType({}),
 ) -> str:
     rows = "\n".join(f"    {row}" for row in _tensor_rows(tensors, marks))
     return f"static const pe_tensor {name}[] = {{\n{rows}\n}};\n"
 
 
 def _tensor_rows(
-    tensors: list[tuple[str, TensorType, int]], marks: Mapping[str, Marks]
+    tensors: list[tuple[str, TensorType, int]], marks: Mapping[str, ParamMarks]
 ) -> Iterator[str]:
     if not tensors:  # C has no empty arrays
-        yield f'{{"", PE_F32, 0, {{0}}, 0, {Marks()}}},'
+        yield f'{{"", PE_F32, 0, {{0}}, 0, {ParamMarks()}}},'
     for name, type_, offset in tensors:
         if type_.rank > MAX_RANK:
             raise CompileError(f"{name} has {type_.rank} dimensions; the runtime takes {MAX_RANK}")
         shape = ", ".join(map(str, type_.shape)) or "0"
         place = f"PE_{type_.dtype.stored_name}, {type_.rank}, {{{shape}}}, {offset}"
-        yield f"{{{c_string(name)}, {place}, {marks.get(name, Marks())}}},"
+        yield f"{{{c_string(name)}, {place}, {marks.get(name, ParamMarks())}}},"
 
 
 def c_string(text: str) -> str:

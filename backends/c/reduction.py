@@ -29,7 +29,13 @@ from pockengine.backends.c.numbers import of_one_shape
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.c.whole_reduction import check_whole_reduction, whole_reduction_kernel
-from pockengine.backends.space import Space, Strides, broadcast_strides, collapse, lanes_for
+from pockengine.backends.space import (
+    IterationSpace,
+    Strides,
+    broadcast_strides,
+    collapse,
+    lanes_for,
+)
 from pockengine.compiler.ir import F32, Builder, Graph, Node, Value
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.target import Choice
@@ -49,7 +55,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ReductionParts:
     """A reduction taken apart: what is computed before, reduced, and computed after.
 
     `states` are the C accumulators that the anchor's results are made from.
@@ -85,7 +91,7 @@ class ReductionCut:
     With `by_integers` vectors of integers alone take it.
     """
 
-    space: Space
+    space: IterationSpace
     walks: tuple[Strides, ...]
     lanes: int
     by_columns: bool
@@ -98,7 +104,7 @@ class ReductionCut:
         kept = "COLUMNS" if self.by_columns else "ROWS"
         return f"{kept} x{self.lanes} {'of outers' if self.by_outer else 'in parts'}"
 
-    def scratch_bytes(self, reduction: Reduction, threads: int) -> int:
+    def scratch_bytes(self, reduction: ReductionParts, threads: int) -> int:
         """Bytes of the sums that threads have of their own."""
         floats = self.space.outers * len(reduction.values) if not self.by_outer else 0
         if self.by_columns:
@@ -175,7 +181,7 @@ def _is_whole(node: Node) -> bool:
     return node.op != "fusion" and not node.operands[0].dtype.is_float
 
 
-def _take_apart(node: Node) -> Reduction:
+def _take_apart(node: Node) -> ReductionParts:
     body = open_body(node)
     anchors = [inner for inner in body.nodes if not lookup(inner.op).elementwise]
     if len(anchors) != 1 or anchors[0].op not in KINDS:
@@ -190,7 +196,7 @@ def _take_apart(node: Node) -> Reduction:
         nodes, values = _scaled_sums(anchor)
         before = [*before, *nodes]
     states = len(anchor.results)
-    return Reduction(node, anchor, body, before, after, values, KINDS[anchor.op], states)
+    return ReductionParts(node, anchor, body, before, after, values, KINDS[anchor.op], states)
 
 
 def _scaled_sums(anchor: Node) -> tuple[list[Node], tuple[Value, ...]]:
@@ -203,7 +209,9 @@ def _scaled_sums(anchor: Node) -> tuple[list[Node], tuple[Value, ...]]:
     return nodes, (dy, scaled)
 
 
-def _space(reduction: Reduction, values: Sequence[Value]) -> tuple[Space, list[Strides], bool]:
+def _space(
+    reduction: ReductionParts, values: Sequence[Value]
+) -> tuple[IterationSpace, list[Strides], bool]:
     """The collapsed space, the walk of every parameter in it, and whether columns are kept."""
     full = reduction.anchor.operands[0].shape
     axes = set(reduction.axes)
@@ -217,11 +225,11 @@ def _space(reduction: Reduction, values: Sequence[Value]) -> tuple[Space, list[S
     outer = [i for i in inner if kinds[i] == "kept"]
     rows = [i for i in inner if kinds[i] == "reduced"]
     order = [*outer, *rows, len(sizes) - 1]
-    space = Space(tuple(sizes[i] for i in outer), tuple(sizes[i] for i in rows), sizes[-1])
+    space = IterationSpace(tuple(sizes[i] for i in outer), tuple(sizes[i] for i in rows), sizes[-1])
     return space, [tuple(walk[i] for i in order) for walk in walks], by_columns
 
 
-def _walk(value: Value, reduction: Reduction, full: Sequence[int], axes: set[int]) -> Strides:
+def _walk(value: Value, reduction: ReductionParts, full: Sequence[int], axes: set[int]) -> Strides:
     """Strides of a parameter over the anchor's operand; reduced results lack the reduced axes."""
     shape = value.shape
     if _is_reduced(value, reduction):
@@ -230,7 +238,7 @@ def _walk(value: Value, reduction: Reduction, full: Sequence[int], axes: set[int
     return broadcast_strides(shape, full)
 
 
-def _is_reduced(value: Value, reduction: Reduction) -> bool:
+def _is_reduced(value: Value, reduction: ReductionParts) -> bool:
     """Whether a value lives after the reduction."""
     after = {result for node in (reduction.anchor, *reduction.after) for result in node.results}
     read = {operand for node in reduction.after for operand in node.operands}
@@ -247,7 +255,7 @@ def _drop_ones(shape: Sequence[int], full: Sequence[int], axes: set[int]) -> lis
 
 
 def _functions(
-    reduction: Reduction,
+    reduction: ReductionParts,
     cut: ReductionCut,
     parameters: Sequence[Parameter],
     values: Sequence[Value],
@@ -282,7 +290,7 @@ def _functions(
     ]
 
 
-def _results(reduction: Reduction) -> dict[Value, str]:
+def _results(reduction: ReductionParts) -> dict[Value, str]:
     """The anchor's results, as C expressions of its accumulators."""
     share = f"(1.0f / {reduction.count}.0f)"
     results = reduction.anchor.results

@@ -20,9 +20,9 @@ from pockengine.backends.c.kernel import (
 from pockengine.backends.c.numbers import closed
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.product import ProductSpec, choose_product
-from pockengine.backends.c.product_shape import Product
+from pockengine.backends.c.product_shape import MatmulShape
 from pockengine.backends.c.tile import machine_of
-from pockengine.backends.window import Window, describe
+from pockengine.backends.window import ConvWindow, describe
 from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
@@ -32,7 +32,7 @@ from pockengine.devices.schema import Device
 class StridedSpec:
     """A product over the pixels that are met, which `rows` floats of scratch hold."""
 
-    window: Window
+    window: ConvWindow
     product: ProductSpec
     rows: int
 
@@ -42,17 +42,17 @@ class StridedSpec:
         return 4 * self.rows + self.product.scratch_bytes
 
 
-def pixel_product(op: str, window: Window) -> Product:
+def pixel_product(op: str, window: ConvWindow) -> MatmulShape:
     """1x1: y = x w, dx = dy wᵀ, dw = xᵀ dy over all pixels."""
     pixels, c, o = window.pixels, window.channels, window.features
     if op == "conv2d":
-        return Product(pixels, o, c, a_row=c, a_step=1, b_pitch=o)
+        return MatmulShape(pixels, o, c, a_row=c, a_step=1, b_pitch=o)
     if op == "conv2d_dx":
-        return Product(pixels, c, o, a_row=o, a_step=1, b_pitch=o, b_transposed=True)
-    return Product(c, o, pixels, a_row=1, a_step=c, b_pitch=o)
+        return MatmulShape(pixels, c, o, a_row=o, a_step=1, b_pitch=o, b_transposed=True)
+    return MatmulShape(c, o, pixels, a_row=1, a_step=c, b_pitch=o)
 
 
-def is_strided_product(op: str, window: Window, device: Device) -> bool:
+def is_strided_product(op: str, window: ConvWindow, device: Device) -> bool:
     """Whether a convolution or gradient is a product of some pixels, and best computed as one.
 
     Weight gradients always are. The others copy more than the direct kernel does, which in turn
@@ -68,7 +68,9 @@ def is_strided_product(op: str, window: Window, device: Device) -> bool:
     return alike and (op == "conv2d_dw" or large)
 
 
-def choose_strided(fused: Fused, window: Window, device: Device, options: KernelOptions) -> Choice:
+def choose_strided(
+    fused: Fused, window: ConvWindow, device: Device, options: KernelOptions
+) -> Choice:
     """Choose how to compute the product; an input gradient's is bare, what follows comes later."""
     op = fused.anchor.op
     plain = fused.plain or op == "conv2d_dx"
@@ -114,7 +116,7 @@ def strided_kernel(node: Node, spec: StridedSpec, device: Device) -> Kernel:
     )
 
 
-def _macros(window: Window, lanes: int, *, gather: bool) -> dict[str, object]:
+def _macros(window: ConvWindow, lanes: int, *, gather: bool) -> dict[str, object]:
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
         "PE_VL": lanes,

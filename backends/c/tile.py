@@ -45,7 +45,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Machine:
+class CoreModel:
     """The numbers of a core that the estimate reads."""
 
     lanes: int
@@ -59,18 +59,18 @@ class Machine:
         return (16, 8) if self.lanes == 16 else (self.lanes,)
 
 
-def machine_of(device: Device) -> Machine:
+def machine_of(device: Device) -> CoreModel:
     """Describe a device's core."""
     return _machine(device.cpu.isa)
 
 
 @cache
-def _machine(name: str) -> Machine:
+def _machine(name: str) -> CoreModel:
     isa = ISAS[name]
-    return Machine(max(4, isa.vector_bytes // 4), isa.registers, isa.by_lane, isa.latency)
+    return CoreModel(max(4, isa.vector_bytes // 4), isa.registers, isa.by_lane, isa.latency)
 
 
-def tiles(machine: Machine, rows: int, columns: int, row_stride: int = 1) -> tuple[Tile, ...]:
+def tiles(machine: CoreModel, rows: int, columns: int, row_stride: int = 1) -> tuple[Tile, ...]:
     """Every tile that fits into the registers and is not larger than the matrix.
 
     `row_stride` is A's, in floats. Where lanes are multiplied by, one load takes four rows of a
@@ -82,7 +82,7 @@ def tiles(machine: Machine, rows: int, columns: int, row_stride: int = 1) -> tup
 
 
 @cache
-def _tiles(machine: Machine, rows: int, columns: int, transposed: bool) -> tuple[Tile, ...]:
+def _tiles(machine: CoreModel, rows: int, columns: int, transposed: bool) -> tuple[Tile, ...]:
     found = []
     for lanes in machine.widths:
         most = min(MAX_VECTORS, -(-columns // lanes))
@@ -96,7 +96,7 @@ def _tiles(machine: Machine, rows: int, columns: int, transposed: bool) -> tuple
 
 
 @cache
-def step_cycles(machine: Machine, lanes: int, rows: int, vectors: int) -> float:
+def step_cycles(machine: CoreModel, lanes: int, rows: int, vectors: int) -> float:
     """Cycles of one step of a tile."""
     width = max(0.5, lanes / 16)  # two vectors of up to 32 bytes a cycle, or one of 64
     sums = rows * vectors
@@ -108,7 +108,7 @@ def step_cycles(machine: Machine, lanes: int, rows: int, vectors: int) -> float:
     return max(multiply, loads_, machine.latency) + TURN_CYCLES.get(machine.lanes, 0.1)
 
 
-def multiply_cycles(machine: Machine, tile: Tile, rows: int, columns: int, depth: int) -> float:
+def multiply_cycles(machine: CoreModel, tile: Tile, rows: int, columns: int, depth: int) -> float:
     """Cycles of a whole product, cut-off tiles and the writing of the results included."""
     total, width = 0.0, tile.columns
     full_rows, tail_rows = divmod(rows, tile.rows)

@@ -28,7 +28,7 @@ from pockengine.backends.c.alone import (
 from pockengine.backends.c.backend import PRODUCTS, CBackend, anchor_op
 from pockengine.backends.c.build import PARALLEL, RUNTIME
 from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.picking import Candidate, P, Picker, cheapest
+from pockengine.backends.picking import P, Picker, PlanCandidate, cheapest
 from pockengine.backends.protocol import Progress
 from pockengine.backends.tuned import TunedPlan, TunedTable
 from pockengine.compiler.ir import Node
@@ -50,7 +50,7 @@ BATCH = 24
 
 
 @dataclass(frozen=True)
-class Problem:
+class TuningProblem:
     """An op and a shape, `calls` times in a step: kernels by their plans, the default's first.
 
     The node is the first that has it, so that the kernels end in its epilogue. Of the folder
@@ -89,7 +89,7 @@ class Meter:
 
     unit: str
     noise: float
-    measure: Callable[[Sequence[Problem]], Sequence[Sequence[Figure]]]
+    measure: Callable[[Sequence[TuningProblem]], Sequence[Sequence[Figure]]]
     at_once: int = PARALLEL * BATCH
 
 
@@ -109,7 +109,7 @@ class Planner(Protocol):
 
 def find_problems(
     nodes: Sequence[Node], device: Device, *, bf16: bool = False, plans: int = PLANS
-) -> list[Problem]:
+) -> list[TuningProblem]:
     """List the problems of a step's nodes that have more than one plan worth trying."""
 
     def planner(pick: Picker) -> Planner:
@@ -125,7 +125,7 @@ def find_problems(
 
 def list_problems(
     nodes: Sequence[Node], planner: Callable[[Picker], Planner], plans: int, templates: Path
-) -> list[Problem]:
+) -> list[TuningProblem]:
     """List what of the nodes has more than one plan worth trying, with each plan's kernel."""
     found: dict[str, tuple[list[Node], list[str]]] = {}
     for node in nodes:
@@ -141,7 +141,7 @@ def list_problems(
             if all(kernel.symbol != other.symbol for other in kernels.values()):
                 kernels[label] = kernel
         if len(kernels) > 1:
-            problems.append(Problem(key, len(same), same[0], kernels, templates))
+            problems.append(TuningProblem(key, len(same), same[0], kernels, templates))
     return problems
 
 
@@ -152,7 +152,7 @@ class _Listing:
         self.plans = plans
         self.found: dict[str, list[str]] = {}
 
-    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+    def __call__(self, key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
         self.found[key] = likeliest(candidates, self.plans)
         return cheapest(key, candidates)
 
@@ -163,14 +163,14 @@ class Forced:
 
     plans: Mapping[str, str]
 
-    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+    def __call__(self, key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
         """Return the plan of that name."""
         label = self.plans.get(key)
         found = (candidate.plan for candidate in candidates if candidate.label == label)
         return next(found, None) or cheapest(key, candidates)
 
 
-def likeliest(candidates: Sequence[Candidate[P]], count: int) -> list[str]:
+def likeliest(candidates: Sequence[PlanCandidate[P]], count: int) -> list[str]:
     """Return the plans to try: the default, the cheapest of each other method, then by estimate."""
     ranked = sorted(candidates, key=lambda candidate: candidate.cycles)
     ranked = [each for each in ranked if each.cycles <= FAR * ranked[0].cycles]
@@ -180,7 +180,7 @@ def likeliest(candidates: Sequence[Candidate[P]], count: int) -> list[str]:
 
 
 def tune(
-    problems: Sequence[Problem],
+    problems: Sequence[TuningProblem],
     meter: Meter,
     table: TunedTable,
     save: Callable[[TunedTable], None],
@@ -206,12 +206,12 @@ def tune(
     return table
 
 
-def _is_known(problem: Problem, table: TunedTable) -> bool:
+def _is_known(problem: TuningProblem, table: TunedTable) -> bool:
     row = table.rows.get(problem.key)
     return row is not None and row.kernels == problem.digest
 
 
-def decide(problem: Problem, figures: Sequence[Figure], noise: float) -> TunedPlan:
+def decide(problem: TuningProblem, figures: Sequence[Figure], noise: float) -> TunedPlan:
     """Take the lowest figure that is below the default's by more than noise, or else that."""
     labels, default = list(problem.kernels), figures[0]
     share = 1.0 - noise
@@ -230,9 +230,9 @@ def decide(problem: Problem, figures: Sequence[Figure], noise: float) -> TunedPl
     )
 
 
-def batches(problems: Sequence[Problem], kernels: int) -> Iterator[list[Problem]]:
+def batches(problems: Sequence[TuningProblem], kernels: int) -> Iterator[list[TuningProblem]]:
     """Divide problems into runs of about so many kernels."""
-    batch: list[Problem] = []
+    batch: list[TuningProblem] = []
     for problem in problems:
         batch.append(problem)
         if sum(len(each.kernels) for each in batch) >= kernels:
@@ -245,7 +245,7 @@ def batches(problems: Sequence[Problem], kernels: int) -> Iterator[list[Problem]
 def bench_meter(device: Device, run: RunBench, unit: str, noise: float) -> Meter:
     """Return a meter that builds benchmark programs for the device and has them run by `run`."""
 
-    def measure(problems: Sequence[Problem]) -> list[Sequence[Figure]]:
+    def measure(problems: Sequence[TuningProblem]) -> list[Sequence[Figure]]:
         parts = list(batches(problems, BATCH))
         with tempfile.TemporaryDirectory(prefix="pockengine-tune-") as folder:
             programs = [Path(folder) / f"bench{index}" for index in range(len(parts))]
@@ -260,14 +260,16 @@ def bench_meter(device: Device, run: RunBench, unit: str, noise: float) -> Meter
     return Meter(unit, noise, measure)
 
 
-def _build(problems: Sequence[Problem], device: Device, program: Path) -> None:
+def _build(problems: Sequence[TuningProblem], device: Device, program: Path) -> None:
     pairs = [(kernel, each.node) for each in problems for kernel in each.kernels.values()]
     sizes = ", ".join(str(len(each.kernels)) for each in problems)
     main = f"run_races(benches, (const int[]){{{sizes}}}, {len(problems)}, argc, argv)"
     build_bench(bench_program(pairs, main), device, program)
 
 
-def _run(problems: Sequence[Problem], program: Path, run: RunBench) -> Iterator[Sequence[Figure]]:
+def _run(
+    problems: Sequence[TuningProblem], program: Path, run: RunBench
+) -> Iterator[Sequence[Figure]]:
     sizes = [len(problem.kernels) for problem in problems]
     figures = iter(run(program, sum(sizes)))
     for size in sizes:

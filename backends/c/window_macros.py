@@ -1,10 +1,10 @@
 """A convolution's window as the macros of the templates that multiply integers."""
 
 from pockengine.backends.c.numbers import whole
-from pockengine.backends.window import Window
+from pockengine.backends.window import ConvWindow
 
 
-def window_macros(window: Window, backward: bool) -> dict[str, object]:
+def window_macros(window: ConvWindow, backward: bool) -> dict[str, object]:
     """The window; of the gradient with respect to the input, dy is the source."""
     source, result = window.size, window.output
     if backward:

@@ -18,7 +18,7 @@ from pockengine.backends.c.epilogue import Anchored
 from pockengine.backends.c.gemm import template
 from pockengine.backends.c.kernel import SYMBOL, Kernel, Parameter, align, define_kernel, note
 from pockengine.backends.c.tile import Tile, machine_of, multiply_cycles, tiles
-from pockengine.backends.window import Pair, Window, describe
+from pockengine.backends.window import ConvWindow, Pair, describe
 from pockengine.compiler.target import Prepared
 from pockengine.devices.schema import Device
 
@@ -147,7 +147,7 @@ class WinogradPlan:
         return 4 * (shared + own * self.threads)
 
 
-def tiling_of(window: Window, backward: bool, size: int) -> Tiling | None:
+def tiling_of(window: ConvWindow, backward: bool, size: int) -> Tiling | None:
     """Return the tiling of a convolution or of its input gradient; None for what has none."""
     plain = window.stride == window.dilation == (1, 1) and window.groups == 1
     if window.kernel != (3, 3) or not plain:
@@ -161,7 +161,7 @@ def tiling_of(window: Window, backward: bool, size: int) -> Tiling | None:
 
 
 def winograd_plans(
-    window: Window,
+    window: ConvWindow,
     backward: bool,
     device: Device,
     sizes: tuple[int, ...] = SIZES,
@@ -262,7 +262,9 @@ class Planned(Protocol):
         """Scratch of the whole kernel."""
 
 
-def winograd_kernel(opened: Anchored, window: Window, plan: WinogradPlan, device: Device) -> Kernel:
+def winograd_kernel(
+    opened: Anchored, window: ConvWindow, plan: WinogradPlan, device: Device
+) -> Kernel:
     """Emit the kernel of a plan."""
     tiling = plan.tiling
     sizes = {
@@ -305,7 +307,7 @@ def _filters_kernel(plan: WinogradPlan, device: Device) -> Kernel:
 
 def emit_planned(
     opened: Anchored,
-    window: Window,
+    window: ConvWindow,
     plan: Planned,
     device: Device,
     source: str,

@@ -22,7 +22,7 @@ from pockengine.backends.c.winograd import (
     row_pitch,
     tiling_of,
 )
-from pockengine.backends.window import Pair, Window
+from pockengine.backends.window import ConvWindow, Pair
 from pockengine.devices.schema import Device
 
 Split = Literal["INNER", "COLUMNS"]
@@ -84,7 +84,7 @@ class WinogradGradientPlan:
 
 
 def winograd_gradient_plans(
-    window: Window, device: Device, sizes: tuple[int, ...] = SIZES
+    window: ConvWindow, device: Device, sizes: tuple[int, ...] = SIZES
 ) -> list[WinogradGradientPlan]:
     """Return all plans of the given tile sizes; none where the method does not apply."""
     tilings = (tiling_of(window, False, size) for size in sizes)
@@ -152,7 +152,7 @@ def _cycles(
 
 
 def winograd_gradient_kernel(
-    opened: Anchored, window: Window, plan: WinogradGradientPlan, device: Device
+    opened: Anchored, window: ConvWindow, plan: WinogradGradientPlan, device: Device
 ) -> Kernel:
     """Emit the kernel of a plan."""
     channels = plan.tiling.source[2]

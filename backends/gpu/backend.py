@@ -15,7 +15,7 @@ from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.gpu.scalars import SCALARS
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes, node_bytes
-from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.backends.protocol import Built, CodeFacts, Progress
 from pockengine.compiler.ir import F32, Node
 from pockengine.compiler.ops import lookup, node_cost
 from pockengine.compiler.program import Program
@@ -106,10 +106,12 @@ class GpuBackend:
     def frugal(self) -> None:
         """Return None: no kernel could do with less."""
 
-    def facts(self, program: Program) -> Facts:
+    def facts(self, program: Program) -> CodeFacts:
         """Return that it is emulated, by one thread, and the number of different kernels."""
         nodes = (node for entry in program.entries.values() for node in kernel_nodes(entry))
-        return Facts(ISA, self.device.cpu.cores, len({self.kernel(node).symbol for node in nodes}))
+        return CodeFacts(
+            ISA, self.device.cpu.cores, len({self.kernel(node).symbol for node in nodes})
+        )
 
     def write(self, program: Program, folder: Path) -> None:
         """Write the kernels, the program that launches them, and the emulation."""

@@ -16,7 +16,7 @@ from pockengine.backends.gpu.launches import launching_program
 from pockengine.backends.gpu.source import source_of
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes
-from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.backends.protocol import Built, CodeFacts, Progress
 from pockengine.compiler.ir import Node
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import Choice, MemorySpace, Target
@@ -68,11 +68,11 @@ class DrivenBackend:
     def frugal(self) -> None:
         """Return None: no kernel could do with less."""
 
-    def facts(self, program: Program) -> Facts:
+    def facts(self, program: Program) -> CodeFacts:
         """Return what runs it, one thread, which launches, and the number of kernels."""
         symbols = {kernel.symbol for kernel in self.kernels(program)}
         names = filter(None, (self._language, self.device.gpu.architecture))
-        return Facts(", ".join(names), 1, len(symbols))
+        return CodeFacts(", ".join(names), 1, len(symbols))
 
     def write(self, program: Program, folder: Path) -> None:
         """Write the kernels' text, the tables of their launches, and the runtime."""

@@ -10,7 +10,7 @@ from pockengine.errors import CompileError
 
 
 @dataclass(frozen=True)
-class Scalar:
+class GpuScalar:
     """`stored` is the type in memory, `register` that of a variable.
 
     `load` and `store` are formats of a pointer, an index and, to store, a variable.
@@ -22,22 +22,24 @@ class Scalar:
     store: str = "{0}[{1}] = {2};"
 
 
-SCALARS: dict[DType, Scalar] = {
-    F32: Scalar("float", "float"),
-    I32: Scalar("int", "int"),
-    I64: Scalar("pe_i64", "pe_i64"),
-    BOOL: Scalar("pe_u8", "int", store="{0}[{1}] = (pe_u8){2};"),
-    DType.I8: Scalar("pe_i8", "int", store="{0}[{1}] = (pe_i8){2};"),
-    DType.U8: Scalar("pe_u8", "int", store="{0}[{1}] = (pe_u8){2};"),
-    DType.BF16: Scalar("pe_u16", "float", "pe_from_bf16({0}[{1}])", "{0}[{1}] = pe_to_bf16({2});"),
-    DType.F16: Scalar(
+SCALARS: dict[DType, GpuScalar] = {
+    F32: GpuScalar("float", "float"),
+    I32: GpuScalar("int", "int"),
+    I64: GpuScalar("pe_i64", "pe_i64"),
+    BOOL: GpuScalar("pe_u8", "int", store="{0}[{1}] = (pe_u8){2};"),
+    DType.I8: GpuScalar("pe_i8", "int", store="{0}[{1}] = (pe_i8){2};"),
+    DType.U8: GpuScalar("pe_u8", "int", store="{0}[{1}] = (pe_u8){2};"),
+    DType.BF16: GpuScalar(
+        "pe_u16", "float", "pe_from_bf16({0}[{1}])", "{0}[{1}] = pe_to_bf16({2});"
+    ),
+    DType.F16: GpuScalar(
         "pe_half", "float", "pe_load_half({0}, {1})", "pe_store_half({0}, {1}, {2});"
     ),
 }
 """What kernels take; there are no others. Integers of 8 bits are codes of stored weights."""
 
 
-def scalar_of(dtype: DType) -> Scalar:
+def scalar_of(dtype: DType) -> GpuScalar:
     """Return the row of a type; CompileError where kernels have none."""
     if dtype not in SCALARS:
         known = ", ".join(known.value for known in SCALARS)

@@ -14,13 +14,13 @@ from pockengine.backends.c.profile import (
     example_inputs,
     profile_step,
 )
-from pockengine.backends.c.tune import Figure, Forced, Meter, Problem, list_problems
+from pockengine.backends.c.tune import Figure, Forced, Meter, TuningProblem, list_problems
 from pockengine.backends.gpu.backend import GpuBackend, anchor_of
 from pockengine.backends.gpu.cuda import CudaBackend
 from pockengine.backends.gpu.kernels import PRODUCTS
 from pockengine.backends.gpu.opencl import OpenClBackend
 from pockengine.backends.gpu.source import CUDA, DIALECT
-from pockengine.backends.picking import Candidate, P, Picker, cheapest
+from pockengine.backends.picking import P, Picker, PlanCandidate, cheapest
 from pockengine.backends.protocol import Progress
 from pockengine.compiler.ir import Node
 from pockengine.compiler.program import Program
@@ -53,7 +53,7 @@ class GpuTuner:
             return CudaBackend(self.device, self._bf16, pick)
         return OpenClBackend(self.device, pick)
 
-    def problems(self, nodes: Iterable[Node], plans: int) -> list[Problem]:
+    def problems(self, nodes: Iterable[Node], plans: int) -> list[TuningProblem]:
         """List the products of a step's nodes, and the likeliest plans of each."""
         products = [node for node in nodes if anchor_of(node) in PRODUCTS]
         return list_problems(products, self._planner, plans, DIALECT)
@@ -67,7 +67,7 @@ class GpuTuner:
         """Return a meter by the steps of what a backend compiles; `run` is profile_step's."""
         tell = progress or (lambda _: None)
 
-        def measure(problems: Sequence[Problem]) -> list[list[Figure]]:
+        def measure(problems: Sequence[TuningProblem]) -> list[list[Figure]]:
             figures: dict[str, list[Figure]] = {problem.key: [] for problem in problems}
             rounds = max(len(problem.kernels) for problem in problems)
             for number in range(rounds):
@@ -114,6 +114,6 @@ class _Asked:
     def __init__(self) -> None:
         self.keys: list[str] = []
 
-    def __call__(self, key: str, candidates: Sequence[Candidate[P]]) -> P:
+    def __call__(self, key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
         self.keys.append(key)
         return cheapest(key, candidates)

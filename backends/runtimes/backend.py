@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.backends.protocol import Built, CodeFacts, Progress
 from pockengine.compiler.ir import DType, Node
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import Choice, MemorySpace, Target, choose_nothing
@@ -52,12 +52,12 @@ class ModelBackend:
     def frugal(self) -> None:
         """Return None: the runtime's kernels are what they are."""
 
-    def facts(self, program: Program) -> Facts:
+    def facts(self, program: Program) -> CodeFacts:
         """Count nodes as kernels; the runtime takes as many threads as it is told."""
         processor = self.device.processor
         threads = 1 if processor is None else processor.cores
         nodes = sum(len(entry.graph.nodes) for entry in program.entries.values())
-        return Facts(self.models.runtime, threads, nodes)
+        return CodeFacts(self.models.runtime, threads, nodes)
 
     def write(self, program: Program, folder: Path) -> None:
         """Write a program's models, and what is beside them."""

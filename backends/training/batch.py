@@ -18,7 +18,7 @@ class Batch:
     last: bool = False
 
 
-class Source(Protocol):
+class DataSource(Protocol):
     """Data that training can go through again and again."""
 
     @property

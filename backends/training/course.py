@@ -6,7 +6,7 @@ from numbers import Real
 
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.backends.session import Course, Session
-from pockengine.backends.training.batch import Source
+from pockengine.backends.training.batch import DataSource
 from pockengine.backends.training.loop import Rates
 from pockengine.errors import RuntimeFailure
 
@@ -38,7 +38,7 @@ class Wish:
             raise RuntimeFailure(f"total={self.total}: a schedule has at least one update")
 
 
-def settle_rates(session: Session, source: Source, wish: Wish, steps: int | None) -> Rates:
+def settle_rates(session: Session, source: DataSource, wish: Wish, steps: int | None) -> Rates:
     """Return the rate of each update, and keep it in the session for its checkpoints.
 
     What the caller does not say is that of the training that the session goes on with. `steps` is
@@ -92,7 +92,7 @@ def _total(session: Session, known: Course | None, wish: Wish, steps: int | None
     return last if wish.schedule is not None or before is None else max(last, before)
 
 
-def _course(rates: RateSchedule, source: Source) -> Course:
+def _course(rates: RateSchedule, source: DataSource) -> Course:
     how = source.augmentation
     return Course(rates, source.rows, source.shuffled, source.batch, how.flip, how.crop)
 
@@ -103,7 +103,7 @@ def _described(course: Course) -> str:
     return f"{course.rows} rows, {order}, {course.batch} a step{pictures}"
 
 
-def _check_same(known: Course, source: Source) -> None:
+def _check_same(known: Course, source: DataSource) -> None:
     given = _course(known.schedule, source)
     before = replace(known, batch=known.batch or given.batch)
     if before != given:

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pockengine.backends.augmentation import AS_THEY_ARE, Augmentation
-from pockengine.backends.training.batch import Source
+from pockengine.backends.training.batch import DataSource
 from pockengine.backends.training.pictures import Pictures, read_folder
 from pockengine.backends.training.rows import Rows
 from pockengine.backends.training.signature import Signature
-from pockengine.backends.training.stream import Stream
+from pockengine.backends.training.stream import BatchStream
 from pockengine.errors import RuntimeFailure
 
 
@@ -29,7 +29,7 @@ def open_data(
     batch: int | None = None,
     shuffle: bool | None = False,
     augmentation: Augmentation = AS_THEY_ARE,
-) -> Source:
+) -> DataSource:
     """Return data as a source of batches for an entry; RuntimeFailure names what does not fit.
 
     `batch` is the number of rows where it may vary, else the largest. `shuffle` None is True for
@@ -54,7 +54,7 @@ def open_data(
 
 def _stream(
     signature: Signature, data: Any, entry: str, batch: int | None, changed: object
-) -> Stream:
+) -> BatchStream:
     if isinstance(data, str | bytes) or not (callable(data) or isinstance(data, Iterable)):
         raise RuntimeFailure(
             f"data of the type {type(data).__name__} cannot be read; give a dict or tuple of "
@@ -66,7 +66,7 @@ def _stream(
             "batches that come one by one have their own size and order; shuffle, cut and "
             "augment them where they are made, or give arrays"
         )
-    return Stream(signature, data, entry)
+    return BatchStream(signature, data, entry)
 
 
 def _check_batch(signature: Signature, batch: int) -> None:

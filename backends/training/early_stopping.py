@@ -31,7 +31,7 @@ class EarlyStopping:
             )
 
 
-class Watch:
+class BestEpoch:
     """The best of the epochs so far, and for how many there was no better one."""
 
     def __init__(self, rule: EarlyStopping) -> None:

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from pockengine.backends.session import Session
-from pockengine.backends.training.batch import Source
+from pockengine.backends.training.batch import DataSource
 from pockengine.backends.training.checkpoints import Checkpoints
 from pockengine.backends.training.data import open_data
-from pockengine.backends.training.early_stopping import VALIDATION, EarlyStopping, Watch
+from pockengine.backends.training.early_stopping import VALIDATION, BestEpoch, EarlyStopping
 from pockengine.backends.training.history import History
 from pockengine.backends.training.judging import evaluate
 from pockengine.backends.training.options import FitOptions
@@ -32,7 +32,7 @@ class End:
                 "them, at least 1"
             )
 
-    def last(self, source: Source) -> int | None:
+    def last(self, source: DataSource) -> int | None:
         """Return the number of the last step, if the data say it."""
         if self.epochs is None or source.batches is None:
             return self.steps
@@ -68,9 +68,9 @@ def begin(session: Session, place: Checkpoints | None, options: FitOptions) -> H
     return history
 
 
-def watch_of(early_stopping: EarlyStopping | int | None, judge: Judge | None) -> Watch | None:
+def watch_of(early_stopping: EarlyStopping | int | None, judge: Judge | None) -> BestEpoch | None:
     """Return what watches a training; a number is the patience with the validation's loss."""
     if isinstance(early_stopping, int):
         monitor = LOSS if judge is None else f"{VALIDATION}{LOSS}"
-        return Watch(EarlyStopping(early_stopping, monitor))
-    return Watch(early_stopping) if early_stopping else None
+        return BestEpoch(EarlyStopping(early_stopping, monitor))
+    return BestEpoch(early_stopping) if early_stopping else None

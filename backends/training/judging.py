@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pockengine.backends.session import Session
-from pockengine.backends.training.batch import Batch, Source
+from pockengine.backends.training.batch import Batch, DataSource
 from pockengine.backends.training.metrics import Metrics, Tally, tallies
 from pockengine.backends.training.signature import Arrays, Signature
 from pockengine.compiler.ir.graph import LOSS
@@ -33,7 +33,7 @@ class Scores:
 
 
 def evaluate(
-    session: Session, signature: Signature, source: Source, metrics: Metrics = None
+    session: Session, signature: Signature, source: DataSource, metrics: Metrics = None
 ) -> Scores:
     """Judge data by the entry `evaluate`, and train nothing."""
     known = signature.by_entry.get("predict", ())
@@ -57,7 +57,7 @@ def evaluate(
     return Scores(loss / rows if rows else None, values, rows, of)
 
 
-def predict(session: Session, signature: Signature, source: Source) -> Arrays:
+def predict(session: Session, signature: Signature, source: DataSource) -> Arrays:
     """Return the outputs of the entry `predict` for all rows, [N, ...] by name."""
     found: dict[str, list[np.ndarray]] = {}
     for batch in source.once():

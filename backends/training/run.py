@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pockengine.backends.session import Session
-from pockengine.backends.training.batch import Batch, Source
+from pockengine.backends.training.batch import Batch, DataSource
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.checkpoints import BEST, Checkpoints, Log
-from pockengine.backends.training.early_stopping import VALIDATION, Watch
+from pockengine.backends.training.early_stopping import VALIDATION, BestEpoch
 from pockengine.backends.training.history import Epoch, History
 from pockengine.backends.training.interruption import signals_deferred
 from pockengine.backends.training.judging import Scores
@@ -32,12 +32,12 @@ Judge = Callable[[], Scores]
 class Plan:
     """What a training goes through, when it ends, and what watches it."""
 
-    source: Source
+    source: DataSource
     rates: Rates
     epochs: int | None
     until: int | None
     judge: Judge | None = None
-    watch: Watch | None = None
+    watch: BestEpoch | None = None
     callbacks: Sequence[Callback] = ()
 
 

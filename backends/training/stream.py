@@ -16,7 +16,7 @@ from pockengine.errors import RuntimeFailure
 
 
 @dataclass(frozen=True)
-class Stream:
+class BatchStream:
     """Batches for an entry; the last one of an epoch may be short, and training may drop it."""
 
     signature: Signature

@@ -9,7 +9,7 @@ from pockengine.backends.c.build import named_by_content
 from pockengine.backends.onnx.backend import onnx_backend
 from pockengine.backends.onnx.bindings import model_name
 from pockengine.backends.onnx.forms import FORMS
-from pockengine.backends.protocol import Built, Facts, Progress
+from pockengine.backends.protocol import Built, CodeFacts, Progress
 from pockengine.backends.runtimes.backend import ModelBackend
 from pockengine.backends.tvm.anonymous import function_of
 from pockengine.backends.tvm.functions import read_functions, write_functions
@@ -57,7 +57,7 @@ class TvmBackend:
     def frugal(self) -> None:
         """Return None: TVM's kernels are what they are."""
 
-    def facts(self, program: Program) -> Facts:
+    def facts(self, program: Program) -> CodeFacts:
         """Count nodes as kernels; TVM's threads are the process's."""
         return self._models.facts(program)
 

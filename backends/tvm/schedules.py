@@ -30,7 +30,7 @@ LANES = 16
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReductionSchedule:
     """How a function's reductions run.
 
     A tile of `rows` times `lanes` results is summed in registers, its lanes along the last axis, or
@@ -52,7 +52,7 @@ class Plan:
         return name if self.padded else f"{name} unpadded"
 
 
-def scheduled(function: Any, rows: int, plan: Plan | None = None) -> Any:
+def scheduled(function: Any, rows: int, plan: ReductionSchedule | None = None) -> Any:
     """Return a function of TIR, scheduled by a plan, or by what suits each of its reductions.
 
     `rows` are those of a tile that a CPU's registers hold. What is not made of blocks is returned
@@ -139,13 +139,13 @@ def _operators(value: Any) -> int:
     return 1 + sum(_operators(getattr(value, name, None)) for name in names)
 
 
-def _usual(schedule: Schedule, block: SBlockRV, rows: int) -> Plan:
+def _usual(schedule: Schedule, block: SBlockRV, rows: int) -> ReductionSchedule:
     """The plan that suits a reduction by how it reads its data."""
     if _is_along_sum(schedule, block):
-        return Plan(0, LANES)
+        return ReductionSchedule(0, LANES)
     results = _extents(schedule, block, IterVar.DataPar)
     image = _is_image(results, _extents(schedule, block, IterVar.CommReduce))
-    return Plan(rows, LANES, plane=image and results[-1] % LANES != 0)
+    return ReductionSchedule(rows, LANES, plane=image and results[-1] % LANES != 0)
 
 
 def _is_image(results: Sequence[int], summed: Sequence[int]) -> bool:
@@ -177,7 +177,7 @@ def _extent(schedule: Schedule, loop: LoopRV) -> int:
     return int(schedule.get(loop).extent)
 
 
-def _tile(schedule: Schedule, block: SBlockRV, plan: Plan) -> None:
+def _tile(schedule: Schedule, block: SBlockRV, plan: ReductionSchedule) -> None:
     """Sum a tile in registers: loops over the sum outside of an unrolled tile of vectors."""
     spatial, summed = _loops(schedule, block)
     extents = [_extent(schedule, loop) for loop in spatial]
@@ -234,7 +234,7 @@ def _whole_rows(extents: Sequence[int], start: int, most: int) -> int:
     return max(size for size in sizes if size % width == 0 or width % size == 0)
 
 
-def _lanes(schedule: Schedule, block: SBlockRV, plan: Plan) -> None:
+def _lanes(schedule: Schedule, block: SBlockRV, plan: ReductionSchedule) -> None:
     """Sum in lanes along the last axes, then sum the lanes."""
     _, summed = _loops(schedule, block)
     if not summed:

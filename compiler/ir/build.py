@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Value
 from pockengine.compiler.ir.scalars import numbers_of, of_numbers
 from pockengine.compiler.ir.types import DType, TensorType
@@ -88,7 +88,7 @@ class Builder:
         kind: ParamKind | None = None,
     ) -> Value:
         """Declare a weight (or, not trainable, a buffer) with its initial data."""
-        contents = data if isinstance(data, Contents) else Held(data)
+        contents = data if isinstance(data, Contents) else InMemory(data)
         value = Value(self._claim(name), contents.type)
         kind = kind or ParamKind.default(trainable)
         self.graph.params[name] = Param(value, contents, permutation, trainable, kind)

@@ -41,7 +41,7 @@ class Contents(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Held(Contents):
+class InMemory(Contents):
     """An array in memory."""
 
     array: np.ndarray

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir.blocks import Blocks
-from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.types import DType, TensorType
@@ -138,7 +138,7 @@ class Param:
     @data.setter
     def data(self, array: np.ndarray) -> None:
         """Start with other numbers, of the same type."""
-        self.contents = Held(array)
+        self.contents = InMemory(array)
 
 
 @dataclass(eq=False)

@@ -27,7 +27,7 @@ import numpy as np
 
 from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.contents import Filled, Held
+from pockengine.compiler.ir.contents import Filled, InMemory
 from pockengine.compiler.ir.graph import Graph, Node, Param, ParamKind, Space, Value
 from pockengine.compiler.ir.quantization import PATTERN, parse_quantization
 from pockengine.compiler.ir.recomputation import Recomputation
@@ -230,7 +230,7 @@ class _Parser:
             self.graph.constants[value] = array.reshape(type_.shape)
         else:
             given = self.params.get(name)
-            contents = Filled(type_) if given is None else Held(given, type_.quantization)
+            contents = Filled(type_) if given is None else InMemory(given, type_.quantization)
             permutation = None if order is None else ast.literal_eval(order)
             trainable = kind == "param"
             self.graph.params[name] = Param(

@@ -21,7 +21,7 @@ from pockengine.compiler.ir.types import F32, DType, TensorType
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.forward.infer import InferOnly
 from pockengine.compiler.quantize.fold_norms import FoldedNorm, fold_norms
-from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, Range, range_of
+from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, QuantizedRange, range_of
 from pockengine.errors import CompileError
 
 AVERAGES = ("reduce_mean", "avg_pool2d")
@@ -163,7 +163,7 @@ def _moves(node: Node) -> bool:
 
 def _ranges(
     graph: Graph, points: Mapping[Value, Node], batches: Sequence[Batch], method: str, share: float
-) -> dict[Value, Range]:
+) -> dict[Value, QuantizedRange]:
     """Run the graph on each batch, as when it predicts, and choose a range for each point."""
     names = {f"{index}": value for index, value in enumerate(points)}
     watched = clone(graph)
@@ -184,13 +184,13 @@ def _ranges(
     return ranges
 
 
-def insert_ranges(graph: Graph, ranges: Mapping[Value, Range], arriving: Set[str]) -> None:
+def insert_ranges(graph: Graph, ranges: Mapping[Value, QuantizedRange], arriving: Set[str]) -> None:
     """Round every point; a clamp before it is left to the limits of the integers.
 
     Inputs of the names in `arriving` are i8 already.
     """
 
-    def rounded(g: Builder, value: Value, chosen: Range) -> Value:
+    def rounded(g: Builder, value: Value, chosen: QuantizedRange) -> Value:
         scale = g.scalar(chosen.scale)
         inside = _unclamped(value, chosen)
         q = g.quantize(inside, scale, zero=chosen.zero)
@@ -222,16 +222,16 @@ def insert_ranges(graph: Graph, ranges: Mapping[Value, Range], arriving: Set[str
     graph.nodes[:0] = first
 
 
-def input_range(graph: Graph, name: str) -> Range | None:
+def input_range(graph: Graph, name: str) -> QuantizedRange | None:
     """Return what the integers of an i8 input stand for; None for an input of real numbers."""
     value = graph.input(name)
     for node in graph.nodes:
         if node.op == "dequantize" and node.operands[0] is value:
-            return Range(float(graph.constants[node.operands[1]]), node.attrs["zero"])
+            return QuantizedRange(float(graph.constants[node.operands[1]]), node.attrs["zero"])
     return None
 
 
-def _unclamped(value: Value, chosen: Range) -> Value:
+def _unclamped(value: Value, chosen: QuantizedRange) -> Value:
     """Return what is clamped to a value, where the integers' range clamps as much."""
     node = value.node
     if node is None or node.op not in (*CLAMPS, "clamp", "hardtanh"):

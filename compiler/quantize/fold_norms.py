@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.contents import Held
+from pockengine.compiler.ir.contents import InMemory
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.rewrite import lower
 from pockengine.compiler.ops.registry import lookup
@@ -67,8 +67,8 @@ def fold_norms(graph: Graph) -> tuple[FoldedNorm, ...]:
             return None
         weight, beta, factor = found.weight, found.beta, _along(found.layer, found.factor)
         norms.append(FoldedNorm(weight.name, beta.name, factor, found.summand - beta.data))
-        weight.contents = Held(np.asarray(factor * weight.data, np.float32))
-        beta.contents = Held(np.asarray(found.summand, np.float32))
+        weight.contents = InMemory(np.asarray(factor * weight.data, np.float32))
+        beta.contents = InMemory(np.asarray(found.summand, np.float32))
         return (g.add(found.layer.result, beta.value),)
 
     lower(graph, {"add": fold})

@@ -23,7 +23,7 @@ MOST_SAMPLES = 200_000
 
 
 @dataclass(frozen=True)
-class Range:
+class QuantizedRange:
     """Scale and zero point of a tensor: q stands for scale (q - zero)."""
 
     scale: float
@@ -35,7 +35,7 @@ class Range:
         return np.asarray(np.clip(nearest, LOW, HIGH), np.int8)
 
 
-def range_of(samples: Sequence[np.ndarray], method: str, share: float) -> Range:
+def range_of(samples: Sequence[np.ndarray], method: str, share: float) -> QuantizedRange:
     """Choose a range for what was seen; CompileError where there is none.
 
     `share` is what `percentile` leaves out on each side.
@@ -44,7 +44,7 @@ def range_of(samples: Sequence[np.ndarray], method: str, share: float) -> Range:
     return affine(low, high)
 
 
-def affine(low: float, high: float) -> Range:
+def affine(low: float, high: float) -> QuantizedRange:
     """Spread all integers over a range, widened to hold 0, which an integer stands for exactly."""
     low, high = min(low, 0.0), max(high, 0.0)
     if not math.isfinite(low) or not math.isfinite(high):
@@ -53,7 +53,7 @@ def affine(low: float, high: float) -> Range:
     if scale == 0 or not math.isfinite(scale):
         raise CompileError("it is 0 on every sample" if scale == 0 else "its range is infinite")
     zero = round(LOW - low / scale)
-    return Range(scale, max(LOW, min(HIGH, zero)))
+    return QuantizedRange(scale, max(LOW, min(HIGH, zero)))
 
 
 def _minmax(samples: Sequence[np.ndarray], share: float) -> tuple[float, float]:
@@ -75,7 +75,7 @@ def _mse(samples: Sequence[np.ndarray], share: float) -> tuple[float, float]:
     return low * best, high * best
 
 
-def _error(real: np.ndarray, tried: Range) -> float:
+def _error(real: np.ndarray, tried: QuantizedRange) -> float:
     q = np.clip(np.rint(real / tried.scale) + tried.zero, LOW, HIGH)
     return float(np.square((q - tried.zero) * tried.scale - real).mean())
 

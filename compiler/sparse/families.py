@@ -17,7 +17,7 @@ NAMES = Path(__file__).parent / "families.toml"
 
 
 @dataclass(frozen=True)
-class ModelFamily:
+class SchemeFamily:
     """One row of families.toml; `last_weights` and `last_biases` are shares of the blocks."""
 
     name: str
@@ -52,7 +52,7 @@ class ModelFamily:
 class Recognised:
     """A model's parameters in the order of the forward pass, and its family's blocks in it."""
 
-    family: ModelFamily
+    family: SchemeFamily
     names: tuple[str, ...]
     blocks: tuple[str, ...]
 
@@ -95,11 +95,11 @@ class Recognised:
 
 
 @cache
-def known_families() -> tuple[ModelFamily, ...]:
+def known_families() -> tuple[SchemeFamily, ...]:
     """Read families.toml."""
     table = tomllib.loads(NAMES.read_text(encoding="utf-8"))
     return tuple(
-        ModelFamily(
+        SchemeFamily(
             name,
             row["block"],
             *(tuple(row[part]) for part in ("weights", "biases", "head")),

@@ -13,7 +13,7 @@ from pockengine.farm.bench.peers import (
     what_is_missing,
 )
 from pockengine.farm.bench.predictions import count_prediction
-from pockengine.farm.bench.result import F32, BenchOptions, BenchResult, Trained
+from pockengine.farm.bench.result import F32, BenchOptions, BenchResult, CheckedScheme
 from pockengine.farm.bench.schemes import name_of
 from pockengine.farm.bench.table import TENSORFLOW
 from pockengine.farm.boards.board import UserEmulated
@@ -22,7 +22,7 @@ from pockengine.farm.references.tflite_inference import measure_inference
 
 
 def count_steps(
-    options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path
+    options: BenchOptions, result: BenchResult, right: list[CheckedScheme], folder: Path
 ) -> None:
     """Count instructions, ours and aarch64 TensorFlow's; of a DSP packets, ours alone."""
     for one in right:
@@ -44,14 +44,16 @@ def count_steps(
     result.note(what_is_missing([name for name in floats if name not in beside], []))
 
 
-def _count_prediction(result: BenchResult, one: Trained, folder: Path) -> None:
+def _count_prediction(result: BenchResult, one: CheckedScheme, folder: Path) -> None:
     assert one.predicted is not None
     with step(f"{one.title}: count instructions of a prediction, twice"):
         found = count_prediction(one.artifact, one.data, one.predicted, folder)
     result.add_measured((f"{one.name}, prediction", one.dtype), found)
 
 
-def _count_inference(options: BenchOptions, result: BenchResult, right: list[Trained]) -> None:
+def _count_inference(
+    options: BenchOptions, result: BenchResult, right: list[CheckedScheme]
+) -> None:
     """Add TFLite's inference beside predictions; it is of the weights all schemes start from."""
     beside = [one for one in right if one.predicted is not None and one.dtype == F32]
     if not beside:
@@ -68,7 +70,9 @@ def _count_inference(options: BenchOptions, result: BenchResult, right: list[Tra
             result.add_measured((f"{one.name}, prediction", dtype), measured_guest(figure))
 
 
-def _count_peers(options: BenchOptions, result: BenchResult, one: Trained, metric: str) -> None:
+def _count_peers(
+    options: BenchOptions, result: BenchResult, one: CheckedScheme, metric: str
+) -> None:
     """Add the frameworks' own steps, which are in f32."""
     if metric != "guest_instructions":
         return
@@ -82,7 +86,7 @@ def _count_peers(options: BenchOptions, result: BenchResult, one: Trained, metri
 
 
 def count_runtimes(
-    options: BenchOptions, case: Case, result: BenchResult, right: list[Trained], folder: Path
+    options: BenchOptions, case: Case, result: BenchResult, right: list[CheckedScheme], folder: Path
 ) -> None:
     """Count our step in every runtime that was asked for; what has none is noted, with the why."""
     schemes = {name_of(scheme): case.scheme(scheme) for scheme in options.schemes}

@@ -33,8 +33,8 @@ from pockengine.farm.bench.result import (
     INT8,
     BenchOptions,
     BenchResult,
+    CheckedScheme,
     Keep,
-    Trained,
     titled,
 )
 from pockengine.farm.bench.room import how_to_train, without_room
@@ -90,7 +90,11 @@ def _leave_out(result: BenchResult, options: BenchOptions, title: str, why: str)
 
 
 def _measure(
-    options: BenchOptions, case: Case, result: BenchResult, trained: list[Trained], folder: Path
+    options: BenchOptions,
+    case: Case,
+    result: BenchResult,
+    trained: list[CheckedScheme],
+    folder: Path,
 ) -> None:
     """Measure what trained rightly, as the board can."""
     right = [one for one in trained if not one.check.problems]
@@ -124,7 +128,7 @@ def _setup(options: BenchOptions, case: Case) -> Setup:
 
 def _train(
     options: BenchOptions, case: Case, how: tuple[str, str], transport: Transport, folder: Path
-) -> Trained:
+) -> CheckedScheme:
     """Compile a scheme in a dtype, train it on the board and in PyTorch, and compare."""
     scheme, dtype = how
     name, int8 = name_of(scheme), dtype == INT8
@@ -157,7 +161,7 @@ def _train(
     counted = options.int8 and options.board.emulated and not run.instructions
     predicted = oracle_prediction(compiled, data) if counted else None
     kind = dtype, engine_of(options.backend), compiled.artifact
-    return Trained(name, *kind, live, data, losses, run, check, conditions, predicted)
+    return CheckedScheme(name, *kind, live, data, losses, run, check, conditions, predicted)
 
 
 def _train_floats(
@@ -186,7 +190,7 @@ def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float
     return losses, check
 
 
-def _add_run(result: BenchResult, one: Trained) -> None:
+def _add_run(result: BenchResult, one: CheckedScheme) -> None:
     """Record what the board's run took and how exact it was."""
     right, setup = not one.check.problems, replace(result.setup, dtype=one.dtype)
     if not right:
@@ -212,7 +216,9 @@ def _add_run(result: BenchResult, one: Trained) -> None:
         result.note(f"{one.title}:\n{sections.read_text().rstrip()}")
 
 
-def _time(options: BenchOptions, result: BenchResult, right: list[Trained], folder: Path) -> None:
+def _time(
+    options: BenchOptions, result: BenchResult, right: list[CheckedScheme], folder: Path
+) -> None:
     """Time ours beside PyTorch and TensorFlow on this machine."""
     with contextlib.closing(HostPeers(options.threads)) as peers:
         for one in right:
@@ -236,7 +242,7 @@ def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextM
     return watched(transport) if remote else contextlib.nullcontext(Conditions())
 
 
-def add_remote(result: BenchResult, one: Trained) -> None:
+def add_remote(result: BenchResult, one: CheckedScheme) -> None:
     """Record a board's own steps from where they are steady; what it says may make them invalid."""
     times = one.run.step_ms
     start = steady_from(times)

@@ -47,7 +47,7 @@ class BenchOptions:
 
 
 @dataclass(frozen=True)
-class Trained:
+class CheckedScheme:
     """A scheme that ran on the board and was checked; `predicted` is the oracle's, where asked."""
 
     name: str

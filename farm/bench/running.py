@@ -19,7 +19,7 @@ from pockengine.farm.references.job import JobData
 from pockengine.farm.references.own_compile import Request, write_request
 from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import (
-    Training,
+    TrainingResult,
     Worker,
     compile_by_worker,
     open_own_worker,
@@ -54,14 +54,14 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Task:
+class SchemeJob:
     """A scheme's job, the folder that it is written in, and what PyTorch made of it."""
 
     scheme: str
     data: JobData
     folder: Path
     threads: int
-    expected: Training
+    expected: TrainingResult
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Running:
     worker: Worker
     engine: str
     scheme: str
-    training: Training
+    training: TrainingResult
     error: float
     start: Start
 
 
-def start_ours(task: Task, artifact: Artifact, stack: ExitStack) -> Running:
+def start_ours(task: SchemeJob, artifact: Artifact, stack: ExitStack) -> Running:
     """Start our worker on a scheme's artifact; FarmError unless losses and tensors are right."""
     start = measure_start(artifact, task.data, task.threads, task.folder)
     worker = stack.enter_context(open_own_worker(artifact.folder, task.folder, task.threads))
@@ -85,7 +85,12 @@ def start_ours(task: Task, artifact: Artifact, stack: ExitStack) -> Running:
 
 
 def start_runtime(
-    task: Task, graph: Graph, scheme: str, backend: str, stack: ExitStack, python: str | None = None
+    task: SchemeJob,
+    graph: Graph,
+    scheme: str,
+    backend: str,
+    stack: ExitStack,
+    python: str | None = None,
 ) -> Running:
     """Have a runtime's worker compile and train our step; FarmError unless its numbers are right.
 
@@ -112,7 +117,7 @@ def start_runtime(
     return Running(worker, engine, task.scheme, training, error, start)
 
 
-def start_bf16(task: Task, artifact: Artifact, stack: ExitStack) -> Running:
+def start_bf16(task: SchemeJob, artifact: Artifact, stack: ExitStack) -> Running:
     """Start our worker on an artifact that rounds; FarmError unless its losses are near."""
     start = measure_start(artifact, task.data, task.threads, task.folder)
     worker = stack.enter_context(open_own_worker(artifact.folder, task.folder, task.threads))
@@ -123,7 +128,9 @@ def start_bf16(task: Task, artifact: Artifact, stack: ExitStack) -> Running:
     return Running(worker, OURS_BF16, task.scheme, training, error, start)
 
 
-def start_peer(task: Task, engine: str, stack: ExitStack, python: str | None = None) -> Running:
+def start_peer(
+    task: SchemeJob, engine: str, stack: ExitStack, python: str | None = None
+) -> Running:
     """Start a peer; FarmError when it is not here, or unless its losses are PyTorch's.
 
     `python` is an interpreter that has it, where this one has not.
@@ -144,7 +151,7 @@ def start_peer(task: Task, engine: str, stack: ExitStack, python: str | None = N
     return Running(worker, engine, task.scheme, training, error, start)
 
 
-def checked(task: Task, training: Training) -> float:
+def checked(task: SchemeJob, training: TrainingResult) -> float:
     """Compare a training of ours with PyTorch's; FarmError where losses or tensors are wrong."""
     expected, data = task.expected, task.data
     known = {name: x for name, x in training.tensors.items() if name in expected.tensors}

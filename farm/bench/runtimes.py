@@ -15,7 +15,7 @@ from pockengine.farm.bench.case import Case, make_case
 from pockengine.farm.bench.running import (
     OURS,
     Running,
-    Task,
+    SchemeJob,
     start_ours,
     start_peer,
     start_runtime,
@@ -110,7 +110,7 @@ def _start_reference(
     chosen: tuple[str, str],
     folder: Path,
     stack: contextlib.ExitStack,
-) -> tuple[Task, Running]:
+) -> tuple[SchemeJob, Running]:
     """Train a scheme's job in PyTorch, which all others are compared with."""
     name, scheme = chosen
     data = case.data if name == FULL else case.for_scheme(scheme)
@@ -119,6 +119,6 @@ def _start_reference(
     worker = stack.enter_context(open_worker(REFERENCE, folder, measurement.threads))
     opened = 1e3 * (time.perf_counter() - begin)
     training = worker.train()
-    task = Task(name, data, folder, measurement.threads, training)
+    task = SchemeJob(name, data, folder, measurement.threads, training)
     start = Start(opened + training.ms[0], 0)
     return task, Running(worker, REFERENCE, name, training, 0.0, start)

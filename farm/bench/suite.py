@@ -23,7 +23,7 @@ from pockengine.farm.bench.running import (
     OURS_BF16,
     Line,
     Running,
-    Task,
+    SchemeJob,
     start_bf16,
     start_ours,
     start_peer,
@@ -163,7 +163,7 @@ def measure(measurement: Measurement, folder: Path) -> SuiteResult:
 
 def _start_reference(
     measurement: Measurement, jobs: Mapping[str, JobData], folder: Path, stack: contextlib.ExitStack
-) -> tuple[Running, dict[str, Task]]:
+) -> tuple[Running, dict[str, SchemeJob]]:
     """Start PyTorch and train every scheme's job in it, the full one once more at the end."""
     begin = time.perf_counter()
     worker = stack.enter_context(open_worker(REFERENCE, folder / FULL, measurement.threads))
@@ -178,7 +178,7 @@ def _start_reference(
         worker.train()
     start = Start(opened + first.ms[0], 0)
     tasks = {
-        name: Task(name, data, folder / name, measurement.threads, expected[name])
+        name: SchemeJob(name, data, folder / name, measurement.threads, expected[name])
         for name, data in jobs.items()
     }
     return Running(worker, REFERENCE, FULL, first, 0.0, start), tasks

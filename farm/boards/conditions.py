@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pockengine.errors import FarmError
-from pockengine.farm.boards.facts import Facts, ask
+from pockengine.farm.boards.facts import BoardFacts, ask
 from pockengine.farm.load import cpu_times, mark_between
 from pockengine.farm.transports.limits import Limits
 from pockengine.farm.transports.transport import Transport
@@ -34,7 +34,7 @@ sleep "$2"; look "$1"; sleep "$2"; look "$1"
 class Conditions:
     """What the board said, in order."""
 
-    facts: list[Facts] = field(default_factory=list)
+    facts: list[BoardFacts] = field(default_factory=list)
     busy: str | None = None
     """The mark for the records, if others used the board."""
 

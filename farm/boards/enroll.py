@@ -19,7 +19,7 @@ from pockengine.devices import known_devices, load_device
 from pockengine.errors import BoardUnreachable, FarmError
 from pockengine.farm.boards.board import Board, Remote
 from pockengine.farm.boards.connect import connect
-from pockengine.farm.boards.facts import Facts, ask, recognise
+from pockengine.farm.boards.facts import BoardFacts, ask, recognise
 from pockengine.farm.transports.ssh import LOG
 
 TIMEOUT_S = 10.0
@@ -62,7 +62,7 @@ class Wishes:
 
 def enroll(
     login: Login, wishes: Wishes, confirm: Callable[[str, str], bool]
-) -> tuple[Board, Facts]:
+) -> tuple[Board, BoardFacts]:
     """Return the board's entry and what it said of itself.
 
     `confirm` is given the host key's line and its fingerprint; FarmError when it says no, or when

@@ -60,7 +60,7 @@ GREATEST = {"millidegrees"}  # of several answers; others are added up
 
 
 @dataclass(frozen=True)
-class Facts:
+class BoardFacts:
     """A board's answers; None or empty is "it does not say". Times are seconds since 1970."""
 
     system: str
@@ -115,7 +115,7 @@ class Facts:
         return found
 
 
-def ask(transport: Transport, root: str = "") -> Facts:
+def ask(transport: Transport, root: str = "") -> BoardFacts:
     """Ask a board; FarmError when its answer makes no sense. `root` stands before /proc, /sys."""
     argv = ["sh", "-c", SCRIPT, "facts", root, transport.workdir]
     result = transport.run(argv, timeout_s=30, limits=Limits(1 << 20))
@@ -124,7 +124,7 @@ def ask(transport: Transport, root: str = "") -> Facts:
     return parse(result.stdout.decode(errors="replace"), transport.board)
 
 
-def parse(text: str, board: str) -> Facts:
+def parse(text: str, board: str) -> BoardFacts:
     """Read the script's lines; FarmError names a number that is none."""
     values = _collect(text.splitlines(), board)
 
@@ -136,7 +136,7 @@ def parse(text: str, board: str) -> Facts:
 
     texts = {name: str(values.get(name, "")) for name in TEXTS}
     flags = texts.pop("pi_throttled")
-    return Facts(
+    return BoardFacts(
         **texts,
         cores=whole("cores"),
         memory_bytes=whole("memory_kb", 1024),
@@ -188,7 +188,7 @@ def _flags(text: str, board: str) -> int:
     return int(text, 16)
 
 
-def recognise(facts: Facts) -> str | None:
+def recognise(facts: BoardFacts) -> str | None:
     """Return the device that a board says it is; None when no device's file knows it."""
     description = f"{facts.model}\n{facts.cpu}"
     for name in known_devices():

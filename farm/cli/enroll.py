@@ -9,7 +9,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.boards.board import board_for, load_boards, own_file
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.boards.enroll import Login, Wishes, default_key, enroll
-from pockengine.farm.boards.facts import Facts, ask
+from pockengine.farm.boards.facts import BoardFacts, ask
 from pockengine.farm.boards.inventory import add_board
 from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 
@@ -73,7 +73,7 @@ def ping(board: str) -> None:
         _show(ask(transport))
 
 
-def _show(facts: Facts) -> None:
+def _show(facts: BoardFacts) -> None:
     """Print what a board says; what it must have was asked when it was opened."""
     for fact in facts.describe():
         CONSOLE.print(fact)

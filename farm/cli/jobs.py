@@ -14,7 +14,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, boards_for, load_boards
 from pockengine.farm.cli.base import CONSOLE, JSON, from_user, plain_errors, print_rows
 from pockengine.farm.cli.teller import Teller
-from pockengine.farm.jobs.batch import Batch, Task, Verdict, batches
+from pockengine.farm.jobs.batch import JobBatch, JobVerdict, QueuedJob, batches
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.owner import Owner
@@ -74,7 +74,9 @@ def run(
         CONSOLE.print(
             f"batch {name}: {len(tasks)} jobs, {len(boards)} boards, outputs and logs in {logs}"
         )
-        site = Site(Batch(store, name, owner), leases, Quarantine(store), logs, priority=priority)
+        site = Site(
+            JobBatch(store, name, owner), leases, Quarantine(store), logs, priority=priority
+        )
         teller = Teller(site.doing)
         site.tell = teller.say
         site.batch.add(tasks)
@@ -101,7 +103,7 @@ def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
         elif batch not in known:
             raise FarmError(f"no batch {batch!r}; known: {', '.join(known) or 'none'}")
         else:
-            verdicts = Batch(store, batch, Owner.here()).verdicts()
+            verdicts = JobBatch(store, batch, Owner.here()).verdicts()
             if as_json:
                 click.echo(json.dumps([asdict(one) for one in verdicts], indent=1, default=str))
             else:
@@ -161,7 +163,7 @@ def log(board: str | None, as_json: bool, database: str | None) -> None:
         print_rows(diary, "{time} {board}: {text}", empty, as_json)
 
 
-def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]:
+def read_jobs(file: Path, boards: list[Board]) -> tuple[list[QueuedJob], list[Board]]:
     """Read jobs and find their boards; FarmError names file, job and what is wrong with it."""
     try:
         table = read_toml(file)
@@ -170,7 +172,7 @@ def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]
     entries = table.get("job")
     if not isinstance(entries, list) or not entries:
         raise FarmError(f"{file}: no [[job]]")
-    tasks: list[Task] = []
+    tasks: list[QueuedJob] = []
     used: dict[str, Board] = {}
     for i, entry in enumerate(entries, 1):
         try:
@@ -184,7 +186,9 @@ def read_jobs(file: Path, boards: list[Board]) -> tuple[list[Task], list[Board]]
     return tasks, list(used.values())
 
 
-def _task(entry: dict[str, Any], folder: Path, boards: list[Board]) -> tuple[Task, list[Board]]:
+def _task(
+    entry: dict[str, Any], folder: Path, boards: list[Board]
+) -> tuple[QueuedJob, list[Board]]:
     unknown = sorted(set(entry) - KNOWN)
     if unknown:
         raise ValueError(f"unknown {', '.join(unknown)}; known: {', '.join(sorted(KNOWN))}")
@@ -207,10 +211,10 @@ def _task(entry: dict[str, Any], folder: Path, boards: list[Board]) -> tuple[Tas
             raise ValueError(f"there is no file {path}")
     able = boards_for(entry.get("device", "host"), boards, entry.get("tags", []))
     names = tuple(board.name for board in able)
-    return Task(str(entry["name"]), job, names, int(entry.get("priority", 0))), able
+    return QueuedJob(str(entry["name"]), job, names, int(entry.get("priority", 0))), able
 
 
-def print_verdicts(verdicts: list[Verdict]) -> None:
+def print_verdicts(verdicts: list[JobVerdict]) -> None:
     """Print what became of each job, and the last lines that the failed ones printed."""
     CONSOLE.print(verdict_table(verdicts))
     for one in verdicts:
@@ -230,7 +234,7 @@ def _print_end(name: str, file: Path) -> None:
             CONSOLE.print(f"  {printable(line)}", soft_wrap=True)
 
 
-def verdict_table(verdicts: list[Verdict]) -> Table:
+def verdict_table(verdicts: list[JobVerdict]) -> Table:
     """Lay out what became of each job."""
     table = Table()
     for heading in ("job", "verdict", "attempts", "message"):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from threading import Lock
 
 from pockengine.farm.cli.base import CONSOLE
-from pockengine.farm.jobs.batch import Verdict
+from pockengine.farm.jobs.batch import JobVerdict
 
 QUIET_S = 30.0
 """After so long without a line each board's present task is printed again."""
@@ -29,7 +29,7 @@ class Teller:
             self._printed = time.monotonic()
             CONSOLE.print(text, soft_wrap=True)
 
-    def __call__(self, verdicts: list[Verdict]) -> None:
+    def __call__(self, verdicts: list[JobVerdict]) -> None:
         """Print what has changed since the last call, or what goes on where nothing has."""
         for one in verdicts:
             text = one.describe()

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Machine:
+class QemuMachine:
     """Where vectors, code and memory begin on a machine that QEMU plays, and its clock in MHz."""
 
     vectors: int
@@ -26,9 +26,9 @@ class Machine:
 
 
 MACHINES = {
-    "mps2-an500": Machine(0x00000000, 0x00000000, 0x20000000, 25),
-    "mps2-an505": Machine(0x10000000, 0x10000000, 0x38000000, 20),
-    "mps3-an547": Machine(0x00000000, 0x70000000, 0x21000000, 32),
+    "mps2-an500": QemuMachine(0x00000000, 0x00000000, 0x20000000, 25),
+    "mps2-an505": QemuMachine(0x10000000, 0x10000000, 0x38000000, 20),
+    "mps3-an547": QemuMachine(0x00000000, 0x70000000, 0x21000000, 32),
 }
 """By QEMU's names. A tick is one of the board's clock, an instruction 1 ns."""
 
@@ -108,7 +108,7 @@ def link_files(
     return Firmware(out, *linked_bytes(out))
 
 
-def _script(machine: Machine, device: Device) -> str:
+def _script(machine: QemuMachine, device: Device) -> str:
     """Return the linker's script; the table of vectors counts as a part of the device's flash."""
     behind = VECTOR_BYTES if machine.vectors == machine.flash else 0
     return _SCRIPT.format(

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import sqlalchemy as sql
 
 from pockengine.farm.jobs.job import Job
-from pockengine.farm.jobs.owner import Owner, Watch
+from pockengine.farm.jobs.owner import HeartbeatWatch, Owner
 from pockengine.farm.jobs.store import ATTEMPTS, JOBS, Store
 from pockengine.farm.names import check_name
 from pockengine.farm.results.results import now
@@ -25,7 +25,7 @@ MOST_ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
-class Task:
+class QueuedJob:
     """A job with the boards that may run it, by name."""
 
     name: str
@@ -51,7 +51,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class JobVerdict:
     """What became of a job: passed, failed, or unrunnable; None while it is not over.
 
     `log` is the folder of its last attempt that is over: stdout, stderr, what was asked of the
@@ -70,16 +70,16 @@ class Verdict:
         return f"{self.name}: {self.verdict or 'open'}{f' ({tries})' if tries else ''}"
 
 
-class Batch:
+class JobBatch:
     """The jobs of one name in a store, as one client sees them."""
 
     def __init__(self, store: Store, name: str, owner: Owner) -> None:
         self.name = check_name(name, "batch")
         self._store = store
         self._owner = owner
-        self._watch = Watch()
+        self._watch = HeartbeatWatch()
 
-    def add(self, tasks: Sequence[Task]) -> None:
+    def add(self, tasks: Sequence[QueuedJob]) -> None:
         """Add jobs; those that the batch has already stay as they are: it can be resumed."""
 
         def task(connection: sql.Connection) -> None:
@@ -121,11 +121,11 @@ class Batch:
         )
         return self._store.work(lambda c: int(c.execute(query).scalar_one()))
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[JobVerdict]:
         """Return what is known of every job, in the order in which they were added."""
         return self._store.work(self._verdicts)
 
-    def _row(self, task: Task) -> dict[str, object]:
+    def _row(self, task: QueuedJob) -> dict[str, object]:
         return {
             "batch": self.name,
             "name": task.name,
@@ -194,7 +194,7 @@ class Batch:
                 connection.execute(sql.update(ATTEMPTS).where(this).values(values))
                 _settle(connection, row["job"], row["attempt"], "infrastructure", message)
 
-    def _verdicts(self, connection: sql.Connection) -> list[Verdict]:
+    def _verdicts(self, connection: sql.Connection) -> list[JobVerdict]:
         jobs = connection.execute(
             sql.select(JOBS).where(JOBS.c.batch == self.name).order_by(JOBS.c.id)
         ).mappings().all()  # fmt: skip
@@ -206,7 +206,7 @@ class Batch:
                 attempts[row["job"]].append((row["board"], row["outcome"] or "running"))
                 logs |= {row["job"]: row["log"]} if row["log"] else {}
         return [
-            Verdict(
+            JobVerdict(
                 row["name"],
                 row["verdict"],
                 row["message"] or "",

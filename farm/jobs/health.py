@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pockengine.devices import Device
 from pockengine.errors import FarmError
-from pockengine.farm.boards.facts import Facts, ask
+from pockengine.farm.boards.facts import BoardFacts, ask
 from pockengine.farm.jobs.known_answer import ANSWER, known_answer_program
 from pockengine.farm.transports.digest import sha256_of
 from pockengine.farm.transports.transport import Transport
@@ -37,7 +37,7 @@ class Needs:
 class Health:
     """What was found: the facts, and what is wrong, empty when nothing is."""
 
-    facts: Facts
+    facts: BoardFacts
     problems: tuple[str, ...]
 
 
@@ -56,7 +56,7 @@ def check_health(
 
 def require_health(
     transport: Transport, device: Device, needs: Needs | None = None, tell: Tell = lambda _: None
-) -> Facts:
+) -> BoardFacts:
     """Examine a board; FarmError says what is wrong with it."""
     health = check_health(transport, device, needs, tell)
     if health.problems:
@@ -64,7 +64,7 @@ def require_health(
     return health.facts
 
 
-def _shortages(facts: Facts, needs: Needs) -> Iterator[str]:
+def _shortages(facts: BoardFacts, needs: Needs) -> Iterator[str]:
     if facts.disk_bytes is not None and facts.disk_bytes < needs.disk_bytes:
         yield f"{facts.disk_bytes} bytes of disk are free, {needs.disk_bytes} are needed"
     if facts.free_bytes is not None and facts.free_bytes < needs.memory_bytes:
@@ -73,7 +73,7 @@ def _shortages(facts: Facts, needs: Needs) -> Iterator[str]:
         yield f"it is {facts.temperature_c:.0f} °C hot, {needs.temperature_c:.0f} is the most"
 
 
-def _clock(facts: Facts, before: float, needs: Needs) -> Iterator[str]:
+def _clock(facts: BoardFacts, before: float, needs: Needs) -> Iterator[str]:
     if facts.clock_s is None:
         return
     late, early = before - facts.clock_s, facts.clock_s - time.time()

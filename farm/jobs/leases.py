@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import sqlalchemy as sql
 
 from pockengine.errors import FarmError
-from pockengine.farm.jobs.owner import BEAT_S, Owner, Watch
+from pockengine.farm.jobs.owner import BEAT_S, HeartbeatWatch, Owner
 from pockengine.farm.jobs.store import ATTEMPTS, LEASES, QUARANTINE, TICKETS, Store
 from pockengine.farm.results.results import now
 
@@ -24,7 +24,7 @@ POLL_S = 0.2
 WAIT_S = 3600.0
 
 
-class Held(Protocol):
+class LeasedBoard(Protocol):
     """A board that is ours for now."""
 
     board: str
@@ -34,7 +34,7 @@ class Held(Protocol):
         """Whether it has been given to somebody else meanwhile."""
 
 
-H = TypeVar("H", bound=Held)
+H = TypeVar("H", bound=LeasedBoard)
 
 
 class Leasing(Protocol[H]):
@@ -59,7 +59,7 @@ class Leases:
     def __init__(self, store: Store, owner: Owner | None = None, beat_s: float = BEAT_S) -> None:
         self.owner = owner or Owner.here()
         self._store = store
-        self._watch = Watch()
+        self._watch = HeartbeatWatch()
         self._beat_s = beat_s
         self._stop = threading.Event()
         self._heart: threading.Thread | None = None

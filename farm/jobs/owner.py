@@ -48,7 +48,7 @@ class Owner:
 
 
 @dataclass
-class Watch:
+class HeartbeatWatch:
     """What a client has seen of others' heartbeats: the last number, and when it last grew."""
 
     expiry_s: float = EXPIRY_S

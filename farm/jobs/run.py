@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from pockengine.farm.boards.board import Board
-from pockengine.farm.jobs.batch import Verdict
+from pockengine.farm.jobs.batch import JobVerdict
 from pockengine.farm.jobs.worker import Site, work
 
 TOLD_S = 1.0
 
 
 def run_batch(
-    site: Site, boards: Sequence[Board], told: Callable[[list[Verdict]], None] | None = None
-) -> list[Verdict]:
+    site: Site, boards: Sequence[Board], told: Callable[[list[JobVerdict]], None] | None = None
+) -> list[JobVerdict]:
     """Run all open jobs of the site's batch; return what became of each.
 
     `told` is given the state of all jobs about every second.

@@ -17,11 +17,11 @@ from pockengine.devices import load_device
 from pockengine.errors import BoardRefused, DatabaseDown, FarmError, JobFailed
 from pockengine.farm.boards.board import Board
 from pockengine.farm.boards.connect import connect, opening, switch
-from pockengine.farm.jobs.batch import Batch, Claim, Outcome
+from pockengine.farm.jobs.batch import Claim, JobBatch, Outcome
 from pockengine.farm.jobs.health import Needs, require_health
 from pockengine.farm.jobs.job import JobResult, clean_board, run_job
 from pockengine.farm.jobs.job_output import job_output
-from pockengine.farm.jobs.leases import Held, Leasing
+from pockengine.farm.jobs.leases import LeasedBoard, Leasing
 from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.run_log import logged
 from pockengine.farm.transports.transport import Transport
@@ -37,7 +37,7 @@ Examine = Callable[[Claim, JobResult], None]
 class Site:
     """What the workers of one client share."""
 
-    batch: Batch
+    batch: JobBatch
     leases: Leasing[Any]
     quarantine: Quarantine
     logs: Path
@@ -87,7 +87,7 @@ def work(site: Site, board: Board) -> str:
     return reason
 
 
-def _try_to_serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
+def _try_to_serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) -> None:
     """Serve until jobs or lease end; hold against the board what goes wrong with it."""
     try:
         if failures:
@@ -110,7 +110,7 @@ def _recover(site: Site, board: Board) -> None:
     switch(board, "cycle")
 
 
-def _serve(site: Site, board: Board, lease: Held, failures: list[str]) -> None:
+def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) -> None:
     """Run jobs over one connection; FarmError when the board is in the way."""
     device = load_device(board.device)
     site.say(board.name, opening(board))

@@ -16,7 +16,7 @@ RETURN = 0xD65F03C0
 FUNCTION_BYTES = 8
 
 
-class Marks:
+class CallMarks:
     """The two marks as calls; the page that holds them lives as long as this object."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from pockengine.farm.references.job import JobData
-from pockengine.farm.references.serve import Trainer, serve
+from pockengine.farm.references.serve import ReferenceTrainer, serve
 
 
 class MnnFramework:
@@ -11,7 +11,7 @@ class MnnFramework:
 
     version = version("MNN")
 
-    def prepare(self, data: JobData, engine: str, threads: int) -> Trainer:
+    def prepare(self, data: JobData, engine: str, threads: int) -> ReferenceTrainer:
         """Build the job's model."""
         # Imported here: it prints a line, which must not stand among the replies.
         from pockengine.farm.references.mnn_reference import MnnTrainer

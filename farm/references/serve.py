@@ -31,12 +31,12 @@ from safetensors.numpy import save_file
 
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.references.job import Tensors, read_job
-from pockengine.farm.references.marks import Marks
+from pockengine.farm.references.marks import CallMarks
 
 Reply = dict[str, Any]
 
 
-class Trainer(Protocol):
+class ReferenceTrainer(Protocol):
     """A prepared job: batch `index` (modulo their number) can be trained on, tensors read."""
 
     def step(self, index: int) -> float:
@@ -57,7 +57,7 @@ class Framework(Protocol):
 
     version: str
 
-    def prepare(self, data: Any, engine: str, threads: int) -> Trainer:
+    def prepare(self, data: Any, engine: str, threads: int) -> ReferenceTrainer:
         """Build the job's model with the job's weights for an engine of this framework.
 
         `data` is what the worker's reader makes of a folder: `JobData`, or `LmData`.
@@ -71,7 +71,7 @@ class Server:
     def __init__(self, framework: Framework, read: Callable[[Path], Any] = read_job) -> None:
         """Start with nothing prepared."""
         self.framework, self.read = framework, read
-        self.trainer: Trainer | None = None
+        self.trainer: ReferenceTrainer | None = None
         self.steps = 0
         self.done = 0
 
@@ -119,7 +119,7 @@ class Server:
     def step(self, request: Reply) -> Reply:
         """Time steps one by one."""
         trainer = self._prepared()
-        marks = Marks() if request.get("marked") else None
+        marks = CallMarks() if request.get("marked") else None
         times, loss = [], float("nan")
         for _ in range(request["count"]):
             index = self.done % self.steps
@@ -133,7 +133,7 @@ class Server:
             self.done += 1
         return {"ms": times, "loss": loss}
 
-    def _prepared(self) -> Trainer:
+    def _prepared(self) -> ReferenceTrainer:
         if self.trainer is None:
             raise ValueError("nothing is prepared; send a prepare request first")
         return self.trainer

@@ -28,7 +28,7 @@ from pockengine.models.registry import parse_model
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedVariable:
     """A variable that is trained, its momentum (None: none), and the mask of its channel share."""
 
     variable: tf.Variable
@@ -84,7 +84,7 @@ class TensorFlowTrainer:
             self._update(trained, gradient)
         return loss
 
-    def _update(self, trained: Trained, gradient: tf.Tensor) -> None:
+    def _update(self, trained: TrainedVariable, gradient: tf.Tensor) -> None:
         """Apply v = momentum v + g + decay w, w = w - rate v in place."""
         job = self.job
         if isinstance(gradient, tf.IndexedSlices):  # an embedding's: only the rows that were read
@@ -111,7 +111,7 @@ class TensorFlowTrainer:
 
 def _build(
     data: JobData,
-) -> tuple[Callable[[], Tensors], Callable[..., tf.Tensor], list[Trained]]:
+) -> tuple[Callable[[], Tensors], Callable[..., tf.Tensor], list[TrainedVariable]]:
     """Return what reads all tensors, the model, and what is trained of it."""
     job = data.job
     family = parse_model(job.model).family
@@ -128,11 +128,11 @@ def _build(
     if any(channels is not None for channels in wanted.values()):
         raise FarmError(f"of {job.model} whole tensors are trained here, and no channels")
     _check_known(wanted, plain.variables)
-    trained = [Trained(plain.variables[name], None, None) for name in wanted]
+    trained = [TrainedVariable(plain.variables[name], None, None) for name in wanted]
     return plain.tensors, plain, trained
 
 
-def _choose(net: KerasNet, job: TrainingJob) -> list[Trained]:
+def _choose(net: KerasNet, job: TrainingJob) -> list[TrainedVariable]:
     """Return what is trained; FarmError for a name that the model has not."""
     wanted: Mapping[str, Channels] = job.trainable or {
         name: None for name, parameter in net.parameters.items() if not parameter.is_buffer
@@ -147,7 +147,7 @@ def _check_known(wanted: Iterable[str], known: Container[str]) -> None:
         raise FarmError(f"the model has no parameter {unknown[0]!r}; it was to be trained")
 
 
-def _trained(net: KerasNet, name: str, channels: Channels, job: TrainingJob) -> Trained:
+def _trained(net: KerasNet, name: str, channels: Channels, job: TrainingJob) -> TrainedVariable:
     """Make the momentum and the mask of one parameter."""
     parameter = net.parameters[name]
     # Keras 3 wraps the variable that TensorFlow's own kernels work on.
@@ -163,4 +163,4 @@ def _trained(net: KerasNet, name: str, channels: Channels, job: TrainingJob) -> 
         spread = [1] * len(shape)
         spread[parameter.channel_axis] = -1
         mask = tf.reshape(tf.constant(row), spread)
-    return Trained(variable, momentum, mask)
+    return TrainedVariable(variable, momentum, mask)

@@ -11,12 +11,12 @@ from importlib.metadata import version
 import numpy as np
 from tflite_runtime.interpreter import Interpreter
 
-from pockengine.farm.references.marks import Marks
+from pockengine.farm.references.marks import CallMarks
 
 
 def main(model: str, pictures: str, count: int) -> None:
     """Predict the pictures `count` times on one thread."""
-    marks, x = Marks(), np.load(pictures)
+    marks, x = CallMarks(), np.load(pictures)
     runtime = Interpreter(model, num_threads=1)
     runtime.allocate_tensors()
     given, made = runtime.get_input_details()[0], runtime.get_output_details()[0]

@@ -33,7 +33,7 @@ CPP_COMPILERS = ("g++", "clang++")
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingResult:
     """What a training run came to: loss and milliseconds of each step, all tensors at its end."""
 
     losses: list[float]
@@ -76,13 +76,13 @@ class Worker:
         self.version = str(reply["version"])
         self.file_bytes = int(reply.get("file_bytes", 0))
 
-    def train(self) -> Training:
+    def train(self) -> TrainingResult:
         """Train on every batch of the job once, in order."""
         with tempfile.TemporaryDirectory(prefix="pockengine-reference-") as folder:
             out = Path(folder) / "tensors.safetensors"
             reply = self.ask(do="train", out=str(out))
             losses, times = ([float(x) for x in reply.get(key, ())] for key in ("losses", "ms"))
-            return Training(losses, load_file(out), times)
+            return TrainingResult(losses, load_file(out), times)
 
     def predict(self) -> NDArray[np.generic]:
         """Return the logits [N, classes] of the job's first batch by the weights as they are now.

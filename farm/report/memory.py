@@ -24,7 +24,7 @@ NAMED_SHARE = 0.03  # of the arena: what is lower has no room for its name
 
 
 @dataclass(frozen=True)
-class Block:
+class ArenaBlock:
     """Bytes of the arena from one kernel to another, both included, and what they are of."""
 
     first: int
@@ -35,7 +35,7 @@ class Block:
     name: str
 
 
-def blocks(entry: Entry) -> list[Block]:
+def blocks(entry: Entry) -> list[ArenaBlock]:
     """Return every value's and every kernel's scratch's place over the order of an entry."""
     places = {node: index for index, node in enumerate(entry.graph.nodes)}
     loss = entry.graph.outputs["loss"].node
@@ -50,10 +50,12 @@ def blocks(entry: Entry) -> list[Block]:
         end = max(first, last.get(value, first))
         kind = _kind(first, end, turn)
         scope = value.node.scope if value.node is not None else ""
-        drawn.append(Block(first, end, where.offset, where.size, kind, scope or value.name))
+        drawn.append(ArenaBlock(first, end, where.offset, where.size, kind, scope or value.name))
     for node, where in entry.plan.scratch.items():
         index = places[node]
-        drawn.append(Block(index, index, where.offset, where.size, "scratch", node.scope or ""))
+        drawn.append(
+            ArenaBlock(index, index, where.offset, where.size, "scratch", node.scope or "")
+        )
     return drawn
 
 
@@ -114,7 +116,7 @@ def _draw(axis: Axes, scheme: str, entry: Entry) -> None:
     axis.set_ylabel("MiB of the arena")
 
 
-def _named(held: Sequence[Block], kernels: int) -> list[Block]:
+def _named(held: Sequence[ArenaBlock], kernels: int) -> list[ArenaBlock]:
     """Return the blocks that are large and long enough to have their names in them."""
     largest = max((one.offset + one.size for one in held), default=0)
     return [

@@ -58,7 +58,7 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Machine:
+class RunningEmulator:
     """A running emulator: its process, the loopback port of its SSH server, its console's log."""
 
     board: str
@@ -85,7 +85,7 @@ class Emulation:
         self._boot_timeout_s = boot_timeout_s
         self._running = ExitStack()
         self._consoles: list[Path] = []
-        self.machine: Machine | None = None
+        self.machine: RunningEmulator | None = None
 
     @property
     def address(self) -> SshAddress:
@@ -147,7 +147,7 @@ def boot(
 
 
 @contextmanager
-def running(board: str, guest: Guest, image: Image) -> Iterator[Machine]:
+def running(board: str, guest: Guest, image: Image) -> Iterator[RunningEmulator]:
     """Start QEMU; end it when the block ends, without a shutdown: a board must stand power cuts."""
     command = _command(guest, image)
     console = _new_console(board)
@@ -162,13 +162,13 @@ def running(board: str, guest: Guest, image: Image) -> Iterator[Machine]:
             start_new_session=True,  # Ctrl-C is ours to handle
         )
     try:
-        yield Machine(board, process, port, console)
+        yield RunningEmulator(board, process, port, console)
     finally:
         process.kill()
         process.wait()
 
 
-def wait_for_ssh(machine: Machine, timeout_s: float) -> None:
+def wait_for_ssh(machine: RunningEmulator, timeout_s: float) -> None:
     """Wait for the SSH banner: the emulator accepts connections long before the guest listens.
 
     Each try waits longer than the one before: a guest that is slow, on a busy machine, starts a

@@ -44,7 +44,7 @@ class Ended:
 
 
 @dataclass
-class Stream:
+class OutputStream:
     """One stream of a command: what comes after the mark; JobFailed where that is too much."""
 
     what: str
@@ -97,7 +97,7 @@ class Shell:
         shell starts no `sh`.
         """
         mark = f"pockengine-{token_hex(8)}"
-        both = [Stream(what, f"{mark}\n".encode(), limit, write) for write in streams]
+        both = [OutputStream(what, f"{mark}\n".encode(), limit, write) for write in streams]
         deadline = time.monotonic() + timeout_s + self._grace_s
         with self._transport.open_session(timeout=self._grace_s) as channel:
             channel.settimeout(self._grace_s)
@@ -114,7 +114,7 @@ class Shell:
         signal = self._transport.ending(channel) if status == -1 else None
         return Ended(status if status >= 0 else None, signal)
 
-    def _no_shell(self, status: int, streams: list[Stream]) -> BoardRefused:
+    def _no_shell(self, status: int, streams: list[OutputStream]) -> BoardRefused:
         said = b"".join(stream.before for stream in streams).decode(errors="replace").strip()
         return BoardRefused(
             f"{self._board}: its login shell does not start `sh` (exit status {status}"
@@ -153,7 +153,7 @@ def _send(channel: paramiko.Channel, upload: Upload, deadline: float) -> None:
 
 def _collect(
     channel: paramiko.Channel,
-    streams: list[Stream],
+    streams: list[OutputStream],
     deadline: float,
     enough: Callable[[], bool],
 ) -> None:

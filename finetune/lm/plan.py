@@ -25,7 +25,7 @@ with half of the weights zero, so about 42.5 without."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class LmMemory:
     """A training's planned bytes: weights that train, their states, the frozen rest, the arena.
 
     The arena holds activations and gradients. No kernel needs more than these four. `orin_ms` is
@@ -63,7 +63,7 @@ def plans(
     shape: Shape,
     ways: Sequence[CompileOptions],
     device: Device | str = "host",
-) -> Iterator[Plan]:
+) -> Iterator[LmMemory]:
     """Import a decoder once, and plan each way to train it for the device's backend."""
     graph = shapes_graph(module, shape.batch, shape.length)
     for options in ways:
@@ -72,7 +72,7 @@ def plans(
         yield _plan(program, str(options.scheme), options.storage)
 
 
-def _plan(program: Program, scheme: str, storage: Storage) -> Plan:
+def _plan(program: Program, scheme: str, storage: Storage) -> LmMemory:
     layout = lay_out(program)
     states = sum(
         param.value.type.nbytes
@@ -82,7 +82,7 @@ def _plan(program: Program, scheme: str, storage: Storage) -> Plan:
     trained = [name for name in program.scheme if name in program.params]
     if not trained:
         raise CompileError(f"scheme {scheme} trains nothing of {program.name}")
-    return Plan(
+    return LmMemory(
         scheme,
         storage.weights,
         storage.activations,

@@ -39,7 +39,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FineTuneInputs:
     """All that a fine-tuning needs of its model and its texts."""
 
     model: CausalLM
@@ -51,7 +51,7 @@ class Prepared:
     remarks: Sequence[str]
 
 
-def prepare(settings: Settings, prompts: Sequence[str] = ()) -> Prepared:
+def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
     """Read model and texts; FinetuneError or ImportModelError name what does not fit.
 
     `prompts` are questions in the place of those of held-out examples.
@@ -61,7 +61,7 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> Prepared:
     tokenizer = open_tokenizer(settings.model, model.vocabulary)
     parts = read_parts(tokenizer, texts, course.length, course.seed)
     judging = parts.judging
-    return Prepared(
+    return FineTuneInputs(
         model,
         tokenizer,
         model.graph(course.batch, course.length),

@@ -27,7 +27,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.judging import Judgement, judge
-from pockengine.finetune.lm.prepare import Prepared
+from pockengine.finetune.lm.prepare import FineTuneInputs
 from pockengine.finetune.lm.sampling import Sampling, complete
 from pockengine.finetune.lm.settings import Settings, check_same, keep
 from pockengine.finetune.lm.written import write_adapters, write_merged
@@ -68,7 +68,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Ways:
+class RunSettings:
     """How it is done here, which changes no number."""
 
     threads: int = 1
@@ -80,7 +80,7 @@ class Ways:
     say: Say = lambda text: None
 
 
-def finetune(settings: Settings, prepared: Prepared, out: Path, ways: Ways) -> Report:
+def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunSettings) -> Report:
     """Compile, train and write; FinetuneError where a training that goes on is another one."""
     if ways.resume:
         check_same(settings, out / SETTINGS)
@@ -89,7 +89,7 @@ def finetune(settings: Settings, prepared: Prepared, out: Path, ways: Ways) -> R
     trainer = _trainer(settings, prepared.graph, out, ways)
     keep(settings, out / SETTINGS)
     before = _before(trainer, prepared, settings, out, ways)
-    watch = _Watch(prepared, settings.course.batch, ways.say)
+    watch = _HeldOutCallback(prepared, settings.course.batch, ways.say)
     begun = time.perf_counter()
     history = _fit(settings, prepared, trainer, out, ways, watch)
     seconds = time.perf_counter() - begun
@@ -100,7 +100,9 @@ def finetune(settings: Settings, prepared: Prepared, out: Path, ways: Ways) -> R
     return Report(before, after, history, seconds, watch.speed(), arena, written)
 
 
-def glimpse(session: Session, prepared: Prepared, settings: Settings, ways: Ways) -> Glimpse:
+def glimpse(
+    session: Session, prepared: FineTuneInputs, settings: Settings, ways: RunSettings
+) -> Glimpse:
     """Judge the held-out texts, and let the model answer."""
     held_out = prepared.held_out
     judged = None if held_out is None else judge(session, held_out, settings.course.batch)
@@ -126,7 +128,7 @@ def _check_unused(out: Path) -> None:
         )
 
 
-def _trainer(settings: Settings, graph: Graph, out: Path, ways: Ways) -> Trainer:
+def _trainer(settings: Settings, graph: Graph, out: Path, ways: RunSettings) -> Trainer:
     """Compile the program, or open the one that the training began with."""
     artifact, options = out / "artifact", settings.options
     if ways.resume and artifact.is_dir():
@@ -138,7 +140,7 @@ def _trainer(settings: Settings, graph: Graph, out: Path, ways: Ways) -> Trainer
 
 
 def _before(
-    trainer: Trainer, prepared: Prepared, settings: Settings, out: Path, ways: Ways
+    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, ways: RunSettings
 ) -> Glimpse:
     """Look at the model before the first step; a training that goes on remembers."""
     place = out / BEFORE
@@ -164,11 +166,11 @@ def described(judged: Judgement) -> str:
 
 def _fit(
     settings: Settings,
-    prepared: Prepared,
+    prepared: FineTuneInputs,
     trainer: Trainer,
     out: Path,
-    ways: Ways,
-    watch: "_Watch",
+    ways: RunSettings,
+    watch: "_HeldOutCallback",
 ) -> History:
     course = settings.course
     rows = prepared.training
@@ -196,10 +198,10 @@ def _fit(
     )
 
 
-class _Watch(Callback):
+class _HeldOutCallback(Callback):
     """Judges held-out texts after each epoch, and counts tokens."""
 
-    def __init__(self, prepared: Prepared, batch: int, say: Say) -> None:
+    def __init__(self, prepared: FineTuneInputs, batch: int, say: Say) -> None:
         self._prepared, self._batch, self._say = prepared, batch, say
         self._session: Session | None = None
         self._rows, self._seconds, self._last = 0, 0.0, 0.0
@@ -230,7 +232,7 @@ class _Watch(Callback):
         return self._rows * rows.tokens / rows.rows / max(self._seconds, 1e-9)
 
 
-def _write(prepared: Prepared, session: Session, out: Path, merge: bool) -> list[Path]:
+def _write(prepared: FineTuneInputs, session: Session, out: Path, merge: bool) -> list[Path]:
     """Write adapters where there are any, and the merged model."""
     written = []
     if session.artifact.adapters:

@@ -18,7 +18,7 @@ RATE = 2e-5
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingSettings:
     """How a training goes: its length, its rate, and what makes a batch."""
 
     length: int
@@ -52,7 +52,7 @@ class Settings:
 
     model: Path
     texts: Texts
-    course: Course
+    course: TrainingSettings
     options: CompileOptions = DECODER
 
     @property

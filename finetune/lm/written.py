@@ -16,12 +16,12 @@ from pockengine.backends.session import Session
 from pockengine.backends.stored import decoded
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.ir.contents import Contents, Held, Lazy
+from pockengine.compiler.ir.contents import Contents, InMemory, Lazy
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of
 from pockengine.compiler.sparse.lora import Adapter, merged
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole, write_whole
-from pockengine.frontends.peft.files import Tuning, save_adapters
+from pockengine.frontends.peft.files import TunedParams, save_adapters
 from pockengine.models.causal_lm import CausalLM
 from pockengine.models.gguf_names import write_gguf_tensors
 from pockengine.models.shards import GGUF, INDEX
@@ -39,7 +39,7 @@ def trained_params(session: Session) -> dict[str, np.ndarray]:
 def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:
     """Write the adapters as PEFT reads them, with what else trained."""
     artifact = session.artifact
-    tuning = Tuning(graph, artifact.adapters, tuple(artifact.scheme))
+    tuning = TunedParams(graph, artifact.adapters, tuple(artifact.scheme))
     save_adapters(tuning, trained_params(session), folder, model.module)
 
 
@@ -70,7 +70,7 @@ def _changed(
 ) -> dict[str, Contents]:
     """Return what training changed, as the framework has it; a merged weight when it is read."""
     changed: dict[str, Contents] = {
-        name: Held(_in_framework_order(graph, name, array))
+        name: InMemory(_in_framework_order(graph, name, array))
         for name, array in values.items()
         if name in graph.params
     }

@@ -15,7 +15,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.jax.graph import Known, Walker
 from pockengine.frontends.jax.keys import counts, draws, is_key_type
-from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.places import SourceLocation
 from pockengine.frontends.jax.primitives.held import HALVES, given_type
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
@@ -37,7 +37,7 @@ def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
         is_used = variable in used
         key = _key(jaxpr, variable, leaf, is_used)
         known.append(_declare(walker, leaf, is_used, forward) if key is None else key)
-    results = walker.run(traced.jaxpr, known, Place())
+    results = walker.run(traced.jaxpr, known, SourceLocation())
     outputs = _outputs(walker, traced, results)
     walker.problems.check(traced.name)
     if loss is not None:

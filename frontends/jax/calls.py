@@ -14,7 +14,7 @@ from pockengine.frontends import emit
 from pockengine.frontends.emit import branches
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax import own_gradient
-from pockengine.frontends.jax.places import Place, is_jax, is_library
+from pockengine.frontends.jax.places import SourceLocation, is_jax, is_library
 from pockengine.frontends.jax.primitives import random
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import JaxContext
@@ -52,7 +52,7 @@ CALLS: Mapping[str, Callable[..., Tensor]] = {
 
 
 def inline(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: Place
+    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Build the body of a call where it stands."""
     body = next(equation.params[key] for key in BODIES if key in equation.params)
@@ -94,7 +94,9 @@ def _has_own_gradient(
     return any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
 
 
-def scan(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
+def scan(
+    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+) -> list["Known"]:
     """Unroll a loop over the first dimension of its inputs."""
     params = equation.params
     length, body = params["length"], params["jaxpr"]
@@ -140,7 +142,9 @@ def _stack(walker: "Walker", parts: Sequence["Known"]) -> "Known":
     return emit.concat(walker.g, wide, 0)
 
 
-def cond(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
+def cond(
+    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+) -> list["Known"]:
     """Take a branch that is known now, or compute all and take one's results by data."""
     index, *arguments = operands
     bodies = equation.params["branches"]
@@ -154,7 +158,11 @@ def cond(walker: "Walker", equation: Any, operands: list["Known"], place: Place)
 
 
 def _chosen(
-    walker: "Walker", equation: Any, index: Tensor, arguments: Sequence["Known"], place: Place
+    walker: "Walker",
+    equation: Any,
+    index: Tensor,
+    arguments: Sequence["Known"],
+    place: SourceLocation,
 ) -> list["Known"]:
     """Compute all branches and take the results of the one that the index names."""
     g, bodies = walker.g, equation.params["branches"]
@@ -173,7 +181,7 @@ def _chosen(
 
 
 def linear_solve(
-    walker: "Walker", equation: Any, operands: list["Known"], place: Place
+    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Solve by the function that the equation holds; its gradient is the equation's own."""
     trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
@@ -191,7 +199,9 @@ def linear_solve(
     return walker.run(jaxprs.solve, [*consts, *sides], place)
 
 
-def while_(walker: "Walker", equation: Any, operands: list["Known"], place: Place) -> list["Known"]:
+def while_(
+    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+) -> list["Known"]:
     """Unroll a loop whose condition never depends on data."""
     params = equation.params
     first, second = params["cond_nconsts"], params["body_nconsts"]
@@ -239,7 +249,7 @@ def number_of_key(name: str, equation: Any, operands: Sequence["Known"]) -> Key 
 
 
 def platform(
-    walker: "Walker", equation: Any, operands: list["Known"], place: Place
+    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Choose what a function does on a CPU, or by default."""
     groups = equation.params["platforms"]

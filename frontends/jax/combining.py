@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from pockengine.compiler.ir import Shape
 from pockengine.frontends import emit
-from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.places import SourceLocation
 from pockengine.frontends.jax.primitives import pooling
 from pockengine.frontends.jax.primitives.reduction import MONOIDS
 from pockengine.frontends.layout import Tensor, reshape
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def reduce_window(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: Place
+    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Combine each window, from the initial values on; places in the padding are left out."""
     params = dict(equation.params)
@@ -37,7 +37,7 @@ def reduce_window(
 
 
 def reduce(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: Place
+    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Combine all elements along some dimensions, from the initial values on."""
     body, dims = equation.params["jaxpr"], equation.params["dimensions"]
@@ -65,7 +65,7 @@ def _combined(
     body: Any,
     operands: tuple[Sequence[Tensor], Sequence[Tensor]],
     window: tuple[dict[str, Any], Shape],
-    place: Place,
+    place: SourceLocation,
 ) -> list["Known"]:
     """Combine arrays from starts on by a function, for each place of a window."""
     (arrays, starts), (params, shape) = operands, window

@@ -18,7 +18,7 @@ from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.calls import CONTROL, key_result, number_of_key
 from pockengine.frontends.jax.combining import COMBINING
-from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.places import SourceLocation
 from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.complex import complex_rule
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
@@ -71,7 +71,7 @@ class Walker:
         yield
         self._smooth, self.forward = before
 
-    def run(self, jaxpr: Any, arguments: Sequence[Known], place: Place) -> list[Known]:
+    def run(self, jaxpr: Any, arguments: Sequence[Known], place: SourceLocation) -> list[Known]:
         """Build a closed jaxpr's equations and return what its results stand for."""
         inner = jaxpr.jaxpr
         known: dict[Any, Known] = dict(zip(inner.constvars, map(_held, jaxpr.consts), strict=True))
@@ -86,7 +86,7 @@ class Walker:
             known.update(zip(equation.outvars, results, strict=True))
         return [read(atom) for atom in inner.outvars]
 
-    def _equation(self, equation: Any, operands: list[Known], place: Place) -> list[Known]:
+    def _equation(self, equation: Any, operands: list[Known], place: SourceLocation) -> list[Known]:
         """Build one equation, or note why not."""
         name = equation.primitive.name
         try:
@@ -97,7 +97,7 @@ class Walker:
         return [None] * len(equation.outvars)
 
     def _evaluate(
-        self, name: str, equation: Any, operands: list[Known], place: Place
+        self, name: str, equation: Any, operands: list[Known], place: SourceLocation
     ) -> list[Known]:
         if name in SILENT:
             return []
@@ -119,7 +119,7 @@ class Walker:
         return self._emit(name, equation, operands)
 
     def _combine(
-        self, name: str, equation: Any, operands: list[Known], place: Place
+        self, name: str, equation: Any, operands: list[Known], place: SourceLocation
     ) -> list[Known]:
         """Combine elements by a function that the equation holds."""
         if any(operand is None for operand in operands):

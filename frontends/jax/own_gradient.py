@@ -12,7 +12,7 @@ from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.emit.gradient import OwnGradient
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.jax.places import Place
+from pockengine.frontends.jax.places import SourceLocation
 from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.layout import Tensor
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def build(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: Place
+    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Build a call whose gradient to the tensors among its operands is its own rule's."""
     trained = [

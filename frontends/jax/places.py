@@ -13,7 +13,7 @@ LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "equinox", "haiku")
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A path of named scopes, such as `Net.Dense_0`, and the user's line, such as `net.py:12`."""
 
     scope: str = ""
@@ -22,12 +22,12 @@ class Place:
     def __str__(self) -> str:
         return f"{self.scope or 'the top level'}{f' ({self.line})' if self.line else ''}"
 
-    def of(self, equation: Any) -> "Place":
+    def of(self, equation: Any) -> "SourceLocation":
         """Return the place of an equation inside of a function that was called here."""
         info = equation.source_info
         inner = str(info.name_stack).replace("/", ".")
         scope = ".".join(part for part in (self.scope, inner) if part)
-        return Place(scope, _user_line(info.traceback) or self.line)
+        return SourceLocation(scope, _user_line(info.traceback) or self.line)
 
 
 def _folders() -> tuple[str, ...]:

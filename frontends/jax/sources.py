@@ -11,7 +11,7 @@ from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import theirs
 from pockengine.frontends.jax.trace import (
     PARAMS,
-    Source,
+    PytreeFunction,
     as_arrays,
     bound,
     is_static,
@@ -51,7 +51,7 @@ def arguments_of(model: Any, example_inputs: Any) -> dict[str, Any]:
     return bound(model, example_inputs, ("variables",) if is_linen(model) else ())
 
 
-def source_of(model: Any, example_inputs: Any, carried: int) -> Source:
+def source_of(model: Any, example_inputs: Any, carried: int) -> PytreeFunction:
     """Say how a model is called: ImportModelError for what is no function or module."""
     if carried and (is_linen(model) or holds_parameters(model)):
         raise ImportModelError("carried= is for a function that does a whole step, not for modules")
@@ -68,7 +68,7 @@ def source_of(model: Any, example_inputs: Any, carried: int) -> Source:
     return _function(model, example_inputs, max(carried, 1), trains=not carried)
 
 
-def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) -> Source:
+def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) -> PytreeFunction:
     arguments = arguments_of(model, given)
     name = getattr(model, "__name__", type(model).__name__)
     if len(arguments) < states:
@@ -86,7 +86,7 @@ def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) 
     if trains and not all(map(_is_array, jax.tree_util.tree_leaves(first))):
         parted = _Parted(first)
         held[key], call = parted.arrays, parted.joining(call)
-    return Source(
+    return PytreeFunction(
         name,
         call,
         held,
@@ -117,7 +117,7 @@ def _in_collection(tree: Any) -> Callable[[str], bool]:
     return lambda path: True
 
 
-def _linen(module: Any, given: Any) -> Source:
+def _linen(module: Any, given: Any) -> PytreeFunction:
     arguments = arguments_of(module, given)
     variables = arguments.pop("variables", None)
     if not isinstance(variables, Mapping) or PARAMS not in variables:
@@ -140,10 +140,10 @@ def _linen(module: Any, given: Any) -> Source:
     held = {"variables": dict(variables)}
     streams = {"dropout_key": seed, **inputs}
     name = type(module).__name__
-    return Source(name, call, held, streams, _in_collection(variables), returns_state=True)
+    return PytreeFunction(name, call, held, streams, _in_collection(variables), returns_state=True)
 
 
-def _nnx(module: Any, given: Any) -> Source:
+def _nnx(module: Any, given: Any) -> PytreeFunction:
     from flax import nnx
 
     arguments = arguments_of(module, given)
@@ -162,10 +162,10 @@ def _nnx(module: Any, given: Any) -> Source:
         return issubclass(kinds[path], nnx.Param)
 
     held = {"state": nnx.to_pure_dict(state)}
-    return Source(type(module).__name__, call, held, inputs, trainable, returns_state=True)
+    return PytreeFunction(type(module).__name__, call, held, inputs, trainable, returns_state=True)
 
 
-def _tree(module: Any, given: Any) -> Source:
+def _tree(module: Any, given: Any) -> PytreeFunction:
     """Train the arrays of floats in a callable pytree; its other leaves stay as they are."""
     name = type(module).__name__
     if isinstance(module, jax.tree_util.Partial):
@@ -180,7 +180,7 @@ def _tree(module: Any, given: Any) -> Source:
         return with_statics(copy, arguments, isinstance(given, Mapping))(*arrays)
 
     held = {"module": parted.arrays}
-    return Source(name, parted.joining(call), held, inputs, lambda path: True)
+    return PytreeFunction(name, parted.joining(call), held, inputs, lambda path: True)
 
 
 class _Parted:

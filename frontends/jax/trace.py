@@ -26,7 +26,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Source:
+class PytreeFunction:
     """A function of pytrees: `state` (named, each a pytree that stays) and `inputs`.
 
     It returns its results, and where `returns_state`, the new states after them, as a tuple of two.
@@ -80,7 +80,7 @@ def joined(*parts: str) -> str:
     return ".".join(part for part in parts if part)
 
 
-def trace(source: Source, carried: int) -> Traced:
+def trace(source: PytreeFunction, carried: int) -> Traced:
     """Trace the function on its examples; what JAX cannot trace becomes an error in our terms."""
     trees = [*source.state.values(), *source.inputs.values()]
     with_shape = jax.make_jaxpr(source.function, return_shape=True)
@@ -94,7 +94,7 @@ def trace(source: Source, carried: int) -> Traced:
     return Traced(source.name, jaxpr, leaves, outputs, writes)
 
 
-def _leaves(source: Source) -> tuple[Leaf, ...]:
+def _leaves(source: PytreeFunction) -> tuple[Leaf, ...]:
     leaves = []
     several = len(source.state) > 1
     for name, tree in source.state.items():
@@ -114,7 +114,7 @@ def _check_array(name: str, value: Any) -> None:
 
 
 def _results(
-    source: Source, shape: Any, leaves: Sequence[Leaf], carried: int
+    source: PytreeFunction, shape: Any, leaves: Sequence[Leaf], carried: int
 ) -> tuple[tuple[str, ...], dict[int, str]]:
     """Name the flat results, and find those that are new values of leaves."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(shape)[0]]
@@ -137,7 +137,7 @@ def _results(
 
 
 def _carried(
-    source: Source, shape: Any, paths: Sequence[Any], leaves: Sequence[Leaf], carried: int
+    source: PytreeFunction, shape: Any, paths: Sequence[Any], leaves: Sequence[Leaf], carried: int
 ) -> tuple[tuple[str, ...], dict[int, str]]:
     """Pair the first results of a step with its first arguments."""
     trees = list(source.state.values())
@@ -225,7 +225,7 @@ def with_statics(
     return call
 
 
-def _explained(source: Source, error: Exception) -> str:
+def _explained(source: PytreeFunction, error: Exception) -> str:
     """Say what went wrong while tracing, in the user's terms."""
     name, line = source.name, raised_at(error.__traceback__)
     place = f" (at {line})" if line else ""

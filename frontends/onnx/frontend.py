@@ -10,7 +10,7 @@ from pockengine.compiler.integers import FLOAT
 from pockengine.compiler.ir import Graph
 from pockengine.frontends.choices import ChosenModel, is_onnx, opened
 from pockengine.frontends.frontend import Arrays, Frontend
-from pockengine.frontends.model_files import Opened
+from pockengine.frontends.model_files import OpenedModel
 from pockengine.frontends.onnx.model import (
     declared_inputs,
     from_onnx,
@@ -31,9 +31,9 @@ class OnnxFrontend(Frontend):
         """Whether this is a model, its file, or one of them with choices."""
         return is_onnx(model)
 
-    def open_file(self, path: Path) -> Opened:
+    def open_file(self, path: Path) -> OpenedModel:
         """Open an .onnx file."""
-        return Opened(path, declared_inputs(path))
+        return OpenedModel(path, declared_inputs(path))
 
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a model."""

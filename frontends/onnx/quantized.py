@@ -23,7 +23,7 @@ from pockengine.frontends.onnx.weights import place_of
 
 
 @dataclass(frozen=True)
-class Form:
+class IntegerForm:
     """An operator on integers: the real one, and where its inputs have what.
 
     Each of `operands` begins three inputs: integers, scale, zero point; `axis` is that of a second
@@ -38,10 +38,10 @@ class Form:
 
 
 FORMS = {
-    "QGemm": Form("Gemm", (0, 3), 7, bias=6),
-    "QLinearAdd": Form("Add", (0, 3), 6),
-    "QLinearConv": Form("Conv", (0, 3), 6, bias=8),
-    "QLinearMatMul": Form("MatMul", (0, 3), 6, axis=-1),
+    "QGemm": IntegerForm("Gemm", (0, 3), 7, bias=6),
+    "QLinearAdd": IntegerForm("Add", (0, 3), 6),
+    "QLinearConv": IntegerForm("Conv", (0, 3), 6, bias=8),
+    "QLinearMatMul": IntegerForm("MatMul", (0, 3), 6, axis=-1),
 }
 
 OPERATORS = frozenset({"QuantizeLinear", "DequantizeLinear", *FORMS})
@@ -239,7 +239,7 @@ class _Rewriter:
         return name
 
 
-def _second_axis(node: NodeProto, form: Form) -> int:
+def _second_axis(node: NodeProto, form: IntegerForm) -> int:
     """Return along which dimension a second operand's scales lie."""
     across = form.real == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute)
     return 1 if across else form.axis

@@ -54,7 +54,7 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Reader:
+class ConstantReader:
     """An operator that reads a constant, maybe moved, at one of its inputs."""
 
     node: NodeProto
@@ -259,16 +259,16 @@ def _float_names(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
     return {name for name, t in tensors if t.data_type in FLOAT_CODES and t.dims}
 
 
-def _readers(nodes: Sequence[NodeProto]) -> dict[str, list[Reader]]:
+def _readers(nodes: Sequence[NodeProto]) -> dict[str, list[ConstantReader]]:
     """Return who reads each name, also through what only moves its elements."""
     origin: dict[str, str] = {}
-    readers: dict[str, list[Reader]] = {}
+    readers: dict[str, list[ConstantReader]] = {}
     for node in nodes:
         if node.op_type in MOVES and node.input and node.output:
             origin[node.output[0]] = origin.get(node.input[0], node.input[0])
             continue
         for index, name in enumerate(node.input):
-            readers.setdefault(origin.get(name, name), []).append(Reader(node, index))
+            readers.setdefault(origin.get(name, name), []).append(ConstantReader(node, index))
     return readers
 
 

@@ -23,7 +23,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.sparse.lora import CONV, LINEAR, Adapter
 from pockengine.errors import AdapterError
 from pockengine.files import private_folder, write_text_whole, write_whole
-from pockengine.frontends.peft.places import PREFIX, Place, place_of
+from pockengine.frontends.peft.places import PREFIX, AdaptedModule, place_of
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -48,7 +48,7 @@ HEADS: Mapping[str | None, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Tuning:
+class TunedParams:
     """What was trained of a graph: its adapters, and the params that train as they are."""
 
     graph: Graph
@@ -56,7 +56,7 @@ class Tuning:
     trained: tuple[str, ...]
 
 
-def save_adapters(tuning: Tuning, values: Arrays, folder: Path, model: Any = None) -> None:
+def save_adapters(tuning: TunedParams, values: Arrays, folder: Path, model: Any = None) -> None:
     """Write the adapters, and what else trained, from `values` (all params, as they lie with us).
 
     A new folder appears whole; in one that is there each file is replaced at once, the weights
@@ -108,7 +108,7 @@ def _check_unshared(graph: Graph, weight: str) -> None:
 
 
 def _plain_tensors(
-    tuning: Tuning, values: Arrays, places: Sequence[Place], task: str | None
+    tuning: TunedParams, values: Arrays, places: Sequence[AdaptedModule], task: str | None
 ) -> tuple[dict[str, np.ndarray], list[str], bool]:
     """Return what is saved beside the adapters, modules_to_save, and whether all biases are."""
     adapted = {place.module for place in places}

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from pockengine.compiler.ir.graph import Graph, Param
 from pockengine.compiler.sparse.lora import CONV, LINEAR, PACKED, Adapter
 from pockengine.errors import AdapterError
-from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Arrays, Tuning
+from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Arrays, TunedParams
 from pockengine.frontends.peft.places import PREFIX, place_of
 
 LARGEST_CONFIG = 1 << 20
@@ -59,7 +59,7 @@ STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 """Values of init_lora_weights that leave the base weights as they were."""
 
 
-def load_adapters(tuning: Tuning, folder: Path) -> dict[str, np.ndarray]:
+def load_adapters(tuning: TunedParams, folder: Path) -> dict[str, np.ndarray]:
     """Read a folder of PEFT's: new values of the factors and trained params, as they lie with us.
 
     AdapterError names a fault of the files, an adapter that the graph lacks or has of another rank

@@ -23,7 +23,7 @@ TWICE = "PEFT adds the adapter of out_proj in nn.MultiheadAttention twice as it 
 
 
 @dataclass(frozen=True)
-class Place:
+class AdaptedModule:
     """A module that PEFT adapts; `attention`: an nn.MultiheadAttention, by its packed weight."""
 
     module: str
@@ -62,7 +62,7 @@ def _keys(path: str) -> tuple[str, str]:
     return f"{PREFIX}{path}.lora_A.weight", f"{PREFIX}{path}.lora_B.weight"
 
 
-def place_of(names: Collection[str], weight: str) -> Place:
+def place_of(names: Collection[str], weight: str) -> AdaptedModule:
     """Find an adapted weight among the params of these names.
 
     AdapterError when PEFT could not name it, or computes something else with it.
@@ -70,7 +70,7 @@ def place_of(names: Collection[str], weight: str) -> Place:
     module, _, leaf = weight.rpartition(".")
     attention = packed_attention(names, weight)
     if attention == module:
-        return Place(module, attention=True)
+        return AdaptedModule(module, attention=True)
     if attention is not None:
         raise AdapterError(
             f"{weight}: {TWICE}; leave it out of the scheme, or save the merged weights by "
@@ -81,4 +81,4 @@ def place_of(names: Collection[str], weight: str) -> Place:
             f"{weight} is not the `weight` of a module, which PEFT's files know alone; save the "
             "merged weights by save_weights"
         )
-    return Place(module, attention=False)
+    return AdaptedModule(module, attention=False)

@@ -6,20 +6,20 @@ from typing import Any
 import numpy as np
 
 from pockengine.errors import ImportModelError
-from pockengine.frontends.model_files import Declared, Opened
+from pockengine.frontends.model_files import Declared, OpenedModel
 from pockengine.frontends.tensorflow.saved import load
 from pockengine.frontends.tensorflow.stated_loss import stated_loss
 
 
-def open_tensorflow(path: Path) -> Opened:
+def open_tensorflow(path: Path) -> OpenedModel:
     """Return a Keras model or a signature, once it is loaded; a TFLite file stays a path."""
     if path.suffix == ".tflite":
-        return Opened(path, _of_lite(path))
+        return OpenedModel(path, _of_lite(path))
     model = load(path)
     if path.is_dir():
         specs = model.structured_input_signature[1]
         inputs = tuple(_declared(name, spec) for name, spec in specs.items())
-        return Opened(model, inputs, loss=stated_loss(path, sorted(model.structured_outputs)))
+        return OpenedModel(model, inputs, loss=stated_loss(path, sorted(model.structured_outputs)))
     taken = getattr(model, "inputs", None)
     if not taken:
         raise ImportModelError(
@@ -29,7 +29,7 @@ def open_tensorflow(path: Path) -> Opened:
     declared = tuple(_declared(spec.name, spec) for spec in taken)
     # a Sequential model has one output, and no names
     outputs = getattr(model, "output_names", ["output"])
-    return Opened(model, declared, named=False, loss=stated_loss(path, outputs))
+    return OpenedModel(model, declared, named=False, loss=stated_loss(path, outputs))
 
 
 def _declared(name: str, spec: Any) -> Declared:

@@ -9,7 +9,7 @@ from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.errors import CompileError
 from pockengine.frontends.choices import ChosenModel, is_lite, opened
 from pockengine.frontends.frontend import Arrays, Frontend, named_optimizer
-from pockengine.frontends.model_files import Opened
+from pockengine.frontends.model_files import OpenedModel
 from pockengine.frontends.reference import Nudge, Reference
 from pockengine.frontends.tensorflow.model import from_integers, from_tensorflow, open_file
 from pockengine.frontends.tensorflow.optimizers import to_optimizer
@@ -27,7 +27,7 @@ class TensorFlowFrontend(Frontend):
         path = isinstance(model, (str, Path))
         return path or (isinstance(model, ChosenModel) and is_lite(model)) or is_tensorflow(model)
 
-    def open_file(self, path: Path) -> Opened:
+    def open_file(self, path: Path) -> OpenedModel:
         """Open a file of Keras or TFLite, or a SavedModel's folder."""
         return open_file(path)
 

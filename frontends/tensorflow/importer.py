@@ -21,8 +21,8 @@ from pockengine.frontends.tensorflow.ops import Known, Opaque
 from pockengine.frontends.tensorflow.own_gradient import check_model
 from pockengine.frontends.tensorflow.trace import (
     Arguments,
-    Subject,
     Traced,
+    TraceSubject,
     arguments_of,
     subject_of,
     trace,
@@ -84,7 +84,7 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
     return g.graph
 
 
-def _build_weights(subject: Subject, arguments: Arguments) -> None:
+def _build_weights(subject: TraceSubject, arguments: Arguments) -> None:
     """Run a Keras model that has no weights yet once, so that it makes them."""
     model = subject.model
     if model is not None and not model.built:
@@ -96,14 +96,14 @@ def _build_weights(subject: Subject, arguments: Arguments) -> None:
             ) from error
 
 
-def _layers(subject: Subject) -> set[str]:
+def _layers(subject: TraceSubject) -> set[str]:
     if subject.model is None:
         return set()
     return {str(layer.name) for layer in subject.model._flatten_layers()}
 
 
 def _sources(
-    importer: Importer, subject: Subject, arguments: Arguments, traced: Traced
+    importer: Importer, subject: TraceSubject, arguments: Arguments, traced: Traced
 ) -> list[Known]:
     """Declare inputs and variables; say what each input of the traced function stands for."""
     graph = traced.concrete.graph
@@ -128,13 +128,13 @@ def _sources(
     return sources
 
 
-def _by_handle(subject: Subject, concrete: Any) -> dict[int, tuple[str, Any]]:
+def _by_handle(subject: TraceSubject, concrete: Any) -> dict[int, tuple[str, Any]]:
     """Return name and variable by the identity of the variable's handle."""
     named = named_variables([*subject.variables, *_others(subject, concrete)])
     return {id(_handle(variable)): (name, variable) for name, variable in named.items()}
 
 
-def _others(subject: Subject, concrete: Any) -> list[Any]:
+def _others(subject: TraceSubject, concrete: Any) -> list[Any]:
     """Return the variables that the function captures beside the subject's own."""
     known = {id(_handle(variable)) for variable in subject.variables}
     captured = {id(outer): index for index, (outer, _) in enumerate(concrete.graph.captures)}

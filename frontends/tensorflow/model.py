@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
-from pockengine.frontends.model_files import Opened
+from pockengine.frontends.model_files import OpenedModel
 
 if TYPE_CHECKING:
     import keras
@@ -86,7 +86,7 @@ def from_integers(
     return from_lite(Path(model), example_inputs, loss, integers=True, trainable=trainable)
 
 
-def open_file(path: Path) -> Opened:
+def open_file(path: Path) -> OpenedModel:
     """Open a .keras, .h5 or .tflite file, or a SavedModel's folder; see `model_files.open_file`."""
     need_tensorflow(str(path))
     from pockengine.frontends.tensorflow.declared import open_tensorflow

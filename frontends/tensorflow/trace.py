@@ -30,7 +30,7 @@ TRACEBACK_SKIPS = (
 
 
 @dataclass(frozen=True)
-class Subject:
+class TraceSubject:
     """What is traced: `call` takes tensors as the user passes them; `model` is a Keras model.
 
     `owner` has the variables, a Keras model only once it is built.
@@ -58,7 +58,7 @@ class Arguments:
     keys: tuple[str, ...] | None
     """Where the inputs are named ones: the names that the call knows them by."""
 
-    def passed(self, subject: Subject, tensors: Sequence[Any]) -> Any:
+    def passed(self, subject: TraceSubject, tensors: Sequence[Any]) -> Any:
         """Call the subject with these tensors in place of the examples."""
         structured = subject.model is not None and not _takes_several(subject.model)
         waiting = iter(tensors)
@@ -82,23 +82,23 @@ class Traced:
     targets: Mapping[str, Any]
 
 
-def subject_of(given: Any, training: bool) -> Subject:
+def subject_of(given: Any, training: bool) -> TraceSubject:
     """Say how to call what the user gave; ImportModelError when it cannot be called."""
     if is_keras_model(given):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             return theirs(given, *args, **kwargs, training=training)
 
-        return Subject(given.name, call, given, given)
+        return TraceSubject(given.name, call, given, given)
     if isinstance(given, tf.Module) and callable(given):
-        return Subject(type(given).__name__, tf.function(given.__call__), None, given)
+        return TraceSubject(type(given).__name__, tf.function(given.__call__), None, given)
     if isinstance(given, tf.types.experimental.ConcreteFunction):
         name = str(given.name).removeprefix("b'").strip("'")
-        return Subject("signature" if "signature" in name else name, given, None, given)
+        return TraceSubject("signature" if "signature" in name else name, given, None, given)
     if isinstance(given, tf.types.experimental.PolymorphicFunction):
-        return Subject(given.python_function.__name__, given)
+        return TraceSubject(given.python_function.__name__, given)
     if callable(given):
-        return Subject(getattr(given, "__name__", "function"), tf.function(given))
+        return TraceSubject(getattr(given, "__name__", "function"), tf.function(given))
     raise ImportModelError(
         f"from_tensorflow takes a Keras model, a function of tensors, or the path of a model, not "
         f"{type(given).__name__}"
@@ -112,7 +112,7 @@ def is_keras_model(given: Any) -> bool:
     return isinstance(given, keras.layers.Layer)
 
 
-def trace(subject: Subject, arguments: Arguments, loss: Any) -> Traced:
+def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> Traced:
     """Trace the call, and Keras's losses of its outputs where there are any.
 
     ImportModelError tells in the user's terms what TensorFlow cannot trace.
@@ -207,7 +207,7 @@ def named_results(results: Any) -> dict[str, Any]:
     return tensors
 
 
-def arguments_of(subject: Subject, given: Any) -> Arguments:
+def arguments_of(subject: TraceSubject, given: Any) -> Arguments:
     """Check the example inputs, and name them."""
     if isinstance(given, Mapping):
         keys: tuple[str, ...] | None = tuple(str(key) for key in given)
@@ -266,7 +266,7 @@ def _array(name: str, key: Any, value: Any) -> np.ndarray:
     return array
 
 
-def _names(subject: Subject, count: int) -> tuple[str, ...]:
+def _names(subject: TraceSubject, count: int) -> tuple[str, ...]:
     """Name positional inputs: as the model's input layers or the call's parameters are named."""
     known = _layer_names(subject.model) or _parameter_names(subject)
     if len(known) == count and not any(AUTOMATIC.fullmatch(name) for name in known):
@@ -281,7 +281,7 @@ def _layer_names(model: Any) -> list[str]:
         return []
 
 
-def _parameter_names(subject: Subject) -> list[str]:
+def _parameter_names(subject: TraceSubject) -> list[str]:
     if isinstance(subject.call, tf.types.experimental.ConcreteFunction):
         return list(subject.call.structured_input_signature[1])
     function = subject.call if subject.model is None else subject.model.call

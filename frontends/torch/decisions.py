@@ -61,7 +61,7 @@ class Undecided(Exception):
     """Data may take another branch at this place."""
 
 
-class Converted(Undecided):
+class NumberOfData(Undecided):
     """Data become a number of Python at this place, which a trace cannot follow."""
 
 
@@ -95,7 +95,7 @@ class Decisions(TorchFunctionMode):
                 if self._answers is None and self._is_switch(known[0]):
                     raise Unanswered
                 if func in CONVERSIONS:
-                    raise Converted(quoted(*line_of(sys._getframe(1))))
+                    raise NumberOfData(quoted(*line_of(sys._getframe(1))))
         return theirs(func, *args, **kwargs)
 
     def _is_switch(self, node: Node) -> bool:
@@ -138,7 +138,7 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
 
     def run(flipped: Site | None) -> Mapping[Site, bool]:
         inputs = copy.deepcopy((args, kwargs))
-        with torch.no_grad(), torch.random.fork_rng(), Watch(flipped) as watch:
+        with torch.no_grad(), torch.random.fork_rng(), DecisionRecorder(flipped) as watch:
             copied(*inputs[0], **inputs[1])
         return watch.answers
 
@@ -162,7 +162,7 @@ def copied_module(module: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(module, {id(x): x.detach().clone() for x in computed})
 
 
-class Watch(TorchFunctionMode):
+class DecisionRecorder(TorchFunctionMode):
     """Notes each decision of a module that runs on real tensors; turns one of them round."""
 
     def __init__(self, flipped: Site | None) -> None:

@@ -23,7 +23,7 @@ from pockengine.frontends.faults import theirs
 from pockengine.frontends.torch.blocks import has_effect
 from pockengine.frontends.torch.decisions import Constants, traced_node, untraced
 from pockengine.frontends.torch.nodes import WHY, source_line, written_by
-from pockengine.frontends.torch.selected_checks import Reader, problem
+from pockengine.frontends.torch.selected_checks import FamilyReader, problem
 from pockengine.frontends.torch.selected_rewrite import Rewriter
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class SameSizes(TorchFunctionMode):
 
 
 @dataclass
-class Family:
+class SelectionFamily:
     """What one mask selects from, and all nodes whose sizes depend on it, in order."""
 
     key: Any
@@ -135,10 +135,10 @@ def select_all(program: "ExportedProgram") -> None:
         _take(graph, family)
 
 
-def _take(graph: Graph, family: Family) -> None:
+def _take(graph: Graph, family: SelectionFamily) -> None:
     """Rewrite a family, or note in what selects why it is none."""
     sources = {node: mask for node in family.nodes if (mask := mask_of(node)) is not None}
-    reader = Reader(family.symbols, {node: _dimension(node, family) for node in family.nodes})
+    reader = FamilyReader(family.symbols, {node: _dimension(node, family) for node in family.nodes})
     reader.masks.update(sources)
     reader.is_mask = lambda node: _key(node) == family.key
     for node in family.nodes:
@@ -167,15 +167,15 @@ def mask_of(node: Node) -> Node | None:
     return given[0] if value is not None and value.dtype is torch.bool else None
 
 
-def _families(graph: Graph) -> list[Family]:
+def _families(graph: Graph) -> list[SelectionFamily]:
     """Return what each mask selects; equal masks that nothing writes to are one."""
-    families: dict[Any, Family] = {}
+    families: dict[Any, SelectionFamily] = {}
     for node in graph.nodes:
         mask = mask_of(node) if node.op == "call_function" else None
         if mask is None or not _symbols(node) or _symbols(mask):
             continue
         key = _key(mask)
-        family = families.setdefault(key, Family(key))
+        family = families.setdefault(key, SelectionFamily(key))
         family.symbols |= _symbols(node)
         if _is_written(mask):
             family.problem = _at(node, "selects by a mask that is written to")
@@ -245,7 +245,7 @@ def _symbols(node: Node) -> set[str]:
     return found
 
 
-def _dimension(node: Node, family: Family) -> int | None:
+def _dimension(node: Node, family: SelectionFamily) -> int | None:
     """Return the one dimension that lists rows; -1 where sizes depend on them otherwise."""
     value = next(_values(node))
     if not isinstance(value, torch.Tensor):

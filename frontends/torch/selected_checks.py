@@ -49,7 +49,7 @@ PICKED = {"index", "index_select", "gather", "masked_select"}
 
 
 @dataclass
-class Reader:
+class FamilyReader:
     """What is known of a family while its readers are looked at."""
 
     symbols: set[str]
@@ -64,7 +64,7 @@ class Reader:
         return self.rows.get(value) if isinstance(value, Node) else None
 
 
-def problem(reader: Reader, node: Node) -> str:
+def problem(reader: FamilyReader, node: Node) -> str:
     """Say why this node cannot be given more rows; nothing where it can."""
     if node.op != "call_function":
         return "depends on what is selected"
@@ -87,7 +87,7 @@ def problem(reader: Reader, node: Node) -> str:
     return OTHERWISE
 
 
-def is_place(reader: Reader, node: Any) -> bool:
+def is_place(reader: FamilyReader, node: Any) -> bool:
     """Whether these indices are right for rows that were not selected too."""
     if reader.row(node) is None or node in reader.masks:
         return True
@@ -98,7 +98,7 @@ def is_place(reader: Reader, node: Any) -> bool:
     return known and all(is_place(reader, source) for source in node.all_input_nodes)
 
 
-def _of_sizes(reader: Reader, node: Node) -> str:
+def _of_sizes(reader: FamilyReader, node: Node) -> str:
     for user in node.users:
         alone = any(argument is node for argument in user.args)
         known = COUNTED if alone else VIEWS | CREATED | {"expand"}
@@ -125,7 +125,7 @@ def _is_float(node: Node) -> bool:
     return not isinstance(value, torch.Tensor) or value.is_floating_point()
 
 
-def _along(reader: Reader, node: Node) -> str:
+def _along(reader: FamilyReader, node: Node) -> str:
     """Check operators that name the dimensions along which they go."""
     named = arguments_of(node)
     source = next(value for value in named.values() if isinstance(value, (Node, list, tuple)))
@@ -147,7 +147,7 @@ def _along(reader: Reader, node: Node) -> str:
     return ACROSS if rows & chosen or len(rows) > 1 else ""
 
 
-def _view(reader: Reader, node: Node) -> str:
+def _view(reader: FamilyReader, node: Node) -> str:
     source = node.args[0]
     before, after = reader.row(source), reader.row(node)
     if before is None or after is None:
@@ -156,14 +156,14 @@ def _view(reader: Reader, node: Node) -> str:
     return "" if math.prod(shapes[0]) == math.prod(shapes[1]) else ACROSS
 
 
-def _linear(reader: Reader, node: Node) -> str:
+def _linear(reader: FamilyReader, node: Node) -> str:
     x, *weights = node.args
     if any(reader.row(weight) is not None for weight in weights):
         return ACROSS
     return ACROSS if reader.row(x) == _rank(x) - 1 else ""
 
 
-def _matmul(reader: Reader, node: Node) -> str:
+def _matmul(reader: FamilyReader, node: Node) -> str:
     x, y = node.args[-2:]
     if name_of(node) in ("addmm", "baddbmm"):
         x, y = node.args[1:3]
@@ -178,7 +178,7 @@ def _matmul(reader: Reader, node: Node) -> str:
     return ""
 
 
-def _attention(reader: Reader, node: Node) -> str:
+def _attention(reader: FamilyReader, node: Node) -> str:
     """Check attention: each row of a batch attends to itself."""
     rows = [reader.row(value) for value in node.args[:3]]
     masks = [*node.args[3:], *node.kwargs.values()]
@@ -187,20 +187,20 @@ def _attention(reader: Reader, node: Node) -> str:
     return ACROSS if any(reader.row(mask) not in (None, rows[0]) for mask in masks) else ""
 
 
-def _norm(reader: Reader, node: Node) -> str:
+def _norm(reader: FamilyReader, node: Node) -> str:
     rank, row = _rank(node.args[0]), reader.row(node.args[0])
     if name_of(node) == "group_norm":
         return "" if row == 0 else ACROSS
     return ACROSS if row is None or row >= rank - len(node.args[1]) else ""
 
 
-def _slice(reader: Reader, node: Node) -> str:
+def _slice(reader: FamilyReader, node: Node) -> str:
     x, dim, start, end, step = arguments_of(node).values()
     whole = start in (None, 0) and step == 1 and (end is None or end == 2**63 - 1)
     return "" if whole or dim % _rank(x) != reader.row(x) else ACROSS
 
 
-def _index(reader: Reader, node: Node) -> str:
+def _index(reader: FamilyReader, node: Node) -> str:
     x, indices = node.args
     given = [index for index in indices if index is not None]
     rows = [reader.row(index) for index in given]
@@ -209,20 +209,20 @@ def _index(reader: Reader, node: Node) -> str:
     return "" if all(is_place(reader, index) for index in given) else PLACES
 
 
-def _index_select(reader: Reader, node: Node) -> str:
+def _index_select(reader: FamilyReader, node: Node) -> str:
     x, _, index = node.args
     if reader.row(x) is not None:
         return "indexes rows by another list"
     return "" if is_place(reader, index) else PLACES
 
 
-def _embedding(reader: Reader, node: Node) -> str:
+def _embedding(reader: FamilyReader, node: Node) -> str:
     if reader.row(node.args[0]) is not None:
         return ACROSS
     return "" if is_place(reader, node.args[1]) else PLACES
 
 
-def _add_at(reader: Reader, node: Node) -> str:
+def _add_at(reader: FamilyReader, node: Node) -> str:
     named = arguments_of(node)
     index, source = named["index"], named.get("source", named.get("src"))
     if reader.row(named["x"]) is not None or not isinstance(source, Node):
@@ -233,7 +233,7 @@ def _add_at(reader: Reader, node: Node) -> str:
     return "" if is_place(reader, index) else PLACES
 
 
-def _put(reader: Reader, node: Node) -> str:
+def _put(reader: FamilyReader, node: Node) -> str:
     named = arguments_of(node)
     x, indices, values = named["x"], named["indices"], named["values"]
     if reader.row(x) is not None or any(index is None for index in indices):
@@ -248,7 +248,7 @@ def _put(reader: Reader, node: Node) -> str:
     return "" if all(is_place(reader, index) for index in indices) else PLACES
 
 
-def _cross_entropy(reader: Reader, node: Node) -> str:
+def _cross_entropy(reader: FamilyReader, node: Node) -> str:
     x, target, *rest = node.args
     rows = reader.row(x), reader.row(target)
     if rows != (0, 0) or any(reader.row(other) is not None for other in rest):
@@ -256,12 +256,12 @@ def _cross_entropy(reader: Reader, node: Node) -> str:
     return "reads probabilities" if target.meta["val"].is_floating_point() else ""
 
 
-def _sum(reader: Reader, node: Node) -> str:
+def _sum(reader: FamilyReader, node: Node) -> str:
     value = node.args[0].meta["val"]
     return "adds up complex numbers" if value.is_complex() else ""
 
 
-def _loss(reader: Reader, node: Node) -> str:
+def _loss(reader: FamilyReader, node: Node) -> str:
     rows = {reader.row(value) for value in node.args[:2]}
     shapes = {_plain_sizes(value) for value in node.args[:2]}
     rest = [*node.args[2:], *node.kwargs.values()]
@@ -269,7 +269,7 @@ def _loss(reader: Reader, node: Node) -> str:
     return ACROSS if len(rows) > 1 or len(shapes) > 1 or more else ""
 
 
-def _ctc(reader: Reader, node: Node) -> str:
+def _ctc(reader: FamilyReader, node: Node) -> str:
     x, labels, *lengths, _ = node.args
     rows = [reader.row(value) for value in (labels, x, *lengths)]
     return "" if rows == [0, None, None, None] else ACROSS
@@ -284,7 +284,7 @@ def _rank(value: Any) -> int:
     return int(value.meta["val"].dim())
 
 
-CHECKS: dict[str, Callable[[Reader, Node], str]] = {
+CHECKS: dict[str, Callable[[FamilyReader, Node], str]] = {
     **dict.fromkeys(VIEWS, _view),
     **dict.fromkeys(("mm", "matmul", "bmm", "addmm", "baddbmm"), _matmul),
     **dict.fromkeys(("layer_norm", "rms_norm", "group_norm"), _norm),

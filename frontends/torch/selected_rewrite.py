@@ -15,7 +15,7 @@ from pockengine.frontends.torch.selected_checks import (
     CTC,
     LOSSES,
     SUMS,
-    Reader,
+    FamilyReader,
 )
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ Form = Callable[[Node], Node]
 class Rewriter:
     """Rewrites the readers of one family in the order of the graph."""
 
-    def __init__(self, graph: Graph, reader: Reader, mask: Node, first: Node) -> None:
+    def __init__(self, graph: Graph, reader: FamilyReader, mask: Node, first: Node) -> None:
         """Put before `first` which rows are selected, one of them, and how many they are."""
         self._graph = graph
         self._reader = reader

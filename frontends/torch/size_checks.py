@@ -22,7 +22,7 @@ from pockengine.frontends.torch.replaced import replaced
 class _Size(int):
     """A size that notes how it compares on a line, and says the opposite there where it is to."""
 
-    watch: "_Watch"
+    watch: "_ComparisonRecorder"
 
 
 def _comparing(name: str) -> Callable[[_Size, Any], Any]:
@@ -39,7 +39,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 _Size.__hash__ = int.__hash__  # type: ignore[method-assign]
 
 
-class _Watch(TorchFunctionMode):
+class _ComparisonRecorder(TorchFunctionMode):
     """Follows what sizes are compared with on one line."""
 
     def __init__(self, line: Line, *, turned: bool) -> None:
@@ -74,7 +74,7 @@ class _Watch(TorchFunctionMode):
 
 def answer_of_check(module: torch.nn.Module, args: Any, kwargs: Any, line: Line) -> bool | None:
     """Return how sizes compare on a line that only checks them; None where it is no check."""
-    natural, turned = (_Watch(line, turned=turned) for turned in (False, True))
+    natural, turned = (_ComparisonRecorder(line, turned=turned) for turned in (False, True))
     copied = copied_module(module)
     for watch in (natural, turned):
         inputs = copy.deepcopy((args, kwargs))

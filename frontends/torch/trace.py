@@ -27,9 +27,9 @@ from pockengine.frontends.torch.dead import drop_dead
 from pockengine.frontends.torch.decisions import (
     TORCH,
     Answers,
-    Converted,
     Decisions,
     Line,
+    NumberOfData,
     Unanswered,
     Undecided,
     answers_of,
@@ -132,7 +132,7 @@ def _export(
         raise
     except Undecided as error:
         kind = _AsksForRows if guards.asked else ImportModelError
-        words = _conversion if isinstance(error, Converted) else _branches
+        words = _conversion if isinstance(error, NumberOfData) else _branches
         raise kind(f"{type(module).__name__} {words(str(error))}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
         raise _explained(error, module, args, kwargs, counted=guards.asked) from error

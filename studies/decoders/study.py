@@ -66,7 +66,7 @@ MODEL = "stories260K"
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """The fixed schemes by their names, the rates that each scheme tries, and whether to search."""
 
     schemes: Sequence[str]
@@ -75,7 +75,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Row:
+class CellRow:
     """What a scheme costs, the rate that validation chose, and test losses by seed."""
 
     scheme: Scheme
@@ -109,8 +109,12 @@ def contributions_of(desk: Desk, recipe: Recipe, table: Path) -> Contributions |
 
 
 def rows_of(
-    desk: Desk, costs: CostModel, contributions: Contributions | None, recipe: Recipe, plan: Plan
-) -> list[Row]:
+    desk: Desk,
+    costs: CostModel,
+    contributions: Contributions | None,
+    recipe: Recipe,
+    plan: StudyPlan,
+) -> list[CellRow]:
     """Return the fixed schemes, then the winner of the search within each budget."""
     graph = desk.subject.graph
     fixed = [
@@ -156,10 +160,10 @@ def _searched(costs: CostModel, contributions: Contributions, budget: Budget) ->
     ]
 
 
-def _row(desk: Desk, costs: CostModel, standing: Standing) -> Row:
+def _row(desk: Desk, costs: CostModel, standing: Standing) -> CellRow:
     runs = [(standing.scheme, replace(standing.recipe, seed=seed)) for seed in SEEDS]
     losses = losses_of(desk.tested(runs))
-    return Row(standing.scheme, costs.cost(standing.scheme), standing.recipe.rate, losses)
+    return CellRow(standing.scheme, costs.cost(standing.scheme), standing.recipe.rate, losses)
 
 
 @click.command()
@@ -192,7 +196,7 @@ def main(
     model = work / MODEL
     write_folder(checkpoint, tokenizer, model)
     costs: CostModel | None = None
-    plan = Plan(schemes or (*PRESETS, *VARIANTS), rates or RATES, searches)
+    plan = StudyPlan(schemes or (*PRESETS, *VARIANTS), rates or RATES, searches)
     with open_executor(workers=workers) as executor:
         for name in texts or CUTS:
             desk, recipe = _desk(name, data, model, executor)
@@ -208,7 +212,9 @@ def _desk(name: str, data: Path, model: Path, executor: Executor) -> tuple[Desk,
     return desk, Recipe(RATE, place.epochs, optimizer=AdamW())
 
 
-def _show(name: str, desk: Desk, costs: CostModel, recipe: Recipe, plan: Plan) -> list[Row]:
+def _show(
+    name: str, desk: Desk, costs: CostModel, recipe: Recipe, plan: StudyPlan
+) -> list[CellRow]:
     """Study one set of texts, print its tables, and write the schemes that were found."""
     console = PlainConsole(140)
     contributions = None
@@ -225,7 +231,7 @@ def _show(name: str, desk: Desk, costs: CostModel, recipe: Recipe, plan: Plan) -
     return rows
 
 
-def _table(name: str, desk: Desk, rows: Sequence[Row]) -> Table:
+def _table(name: str, desk: Desk, rows: Sequence[CellRow]) -> Table:
     judged = f"{len(desk.test)} test rows of {LENGTH}, {len(SEEDS)} seeds"
     table = Table(title=f"{name}: {len(desk.tuning.train)} rows train, {judged}")
     for heading in ("scheme", "test loss", "spread", "perplexity", "rate", "trains"):
@@ -240,7 +246,7 @@ def _table(name: str, desk: Desk, rows: Sequence[Row]) -> Table:
     return table
 
 
-def _write(path: Path, name: str, rows: Sequence[Row]) -> None:
+def _write(path: Path, name: str, rows: Sequence[CellRow]) -> None:
     """Append a record for each scheme's test loss; the note says how it came to be."""
     setup = Setup(current_commit(), "host", "host", False, MODEL, name, BATCH, 1)
     records = []

@@ -46,7 +46,7 @@ Feed = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Row:
+class CaseRow:
     """CPU seconds of a step, the highest resident memory, and the loss of the first step."""
 
     case: str
@@ -120,7 +120,7 @@ def require_built(cases: Iterable[Case], source: Path, builds: tuple[str, ...]) 
 
 def compare(
     case: Case, source: Path, builds: tuple[str, ...], tokens: int, rounds: int
-) -> list[Row]:
+) -> list[CaseRow]:
     """Measure ours and each build of theirs in turns; JobFailed where first losses differ."""
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -141,7 +141,9 @@ def compare(
         if case.row and abs(runs[0][2] - ours) > TOLERANCE * ours:
             raise JobFailed(f"{case.name}: {engine} has a first loss of {runs[0][2]}, ours {ours}")
     return [
-        Row(case.name, engine, statistics.median(run[0] for run in runs), runs[0][1], runs[0][2])
+        CaseRow(
+            case.name, engine, statistics.median(run[0] for run in runs), runs[0][1], runs[0][2]
+        )
         for engine, runs in found.items()
     ]
 
@@ -199,7 +201,7 @@ def main(
             PlainConsole(100).print(table)
 
 
-def _show(rows: list[Row], table: Table) -> None:
+def _show(rows: list[CaseRow], table: Table) -> None:
     """Add a case's engines to the table, each beside ours."""
     for row in rows:
         figures = (

@@ -7,7 +7,7 @@ from typing import Any
 from pockengine.compiler.sparse import Scheme, preset
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
-from pockengine.finetune.candidates import PRESETS, Candidate, candidates, presets_within
+from pockengine.finetune.candidates import PRESETS, SchemeCandidate, candidates, presets_within
 from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.gains import Signal
@@ -153,7 +153,7 @@ def _store(
     desk: Desk,
     table: LoadedPair,
     signal: Signal,
-    entrants: list[Candidate],
+    entrants: list[SchemeCandidate],
     results: list[Standing],
 ) -> None:
     """Store the race: accuracies by seed, of those that it ran to choose."""

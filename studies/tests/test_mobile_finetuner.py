@@ -14,7 +14,13 @@ from pockengine.compiler.sparse import Scheme
 from pockengine.errors import JobFailed
 from pockengine.studies.mobile_finetuner import compare as module
 from pockengine.studies.mobile_finetuner.cases import ATTENTION, GPT2, Case
-from pockengine.studies.mobile_finetuner.compare import STEPS, Row, compare, main, measure_theirs
+from pockengine.studies.mobile_finetuner.compare import (
+    STEPS,
+    CaseRow,
+    compare,
+    main,
+    measure_theirs,
+)
 
 TOKENS = 8
 
@@ -68,7 +74,7 @@ def test_a_failure_loses_no_case_that_was_measured(
     source: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clone = source("loss 9.5000")
-    found = [Row("gpt2-lora", "pockengine", 0.5, 2**20, 9.5)]
+    found = [CaseRow("gpt2-lora", "pockengine", 0.5, 2**20, 9.5)]
     measured = iter([lambda: found])
     monkeypatch.setattr(module, "compare", lambda *_: next(measured, _fail)())
     arguments = ["--source", str(clone), "--case", "gpt2-lora", "--case", "gpt2-medium-lora"]
@@ -79,7 +85,7 @@ def test_a_failure_loses_no_case_that_was_measured(
     assert json.loads((tmp_path / "rows.json").read_text())["seconds"] == 0.5
 
 
-def _fail() -> list[Row]:
+def _fail() -> list[CaseRow]:
     raise JobFailed("it broke")
 
 

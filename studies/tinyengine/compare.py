@@ -67,7 +67,7 @@ HEADERS = "thumb-linux-musleabihf"
 
 
 @dataclass(frozen=True)
-class Row:
+class EngineRow:
     """Instructions of a step, and bytes that the firmware takes."""
 
     engine: str
@@ -104,15 +104,17 @@ def _compile(source: Path, includes: list[Path], device: Device, folder: Path) -
     return out
 
 
-def measure_theirs(source: Path, board: Transport, device: Device, folder: Path) -> Row:
+def measure_theirs(source: Path, board: Transport, device: Device, folder: Path) -> EngineRow:
     """Count a step of theirs; the first is as long as the others."""
     firmware = build_theirs(source, device, folder)
     out = run_job(board, Job(firmware.path, outputs=("out",)), folder).outputs["out"]
     counts = np.frombuffer(out.read_bytes(), np.uint64)
-    return Row("TinyEngine", int(np.median(counts)), firmware.memory_bytes, firmware.flash_bytes)
+    return EngineRow(
+        "TinyEngine", int(np.median(counts)), firmware.memory_bytes, firmware.flash_bytes
+    )
 
 
-def measure_ours(board: Transport, device: Device, folder: Path) -> Row:
+def measure_ours(board: Transport, device: Device, folder: Path) -> EngineRow:
     """Compile the published scheme, and count a step."""
     graph = int8_graph(net_graph(build_net(NET), SIZE))
     scheme = next(s for s in published() if (s.net, s.budget_kb) == (NET, BUDGET_KB))
@@ -132,7 +134,7 @@ def measure_ours(board: Transport, device: Device, folder: Path) -> Row:
     ]
     run = train_firmware(board, artifact, Steps(batches, 0.01), folder)
     count = int(np.median(run.instructions))
-    return Row("pockengine", count, run.firmware.memory_bytes, run.firmware.flash_bytes)
+    return EngineRow("pockengine", count, run.firmware.memory_bytes, run.firmware.flash_bytes)
 
 
 @click.command()

@@ -10,7 +10,7 @@ from pockengine.backends.placement import FROZEN, PARAMS, lay_out
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Param, Value
-from pockengine.compiler.ir.contents import Held
+from pockengine.compiler.ir.contents import InMemory
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import ALIGNMENT, Target
@@ -44,8 +44,8 @@ def test_params_lie_at_multiples_of_the_targets_alignment(alignment: int) -> Non
 def odd_program() -> Program:
     params = {
         name: Param(
-            Value(name, Held(data).type),
-            Held(data),
+            Value(name, InMemory(data).type),
+            InMemory(data),
             space=Space.MUTABLE if name == "trained" else Space.CONSTANT,
         )
         for name, data in ODD.items()

@@ -16,7 +16,7 @@ from pockengine.backends.session import Session
 from pockengine.backends.switching_report import (
     MEASURED,
     MODELLED,
-    Candidate,
+    BackendCandidate,
     Switching,
     read_switching,
     settle,
@@ -134,7 +134,7 @@ def test_nobody_left_says_all_reasons() -> None:
 
 def test_the_devices_own_is_kept_unless_another_gains() -> None:
     def chosen(*costs: float | None) -> Switching:
-        rows = [Candidate(name, cost) for name, cost in zip("abc", costs, strict=True)]
+        rows = [BackendCandidate(name, cost) for name, cost in zip("abc", costs, strict=True)]
         return settle(MEASURED, rows)
 
     assert chosen(100.0, 98.0, None).chosen == "a"
@@ -145,7 +145,7 @@ def test_the_devices_own_is_kept_unless_another_gains() -> None:
         chosen(None, None, None)
 
 
-REPORT = settle(MEASURED, [Candidate("c", 1.5), Candidate("toy", None, "is absent")])
+REPORT = settle(MEASURED, [BackendCandidate("c", 1.5), BackendCandidate("toy", None, "is absent")])
 
 
 def _damaged() -> Iterator[object]:

@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.tune import Problem, find_problems
+from pockengine.backends.c.tune import TuningProblem, find_problems
 from pockengine.cli.main import cli
 from pockengine.cli.tune import board_meter, open_meter, step_nodes
 from pockengine.cli.tune_gpu import run_over
@@ -42,7 +42,7 @@ def counting() -> None:
         pytest.skip(f"{emulator} has no plugins to count instructions with")
 
 
-def problems_of(name: str, plans: int) -> list[Problem]:
+def problems_of(name: str, plans: int) -> list[TuningProblem]:
     device = load_device(name)
     nodes = step_nodes(find_model(MODEL).graph(), Training(), CBackend(device))
     return find_problems(nodes, device, plans=plans)

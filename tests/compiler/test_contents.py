@@ -16,7 +16,7 @@ from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.ir.attach import attach
 from pockengine.compiler.ir.clone import clone
-from pockengine.compiler.ir.contents import Filled, Held, Lazy, ShapeOnly, mapped, same_contents
+from pockengine.compiler.ir.contents import Filled, InMemory, Lazy, ShapeOnly, mapped, same_contents
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import ParamKind, Space
 from pockengine.compiler.ir.scalars import DType, to_bf16
@@ -43,7 +43,7 @@ def lazy(graph: Graph) -> list[str]:
             read.append(name)
             return data
 
-        return Lazy(Held(data).type, load, name)
+        return Lazy(InMemory(data).type, load, name)
 
     for name, param in graph.params.items():
         param.contents = watched(name, param.data)
@@ -97,7 +97,7 @@ def test_mapped_files_are_what_they_hold(tmp_path: Path) -> None:
     found = mapped(tmp_path / "weights")
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
-        assert found[name].type == Held(array).type
+        assert found[name].type == InMemory(array).type
         np.testing.assert_array_equal(found[name].read(), array)
 
 
@@ -157,7 +157,7 @@ def test_weights_are_written_in_order_as_safetensors_reads_them(tmp_path: Path) 
     }
     arrays |= {f"more.{key}": np.full(3, 2.5, np.float32) for key in "qwerty"}
     path = tmp_path / "weights"
-    write_weights({name: Held(array) for name, array in arrays.items()}, path)
+    write_weights({name: InMemory(array) for name, array in arrays.items()}, path)
     again = load_file(path)
     assert {name: (a.dtype, a.tolist()) for name, a in again.items()} == {
         name: (a.dtype, a.tolist()) for name, a in arrays.items()
@@ -170,7 +170,7 @@ def test_weights_are_written_in_order_as_safetensors_reads_them(tmp_path: Path) 
 
 def test_bf16_weights_come_back(tmp_path: Path) -> None:
     data = to_bf16(np.linspace(-3, 3, 7))
-    write_weights({"w": Held(data)}, tmp_path / "weights")
+    write_weights({"w": InMemory(data)}, tmp_path / "weights")
     again = mapped(tmp_path / "weights")["w"]
     assert again.type.dtype is DType.BF16
     assert again.read().tobytes() == data.tobytes()
@@ -193,11 +193,11 @@ def test_contents_are_compared_without_reading_where_they_can_be() -> None:
 
     lazy_one = Lazy(f32(2), fail, "w")
     assert same_contents(lazy_one, lazy_one)
-    assert not same_contents(lazy_one, Held(np.ones(3, np.float32)))
-    assert same_contents(Filled(f32(2), 1.0), Held(np.ones(2, np.float32)))
-    assert not same_contents(ShapeOnly(f32(2)), Held(np.ones(2, np.float32)))
+    assert not same_contents(lazy_one, InMemory(np.ones(3, np.float32)))
+    assert same_contents(Filled(f32(2), 1.0), InMemory(np.ones(2, np.float32)))
+    assert not same_contents(ShapeOnly(f32(2)), InMemory(np.ones(2, np.float32)))
     nan = np.full(2, np.nan, np.float32)
-    assert same_contents(Held(nan), Held(nan.copy()))
+    assert same_contents(InMemory(nan), InMemory(nan.copy()))
 
 
 def test_changed_sources_are_refused() -> None:
@@ -249,7 +249,7 @@ def test_files_are_attached_in_the_frameworks_layout(tmp_path: Path) -> None:
     g.param("b", ShapeOnly(f32(2)))
     g.output("y", g.matmul(g.input("x", f32(1, 3)), w))
     theirs = np.arange(6, dtype=np.float32).reshape(2, 3)
-    write_weights({"w": Held(to_bf16(theirs))}, tmp_path / "weights")
+    write_weights({"w": InMemory(to_bf16(theirs))}, tmp_path / "weights")
     attach(g.graph, mapped(tmp_path / "weights"))
     np.testing.assert_array_equal(g.graph.params["w"].data, theirs.T)
     assert not g.graph.params["b"].contents.known
@@ -269,4 +269,4 @@ def test_tensors_that_do_not_fit_are_refused(name: str, array: np.ndarray, messa
     g = Builder(Graph("g"))
     g.param("w", ShapeOnly(f32(3, 2)), permutation=(1, 0))
     with pytest.raises(GraphError, match=message):
-        attach(g.graph, {name: Held(array)})
+        attach(g.graph, {name: InMemory(array)})

@@ -5,7 +5,7 @@ import pytest
 
 from pockengine.compiler.ir import Builder, Graph
 from pockengine.compiler.sparse import preset
-from pockengine.compiler.sparse.families import ModelFamily, known_families, recognise
+from pockengine.compiler.sparse.families import SchemeFamily, known_families, recognise
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.errors import SchemeError
 
@@ -154,7 +154,7 @@ def test_blocks_of_a_known_family_lie_at_any_depth_and_the_head_comes_last() -> 
 
 
 @pytest.mark.parametrize("family", known_families(), ids=lambda family: family.name)
-def test_every_row_of_the_families_is_found_by_its_own_names(family: ModelFamily) -> None:
+def test_every_row_of_the_families_is_found_by_its_own_names(family: SchemeFamily) -> None:
     parts = [pattern.replace("*.", "x.").replace("?", "q") for pattern in family.weights]
     names = [
         f"net.{family.block.replace('#', str(n))}.{part.replace('*', 'x')}"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
-from pockengine.compiler.ir.contents import Held
+from pockengine.compiler.ir.contents import InMemory
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.quantization import Quantization, parse_quantization
 from pockengine.compiler.ir.scalars import DType
@@ -22,7 +22,7 @@ def test_text_reads_back_the_same(quantization: Quantization) -> None:
     assert parse_quantization(str(quantization)) == quantization
     g = Builder(Graph("g"))
     x = g.input("x", TensorType(DType.I8, (2, 3), quantization))
-    w = g.param("w", Held(DATA, quantization), permutation=(1, 0))
+    w = g.param("w", InMemory(DATA, quantization), permutation=(1, 0))
     g.output("x", g.transpose(x, perm=(1, 0)))
     g.output("w", g.transpose(w, perm=(1, 0)))
     g.graph.params["w"].source = WHOLE
@@ -46,7 +46,7 @@ def test_quantization_is_a_part_of_the_type() -> None:
 def test_moves_keep_what_integers_stand_for() -> None:
     g = Builder(Graph("g"))
     x = g.input("x", TensorType(DType.I8, (2, 3), WHOLE))
-    w = g.param("w", Held(DATA, CHANNELS))
+    w = g.param("w", InMemory(DATA, CHANNELS))
     assert g.reshape(x, shape=(6,)).type.quantization == WHOLE
     assert g.stop_gradient(w).type == w.type
     turned = g.transpose(w, perm=(1, 0)).type.quantization

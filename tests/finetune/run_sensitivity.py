@@ -11,7 +11,7 @@ from pathlib import Path
 from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.executor import open_executor
 from pockengine.finetune.recipe import Recipe
-from pockengine.finetune.sensitivity import Progress, measure
+from pockengine.finetune.sensitivity import TrialProgress, measure
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
 
 ITEMS = (
@@ -27,7 +27,7 @@ TRIALS = (len(ITEMS) + 1) * len(SEEDS)
 def run(path: Path, scheduler: str, stop_after: int = 0) -> Contributions:
     """Measure everything, and say each trial that ends."""
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: TrialProgress) -> None:
         print(f"{progress.done} {progress.total} {progress.last}", flush=True)
         if progress.done == stop_after:
             time.sleep(600)

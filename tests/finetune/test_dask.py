@@ -19,7 +19,7 @@ from distributed import Client
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Key, read_table
 from pockengine.finetune.executor import open_executor
-from pockengine.finetune.sensitivity import Progress, measure
+from pockengine.finetune.sensitivity import TrialProgress, measure
 from pockengine.finetune.trial import TrialOutcome
 from pockengine.tests.finetune.run_sensitivity import ITEMS, RECIPE, SEEDS, TRIALS
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
@@ -82,10 +82,10 @@ def victims_tasks(address: str) -> int:
 
 def test_a_killed_worker_costs_no_trial_and_doubles_none(cluster: Cluster, tmp_path: Path) -> None:
     subject, tuning = tiny_subject(), tiny_tuning(200)
-    seen: list[Progress] = []
+    seen: list[TrialProgress] = []
     had: list[int] = []
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: TrialProgress) -> None:
         seen.append(progress)
         if progress.done == 4:
             had.append(victims_tasks(cluster.address))

@@ -10,7 +10,7 @@ from pockengine.compiler.sparse import preset
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.finetune import search_limits
-from pockengine.finetune.candidates import Candidate
+from pockengine.finetune.candidates import SchemeCandidate
 from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import fit_line, measure_milliseconds
 from pockengine.finetune.recipe import Recipe, settings_of
@@ -60,7 +60,7 @@ def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
         budget_of(Limits(instructions=900), costs)
 
     cost = costs.cost(preset("full", GRAPH))
-    one, two = (Candidate(scheme_of(GRAPH, ITEMS[2:end]), cost) for end in (3, 4))
+    one, two = (SchemeCandidate(scheme_of(GRAPH, ITEMS[2:end]), cost) for end in (3, 4))
     assert first_that_keeps([one, two], limits, costs) == (
         two,
         "1,900 instructions a step, counted",

@@ -18,7 +18,7 @@ import pytest
 from pockengine.errors import CompileError, FinetuneError
 from pockengine.finetune import contributions, rates, sensitivity, task
 from pockengine.finetune.contributions import Key, read_table
-from pockengine.finetune.sensitivity import Progress, measure
+from pockengine.finetune.sensitivity import TrialProgress, measure
 from pockengine.finetune.task import Examples, Task, Tuning
 from pockengine.finetune.trial import TrialOutcome
 from pockengine.tests.finetune.run_sensitivity import ITEMS, RECIPE, SEEDS, TRIALS
@@ -98,11 +98,11 @@ def runs(pid: int) -> bool:
 
 
 def test_a_complete_table_runs_nothing(whole: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[TrialProgress] = []
     before = whole.read_bytes()
     found = measure(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS, whole, Refusing(), seen.append)
 
-    assert seen == [Progress(TRIALS, TRIALS, None, "started")]
+    assert seen == [TrialProgress(TRIALS, TRIALS, None, "started")]
     assert whole.read_bytes() == before
     kept = whole.with_name(f"{whole.name}.work") / "artifacts"
     assert kept.exists()

@@ -16,7 +16,7 @@ from pockengine.compiler.options import Training
 from pockengine.compiler.sparse import Scheme
 from pockengine.compiler.sparse.lora import lora
 from pockengine.errors import AdapterError, PockEngineError
-from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Tuning, save_adapters
+from pockengine.frontends.peft.files import CONFIG, WEIGHTS, TunedParams, save_adapters
 from pockengine.frontends.peft.load import load_adapters
 from pockengine.frontends.peft.places import PREFIX
 
@@ -49,7 +49,7 @@ def network() -> Graph:
     return g.graph
 
 
-def tuned(scheme: Scheme = SCHEME) -> tuple[Tuning, Arrays]:
+def tuned(scheme: Scheme = SCHEME) -> tuple[TunedParams, Arrays]:
     """A tuning, and values as if it had been trained."""
     graph, rng = network(), np.random.default_rng(1)
     program = compile_program(graph, Training(scheme))
@@ -59,10 +59,10 @@ def tuned(scheme: Scheme = SCHEME) -> tuple[Tuning, Arrays]:
         else param.data
         for name, param in program.params.items()
     }
-    return Tuning(graph, program.adapters, tuple(program.scheme)), values
+    return TunedParams(graph, program.adapters, tuple(program.scheme)), values
 
 
-def saved(folder: Path, scheme: Scheme = SCHEME) -> tuple[Tuning, Arrays]:
+def saved(folder: Path, scheme: Scheme = SCHEME) -> tuple[TunedParams, Arrays]:
     tuning, values = tuned(scheme)
     save_adapters(tuning, values, folder)
     return tuning, values

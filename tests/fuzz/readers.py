@@ -33,7 +33,7 @@ from pockengine.finetune.contributions import read_table as read_contributions
 from pockengine.finetune.lm.texts import read_examples
 from pockengine.finetune.task import load_examples
 from pockengine.finetune.trial import TrialOutcome
-from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Tuning, save_adapters
+from pockengine.frontends.peft.files import CONFIG, WEIGHTS, TunedParams, save_adapters
 from pockengine.frontends.peft.load import load_adapters
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph, point_graph
 from pockengine.tests.fuzz.damage import Reader, command
@@ -155,7 +155,7 @@ def _adapters(place: Path) -> dict[str, Reader]:
     name = next(n for n, p in forward.params.items() if n.endswith(".weight") and p.data.ndim == 2)
     scheme = Scheme("lora", ((name, parse_choice({"lora": 2, "alpha": 4}, "")),))
     graph, trained, adapters = with_adapters(forward, scheme)
-    tuning = Tuning(graph, adapters, tuple(trained))
+    tuning = TunedParams(graph, adapters, tuple(trained))
     folder = place / "adapter"
     save_adapters(tuning, {n: param.data for n, param in graph.params.items()}, folder)
     return {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.errors import ImportModelError
 from pockengine.models.gguf import FORMS, read_gguf, write_gguf
 from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
@@ -86,10 +86,10 @@ def test_what_is_written_has_the_same_keys_and_types(tmp_path: Path) -> None:
     assert (tmp_path / "same.gguf").read_bytes()[: len(sound)] == sound
     tight = 127 * np.random.default_rng(0).uniform(-1, 1, (2, 32)).astype(np.float32)
     new: dict[str, Contents] = {
-        "f32": Held(np.full((2, 3), 7, np.float32)),
-        "f16": Held(np.full(6, 0.5, np.float32)),
-        "q8": Held(tight),
-        "q4": Held(tight[0]),
+        "f32": InMemory(np.full((2, 3), 7, np.float32)),
+        "f16": InMemory(np.full(6, 0.5, np.float32)),
+        "q8": InMemory(tight),
+        "q4": InMemory(tight[0]),
     }
     write_gguf(tmp_path / "b.gguf", file, new)
     again = read_gguf(tmp_path / "b.gguf")
@@ -114,7 +114,7 @@ def test_rows_of_queries_and_keys_have_the_order_of_transformers(tmp_path: Path)
     assert set(found) == {query, value}
     assert found[query].read()[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
     assert np.array_equal(found[value].read(), rows)
-    changed = Held(found[query].read() + 10)
+    changed = InMemory(found[query].read() + 10)
     write_gguf_tensors(path, LLAMA, {query: changed}, tmp_path / "b.gguf")
     assert np.array_equal(gguf_tensors(tmp_path / "b.gguf", LLAMA)[query].read(), changed.array)
     assert np.array_equal(

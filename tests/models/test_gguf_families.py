@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.evaluate import run
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.gguf import FORMS, read_gguf
@@ -144,7 +144,7 @@ def test_weights_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
     module = made(kind, tmp_path)
     source, back = tmp_path / "tiny.gguf", tmp_path / "back.gguf"
     found = gguf_tensors(source, module.config)
-    changed: dict[str, Contents] = {n: Held(held.read() + 1) for n, held in found.items()}
+    changed: dict[str, Contents] = {n: InMemory(held.read() + 1) for n, held in found.items()}
     write_gguf_tensors(source, module.config, changed, back)
 
     before, after = read_gguf(source), read_gguf(back)

@@ -1,7 +1,7 @@
 """Convolutions: depthwise ones by an item for each element, all others as products."""
 
 from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, define_kernel, over
-from pockengine.backends.gpu.kernels.fused import Opened, end, open_node
+from pockengine.backends.gpu.kernels.fused import FusedOperands, end, open_node
 from pockengine.backends.gpu.kernels.product import (
     check_f32,
     gradient_place,
@@ -11,7 +11,7 @@ from pockengine.backends.gpu.kernels.product import (
 from pockengine.backends.gpu.kernels.reduction import Tree, tree_stage
 from pockengine.backends.gpu.kernels.tiling import GpuMachine
 from pockengine.backends.picking import Picker
-from pockengine.backends.window import Window, window_of
+from pockengine.backends.window import ConvWindow, window_of
 from pockengine.compiler.ir import Node
 
 
@@ -27,7 +27,7 @@ def convolution_kernel(node: Node, machine: GpuMachine, pick: Picker) -> GpuKern
     return define_kernel(f"depthwise_{opened.title}", opened.parameters, [stage(opened, window)])
 
 
-def _image(opened: Opened, window: Window) -> Stage:
+def _image(opened: FusedOperands, window: ConvWindow) -> Stage:
     """Forward, or the input gradient: the taps of each element, one after another."""
     assert opened.anchor is not None
     backward = opened.anchor.op == "conv2d_dx"
@@ -47,7 +47,7 @@ def _image(opened: Opened, window: Window) -> Stage:
     return over(opened.anchor.result.type.size, body, helper)
 
 
-def _dw(opened: Opened, window: Window) -> Stage:
+def _dw(opened: FusedOperands, window: ConvWindow) -> Stage:
     """Each tap of each channel is a sum over all pixels."""
     x, dy = opened.operands
     channels = window.channels
@@ -62,7 +62,7 @@ def _dw(opened: Opened, window: Window) -> Stage:
     return tree_stage(tree, elements, end(opened, "r", s0="s0"), helpers=helper)
 
 
-def _taps(window: Window) -> tuple[str, str]:
+def _taps(window: ConvWindow) -> tuple[str, str]:
     return f"tap / {window.kernel[1]}", f"tap % {window.kernel[1]}"
 
 

@@ -6,7 +6,7 @@ of its own shape. Updates are the formulas of `compiler/optim/formulas.py` over 
 
 from pockengine.backends.gpu.expression import emit_nodes
 from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, define_kernel, over, read, write
-from pockengine.backends.gpu.kernels.fused import Places, compute, open_node, store
+from pockengine.backends.gpu.kernels.fused import BroadcastIndex, compute, open_node, store
 from pockengine.backends.gpu.places import broadcast, coordinate, strided
 from pockengine.backends.gpu.scalars import scalar_of
 from pockengine.backends.space import contiguous_strides
@@ -24,7 +24,7 @@ def elementwise_kernel(node: Node) -> GpuKernel:
     if any(value.shape != full.shape for value, _ in opened.stores):
         raise CompileError(f"{node}: results of different shapes cannot share one kernel")
     names: dict[Value, str] = {}
-    lines = compute(opened, opened.before, names, Places("i", full.shape))
+    lines = compute(opened, opened.before, names, BroadcastIndex("i", full.shape))
     lines += store(opened, names, "i")
     return define_kernel(opened.title, opened.parameters, [over(full.size, lines)])
 

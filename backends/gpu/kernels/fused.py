@@ -17,7 +17,7 @@ from pockengine.errors import CompileError
 
 
 @dataclass(frozen=True)
-class Opened:
+class FusedOperands:
     """`pointers` are the names of what is read, `stores` the results with theirs, in order.
 
     `anchor` is None for purely elementwise work, which is all `before` it.
@@ -48,7 +48,7 @@ class Opened:
         return "_".join(list(dict.fromkeys(ops))[:3])
 
 
-def open_node(node: Node) -> Opened:
+def open_node(node: Node) -> FusedOperands:
     """Open a node; CompileError for a fusion around more than one anchor."""
     fused = node.op == "fusion"
     body = node.attrs["body"] if fused else Graph(node.op, nodes=[node])
@@ -68,7 +68,7 @@ def open_node(node: Node) -> Opened:
         for place, value in enumerate(inputs)
     ]
     written = [write(name, value) for name, value in zip(names, node.results, strict=True)]
-    return Opened(
+    return FusedOperands(
         anchor=anchors[0] if anchors else None,
         before=tuple(body.nodes[:cut]),
         after=tuple(body.nodes[cut + 1 :]),
@@ -80,7 +80,10 @@ def open_node(node: Node) -> Opened:
 
 
 def compute(
-    opened: Opened, nodes: Sequence[Node], names: dict[Value, str], place: Callable[[Value], str]
+    opened: FusedOperands,
+    nodes: Sequence[Node],
+    names: dict[Value, str],
+    place: Callable[[Value], str],
 ) -> list[str]:
     """Return statements that load what the nodes read, and compute them; `names` grows by both."""
     computed = {result for node in nodes for result in node.results}
@@ -95,7 +98,7 @@ def compute(
     return lines + emit_nodes(nodes, names, opened.body.constants)
 
 
-def end(opened: Opened, index: str, **results: str) -> list[str]:
+def end(opened: FusedOperands, index: str, **results: str) -> list[str]:
     """Return statements that follow the anchor at element `index` of its results, and store all.
 
     `results` are the variables of its results, in order.
@@ -104,11 +107,11 @@ def end(opened: Opened, index: str, **results: str) -> list[str]:
     assert anchor is not None
     shape = anchor.results[0].shape
     names = dict(zip(anchor.results, results.values(), strict=False))
-    lines = compute(opened, opened.after, names, Places(index, shape))
+    lines = compute(opened, opened.after, names, BroadcastIndex(index, shape))
     return ["{", *lines, *store(opened, names, index), "}"]
 
 
-def store(opened: Opened, names: dict[Value, str], index: str) -> list[str]:
+def store(opened: FusedOperands, names: dict[Value, str], index: str) -> list[str]:
     """Return statements that store all results at an index."""
     for value, _ in opened.stores:
         if value not in names:
@@ -120,7 +123,7 @@ def store(opened: Opened, names: dict[Value, str], index: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Places:
+class BroadcastIndex:
     """Where an operand that broadcasts to `shape` has element `index` of it."""
 
     index: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Parameter, define_kernel, over
 from pockengine.backends.gpu.kernels.product import gradient_place, image_place
-from pockengine.backends.window import Window
+from pockengine.backends.window import ConvWindow
 from pockengine.compiler.ir import Node
 
 
@@ -21,13 +21,13 @@ def pool_kernel(node: Node) -> GpuKernel:
     return define_kernel(node.op, parameters, [over(node.result.type.size, lines, helpers)])
 
 
-def window_of_pool(node: Node) -> Window:
+def window_of_pool(node: Node) -> ConvWindow:
     """Read the shapes of a pooling or a gradient of one as those of a depthwise window."""
     if node.op.endswith("_dx"):
         x, y = node.result.shape, node.operands[-1].shape
     else:
         x, y = node.operands[0].shape, node.result.shape
-    return Window(
+    return ConvWindow(
         images=x[0],
         size=(x[1], x[2]),
         channels=x[3],
@@ -43,7 +43,7 @@ def window_of_pool(node: Node) -> Window:
 
 @dataclass(frozen=True)
 class _Pool:
-    window: Window
+    window: ConvWindow
     whole: bool  # averages are over all taps, padding too
 
     @property

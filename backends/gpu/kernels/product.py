@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 
 from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, block, define_kernel, over
-from pockengine.backends.gpu.kernels.fused import Opened, end, open_node
+from pockengine.backends.gpu.kernels.fused import FusedOperands, end, open_node
 from pockengine.backends.gpu.kernels.tiling import (
     ITEMS,
     TENSOR_TEMPLATE,
@@ -26,7 +26,7 @@ from pockengine.backends.gpu.kernels.tiling import (
 from pockengine.backends.gpu.places import strided
 from pockengine.backends.picking import Picker
 from pockengine.backends.space import broadcast_strides
-from pockengine.backends.window import Window, window_of
+from pockengine.backends.window import ConvWindow, window_of
 from pockengine.compiler.ir import F32, Node
 from pockengine.errors import CompileError
 
@@ -84,7 +84,7 @@ def check_f32(node: Node, anchor: Node) -> None:
             raise CompileError(f"{node}: the GPU backend multiplies f32, not {value.dtype.value}")
 
 
-def tiled_kernel(opened: Opened, product: Product, tiled: Tiled) -> GpuKernel:
+def tiled_kernel(opened: FusedOperands, product: Product, tiled: Tiled) -> GpuKernel:
     """Emit a product by one way of tiling it."""
     tiling, share = tiled.tiling, tiled.share
     groups = tiling.groups((product.rows, product.columns, product.batches))
@@ -110,7 +110,7 @@ def tiled_kernel(opened: Opened, product: Product, tiled: Tiled) -> GpuKernel:
     return replace(kernel, tensor_cores=tiling.template == TENSOR_TEMPLATE)
 
 
-def _macros(opened: Opened, product: Product, tiling: Tiling) -> dict[str, int | str]:
+def _macros(opened: FusedOperands, product: Product, tiling: Tiling) -> dict[str, int | str]:
     """Return the template's macros that do not depend on how a sum is shared."""
     a, b = opened.operands
     return {
@@ -177,7 +177,7 @@ def _batch(own: tuple[int, ...], batch: tuple[int, ...], size: int) -> str:
     return strided("batch", batch, strides)
 
 
-def image_place(window: Window, pixel: str, tap_row: str, tap_column: str, channel: str) -> str:
+def image_place(window: ConvWindow, pixel: str, tap_row: str, tap_column: str, channel: str) -> str:
     """Return statements that give the place in x that an output pixel's tap reads, or -1."""
     (height, width), (rows, columns) = window.size, window.output
     (top, left), (sh, sw), (dh, dw) = window.before, window.stride, window.dilation
@@ -191,7 +191,9 @@ def image_place(window: Window, pixel: str, tap_row: str, tap_column: str, chann
     )
 
 
-def gradient_place(window: Window, pixel: str, tap_row: str, tap_column: str, channel: str) -> str:
+def gradient_place(
+    window: ConvWindow, pixel: str, tap_row: str, tap_column: str, channel: str
+) -> str:
     """Return statements that give the place in dy that read an image's pixel by a tap, or -1."""
     (height, width), (rows, columns) = window.size, window.output
     (top, left), (sh, sw), (dh, dw) = window.before, window.stride, window.dilation

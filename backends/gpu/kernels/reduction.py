@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from pockengine.backends.gpu.kernel import GpuKernel, Stage, block, define_kernel
-from pockengine.backends.gpu.kernels.fused import Opened, compute, end, open_node
+from pockengine.backends.gpu.kernels.fused import FusedOperands, compute, end, open_node
 from pockengine.backends.gpu.places import strided
 from pockengine.backends.gpu.scalars import literal, scalar_of
 from pockengine.backends.space import broadcast_strides, collapse
@@ -101,7 +101,7 @@ def tree_stage(
     return Stage(-(-tree.results // x), x * y, given, template=template, helpers=helpers)
 
 
-def _sums(opened: Opened, tree: Tree, elements: Sequence[str]) -> Stage:
+def _sums(opened: FusedOperands, tree: Tree, elements: Sequence[str]) -> Stage:
     anchor = opened.anchor
     assert anchor is not None
     dtype = anchor.results[0].dtype
@@ -154,7 +154,7 @@ class _Walk:
         return strided(index, sizes, walk)
 
 
-def _elements(opened: Opened, walk: _Walk) -> list[str]:
+def _elements(opened: FusedOperands, walk: _Walk) -> list[str]:
     """Return statements that declare e0 and e1."""
     anchor = opened.anchor
     assert anchor is not None

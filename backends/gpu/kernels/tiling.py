@@ -13,7 +13,7 @@ whose parts a second launch adds.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pockengine.backends.picking import Candidate, Picker, cheapest
+from pockengine.backends.picking import Picker, PlanCandidate, cheapest
 from pockengine.devices import Gpu
 
 ITEMS = 256
@@ -152,7 +152,7 @@ def choose_tiles(
         for share in _shares(depth, tiling.step)
     ]
     candidates = [
-        Candidate(way.label(depth), _cycles(way, results, depth, machine), way) for way in ways
+        PlanCandidate(way.label(depth), _cycles(way, results, depth, machine), way) for way in ways
     ]
     return pick(f"{key} {'bf16' if by_cores else 'f32'}", candidates)
 

@@ -3,7 +3,7 @@
 The figures that decide were measured in ONNX Runtime 1.32 on an x86 CPU, one thread.
 """
 
-from pockengine.backends.onnx.forms.taps import Taps, Windows, windows_of
+from pockengine.backends.onnx.forms.taps import ImageWindows, Taps, windows_of
 from pockengine.backends.onnx.writer import EntryWriter
 from pockengine.backends.runtimes.layout import (
     IMAGES_FIRST,
@@ -39,7 +39,7 @@ def goes_by_taps(w: EntryWriter, weight: Value, y: Value) -> bool:
     return not constant and pixels <= FEW_PIXELS and weight.shape[3] >= CHANNELS
 
 
-def convolved(w: EntryWriter, x: Value, window: str, y: Value, windows: Windows) -> str:
+def convolved(w: EntryWriter, x: Value, window: str, y: Value, windows: ImageWindows) -> str:
     """Convolve x by a window [taps, 1, C]; returns y channels-first."""
     seen = _gathered(w, x, y, windows)
     rows = w.node("ReduceSum", w.node("Mul", seen, window), w.numbers([0]), keepdims=0)
@@ -73,7 +73,7 @@ def depthwise_dw(w: EntryWriter, node: Node) -> None:
     w.bind(node.result, w.reshape(columns, laid_out(shape, WEIGHT_FIRST)), WEIGHT_FIRST)
 
 
-def _gathered(w: EntryWriter, x: Value, y: Value, windows: Windows) -> str:
+def _gathered(w: EntryWriter, x: Value, y: Value, windows: ImageWindows) -> str:
     """Return the pixels of x that each tap sees for each pixel of y: [taps, pixels, C]."""
     taps = Taps(w, x, y, windows, CHANNELS_LAST)
     rows = w.reshape(taps.image, (-1, x.shape[3]))

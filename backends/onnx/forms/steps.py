@@ -7,7 +7,7 @@ from pockengine.compiler.ir import Node, Value
 
 
 @dataclass(frozen=True)
-class Step:
+class UpdateStep:
     """`result`, made by `node`, is `param` less a gradient, times the rate, that only it reads."""
 
     param: Value
@@ -15,18 +15,18 @@ class Step:
     node: Node
 
 
-def step_of(w: EntryWriter, gradient: Value) -> Step | None:
+def step_of(w: EntryWriter, gradient: Value) -> UpdateStep | None:
     """Return the step that reads a gradient; None where more is done with it."""
     node = w.only_reader(gradient, "sub")
     if node is None:
         return None
     param, taken = node.operands
     fits = taken is gradient and param.shape == gradient.shape
-    return Step(param, node.result, node) if fits and w.graph.param_of(param) else None
+    return UpdateStep(param, node.result, node) if fits and w.graph.param_of(param) else None
 
 
 def stepped(
-    w: EntryWriter, step: Step, pair: tuple[str, str], turned: tuple[int, int], content: str
+    w: EntryWriter, step: UpdateStep, pair: tuple[str, str], turned: tuple[int, int], content: str
 ) -> str:
     """Return the content of a param less the product of a pair of matrices."""
     w.done.add(step.node)

@@ -15,7 +15,7 @@ from pockengine.compiler.ir.types import Shape
 
 
 @dataclass(frozen=True)
-class Windows:
+class ImageWindows:
     """How windows lie on images; rows and columns each, `pads` in ONNX's order."""
 
     size: tuple[int, ...]
@@ -24,11 +24,11 @@ class Windows:
     pads: tuple[int, ...]
 
 
-def windows_of(attrs: Mapping[str, Any], weight: Shape) -> Windows:
+def windows_of(attrs: Mapping[str, Any], weight: Shape) -> ImageWindows:
     """Return the windows of a convolution by a weight of this shape."""
     top, bottom, left, right = attrs["padding"]
     stride, dilation = tuple(attrs["stride"]), tuple(attrs["dilation"])
-    return Windows(weight[:2], stride, dilation, (top, left, bottom, right))
+    return ImageWindows(weight[:2], stride, dilation, (top, left, bottom, right))
 
 
 class Taps:
@@ -38,7 +38,12 @@ class Taps:
     """
 
     def __init__(
-        self, w: EntryWriter, x: Value, y: Value, windows: Windows, layout: Layout = IMAGES_FIRST
+        self,
+        w: EntryWriter,
+        x: Value,
+        y: Value,
+        windows: ImageWindows,
+        layout: Layout = IMAGES_FIRST,
     ) -> None:
         self.w, self.windows, self.output = w, windows, y.shape[1:3]
         top, left, bottom, right = windows.pads

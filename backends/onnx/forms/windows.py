@@ -11,7 +11,7 @@ from pockengine.backends.onnx.forms.depthwise import convolved, depthwise_dw, go
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.forms.movement import BEFORE_FIRST, sliced
 from pockengine.backends.onnx.forms.steps import step_of, stepped
-from pockengine.backends.onnx.forms.taps import Taps, Windows, windows_of
+from pockengine.backends.onnx.forms.taps import ImageWindows, Taps, windows_of
 from pockengine.backends.onnx.writer import EntryWriter
 from pockengine.backends.runtimes.factors import floats
 from pockengine.backends.runtimes.layout import IMAGES_FIRST, WEIGHT_FIRST, Layout, laid_out
@@ -21,7 +21,7 @@ TURNED: Layout = (2, 3, 0, 1)
 """A window whose convolution of dy gives channels of x."""
 
 
-def geometry(windows: Windows, groups: int) -> dict[str, Any]:
+def geometry(windows: ImageWindows, groups: int) -> dict[str, Any]:
     """Return the attributes by which Conv and ConvTranspose know their windows."""
     return {
         "kernel_shape": list(windows.size),
@@ -76,7 +76,7 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
     w.bind(node.result, name, IMAGES_FIRST)
 
 
-def _turned(node: Node) -> Windows | None:
+def _turned(node: Node) -> ImageWindows | None:
     """Windows on dy where the convolution has stride 1, and 1x1 windows or one channel each.
 
     None for other convolutions, and where dy would have to be cut.

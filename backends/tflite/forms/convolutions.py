@@ -12,7 +12,7 @@ from pockengine.backends.runtimes.layout import Layout
 from pockengine.backends.tflite.forms.form import Form
 from pockengine.backends.tflite.forms.movement import concat, padded, reversed_axis, sliced
 from pockengine.backends.tflite.forms.products import product
-from pockengine.backends.tflite.forms.windows import Window
+from pockengine.backends.tflite.forms.windows import PaddedWindow
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import OUTPUT_FIRST, EntryWriter
 from pockengine.compiler.ir import Node
@@ -25,7 +25,7 @@ Grouped = Callable[[LiteTensor, LiteTensor], LiteTensor]
 
 def _conv2d(w: EntryWriter, node: Node) -> None:
     x, weight = floats(node, "tflite")
-    window = Window.of(node.attrs, x.shape[1:3], weight.shape[:2])
+    window = PaddedWindow.of(node.attrs, x.shape[1:3], weight.shape[:2])
     groups, image = node.attrs["groups"], w.read(x)
     if groups == 1:
         result = _convolved(w, image, w.read(weight, OUTPUT_FIRST), window)
@@ -39,7 +39,9 @@ def _conv2d(w: EntryWriter, node: Node) -> None:
     w.bind(node.result, result)
 
 
-def _convolved(w: EntryWriter, x: LiteTensor, kernel: LiteTensor, window: Window) -> LiteTensor:
+def _convolved(
+    w: EntryWriter, x: LiteTensor, kernel: LiteTensor, window: PaddedWindow
+) -> LiteTensor:
     """Convolve by a kernel (O, KH, KW, I)."""
     image, attrs = window.prepared(w, x)
     shape = (x.shape[0], *window.output, kernel.shape[0])
@@ -47,7 +49,9 @@ def _convolved(w: EntryWriter, x: LiteTensor, kernel: LiteTensor, window: Window
     return w.op("CONV_2D", image, kernel, zeros, shape=shape, **attrs, **window.dilated)
 
 
-def _depthwise(w: EntryWriter, x: LiteTensor, kernel: LiteTensor, window: Window) -> LiteTensor:
+def _depthwise(
+    w: EntryWriter, x: LiteTensor, kernel: LiteTensor, window: PaddedWindow
+) -> LiteTensor:
     """Convolve each channel by kernels of its own (1, KH, KW, O)."""
     image, attrs = window.prepared(w, x)
     shape = (x.shape[0], *window.output, kernel.shape[3])
@@ -90,7 +94,7 @@ def _by_group(
 def _conv2d_dx(w: EntryWriter, node: Node) -> None:
     (dy, weight), attrs = floats(node, "tflite"), node.attrs
     groups, image = attrs["groups"], attrs["input_shape"]
-    window = Window.of(attrs, image[1:3], weight.shape[:2])
+    window = PaddedWindow.of(attrs, image[1:3], weight.shape[:2])
     kernel, cotangent = w.read(weight, INPUT_FIRST), w.read(dy)
     form = _transposed if window.dilation == (1, 1) else _turned
     if groups == 1:
@@ -104,7 +108,9 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
     w.bind(node.result, result)
 
 
-def _transposed(w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: Window) -> LiteTensor:
+def _transposed(
+    w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: PaddedWindow
+) -> LiteTensor:
     """The runtime's transposed convolution by (I, KH, KW, O), or a product for one pixel."""
     if window.kernel == window.stride == (1, 1) and not any(window.padding):
         return product(w, dy, w.reshape(kernel, (kernel.shape[0], kernel.shape[3])))
@@ -124,13 +130,13 @@ def _transposed(w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: Wind
     return _cropped(w, whole, window) if size != window.size else whole
 
 
-def _cropped(w: EntryWriter, x: LiteTensor, window: Window) -> LiteTensor:
+def _cropped(w: EntryWriter, x: LiteTensor, window: PaddedWindow) -> LiteTensor:
     """Take the padding off an image."""
     (top, _, left, _), (rows, columns) = window.padding, window.size
     return sliced(w, x, {1: (top, top + rows, 1), 2: (left, left + columns, 1)})
 
 
-def _spread(w: EntryWriter, dy: LiteTensor, window: Window) -> LiteTensor:
+def _spread(w: EntryWriter, dy: LiteTensor, window: PaddedWindow) -> LiteTensor:
     """Put zeros between the pixels of dy, and around them what windows reach, by the stride.
 
     What no window reached is 0 behind.
@@ -152,12 +158,14 @@ def _spread(w: EntryWriter, dy: LiteTensor, window: Window) -> LiteTensor:
     return padded(w, dy, (0, reach[0] - 1, reach[1] - 1, 0), (0, *behind, 0))
 
 
-def _turned(w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: Window) -> LiteTensor:
+def _turned(w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: PaddedWindow) -> LiteTensor:
     """Convolve dy, spread by the stride, with the window turned round."""
     return _against(w, dy, kernel, window, _convolved)
 
 
-def _depthwise_dx(w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: Window) -> LiteTensor:
+def _depthwise_dx(
+    w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: PaddedWindow
+) -> LiteTensor:
     return _against(w, dy, kernel, window, _depthwise)
 
 
@@ -165,21 +173,21 @@ def _against(
     w: EntryWriter,
     dy: LiteTensor,
     kernel: LiteTensor,
-    window: Window,
-    form: Callable[[EntryWriter, LiteTensor, LiteTensor, Window], LiteTensor],
+    window: PaddedWindow,
+    form: Callable[[EntryWriter, LiteTensor, LiteTensor, PaddedWindow], LiteTensor],
 ) -> LiteTensor:
     outer, (high, wide), inner = kernel.shape[0], window.kernel, kernel.shape[3]
     taps = w.reshape(kernel, (outer, high * wide, inner))
     turned = w.reshape(reversed_axis(w, taps, 1), kernel.shape) if high * wide > 1 else kernel
     image = _spread(w, dy, window)
-    walk = Window(image.shape[1:3], window.kernel, (1, 1), window.dilation, (0, 0, 0, 0))
+    walk = PaddedWindow(image.shape[1:3], window.kernel, (1, 1), window.dilation, (0, 0, 0, 0))
     return _cropped(w, form(w, image, turned, walk), window)
 
 
 def _conv2d_dw(w: EntryWriter, node: Node) -> None:
     """Gradient of the weight: of each channel by a convolution, else by one product."""
     (x, dy), shape, attrs = floats(node, "tflite"), node.result.shape, node.attrs
-    window = Window.of(attrs, x.shape[1:3], shape[:2])
+    window = PaddedWindow.of(attrs, x.shape[1:3], shape[:2])
     groups, image, cotangent = attrs["groups"], w.read(x), w.read(dy)
     if groups == x.shape[3] == shape[3]:
         w.bind(node.result, _depthwise_dw(w, image, cotangent, window), HWIO)
@@ -192,12 +200,14 @@ def _conv2d_dw(w: EntryWriter, node: Node) -> None:
         w.bind(node.result, result, OUTPUT_FIRST)
 
 
-def _depthwise_dw(w: EntryWriter, x: LiteTensor, dy: LiteTensor, window: Window) -> LiteTensor:
+def _depthwise_dw(
+    w: EntryWriter, x: LiteTensor, dy: LiteTensor, window: PaddedWindow
+) -> LiteTensor:
     """Convolve x with dy as its window, each image's channels by themselves, and add images up."""
     batch, channels = x.shape[0], x.shape[3]
     image, kernel = (_beside(w, tensor) for tensor in (window.pad(w, x), dy))
     size, stride = window.padded, window.dilation
-    walk = Window(size, window.output, stride, window.stride, (0, 0, 0, 0))
+    walk = PaddedWindow(size, window.output, stride, window.stride, (0, 0, 0, 0))
     sums = _depthwise(w, image, kernel, walk)
     high, wide = window.kernel
     sums = sliced(w, sums, {1: (0, high, 1), 2: (0, wide, 1)})
@@ -218,7 +228,7 @@ def _beside(w: EntryWriter, x: LiteTensor) -> LiteTensor:
     return w.reshape(lines, (1, rows, columns, batch * channels))
 
 
-def _product_dw(w: EntryWriter, x: LiteTensor, dy: LiteTensor, window: Window) -> LiteTensor:
+def _product_dw(w: EntryWriter, x: LiteTensor, dy: LiteTensor, window: PaddedWindow) -> LiteTensor:
     """Product of dy (O, pixels) and the taps of x (KH KW I, pixels): the weight as OHWI."""
     (batch, _, _, inner), outer, (high, wide) = x.shape, dy.shape[3], window.kernel
     pixels = batch * window.output[0] * window.output[1]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pockengine.backends.tflite.forms.form import Form
-from pockengine.backends.tflite.forms.windows import Window
+from pockengine.backends.tflite.forms.windows import PaddedWindow
 from pockengine.backends.tflite.kinds import FLOAT, TRUTH
 from pockengine.backends.tflite.parts import LiteTensor
 from pockengine.backends.tflite.writer import EntryWriter
@@ -16,7 +16,7 @@ from pockengine.compiler.ir import Node
 def _max_pool2d(w: EntryWriter, node: Node) -> None:
     """The runtime's own, but that a window with a NaN gives one."""
     (x,), attrs = node.operands, node.attrs
-    window = Window.of(attrs, x.shape[1:3], attrs["kernel"])
+    window = PaddedWindow.of(attrs, x.shape[1:3], attrs["kernel"])
     image = w.read(x)
     most = _largest(w, image, window, w.scalar(-np.inf))
     odd = w.cast(w.broadcast("NOT_EQUAL", image, image, kind=TRUTH), FLOAT)
@@ -25,7 +25,9 @@ def _max_pool2d(w: EntryWriter, node: Node) -> None:
     w.bind(node.result, w.broadcast("SELECT_V2", nan, w.scalar(math.nan), most))
 
 
-def _largest(w: EntryWriter, x: LiteTensor, window: Window, outside: LiteTensor) -> LiteTensor:
+def _largest(
+    w: EntryWriter, x: LiteTensor, window: PaddedWindow, outside: LiteTensor
+) -> LiteTensor:
     if window.dilation == (1, 1):
         return _pooled(w, "MAX_POOL_2D", x, window, outside)
     most, *others = window.taps(w, window.pad(w, x, outside))
@@ -35,7 +37,7 @@ def _largest(w: EntryWriter, x: LiteTensor, window: Window, outside: LiteTensor)
 
 
 def _pooled(
-    w: EntryWriter, op: str, x: LiteTensor, window: Window, outside: LiteTensor | None
+    w: EntryWriter, op: str, x: LiteTensor, window: PaddedWindow, outside: LiteTensor | None
 ) -> LiteTensor:
     image, attrs = window.prepared(w, x, outside)
     high, wide = window.kernel
@@ -46,19 +48,19 @@ def _pooled(
 def _avg_pool2d(w: EntryWriter, node: Node) -> None:
     """Average over the window, or over the part of it that is the image."""
     (x,), attrs = node.operands, node.attrs
-    window = Window.of(attrs, x.shape[1:3], attrs["kernel"])
+    window = PaddedWindow.of(attrs, x.shape[1:3], attrs["kernel"])
     whole, name = attrs["count_include_pad"], window.named
     if name == "VALID" or (name == "SAME" and not whole):
         w.bind(node.result, _pooled(w, "AVERAGE_POOL_2D", w.read(x), window, None))
         return
-    inside = Window(window.padded, window.kernel, window.stride, (1, 1), (0, 0, 0, 0))
+    inside = PaddedWindow(window.padded, window.kernel, window.stride, (1, 1), (0, 0, 0, 0))
     means = _pooled(w, "AVERAGE_POOL_2D", window.pad(w, w.read(x)), inside, None)
     if not whole:
         means = w.broadcast("MUL", means, w.constant(_shares(window)))
     w.bind(node.result, means)
 
 
-def _shares(window: Window) -> np.ndarray:
+def _shares(window: PaddedWindow) -> np.ndarray:
     """By how much the mean over a window is to be multiplied, to be that over its pixels."""
     top, bottom, left, right = window.padding
     image = np.pad(np.ones(window.size, np.float32), ((top, bottom), (left, right)))

@@ -15,7 +15,7 @@ Pair = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Window:
+class PaddedWindow:
     """A window of `kernel` over images (N, H, W, C) of `size` that are padded."""
 
     size: Pair

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.writes import written_values
 from pockengine.compiler.ops.registry import lookup, node_cost
@@ -23,7 +23,7 @@ def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, Contents]:
 
     Nothing is read; params of which the shape alone is known are left out.
     """
-    fixed: dict[Value, Contents] = {v: Held(data) for v, data in graph.constants.items()}
+    fixed: dict[Value, Contents] = {v: InMemory(data) for v, data in graph.constants.items()}
     states = {value for node in graph.nodes for value in written_values(node)}
     for name, param in graph.params.items():
         free = not param.trainable and name not in written and param.value not in states
@@ -56,7 +56,7 @@ class FoldConstants(Pass):
             for value, result in zip(node.results, results, strict=True):
                 value.node = None
                 graph.constants[value] = np.ascontiguousarray(result).reshape(value.shape)
-                fixed[value] = Held(graph.constants[value])
+                fixed[value] = InMemory(graph.constants[value])
         graph.nodes[:] = kept
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.contents import Contents, Held
+from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
@@ -75,7 +75,7 @@ class _Folder:
             name += "_"
         self.names.add(name)
         scaled = Value(name, weight.type)
-        self.graph.constants[scaled], self.fixed[scaled] = data, Held(data)
+        self.graph.constants[scaled], self.fixed[scaled] = data, InMemory(data)
         operands = list(linear.operands)
         operands[layer.weight] = scaled
         linear.operands = tuple(operands)

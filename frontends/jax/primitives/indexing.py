@@ -19,7 +19,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.jax.primitives.windows import (
     FlatIndex,
-    Windows,
+    IndexWindows,
     as_given,
     as_rows,
     find_places,
@@ -90,7 +90,7 @@ def gather(
     return y
 
 
-def _clipped(g: Builder, index: Tensor, windows: Windows) -> Tensor:
+def _clipped(g: Builder, index: Tensor, windows: IndexWindows) -> Tensor:
     """Move single indices inside, which then are where the gradient goes too."""
     most = windows.shape[windows.picked[0]] - 1
     data = known(g, index)
@@ -119,7 +119,7 @@ def _extreme_of(dtype: np.dtype[Any]) -> int:
     return int(limits.min or limits.max)
 
 
-def _taken(g: Builder, lines: Tensor, places: FlatIndex, windows: Windows) -> Tensor:
+def _taken(g: Builder, lines: Tensor, places: FlatIndex, windows: IndexWindows) -> Tensor:
     """Read rows of (batch, picked, rest) at (batch, count): (batch, count, rest)."""
     rest, count = lines.shape[2], places.flat.shape[1]
     if not windows.batch:
@@ -136,7 +136,7 @@ def _wide(g: Builder, flat: Tensor, rest: int) -> Tensor:
     return emit.broadcast(g, reshape(g, flat, (*flat.shape, 1)), (*flat.shape, rest))
 
 
-def _added(g: Builder, rows: Tensor, places: FlatIndex, windows: Windows) -> Tensor:
+def _added(g: Builder, rows: Tensor, places: FlatIndex, windows: IndexWindows) -> Tensor:
     """Add rows of (batch, count, rest) to zeros of x's shape; what is outside is dropped."""
     batch, count, rest = rows.shape
     picked = math.prod(windows.shape[dim] for dim in windows.picked)
@@ -153,7 +153,7 @@ def _added(g: Builder, rows: Tensor, places: FlatIndex, windows: Windows) -> Ten
 
 def _written(
     g: Builder, x: Tensor, index: Tensor, updates: Tensor, numbers: Any, mode: Any
-) -> tuple[Windows, FlatIndex]:
+) -> tuple[IndexWindows, FlatIndex]:
     """Say where each update goes; what is seen to break a promise is refused."""
     _check_mode(mode)
     windows = scatter_windows(x, updates, numbers)
@@ -168,7 +168,9 @@ def _written(
     return windows, find_places(g, index, windows, clamp=clamp)
 
 
-def _may_leave(g: Builder, index: Tensor, windows: Windows, *, known_only: bool = False) -> bool:
+def _may_leave(
+    g: Builder, index: Tensor, windows: IndexWindows, *, known_only: bool = False
+) -> bool:
     """Return whether an index lies outside or, unless `known_only`, is not known now."""
     if known(g, index) is None:
         return not known_only
@@ -254,7 +256,7 @@ def _repeated(updates: Tensor) -> Tensor | None:
     return Tensor(value, ()) if not value.shape else None
 
 
-def _hits(g: Builder, places: FlatIndex, windows: Windows) -> Tensor:
+def _hits(g: Builder, places: FlatIndex, windows: IndexWindows) -> Tensor:
     """Say which elements of x are written."""
     rest = math.prod(windows.shape[dim] for dim in windows.rest)
     ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), (*places.flat.shape, rest))
@@ -262,7 +264,12 @@ def _hits(g: Builder, places: FlatIndex, windows: Windows) -> Tensor:
 
 
 def _replaced(
-    g: Builder, x: Tensor, rows: Tensor, places: FlatIndex, windows: Windows, last: Tensor | None
+    g: Builder,
+    x: Tensor,
+    rows: Tensor,
+    places: FlatIndex,
+    windows: IndexWindows,
+    last: Tensor | None,
 ) -> Tensor:
     """Put rows in x; those that are not the last ones at their place are left out."""
     floats = emit.cast(g, rows, F32) if rows.dtype is BOOL else rows

@@ -22,7 +22,7 @@ Label = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Windows:
+class IndexWindows:
     """Slices of x of the shape `sizes`, started by index vectors of rank `index_rank` - 1.
 
     `picked` are the dimensions that `index_map` counts along, then those that are cut short and
@@ -103,7 +103,7 @@ def known(g: Builder, x: Tensor) -> np.ndarray | None:
     return whole.transpose(np.argsort(x.layout)) if x.rank else whole
 
 
-def find_places(g: Builder, index: Tensor, windows: Windows, *, clamp: bool) -> FlatIndex:
+def find_places(g: Builder, index: Tensor, windows: IndexWindows, *, clamp: bool) -> FlatIndex:
     """Turn index vectors (..., k) into numbers, moved inside, or -1 for those that are not."""
     data = known(g, index)
     if data is not None:
@@ -122,12 +122,12 @@ def find_places(g: Builder, index: Tensor, windows: Windows, *, clamp: bool) -> 
     return FlatIndex(merged(g, flat, windows.index_batch, free), inside, lead)
 
 
-def _room(windows: Windows) -> list[int]:
+def _room(windows: IndexWindows) -> list[int]:
     """Return the last start of a slice that lies inside, for each index of a vector."""
     return [windows.shape[d] - windows.sizes[d] for d in windows.index_map]
 
 
-def _known_places(g: Builder, data: np.ndarray, windows: Windows, clamp: bool) -> FlatIndex:
+def _known_places(g: Builder, data: np.ndarray, windows: IndexWindows, clamp: bool) -> FlatIndex:
     """Do the same for indices that are known now."""
     room = np.array(_room(windows), data.dtype)
     inside = np.all((data >= 0) & (data <= room), axis=-1)
@@ -173,7 +173,7 @@ def _clamped(g: Builder, part: Tensor, most: int) -> Tensor:
     return emit.arithmetic(g, "minimum", emit.arithmetic(g, "maximum", part, 0), most)
 
 
-def _total(g: Builder, parts: Sequence[Tensor], windows: Windows, index: Tensor) -> Tensor:
+def _total(g: Builder, parts: Sequence[Tensor], windows: IndexWindows, index: Tensor) -> Tensor:
     """Merge the indices along each dimension, for each place of the slice that counts."""
     lead, kept = index.shape[:-1], windows.kept
     total: Tensor | None = None
@@ -196,12 +196,12 @@ def _total(g: Builder, parts: Sequence[Tensor], windows: Windows, index: Tensor)
     return emit.broadcast(g, total, (*lead, *(windows.sizes[d] for d in kept)))
 
 
-def grouped(g: Builder, x: Tensor, windows: Windows) -> Tensor:
+def grouped(g: Builder, x: Tensor, windows: IndexWindows) -> Tensor:
     """Bring x to (batch, picked, rest)."""
     return merged(g, x, windows.batch, windows.picked, windows.rest)
 
 
-def ungrouped(g: Builder, x: Tensor, windows: Windows) -> Tensor:
+def ungrouped(g: Builder, x: Tensor, windows: IndexWindows) -> Tensor:
     """Bring (batch, picked, rest) back to x's dimensions."""
     order = [*windows.batch, *windows.picked, *windows.rest]
     whole = reshape(g, x, tuple(windows.shape[d] for d in order))
@@ -209,7 +209,7 @@ def ungrouped(g: Builder, x: Tensor, windows: Windows) -> Tensor:
 
 
 def as_given(
-    g: Builder, rows: Tensor, places: FlatIndex, windows: Windows, index: Tensor, rank: int
+    g: Builder, rows: Tensor, places: FlatIndex, windows: IndexWindows, index: Tensor, rank: int
 ) -> Tensor:
     """Bring (batch, count, rest) to the order of dimensions that JAX's result has."""
     labels = windows.labels(index.rank)
@@ -218,7 +218,7 @@ def as_given(
     return permute(reshape(g, rows, shape), order)
 
 
-def as_rows(g: Builder, updates: Tensor, windows: Windows, index: Tensor) -> Tensor:
+def as_rows(g: Builder, updates: Tensor, windows: IndexWindows, index: Tensor) -> Tensor:
     """Bring updates to (batch, count, rest)."""
     given = windows.given_labels(updates.rank)
     moved = permute(updates, [given.index(label) for label in windows.labels(index.rank)])
@@ -227,9 +227,9 @@ def as_rows(g: Builder, updates: Tensor, windows: Windows, index: Tensor) -> Ten
     return reshape(g, moved, (batch, updates.size // batch // rest, rest))
 
 
-def gather_windows(x: Tensor, numbers: Any, sizes: Sequence[int]) -> Windows:
+def gather_windows(x: Tensor, numbers: Any, sizes: Sequence[int]) -> IndexWindows:
     """Read the parameters of a gather."""
-    return Windows(
+    return IndexWindows(
         x.shape,
         tuple(int(size) for size in sizes),
         tuple(numbers.operand_batching_dims),
@@ -240,12 +240,12 @@ def gather_windows(x: Tensor, numbers: Any, sizes: Sequence[int]) -> Windows:
     )
 
 
-def scatter_windows(x: Tensor, updates: Tensor, numbers: Any) -> Windows:
+def scatter_windows(x: Tensor, updates: Tensor, numbers: Any) -> IndexWindows:
     """Read the parameters of a scatter."""
     gone = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
     windows = iter(numbers.update_window_dims)
     sizes = [1 if d in gone else updates.shape[next(windows)] for d in range(x.rank)]
-    return Windows(
+    return IndexWindows(
         x.shape,
         tuple(sizes),
         tuple(numbers.operand_batching_dims),

@@ -72,7 +72,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Reader:
+class TensorReader:
     """Who reads a tensor: an operator by its position, and at which place of its inputs."""
 
     position: int = -1
@@ -149,7 +149,9 @@ class Walker:
 
     def _evaluate(self, frame: Frame, position: int, operator: LiteOperator) -> None:
         values = [
-            None if number < 0 else self.value(frame, number, Reader(position, place, operator))
+            None
+            if number < 0
+            else self.value(frame, number, TensorReader(position, place, operator))
             for place, number in enumerate(operator.inputs)
         ]
         if operator.name in CONTROL:
@@ -192,14 +194,14 @@ class Walker:
             new == old * self.rows and (not dim or (old,) == batch) for dim, old, new in grown
         )
 
-    def _is_state(self, reader: Reader) -> bool:
+    def _is_state(self, reader: TensorReader) -> bool:
         """Whether a loop changes what it reads here: such a constant is no weight."""
         if reader.operator is None or reader.operator.name != "WHILE":
             return False
         body = self.model.graphs[reader.operator.options.BodySubgraphIndex()]
         return body.inputs[reader.place] != body.outputs[reader.place]
 
-    def value(self, frame: Frame, number: int, reader: Reader | None = None) -> Known:
+    def value(self, frame: Frame, number: int, reader: TensorReader | None = None) -> Known:
         """Return what a tensor stands for by now, or a constant of the file.
 
         Converters store equal vectors once. Each reader gets one of its own, since biases that were
@@ -207,7 +209,7 @@ class Walker:
         """
         if number in frame.known:
             return frame.known[number]
-        reader = reader or Reader()
+        reader = reader or TensorReader()
         tensor = frame.graph.tensors[number]
         if tensor.state:
             return None
@@ -222,7 +224,7 @@ class Walker:
             self._params[key] = self._param(frame, number, reader)
         return self._params[key]
 
-    def _param(self, frame: Frame, number: int, reader: Reader) -> Tensor:
+    def _param(self, frame: Frame, number: int, reader: TensorReader) -> Tensor:
         """Take floats that the file holds for a param.
 
         A bias of zeros stays so: converters add one to a convolution that has none.

@@ -27,7 +27,7 @@ OPEN = (
 
 
 @dataclass(frozen=True)
-class Span:
+class DynamicSpan:
     """A known number of elements from a place that is data; the place is taken to be in range."""
 
     start: Tensor
@@ -44,7 +44,7 @@ def slice_(ctx: TfContext, x: Tensor, begin: np.ndarray | Tensor, sizes: np.ndar
         elif size == -1:
             raise Unsupported(OPEN)
         else:
-            index.append(slice(None) if size == whole else Span(start, size))
+            index.append(slice(None) if size == whole else DynamicSpan(start, size))
     return _indexed(ctx, x, index)
 
 
@@ -79,7 +79,7 @@ def strided_slice(
     return first_place(ctx.g, x, index) if isinstance(x, Truths) else _indexed(ctx, x, index)
 
 
-def _part(g: Builder, low: Place | None, high: Place | None, step: int) -> slice | Span:
+def _part(g: Builder, low: Place | None, high: Place | None, step: int) -> slice | DynamicSpan:
     """Return a slice, or a span where its start is data."""
     if not isinstance(low, Tensor) and not isinstance(high, Tensor):
         return slice(low, high, step)
@@ -90,7 +90,7 @@ def _part(g: Builder, low: Place | None, high: Place | None, step: int) -> slice
         raise Unsupported(OPEN)
     if stop <= start:
         raise Unsupported(f"a slice of {stop - start} elements; it must have some")
-    return Span(low, stop - start)
+    return DynamicSpan(low, stop - start)
 
 
 def _places(g: Builder, given: np.ndarray | Tensor) -> list[Place]:
@@ -162,20 +162,20 @@ def _indexed(ctx: TfContext, x: Tensor, index: Sequence[Any]) -> Tensor:
             target.append(1)
             continue
         x = _taken(ctx, x, dim, part)
-        if isinstance(part, (slice, Span)):
+        if isinstance(part, (slice, DynamicSpan)):
             target.append(x.shape[dim])
         dim += 1
     return reshape(ctx.g, x, tuple(target))
 
 
-def _taken(ctx: TfContext, x: Tensor, dim: int, part: slice | Span | Place) -> Tensor:
+def _taken(ctx: TfContext, x: Tensor, dim: int, part: slice | DynamicSpan | Place) -> Tensor:
     """Take a part of one dimension, which stays."""
     if isinstance(part, slice):
         return _sliced(ctx, x, dim, part)
     if isinstance(part, int):
         place = part % x.shape[dim]
         return emit.slice_dim(ctx.g, x, dim, place, place + 1)
-    span = part if isinstance(part, Span) else Span(part, 1)
+    span = part if isinstance(part, DynamicSpan) else DynamicSpan(part, 1)
     if span.size > x.shape[dim]:
         raise Unsupported(f"a slice of {span.size} elements of {x.shape[dim]}")
     first = wrapped(ctx.g, span.start, x.shape[dim])

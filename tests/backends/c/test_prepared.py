@@ -12,7 +12,7 @@ import pockengine
 from pockengine.backends.c import conv
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.program import generate
-from pockengine.backends.picking import Candidate, cheapest
+from pockengine.backends.picking import PlanCandidate, cheapest
 from pockengine.backends.placement import lay_out
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
@@ -34,7 +34,7 @@ class Only:
     def __init__(self, split: str) -> None:
         self.split = split
 
-    def __call__(self, key: str, candidates: Sequence[Candidate[Any]]) -> Any:
+    def __call__(self, key: str, candidates: Sequence[PlanCandidate[Any]]) -> Any:
         asked = [each for each in candidates if f" {self.split} " in each.label]
         prepared = [each for each in asked if each.label.endswith("prepared")]
         return cheapest(key, prepared or candidates)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pockengine.backends.artifact import Artifact, load_artifact, write_artifact
-from pockengine.backends.barriers import Span, Touched, needs_barrier
+from pockengine.backends.barriers import ByteSpan, Touched, needs_barrier
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.program import generate
@@ -115,14 +115,14 @@ def test_every_kernel_call_has_a_line_that_says_what_it_computes() -> None:
 
 
 def test_a_barrier_stands_where_memory_is_shared_and_nowhere_else() -> None:
-    a, b, c = (Span("arena", start, start + 64) for start in (0, 64, 128))
-    weight = Span("params", 0, 64)
+    a, b, c = (ByteSpan("arena", start, start + 64) for start in (0, 64, 128))
+    weight = ByteSpan("params", 0, 64)
     kernels = [
         Touched([a], [b]),
         Touched([b], [c]),  # reads what was written
         Touched([a], [weight]),  # an update: nothing in common
         Touched([c, weight], [b]),  # reads both
-        Touched([weight], [Span("arena", 100, 200)]),  # overlaps what was read
+        Touched([weight], [ByteSpan("arena", 100, 200)]),  # overlaps what was read
         Touched([a], [a]),
     ]
     assert needs_barrier(kernels) == [False, True, False, True, True, False]

@@ -11,14 +11,14 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.tune import (
     Figure,
     Meter,
-    Problem,
+    TuningProblem,
     decide,
     find_problems,
     host_meter,
     likeliest,
     tune,
 )
-from pockengine.backends.picking import Candidate, P, cheapest
+from pockengine.backends.picking import P, PlanCandidate, cheapest
 from pockengine.backends.tuned import (
     TunedPlan,
     TunedTable,
@@ -41,7 +41,7 @@ def drop(table: TunedTable) -> None:
     """Save nothing."""
 
 
-def problems_of(*nodes: Node, plans: int = 4) -> list[Problem]:
+def problems_of(*nodes: Node, plans: int = 4) -> list[TuningProblem]:
     return find_problems(nodes, DEVICE, plans=plans)
 
 
@@ -52,14 +52,14 @@ class FakeMeter:
         self.measured: list[str] = []
         self.meter = Meter("ticks", 0.02, self.measure)
 
-    def measure(self, problems: Sequence[Problem]) -> list[list[Figure]]:
+    def measure(self, problems: Sequence[TuningProblem]) -> list[list[Figure]]:
         self.measured += [problem.key for problem in problems]
         return [[*[Figure(200, 180)] * (len(p.kernels) - 1), Figure(100, 90)] for p in problems]
 
 
 def test_likeliest_plans_are_the_default_one_of_each_method_and_the_cheapest() -> None:
     cycles = {"a 1": 5.0, "a 2": 4.0, "a 3": 4.5, "b 1": 7.9, "c 1": 8.1, "a 4": 4.2}
-    candidates = [Candidate(label, each, None) for label, each in cycles.items()]
+    candidates = [PlanCandidate(label, each, None) for label, each in cycles.items()]
     assert likeliest(candidates, 4) == ["a 2", "b 1", "a 4", "a 3"]
 
 
@@ -74,7 +74,7 @@ def test_problems_are_the_shapes_of_a_step_with_their_calls() -> None:
 def test_nodes_that_differ_in_names_alone_are_chosen_once() -> None:
     asked = []
 
-    def pick(key: str, candidates: Sequence[Candidate[P]]) -> P:
+    def pick(key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
         asked.append(key)
         return cheapest(key, candidates)
 
@@ -154,7 +154,7 @@ def test_what_was_measured_before_a_failure_is_kept() -> None:
     saved: list[TunedTable] = []
     fake = FakeMeter()
 
-    def fail_later(batch: Sequence[Problem]) -> list[list[Figure]]:
+    def fail_later(batch: Sequence[TuningProblem]) -> list[list[Figure]]:
         if saved:
             raise RuntimeFailure("the board is gone")
         return fake.measure(batch)

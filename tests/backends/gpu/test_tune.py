@@ -9,7 +9,7 @@ import pytest
 
 import pockengine
 from pockengine.backends.c.profile import Timed, example_inputs, profile_step
-from pockengine.backends.c.tune import Forced, Problem, tune
+from pockengine.backends.c.tune import Forced, TuningProblem, tune
 from pockengine.backends.cache import own_cache
 from pockengine.backends.gpu.opencl import KERNELS, OpenClBackend
 from pockengine.backends.gpu.tune import UNIT, GpuTuner
@@ -46,7 +46,7 @@ def compiled(backend: Timed) -> Program:
     return compile_program(perceptron(), Training(), target=backend.target())
 
 
-def problems(plans: int = 4) -> list[Problem]:
+def problems(plans: int = 4) -> list[TuningProblem]:
     tuner = GpuTuner(DEVICE)
     return tuner.problems(kernel_nodes(compiled(tuner.backend()).entries["train"]), plans)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.backends.placement import lay_out
-from pockengine.backends.protocol import BackendOptions, Built, Facts, Progress
+from pockengine.backends.protocol import BackendOptions, Built, CodeFacts, Progress
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
@@ -41,9 +41,9 @@ class ToyBackend:
     def frugal(self) -> None:
         """Return None: no kernel could do with less."""
 
-    def facts(self, program: Program) -> Facts:
+    def facts(self, program: Program) -> CodeFacts:
         """Count every node as a kernel."""
-        return Facts("numpy", 1, sum(len(e.graph.nodes) for e in program.entries.values()))
+        return CodeFacts("numpy", 1, sum(len(e.graph.nodes) for e in program.entries.values()))
 
     def write(self, program: Program, folder: Path) -> None:
         """Write a graph and a plan for each entry."""

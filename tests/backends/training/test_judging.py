@@ -7,7 +7,7 @@ import pytest
 
 import pockengine
 from pockengine.backends.training.callbacks import Callback
-from pockengine.backends.training.early_stopping import EarlyStopping, Watch
+from pockengine.backends.training.early_stopping import BestEpoch, EarlyStopping
 from pockengine.backends.training.history import Epoch
 from pockengine.backends.training.loop import Step
 from pockengine.errors import RuntimeFailure
@@ -126,7 +126,7 @@ def test_early_stopping_ends_as_in_the_best_epoch(tmp_path: Path) -> None:
     ],
 )
 def test_better_is_by_more_than_the_least(mode: str, figures: list[float], best: int) -> None:
-    watch = Watch(EarlyStopping(3, "loss", mode, least=0.1))
+    watch = BestEpoch(EarlyStopping(3, "loss", mode, least=0.1))
     for number, value in enumerate(figures, start=1):
         watch.weigh(Epoch(number, number, {"loss": value}))
 

@@ -3,11 +3,17 @@
 import numpy as np
 import pytest
 
-from pockengine.backends.tvm.schedules import Plan, scheduled
+from pockengine.backends.tvm.schedules import ReductionSchedule, scheduled
 from pockengine.tests.backends.tvm.kernels import FUNCTIONS, run
 
-PLANS = [None, Plan(8, 16), Plan(4, 32), Plan(1, 8), Plan(4, 8, plane=True)]
-PLANS += [Plan(4, 32, plane=True, padded=False), Plan(0, 16)]
+PLANS = [
+    None,
+    ReductionSchedule(8, 16),
+    ReductionSchedule(4, 32),
+    ReductionSchedule(1, 8),
+    ReductionSchedule(4, 8, plane=True),
+]
+PLANS += [ReductionSchedule(4, 32, plane=True, padded=False), ReductionSchedule(0, 16)]
 
 
 PLAIN = {"softmax", "copies of a scalar"}
@@ -15,7 +21,7 @@ PLAIN = {"softmax", "copies of a scalar"}
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.label if plan else "usual")
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_schedule_computes_the_same(name: str, plan: Plan | None) -> None:
+def test_a_schedule_computes_the_same(name: str, plan: ReductionSchedule | None) -> None:
     function = FUNCTIONS[name]
     wanted = run(function)
     np.testing.assert_allclose(run(scheduled(function, 4, plan)), wanted, rtol=1e-5, atol=1e-5)

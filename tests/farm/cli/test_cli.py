@@ -12,7 +12,7 @@ from pockengine.farm.boards.connect import connect, guest_of
 from pockengine.farm.boards.enroll import Login, fetch_host_key, fingerprint
 from pockengine.farm.cli.main import cli
 from pockengine.farm.images.image import ensure_image
-from pockengine.farm.transports.emulated import Machine, running, wait_for_ssh
+from pockengine.farm.transports.emulated import RunningEmulator, running, wait_for_ssh
 from pockengine.tests.farm.helpers import needs_qemu
 
 
@@ -31,14 +31,14 @@ def an_own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pockengine" / "boards.toml"
 
 
-def arguments(machine: Machine, *more: str) -> list[str]:
+def arguments(machine: RunningEmulator, *more: str) -> list[str]:
     address = f"ssh://root@127.0.0.1:{machine.port}"
     key = str(ensure_image().keys.client)
     return ["add", address, "--key", key, "--name", "desk", "--workdir", "/jobs", *more]
 
 
 @needs_qemu
-def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: Machine, home: Path) -> None:
+def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: RunningEmulator, home: Path) -> None:
     said = CliRunner().invoke(cli, arguments(machine, "--tag", "shelf-2"), input="y\n")
 
     assert said.exit_code == 0, said.output
@@ -54,7 +54,7 @@ def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: Machine, home: Pa
 @needs_qemu
 @pytest.mark.parametrize("more", [[], ["--fingerprint", "SHA256:another"]])
 def test_a_key_that_is_not_accepted_is_not_written(
-    machine: Machine, home: Path, more: list[str]
+    machine: RunningEmulator, home: Path, more: list[str]
 ) -> None:
     said = CliRunner().invoke(cli, arguments(machine, *more), input="n\n")
 
@@ -64,7 +64,7 @@ def test_a_key_that_is_not_accepted_is_not_written(
 
 
 @needs_qemu
-def test_the_key_that_answers_is_the_boards(machine: Machine) -> None:
+def test_the_key_that_answers_is_the_boards(machine: RunningEmulator) -> None:
     key = fetch_host_key(Login("root", "127.0.0.1", machine.port))
 
     assert key == ensure_image().keys.host_public

@@ -15,7 +15,7 @@ from pockengine.farm.cli import teller as teller_module
 from pockengine.farm.cli.main import cli
 from pockengine.farm.cli.teller import Teller
 from pockengine.farm.jobs import checkout as checkout_module
-from pockengine.farm.jobs.batch import Verdict
+from pockengine.farm.jobs.batch import JobVerdict
 from pockengine.farm.jobs.checkout import checkout
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import Store
@@ -113,9 +113,9 @@ def test_lists_are_json_where_a_program_reads_them(tmp_path: Path) -> None:
 
 def test_a_change_of_a_job_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     tell = Teller({})
-    waiting = Verdict("good", None, "", ())
-    running = Verdict("good", None, "", (("host", "running"),))
-    passed = Verdict("good", "passed", "", (("host", "passed"),))
+    waiting = JobVerdict("good", None, "", ())
+    running = JobVerdict("good", None, "", (("host", "running"),))
+    passed = JobVerdict("good", "passed", "", (("host", "passed"),))
 
     for state in (waiting, running, running, passed):
         tell([state])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pockengine.errors import JobFailed
 from pockengine.farm.boards.board import Board
-from pockengine.farm.jobs.batch import Batch, Claim, Task, Verdict
+from pockengine.farm.jobs.batch import Claim, JobBatch, JobVerdict, QueuedJob
 from pockengine.farm.jobs.health import Needs
 from pockengine.farm.jobs.job import Job, JobResult
 from pockengine.farm.jobs.leases import Leases
@@ -29,7 +29,7 @@ def new_site(
         owner = Owner.here()
         with closing(Leases(store, owner)) as leases:
             yield Site(
-                Batch(store, batch, owner),
+                JobBatch(store, batch, owner),
                 leases,
                 Quarantine(store),
                 folder / "logs",
@@ -45,8 +45,8 @@ def expect_no_garbage(claim: Claim, result: JobResult) -> None:
         raise JobFailed(f"{claim.board}: {claim.name} printed {result.run.stdout[:40]!r}")
 
 
-def run(site: Site, jobs: Mapping[str, Job], boards: Sequence[Board]) -> dict[str, Verdict]:
+def run(site: Site, jobs: Mapping[str, Job], boards: Sequence[Board]) -> dict[str, JobVerdict]:
     """Run jobs that any of the boards may run; return their verdicts by name."""
     names = tuple(board.name for board in boards)
-    site.batch.add([Task(name, job, names) for name, job in jobs.items()])
+    site.batch.add([QueuedJob(name, job, names) for name, job in jobs.items()])
     return {verdict.name: verdict for verdict in run_batch(site, boards)}

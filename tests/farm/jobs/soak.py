@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import sqlalchemy as sql
 
-from pockengine.farm.jobs.batch import Verdict
+from pockengine.farm.jobs.batch import JobVerdict
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import ATTEMPTS, JOBS
@@ -32,7 +32,7 @@ EVERY_OTHER = 5  # one job in five is meant to fail
 class Soak:
     """What came out: verdicts by name, how many boards were killed, how long it took."""
 
-    verdicts: dict[str, Verdict]
+    verdicts: dict[str, JobVerdict]
     killed: int
     seconds: float
 

@@ -12,8 +12,8 @@ import pytest
 from pockengine.errors import FarmError
 from pockengine.farm.jobs.batch import (
     MOST_ATTEMPTS,
-    Batch,
-    Task,
+    JobBatch,
+    QueuedJob,
     job_from_json,
     job_to_json,
 )
@@ -27,10 +27,10 @@ LOG = Path("/log")
 # Claims a job and is gone without a word.
 CLAIMER = """
 import os, sys
-from pockengine.farm.jobs.batch import Batch
+from pockengine.farm.jobs.batch import JobBatch
 from pockengine.farm.jobs.owner import Owner
 from pockengine.farm.jobs.store import Store
-print(Batch(Store(sys.argv[1]), "night", Owner.here()).claim("a", {"a"}).name, flush=True)
+print(JobBatch(Store(sys.argv[1]), "night", Owner.here()).claim("a", {"a"}).name, flush=True)
 os.kill(os.getpid(), 9)
 """
 
@@ -41,15 +41,15 @@ def an_open_store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def batch(store: Store, count: int = 1, boards: tuple[str, ...] = ("a", "b")) -> Batch:
-    made = Batch(store, "night", Owner.here())
-    made.add([Task(f"job{i}", Job(Path("/bin/true")), boards) for i in range(count)])
+def batch(store: Store, count: int = 1, boards: tuple[str, ...] = ("a", "b")) -> JobBatch:
+    made = JobBatch(store, "night", Owner.here())
+    made.add([QueuedJob(f"job{i}", Job(Path("/bin/true")), boards) for i in range(count)])
     return made
 
 
 def test_jobs_are_claimed_once_in_the_order_of_priority(store: Store) -> None:
     jobs = batch(store, 2)
-    jobs.add([Task("urgent", Job(Path("/bin/true")), ("a",), priority=5)])
+    jobs.add([QueuedJob("urgent", Job(Path("/bin/true")), ("a",), priority=5)])
 
     names = [claim.name if (claim := jobs.claim("a", {"a"})) else None for _ in range(4)]
 
@@ -161,9 +161,9 @@ def test_a_batch_is_resumed_where_it_was(store: Store) -> None:
 @pytest.mark.parametrize("name", ["", "../../x", "a/b", ".hidden", "a ", "[red]", "x" * 101])
 def test_a_name_that_cannot_be_a_folders_is_refused(store: Store, name: str) -> None:
     with pytest.raises(FarmError, match=r"cannot name a job"):
-        Task(name, Job(Path("/bin/true")), ("a",))
+        QueuedJob(name, Job(Path("/bin/true")), ("a",))
     with pytest.raises(FarmError, match=r"cannot name a batch"):
-        Batch(store, name, Owner.here())
+        JobBatch(store, name, Owner.here())
 
 
 def test_a_job_is_stored_as_it_was() -> None:

@@ -17,7 +17,7 @@ import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
 from pockengine.farm.jobs.leases import Leases
-from pockengine.farm.jobs.owner import Owner, Watch, start_time
+from pockengine.farm.jobs.owner import HeartbeatWatch, Owner, start_time
 from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.store import LEASES, TICKETS, Store
 from pockengine.tests.farm.helpers import eventually
@@ -144,14 +144,14 @@ def test_a_process_number_used_again_is_another_owner() -> None:
     here = Owner.here()
     row = {**here.columns(), "beat": 0}
 
-    assert not Watch().is_gone(row)
-    assert Watch().is_gone({**row, "started": here.started + 1})
+    assert not HeartbeatWatch().is_gone(row)
+    assert HeartbeatWatch().is_gone({**row, "started": here.started + 1})
     assert start_time(2**22 + 1) is None
 
 
 def test_an_owner_elsewhere_lives_as_long_as_its_heart_beats() -> None:
     row = {**replace(Owner.here(), host="elsewhere").columns(), "beat": 0}
-    watch = Watch(expiry_s=0.2)
+    watch = HeartbeatWatch(expiry_s=0.2)
 
     for beat in range(4):
         assert not watch.is_gone({**row, "beat": beat})

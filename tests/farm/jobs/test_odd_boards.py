@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.farm.boards.board import Board, Local
-from pockengine.farm.jobs.batch import Batch, Task
+from pockengine.farm.jobs.batch import JobBatch, QueuedJob
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.owner import Owner
@@ -83,8 +83,8 @@ def test_only_the_odd_board_is_shut_out(kind: type[OddTransport], tmp_path: Path
         owner = Owner.here()
         with closing(Leases(store, owner)) as leases:
             ward = Quarantine(store)
-            site = Site(Batch(store, "night", owner), leases, ward, tmp_path, open=open_board)
-            site.batch.add([Task("first", job, ("odd",)), Task("second", job, names)])
+            site = Site(JobBatch(store, "night", owner), leases, ward, tmp_path, open=open_board)
+            site.batch.add([QueuedJob("first", job, ("odd",)), QueuedJob("second", job, names)])
             verdicts = {one.name: one.verdict for one in run_batch(site, boards)}
 
             assert list(ward.reasons()) == ["odd"]

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import DatabaseDown
-from pockengine.farm.jobs.batch import Batch, Task
+from pockengine.farm.jobs.batch import JobBatch, QueuedJob
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.owner import Owner
@@ -120,8 +120,8 @@ def test_leases_and_jobs_live_there(server: Server) -> None:
     with closing(Store(server.url)) as store, closing(Leases(store)) as mine:
         with closing(Leases(store)) as other, mine.lease(["a"]):
             assert other.acquire(["a"], stop=lambda: True) is None
-        batch = Batch(store, "night", Owner.here())
-        batch.add([Task("one", Job(Path("/bin/true")), ("a",))])
+        batch = JobBatch(store, "night", Owner.here())
+        batch.add([QueuedJob("one", Job(Path("/bin/true")), ("a",))])
         claim = batch.claim("a", {"a"})
         assert claim is not None
         batch.finish(claim, "passed", "", Path("/log"))
@@ -134,15 +134,15 @@ def test_clients_in_parallel_get_each_job_once(server: Server) -> None:
 
     def client() -> None:
         with closing(Store(server.url)) as store:
-            batch = Batch(store, "crowd", Owner.here())
+            batch = JobBatch(store, "crowd", Owner.here())
             while (claim := batch.claim("a", {"a"})) is not None:
                 taken.append(claim.name)
                 batch.finish(claim, "passed", "", Path("/log"))
 
     with closing(Store(server.url)) as store:
         names = [f"job{i}" for i in range(40)]
-        Batch(store, "crowd", Owner.here()).add(
-            [Task(name, Job(Path("/bin/true")), ("a",)) for name in names]
+        JobBatch(store, "crowd", Owner.here()).add(
+            [QueuedJob(name, Job(Path("/bin/true")), ("a",)) for name in names]
         )
     threads = [threading.Thread(target=client) for _ in range(4)]
     for thread in threads:

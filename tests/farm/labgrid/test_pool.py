@@ -17,7 +17,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.boards.board import Board, Remote
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.images.image import ensure_image
-from pockengine.farm.jobs.batch import Batch, Task
+from pockengine.farm.jobs.batch import JobBatch, QueuedJob
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.owner import Owner
 from pockengine.farm.jobs.quarantine import Quarantine
@@ -125,7 +125,7 @@ def test_two_clients_run_their_batches_on_the_same_two_boards(url: str, tmp_path
         ):
             boards = pool.boards(inventory())
             site = Site(
-                Batch(store, name, owner),
+                JobBatch(store, name, owner),
                 pool,
                 Quarantine(store),
                 tmp_path / name,
@@ -133,7 +133,7 @@ def test_two_clients_run_their_batches_on_the_same_two_boards(url: str, tmp_path
                 needs=NEEDS,
             )
             names = tuple(board.name for board in boards)
-            site.batch.add([Task(f"job{i}", job, names) for i in range(4)])
+            site.batch.add([QueuedJob(f"job{i}", job, names) for i in range(4)])
             verdicts[name] = [one.verdict for one in run_batch(site, boards)]
 
     threads = [threading.Thread(target=client, args=(name,)) for name in ("one", "two")]

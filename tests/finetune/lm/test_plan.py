@@ -11,7 +11,7 @@ from pockengine.cli.plan_lm import plan_lm
 from pockengine.compiler.optim import AdamW
 from pockengine.compiler.storage import Storage
 from pockengine.errors import DeviceError, ImportModelError
-from pockengine.finetune.lm.plan import ORIN, Plan, Shape, plans
+from pockengine.finetune.lm.plan import ORIN, LmMemory, Shape, plans
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.decoders import shapes_of
 from pockengine.options import CompileOptions
@@ -21,7 +21,7 @@ SIZES = {"hidden_size": 64, "intermediate_size": 96, "vocab_size": 320}
 SMALL = Storage(weights="int4")
 
 
-def planned(folder: Path, scheme: str, storage: Storage) -> Plan:
+def planned(folder: Path, scheme: str, storage: Storage) -> LmMemory:
     options = CompileOptions(scheme=scheme, optimizer=AdamW(), storage=storage)
     (plan,) = plans(shapes_of(str(folder)), Shape(2, 16), [options])
     return plan
