@@ -1,0 +1,24 @@
+"""A fixture: the desk at which someone reads a page."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Someone's home and current folder, with the command on the path."""
+    programs, desk = tmp_path / "bin", tmp_path / "desk"
+    programs.mkdir()
+    desk.mkdir()
+    command = programs / "pockengine"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m pockengine.cli "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(desk / "data"))
+    monkeypatch.syspath_prepend(str(desk))
+    monkeypatch.chdir(desk)
+    return dict(os.environ)
