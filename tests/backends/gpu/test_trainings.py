@@ -17,7 +17,7 @@ from pockengine.tests.backends.onnx.nets import pictures
 from pockengine.tests.backends.trainings import TRAININGS
 from pockengine.tests.compiler.small_nets import residual_net
 
-STEPS, RATE = 10, 0.01
+FIRST, STEPS, RATE = 3, 10, 0.01
 MORE: dict[str, tuple[Graph, dict[str, Any]]] = {
     "residual": (residual_net(), {"optimizer": Sgd(momentum=0.9, nesterov=True)}),
     "residual-rmsprop": (residual_net(), {"optimizer": RMSprop(eps=1e-2)}),
@@ -29,29 +29,34 @@ EVERY = {**TRAININGS, **STORED, **MORE}
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_ten_steps_are_those_of_c_in_every_order(name: str) -> None:
+def test_steps_are_those_of_c_in_every_order(name: str) -> None:
+    """Ten steps are C's; the first three are the same in every order, to the last bit."""
     graph, options = EVERY[name]
     ours, c = (pockengine.compile(graph, None, backend=b, **options) for b in ("gpu", "c"))
     assert "emulated" in ours.artifact.isa
-    with c.session() as session:
-        wanted = _trained(session, graph)
-    found = []
-    for order in ORDERS:
+    with c.session() as reference, ours.session() as session:
+        first = _trained(session, graph, range(FIRST))
+        _expect_close(first, _trained(reference, graph, range(FIRST)))
+        steps = range(FIRST, STEPS)
+        _expect_close(_trained(session, graph, steps), _trained(reference, graph, steps))
+    for order in ORDERS[1:]:
         with ordered(ours.artifact, order), ours.session() as session:
-            found.append(_trained(session, graph))
+            for key, array in _trained(session, graph, range(FIRST)).items():
+                assert array.tobytes() == first[key].tobytes(), key
+
+
+def _expect_close(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
     for key, array in wanted.items():
         if array.dtype.kind != "f":  # codes, which nothing writes; NumPy has no arithmetic of bf16
-            assert all(other[key].tobytes() == array.tobytes() for other in found), key
+            assert found[key].tobytes() == array.tobytes(), key
             continue
         most = max(1.0, float(np.abs(array).max()))
-        np.testing.assert_allclose(found[0][key], array, rtol=1e-4, atol=1e-4 * most, err_msg=key)
-        for other in found[1:]:
-            np.testing.assert_array_equal(found[0][key], other[key], err_msg=key)
+        np.testing.assert_allclose(found[key], array, rtol=1e-4, atol=1e-4 * most, err_msg=key)
 
 
-def _trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
+def _trained(session: Session, graph: Graph, steps: range) -> dict[str, np.ndarray]:
     """Train, and return the losses, the params and what the other entries give."""
-    losses = [session.train_step(draw(graph, n), RATE)["loss"] for n in range(STEPS)]
+    losses = [session.train_step(draw(graph, n), RATE)["loss"] for n in steps]
     results = {"losses": np.array(losses)}
     batch = draw(graph, STEPS)
     for entry, spec in session.artifact.entries.items():
