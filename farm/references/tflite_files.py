@@ -8,26 +8,32 @@ Ranges of int8 are those of the job's own pictures, as in the bench's other int8
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from pockengine.farm.references.job import read_job
-from pockengine.farm.references.keras_models import build_keras
 from pockengine.farm.references.tflite_names import PICTURES, TYPES, file_of
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-def convert(model: tf.keras.Model, batches: np.ndarray, int8: bool) -> bytes:
+
+def convert(model: "tf.keras.Model", batches: np.ndarray, int8: bool) -> bytes:
     """Return a net as a file of TFLite; in int8, its input and output too, of ranges on batches.
 
     `batches` are f32 [steps, N, H, W, C].
     """
+    import tensorflow as tf
+    from tensorflow.python.framework import convert_to_constants
+
     predict = tf.function(
         lambda x: model(x, training=False),
         input_signature=[tf.TensorSpec(batches.shape[1:], tf.float32)],
     )
-    constant = convert_variables_to_constants_v2(predict.get_concrete_function())
+    constant = convert_to_constants.convert_variables_to_constants_v2(
+        predict.get_concrete_function()
+    )
     converter = tf.lite.TFLiteConverter.from_concrete_functions([constant])
     if int8:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -41,6 +47,8 @@ def convert(model: tf.keras.Model, batches: np.ndarray, int8: bool) -> bytes:
 
 def main(folder: Path) -> None:
     """Convert the job's net, with its weights."""
+    from pockengine.farm.references.keras_models import build_keras
+
     data = read_job(folder)
     net = build_keras(data.job.model, data.job.classes, data.images.shape[1])
     net.load(data.weights)
