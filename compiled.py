@@ -81,7 +81,9 @@ class Compiled(Loaded):
         """Return tuned parameters of a loss that is a module, for its `load_state_dict`."""
         state = self._torch_state(source, None)
         model = None if self.origin is None else self.origin.model
-        own: dict[str, torch.Tensor] = load_frontend("PyTorch").loss_state_dict(model, state)
+        own: dict[str, torch.Tensor] = load_frontend("PyTorch").FRONTEND.loss_state_dict(
+            model, state
+        )
         return own
 
     def _torch_state(self, source: Weights, module: Any) -> "dict[str, torch.Tensor]":
@@ -90,7 +92,7 @@ class Compiled(Loaded):
         known = {name: data for name, data in values.items() if name in self.graph.params}
         steps = source.steps if isinstance(source, Session) else 0
         whole: dict[str, torch.Tensor]
-        whole = load_frontend("PyTorch").state_dict(self.graph, known, module, steps)
+        whole = load_frontend("PyTorch").FRONTEND.state_dict(self.graph, known, module, steps)
         return whole
 
     def save_adapters(self, source: Weights, folder: Path | str) -> None:

@@ -35,9 +35,7 @@ class FrontendEntry:
         model = opened(model).model
         if isinstance(model, (str, Path)):
             return self.has_file(Path(model))
-        own = self.module.rpartition(".")[0]
-        loaded = any(sys.modules.get(package) is not None for package in self.packages)
-        return loaded or type(model).__module__.startswith(own)
+        return any(sys.modules.get(package) is not None for package in self.packages)
 
     def has_file(self, path: Path) -> bool:
         """Whether a path is one of the framework's files, or of its folders."""

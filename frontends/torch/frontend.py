@@ -67,7 +67,17 @@ class TorchFrontend(Frontend):
         """Return the whole state_dict of the module."""
         return to_state_dict(graph, values, model)
 
+    def state_dict(
+        self, graph: Graph, values: Arrays, module: torch.nn.Module | None, steps: int
+    ) -> dict[str, torch.Tensor]:
+        """Return a module's whole state_dict after so many steps, or of a graph its own params."""
+        return to_state_dict(graph, values, module, steps)
+
+    def loss_state_dict(
+        self, model: Any, state: Mapping[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """Return what a state_dict has of a loss that is a module, by the loss's own names."""
+        return loss_state(model, state)
+
 
 FRONTEND = TorchFrontend()
-state_dict = to_state_dict
-loss_state_dict = loss_state
