@@ -18,15 +18,9 @@ from pockengine.errors import (
     SchemeError,
 )
 from pockengine.tests.backends.every import EVERY_BACKEND
+from pockengine.tests.frontends.torch.nets import convolution_and_head
 
 LOSS = "cross_entropy"
-
-
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)
-    )
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,7 +30,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 @EVERY_BACKEND
 def test_tuned_weights_go_back_into_the_module(tmp_path: Path, device: Path | str) -> None:
-    net, (x, y) = model(), batch()
+    net, (x, y) = convolution_and_head(), batch()
     compiled = pockengine.compile(
         net,
         (x,),
@@ -45,7 +39,7 @@ def test_tuned_weights_go_back_into_the_module(tmp_path: Path, device: Path | st
         device=device,
         folder=tmp_path / "net",
     )
-    twin = model()
+    twin = convolution_and_head()
     optimizer = torch.optim.Adam(twin.parameters(), 0.01)
     with compiled.session(threads=2) as session:
         for _ in range(5):
@@ -63,7 +57,7 @@ def test_tuned_weights_go_back_into_the_module(tmp_path: Path, device: Path | st
 
 @EVERY_BACKEND
 def test_frozen_parameters_come_back_unchanged(device: Path | str) -> None:
-    net, (x, y) = model(), batch()
+    net, (x, y) = convolution_and_head(), batch()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     compiled = pockengine.compile(net, (x,), loss=LOSS, scheme="head-only", device=device)
     with compiled.session() as session:
@@ -89,7 +83,7 @@ def test_bf16_products_train_as_f32_ones_do() -> None:
 
 
 def test_errors_speak_of_what_was_given() -> None:
-    net, (x, _) = model(), batch()
+    net, (x, _) = convolution_and_head(), batch()
     with pytest.raises(
         DeviceError, match="unknown device 'pi9'; known devices: adreno-740, alif-e3"
     ):
@@ -103,7 +97,7 @@ def test_errors_speak_of_what_was_given() -> None:
 
 
 def test_wrong_inputs_of_a_step_are_named() -> None:
-    net, (x, y) = model(), batch()
+    net, (x, y) = convolution_and_head(), batch()
     with pockengine.compile(net, (x,), loss=LOSS).session() as session:
         with pytest.raises(RuntimeFailure, match="input"):
             session.train_step({"input": x.numpy()[:4], "target": y.numpy()}, lr=0.1)

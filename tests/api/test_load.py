@@ -6,17 +6,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from torch import nn
 
 import pockengine
 from pockengine.errors import ArtifactError
-
-
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)
-    )
+from pockengine.tests.frontends.torch.nets import convolution_and_head
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -25,7 +18,7 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_a_loaded_artifact_trains_and_gives_the_models_weights(tmp_path: Path) -> None:
-    net, (x, y) = model(), batch()
+    net, (x, y) = convolution_and_head(), batch()
     compiled = pockengine.compile(net, (x,), loss="cross_entropy", folder=tmp_path / "net")
     loaded = pockengine.load(tmp_path / "net")
     inputs = {"input": x.numpy(), "target": y.numpy()}
@@ -52,7 +45,9 @@ def test_what_is_no_artifact_is_named(tmp_path: Path) -> None:
 
 
 def test_representations_are_a_few_lines(tmp_path: Path) -> None:
-    compiled = pockengine.compile(model(), batch()[:1], loss="cross_entropy", folder=tmp_path / "n")
+    compiled = pockengine.compile(
+        convolution_and_head(), batch()[:1], loss="cross_entropy", folder=tmp_path / "n"
+    )
     loaded = pockengine.load(tmp_path / "n")
     for thing in (compiled, loaded, compiled.artifact):
         text = repr(thing)

@@ -14,17 +14,11 @@ from pockengine.backends.manifest import read_manifest
 from pockengine.errors import ArtifactError, CompileError, RuntimeFailure
 from pockengine.tests.backends.every import EVERY_BACKEND
 from pockengine.tests.backends.toy import DEVICE
+from pockengine.tests.frontends.torch.nets import convolution_and_head
 
 BATCH = pockengine.Range(
     "batch", 1, 8, axes={"input": 0, "target": 0}, buckets=(2, 8), pad={"target": -100}
 )
-
-
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)
-    )
 
 
 def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,7 +28,7 @@ def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @EVERY_BACKEND
 def test_batches_of_any_size_train_as_in_torch(tmp_path: Path, device: Path | str) -> None:
-    net = model()
+    net = convolution_and_head()
     compiled = pockengine.compile(
         net,
         (batch(4)[0],),
@@ -69,7 +63,9 @@ def test_batches_of_any_size_train_as_in_torch(tmp_path: Path, device: Path | st
 
 
 def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
-    net = nn.Sequential(model()[0], nn.BatchNorm2d(4), *list(model())[1:])
+    net = nn.Sequential(
+        convolution_and_head()[0], nn.BatchNorm2d(4), *list(convolution_and_head())[1:]
+    )
     with pytest.raises(CompileError, match=r"padding batch from 7 to 8 changes .*eval\(\)"):
         pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=BATCH)
     net.eval()  # with frozen statistics the rows are apart
@@ -86,7 +82,7 @@ class Similar(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.net = model()
+        self.net = convolution_and_head()
 
     def forward(self, input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits = self.net(input)
@@ -110,7 +106,7 @@ def test_outputs_are_as_long_as_the_inputs_in_each_dimension(buckets: tuple[int,
 
 
 def test_rows_are_predicted_with_a_single_bucket() -> None:
-    net, (x, _) = model(), batch(13)
+    net, (x, _) = convolution_and_head(), batch(13)
     sizes = replace(BATCH, buckets=(8,))
     compiled = pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=sizes)
     logits = compiled.predict(x)["output"]
@@ -173,14 +169,16 @@ def test_impossible_ranges_are_errors(fields: dict[str, object]) -> None:
 def test_a_range_over_an_unknown_input_is_an_error() -> None:
     sizes = pockengine.Range("batch", 1, 4, axes={"image": 0}, buckets=(4,))
     with pytest.raises(CompileError, match=r"no input \['image'\]; the inputs are"):
-        pockengine.compile(model(), (batch(4)[0],), loss="cross_entropy", sizes=sizes)
+        pockengine.compile(
+            convolution_and_head(), (batch(4)[0],), loss="cross_entropy", sizes=sizes
+        )
 
 
 @pytest.fixture(scope="module")
 def sized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sized") / "net"
     given = {"loss": "cross_entropy", "sizes": BATCH, "device": DEVICE, "folder": folder}
-    pockengine.compile(model(), (batch(4)[0],), **given)
+    pockengine.compile(convolution_and_head(), (batch(4)[0],), **given)
     return folder
 
 
