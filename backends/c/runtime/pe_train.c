@@ -51,6 +51,11 @@ static void count_step(pe_progress *p, bool collects, bool updated) {
     p->updates += updated || !collects;
 }
 
+static const char *fault_of(const pe_schedule *schedule) {
+    return schedule ? pe_schedule_fault(schedule)
+                    : "a training needs session->schedule; point it to a pe_schedule";
+}
+
 /* Checks what a step needs besides its batch. */
 static pe_status check_step(pe_session *session, const pe_event *event) {
     const pe_status status = pe_check_arguments(session, "pe_train_next", event != NULL);
@@ -58,8 +63,7 @@ static pe_status check_step(pe_session *session, const pe_event *event) {
         return status;
     }
     const pe_progress *p = &session->progress;
-    const char *fault = session->schedule ? pe_schedule_fault(session->schedule)
-                                          : "a training needs session->schedule: point it to one";
+    const char *fault = fault_of(session->schedule);
     if (p->steps < 0 || p->steps >= INT32_MAX || p->updates < 0 || p->updates >= INT32_MAX ||
         p->collected < 0 || p->collected >= INT32_MAX) {
         fault = "the steps, updates or micro-batches of the session are out of their range";
@@ -218,6 +222,9 @@ static pe_status check_training(pe_session *session, const pe_training *training
     const pe_status status = pe_check_arguments(session, "pe_train", training && training->read);
     if (status != PE_OK) {
         return status;
+    }
+    if (fault_of(session->schedule)) {
+        return pe_fail(session->message, PE_ERROR_ARGUMENT, "%s", fault_of(session->schedule));
     }
     if (training->place.path) {
         return pe_try_place(session, &training->place);

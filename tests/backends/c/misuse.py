@@ -182,5 +182,8 @@ def cases() -> str:
             lines.append("    END;")
     for state in STATES:
         lines += [f'    BEGIN("{state}");', f"    {state};"]
-        lines += ["    STATUS(pe_train_next(&session, &event), true);", "    END;"]
+        lines += ["    STATUS(pe_train_next(&session, &event), true);"]
+        if "schedule" in state:
+            lines += ["    STATUS(pe_train(&session, &good_training), true);"]
+        lines += ["    END;"]
     return "\n".join(lines)

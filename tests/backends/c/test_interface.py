@@ -9,6 +9,7 @@ import pytest
 
 from pockengine import __version__
 from pockengine.backends.c.interface import header_name, header_text, identifier, program_symbol
+from pockengine.backends.c.library import MESSAGE_BYTES
 from pockengine.backends.c.package import HEADERS, HOSTED_HEADERS
 from pockengine.backends.specification import ABI
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
@@ -46,6 +47,7 @@ def test_the_header_has_the_versions_of_the_package() -> None:
     text = (RUNTIME / "pe.h").read_text()
     assert f'#define PE_VERSION "{__version__}"' in text
     assert f"#define PE_ABI {ABI}\n" in text
+    assert f"#define PE_MESSAGE_BYTES {MESSAGE_BYTES}\n" in text
 
 
 LAYOUT = (12, "9744a3b14da3f6dd")

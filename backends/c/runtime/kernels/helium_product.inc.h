@@ -28,7 +28,7 @@
 #define PE_LINE (PE_TAPS_W * PE_CHANNELS)
 #define PE_BLOCKS ((PE_LINE + 15) / 16)
 #define PE_PIXEL (PE_TURNED ? 16 * PE_BLOCKS : PE_CHANNELS)
-#define PE_REST (PE_TURNED ? 16 : PE_LINE - (PE_BLOCKS - 1) * 16)
+#define PE_LAST (PE_TURNED ? 16 : PE_LINE - (PE_BLOCKS - 1) * 16)
 #define PE_PITCH (PE_SOURCE_W * PE_PIXEL)
 #define PE_PACKED (PE_TAPS_H * PE_BLOCKS * 64)
 #define PE_HELD (PE_TAPS_H == 1 && PE_BLOCKS == 1)
@@ -72,7 +72,7 @@ PE_INLINE pe_vi PE_FN(sums)(const int8_t *from, const ptrdiff_t pitch, const int
     for (int t = 0; t < PE_TAPS_H; t++, from += pitch) {
         const int8_t *a = from;
         for (int k = 0; k < PE_BLOCKS; k++, a += 16, packed += 64) {
-            const pe_block x = pe_load_block(a, k == PE_BLOCKS - 1 ? PE_REST : 16);
+            const pe_block x = pe_load_block(a, k == PE_BLOCKS - 1 ? PE_LAST : 16);
             s0 = pe_add_block(s0, x, pe_load_block(packed, 16));
             s1 = pe_add_block(s1, x, pe_load_block(packed + 16, 16));
             s2 = pe_add_block(s2, x, pe_load_block(packed + 32, 16));
@@ -92,7 +92,7 @@ PE_INLINE void PE_FN(inner)(const PE_FN(io) * io, const int8_t *from, const int8
 #endif
     for (int x = 0; x < count; x++, from += PE_STEP_W * PE_PIXEL) {
 #if PE_HELD
-        const pe_block a = pe_load_block(from, PE_REST);
+        const pe_block a = pe_load_block(from, PE_LAST);
         const pe_vi sums = {pe_add_block(0, a, b0), pe_add_block(0, a, b1), pe_add_block(0, a, b2),
                             pe_add_block(0, a, b3)};
         PE_FN(store)(io, sums + first, row + x, n, lanes);
@@ -153,6 +153,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const int8_t *sour
 #undef PE_BLOCKS
 #undef PE_HELD
 #undef PE_PIXEL
+#undef PE_LAST
 #undef PE_REST
 #undef PE_PITCH
 #undef PE_PACKED
