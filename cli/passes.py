@@ -49,7 +49,9 @@ def passes_command(
         click.echo("".join(f"{_described(PASSES[name])}\n" for name in sorted(PASSES)), nl=False)
         return
     if graph is None:
-        raise click.UsageError("name a file with a graph, or ask for --list")
+        raise click.UsageError(
+            "name a file with a graph, as compile --dump-ir writes it, or ask for --list"
+        )
     parsed = parse_graph(_text(Path(graph), "graph"))
     if pipeline is None:
         passes = [] if file is None else parse_passes(_text(file, "passes"), _target)
