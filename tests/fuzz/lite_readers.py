@@ -1,4 +1,4 @@
-"""Fuzz the reader of TFLite files: a damaged file gives a graph or an error of ours.
+"""Fuzz the readers of TFLite and Keras files: a damaged file gives a graph or an error of ours.
 
 python -m pockengine.tests.fuzz.lite_readers --executions 20000
 """
@@ -18,12 +18,14 @@ X = np.random.default_rng(0).standard_normal((2, 6, 6, 2)).astype(np.float32)
 
 
 def readers(place: Path) -> Mapping[str, Reader]:
-    """Write a model of floats and a quantised one."""
+    """Write a model of floats, a quantised one, and Keras's own."""
     model = _model()
+    own = place / "net.keras"
+    model.save(own)
     return {
         kind: _reader(place / f"{kind}.tflite", _converted(model, quantised=kind == "quantised"))
         for kind in ("floats", "quantised")
-    }
+    } | {"keras": _reader(own, own.read_bytes())}
 
 
 def _model() -> keras.Model:
