@@ -31,6 +31,7 @@ from pockengine.farm.bench.photos import CLASSES, photo_batches
 from pockengine.farm.bench.schemes import listed_model, scheme_for
 from pockengine.farm.references.job import JobData, TrainingJob
 from pockengine.models.registry import ModelName, parse_model
+from pockengine.options import CompileOptions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,31 +81,23 @@ class Case:
 
     def compile(
         self,
-        scheme: str,
-        device: str,
+        options: CompileOptions,
         folder: Path,
         *,
-        bf16: bool = False,
-        tuned: Path | None = None,
         int8: bool = False,
-        backend: str | None = None,
         progress: Progress | None = None,
     ) -> Compiled:
-        """Compile and build for a device; the artifact goes to `folder`.
+        """Compile and build by some options, with the job's optimizer, into `folder`.
 
         In int8 the ranges are those of the job's own pictures; they arrive as integers where the
         device is a microcontroller, else as f32, which the program rounds.
         """
         return compile_model(
-            self.graph,
-            (),
+            *(self.graph, ()),
+            options=options,
             optimizer=self._optimizer(),
-            scheme=self.scheme(scheme),
-            device=device,
-            backend=backend,
-            bf16=bf16,
-            tuned=tuned,
-            quantize=self._integers(device) if int8 else None,
+            scheme=self.scheme(str(options.scheme)),
+            quantize=self._integers(str(options.device)) if int8 else None,
             folder=folder,
             progress=progress,
         )

@@ -50,6 +50,7 @@ from pockengine.farm.references.timing import Timing
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.setup import Setup, finite_or_large
 from pockengine.farm.transports.transport import Progress, Transport
+from pockengine.options import CompileOptions
 
 
 def run_bench(options: BenchOptions, folder: Path, keep: Keep = lambda _: None) -> BenchResult:
@@ -136,11 +137,9 @@ def _train(
     data = case.for_scheme(scheme)
     with step(f"{title}: compile and build for {options.board.device}") as running:
         compiled = case.compile(
-            scheme,
-            options.board.device,
+            CompileOptions(scheme=scheme, device=options.board.device, backend=options.backend),
             folder / "artifact",
             int8=int8,
-            backend=options.backend,
             progress=running.say,
         )
         libraries = gpu_libraries(options.backend, options.board, compiled, folder)

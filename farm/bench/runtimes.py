@@ -27,6 +27,7 @@ from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.job import write_job
 from pockengine.farm.references.worker import open_worker
+from pockengine.options import CompileOptions
 
 NETS = ("mobilenet_v2-0.35-96", "vit_tiny-64")
 BATCH = 4
@@ -90,7 +91,7 @@ def _start(
     with step(f"{title}: {REFERENCE}, whose numbers the others must reach"):
         task, reference = _start_reference(measurement, case, chosen, folder, stack)
     with step(f"{title}: ours in C"):
-        compiled = case.compile(scheme, "host", folder / "artifact")
+        compiled = case.compile(CompileOptions(scheme=scheme), folder / "artifact")
         runs = [start_ours(task, compiled.artifact, stack), reference]
         result.compiled[name] = compiled
     for backend in measurement.backends:

@@ -34,6 +34,7 @@ from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.worker import open_worker
+from pockengine.options import CompileOptions
 
 REFERENCE, FULL = "torch-eager", "full"
 CHECKED_STEPS = 3
@@ -130,7 +131,7 @@ def measure(measurement: Measurement, folder: Path) -> SuiteResult:
         case = make_case(measurement.model, measurement.batch, CHECKED_STEPS, plain=True)
     result = SuiteResult(measurement.model, measurement.batch)
     jobs = {name: case.for_scheme(scheme) for name, scheme in measurement.schemes.items()}
-    jobs[FULL] = case.data
+    jobs[FULL], tuned = case.data, measurement.tuned
     for scheme, data in jobs.items():
         write_job(folder / scheme, data)
     with contextlib.ExitStack() as stack:
@@ -140,13 +141,13 @@ def measure(measurement: Measurement, folder: Path) -> SuiteResult:
         for name, scheme in measurement.schemes.items():
             with result.keeping(f"{OURS} {name}"), step(f"{title}: ours, {name}"):
                 place = folder / name / "artifact"
-                compiled = case.compile(scheme, "host", place, tuned=measurement.tuned)
+                compiled = case.compile(CompileOptions(scheme=scheme, tuned=tuned), place)
                 runs.append(start_ours(tasks[name], compiled.artifact, stack))
                 result.compiled[name] = compiled
         if measurement.bf16:
             with result.keeping(OURS_BF16), step(f"{title}: ours, {FULL}, bf16"):
                 place = folder / FULL / "artifact-bf16"
-                compiled = case.compile(FULL, "host", place, bf16=True, tuned=measurement.tuned)
+                compiled = case.compile(CompileOptions(bf16=True, tuned=tuned), place)
                 runs.append(start_bf16(tasks[FULL], compiled.artifact, stack))
         for engine in measurement.engines:
             if engine != REFERENCE:

@@ -1,7 +1,9 @@
 """`compile(..., check=True)`: one compiled step beside the framework's own."""
 
 import warnings
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,15 @@ import torch
 from torch import nn
 
 import pockengine
+from pockengine.backends import artifact
+from pockengine.backends.c import build
 from pockengine.check import CheckWarning
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.sparse.choice import FULL, parse_choice
 from pockengine.compiler.sparse.lora import lora
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import CheckError
+from pockengine.frontends.torch.frontend import TorchFrontend
 
 
 class Small(nn.Module):
@@ -62,10 +67,36 @@ def test_a_right_step_passes_and_leaves_the_model_as_it_was() -> None:
 
 
 @pytest.mark.usefixtures("wrong_tanh")
-def test_a_wrong_import_is_named_before_anything_is_built() -> None:
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])  # the artifact's own step, and another one
+def test_a_wrong_import_is_named_and_leaves_nothing(optimizer: str, tmp_path: Path) -> None:
     model, inputs = small()
+    wanted: Any = {"loss": "cross_entropy", "optimizer": optimizer, "check": True}
     with pytest.raises(CheckError, match=r"Small: the loss is wrong .* PyTorch by 0\.\d+"):
-        pockengine.compile(model, inputs, loss="cross_entropy", check=True)
+        pockengine.compile(model, inputs, folder=tmp_path / "artifact", **wanted)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("optimizer", "libraries"), [("sgd", 1), ("adam", 2)])
+def test_a_checked_compile_imports_once_and_hashes_nothing_again(
+    optimizer: str, libraries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, call)
+
+    counted(TorchFrontend, "graph")
+    counted(build, "link_library")
+    counted(artifact, "load_artifact")
+    model, inputs = small()
+    pockengine.compile(model, inputs, loss="mse", optimizer=optimizer, check=True)
+    assert calls == {"graph": 1, "link_library": libraries}
 
 
 class Scaled(nn.Module):

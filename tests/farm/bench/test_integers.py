@@ -16,13 +16,14 @@ from pockengine.farm.bench.predictions import count_prediction, oracle_predictio
 from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.references.job import JobData
+from pockengine.options import CompileOptions
 
 MODEL, WEIGHT = "cnn-8", "block1.conv1.0.weight"
 
 
 def case_for(device: str, folder: Path) -> tuple[Compiled, JobData]:
     case = make_case(MODEL, 2, 2)
-    return case.compile("full", device, folder / "artifact", int8=True), case.data
+    return case.compile(CompileOptions(device=device), folder / "artifact", int8=True), case.data
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")

@@ -27,6 +27,7 @@ from pockengine.farm.results.results import Record, Results
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.models.decoders import SIZES
 from pockengine.models.registry import FAMILIES
+from pockengine.options import CompileOptions
 from pockengine.tests.farm.helpers import script
 
 MODEL = "mobilenet_v2-0.1-64"
@@ -119,6 +120,7 @@ def test_wrong_names_are_refused_before_anything_heavy_is_imported() -> None:
 import sys
 from click.testing import CliRunner
 from pockengine.farm.cli.bench import main
+from pockengine.options import CompileOptions
 for argument in {wrong}:
     assert CliRunner().invoke(main, [argument]).exit_code == 1, argument
 print(sorted({{"PIL", "sklearn", "sqlalchemy", "torch"}} & set(sys.modules)))
@@ -233,7 +235,7 @@ def case() -> Case:
 def test_a_program_that_does_not_report_fails_the_run(
     case: Case, tmp_path: Path, text: str, message: str
 ) -> None:
-    artifact = case.compile("bias-only", "host", tmp_path / "artifact").artifact
+    artifact = case.compile(CompileOptions(scheme="bias-only"), tmp_path / "artifact").artifact
     program = script(tmp_path, text)
     artifact.executable.write_bytes(program.read_bytes())
 
