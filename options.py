@@ -28,6 +28,7 @@ class CompileKeywords(TypedDict, total=False):
     micro_batches: int
     memory_budget: int | None
     storage: Storage
+    outputs: tuple[str, ...] | None
     bf16: bool
     tuned: Path | str | None
     prepare: bool

@@ -23,11 +23,7 @@ CONSOLE = PlainConsole()
 
 @click.command("compile")
 @model_argument()
-@compile_options(
-    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
-    *("bf16", "storage", "quantize", "tuned", "prepare", "check"),
-    check=True,
-)
+@compile_options(check=True)
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Folder of the artifact.")
 @click.option("--dump-ir", type=click.Path(path_type=Path), help="Write the graph after each pass.")
 @json_option

@@ -77,10 +77,7 @@ class Times:
 
 @click.command("compile-time")
 @model_argument()
-@compile_options(
-    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
-    *("bf16", "storage", "tuned"),
-)
+@compile_options(without=("check", "quantize"))
 @click.option("--repeat", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--build/--no-build", default=True, show_default=True, help="Run the C compiler.")
 @records_option

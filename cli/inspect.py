@@ -41,10 +41,7 @@ Multiply-adds in millions: of inference, and of the whole step."""
 
 @click.command("inspect")
 @model_argument()
-@compile_options(
-    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
-    *("bf16", "storage", "quantize", "tuned"),
-)
+@compile_options(without=("check", "prepare"))
 @click.option("--kernels", is_flag=True, help="Also how each product is computed, and how else.")
 @json_option
 def inspect_command(

@@ -1,6 +1,6 @@
 """Options of commands, each from its field of CompileOptions, Storage or FitOptions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import wraps
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 import click
 
+from pockengine.backends.protocol import BackendOptions
 from pockengine.backends.training.options import FitOptions
 from pockengine.cli.optimizers import read_optimizer
 from pockengine.cli.options import Command
@@ -15,6 +16,7 @@ from pockengine.cli.quantize import quantize_options
 from pockengine.cli.units import budget
 from pockengine.compiler.optim import Optimizer
 from pockengine.compiler.option import flag_of
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.storage import Storage
 from pockengine.options import CompileOptions
@@ -22,13 +24,14 @@ from pockengine.options import CompileOptions
 Decorator = Callable[[Command], Command]
 
 
-def compile_options(*names: str, **defaults: Any) -> Decorator:
+def compile_options(*names: str, without: Sequence[str] = (), **defaults: Any) -> Decorator:
     """Return what gives a command an option for each named field, all as one `options`.
 
-    `defaults` are those of the command where they are not the field's, as its user would write
-    them.
+    Where no field is named they are all that have a help, but those `without`. `defaults` are those
+    of the command where they are not the field's, as its user would write them.
     """
-    return _as_one("options", CompileOptions, names, defaults)
+    chosen = names or [name for name in _OFFERED if name not in without]
+    return _as_one("options", CompileOptions, chosen, defaults)
 
 
 def fit_options(*names: str) -> Decorator:
@@ -115,6 +118,13 @@ def _reader(part: "Field[Any]", type_: Any) -> dict[str, Any]:
     return _READERS.get(type_, {})
 
 
+def _names(
+    context: click.Context, option: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """Return the names; None where the option was not given, and none where it was empty."""
+    return tuple(filter(None, names)) if names else None
+
+
 def _clip(context: click.Context, option: click.Parameter, norm: float) -> Clip:
     return Clip(norm=norm) if norm else Clip()
 
@@ -123,8 +133,16 @@ _READERS: dict[Any, dict[str, Any]] = {
     bool: {"is_flag": True},
     Path | str | None: {"type": click.Path(path_type=Path)},
     Optimizer: {"type": read_optimizer, "metavar": "NAME[:FIELD=NUMBER,...]"},
+    tuple[str, ...] | None: {"multiple": True, "metavar": "NAME", "callback": _names},
     Clip: {"type": click.FloatRange(0), "callback": _clip},
 }
+
+_OFFERED = [
+    part.name
+    for kind in (CompileOptions, Training, BackendOptions)
+    for part in fields(kind)
+    if part.name in kind.__annotations__ and (part.name in _GROUPS or part.metadata["help"])
+]
 
 device_option = field_option("device")
 """For commands that compile in their own way."""

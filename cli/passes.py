@@ -32,10 +32,7 @@ from pockengine.options import CompileOptions
 )
 @click.option("--list", "listed", is_flag=True, help="List the passes and their options.")
 @click.option("--pipeline", help="Print the passes of this entry (train, evaluate, ...) instead.")
-@compile_options(
-    *("device", "backend", "scheme", "optimizer", "clip", "micro_batches", "memory_budget"),
-    *("bf16", "storage"),
-)
+@compile_options(without=("check", "quantize"))
 def passes_command(
     graph: str | None,
     texts: tuple[str, ...],

@@ -1,7 +1,7 @@
 """From a forward graph, a scheme and an optimiser to a Program."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,19 +62,16 @@ def compile_program(
     target: Target | None = None,
     check: bool = False,
     observe: Observer | None = None,
-    outputs: Set[str] | None = None,
 ) -> Program:
     """Compile the entries `train` and `evaluate`, and `predict` where there are outputs to predict.
 
     `forward` has the scalar output `loss` and stays as it is. `check` verifies after every pass;
-    `observe` is told the graph after each, under the name `entry.pass`. `train` gives the loss and
-    `outputs`, by default those that take up to LARGEST_OUTPUT.
+    `observe` is told the graph after each, under the name `entry.pass`.
     """
     verify(forward)
     training, target = training or Training(), target or Target()
     first, forward, options = _prepared(forward, training, target)
     adapters = next((each.adapters for each in first if isinstance(each, AddAdapters)), ())
-    options = replace(options, outputs=_small_outputs(forward) if outputs is None else outputs)
     entries = _compiled(forward, options, check, observe)
     described = {name: _describe(channels) for name, channels in options.trained.items()}
     shared, report = share_tensors(entries), entries["train"].graph.recomputation
@@ -116,9 +113,16 @@ def _all_entries(
     return entries
 
 
-def _small_outputs(graph: Graph) -> Set[str]:
-    """Return the outputs that take up to LARGEST_OUTPUT."""
-    return {name for name, v in graph.outputs.items() if v.type.nbytes <= LARGEST_OUTPUT}
+def _step_outputs(graph: Graph, names: Sequence[str] | None) -> Set[str]:
+    """Return what a step returns beside the loss: by default outputs of up to LARGEST_OUTPUT."""
+    if names is None:
+        return {name for name, v in graph.outputs.items() if v.type.nbytes <= LARGEST_OUTPUT}
+    known = set(graph.outputs) - {LOSS}
+    if unknown := sorted(set(names) - known):
+        raise CompileError(
+            f"{graph.name} has no output {unknown[0]!r} beside its loss; it has {sorted(known)}"
+        )
+    return set(names)
 
 
 def passes_of(
@@ -126,7 +130,6 @@ def passes_of(
 ) -> dict[str, list[Pass]]:
     """Return the passes that `compile_program` applies to each entry."""
     first, forward, options = _prepared(forward, training or Training(), target or Target())
-    options = replace(options, outputs=_small_outputs(forward))
     return {name: [*first, *_passes(name, options)] for name in _names(forward, options)}
 
 
@@ -151,6 +154,7 @@ def _prepared(
         training,
         target,
         rounded=_rounded(forward, training.storage, trained),
+        outputs=_step_outputs(forward, training.outputs),
         integers=_integers(forward, training),
     )
     return first, forward, options

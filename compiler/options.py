@@ -22,6 +22,7 @@ class Training:
     `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
     the arena of all entries: the compiler recomputes activations until it fits, or refuses.
     `storage` says in how many bits frozen weights, saved activations and optimiser states are kept.
+    `outputs` are those that a step returns beside the loss; by default those that are not large.
     `integers` is for a graph some of whose params are held as such.
     """
 
@@ -31,6 +32,9 @@ class Training:
     micro_batches: int = option(1, "Steps an update.", flag="--accumulate")
     memory_budget: int | None = option(None, "Of the whole arena: 400KB; recompute to fit.")
     storage: Storage = option(EXACT)
+    outputs: tuple[str, ...] | None = option(
+        None, "Returned by a step; '': its loss alone. By default all up to 4 MiB.", flag="--output"
+    )
     integers: Integers = option(Integers)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pockengine.compiler.compile import compile_program, share_tensors
 from pockengine.compiler.ir.evaluate import run
-from pockengine.compiler.ir.graph import Graph, Value
+from pockengine.compiler.ir.graph import LOSS, Graph, Value
 from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range
@@ -35,8 +35,9 @@ def compile_variants(
     """
     compiled = partial(compile_program, training=training, target=target, check=check)
     largest = compiled(build(sizes.high))
-    outputs = set(largest.entries["train"].graph.outputs)
-    smaller = {size: compiled(build(size), outputs=outputs) for size in sizes.buckets[:-1]}
+    outputs = tuple(set(largest.entries["train"].graph.outputs) - {LOSS})
+    training = replace(training or Training(), outputs=outputs)
+    smaller = {size: compiled(build(size), training=training) for size in sizes.buckets[:-1]}
     programs = smaller | {sizes.high: largest}
     for program in programs.values():
         if {n: p.value.type for n, p in program.params.items()} != {
@@ -45,8 +46,7 @@ def compile_variants(
             raise CompileError(f"{sizes.name}: a parameter's shape depends on it; keep it fixed")
     sized: dict[str, dict[str, list[int]]] = {}
     if sizes.high > sizes.low:
-        free = replace(training or Training(), memory_budget=None)
-        exact = compile_program(build(sizes.high - 1), free, outputs=outputs)
+        exact = compile_program(build(sizes.high - 1), replace(training, memory_budget=None))
         _check_padding(exact, largest, sizes)
         sized = {name: _sized(exact, largest, name, sizes) for name in largest.entries}
     entries = {

@@ -158,6 +158,15 @@ def test_large_outputs_are_those_of_prediction(monkeypatch: pytest.MonkeyPatch) 
     assert set(entries["predict"].graph.outputs) == outputs - {"loss"}
 
 
+@pytest.mark.parametrize(("wanted", "kept"), [((), {"loss"}), (("output",), {"loss", "output"})])
+def test_a_step_returns_the_outputs_that_are_named(wanted: tuple[str, ...], kept: set[str]) -> None:
+    entries = compile_program(residual_net(), Training(outputs=wanted)).entries
+    assert set(entries["train"].graph.outputs) == kept
+    assert set(entries["predict"].graph.outputs) == {"output"}
+    with pytest.raises(CompileError, match=r"no output 'scores' beside its loss; it has .'output'"):
+        compile_program(residual_net(), Training(outputs=("scores",)))
+
+
 def test_all_sizes_give_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one size gave and another did not would come back with its padding."""
 
