@@ -12,7 +12,7 @@ from pockengine.compiler.program import Program
 FLASH_FILE = "weights.c"
 """Beside program.c."""
 
-SESSION_BYTES = 3072
+SESSION_BYTES = 2944
 """Most that a pe_session takes where pointers have 32 bits; the C file asserts it."""
 
 _ASSERTION = (
