@@ -60,9 +60,6 @@ from pockengine.compiler.target import (
 from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
-PRODUCTS = ("matmul", "conv2d", "conv2d_dx", "conv2d_dw")
-"""Ops that have plans to choose from."""
-
 FAMILIES: dict[str, KernelFamily] = {
     "matmul": by_operands(MATMUL),
     **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), by_operands(CONVOLUTION)),

@@ -25,13 +25,14 @@ from pockengine.backends.c.alone import (
     read_times,
     run_bench,
 )
-from pockengine.backends.c.backend import PRODUCTS, CBackend, anchor_op
+from pockengine.backends.c.backend import CBackend, anchor_op
 from pockengine.backends.c.build import PARALLEL, RUNTIME
 from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.picking import P, Picker, PlanCandidate, cheapest
 from pockengine.backends.protocol import Progress
 from pockengine.backends.tuned import TunedPlan, TunedTable
 from pockengine.compiler.ir import Node
+from pockengine.compiler.ops import lookup
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 from pockengine.errors import RuntimeFailure
@@ -118,7 +119,9 @@ def find_problems(
     tried = [
         node
         for node in nodes
-        if anchor_op(node) in PRODUCTS and len(node.operands) + len(node.results) < MOST_BUFFERS
+        if (op := anchor_op(node)) is not None
+        and lookup(op).product
+        and len(node.operands) + len(node.results) < MOST_BUFFERS
     ]
     return list_problems(tried, planner, plans, RUNTIME)
 

@@ -8,7 +8,7 @@ from pockengine.backends.c.package import cmake_lists, package
 from pockengine.backends.c.program import generate
 from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
 from pockengine.backends.gpu.kernel import MOST_ELEMENTS, GpuKernel
-from pockengine.backends.gpu.kernels import FAMILIES, PRODUCTS
+from pockengine.backends.gpu.kernels import FAMILIES
 from pockengine.backends.gpu.kernels.attention import LONGEST
 from pockengine.backends.gpu.kernels.rows import IN_PLACE
 from pockengine.backends.gpu.kernels.tiling import machine_of
@@ -139,7 +139,7 @@ class GpuBackend:
             op = anchor_of(node)
             if op not in FAMILIES:
                 raise CompileError(f"{node}: the GPU backend has no kernel for {op}")
-            chosen_for = (self._machine, self._pick) if op in PRODUCTS else ()
+            chosen_for = (self._machine, self._pick) if lookup(op).product else ()
             kernel = FAMILIES[op](node, *chosen_for)
             _check_sizes(node, kernel)
             self._kernels[node] = kernel

@@ -17,12 +17,12 @@ from pockengine.backends.c.profile import (
 from pockengine.backends.c.tune import Figure, Forced, Meter, TuningProblem, list_problems
 from pockengine.backends.gpu.backend import GpuBackend, anchor_of
 from pockengine.backends.gpu.cuda import CudaBackend
-from pockengine.backends.gpu.kernels import PRODUCTS
 from pockengine.backends.gpu.opencl import OpenClBackend
 from pockengine.backends.gpu.source import CUDA, DIALECT
 from pockengine.backends.picking import P, Picker, PlanCandidate, cheapest
 from pockengine.backends.protocol import Progress
 from pockengine.compiler.ir import Node
+from pockengine.compiler.ops import lookup
 from pockengine.compiler.program import Program
 from pockengine.devices import Device
 from pockengine.errors import CompileError
@@ -55,7 +55,7 @@ class GpuTuner:
 
     def problems(self, nodes: Iterable[Node], plans: int) -> list[TuningProblem]:
         """List the products of a step's nodes, and the likeliest plans of each."""
-        products = [node for node in nodes if anchor_of(node) in PRODUCTS]
+        products = [node for node in nodes if lookup(anchor_of(node)).product]
         return list_problems(products, self._planner, plans, DIALECT)
 
     def meter(

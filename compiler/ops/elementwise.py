@@ -254,11 +254,16 @@ STOP = "stop_gradient"
 """x itself, through which no cotangent flows; `compiler/autodiff.py` knows it."""
 
 
+def _limits(attrs: Attrs) -> tuple[float, float]:
+    return attrs["min"], attrs["max"]
+
+
 def _define_unary() -> None:
     for name, (meaning, rule) in UNARY.items():
         infer = numbers if name in INTEGER_TOO else _floats
         rules, linear = {"x": rule} if rule else {}, (0,) if name == "neg" else ()
-        elementwise(name, "x", meaning, infer=infer, vjp=rules, linear=linear)
+        clamps = (lambda attrs: (0.0, math.inf)) if name == "relu" else None
+        elementwise(name, "x", meaning, infer=infer, vjp=rules, linear=linear, clamps=clamps)
     elementwise(STOP, "x", lambda x: x, infer=_as_it_is, linear=(0,), shifts=(0,), stored=True)
     elementwise("logical_not", "x", np.logical_not, infer=_logical)
     elementwise(
@@ -267,6 +272,7 @@ def _define_unary() -> None:
         lambda x, min, max: np.clip(x, np.float32(min), np.float32(max)),
         attrs={"min": -math.inf, "max": math.inf},
         vjp={"x": _clamp_dx},
+        clamps=_limits,
     )
     elementwise(  # like clamp, but its gradient is zero on the bounds (relu6 is hardtanh 0..6)
         "hardtanh",
@@ -278,6 +284,7 @@ def _define_unary() -> None:
                 g, _between(g, n.result, n.attrs["min"], n.attrs["max"]), dy
             )
         },
+        clamps=_limits,
     )
     elementwise(
         "cast",

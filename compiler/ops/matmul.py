@@ -111,6 +111,7 @@ define(
     "a b",
     attrs={"transpose_a": False, "transpose_b": False, **PRODUCT},
     storage=STORAGE,
+    product=True,
     infer=_infer,
     eval=_eval,
     vjp={"a": _da, "b": _db},

@@ -168,6 +168,7 @@ define(
     eval=_eval_avg,
     vjp={"x": _avg_dx},
     linear=(0,),
+    means=True,
     window=True,
 )
 define(

@@ -147,6 +147,7 @@ elementwise(
     infer=_quantize_type,
     attrs={**LIMITS, "dtype": "i8"},
     vjp={"x": _quantize_dx},
+    converts=True,
 )
 elementwise(
     "dequantize",
@@ -156,6 +157,7 @@ elementwise(
     attrs={"zero": 0},
     vjp={"q": lambda g, node, dy: dy},
     storage=frozenset({I8}),
+    converts=True,
 )
 elementwise(
     "rescale",
@@ -164,8 +166,9 @@ elementwise(
     infer=_rescale_type,
     attrs={"down": False},
     small=(2,),
+    converts=True,
 )
-elementwise("narrow", "x", _narrow, infer=_narrow_type, attrs=LIMITS)
+elementwise("narrow", "x", _narrow, infer=_narrow_type, attrs=LIMITS, converts=True)
 elementwise(
     "unclamped",
     "q",

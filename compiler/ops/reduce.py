@@ -114,7 +114,14 @@ def _wide(x: np.ndarray) -> Any:
 
 define("reduce_sum", "x", attrs=AXES, infer=_infer, eval=_eval_sum, vjp={"x": _sum_dx}, linear=(0,))
 define(
-    "reduce_mean", "x", attrs=AXES, infer=_infer, eval=_eval_mean, vjp={"x": _mean_dx}, linear=(0,)
+    "reduce_mean",
+    "x",
+    attrs=AXES,
+    infer=_infer,
+    eval=_eval_mean,
+    vjp={"x": _mean_dx},
+    linear=(0,),
+    means=True,
 )
 for _name, _pick in (("reduce_max", np.max), ("reduce_min", np.min)):
     define(_name, "x", attrs=AXES, infer=_infer, eval=_eval_extreme(_pick), vjp={"x": _extreme_dx})

@@ -91,6 +91,12 @@ class OpDef:
         slices       a copy of some of its operand's elements
         linear       operands in each of which the result is linear, or affine
         shifts       operands that are added: one more there is one more in the result
+        product      a sum of products of two operands of f32 or i8, as ops/product.py has them
+        means        an element of the result is the mean of some of its operand's, or of padding
+        rearranges   a copy of a whole operand, its axes permuted, split, joined or repeated
+        clamps       least and most of the result, by the attrs; the operand itself between them
+        converts     between real numbers and the integers that stand for them
+        follows      an update that leaves a state alone that equals the other operand
         small        operands of i32 whose numbers fit into a byte
         window       the result is summed from windows, which `eval` copies
         layer        what makes it a layer with a weight
@@ -117,6 +123,12 @@ class OpDef:
     slices: bool = False
     linear: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
+    product: bool = False
+    means: bool = False
+    rearranges: bool = False
+    clamps: Callable[[Mapping[str, Any]], tuple[float, float]] | None = None
+    converts: bool = False
+    follows: bool = False
     small: tuple[int, ...] = ()
     window: bool = False
     layer: Layer | None = None

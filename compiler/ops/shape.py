@@ -180,6 +180,7 @@ define(
     eval=lambda arrays, attrs: (arrays[0].reshape(attrs["shape"]),),
     vjp={"x": _reshape_dx},
     copies=True,
+    rearranges=True,
     view=True,
     linear=(0,),
     shifts=(0,),
@@ -193,6 +194,7 @@ define(
     eval=lambda arrays, attrs: (np.ascontiguousarray(arrays[0].transpose(attrs["perm"])),),
     vjp={"x": _transpose_dx},
     copies=True,
+    rearranges=True,
     linear=(0,),
     shifts=(0,),
 )
@@ -205,6 +207,7 @@ define(
     eval=lambda arrays, attrs: (np.broadcast_to(arrays[0], attrs["shape"]).copy(),),
     vjp={"x": _broadcast_dx},
     copies=True,
+    rearranges=True,
     linear=(0,),
     shifts=(0,),
 )

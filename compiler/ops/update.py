@@ -229,6 +229,7 @@ define(  # state = (1 - momentum) state + momentum scale value; scale: n / (n - 
     infer=_infer_same,
     eval=_eval_ema,
     writes=(0,),
+    follows=True,
     pointwise=True,
 )
 define(  # state = state + scale value: gradients of micro-batches
@@ -246,6 +247,7 @@ define(  # state = value of any type, a scalar filling all of it
     infer=_infer_assign,
     eval=lambda arrays, attrs: (np.broadcast_to(arrays[1], arrays[0].shape).copy(),),
     writes=(0,),
+    follows=True,
     pointwise=True,
     stored=True,
 )

@@ -24,8 +24,6 @@ from pockengine.compiler.quantize.fold_norms import FoldedNorm, fold_norms
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, QuantizedRange, range_of
 from pockengine.errors import CompileError
 
-AVERAGES = ("reduce_mean", "avg_pool2d")
-CLAMPS = {"relu": (0.0, np.inf)}
 """Ops that only clamp, with their limits; clamp and hardtanh have them as attrs."""
 
 Batch = Mapping[str, np.ndarray]
@@ -131,7 +129,7 @@ def _points(graph: Graph, layers: Sequence[Node]) -> dict[Value, Node]:
     """Values that become i8, each with a node that reads it so."""
     reads = [(layer.operands[0], layer) for layer in layers]
     for node in graph.nodes:
-        if node.op in AVERAGES and len(node.operands[0].shape) == 4:
+        if lookup(node.op).means and len(node.operands[0].shape) == 4:
             reads.append((node.operands[0], node))
         elif node.op == "add" and _is_residual(node):
             reads += [(operand, node) for operand in node.operands]
@@ -234,9 +232,10 @@ def input_range(graph: Graph, name: str) -> QuantizedRange | None:
 def _unclamped(value: Value, chosen: QuantizedRange) -> Value:
     """Return what is clamped to a value, where the integers' range clamps as much."""
     node = value.node
-    if node is None or node.op not in (*CLAMPS, "clamp", "hardtanh"):
+    clamps = None if node is None else lookup(node.op).clamps
+    if node is None or clamps is None:
         return value
-    least, most = CLAMPS.get(node.op) or (node.attrs["min"], node.attrs["max"])
+    least, most = clamps(node.attrs)
     low, high = ((limit - chosen.zero) * chosen.scale for limit in (LOW, HIGH))
     slack = chosen.scale / 2
     covered = low >= least - slack * 1e-3 and high <= most + slack

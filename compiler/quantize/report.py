@@ -12,17 +12,12 @@ from pockengine.compiler.passes.forward.infer import InferOnly
 from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
 from pockengine.compiler.passes.integers.integer_arithmetic import (
     MOST_TERMS,
-    PRODUCTS,
     IntegerArithmetic,
     terms,
 )
-from pockengine.compiler.passes.integers.integer_windows import AVERAGES
 
-BORDERS = frozenset({"quantize", "dequantize", "rescale", "narrow"})
-"""Ops between both kinds of numbers: a part of what stands beside them."""
-
-SUMS = frozenset({"add", "mul", *AVERAGES})
-"""Ops beside products that integers have an arithmetic of."""
+INTEGER_ARITHMETIC = ("add", "mul")
+"""What is computed of integers beside products and means."""
 
 INTEGERS, REAL = "int8", "f32"
 
@@ -54,8 +49,9 @@ def arithmetic(quantised: Graph, rounding: str = FIXED) -> tuple[Arithmetic, ...
             continue
         computed.update(node.results)
         line = _line(node, given)
-        helps = line.numbers == INTEGERS and node.op not in PRODUCTS and len(given) == 1
-        if not (helps or node.op in BORDERS or lookup(node.op).copies):
+        definition = lookup(node.op)
+        helps = line.numbers == INTEGERS and not definition.product and len(given) == 1
+        if not (helps or definition.converts or definition.copies):
             lines.setdefault(line)
     return tuple(lines)
 
@@ -68,8 +64,10 @@ def _line(node: Node, given: Sequence[Value]) -> Arithmetic:
 
 def _why(node: Node, given: Sequence[Value]) -> str:
     """Say why a node computes with real numbers."""
-    if node.op not in PRODUCTS:
-        known = node.op in SUMS and any(_integers(value) is not None for value in given)
+    definition = lookup(node.op)
+    if not definition.product:
+        sums = definition.means or node.op in INTEGER_ARITHMETIC
+        known = sums and any(_integers(value) is not None for value in given)
         return "its result is not rounded to int8" if known else f"{node.op} has no int8 meaning"
     if any(_integers(value) is not DType.I8 for value in node.operands):
         both = "one of its two activations" if len(given) > 1 else "its activation or its weight"

@@ -8,10 +8,10 @@ import math
 import numpy as np
 
 from pockengine.compiler.ir import Builder
+from pockengine.compiler.ops import lookup
 from pockengine.frontends.layout import Tensor
 
 LOW, HIGH = -128, 127
-CLAMPS = ("relu", "clamp", "hardtanh")
 
 
 def rounded(
@@ -29,10 +29,10 @@ def rounded(
     """
     value, (low, high) = x.value, limits
     node = value.node
-    if node is not None and node.op in CLAMPS:
+    clamps = None if node is None else lookup(node.op).clamps
+    if node is not None and clamps is not None:
         (value,) = node.operands
-        least, most = node.attrs.get("min", 0.0), node.attrs.get("max", math.inf)
-        places = (_place(limit, scale, zero, even) for limit in (least, most))
+        places = (_place(limit, scale, zero, even) for limit in clamps(node.attrs))
         low, high = (int(np.clip(place, *limits)) for place in places)
     q = g.quantize(value, g.scalar(scale), zero=zero, low=low, high=high)
     return Tensor(g.dequantize(q, g.scalar(scale), zero=zero), x.layout)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 
+from pockengine.compiler.ir.types import I32, DType, TensorType
 from pockengine.compiler.ops import OpDef, all_ops, lookup
+from pockengine.compiler.ops.registry import REQUIRED
 from pockengine.errors import GraphError
 from pockengine.tests.compiler.op_case import OpCase
 from pockengine.tests.compiler.op_cases import draw_case
@@ -141,6 +143,15 @@ def _is_part(case: OpCase) -> bool:
     )
 
 
+def _is_rearranged(case: OpCase) -> bool:
+    """Whether all elements of an operand come out equally often, the first as the first."""
+    array, *others = _numbered(case)
+    result = _run(case, [array, *others])
+    found, counts = np.unique(result, return_counts=True)
+    first = not result.size or result.flat[0] == array.flat[0]
+    return not others and found.size == array.size and np.ptp(counts) == 0 and first
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_linear_operands_are_declared(name: str) -> None:
     op, cases = lookup(name), OPS[name]
@@ -156,6 +167,51 @@ def test_added_operands_are_declared(name: str) -> None:
     assert set(op.shifts) <= set(measured)
     if op.elementwise:
         assert tuple(measured) == op.shifts
+
+
+def _sums_integers(case: OpCase) -> bool:
+    """Whether an op sums two operands of i8 in i32."""
+    op = lookup(case.op)
+    types = tuple(TensorType(DType.I8, type_.shape) for type_ in case.types)
+    try:
+        return op.result_types(types, op.complete_attrs(case.attrs))[0].dtype is I32
+    except GraphError:
+        return False
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_products_are_declared(name: str) -> None:
+    op = lookup(name)
+    measured = op.linear == (0, 1) and all(_sums_integers(case) for case in OPS[name])
+    assert op.product == measured
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if lookup(name).means])
+def test_means_of_ones_are_ones_but_for_padding(name: str) -> None:
+    assert lookup(name).linear == (0,)
+    for case in OPS[name]:
+        (x,) = case.arrays(_seed(case))
+        result = _run(case, [np.ones_like(x)])
+        assert result.max() <= 1
+        assert any(case.attrs.get("padding", ())) or np.all(np.isclose(result, 1))
+
+
+@pytest.mark.parametrize("name", [name for name in OPS if lookup(name).clamps])
+def test_clamps_are_between_their_limits(name: str) -> None:
+    op = lookup(name)
+    assert op.clamps is not None
+    for case in OPS[name]:
+        (x,) = arrays = case.arrays(_seed(case))
+        least, most = map(np.float32, op.clamps(op.complete_attrs(case.attrs)))
+        np.testing.assert_array_equal(_run(case, arrays), np.clip(x, least, most))
+
+
+@pytest.mark.parametrize("op", [op for op in all_ops() if op.writes], ids=lambda op: op.name)
+def test_updates_that_follow_a_value_are_declared(op: OpDef) -> None:
+    x = np.arange(1, 7, dtype=np.float32)
+    attrs = {name: 0.5 if value is REQUIRED else value for name, value in op.attrs.items()}
+    alone = len(op.operands) == 2 and not op.variadic
+    assert op.follows == (alone and np.array_equal(op.eval((x, x), attrs)[0], x))
 
 
 @pytest.mark.parametrize("name", OPS)
@@ -175,6 +231,7 @@ def test_copies_views_and_slices_are_declared(name: str) -> None:
         assert op.view == all(np.array_equal(y.ravel(), x.ravel()) for y, x in flat)
         part = all(len(case.types) == 1 and _is_part(case) for case in cases)
         assert op.slices == (part and any(y.size < x.size for y, x in flat))
+        assert op.rearranges == all(_is_rearranged(case) for case in cases)
 
 
 PADDED = {"ctc_loss"}

@@ -31,9 +31,6 @@ from pockengine.compiler.optim.formulas import FORMULAS
 
 Emit = Callable[..., GpuKernel]
 
-PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
-"""Ops whose `Emit` takes more arguments: the GPU that tiles are chosen for, and what picks them."""
-
 FAMILIES: dict[str, Emit] = {
     "matmul": product_kernel,
     **dict.fromkeys(("conv2d", "conv2d_dx", "conv2d_dw"), convolution_kernel),
@@ -52,4 +49,4 @@ FAMILIES: dict[str, Emit] = {
     **dict.fromkeys(FORMULAS, update_kernel),
     **dict.fromkeys(sorted(ELEMENTWISE), elementwise_kernel),
 }
-"""What emits an op's kernel."""
+"""What emits an op's kernel; of a product for a GPU that tiles are chosen for, by a picker."""

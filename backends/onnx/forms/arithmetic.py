@@ -11,6 +11,7 @@ from pockengine.backends.onnx.writer import EntryWriter
 from pockengine.backends.runtimes.held import Operands
 from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ir.types import BOOL, DType
+from pockengine.compiler.ops import lookup
 
 SAME = {
     "abs": "Abs",
@@ -53,9 +54,6 @@ SAME = {
     "tanh": "Tanh",
 }
 """Ops that mean what the operator of ONNX means."""
-
-PRODUCTS = frozenset({"conv2d", "conv2d_dx", "matmul"})
-"""Ops whose results are finite, unless a sum overflows or an operand is not."""
 
 ORDERED = {"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
 
@@ -119,7 +117,8 @@ def _is_product(w: EntryWriter, value: Value) -> bool:
         return False
     parts = maker.operands if maker.op == "add" else (value,)
     return all(
-        part in w.products or (part.node is not None and part.node.op in PRODUCTS) for part in parts
+        part in w.products or (part.node is not None and lookup(part.node.op).product)
+        for part in parts
     )
 
 

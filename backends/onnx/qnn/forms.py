@@ -19,9 +19,9 @@ from pockengine.backends.runtimes.layout import IMAGES_FIRST, WEIGHT_FIRST
 from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ir.types import DType
+from pockengine.compiler.ops import lookup
 
 I8 = DType.I8
-AVERAGES = ("avg_pool2d", "reduce_mean")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,8 @@ def _ends_unit(w: EntryWriter, x: Value) -> bool:
     first = node.operands[0].node
     if node.op == "add" and first is not None and _unit(w, first) is not None:
         return True
-    exact = node.op in ("add", *AVERAGES) and all(_is_pair(value) for value in node.operands)
+    combines = node.op == "add" or lookup(node.op).means
+    exact = combines and all(_is_pair(value) for value in node.operands)
     return exact or _unit(w, node) is not None
 
 

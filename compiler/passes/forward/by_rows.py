@@ -16,7 +16,6 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ops.registry import lookup
 
-MOVES = frozenset({"broadcast_to", "reshape", "transpose"})
 SWAPPED = (0, 2, 1, 3)
 """From (batch, heads, rows, size) to (batch, rows, heads, size), and back."""
 
@@ -30,7 +29,7 @@ def by_rows(g: Builder, x: Value, *, shared: bool) -> Value:
     With `shared` only one of neighbouring heads that moves made of one is kept.
     """
     root, steps = x, list[Node]()
-    while root.node is not None and root.node.op in MOVES:
+    while root.node is not None and lookup(root.node.op).rearranges:
         steps.insert(0, root.node)
         root = root.node.operands[0]
     found = _arrangement(root.shape, tuple(map(_step, steps)), x.shape, shared)

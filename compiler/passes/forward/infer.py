@@ -32,21 +32,14 @@ class InferOnly(Pass):
         graph.inputs = [value for value in graph.inputs if value in read]
 
 
-KEEPING = ("assign", "ema_update")
-"""Updates of states that a model keeps itself."""
-
-AVERAGING = ("reduce_mean", "reshape")
-"""What an instance norm's statistics go through."""
-
-
 def batch_statistics(value: Value) -> list[Value]:
     """Return the statistics of batches that this value is a weighted sum of."""
     node = value.node
     if node is None:
         return []
-    if node.op in AVERAGING:
-        return batch_statistics(node.operands[0])
     definition = lookup(node.op)
+    if definition.means or definition.view:  # an instance norm's are averaged over its samples
+        return batch_statistics(node.operands[0])
     if not definition.elementwise or len(definition.linear) < len(node.operands):
         return [value]
     return [part for operand in node.operands for part in batch_statistics(operand)]
@@ -57,7 +50,7 @@ def use_running_statistics(graph: Graph) -> None:
 
     What reads a state after the model has written it reads it as it is.
     """
-    updates = [node for node in graph.nodes if node.op in KEEPING]
+    updates = [node for node in graph.nodes if lookup(node.op).follows]
     running = {
         value: node.operands[0] for node in updates for value in batch_statistics(node.operands[1])
     }

@@ -28,7 +28,6 @@ from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.passes.integers.integer_windows import divided, divided_by, window_sums
 from pockengine.compiler.passes.option_types import OneOf
 
-PRODUCTS = frozenset({"matmul", "conv2d", "conv2d_dx", "conv2d_dw"})
 GRADIENTS = ("f32", "int8")
 
 LARGEST_TERM = 255 * 128
@@ -96,7 +95,7 @@ class _Lowering:
     def rule(self, g: Builder, node: Node) -> tuple[Value, ...] | None:
         """Return what takes a node's place, if it is arithmetic of integers."""
         found = None
-        if node.op in PRODUCTS:
+        if lookup(node.op).product:
             found = self._product(g, node)
         elif node.op == "quantize":
             found = self._quantize(g, node)

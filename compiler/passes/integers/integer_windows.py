@@ -6,8 +6,7 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ir.types import I32
 from pockengine.compiler.ops.quantized import fixed_point
-
-AVERAGES = ("reduce_mean", "avg_pool2d")
+from pockengine.compiler.ops.registry import lookup
 
 
 def window_sums(g: Builder, mean: Node, integers: Value, zero: int) -> tuple[Value, int] | None:
@@ -15,7 +14,7 @@ def window_sums(g: Builder, mean: Node, integers: Value, zero: int) -> tuple[Val
 
     Also returns how many numbers a window has.
     """
-    window = _averaged_window(mean) if mean.op in AVERAGES else None
+    window = _averaged_window(mean) if lookup(mean.op).means else None
     if window is None:
         return None
     kernel, stride = window
