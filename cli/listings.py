@@ -53,5 +53,6 @@ def devices(as_json: bool) -> None:
         print_json(found)
         return
     terminal = console()
+    width = max(map(len, found))
     for name, description in found.items():
-        terminal.print(f"{name:12} {description}")
+        terminal.print(f"{name:{width}} {description}")

@@ -204,8 +204,9 @@ def read_contributions(path: Path, subject: Subject) -> tuple[Header, Mapping[Ke
     header, trials = read_table(path)
     if header.get("graph") != subject.digest():
         raise FinetuneError(
-            f"{path} was measured on another model ({header.get('subject')}); give the same MODEL, "
-            "--weights, --classes, --batch, --max-length and --quantize"
+            f"{path} was measured on another model ({header.get('subject')}), or on other weights "
+            "of it; give the same MODEL, --weights, --classes, --batch, --max-length and "
+            "--quantize; a function that draws weights must seed them (torch.manual_seed)"
         )
     return header, trials
 

@@ -12,6 +12,7 @@ from pockengine import api
 from pockengine.cli.main import cli, main
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.text import parse_graph
+from pockengine.devices import known_devices
 from pockengine.errors import FarmError
 
 
@@ -83,7 +84,9 @@ def test_batch_that_a_function_does_not_take_is_an_error(
 
 
 def test_devices_are_listed() -> None:
-    assert "rpi4" in CliRunner().invoke(cli, ["devices"]).output
+    lines = CliRunner().invoke(cli, ["devices"]).output.splitlines()
+    width = max(map(len, known_devices())) + 1
+    assert [line[:width].rstrip() for line in lines] == list(known_devices())
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ def test_table_of_another_model_is_refused(
     done = run(tmp_path, table, "--memory", "12KB")
 
     assert isinstance(done.exception, FinetuneError)
-    assert "measured on another model (tiny)" in str(done.exception)
+    assert "measured on another model (tiny), or on other weights of it" in str(done.exception)
+    assert "must seed them" in str(done.exception)
 
 
 def test_budget_below_the_head_is_refused(
