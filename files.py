@@ -129,8 +129,8 @@ def private_folder(target: Path, clean: Clean = shutil.rmtree) -> Iterator[Path]
     target = target.absolute()
     stem = f".making-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
     for left in sorted(target.parent.glob(f"{stem}*")):
-        _remove_unheld(left, clean)
-    folder, handle = _held_folder(target.parent, stem)
+        _remove_unlocked(left, clean)
+    folder, handle = _locked_folder(target.parent, stem)
     try:
         yield folder
     finally:
@@ -139,7 +139,7 @@ def private_folder(target: Path, clean: Clean = shutil.rmtree) -> Iterator[Path]
         os.close(handle)
 
 
-def _held_folder(parent: Path, stem: str) -> tuple[Path, int]:
+def _locked_folder(parent: Path, stem: str) -> tuple[Path, int]:
     """Make a folder and lock it; another writer that cleans up may take it before it is locked."""
     while True:
         folder = parent / f"{stem}{token_hex(8)}"
@@ -152,7 +152,7 @@ def _held_folder(parent: Path, stem: str) -> tuple[Path, int]:
             os.close(handle)
 
 
-def _remove_unheld(folder: Path, clean: Clean) -> None:
+def _remove_unlocked(folder: Path, clean: Clean) -> None:
     """Remove what a killed writer left; one that is alive holds its folder."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

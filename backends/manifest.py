@@ -302,11 +302,11 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
     if kind not in KINDS:
         raise ValueError(f"{row['name']}: its kind is none of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
-    blocks, held = _read_blocks(row, type_), _read_held(row, type_)
+    blocks, held = _read_blocks(row, type_), _read_integers(row, type_)
     return ParamSpec(type_, kind, _get(row, "trained", bool), order, blocks, held)
 
 
-def _read_held(row: Mapping[str, Any], type_: TensorType) -> Quantization | None:
+def _read_integers(row: Mapping[str, Any], type_: TensorType) -> Quantization | None:
     """Read what integers stand for; GraphError where they cannot."""
     if "held" not in row:
         return None

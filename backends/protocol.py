@@ -74,7 +74,7 @@ class Backend(Protocol):
     def choose(self, node: Node) -> Choice:
         """Choose how to compute a node, in numbers; CompileError names what the backend lacks."""
 
-    def frugal(self) -> Optional["Backend"]:
+    def with_less_scratch(self) -> Optional["Backend"]:
         """Return the same backend with kernels of less scratch; None where there are none."""
 
     def facts(self, program: Program) -> CodeFacts:

@@ -8,14 +8,14 @@ from pockengine.errors import BudgetError
 
 
 def within_budget(build: Callable[..., Program], backend: Backend) -> tuple[Program, Backend]:
-    """Compile by `build(target=...)`; where the memory budget is out of reach, frugally again.
+    """Compile by `build(target=...)`; again with less scratch where the memory budget asks.
 
     BudgetError where leaner kernels do not reach it, or the backend has none.
     """
     try:
         return build(target=backend.target()), backend
     except BudgetError:
-        frugal = backend.frugal()
-        if frugal is None:
+        smaller = backend.with_less_scratch()
+        if smaller is None:
             raise
-        return build(target=frugal.target()), frugal
+        return build(target=smaller.target()), smaller

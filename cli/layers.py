@@ -45,7 +45,7 @@ def layers_of(program: Program, target: Target) -> list[LayerCost]:
 
     train = program.entries["train"].graph
     _count(program, layer)
-    for buffer in _kept(train, target):
+    for buffer in _saved_buffers(train, target):
         layer(_maker(buffer)).kept_bytes += buffer.room
     for buffer in peak_buffers(_buffers(train, target)):
         layer(_maker(buffer)).peak_bytes += buffer.room
@@ -76,7 +76,7 @@ def _buffers(train: Graph, target: Target) -> tuple[Buffer, ...]:
     return lifetimes(train, target.scratch_bytes, target.alignment, target.overwrites).buffers
 
 
-def _kept(train: Graph, target: Target) -> Iterator[Buffer]:
+def _saved_buffers(train: Graph, target: Target) -> Iterator[Buffer]:
     """Yield what is made before the loss and read after it."""
     loss = train.outputs[LOSS].node
     if loss is not None:

@@ -304,8 +304,8 @@ def describe(
         lines.append(f"Predicted gain over the head alone: {100 * best.gain:.2f} {unit}.")
     if result is not None:
         lines.append(
-            f"{best.scheme.name} won by real training: {judge.said(result.mean)} on the validation "
-            f"set over {len(result.scores)} seeds, at the rate {result.recipe.rate:g}."
+            f"{best.scheme.name} won by real training: {judge.described(result.mean)} on the "
+            f"validation set over {len(result.scores)} seeds, at the rate {result.recipe.rate:g}."
         )
     lines.append(
         f"Memory beyond inference: {cost.memory_bytes:,} bytes, of which {cost.state_bytes:,} are "

@@ -114,7 +114,9 @@ def tell_progress(progress: TrialProgress) -> None:
 
 def report(title: str, contributions: Contributions, judge: Judge = ACCURACY) -> Table:
     """Return the items as a table, the largest gain first."""
-    caption = f"over the head alone: {judge.said(contributions.baseline)} on the validation set"
+    caption = (
+        f"over the head alone: {judge.described(contributions.baseline)} on the validation set"
+    )
     table = Table(title=f"Gain in {judge.name}: {title}", caption=caption, box=SIMPLE)
     for heading in ("trained beside the head", "share", "channels by"):
         table.add_column(heading)

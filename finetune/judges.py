@@ -42,7 +42,7 @@ class Judge:
         """Write how far scores lie apart, as `cell` writes them."""
         return self.cell(math.copysign(spread, self.shown))
 
-    def said(self, score: float) -> str:
+    def described(self, score: float) -> str:
         """Write a score for a sentence."""
         if self.sign > 0:
             return f"{self.cell(score)} %"

@@ -26,7 +26,7 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.sparse import ParamChoice, Scheme
-from pockengine.compiler.sparse.channels import kept, rank_scores
+from pockengine.compiler.sparse.channels import channel_count, rank_scores
 from pockengine.compiler.sparse.scheme import channel_axis
 from pockengine.devices.schema import load_device
 from pockengine.errors import FinetuneError
@@ -58,7 +58,7 @@ def list_channels(scheme: Scheme, scored: Mapping[str, tuple[ParamChoice, np.nda
     """Return the scheme with these weights' shares as lists of the channels of highest score."""
     rules = list(scheme.rules)
     for name, (choice, scores) in scored.items():
-        first = rank_scores(scores)[: kept(len(scores), choice.share)]
+        first = rank_scores(scores)[: channel_count(len(scores), choice.share)]
         channels = tuple(sorted(int(index) for index in first))
         rules.append((escape(name), ParamChoice("channels", channels=channels)))
     return replace(scheme, rules=tuple(rules))

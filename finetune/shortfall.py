@@ -41,7 +41,7 @@ class Shortfall:
     def __str__(self) -> str:
         said = (
             f"Full fine-tuning, beyond the budget with {self.full_bytes:,} bytes, reaches "
-            f"{self.judge.said(self.full.mean)}"
+            f"{self.judge.described(self.full.mean)}"
         )
         points = f"{100 * abs(self.lost):.2f} {self.judge.unit}"
         more, less = ("more", "less") if self.judge.sign > 0 else ("better", "worse")

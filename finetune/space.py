@@ -21,7 +21,7 @@ from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.sparse import ParamChoice, Scheme
 from pockengine.compiler.sparse.bias import bias_of
-from pockengine.compiler.sparse.channels import CRITERIA, kept
+from pockengine.compiler.sparse.channels import CRITERIA, channel_count
 from pockengine.compiler.sparse.families import recognise
 from pockengine.compiler.sparse.presets import blocks_of
 from pockengine.compiler.sparse.scheme import FULL, channel_axis
@@ -174,7 +174,7 @@ def _options(layer: TrainableLayer, shares: Sequence[float], by: str) -> list[It
         if share == 1:
             options[layer.channels] = Item("weight", layer.weight, 1.0, WHOLE)
         elif layer.channels:
-            count = kept(layer.channels, share)
+            count = channel_count(layer.channels, share)
             options.setdefault(count, Item("weight", layer.weight, share, by))
     return list(options.values())
 

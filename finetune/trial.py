@@ -126,7 +126,9 @@ def train_examples(
     rates = recipe.rates(recipe.epochs * -(-len(examples) // batch))
     losses: list[float] = []
     try:
-        for step in train(session, _given(recipe, examples, batch, target), rates, recipe.seed):
+        for step in train(
+            session, _batches_of_all(recipe, examples, batch, target), rates, recipe.seed
+        ):
             losses.append(step.loss)
             if step.ends_epoch and step.epoch < recipe.epochs:
                 losses.clear()
@@ -135,7 +137,7 @@ def train_examples(
     return losses
 
 
-def _given(recipe: Recipe, examples: Examples, batch: int, target: str) -> Iterator[Batch]:
+def _batches_of_all(recipe: Recipe, examples: Examples, batch: int, target: str) -> Iterator[Batch]:
     """Give the batches of all epochs in the recipe's order."""
     for epoch in range(recipe.epochs):
         steps = batches(len(examples), batch, epoch, recipe.seed)

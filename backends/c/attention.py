@@ -140,7 +140,7 @@ class _Sizes:
         return columns, groups, width
 
     @property
-    def wanted(self) -> Set[str]:
+    def gradients(self) -> Set[str]:
         """The gradients."""
         return self.results.keys() - {"y", "stats"}
 
@@ -151,7 +151,7 @@ class _Sizes:
     @property
     def toward(self) -> bool:
         """Whether the gradient of the scores is needed."""
-        return not self.wanted.isdisjoint({"dq", "dk"})
+        return not self.gradients.isdisjoint({"dq", "dk"})
 
     @property
     def skips(self) -> bool:
@@ -202,7 +202,7 @@ def _parts(sizes: _Sizes) -> int:
         return 0
     (batch, _, heads, size), (columns, _, width) = sizes.rows, sizes.columns
     lengths = {"dk": size, "dv": width}
-    return batch * heads * columns * sum(lengths.get(name, 0) for name in sizes.wanted)
+    return batch * heads * columns * sum(lengths.get(name, 0) for name in sizes.gradients)
 
 
 def _products(sizes: _Sizes, block: int, pitch: int) -> list[AttentionProduct]:
@@ -231,10 +231,10 @@ def _products(sizes: _Sizes, block: int, pitch: int) -> list[AttentionProduct]:
     if sizes.toward:
         places = (heads * width, pitch, pitch)
         found.append(product("toward", columns, *places, width, "TOWARD", heads))
-    if "dq" in sizes.wanted:
+    if "dq" in sizes.gradients:
         found.append(product("dq", size, pitch, groups * size, heads * size, columns))
     lengths = {"dk": size, "dv": width}
-    return [*found, *(added(n, length) for n, length in lengths.items() if n in sizes.wanted)]
+    return [*found, *(added(n, length) for n, length in lengths.items() if n in sizes.gradients)]
 
 
 def attention_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
@@ -243,7 +243,7 @@ def attention_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
     assert isinstance(spec, AttentionSpec)
     (batch, rows, heads, size), (columns, groups, _) = sizes.rows, sizes.columns
     template = "attention_dx" if sizes.backward else "attention"
-    title = "_".join(["attention", *sorted(sizes.wanted)])
+    title = "_".join(["attention", *sorted(sizes.gradients)])
     macros = {**_macros(spec, sizes), **_mask_macros(sizes)}
     parameters, passed = _parameters(sizes)
     call = f"{SYMBOL}_run(w, {passed}, scratch);"
@@ -331,7 +331,9 @@ def _macros(spec: AttentionSpec, sizes: _Sizes) -> dict[str, object]:
         "PE_SKIPS": int(sizes.skips),
     }
     if sizes.backward:
-        macros |= {f"PE_{name.upper()}": int(name in sizes.wanted) for name in ("dq", "dk", "dv")}
+        macros |= {
+            f"PE_{name.upper()}": int(name in sizes.gradients) for name in ("dq", "dk", "dv")
+        }
         macros |= {
             "PE_SHARED_HEADS": int(sizes.shares_heads),
             "PE_KEYS_FLOATS": spec.keys,

@@ -13,7 +13,7 @@ from pockengine.backends.c.build import build, copy_runtime
 from pockengine.backends.c.conv import CONVOLUTION
 from pockengine.backends.c.ctc import CTC
 from pockengine.backends.c.elementwise import ELEMENTWISE
-from pockengine.backends.c.family import KernelFamily, one_way
+from pockengine.backends.c.family import KernelFamily, single_kernel
 from pockengine.backends.c.gather import OPS as GATHERS
 from pockengine.backends.c.gather import gather_kernel, take_add_kernel, take_update_kernel
 from pockengine.backends.c.gemm import MATMUL
@@ -68,19 +68,19 @@ FAMILIES: dict[str, KernelFamily] = {
     "broadcast_to": BROADCAST,
     "pick": PICK,
     **dict.fromkeys(("ctc_loss", "ctc_loss_dx"), CTC),
-    "argmax": one_way(argmax_kernel),
-    "cumsum": one_way(cumsum_kernel),
-    **dict.fromkeys(("pack_mask", "unpack_mask"), one_way(mask_kernel)),
-    "decode_blocks": one_way(blocks_kernel),
+    "argmax": single_kernel(argmax_kernel),
+    "cumsum": single_kernel(cumsum_kernel),
+    **dict.fromkeys(("pack_mask", "unpack_mask"), single_kernel(mask_kernel)),
+    "decode_blocks": single_kernel(blocks_kernel),
     **dict.fromkeys(REDUCTIONS, REDUCTION),
     **dict.fromkeys(SOFTMAXES, SOFTMAX),
     **dict.fromkeys(ROW_NORMS, ROW_NORM),
-    **dict.fromkeys(GATHERS, one_way(gather_kernel)),
-    "take_add": one_way(take_add_kernel),
-    "take_update": one_way(take_update_kernel),
+    **dict.fromkeys(GATHERS, single_kernel(gather_kernel)),
+    "take_add": single_kernel(take_add_kernel),
+    "take_update": single_kernel(take_update_kernel),
     **dict.fromkeys(MATRIX_OPS, MATRICES),
     **dict.fromkeys(ATTENTIONS, ATTENTION),
-    **dict.fromkeys(RANDOM, one_way(random_kernel)),
+    **dict.fromkeys(RANDOM, single_kernel(random_kernel)),
     **dict.fromkeys(FORMULAS, UPDATE),
     "blockwise_update": BLOCKWISE,
 }
@@ -133,7 +133,7 @@ class CBackend:
         self._choices: dict[Key, Choice] = {}
         self._kernels: dict[Node, tuple[Choice, Kernel]] = {}
 
-    def frugal(self) -> "CBackend":
+    def with_less_scratch(self) -> "CBackend":
         """The same backend without Winograd's method, packed bytes and attention as one op.
 
         These need most scratch.

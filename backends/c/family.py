@@ -26,7 +26,7 @@ def plain_choice(
     return Choice(label or node.op, plain_cycles(node, device), scratch_bytes, spec)
 
 
-def one_way(kernel: Callable[[Node, Device], Kernel]) -> KernelFamily:
+def single_kernel(kernel: Callable[[Node, Device], Kernel]) -> KernelFamily:
     """A family whose kernels are written in one way, and need no scratch."""
     return KernelFamily(
         lambda node, device, options: plain_choice(node, device),

@@ -103,7 +103,7 @@ class GpuBackend:
         work = max(node_bytes(node), node_cost(node) / self._machine.per_byte(kernel.tensor_cores))
         return Choice(anchor_of(node), float(work), kernel.scratch_bytes)
 
-    def frugal(self) -> None:
+    def with_less_scratch(self) -> None:
         """Return None: no kernel could do with less."""
 
     def facts(self, program: Program) -> CodeFacts:

@@ -14,7 +14,7 @@ from pockengine.errors import BuildError
 FOLDER = "cubins"
 
 
-def kept_cubin(text: str, architecture: str) -> bytes:
+def cached_cubin(text: str, architecture: str) -> bytes:
     """Return the code of a text for an architecture, from the cache if it is there."""
     identity = [architecture, str(compiler_version()), *OPTIONS, text]
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()

@@ -6,7 +6,7 @@ Nothing of CUDA is needed to build it but NVRTC, and nothing to run it but a dri
 
 from pathlib import Path
 
-from pockengine.backends.gpu.cubins import kept_cubin
+from pockengine.backends.gpu.cubins import cached_cubin
 from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.launches import image_symbol
 from pockengine.backends.gpu.nvrtc import compiler_version
@@ -39,7 +39,7 @@ class CudaBackend(DrivenBackend):
         architecture = self.device.gpu.architecture
         if progress is not None:
             progress(f"building {KERNELS} for {architecture}")
-        cubin = kept_cubin((code / KERNELS).read_text(encoding="utf-8"), architecture)
+        cubin = cached_cubin((code / KERNELS).read_text(encoding="utf-8"), architecture)
         (code / CUBIN).write_bytes(cubin)
         with (code / IMAGE).open("a", encoding="utf-8") as file:
             file.write(_image_text(cubin))

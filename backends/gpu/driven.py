@@ -65,7 +65,7 @@ class DrivenBackend:
         """Choose as the GPU backend does."""
         return self._gpu.choose(node)
 
-    def frugal(self) -> None:
+    def with_less_scratch(self) -> None:
         """Return None: no kernel could do with less."""
 
     def facts(self, program: Program) -> CodeFacts:

@@ -35,14 +35,14 @@ class ModelsSession(Session):
         self._constants = _mapped(folder / CONSTANTS)
         self._closed = False
         for name, layout in written.items():
-            self._hold(name, np.array(first[name].transpose(layout), order="C"))
+            self._set_content(name, np.array(first[name].transpose(layout), order="C"))
 
     @abstractmethod
-    def _hold(self, name: str, content: np.ndarray) -> None:
+    def _set_content(self, name: str, content: np.ndarray) -> None:
         """Make an array, that lies as in the models, what a written param holds."""
 
     @abstractmethod
-    def _held(self, name: str) -> np.ndarray:
+    def _content(self, name: str) -> np.ndarray:
         """Return what a written param holds, as it lies in the models."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class ModelsSession(Session):
             if layout is None:
                 data[...] = self._frozen[name]
             else:
-                data[...] = self._held(name).transpose(np.argsort(layout))
+                data[...] = self._content(name).transpose(np.argsort(layout))
 
     def _write_param(self, name: str, data: np.ndarray) -> None:
         with self._locked():
@@ -91,7 +91,7 @@ class ModelsSession(Session):
             if layout is None:
                 self._write_frozen(name, data)
             else:
-                self._hold(name, np.array(data.transpose(layout), order="C"))
+                self._set_content(name, np.array(data.transpose(layout), order="C"))
 
     def _write_frozen(self, name: str, data: np.ndarray) -> None:
         """Exchange a constant of the models."""

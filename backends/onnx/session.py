@@ -135,13 +135,13 @@ class OnnxSession(ModelsSession):
             self._check_open()
             return self._opened(entry).parts[0].model.placed()
 
-    def _hold(self, name: str, content: np.ndarray) -> None:
+    def _set_content(self, name: str, content: np.ndarray) -> None:
         if name in self._pairs:
             self._pairs[name].content[...] = content
         else:
             self._pairs[name] = _Pair(content)
 
-    def _held(self, name: str) -> np.ndarray:
+    def _content(self, name: str) -> np.ndarray:
         return self._pairs[name].content
 
     def _constants_changed(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes the nodes of one entry as an ONNX graph; `runtimes/held.py` says which lies how."""
+"""Writes the nodes of one entry as an ONNX graph, as `runtimes/layout_writer.py` lays them out."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,6 @@ import onnx
 from pockengine.backends.onnx.bindings import CONSTANTS, NEXT
 from pockengine.backends.onnx.protos import described, outside, tensor
 from pockengine.backends.onnx.tensors import Tensors
-from pockengine.backends.runtimes.held import LayoutWriter
 from pockengine.backends.runtimes.layout import (
     WEIGHT_FIRST,
     Layout,
@@ -17,6 +16,7 @@ from pockengine.backends.runtimes.layout import (
     canonical,
     laid_out,
 )
+from pockengine.backends.runtimes.layout_writer import LayoutWriter
 from pockengine.backends.runtimes.settle import settled_layouts
 from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ir.graph import Graph, Param, Space
@@ -186,7 +186,7 @@ class EntryWriter(LayoutWriter[str]):
         if value.name not in self._inputs:
             shape = laid_out(value.shape, layout)
             self._inputs[value.name] = described(value.name, value.dtype, shape)
-            self._held.setdefault(value, {})[layout] = value.name
+            self._laid_out.setdefault(value, {})[layout] = value.name
 
     def _unique(self, stem: str) -> str:
         name, count = stem, 0

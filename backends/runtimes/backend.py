@@ -49,7 +49,7 @@ class ModelBackend:
         """Choose nothing: the runtime does."""
         return choose_nothing(node)
 
-    def frugal(self) -> None:
+    def with_less_scratch(self) -> None:
         """Return None: the runtime's kernels are what they are."""
 
     def facts(self, program: Program) -> CodeFacts:

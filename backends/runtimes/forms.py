@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from pockengine.backends.runtimes.held import LayoutWriter
 from pockengine.backends.runtimes.layout import Layout, canonical, laid_out, without
+from pockengine.backends.runtimes.layout_writer import LayoutWriter
 from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ir.types import DType, Shape
 

@@ -1,4 +1,4 @@
-"""Writes the nodes of one entry as a TFLite subgraph; `runtimes/held.py` says which lies how.
+"""Writes the nodes of one entry as a TFLite subgraph, as `runtimes/layout_writer.py` lays it out.
 
 A param that training writes is a variable: it is read where it is first needed, and assigned where
 its new content is made.
@@ -6,8 +6,8 @@ its new content is made.
 
 from collections.abc import Iterator
 
-from pockengine.backends.runtimes.held import LayoutWriter
 from pockengine.backends.runtimes.layout import Layout, between, laid_out
+from pockengine.backends.runtimes.layout_writer import LayoutWriter
 from pockengine.backends.runtimes.settle import settled_layouts
 from pockengine.backends.tflite.controls import COUNTED, is_training, variable_of
 from pockengine.backends.tflite.kinds import KINDS

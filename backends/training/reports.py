@@ -43,7 +43,7 @@ class CsvLog(Callback):
 
     def on_begin(self, session: Session) -> None:
         """Open the file, with the lines that stay."""
-        kept = self._kept(session.steps) if session.steps else []
+        kept = self._rows_until(session.steps) if session.steps else []
         try:
             self._file = self._path.open("w", encoding="utf-8", newline="")
         except OSError as error:
@@ -67,7 +67,7 @@ class CsvLog(Callback):
         if self._file is not None:
             self._file.close()
 
-    def _kept(self, last: int) -> list[dict[str, Any]]:
+    def _rows_until(self, last: int) -> list[dict[str, Any]]:
         try:
             with self._path.open(encoding="utf-8", newline="") as file:
                 return [row for row in csv.DictReader(file) if int(row[STEP]) <= last]

@@ -110,16 +110,16 @@ class _Run:
             return
         seed = self.session.seed
         batches = plan.source.training(seed, self.session.steps, plan.epochs)
-        for step in train(self.session, self._rested(batches), plan.rates, seed, plan.until):
+        for step in train(self.session, self._paused(batches), plan.rates, seed, plan.until):
             self._take(step)
             if self.caught or self.history.stopped:
                 return
 
-    def _rested(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def _paused(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Give each batch when no callback lets it wait; none after a signal."""
         for batch in batches:
             try:
-                self._rest()
+                self._pause()
             except PockEngineError:
                 self._save()
                 raise
@@ -127,7 +127,7 @@ class _Run:
                 return
             yield batch
 
-    def _rest(self) -> None:
+    def _pause(self) -> None:
         for callback in self.plan.callbacks:
             while not self.caught and (seconds := callback.wait()) > 0:
                 end = time.monotonic() + seconds

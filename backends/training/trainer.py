@@ -48,7 +48,7 @@ class Trainer:
     @property
     def trained(self) -> Session:
         """The session that `fit` trains; before it the weights are as compiled."""
-        return self._kept(None)
+        return self._open_session(None)
 
     def fit(
         self,
@@ -59,7 +59,7 @@ class Trainer:
     ) -> History:
         """Train; return what came of it. FitOptions says what the keywords mean."""
         wish = (options or FitOptions()).replaced(**overrides)
-        session, signature = self._kept(wish.threads), signature_of(self.artifact)
+        session, signature = self._open_session(wish.threads), signature_of(self.artifact)
         end, place = End(wish.epochs, wish.steps), as_checkpoints(wish.checkpoint)
         rates = Wish(as_rates(wish.lr), wish.schedule, wish.warmup, wish.total)
         source = open_data(
@@ -88,14 +88,16 @@ class Trainer:
         """Judge the trained weights by loss and metrics over all rows."""
         signature = signature_of(self.artifact)
         source = open_data(signature, data, "evaluate")
-        return evaluate(self._kept(threads), signature, source, metrics)
+        return evaluate(self._open_session(threads), signature, source, metrics)
 
     def predict(self, data: Any, *, threads: int | None = None) -> Arrays:
         """Return the outputs by name, a row [N, ...] for each row of the data."""
         signature = signature_of(self.artifact)
-        return predict(self._kept(threads), signature, open_data(signature, data, "predict"))
+        return predict(
+            self._open_session(threads), signature, open_data(signature, data, "predict")
+        )
 
-    def _kept(self, threads: int | None) -> Session:
+    def _open_session(self, threads: int | None) -> Session:
         """Return the session that is kept, moved to another one for another number of threads."""
         known = self._sessions[0] if self._sessions else None
         if known and threads in (None, known.threads):

@@ -54,7 +54,7 @@ class TvmBackend:
         """Choose nothing: TVM does."""
         return choose_nothing(node)
 
-    def frugal(self) -> None:
+    def with_less_scratch(self) -> None:
         """Return None: TVM's kernels are what they are."""
 
     def facts(self, program: Program) -> CodeFacts:

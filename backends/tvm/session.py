@@ -61,10 +61,10 @@ class TvmSession(ModelsSession):
             self._views[constant] = tvm.runtime.from_dlpack(array)
         return self._views[constant]
 
-    def _hold(self, name: str, content: np.ndarray) -> None:
+    def _set_content(self, name: str, content: np.ndarray) -> None:
         self._written[name] = _tensor(content)
 
-    def _held(self, name: str) -> np.ndarray:
+    def _content(self, name: str) -> np.ndarray:
         data: np.ndarray = self._written[name].numpy()
         return data
 

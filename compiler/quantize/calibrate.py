@@ -54,7 +54,7 @@ def quantized(
         raise CompileError(_without_layers(graph))
     for layer in layers:
         param = graph.params[layer.operands[1].name]
-        param.held = _held(layer, param)
+        param.held = _weight_scales(layer, param)
     points = _points(graph, layers)
     ranges = _ranges(graph, points, batches, method, share)
     unread = sorted(set(inputs) - {value.name for value in graph.inputs if value in ranges})
@@ -109,7 +109,7 @@ def _feature_axis(layer: Node) -> int:
     return len(weight.shape) - (2 if layer.attrs.get("transpose_b") else 1)
 
 
-def _held(layer: Node, param: Param) -> Quantization:
+def _weight_scales(layer: Node, param: Param) -> Quantization:
     """Return a scale for each feature: its largest weight is 127."""
     axis = _feature_axis(layer)
     weight = param.data.astype(np.float64)

@@ -47,7 +47,7 @@ def magnitudes(weight: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(np.sqrt(np.square(weight, dtype=np.float64).sum(axis=others)))
 
 
-def kept(count: int, share: float) -> int:
+def channel_count(count: int, share: float) -> int:
     """Return how many of `count` channels a share is: rounded, at least one."""
     return max(1, round(count * share))
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.ir.graph import Graph, Node, Param
 from pockengine.compiler.ops.registry import lookup
-from pockengine.compiler.sparse.channels import channel_set, kept, rank
+from pockengine.compiler.sparse.channels import channel_count, channel_set, rank
 from pockengine.compiler.sparse.choice import (
     FROZEN,
     FULL,
@@ -155,7 +155,7 @@ def _channels(scheme: str, graph: Graph, param: Param, choice: ParamChoice) -> C
     if choice.kind == "share":
         seed = (choice.seed, zlib.crc32(param.name.encode()))  # each weight draws for itself
         ranking = rank(param.contents, axis, choice.by, seed)
-        return channel_set(ranking[: kept(count, choice.share)], count)
+        return channel_set(ranking[: channel_count(count, choice.share)], count)
     last = choice.channels[-1] - (choice.kind == "range")
     if last >= count:
         raise SchemeError(

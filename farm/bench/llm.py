@@ -196,7 +196,7 @@ class _Scheme:
         for engine, made in compiled.items():
             with self.result.keeping(f"{engine} {self.scheme}"), step(f"{title}: {engine}"):
                 runners.append(self._ours(engine, made, (whole, first), place))
-        for engine in (name for name in others if self._is_wanted(name)):
+        for engine in (name for name in others if self._is_requested(name)):
             with self.result.keeping(f"{engine} {self.scheme}"), step(f"{title}: {engine}"):
                 runner = self._run(engine, LM_TORCH, place / "job", engine)
                 runners.append(_checked(runner, first.losses, "bf16" in engine))
@@ -206,12 +206,12 @@ class _Scheme:
     def _peers(self) -> tuple[str, ...]:
         return PEERS.get(self.scheme, PEERS[SPARSE])
 
-    def _is_wanted(self, engine: str) -> bool:
+    def _is_requested(self, engine: str) -> bool:
         return not self.measurement.engines or engine in self.measurement.engines
 
     def _own(self) -> list[str]:
         """Ours: a full training has no frozen weights to store small."""
-        forms = {name: self._form(name) for name in FORMS if self._is_wanted(name)}
+        forms = {name: self._form(name) for name in FORMS if self._is_requested(name)}
         return [name for name, form in forms.items() if name == OURS or form != FORMS[OURS]]
 
     def _form(self, engine: str) -> tuple[Storage, bool]:

@@ -73,8 +73,8 @@ def plan(options: RuntimesOptions) -> list[RuntimesMeasurement]:
             model,
             batch,
             {name_of(name): scheme_for(name, model) for name in _schemes(options)},
-            tuple(x for x in BACKENDS if _is_wanted(options, RUNTIMES[x].engine)),
-            tuple(x for x in _frameworks(options, model) if _is_wanted(options, x)),
+            tuple(x for x in BACKENDS if _is_requested(options, RUNTIMES[x].engine)),
+            tuple(x for x in _frameworks(options, model) if _is_requested(options, x)),
             options.threads,
             QUICK_ROUNDS if options.quick else ROUNDS,
             options.pythons,
@@ -110,5 +110,5 @@ def _frameworks(options: RuntimesOptions, model: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*frameworks_for(model), *named)))
 
 
-def _is_wanted(options: RuntimesOptions, engine: str) -> bool:
+def _is_requested(options: RuntimesOptions, engine: str) -> bool:
     return not options.engines or engine in options.engines

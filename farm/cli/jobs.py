@@ -117,7 +117,7 @@ def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
 def leases(as_json: bool, database: str | None) -> None:
     """List who has which board."""
     with closing(Store(database)) as store, closing(Leases(store)) as client:
-        held = ({key: row[key] for key in ("board", "label", "since")} for row in client.held())
+        held = ({key: row[key] for key in ("board", "label", "since")} for row in client.leased())
         print_rows(held, "{board} {label} since {since}", "no board is leased", as_json)
 
 

@@ -123,7 +123,7 @@ class Leases:
         """Whether others were given the board because they thought that we had ended."""
         return lease.ticket in self._lost
 
-    def held(self) -> list[Mapping[str, Any]]:
+    def leased(self) -> list[Mapping[str, Any]]:
         """Return all leases of living owners, by board."""
         return self._store.work(self._leases)
 
@@ -192,7 +192,7 @@ class Leases:
         self._store.work(forget)
 
     def _why_not(self, boards: Sequence[str], wait_s: float) -> str:
-        holders = {row["board"]: f"leased to {row['label']}" for row in self.held()}
+        holders = {row["board"]: f"leased to {row['label']}" for row in self.leased()}
         reasons = self._store.work(
             lambda c: {row.board: f"in quarantine: {row.reason}" for row in c.execute(
                 sql.select(QUARANTINE)

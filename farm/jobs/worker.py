@@ -50,7 +50,7 @@ class Site:
     active: set[str] = field(default_factory=set)  # boards that take jobs
     stop: threading.Event = field(default_factory=threading.Event)
 
-    def wanted(self) -> bool:
+    def has_work(self) -> bool:
         """Whether there is anything left to do."""
         return not self.stop.is_set() and self.batch.open_jobs() > 0
 
@@ -71,15 +71,15 @@ class BoardTrouble(FarmError):
 def work(site: Site, board: Board) -> str:
     """Run the batch's jobs on a board until none is open; return why the board gave up, or ""."""
     failures: list[str] = []
-    while site.wanted():
+    while site.has_work():
         site.say(board.name, "waiting for its lease")
         lease = site.leases.acquire(
-            [board.name], site.priority, stop=lambda: not site.wanted() or site.shut_out(board)
+            [board.name], site.priority, stop=lambda: not site.has_work() or site.shut_out(board)
         )
         if lease is None:
             break
         try:
-            while site.wanted() and not lease.lost and not site.shut_out(board):
+            while site.has_work() and not lease.lost and not site.shut_out(board):
                 _try_to_serve(site, board, lease, failures)
         finally:
             site.leases.release(lease)
@@ -122,7 +122,7 @@ def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) ->
         ):
             clean_board(examined)
             require_health(examined, device, site.needs, partial(site.say, board.name))
-        while site.wanted() and not lease.lost:
+        while site.has_work() and not lease.lost:
             claim = site.batch.claim(board.name, site.active)
             if claim is None:  # what is left runs elsewhere, and may come back
                 site.doing.pop(board.name, None)

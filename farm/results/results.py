@@ -261,7 +261,7 @@ class Results:
         The file's name is stored with them: who comes second finds it, and does nothing.
         """
         try:
-            rows, damaged = _read_kept(file)
+            rows, damaged = _read_rows(file)
         except FileNotFoundError:  # another process has stored it
             return ""
 
@@ -307,7 +307,7 @@ def _keep(folder: Path, rows: Iterable[Mapping[str, object]]) -> Path:
     return part.rename(folder / f"{time.time_ns()}-{token_hex(4)}.jsonl")
 
 
-def _read_kept(file: Path) -> tuple[list[dict[str, object]], int]:
+def _read_rows(file: Path) -> tuple[list[dict[str, object]], int]:
     """Return the rows that a file holds, and how many of its lines hold none."""
     rows: list[dict[str, object]] = []
     damaged = 0

@@ -19,7 +19,7 @@ def _scaled_bernoulli(finder: Finder, node: Node) -> Value | None:
     below = made_by(test.operands[0], "lt") if test else None
     if below is None or share is None or not _equal(finder.number(below.operands[1]), share):
         return None
-    return _kept(finder, below.operands[0], share)
+    return _survival(finder, below.operands[0], share)
 
 
 def _floored(finder: Finder, node: Node) -> Value | None:
@@ -34,14 +34,14 @@ def _floored(finder: Finder, node: Node) -> Value | None:
             or not _equal(finder.number(scaled.operands[1]), parts[1])
         ):
             continue
-        kept = _kept(finder, parts[0], parts[1])
+        kept = _survival(finder, parts[0], parts[1])
         if kept is not None and scaled.result.shape == node.result.shape:
             shape = core(factor).shape if factor.shape == kept.shape else factor.shape
             return finder.g.mul(scaled.operands[0], finder.g.reshape(kept, shape=shape))
     return None
 
 
-def _kept(finder: Finder, draw: Value, share: float) -> Value | None:
+def _survival(finder: Finder, draw: Value, share: float) -> Value | None:
     """Draw 1 / share for this share of the elements, else 0."""
     node = made_by(draw, "random_uniform")
     if node is None or not 0 < share <= 1:

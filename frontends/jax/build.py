@@ -16,7 +16,7 @@ from pockengine.frontends.idioms import recognise
 from pockengine.frontends.jax.graph import Known, Walker
 from pockengine.frontends.jax.keys import counts, draws, is_key_type
 from pockengine.frontends.jax.places import SourceLocation
-from pockengine.frontends.jax.primitives.held import HALVES, given_type
+from pockengine.frontends.jax.primitives.emulated_types import HALVES, input_type
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.jax.sources import is_nnx
@@ -103,7 +103,7 @@ def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
 
 def _input(walker: Walker, leaf: Leaf, dtype: DType) -> Tensor:
     """Take in an input: bytes as such, other types that are held as what holds them."""
-    given = given_type(leaf.value.dtype) or dtype
+    given = input_type(leaf.value.dtype) or dtype
     value = walker.g.input(leaf.name, TensorType(given, tuple(leaf.value.shape)))
     return emit.cast(walker.g, plain(value), dtype)
 

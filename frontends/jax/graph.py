@@ -22,7 +22,7 @@ from pockengine.frontends.jax.places import SourceLocation
 from pockengine.frontends.jax.primitives import RULES, JaxContext
 from pockengine.frontends.jax.primitives.complex import complex_rule
 from pockengine.frontends.jax.primitives.elementwise import UNIFORM_AS_SCALAR
-from pockengine.frontends.jax.primitives.held import fitted, plain_array
+from pockengine.frontends.jax.primitives.emulated_types import fitted, plain_array
 from pockengine.frontends.jax.primitives.indexing import whole
 from pockengine.frontends.jax.primitives.random import DRAWN, Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
@@ -74,11 +74,17 @@ class Walker:
     def run(self, jaxpr: Any, arguments: Sequence[Known], place: SourceLocation) -> list[Known]:
         """Build a closed jaxpr's equations and return what its results stand for."""
         inner = jaxpr.jaxpr
-        known: dict[Any, Known] = dict(zip(inner.constvars, map(_held, jaxpr.consts), strict=True))
+        known: dict[Any, Known] = dict(
+            zip(inner.constvars, map(_known_constant, jaxpr.consts), strict=True)
+        )
         known.update(zip(inner.invars, arguments, strict=True))
 
         def read(atom: Any) -> Known:
-            return _held(atom.val, atom.aval.dtype) if isinstance(atom, Literal) else known[atom]
+            return (
+                _known_constant(atom.val, atom.aval.dtype)
+                if isinstance(atom, Literal)
+                else known[atom]
+            )
 
         for equation in inner.eqns:
             operands = [read(atom) for atom in equation.invars]
@@ -272,7 +278,7 @@ def _static(operand: Known) -> np.ndarray:
     return np.asarray(operand)
 
 
-def _held(value: Any, dtype: Any = None) -> Known:
+def _known_constant(value: Any, dtype: Any = None) -> Known:
     """Keep a constant as a NumPy array; keys stay JAX's, which alone can use them."""
     if "key<" in str(getattr(value, "dtype", "")):
         return value
@@ -285,7 +291,9 @@ def _computed(equation: Any, operands: list[Known]) -> list[Known]:
     if equation.primitive.name == "broadcast_in_dim" and np.ndim(operands[0]) == 0:
         return [np.broadcast_to(operands[0], params["shape"])]
     results = equation.primitive.bind(*operands, **params)
-    return [_held(x) for x in (results if equation.primitive.multiple_results else [results])]
+    return [
+        _known_constant(x) for x in (results if equation.primitive.multiple_results else [results])
+    ]
 
 
 def _checked(result: Known, expected: Any) -> Known:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from pockengine.frontends.jax.keys import is_key_type
-from pockengine.frontends.jax.primitives.held import HALVES, given_type
+from pockengine.frontends.jax.primitives.emulated_types import HALVES, input_type
 from pockengine.frontends.jax.sources import source_of
 from pockengine.frontends.jax.trace import Traced, trace
 from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
@@ -38,7 +38,7 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
         return [_widened(leaf) for leaf in jax.tree_util.tree_leaves(returned)]
 
     feed = {
-        leaf.name: _given(np.asarray(array))
+        leaf.name: _as_input(np.asarray(array))
         for leaf, array in zip(leaves, arrays, strict=True)
         if leaf.role == "input" and not is_key_type(leaf.value)
     }
@@ -57,9 +57,9 @@ def _widened(result: Any) -> Any:
     return result.astype(np.float32) if is_half else result
 
 
-def _given(array: np.ndarray) -> np.ndarray:
+def _as_input(array: np.ndarray) -> np.ndarray:
     """Return an input as the graph reads it."""
-    type_ = given_type(array.dtype)
+    type_ = input_type(array.dtype)
     return array if type_ is None else array.astype(type_.numpy)
 
 

@@ -10,7 +10,7 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper
 from pockengine.compiler.ir import DType, TensorType
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.onnx.held import held_dtype
+from pockengine.frontends.onnx.emulated_types import emulated_dtype
 
 MAX_ELEMENTS = 2**36
 """A tensor of more elements is taken to be a mistake: 256 GiB of floats."""
@@ -43,7 +43,7 @@ def dtype_named(code: int) -> DType:
     """Return our type for an element type of the file; Unsupported where there is none."""
     known = code in TensorProto.DataType.values()
     name = TensorProto.DataType.Name(code) if known else code
-    return held_dtype(numpy_type(code), f"elements of type {name}")
+    return emulated_dtype(numpy_type(code), f"elements of type {name}")
 
 
 def numpy_type(code: int) -> np.dtype:
@@ -56,7 +56,7 @@ def numpy_type(code: int) -> np.dtype:
 
 def dtype_of(data: np.ndarray) -> DType:
     """Return our type of an array's elements; Unsupported where there is none."""
-    return held_dtype(data.dtype, f"elements of type {data.dtype}")
+    return emulated_dtype(data.dtype, f"elements of type {data.dtype}")
 
 
 def checked_type(type_: TensorType) -> TensorType:

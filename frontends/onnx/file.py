@@ -126,7 +126,7 @@ def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
         raise ImportModelError(f"{name} has the absurd shape {list(tensor.dims)}")
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, name, count, folder)
-    held = _held(tensor, itemsize)
+    held = _element_count(tensor, itemsize)
     if held is not None and held != count:
         raise ImportModelError(
             f"{name} of shape {list(tensor.dims)} needs {count} elements and has {held}; the file "
@@ -168,7 +168,7 @@ _TYPED_FIELDS = {
 }
 
 
-def _held(tensor: TensorProto, itemsize: int) -> int | None:
+def _element_count(tensor: TensorProto, itemsize: int) -> int | None:
     """Count the elements that the file has; None where only NumPy can tell."""
     if tensor.HasField("raw_data"):
         whole = itemsize and len(tensor.raw_data) % itemsize == 0

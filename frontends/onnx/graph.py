@@ -29,15 +29,15 @@ from pockengine.frontends.onnx.declared import (
     numpy_type,
     sizes_of,
 )
-from pockengine.frontends.onnx.file import array_of
-from pockengine.frontends.onnx.fold import can_fold, fold
-from pockengine.frontends.onnx.held import (
+from pockengine.frontends.onnx.emulated_types import (
     Narrow,
-    given_input,
-    held_array,
+    declare_input,
+    emulated_array,
     is_float,
     note_widened,
 )
+from pockengine.frontends.onnx.file import array_of
+from pockengine.frontends.onnx.fold import can_fold, fold
 from pockengine.frontends.onnx.inline import flat_nodes, is_control, is_known
 from pockengine.frontends.onnx.older import form_of
 from pockengine.frontends.onnx.ops import OnnxContext, Result, find_rule
@@ -149,7 +149,7 @@ class _Importer:
         if value.name in CONTROLS:
             raise Unsupported("the training step has an input of this name; rename the model's")
         numpy = numpy_type(value.type.tensor_type.elem_type)
-        self.tensors[value.name] = given_input(self.g, value.name, numpy, type_)
+        self.tensors[value.name] = declare_input(self.g, value.name, numpy, type_)
         self.narrow.kinds[value.name] = numpy
 
     def _input_type(self, value: Any) -> TensorType:
@@ -197,7 +197,7 @@ class _Importer:
             raise Unsupported("the training step has an input of this name; rename the weight")
         value = self.g.param(
             name,
-            np.array(held_array(data).transpose(layout), order="C"),
+            np.array(emulated_array(data).transpose(layout), order="C"),
             permutation=None if layout == identity(data.ndim) else layout,
             trainable=trainable,
         )
@@ -367,7 +367,7 @@ class _Importer:
         if name not in self.tensors:
             if name not in self.arrays:
                 raise Unsupported(f"nothing before it makes {name!r}; are the operators in order?")
-            data = held_array(self.arrays[name])
+            data = emulated_array(self.arrays[name])
             if not data.size:
                 raise Unsupported(f"{name!r} is empty")
             dtype = dtype_of(data)

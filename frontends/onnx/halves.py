@@ -7,8 +7,8 @@ import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from pockengine.frontends.onnx.control import bodies, nested
+from pockengine.frontends.onnx.emulated_types import FLOATS, HALVES
 from pockengine.frontends.onnx.file import array_of
-from pockengine.frontends.onnx.held import FLOATS, HALVES
 
 CODES = ("to", "dtype", "stash_type")
 """Attributes that name a type."""

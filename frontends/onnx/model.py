@@ -67,7 +67,7 @@ def from_onnx(
 def _imported(
     model: "str | Path | onnx.ModelProto", choices: "Choices", loss: str | None, integers: bool
 ) -> Graph:
-    from pockengine.frontends.held import hold
+    from pockengine.frontends.integer_weights import store_integers
     from pockengine.frontends.onnx.dynamic import with_real_products
     from pockengine.frontends.onnx.file import read_model
     from pockengine.frontends.onnx.graph import import_graph
@@ -86,7 +86,7 @@ def _imported(
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
     recognise(g.graph)
-    hold(g.graph, held, integers)
+    store_integers(g.graph, held, integers)
     warn_of_rewrites(g.graph, proto)
     return g.graph
 

@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.faults import check_own
-from pockengine.frontends.held import WIDTHS, HeldWeight, held_weight
+from pockengine.frontends.integer_weights import WIDTHS, IntegerWeight, integer_weight
 from pockengine.frontends.onnx.dynamic import DYNAMIC
 from pockengine.frontends.onnx.file import array_of
 from pockengine.frontends.onnx.ops.integers import OWN_DOMAIN
@@ -63,7 +63,7 @@ class _Rewriter:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     floats: dict[str, np.ndarray] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
-    held: dict[str, HeldWeight] = field(default_factory=dict)
+    held: dict[str, IntegerWeight] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
 
@@ -172,7 +172,7 @@ class _Rewriter:
             count += 1
             name = f"{given}.{count}"
         self.floats[name] = real
-        self.held[name] = held_weight(quantization, integers, in_file=given not in self.origin)
+        self.held[name] = integer_weight(quantization, integers, in_file=given not in self.origin)
         return name
 
     def _parts(self, node: NodeProto, rank: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -251,7 +251,7 @@ def _dequantized(inputs: Sequence[str], result: str, axis: int) -> NodeProto:
 
 def as_real(
     model: ModelProto, folder: Path | None, integers: bool
-) -> tuple[ModelProto, dict[str, HeldWeight]]:
+) -> tuple[ModelProto, dict[str, IntegerWeight]]:
     """Return a model without integers, and how its weights are held; the same one if it has none.
 
     Without `integers` activations are clamped to their ranges, but not rounded.

@@ -33,9 +33,9 @@ def reference(
 
     None where nothing here runs it, or where it rounds activations that are imported unrounded.
     """
+    from pockengine.frontends.onnx.emulated_types import as_input, is_float
     from pockengine.frontends.onnx.file import read_model
     from pockengine.frontends.onnx.halves import full_type, has_halves, without_halves
-    from pockengine.frontends.onnx.held import as_given, is_float
     from pockengine.frontends.onnx.quantized import rounds_activations
 
     proto, folder = read_model(model)
@@ -47,7 +47,7 @@ def reference(
     inputs = example_inputs
     if not isinstance(inputs, Mapping):
         inputs = dict(zip(types, inputs, strict=False))
-    feed = {name: as_given(np.asarray(x), types[name]) for name, x in inputs.items()}
+    feed = {name: as_input(np.asarray(x), types[name]) for name, x in inputs.items()}
     feed = {name: nudge(x) if x.dtype == np.float32 else x for name, x in feed.items()}
     given = {name: x.astype(full_type(types[name])) for name, x in feed.items()}
     outputs = _by_runtime(model, given) or _by_evaluator(model, given)

@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.control import bodies, nested
-from pockengine.frontends.onnx.held import FLOAT_CODES
+from pockengine.frontends.onnx.emulated_types import FLOAT_CODES
 
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 PARAMETER = "PARAMETER"

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
+from pockengine.frontends.onnx.emulated_types import FLOAT_CODES
 from pockengine.frontends.onnx.file import array_of
-from pockengine.frontends.onnx.held import FLOAT_CODES
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Where PyTorch's exporter writes the modules around an operator, outermost first, and its node."""

@@ -8,10 +8,10 @@ from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper, num
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
-from pockengine.frontends.held import as_held
+from pockengine.frontends.integer_weights import as_integers
 from pockengine.frontends.onnx.control import bodies, nested
+from pockengine.frontends.onnx.emulated_types import FLOATS
 from pockengine.frontends.onnx.file import array_of
-from pockengine.frontends.onnx.held import FLOATS
 from pockengine.frontends.onnx.ops.classic import WEIGHTS
 from pockengine.frontends.onnx.ops.registry import ML_DOMAIN
 
@@ -31,7 +31,7 @@ def write_weights(
             array = array_of(tensor, folder)
         if array is not None:
             dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            array = as_held(array, dtype, graph.params.get(tensor.name))
+            array = as_integers(array, dtype, graph.params.get(tensor.name))
             if dtype in FLOATS:
                 array = array.astype(dtype)
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))

@@ -117,18 +117,18 @@ def _plain_tensors(
     trained = [name for name in tuning.trained if name not in factors]
     whole = _whole_modules(tuning.graph, trained, task)
     loose = [name for name in trained if "." not in name]
-    odd = loose or [module for module in sorted(adapted) if _held(module, whole)]
+    odd = loose or [module for module in sorted(adapted) if _is_saved(module, whole)]
     if odd:
         fact = "in no module" if loose else f"adapted, and of {' or '.join(whole)} that train whole"
         raise AdapterError(
             f"{', '.join(odd)}: {fact}, which PEFT's files cannot say; save the merged weights by "
             "save_weights"
         )
-    biases = any(not _held(name.rpartition(".")[0], whole) for name in trained)
+    biases = any(not _is_saved(name.rpartition(".")[0], whole) for name in trained)
     tensors = {}
     for name, param in tuning.graph.params.items():
         module, _, leaf = name.rpartition(".")
-        if _held(module, whole):
+        if _is_saved(module, whole):
             key = f"{PREFIX}{name}"
         elif biases and leaf == "bias":
             key = f"{PREFIX}{layers.get(module, module)}.bias"
@@ -145,11 +145,11 @@ def _whole_modules(graph: Graph, trained: Sequence[str], task: str | None) -> li
     """Return modules_to_save: what trains more than a bias, and what PEFT saves for the task."""
     modules = {name.rpartition(".")[0] for name in trained if not name.endswith(".bias")}
     known = {name.rpartition(".")[0] for name in graph.params}
-    heads = {head for head in HEADS.get(task, ()) if any(_held(m, [head]) for m in known)}
-    return sorted({module for module in modules if not _held(module, heads)} | heads)
+    heads = {head for head in HEADS.get(task, ()) if any(_is_saved(m, [head]) for m in known)}
+    return sorted({module for module in modules if not _is_saved(module, heads)} | heads)
 
 
-def _held(module: str, whole: Collection[str]) -> bool:
+def _is_saved(module: str, whole: Collection[str]) -> bool:
     """Whether PEFT saves this module with one of `whole`.
 
     It takes every module whose path *ends* so, `pre_classifier` by `classifier`, with all inside.

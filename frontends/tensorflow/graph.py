@@ -28,7 +28,7 @@ from pockengine.frontends.tensorflow.control import (
     run_control,
 )
 from pockengine.frontends.tensorflow.fold import BOUNDS, fold
-from pockengine.frontends.tensorflow.ops import RULES, Known, Opaque, TfContext, held
+from pockengine.frontends.tensorflow.ops import RULES, Known, Opaque, TfContext, emulated_types
 from pockengine.frontends.tensorflow.ops.complex import COMPLEX_RULES, complex_rule, is_complex
 from pockengine.frontends.tensorflow.ops.truths import VALUE_SHAPE, check_truths
 from pockengine.frontends.tensorflow.own_gradient import build as own_gradient
@@ -182,7 +182,7 @@ class Importer:
     def _apply(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
         rule = RULES.get(op.type) or COMPLEX_RULES[op.type]
         static = {index if index >= 0 else len(values) + index for index in rule.static}
-        held.checked(op)
+        emulated_types.checked(op)
         check_truths(op, values)
         inputs = [
             None
@@ -191,7 +191,9 @@ class Importer:
             if index in static
             else value
             if index in rule.either
-            else self.tensor(held.given(value) if isinstance(value, np.ndarray) else value)
+            else self.tensor(
+                emulated_types.emulated(value) if isinstance(value, np.ndarray) else value
+            )
             for index, value in enumerate(values)
         ]
         if is_complex(inputs) or any(output.dtype.is_complex for output in op.outputs):
@@ -201,7 +203,7 @@ class Importer:
         results = rule.apply(TfContext(self.g, shapes), *inputs, **attributes)
         if isinstance(results, (list, tuple)):
             return results
-        return [held.wrapped(self.g, op, results)]
+        return [emulated_types.wrapped(self.g, op, results)]
 
     def _apply_complex(self, op: Any, inputs: Sequence[Known]) -> Sequence[Known]:
         """Call the operator's rule for pairs of real numbers."""
@@ -370,7 +372,7 @@ def _check(op: Any, results: Sequence[Known]) -> None:
         shape = _static_shape(output)
         named = output.dtype.name
         if (shape is not None and shape != result.shape) or (
-            held.HELD.get(named, named) != np.dtype(result.dtype.numpy).name
+            emulated_types.EMULATED.get(named, named) != np.dtype(result.dtype.numpy).name
         ):
             raise Unsupported(
                 f"its result is {named}{list(shape or ())} in TensorFlow, "

@@ -31,7 +31,7 @@ def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Refer
     arguments = arguments_of(subject, example_inputs)
     arrays = [nudge(x) if x.dtype == np.float32 else x for x in arguments.arrays]
     feed = dict(zip(arguments.names, arrays, strict=True))
-    with _kept(subject.variables, nudge), tf.GradientTape() as tape:
+    with _restored(subject.variables, nudge), tf.GradientTape() as tape:
         results = named_results(arguments.passed(subject, [tf.constant(x) for x in arrays]))
         value = _loss(results, loss, feed, subject.model)
         penalties = list(getattr(subject.model, "losses", ()))
@@ -81,7 +81,7 @@ def _strengths(layer: Any) -> tuple[str, ...]:
 
 
 @contextmanager
-def _kept(variables: list[Any], nudge: Nudge) -> Iterator[None]:
+def _restored(variables: list[Any], nudge: Nudge) -> Iterator[None]:
     """Nudge the trained variables, and give all of them their values back at the end."""
     before = [np.array(variable.numpy()) for variable in variables]
     for variable, array in zip(variables, before, strict=True):

@@ -29,7 +29,7 @@ from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.blocks import AUTOCAST, UNRECORDED
 from pockengine.frontends.torch.decompose import decompose, missing_rule
 from pockengine.frontends.torch.derivatives import variables_of
-from pockengine.frontends.torch.halves import fitted, given
+from pockengine.frontends.torch.halves import fitted, rounded_arguments
 from pockengine.frontends.torch.loss import Loss
 from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
@@ -239,7 +239,7 @@ class _Importer:
         if overload.startswith("_assert"):
             return None
         check_order(node)
-        if any(self._is_kept_from(written) for written in written_by(node)):
+        if any(self._is_unregistered(written) for written in written_by(node)):
             raise Unsupported(STATE_WRITE)
         self.memory.check_apart(node)
         sources = [self.memory.current(source) for source in node.all_input_nodes]
@@ -276,7 +276,7 @@ class _Importer:
         arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
         if refused:
             return None
-        arguments = given(self.g, node, arguments)
+        arguments = rounded_arguments(self.g, node, arguments)
         result = rule(AtenContext(self.g, shape, dtype), **arguments)
         if numbers and written_by(node):
             raise Unsupported(COMPLEX_WRITE)
@@ -350,7 +350,7 @@ class _Importer:
             return [self._value(item) for item in argument]
         return argument
 
-    def _is_kept_from(self, name: Node) -> bool:
+    def _is_unregistered(self, name: Node) -> bool:
         """Return whether this is memory of the module that is no buffer of its own."""
         storages = self.memory.storages
         shared = self.state & {*storages.path(name), *storages.sharers(name)}

@@ -31,7 +31,7 @@ SCALED = frozenset({"div", "mul"})
 """Operators that take a number beside halves as it is; others round it first."""
 
 
-def given(g: Builder, node: Node, arguments: dict[str, Any]) -> dict[str, Any]:
+def rounded_arguments(g: Builder, node: Node, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return an operator's arguments; numbers beside halves are rounded as PyTorch rounds them."""
     value = node.meta.get("val")
     dtype = HALVES.get(value.dtype) if isinstance(value, torch.Tensor) else None

@@ -39,7 +39,7 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     forward.__signature__ = inspect.Signature([*kept, *extra, *rest])  # type: ignore[attr-defined]
     wrapped = copy.copy(module)
     wrapped.__class__ = type(kind.__name__, (kind,), {"forward": forward})
-    held = _held_by(module, loss)
+    held = _trained_module(module, loss)
     if held is not None:
         wrapped.__dict__["_modules"] = {**module._modules, _free_name(module): held}
     return wrapped
@@ -66,7 +66,7 @@ def _free_name(module: nn.Module) -> str:
     return "loss_module" if hasattr(module, "loss") else "loss"
 
 
-def _held_by(module: nn.Module, loss: Loss) -> nn.Module | None:
+def _trained_module(module: nn.Module, loss: Loss) -> nn.Module | None:
     """Return the module that holds what the loss trains; None where it trains nothing.
 
     For a function these are the modules that it names, each under the variable's name.

@@ -69,7 +69,7 @@ def from_torch(
 def _imported(
     module: "nn.Module", args: tuple[Any, ...], kwargs: dict[str, Any], loss: Loss, integers: bool
 ) -> Graph:
-    from pockengine.frontends.held import hold
+    from pockengine.frontends.integer_weights import store_integers
     from pockengine.frontends.torch.floats import in_floats, warn_of_floats
     from pockengine.frontends.torch.graph import import_program
     from pockengine.frontends.torch.loss import with_loss
@@ -82,7 +82,7 @@ def _imported(
     with in_floats(module) as changes:
         graph = import_program(trace(module, args, kwargs), module, loss)
     warn_of_floats(module, changes)
-    hold(graph, held, integers)
+    store_integers(graph, held, integers)
     return graph
 
 

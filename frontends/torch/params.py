@@ -20,7 +20,7 @@ from pockengine.compiler.ir.graph import Param, ParamKind
 from pockengine.compiler.ir.scalars import COMPUTED
 from pockengine.compiler.passes.forward.infer import batch_statistics
 from pockengine.frontends.dtypes import USE
-from pockengine.frontends.held import as_held
+from pockengine.frontends.integer_weights import as_integers
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
 from pockengine.frontends.problems import Problems
 from pockengine.frontends.torch.aten.registry import WEIGHT_LAYOUTS
@@ -96,19 +96,19 @@ def whole_state(
             continue  # a module's extra state
         tensor = tensors.get(first.get(name, name))
         param = graph.params.get(first.get(name, name))
-        state[name] = held.clone() if tensor is None else _as_held(tensor, held, param)
+        state[name] = held.clone() if tensor is None else _as_integers(tensor, held, param)
         owner = module.get_submodule(name.rpartition(".")[0]) if name.endswith(COUNTER) else None
         if tensor is None and isinstance(owner, _BatchNorm):  # an instance norm counts nothing
             state[name] += steps * _batches(graph, name.removesuffix(COUNTER) + "running_mean")
     return state
 
 
-def _as_held(tensor: torch.Tensor, held: torch.Tensor, param: Param | None) -> torch.Tensor:
+def _as_integers(tensor: torch.Tensor, held: torch.Tensor, param: Param | None) -> torch.Tensor:
     """Return a tuned tensor where the module has it, as integers where it has such."""
     if held.dtype.is_floating_point or held.dtype.is_complex:
         return tensor.to(held.device, held.dtype)
     dtype = held.detach().cpu().numpy().dtype
-    return torch.from_numpy(as_held(tensor.numpy(), dtype, param)).to(held.device)
+    return torch.from_numpy(as_integers(tensor.numpy(), dtype, param)).to(held.device)
 
 
 def _batches(graph: Graph, statistic: str) -> int:

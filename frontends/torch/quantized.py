@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.faults import check_own
-from pockengine.frontends.held import WIDTHS, HeldWeight, held_weight
+from pockengine.frontends.integer_weights import WIDTHS, IntegerWeight, integer_weight
 from pockengine.frontends.torch.decisions import copied_module
 from pockengine.frontends.torch.nodes import arguments_of, module_path
 
@@ -56,7 +56,7 @@ class _Rewriter:
     part: GraphModule
     prefix: str
     integers: bool
-    held: dict[str, HeldWeight]
+    held: dict[str, IntegerWeight]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     rounded: dict[Node, Node] = field(default_factory=dict)
 
@@ -107,12 +107,12 @@ class _Rewriter:
         """Let the module hold the real numbers of integers, as a parameter; return its reader."""
         target = str(source.target)
         if target not in self.arrays:
-            self.arrays[target] = self._held(source)
+            self.arrays[target] = self._without_integers(source)
         array, name = self.arrays[target], self.prefix + target
         in_file = array.dtype.kind != "f"
         if not in_file:
             array = _as(known, array)
-        weight = held_weight(known.quantization, array, in_file=in_file)
+        weight = integer_weight(known.quantization, array, in_file=in_file)
         if self.held.setdefault(name, weight) != weight:
             raise _refused(node, f"{name} has another range elsewhere; copy the weight")
         owner, leaf = _owner(self.part, target)
@@ -144,15 +144,15 @@ class _Rewriter:
         if isinstance(given, Node):
             if given.op != "get_attr":
                 raise _refused(node, "its range is computed; quantise with is_dynamic=False")
-            return self._held(given).reshape(-1)
+            return self._without_integers(given).reshape(-1)
         return np.array([0 if given is None else given])
 
-    def _held(self, source: Node) -> np.ndarray:
+    def _without_integers(self, source: Node) -> np.ndarray:
         tensor = operator.attrgetter(str(source.target))(self.part)
         return np.array(tensor.detach().cpu().numpy())
 
 
-def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, HeldWeight]]:
+def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, IntegerWeight]]:
     """Return a module without integers, and how its weights are held; the same one if it has none.
 
     Without `integers` activations are clamped to their ranges, but not rounded.
@@ -160,7 +160,7 @@ def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, Hel
     if not any(_calls(part, DEQUANTIZE + QUANTIZE) for part in module.modules()):
         return module, {}
     copied = copied_module(module)
-    held: dict[str, HeldWeight] = {}
+    held: dict[str, IntegerWeight] = {}
     for path, part in copied.named_modules():
         if isinstance(part, GraphModule):
             rewriter = _Rewriter(part, f"{path}." if path else "", integers, held)

@@ -187,7 +187,7 @@ class Rewriter:
         shape = [self._size if axis == dim else 1 for axis in range(rank)]
         return self._call(aten.reshape.default, self._mask, shape)
 
-    def _kept(self, rows: Node, dim: int, other: float = 0) -> Node:
+    def _masked(self, rows: Node, dim: int, other: float = 0) -> Node:
         """Put a number in place of rows that are not selected."""
         value = rows.meta["val"]
         number = self._call(aten.full.default, [], other)
@@ -211,7 +211,7 @@ class Rewriter:
         shape = _shape(x)
         dims = [dim % len(shape) for dim in named.get("dim") or range(len(shape))]
         keepdim = bool(named.get("keepdim"))
-        total = self._call(aten.sum.dim_IntList, self._kept(x, row), dims, keepdim)
+        total = self._call(aten.sum.dim_IntList, self._masked(x, row), dims, keepdim)
         if name_of(node) == "sum":
             return total
         return self._average(total, math.prod(shape[dim] for dim in dims if dim != row))
@@ -239,14 +239,14 @@ class Rewriter:
         each.kwargs = {name: value for name, value in kwargs.items() if name not in places}
         self._settle(each)
         shape = _shape(each)
-        total = self._call(aten.sum.default, self._kept(each, row))
+        total = self._call(aten.sum.default, self._masked(each, row))
         return self._average(total, math.prod(shape) // shape[row]) if how == MEAN else total
 
     def _labels(self, node: Node) -> Node:
         """Let the labels that are not selected be those that are ignored."""
         ignored = arguments_of(node)["ignore_index"]
         target: Any = node.args[1]
-        args = (node.args[0], self._kept(target, 0, ignored), *node.args[2:])
+        args = (node.args[0], self._masked(target, 0, ignored), *node.args[2:])
         return self._call(node.target, *args)
 
     def _spoken(self, node: Node) -> Node:
@@ -257,7 +257,7 @@ class Rewriter:
             longest = self._shape[-1]
         number = self._call(aten.to.dtype, self._mask, torch.int64)
         last = self._call(aten.cumsum.default, number, 0)
-        place = self._kept(self._call(aten.sub.Tensor, last, 1), 0, self._size)
+        place = self._masked(self._call(aten.sub.Tensor, last, 1), 0, self._size)
         spare = self._call(aten.new_zeros.default, labels, [self._size + 1])
         together = self._call(aten.index_put.default, spare, [place], labels)
         ends = self._call(aten.cumsum.default, label_lengths, 0)
@@ -285,7 +285,7 @@ class Rewriter:
         row = self._reader.row(source)
         assert isinstance(source, Node)
         assert row is not None
-        new = self._call(node.target, x, dim, index, self._kept(source, row))
+        new = self._call(node.target, x, dim, index, self._masked(source, row))
         new.kwargs = node.kwargs
         return new
 
@@ -310,7 +310,7 @@ class Rewriter:
         whole = [self._size, *shape[taken:]]
         rows = self._call(aten.expand.default, values, whole)
         if named["accumulate"]:
-            rows = self._kept(rows, 0)
+            rows = self._masked(rows, 0)
             places = [self._coordinate(axis) for axis in range(taken)] if masked else indices
             new = self._call(aten.index_put.default, x, places, rows, True)
             return self._stored(node, new)
@@ -329,7 +329,7 @@ class Rewriter:
         longer = self._call(aten.cat.default, [x, spare], 0)
         first, *rest = indices
         kept = self._call(aten.remainder.Scalar, first, size)
-        places = [self._kept(kept, 0, size), *rest]
+        places = [self._masked(kept, 0, size), *rest]
         written = self._call(aten.index_put.default, longer, places, rows)
         return self._call(aten.slice.Tensor, written, 0, 0, size)
 

@@ -44,7 +44,7 @@ LIBRARY.impl(
 @contextmanager
 def stand_ins() -> Iterator[None]:
     """Replace what cannot be traced while a module is traced."""
-    causal = replaced(transformer, "_detect_is_causal_mask", _told_causal)
+    causal = replaced(transformer, "_detect_is_causal_mask", _is_called_causal)
     norms = replaced(batchnorm._BatchNorm, "forward", _batch_norm)
     lists = _sliced(nn.ModuleList, nn.ModuleList)
     chains = _sliced(nn.Sequential, lambda parts: nn.Sequential(*parts))
@@ -63,7 +63,7 @@ class _Calls(TorchFunctionMode):
         return INSTEAD[func](*args, **kwargs) if func in INSTEAD else theirs(func, *args, **kwargs)
 
 
-def _told_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+def _is_called_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Say whether the user calls a mask causal; it is applied as it is either way."""
     return is_causal is True
 

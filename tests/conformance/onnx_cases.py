@@ -15,8 +15,8 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
+from pockengine.frontends.onnx.emulated_types import as_input, emulated_array
 from pockengine.frontends.onnx.fold import can_fold
-from pockengine.frontends.onnx.held import as_given, held_array
 from pockengine.frontends.onnx.ops import find_rule
 
 # Start of a case's name -> the operator that it is about
@@ -117,8 +117,8 @@ def _case(case: TestCase, op: str) -> Case:
         case.name,
         op,
         model,
-        dict(zip(names, (as_given(x, x.dtype) for x in given), strict=False)),
-        dict(zip(results, map(held_array, expected), strict=True)),
+        dict(zip(names, (as_input(x, x.dtype) for x in given), strict=False)),
+        dict(zip(results, map(emulated_array, expected), strict=True)),
         max(RTOL if case.rtol is None else case.rtol, 2 * size),
         max(SPECTRUM_ATOL if SPECTRUM.fullmatch(case.name) else absolute, 2 * size),
         RANDOM_MASK if random else None,

@@ -9,11 +9,11 @@ from pockengine.finetune.judges import ACCURACY, HELD_OUT, judge_named
 
 
 def test_scores_are_written_as_people_say_them() -> None:
-    assert ACCURACY.said(0.845) == "84.50 %"
+    assert ACCURACY.described(0.845) == "84.50 %"
     assert ACCURACY.spread(0.02) == "2.00"
     assert HELD_OUT.cell(-2.25) == "2.2500"
     assert HELD_OUT.spread(0.02) == "0.0200"
-    assert HELD_OUT.said(-math.log(20)) == "a loss of 2.9957 (perplexity 20)"
+    assert HELD_OUT.described(-math.log(20)) == "a loss of 2.9957 (perplexity 20)"
 
 
 @pytest.mark.parametrize("score", [-2.5, -math.inf])

@@ -8,7 +8,7 @@ from onnx import TensorProto
 from pockengine.backends.onnx.element_types import NUMBERS
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.writer import EntryWriter
-from pockengine.backends.runtimes.held import Operands
+from pockengine.backends.runtimes.layout_writer import Operands
 from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ir.types import BOOL, DType
 from pockengine.compiler.ops import lookup

@@ -27,7 +27,7 @@ def _is_sound(w: EntryWriter, index: Value, size: int) -> bool:
     return known is not None and known.size > 0 and known.min() >= 0 and known.max() < size
 
 
-def _kept(w: EntryWriter, index: Value, size: int, dy: str, shape: tuple[int, ...]) -> str:
+def _masked(w: EntryWriter, index: Value, size: int, dy: str, shape: tuple[int, ...]) -> str:
     """Put 0 for what is added at indices, in this shape, that lie outside."""
     if _is_sound(w, index, size):
         return dy
@@ -58,7 +58,7 @@ def _take_dx(w: EntryWriter, node: Node) -> None:
 def _take_along_dx(w: EntryWriter, node: Node) -> None:
     (dy, index), axis, shape = node.operands, node.attrs["axis"], node.result.shape
     size = shape[axis]
-    parts = _kept(w, index, size, w.read(dy), index.shape)
+    parts = _masked(w, index, size, w.read(dy), index.shape)
     places = _inside(w, index, size)
     name = w.node("ScatterElements", _zeros(w, shape), places, parts, axis=axis, reduction="add")
     w.bind(node.result, name)
@@ -80,7 +80,7 @@ def _added(w: EntryWriter, x: str, dy: str, index: Value, shape: tuple[int, ...]
     """Add dy to the slices of x, of this shape, that the index takes along an axis."""
     before, size, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     count = index.type.size
-    parts = _kept(w, index, size, w.reshape(dy, (before, count, after)), (count, 1))
+    parts = _masked(w, index, size, w.reshape(dy, (before, count, after)), (count, 1))
     column = w.reshape(_inside(w, index, size), (count, 1))
     places = w.node("Expand", column, w.numbers((before, count, after)))
     rows = w.reshape(x, (before, size, after))

@@ -13,8 +13,8 @@ from onnx import TensorProto
 from pockengine.backends.onnx.element_types import NUMBERS
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.writer import EntryWriter
-from pockengine.backends.runtimes.held import Operands
 from pockengine.backends.runtimes.layout import WEIGHT_FIRST, Layout
+from pockengine.backends.runtimes.layout_writer import Operands
 from pockengine.compiler.ir import I32, Node, Value
 from pockengine.compiler.ir.types import DType
 

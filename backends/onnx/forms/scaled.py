@@ -12,8 +12,8 @@ import numpy as np
 from pockengine.backends.onnx.forms.form import Form
 from pockengine.backends.onnx.writer import EntryWriter
 from pockengine.backends.runtimes.forms import layout_of
-from pockengine.backends.runtimes.held import Operands
 from pockengine.backends.runtimes.layout import canonical
+from pockengine.backends.runtimes.layout_writer import Operands
 from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ir.types import F32
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pockengine.backends.runtimes.held import Operands
+from pockengine.backends.runtimes.layout_writer import Operands
 from pockengine.backends.tflite.forms.form import Form
 from pockengine.backends.tflite.kinds import INT, TRUTH
 from pockengine.backends.tflite.writer import EntryWriter

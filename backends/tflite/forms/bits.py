@@ -6,7 +6,7 @@ have follows from a + b = (a ^ b) + 2 (a & b), in 64 bits.
 
 from collections.abc import Callable, Mapping
 
-from pockengine.backends.runtimes.held import Operands
+from pockengine.backends.runtimes.layout_writer import Operands
 from pockengine.backends.tflite.forms.form import Form
 from pockengine.backends.tflite.forms.wide import lower, moved_left, moved_right, power, words
 from pockengine.backends.tflite.kinds import FLOAT, INT, TRUTH, WIDE

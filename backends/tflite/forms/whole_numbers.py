@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pockengine.backends.runtimes.held import Operands
+from pockengine.backends.runtimes.layout_writer import Operands
 from pockengine.backends.tflite.forms.bits import lowest_bit
 from pockengine.backends.tflite.forms.form import Form
 from pockengine.backends.tflite.forms.wide import divided, logarithm

@@ -12,7 +12,7 @@ from pockengine.frontends.emit.halves import rounded
 from pockengine.frontends.emit.meanings import alike, emitter, polygamma
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import whole_power
-from pockengine.frontends.jax.primitives.held import INTEGERS, converted
+from pockengine.frontends.jax.primitives.emulated_types import INTEGERS, converted
 from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, plain
 

@@ -20,11 +20,11 @@ from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.jax.primitives.windows import (
     FlatIndex,
     IndexWindows,
-    as_given,
     as_rows,
     find_places,
     gather_windows,
     grouped,
+    in_result_order,
     known,
     scatter_windows,
     ungrouped,
@@ -76,10 +76,10 @@ def gather(
             index = _clipped(g, index, windows)
         places = find_places(g, index, windows, clamp=True)
         rows = _taken(g, grouped(g, x, windows), places, windows)
-        y = as_given(g, rows, places, windows, index, len(ctx.shape))
+        y = in_result_order(g, rows, places, windows, index, len(ctx.shape))
     if places.inside is None or mode == Mode.CLIP:
         return y
-    given = windows.given_labels(len(ctx.shape))
+    given = windows.result_labels(len(ctx.shape))
     sizes = zip(given, ctx.shape, strict=True)
     line = tuple(size if kind == "index" else 1 for (kind, _), size in sizes)
     inside = reshape(g, places.inside, line)
@@ -258,7 +258,7 @@ def _repeated(updates: Tensor) -> Tensor | None:
 
 def _hits(g: Builder, places: FlatIndex, windows: IndexWindows) -> Tensor:
     """Say which elements of x are written."""
-    rest = math.prod(windows.shape[dim] for dim in windows.rest)
+    rest = math.prod(windows.shape[dim] for dim in windows.whole_dims)
     ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), (*places.flat.shape, rest))
     return emit.arithmetic(g, "gt", _added(g, ones, places, windows), 0.5)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Builder, DType, Shape
 from pockengine.frontends import dtypes
-from pockengine.frontends.jax.primitives.held import HELD
+from pockengine.frontends.jax.primitives.emulated_types import EMULATED
 from pockengine.frontends.layout import Tensor
 
 Result = Tensor | np.ndarray
@@ -76,5 +76,5 @@ def primitive(*names: str, static: Sequence[int] = ()) -> Callable[[AnyRule], An
 
 def known_dtype(dtype: Any) -> DType:
     """Return our element type, or the one that holds it; Unsupported for one that we lack."""
-    held = HELD.get(dtype)
+    held = EMULATED.get(dtype)
     return dtypes.known_dtype(dtype, f"elements of type {dtype}") if held is None else held

@@ -45,27 +45,27 @@ class IndexWindows:
         return [*self.index_map, *rest]
 
     @property
-    def kept(self) -> list[int]:
+    def picked_inside(self) -> list[int]:
         """Those of `picked` that are dimensions of the slice."""
         return [d for d in self.picked if d not in self.collapsed]
 
     @property
-    def rest(self) -> list[int]:
+    def whole_dims(self) -> list[int]:
         """Dimensions that each slice has whole."""
         return [d for d in range(len(self.shape)) if d not in (*self.batch, *self.picked)]
 
     @property
     def is_line(self) -> bool:
         """Whether one index counts single places: an op of ours treats those outside by itself."""
-        return len(self.picked) == 1 and not self.kept
+        return len(self.picked) == 1 and not self.picked_inside
 
     def labels(self, index_rank: int) -> list[Label]:
         """Name the dimensions in our order: batch, other indices, slice."""
         free = [d for d in range(index_rank - 1) if d not in self.index_batch]
-        inside = [("slice", d) for d in (*self.kept, *self.rest)]
+        inside = [("slice", d) for d in (*self.picked_inside, *self.whole_dims)]
         return [*(("index", d) for d in (*self.index_batch, *free)), *inside]
 
-    def given_labels(self, rank: int) -> list[Label]:
+    def result_labels(self, rank: int) -> list[Label]:
         """Name the dimensions of the result, or of the updates, in JAX's order."""
         gone = (*self.collapsed, *self.batch)
         slices = iter([d for d in range(len(self.shape)) if d not in gone])
@@ -115,7 +115,7 @@ def find_places(g: Builder, index: Tensor, windows: IndexWindows, *, clamp: bool
         parts = [_clamped(g, part, most) for part, most in zip(parts, room, strict=True)]
     flat = _total(g, parts, windows, index)
     if not clamp and not windows.is_line:
-        wide = reshape(g, inside, (*inside.shape, *(1,) * len(windows.kept)))
+        wide = reshape(g, inside, (*inside.shape, *(1,) * len(windows.picked_inside)))
         flat = emit.elementwise(g, "where", wide, flat, emit.scalar(g, -1, flat.dtype))
     free = [d for d in range(flat.rank) if d not in windows.index_batch]
     lead = tuple(flat.shape[d] for d in (*windows.index_batch, *free))
@@ -132,14 +132,14 @@ def _known_places(g: Builder, data: np.ndarray, windows: IndexWindows, clamp: bo
     room = np.array(_room(windows), data.dtype)
     inside = np.all((data >= 0) & (data <= room), axis=-1)
     starts = data if windows.is_line else np.clip(data, 0, room)
-    ends = (1,) * len(windows.kept)
+    ends = (1,) * len(windows.picked_inside)
     total = np.zeros((*data.shape[:-1], *ends), data.dtype)
     for position, dim in enumerate(windows.picked):
         total = total * windows.shape[dim]
         if position < len(room):
             total = total + np.reshape(starts[..., position], (*data.shape[:-1], *ends))
-        if dim in windows.kept:
-            line = [windows.sizes[dim] if d == dim else 1 for d in windows.kept]
+        if dim in windows.picked_inside:
+            line = [windows.sizes[dim] if d == dim else 1 for d in windows.picked_inside]
             total = total + np.arange(windows.sizes[dim], dtype=data.dtype).reshape(line)
     if not clamp:
         total = np.where(np.reshape(inside, (*data.shape[:-1], *ends)), total, -1)
@@ -175,7 +175,7 @@ def _clamped(g: Builder, part: Tensor, most: int) -> Tensor:
 
 def _total(g: Builder, parts: Sequence[Tensor], windows: IndexWindows, index: Tensor) -> Tensor:
     """Merge the indices along each dimension, for each place of the slice that counts."""
-    lead, kept = index.shape[:-1], windows.kept
+    lead, kept = index.shape[:-1], windows.picked_inside
     total: Tensor | None = None
     for position, dim in enumerate(windows.picked):
         part = parts[position] if position < len(parts) else None
@@ -198,32 +198,32 @@ def _total(g: Builder, parts: Sequence[Tensor], windows: IndexWindows, index: Te
 
 def grouped(g: Builder, x: Tensor, windows: IndexWindows) -> Tensor:
     """Bring x to (batch, picked, rest)."""
-    return merged(g, x, windows.batch, windows.picked, windows.rest)
+    return merged(g, x, windows.batch, windows.picked, windows.whole_dims)
 
 
 def ungrouped(g: Builder, x: Tensor, windows: IndexWindows) -> Tensor:
     """Bring (batch, picked, rest) back to x's dimensions."""
-    order = [*windows.batch, *windows.picked, *windows.rest]
+    order = [*windows.batch, *windows.picked, *windows.whole_dims]
     whole = reshape(g, x, tuple(windows.shape[d] for d in order))
     return permute(whole, [order.index(d) for d in range(len(order))])
 
 
-def as_given(
+def in_result_order(
     g: Builder, rows: Tensor, places: FlatIndex, windows: IndexWindows, index: Tensor, rank: int
 ) -> Tensor:
     """Bring (batch, count, rest) to the order of dimensions that JAX's result has."""
     labels = windows.labels(index.rank)
-    shape = (*places.lead, *(windows.shape[d] for d in windows.rest))
-    order = [labels.index(label) for label in windows.given_labels(rank)]
+    shape = (*places.lead, *(windows.shape[d] for d in windows.whole_dims))
+    order = [labels.index(label) for label in windows.result_labels(rank)]
     return permute(reshape(g, rows, shape), order)
 
 
 def as_rows(g: Builder, updates: Tensor, windows: IndexWindows, index: Tensor) -> Tensor:
     """Bring updates to (batch, count, rest)."""
-    given = windows.given_labels(updates.rank)
+    given = windows.result_labels(updates.rank)
     moved = permute(updates, [given.index(label) for label in windows.labels(index.rank)])
     batch = math.prod(windows.shape[d] for d in windows.batch)
-    rest = math.prod(windows.shape[d] for d in windows.rest)
+    rest = math.prod(windows.shape[d] for d in windows.whole_dims)
     return reshape(g, moved, (batch, updates.size // batch // rest, rest))
 
 

@@ -52,7 +52,7 @@ def _picture(ctx: OnnxContext, x: Tensor) -> Tensor:
     return reshape(ctx.g, x, (*x.shape[:2], 1, x.shape[2])) if x.rank == 3 else x
 
 
-def _as_given(ctx: OnnxContext, x: Tensor, y: Tensor) -> Tensor:
+def _as_line(ctx: OnnxContext, x: Tensor, y: Tensor) -> Tensor:
     """Make a line of the picture again if `x` is one."""
     return reshape(ctx.g, y, (*y.shape[:2], y.shape[3])) if x.rank == 3 else y
 
@@ -77,7 +77,7 @@ def conv(
     window = window_of(x, weight.shape[2:], strides, pads, dilations, auto_pad)
     convolve = emit_volume.conv3d if x.rank == 5 else emit_nn.conv2d
     y = convolve(ctx.g, _picture(ctx, x), _picture(ctx, weight), bias, window, group)
-    return _as_given(ctx, x, y)
+    return _as_line(ctx, x, y)
 
 
 @onnx_op("MaxPool")
@@ -99,12 +99,12 @@ def max_pool(
     if ceil_mode:
         window = window.ceiled(picture.shape[2:])
     pool = emit_volume.max_pool3d if x.rank == 5 else emit_nn.max_pool2d
-    y = _as_given(ctx, x, pool(ctx.g, picture, window))
+    y = _as_line(ctx, x, pool(ctx.g, picture, window))
     if not ctx.wants(1):
         return [y]
     if storage_order:
         raise Unsupported("places of maxima in column-major order; use storage_order=0")
-    places = _as_given(ctx, x, max_places(ctx.g, picture, window))
+    places = _as_line(ctx, x, max_places(ctx.g, picture, window))
     return [y, emit.arithmetic(ctx.g, "add", places, _channels(ctx, x.shape))]
 
 
@@ -165,7 +165,7 @@ def average_pool(
             raise Unsupported("average pooling with ceil_mode and counted padding; drop one")
         count_include_pad = 0
     pool = emit_volume.avg_pool3d if x.rank == 5 else emit_nn.avg_pool2d
-    return _as_given(ctx, x, pool(ctx.g, picture, ceiled, bool(count_include_pad)))
+    return _as_line(ctx, x, pool(ctx.g, picture, ceiled, bool(count_include_pad)))
 
 
 @onnx_op("LpPool")
@@ -190,7 +190,7 @@ def lp_pool(
     powers = emit.arithmetic(g, "pow", emit.unary("abs")(g, picture), float(p))
     pool = emit_volume.avg_pool3d if x.rank == 5 else emit_nn.avg_pool2d
     total = emit.weighted(g, pool(g, powers, window, True), math.prod(window.kernel))
-    return _as_given(ctx, x, emit.arithmetic(g, "pow", total, 1 / p))
+    return _as_line(ctx, x, emit.arithmetic(g, "pow", total, 1 / p))
 
 
 @onnx_op("LRN")

@@ -43,7 +43,7 @@ def rounded(g: Builder, result: Tensor, tensor: LiteTensor) -> Tensor:
     return emit_rounded(g, result, *known, even=False)
 
 
-def held_as(tensor: LiteTensor) -> Quantization | None:
+def weight_quantization(tensor: LiteTensor) -> Quantization | None:
     """Return the scales of a weight that can be held as the file has it."""
     if tensor.kind != "INT8" or tensor.data is None or len(tensor.shape) < 2:
         return None

@@ -34,7 +34,7 @@ from pockengine.frontends.tensorflow.lite.roles import (
     bare_tensors,
     is_statistic,
 )
-from pockengine.frontends.tensorflow.lite.rounding import held_as, rounded
+from pockengine.frontends.tensorflow.lite.rounding import rounded, weight_quantization
 from pockengine.frontends.tensorflow.ops import Known
 from pockengine.frontends.tensorflow.variables import RESERVED
 
@@ -247,7 +247,7 @@ class Walker:
             permutation=None if layout == identity(data.ndim) else layout,
             trainable=self.roles.trains(name, reason),
         )
-        source, held = tensor.quantization(), held_as(tensor)
+        source, held = tensor.quantization(), weight_quantization(tensor)
         param = self.g.graph.params[value.name]
         param.source = source and source.transposed(layout)
         if self.integers and held is not None and number in frame.wishes:

@@ -12,7 +12,7 @@ from pockengine.frontends.emit.meanings import alike, emitter, polygamma
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import short_power
 from pockengine.frontends.layout import Tensor, permute, plain
-from pockengine.frontends.tensorflow.ops import held
+from pockengine.frontends.tensorflow.ops import emulated_types
 from pockengine.frontends.tensorflow.ops.registry import TfContext, Truths, tf_op
 from pockengine.frontends.tensorflow.ops.truths import converted
 
@@ -251,7 +251,7 @@ def cast(
     if isinstance(x, Truths):
         return converted(x, DstT)
     if np.dtype(DstT) == np.uint8:
-        return held.as_byte(ctx.g, x)
+        return emulated_types.as_byte(ctx.g, x)
     if np.dtype(DstT) == np.float64:
         return emit.cast(ctx.g, x, F32)
     return emit.cast(ctx.g, x, known_dtype(DstT, f"a cast to {np.dtype(DstT).name}"))

@@ -52,7 +52,7 @@ def _channels_first(x: Tensor, data_format: str) -> Tensor:
     return permute(x, NCHW_OF_NHWC) if data_format == "NHWC" else x
 
 
-def _as_given(y: Tensor, data_format: str) -> Tensor:
+def _in_format(y: Tensor, data_format: str) -> Tensor:
     return permute(y, NHWC_OF_NCHW) if data_format == "NHWC" else y
 
 
@@ -104,7 +104,7 @@ def conv2d(
         _hw(picture), _hw(kernel), steps, gaps, padding, explicit_paddings, data_format
     )
     groups = picture.shape[1] // kernel.shape[1]
-    return _as_given(emit_nn.conv2d(ctx.g, picture, kernel, None, window, groups), data_format)
+    return _in_format(emit_nn.conv2d(ctx.g, picture, kernel, None, window, groups), data_format)
 
 
 def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequence[int]) -> bool:
@@ -154,7 +154,7 @@ def depthwise_conv2d(
     window = window_of(
         _hw(picture), (height, width), steps, gaps, padding, explicit_paddings, data_format
     )
-    return _as_given(emit_nn.conv2d(ctx.g, picture, kernel, None, window, channels), data_format)
+    return _in_format(emit_nn.conv2d(ctx.g, picture, kernel, None, window, channels), data_format)
 
 
 @tf_op("Conv2DBackpropInput", static=(0,))
@@ -217,7 +217,7 @@ def max_pool(
     """Take each window's maximum."""
     window = _pool_window(x, ksize, strides, padding, data_format)
     picture = _channels_first(x, data_format)
-    return _as_given(emit_nn.max_pool2d(ctx.g, picture, window), data_format)
+    return _in_format(emit_nn.max_pool2d(ctx.g, picture, window), data_format)
 
 
 @tf_op("AvgPool")
@@ -233,7 +233,7 @@ def avg_pool(
     """Average each window, without what is padded."""
     window = _pool_window(x, ksize, strides, padding, data_format)
     picture = _channels_first(x, data_format)
-    return _as_given(emit_nn.avg_pool2d(ctx.g, picture, window, False), data_format)
+    return _in_format(emit_nn.avg_pool2d(ctx.g, picture, window, False), data_format)
 
 
 @tf_op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", either=(3, 4))
@@ -263,14 +263,14 @@ def fused_batch_norm(
         )
         norm = NormParams(gamma, beta, mean, var, epsilon)
         y = emit_nn.batch_norm_frozen(ctx.g, picture, norm)
-        return [_as_given(y, data_format), mean, var, *hidden]
+        return [_in_format(y, data_format), mean, var, *hidden]
     norm = NormParams(gamma, beta, None, None, epsilon)
     y = emit_nn.batch_norm_training(ctx.g, picture, norm, 0.0)
     node = y.value.node
     assert node is not None  # it has just been made
     count = x.size // gamma.size
     unbiased = emit.weighted(ctx.g, plain(node.results[2]), count / max(count - 1, 1))
-    return [_as_given(y, data_format), plain(node.results[1]), unbiased, *hidden]
+    return [_in_format(y, data_format), plain(node.results[1]), unbiased, *hidden]
 
 
 @tf_op("DepthToSpace")

@@ -38,7 +38,7 @@ def feature_dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) -> Tenso
     """Zero a share p of the channels of (N, C, ...) and scale the rest up."""
     if not train or p == 0:
         return Tensor(x.value, x.layout, x.copies)
-    return emit.arithmetic(ctx.g, "mul", x, _kept(ctx, x, p, whole_channels=True))
+    return emit.arithmetic(ctx.g, "mul", x, _survival(ctx, x, p, whole_channels=True))
 
 
 @aten("alpha_dropout.default")
@@ -56,7 +56,7 @@ def feature_alpha_dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) ->
 def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: bool) -> Tensor:
     """Return a x + b where kept, else a limit + b.
 
-    What `_kept` gives is 1 in prediction, where dropout is no more: x itself.
+    What `_survival` gives is 1 in prediction, where dropout is no more: x itself.
     """
     if p == 0:
         return Tensor(x.value, x.layout, x.copies)
@@ -65,13 +65,13 @@ def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: boo
     limit = -emit_activation.SELU_ALPHA * emit_activation.SELU_SCALE
     a = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
     b = -a * p * limit
-    kept = _kept(ctx, x, p, whole_channels)
+    kept = _survival(ctx, x, p, whole_channels)
     survivor = emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, x, a), b)
     present = emit.choose(ctx.g, emit.arithmetic(ctx.g, "gt", kept, 1.0), survivor, x)
     return emit.choose(ctx.g, emit.arithmetic(ctx.g, "lt", kept, 0.5), a * limit + b, present)
 
 
-def _kept(ctx: AtenContext, x: Tensor, p: float, whole_channels: bool) -> Tensor:
+def _survival(ctx: AtenContext, x: Tensor, p: float, whole_channels: bool) -> Tensor:
     """Draw 0 or 1 / (1 - p) for each element, or for each channel of (N, C, ...)."""
     shape = (*x.shape[:2], *(1,) * (x.rank - 2)) if whole_channels else x.shape
     ones = plain(ctx.g.constant(np.ones(shape, np.float32)))

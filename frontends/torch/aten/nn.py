@@ -35,7 +35,7 @@ def _batched(ctx: AtenContext, x: Tensor) -> Tensor:
     return x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
 
 
-def _as_given(ctx: AtenContext, x: Tensor, y: Tensor) -> Tensor:
+def _unbatched(ctx: AtenContext, x: Tensor, y: Tensor) -> Tensor:
     """Take the batch of one away again if `x` had none."""
     return y if x.rank == 4 else emit.squeeze(ctx.g, y, [0])
 
@@ -59,7 +59,7 @@ def conv2d(
         sides = (0, 0, 0, 0) if isinstance(padding, str) else _symmetric(padding)
     window = Window(kernel, _pair(stride), sides, _pair(dilation))
     y = emit_nn.conv2d(ctx.g, _batched(ctx, x), weight, bias, window, groups)
-    return _as_given(ctx, x, y)
+    return _unbatched(ctx, x, y)
 
 
 @aten("linear.default", weight=IN_OUT)
@@ -156,7 +156,7 @@ def _max_window(
 def max_pool2d(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
     """Take each window's maximum."""
     picture = _batched(ctx, x)
-    return _as_given(ctx, x, emit_nn.max_pool2d(ctx.g, picture, _max_window(picture, **window)))
+    return _unbatched(ctx, x, emit_nn.max_pool2d(ctx.g, picture, _max_window(picture, **window)))
 
 
 @aten("max_pool2d_with_indices.default")
@@ -164,7 +164,7 @@ def max_pool2d_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[
     """Take each window's maximum, and where in its channel it was."""
     picture = _batched(ctx, x)
     places = max_places(ctx.g, picture, _max_window(picture, **window))
-    return [max_pool2d(ctx, x, **window), _as_given(ctx, x, places)]
+    return [max_pool2d(ctx, x, **window), _unbatched(ctx, x, places)]
 
 
 @aten("max_unpool2d.default")
@@ -173,7 +173,7 @@ def max_unpool2d(
 ) -> Tensor:
     """Put maxima back where they were, zeros elsewhere."""
     picture, places = (_batched(ctx, part) for part in (x, indices))
-    return _as_given(ctx, x, unpooled(ctx.g, picture, places, ctx.shape[-2:]))
+    return _unbatched(ctx, x, unpooled(ctx.g, picture, places, ctx.shape[-2:]))
 
 
 @aten("avg_pool2d.default")
@@ -200,7 +200,7 @@ def avg_pool2d(
         counted=count_include_pad,
         divisor=divisor_override,
     )
-    return _as_given(ctx, x, y)
+    return _unbatched(ctx, x, y)
 
 
 def average(
@@ -239,7 +239,7 @@ def adaptive_avg_pool2d(ctx: AtenContext, x: Tensor, output_size: Sequence[int])
     """Average down to a given height and width."""
     picture = _batched(ctx, x)
     y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, _pair(ctx.shape[-2:]))
-    return _as_given(ctx, x, y)
+    return _unbatched(ctx, x, y)
 
 
 @aten("adaptive_avg_pool1d.default")

@@ -121,7 +121,7 @@ def test_plain_kernels_reach_a_budget_that_packed_bytes_pass(channels: int) -> N
 def test_plain_kernels_give_the_integers_of_packed_ones(tmp_path: Path) -> None:
     graph, _ = quantized(bottleneck(24), [BATCH])
     packed = backend_for(find_device("host"))
-    plain = packed.frugal()
+    plain = packed.with_less_scratch()
     assert plain is not None
     whole = compile_program(graph, Training(HEAD), target=packed.target())
     lean = compile_program(graph, Training(HEAD, memory_budget=BUDGET), target=plain.target())

@@ -38,7 +38,7 @@ class ToyBackend:
         cost = node_cost(node)
         return Choice("NUMPY", float(cost), SCRATCH_BYTES if cost else 0)
 
-    def frugal(self) -> None:
+    def with_less_scratch(self) -> None:
         """Return None: no kernel could do with less."""
 
     def facts(self, program: Program) -> CodeFacts:

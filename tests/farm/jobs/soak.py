@@ -86,7 +86,7 @@ def soak(folder: Path, jobs: int, boards: int, kills: int, seed: int = 0) -> Soa
         stored = site.batch._store.work(_stored_verdicts)
         assert stored == {name: 1 for name in work}, "a verdict is missing or was stored twice"
         assert isinstance(site.leases, Leases)
-        assert site.leases.held() == [], "a lease was left behind"
+        assert site.leases.leased() == [], "a lease was left behind"
     return Soak(verdicts, killed, time.monotonic() - start)
 
 

@@ -45,7 +45,7 @@ def a_client(rack: Rack, tmp_path: Path) -> Iterator[Site]:
     with new_site(tmp_path, rack) as site:
         yield site
         assert isinstance(site.leases, Leases)
-        assert site.leases.held() == []
+        assert site.leases.leased() == []
     rack.reset()
     for board in rack.boards:
         with rack.open(board) as transport:

@@ -169,7 +169,7 @@ def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(server: Server
             assert time.monotonic() - start >= 4.0
             timer.join()
 
-            assert [row["board"] for row in leases.held()] == ["b"]
+            assert [row["board"] for row in leases.leased()] == ["b"]
             assert not lease.lost
         assert len(results.find()) == before + 1
 

@@ -62,7 +62,7 @@ def test_a_client_killed_in_the_middle_loses_no_job_and_leaves_no_board(tmp_path
         assert {one.verdict for one in verdicts.values()} == {"passed"}
         assert sum(len(one.attempts) == 2 for one in verdicts.values()) <= 1
         assert isinstance(site.leases, Leases)
-        assert site.leases.held() == []
+        assert site.leases.leased() == []
 
 
 def ended(pid: int) -> bool:

@@ -37,7 +37,7 @@ class LayoutWriter(ABC, Generic[Tensor]):
 
     def __init__(self, graph: Graph, written: dict[str, Layout]) -> None:
         self.graph, self.written = graph, written
-        self._held: dict[Value, dict[Layout, Tensor]] = {}
+        self._laid_out: dict[Value, dict[Layout, Tensor]] = {}
         self._aligned: dict[tuple[Value, Layout], Tensor] = {}
 
     @abstractmethod
@@ -68,7 +68,7 @@ class LayoutWriter(ABC, Generic[Tensor]):
         """The layouts in which a result or input is held; none of a param or constant."""
         if value in self.graph.constants or self.graph.param_of(value) is not None:
             return ()
-        return tuple(self._held.get(value, ()))
+        return tuple(self._laid_out.get(value, ()))
 
     def common_layout(self, values: Sequence[Value], shape: Shape) -> Layout:
         """The layout that most of those values lie in which have this shape.
@@ -85,7 +85,7 @@ class LayoutWriter(ABC, Generic[Tensor]):
     def read(self, value: Value, layout: Layout | None = None) -> Tensor:
         """Return what holds a value in this layout; without one, as it is ours."""
         layout = canonical(value.type.rank) if layout is None else layout
-        held = self._held.setdefault(value, {})
+        held = self._laid_out.setdefault(value, {})
         if layout not in held:
             held[layout] = self._make(value, layout)
         return held[layout]
@@ -107,7 +107,7 @@ class LayoutWriter(ABC, Generic[Tensor]):
     def bind(self, value: Value, tensor: Tensor, layout: Layout | None = None) -> None:
         """Say which tensor holds a result, in which layout."""
         layout = canonical(value.type.rank) if layout is None else layout
-        self._held[value] = {layout: tensor}
+        self._laid_out[value] = {layout: tensor}
 
     def share(self, value: Value, other: Value) -> None:
         """Say that a result is another value of the same type."""
@@ -123,7 +123,7 @@ class LayoutWriter(ABC, Generic[Tensor]):
         data = self.graph.constants.get(value)
         if data is not None:
             return self.constant(data.transpose(layout))
-        param, held = self.graph.param_of(value), self._held[value]
+        param, held = self.graph.param_of(value), self._laid_out[value]
         if param is not None and param.space is Space.CONSTANT:
             return self.frozen(param, layout)
         if param is not None and not held:

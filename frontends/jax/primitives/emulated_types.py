@@ -24,7 +24,7 @@ INTEGERS: Mapping[np.dtype, DType] = {
     **{np.dtype(name): I32 for name in ("int8", "uint8", "int16", "uint16")},
     np.dtype(np.uint32): I64,
 }
-HELD: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(HALVES, F32)}
+EMULATED: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(HALVES, F32)}
 """NumPy's type -> the type of ours that holds it."""
 
 BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
@@ -54,18 +54,18 @@ def fitted(g: Builder, name: str, x: Tensor, dtype: np.dtype, *, forward: bool) 
 def converted(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
     """Convert to an integer that is held: floats go to the nearest limit, integers are wrapped."""
     if x.dtype is not F32:
-        return wrapped(g, emit.cast(g, x, HELD[dtype]), dtype)
-    limits, whole = np.iinfo(dtype), emit.cast(g, x, HELD[dtype])
+        return wrapped(g, emit.cast(g, x, EMULATED[dtype]), dtype)
+    limits, whole = np.iinfo(dtype), emit.cast(g, x, EMULATED[dtype])
     bounded = emit.arithmetic(g, "maximum", whole, int(limits.min))
     return emit.arithmetic(g, "minimum", bounded, int(limits.max))
 
 
-def given_type(dtype: np.dtype) -> DType | None:
+def input_type(dtype: np.dtype) -> DType | None:
     """Return the type of an input of a type that is held; None for one that is not."""
-    return BYTES.get(dtype, HELD.get(dtype))
+    return BYTES.get(dtype, EMULATED.get(dtype))
 
 
 def plain_array(array: np.ndarray) -> np.ndarray:
     """Return a known array in the type that holds it."""
-    dtype = HELD.get(array.dtype)
+    dtype = EMULATED.get(array.dtype)
     return array if dtype is None else array.astype(dtype.numpy)

@@ -15,7 +15,7 @@ WIDTHS = {np.dtype(np.int8): 0, np.dtype(np.uint8): 128}
 
 
 @dataclass(frozen=True)
-class HeldWeight:
+class IntegerWeight:
     """How a file holds a weight, in its order of dimensions; `symmetric` fits i8 as it is."""
 
     quantization: Quantization
@@ -24,9 +24,9 @@ class HeldWeight:
     """Whether the file has integers, and not floats that it rounds."""
 
 
-def held_weight(
+def integer_weight(
     quantization: Quantization, integers: np.ndarray, *, in_file: bool = True
-) -> HeldWeight:
+) -> IntegerWeight:
     """Say how these integers are held."""
     shift = WIDTHS.get(integers.dtype)
     symmetric = (
@@ -34,10 +34,10 @@ def held_weight(
         and all(zero == shift for zero in quantization.zeros)
         and int(integers.min()) - shift >= -127
     )
-    return HeldWeight(quantization, symmetric, in_file)
+    return IntegerWeight(quantization, symmetric, in_file)
 
 
-def hold(graph: Graph, held: Mapping[str, HeldWeight], integers: bool) -> None:
+def store_integers(graph: Graph, held: Mapping[str, IntegerWeight], integers: bool) -> None:
     """Let params know how the file holds them, and with `integers` hold those of i8 so.
 
     ImportModelError where there is nothing to hold.
@@ -58,7 +58,7 @@ def hold(graph: Graph, held: Mapping[str, HeldWeight], integers: bool) -> None:
         )
 
 
-def as_held(array: np.ndarray, dtype: np.dtype, param: Param | None) -> np.ndarray:
+def as_integers(array: np.ndarray, dtype: np.dtype, param: Param | None) -> np.ndarray:
     """Return real numbers as the integers that the file has of them, if it has such.
 
     The dimensions are in the order of the file.

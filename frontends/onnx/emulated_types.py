@@ -30,7 +30,7 @@ INTEGERS: Mapping[np.dtype, DType] = {
 }
 LARGE = np.dtype(np.uint64)
 LARGE_USE = "uint64 numbers that are calculated, or reach 2^63; cast them to int64 before"
-HELD: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(FLOATS, F32)}
+EMULATED: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(FLOATS, F32)}
 BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
 """Types that an input may have beside those that ops calculate with."""
 _EXACT = """
@@ -42,9 +42,9 @@ EXACT = frozenset(_EXACT.split())
 """Operators whose results are elements of their operands."""
 
 
-def as_given(array: np.ndarray, numpy: np.dtype) -> np.ndarray:
+def as_input(array: np.ndarray, numpy: np.dtype) -> np.ndarray:
     """Return an example of an input of a type of the file as the graph reads it."""
-    dtype = BYTES.get(numpy, HELD.get(numpy))
+    dtype = BYTES.get(numpy, EMULATED.get(numpy))
     return array if dtype is None else array.astype(dtype.numpy)
 
 
@@ -53,21 +53,21 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype == F32.numpy or dtype in FLOATS
 
 
-def held_dtype(numpy: Any, what: str) -> DType:
+def emulated_dtype(numpy: Any, what: str) -> DType:
     """Return the type that holds NumPy's; Unsupported says that there is none for `what`."""
-    held = HELD.get(np.dtype(numpy))
+    held = EMULATED.get(np.dtype(numpy))
     return known_dtype(numpy, what) if held is None else held
 
 
-def held_array(array: np.ndarray) -> np.ndarray:
+def emulated_array(array: np.ndarray) -> np.ndarray:
     """Return a known array in the type that holds it; Unsupported where a number does not fit."""
-    dtype = HELD.get(array.dtype)
+    dtype = EMULATED.get(array.dtype)
     if array.dtype == LARGE and array.size and int(array.max()) >= 2**63:
         raise Unsupported(LARGE_USE)
     return array if dtype is None else array.astype(dtype.numpy)
 
 
-def given_input(g: Builder, name: str, numpy: np.dtype, type_: TensorType) -> Tensor:
+def declare_input(g: Builder, name: str, numpy: np.dtype, type_: TensorType) -> Tensor:
     """Declare an input: bytes as such, other types that are held as what holds them."""
     given = TensorType(BYTES.get(numpy, type_.dtype), type_.shape)
     return emit.cast(g, plain(g.input(name, given)), type_.dtype)

@@ -15,7 +15,7 @@ from pockengine.frontends.dtypes import known_dtype
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 
-HELD = {"float64": "float32", "uint8": "int32"}
+EMULATED = {"float64": "float32", "uint8": "int32"}
 """TensorFlow's type -> NumPy's name of ours."""
 
 WRAPPING = frozenset({"Add", "AddV2", "Invert", "LeftShift", "Mul", "Neg", "Sub"})
@@ -48,9 +48,9 @@ def checked(op: Any) -> None:
             known_dtype(np.float64, "a cast to float64")
 
 
-def given(array: np.ndarray) -> np.ndarray:
+def emulated(array: np.ndarray) -> np.ndarray:
     """Return a known array in the type that holds it."""
-    return array.astype(HELD.get(array.dtype.name, array.dtype))
+    return array.astype(EMULATED.get(array.dtype.name, array.dtype))
 
 
 def wrapped(g: Builder, op: Any, result: Any) -> Any:
