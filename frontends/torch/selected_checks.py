@@ -18,6 +18,7 @@ COUNTED = {"add", "sub", "mul", "div"}
 """Operators that may take the number of selected rows as a number."""
 
 BY_ELEMENT = {"maximum", "minimum", "log_sigmoid", "hardswish", "rsub", "where", "masked_fill"}
+BY_ELEMENT |= {"copy", "fill", "zero"}
 """Operators that go element by element, though PyTorch does not mark all their overloads so."""
 
 CREATED = {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full"}
@@ -38,6 +39,7 @@ ALONG = {
     "argmax", "argmin", "max", "min", "amax", "amin", "logsumexp", "any", "all", "var", "std",
     "prod", "select", "unbind", "split", "split_with_sizes", "chunk", "cat", "stack", "gather",
     "unsqueeze", "squeeze", "linalg_vector_norm", "norm", "glu", "logcumsumexp", "cummax", "cummin",
+    "diff",
 }  # fmt: skip
 """Operators along dimensions that they name, of which rows must be none."""
 
@@ -98,6 +100,17 @@ def is_place(reader: FamilyReader, node: Any) -> bool:
     return known and all(is_place(reader, source) for source in node.all_input_nodes)
 
 
+def is_copied(reader: FamilyReader, node: Any) -> bool:
+    """Whether these numbers are of a selected row where theirs was not selected, if one was."""
+    if reader.row(node) is None:
+        return True
+    if node in reader.masks:
+        return name_of(node) in ("index", "masked_select")
+    if name_of(node) in ("index", "index_select"):
+        return True
+    return all(is_copied(reader, source) for source in node.all_input_nodes)
+
+
 def _of_sizes(reader: FamilyReader, node: Node) -> str:
     for user in node.users:
         alone = any(argument is node for argument in user.args)
@@ -140,7 +153,7 @@ def _along(reader: FamilyReader, node: Node) -> str:
     rows = {reader.row(part) for part in parts}
     if name_of(node) == "gather":
         rows |= {reader.row(named["index"])}
-        if not is_place(reader, named["index"]):
+        if not (is_place(reader, named["index"]) or is_copied(reader, named["index"])):
             return PLACES
     if name_of(node) == "stack":
         return "" if len(rows) == 1 else ACROSS
@@ -198,6 +211,12 @@ def _slice(reader: FamilyReader, node: Node) -> str:
     x, dim, start, end, step = arguments_of(node).values()
     whole = start in (None, 0) and step == 1 and (end is None or end == 2**63 - 1)
     return "" if whole or dim % _rank(x) != reader.row(x) else ACROSS
+
+
+def _pad(reader: FamilyReader, node: Node) -> str:
+    x, pads = node.args[:2]
+    padded = {_rank(x) - 1 - place // 2 for place, size in enumerate(pads) if size}
+    return ACROSS if reader.row(x) in padded else ""
 
 
 def _index(reader: FamilyReader, node: Node) -> str:
@@ -296,6 +315,8 @@ CHECKS: dict[str, Callable[[FamilyReader, Node], str]] = {
     "scaled_dot_product_attention": _attention,
     "linear": _linear,
     "slice": _slice,
+    "pad": _pad,
+    "constant_pad_nd": _pad,
     "index": _index,
     "index_select": _index_select,
     "embedding": _embedding,

@@ -16,6 +16,7 @@ from pockengine.frontends.torch.selected_checks import (
     LOSSES,
     SUMS,
     FamilyReader,
+    is_place,
 )
 
 aten = torch.ops.aten
@@ -51,6 +52,7 @@ class Rewriter:
         self._forms: dict[str, Form] = {
             "index": self._pick,
             "index_select": self._pick,
+            "gather": self._gather,
             "index_add": self._add,
             "scatter_add": self._add,
             "index_copy": self._copy,
@@ -165,6 +167,13 @@ class Rewriter:
         copied = self._call_like(node)
         assert dim is not None
         return self._filled(copied, dim)
+
+    def _gather(self, node: Node) -> Node:
+        """Read along a dimension; where no row is selected, at the first place."""
+        x, dim, index, *_ = arguments_of(node).values()
+        if not is_place(self._reader, index):
+            index = self._call(aten.mul.Tensor, index, self._any)
+        return self._call(aten.gather.default, x, dim, index)
 
     def _call_like(self, node: Node) -> Node:
         """Call the operator of a node as it does."""

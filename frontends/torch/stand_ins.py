@@ -175,6 +175,19 @@ def bincount(
     return (x.reshape(-1, 1) == torch.arange(minlength)).sum(0)
 
 
+def repeat_interleave(
+    x: torch.Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> torch.Tensor:
+    """Repeat parts as often as a tensor says, `output_size` parts in all."""
+    if not isinstance(repeats, torch.Tensor) or output_size is None:
+        y: torch.Tensor = torch.repeat_interleave(x, repeats, dim, output_size=output_size)
+        return y
+    rows, along = (x.reshape(-1), 0) if dim is None else (x, dim)
+    ends = repeats.expand(rows.shape[along]).cumsum(0)
+    places = (ends <= torch.arange(output_size).unsqueeze(1)).sum(1)
+    return rows.index_select(along, places.clamp(max=rows.shape[along] - 1))
+
+
 def cov(
     x: torch.Tensor,
     *,
@@ -230,6 +243,7 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     functional.ctc_loss: ctc_loss,
     functional.gaussian_nll_loss: gaussian_nll_loss,
     torch.linalg.lstsq: lstsq,
+    **dict.fromkeys((torch.repeat_interleave, torch.Tensor.repeat_interleave), repeat_interleave),
     **dict.fromkeys((torch.bincount, torch.Tensor.bincount), bincount),
     **dict.fromkeys((torch.cov, torch.Tensor.cov), cov),
     **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), corrcoef),

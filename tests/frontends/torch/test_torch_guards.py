@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from pockengine.api import compile
+from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch.mixture import Mixture, Route
@@ -101,6 +104,63 @@ def test_a_guard_of_no_rows_may_be_passed(route: Route) -> None:
 
     for x in (torch.randn(7, 6), alike.contiguous()):
         compile(module, (x,), check=True)
+
+
+class Spline(nn.Module):
+    """A monotone spline within [-1, 1], and the identity outside, as of the flows of VITS."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes = nn.Linear(4, 3 * 5 - 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        widths, heights, slopes = self.shapes(x).split([5, 5, 4], -1)
+        t = x[..., 0]
+        inside = (t >= -1) & (t <= 1)
+        outside = ~inside
+        y, log_slope = torch.zeros_like(t), torch.zeros_like(t)
+        slopes = functional.pad(slopes, (1, 1))
+        slopes[..., 0] = slopes[..., -1] = 0.5
+        y[outside], log_slope[outside] = t[outside], 0
+        if torch.any(inside):
+            shapes = widths[inside, :], heights[inside, :], slopes[inside, :]
+            y[inside], log_slope[inside] = self.within(t[inside], *shapes)
+        return (y.square() - log_slope).mean()
+
+    def within(
+        self, t: torch.Tensor, widths: torch.Tensor, heights: torch.Tensor, slopes: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if torch.min(t) < -1 or torch.max(t) > 1:
+            raise ValueError("only within [-1, 1]")
+        left, low = self.borders(widths), self.borders(heights)
+        left[..., -1] += 1e-6
+        place = (torch.sum(t[..., None] >= left, -1) - 1)[..., None]
+        wide, high, first, last = (
+            part.gather(-1, place)[..., 0]
+            for part in (left.diff(), low.diff(), slopes[..., :-1].exp(), slopes[..., 1:].exp())
+        )
+        along = (t - left.gather(-1, place)[..., 0]) / wide
+        bent = along * (1 - along)
+        below = high / wide + (first + last - 2 * high / wide) * bent
+        above = high * (high / wide * along.square() + first * bent)
+        return low.gather(-1, place)[..., 0] + above / below, below.log()
+
+    def borders(self, sizes: torch.Tensor) -> torch.Tensor:
+        ends = functional.pad(sizes.softmax(-1).cumsum(-1), (1, 0)) * 2 - 1
+        ends[..., 0] = -1.0
+        ends[..., -1] = 1.0
+        return ends
+
+
+def test_a_spline_of_rows_inside_an_interval_trains() -> None:
+    module, x = Spline(), torch.randn(6, 3, 4)
+
+    compile(module, (x,), check=True)
+    graph = from_torch(module, (x,))
+
+    for other in (x * 0.1, x.abs() + 2):
+        (found,) = run(graph, {"x": other.numpy()}).values()
+        np.testing.assert_allclose(found, module(other).detach().numpy(), rtol=1e-5)
 
 
 GUARDS = {

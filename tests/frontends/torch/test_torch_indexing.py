@@ -229,7 +229,13 @@ def strided_at(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
     return row.norm() * whole
 
 
-@pytest.mark.parametrize("function", [written_at, read_at, strided_at])
+def repeated(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """Repeat rows by their lengths, of a known sum, as a regulator of durations does."""
+    lengths = torch.cat([place, torch.tensor([3, 2]) - place])
+    return torch.repeat_interleave(x, lengths, 0, output_size=5) * x[:1].repeat_interleave(5, 0)
+
+
+@pytest.mark.parametrize("function", [written_at, read_at, strided_at, repeated])
 def test_slices_at_places_that_are_data(function: Callable[..., torch.Tensor]) -> None:
     module = Scaled(function)
     x = torch.randn(4, 6)
