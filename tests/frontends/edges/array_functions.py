@@ -1,7 +1,7 @@
 """Cases that two frameworks of arrays share: the same sweeps over each one's own tables."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -27,6 +27,7 @@ class ArrayFunctions:
 
     `unused` are those whose result is multiplied by 0; `with_number` take one of `numbers` second.
     `rows` and `whole_rows` reduce rows of floats and of integers, `whole` reduces a vector.
+    `losses` take rows and targets, `entropies` rows and labels.
     """
 
     modules: Mapping[str, ModuleType]
@@ -42,6 +43,17 @@ class ArrayFunctions:
     rows: Functions
     whole: Functions
     whole_rows: Functions
+    losses: Functions
+    entropies: Functions
+
+    def groups(self, indexing: Iterable[ArrayCase]) -> dict[str, list[ArrayCase]]:
+        """Return all cases of the framework."""
+        return {
+            "elementwise": list(self.elementwise()),
+            "indexing": list(indexing),
+            "loss": list(self.loss()),
+            "reduction": list(self.reductions()),
+        }
 
     def elementwise(self) -> Iterator[ArrayCase]:
         """Yield functions of single elements."""
@@ -65,6 +77,14 @@ class ArrayFunctions:
             yield from cases_of(named, np.array(numbers, np.float32))
         whole = np.array([[3, -1, 3, 0], [2**30, -(2**30), 1, 5], [-7, -7, -7, -7]], np.int32)
         yield from cases_of(self.whole_rows, whole)
+
+    def loss(self) -> Iterator[ArrayCase]:
+        """Yield losses of hard rows."""
+        rows, finite = lines(), lines(finite=True)
+        yield from cases_of(self.losses, rows, np.ascontiguousarray(rows[::-1]))
+        named = {f"{name} of finite rows": function for name, function in self.losses.items()}
+        yield from cases_of(named, finite, np.ascontiguousarray(finite[::-1]))
+        yield from cases_of(self.entropies, rows, (np.arange(len(rows)) % 4).astype(np.int32))
 
     def _named(self, names: str) -> dict[str, Callable[..., Any]]:
         return {name: self._find(name) for name in names.split()}

@@ -1,7 +1,6 @@
 """Cases of JAX's functions at hard numbers: elementwise, reductions, indexing, losses."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -187,7 +186,7 @@ UNIQUE: Functions = {
     "max unique": lambda x, i: x.at[i].max(x[3:6], unique_indices=True),
 }
 
-LOSSES: dict[str, Callable[..., Any]] = {
+LOSSES: Functions = {
     "squared_error": lambda x, y: optax.squared_error(x, y),
     "l2_loss": lambda x, y: optax.l2_loss(x, y),
     "huber": lambda x, y: optax.huber_loss(x, y, delta=1.0),
@@ -220,6 +219,8 @@ FUNCTIONS = ArrayFunctions(
     rows=ROWS,
     whole=WHOLE,
     whole_rows=WHOLE_ROWS,
+    losses=LOSSES,
+    entropies=ENTROPY,
 )
 
 
@@ -232,21 +233,6 @@ def indexing_cases() -> Iterator[ArrayCase]:
     yield from cases_of(UNIQUE, lines(finite=True), INSIDE)
 
 
-def loss_cases() -> Iterator[ArrayCase]:
-    """Yield losses of hard rows."""
-    rows = lines()
-    yield from cases_of(LOSSES, rows, np.ascontiguousarray(rows[::-1]))
-    named = {f"{name} of finite rows": function for name, function in LOSSES.items()}
-    finite = lines(finite=True)
-    yield from cases_of(named, finite, np.ascontiguousarray(finite[::-1]))
-    yield from cases_of(ENTROPY, rows, (np.arange(len(rows)) % 4).astype(np.int32))
-
-
 def groups() -> dict[str, list[ArrayCase]]:
     """Return all cases of this file."""
-    return {
-        "elementwise": list(FUNCTIONS.elementwise()),
-        "indexing": list(indexing_cases()),
-        "loss": list(loss_cases()),
-        "reduction": list(FUNCTIONS.reductions()),
-    }
+    return FUNCTIONS.groups(indexing_cases())

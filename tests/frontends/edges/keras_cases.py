@@ -1,7 +1,6 @@
 """Cases of TensorFlow's and Keras's functions at hard numbers."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -144,7 +143,7 @@ INDEXING: Functions = {
     "pad": lambda x, i: tf.pad(x, [[1, 0], [0, 2]], constant_values=3.0),
 }
 
-LOSSES: dict[str, Callable[..., Any]] = {
+LOSSES: Functions = {
     "mse": lambda x, y: keras.losses.mean_squared_error(y, x),
     "mae": lambda x, y: keras.losses.mean_absolute_error(y, x),
     "mape": lambda x, y: keras.losses.mean_absolute_percentage_error(y, x),
@@ -183,6 +182,8 @@ FUNCTIONS = ArrayFunctions(
     rows=ROWS,
     whole=WHOLE,
     whole_rows=WHOLE_ROWS,
+    losses=LOSSES,
+    entropies=ENTROPY,
 )
 
 
@@ -193,20 +194,6 @@ def indexing_cases() -> Iterator[ArrayCase]:
     yield from cases_of(named, lines()[:9], PLACES)
 
 
-def loss_cases() -> Iterator[ArrayCase]:
-    """Yield losses of hard rows."""
-    rows, finite = lines(), lines(finite=True)
-    yield from cases_of(LOSSES, rows, np.ascontiguousarray(rows[::-1]))
-    named = {f"{name} of finite rows": function for name, function in LOSSES.items()}
-    yield from cases_of(named, finite, np.ascontiguousarray(finite[::-1]))
-    yield from cases_of(ENTROPY, rows, (np.arange(len(rows)) % 4).astype(np.int32))
-
-
 def groups() -> dict[str, list[ArrayCase]]:
     """Return all cases of this file."""
-    return {
-        "elementwise": list(FUNCTIONS.elementwise()),
-        "indexing": list(indexing_cases()),
-        "loss": list(loss_cases()),
-        "reduction": list(FUNCTIONS.reductions()),
-    }
+    return FUNCTIONS.groups(indexing_cases())

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from pockengine.tests.frontends.edges.arrays import VECTORS
 from pockengine.tests.frontends.edges.check import EdgeCase
 from pockengine.tests.frontends.edges.hard_numbers import INF
 from pockengine.tests.frontends.edges.values import lines
@@ -104,17 +105,6 @@ WHOLE: dict[str, Callable[[torch.Tensor], Any]] = {
     "all cumsum": lambda x: x.cumsum(0),
     "all argmax": lambda x: x.argmax(),
     "all any": lambda x: (x.any(), x.all()),
-}
-
-VECTORS: dict[str, tuple[float, ...]] = {
-    "one element": (3.0,),
-    "one zero": (0.0,),
-    "constants": (2.0, 2.0, 2.0),
-    "zeros": (0.0, 0.0, 0.0),
-    "two zeros": (0.0, 5.0, 0.0),
-    "ties": (1.0, 3.0, 3.0, 1.0),
-    "minus infinities": (-INF, -INF),
-    "with infinity": (INF, 1.0),
 }
 
 SINGLE = frozenset({"all std", "all var"})
