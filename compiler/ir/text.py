@@ -57,6 +57,7 @@ _NODE = re.compile(
     rf"(?: recomputes=%{_NAME})?(?: @{_WORD})?"
 )
 _RECOMPUTATION = re.compile(r"recomputation \{(.*)\}")
+_UNCHECKED = "indices unchecked"
 _OUTPUT = re.compile(rf"output {_WORD} = %{_NAME}")
 _GRAPH = re.compile(rf"graph {_WORD} \{{")
 _BODY = re.compile(rf"(.*) body {_WORD} \{{")
@@ -107,6 +108,8 @@ def _print_lines(graph: Graph, header: str) -> list[str]:
         lines += [f"  {line}" for line in _print_node(node, nodes)]
     for name, value in graph.outputs.items():
         lines.append(f"  output {_shown(name)} = %{_shown(value.name)}")
+    if not graph.checks_indices:
+        lines.append(f"  {_UNCHECKED}")
     if graph.recomputation is not None:
         lines.append(f"  recomputation {{{_print_attrs(vars(graph.recomputation))}}}")
     return [*lines, "}"]
@@ -205,6 +208,8 @@ class _Parser:
         recomputation = _RECOMPUTATION.fullmatch(line)
         if source:
             self._source(*source.groups())
+        elif line == _UNCHECKED:
+            self.graph.checks_indices = False
         elif recomputation:
             self.graph.recomputation = Recomputation(**_parse_attrs(recomputation[1]))
         elif output:

@@ -66,11 +66,24 @@ def _constants_have_their_type(graph: Graph) -> None:
             raise GraphError(f"constant {value!r} holds {array.dtype}{list(array.shape)}")
 
 
+def _second_computations_match(graph: Graph) -> None:
+    """A node that recomputes another one of the graph is the same op, with the same results."""
+    nodes = set(graph.nodes)
+    for node in graph.nodes:
+        first = node.recomputes
+        if first is None or first not in nodes:
+            continue
+        types = [[value.type for value in each.results] for each in (first, node)]
+        if first.op != node.op or types[0] != types[1]:
+            raise GraphError(f"{node}: it does not recompute {first}")
+
+
 CHECKS: tuple[Callable[[Graph], None], ...] = (
     _names_are_unique,
     _definitions_come_first,
     _results_point_back,
     _types_agree,
+    _second_computations_match,
     verify_writes,
     _constants_have_their_type,
 )

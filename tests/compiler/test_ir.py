@@ -178,6 +178,7 @@ def test_any_name_is_read_back_as_it_was(names: list[str]) -> None:
     y.name, again.result.name = names[4], names[6]
     again.recomputes = y.node
     g.graph.recomputation = Recomputation((names[4],), 2, 64, 32)
+    g.graph.checks_indices = False
     g.output(names[5], y)
     text = print_graph(g.graph)
     read = parse_graph(text, {names[3]: np.ones(2, np.float32)})
@@ -187,3 +188,15 @@ def test_any_name_is_read_back_as_it_was(names: list[str]) -> None:
     assert list(read.outputs) == [names[5]]
     assert read.nodes[1].recomputes is read.nodes[0]
     assert read.recomputation == g.graph.recomputation
+    assert not read.checks_indices
+
+
+def test_a_node_recomputes_only_its_like() -> None:
+    g = Builder(Graph("twice"))
+    x = g.input("x", TensorType(F32, (2,)))
+    first, second, other = (g.emit(op, x) for op in ("exp", "exp", "relu"))
+    second.recomputes = first
+    verify(g.graph)
+    other.recomputes = first
+    with pytest.raises(GraphError, match=r"%relu_0 = relu %x: it does not recompute %exp_0"):
+        verify(g.graph)
