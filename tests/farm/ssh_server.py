@@ -60,7 +60,6 @@ class _Server(paramiko.ServerInterface):
         return True
 
     def _run(self, channel: paramiko.Channel, command: str) -> None:
-        time.sleep(0.05)  # the request is answered first, then its result
         text = channel.recv(1 << 16)
         asked = text.decode(errors="replace")
         if PROBE in asked:  # what a board must have is asked first, and is answered truly
