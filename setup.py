@@ -2,7 +2,7 @@
 
 The repository's root is the package `pockengine`, so its folders are found here and given that
 name, which pyproject.toml alone cannot say. The decoder of pictures is no file of the repository:
-the wheel gets the one of this machine (`backends/c/decoder.py`), with the licence at its end.
+the wheel gets the one of this machine (`backends/native/decoder.py`), with the licence at its end.
 """
 
 from pathlib import Path
@@ -22,11 +22,11 @@ class BuildWithDecoder(build_py):
     def run(self) -> None:
         """Build, and copy the header, if this machine has it."""
         super().run()
-        header = run_path("backends/c/decoder.py")["find_decoder"]()
+        header = run_path("backends/native/decoder.py")["find_decoder"]()
         if header is None:
             self.warn("stb_image.h is missing (libstb-dev): the wheel will have no pictures")
         elif not self.editable_mode:
-            target = Path(self.build_lib, "pockengine", "backends", "c", "stb", header.name)
+            target = Path(self.build_lib, "pockengine", "backends", "native", "stb", header.name)
             target.parent.mkdir(parents=True, exist_ok=True)
             copyfile(header, target)
 

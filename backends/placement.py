@@ -14,7 +14,7 @@ from pockengine.backends.barriers import ByteSpan, Touched
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.graph import Space
-from pockengine.compiler.ops.registry import written_operands
+from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.target import ALIGNMENT, Choice
 from pockengine.errors import CompileError
@@ -230,3 +230,9 @@ def entry_outputs(entry: Entry) -> list[tuple[str, Value]]:
 def node_bytes(node: Node) -> int:
     """Return the traffic of a kernel, were every operand read and every result written once."""
     return sum(value.type.nbytes for value in (*node.operands, *node.results))
+
+
+def anchor_op(node: Node) -> str | None:
+    """The op that a kernel is built around; None for purely elementwise work."""
+    nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
+    return next((inner.op for inner in nodes if not lookup(inner.op).elementwise), None)

@@ -13,7 +13,7 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from pockengine.backends.c.decoder import INSTALL, find_decoder
+from pockengine.backends.native.decoder import INSTALL, find_decoder
 from pockengine.cli.one_layer import LAYERS
 from pockengine.cli.options import json_option, print_json
 from pockengine.extras import EXTRAS, TASKS, missing, pip_command

@@ -17,10 +17,10 @@ from rich.table import Table
 from pockengine.backends.c.alone import time_alone
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.peaks import measure_peaks
-from pockengine.backends.c.profile import KernelTime, example_inputs, profile_step
 from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.peaks import peaks_of
 from pockengine.backends.gpu.source import LANGUAGES as GPUS
+from pockengine.backends.native.profile import KernelTime, example_inputs, profile_step
 from pockengine.backends.peaks import Peaks, describe_peaks
 from pockengine.backends.protocol import BackendOptions
 from pockengine.backends.registry import backend_for

@@ -15,18 +15,14 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from pockengine.backends.c.tune import (
-    PLANS,
     TIME_NOISE,
-    Figure,
-    Meter,
-    TuningProblem,
     as_figures,
     bench_meter,
     find_problems,
     host_meter,
     time_unit,
-    tune,
 )
+from pockengine.backends.native.tuning import PLANS, Figure, Meter, TuningProblem, tune
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.protocol import Backend
 from pockengine.backends.registry import backend_for

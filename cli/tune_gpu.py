@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pockengine.backends.c.profile import RunProfile, Timed
-from pockengine.backends.c.tune import TuningProblem, tune
 from pockengine.backends.gpu.source import LANGUAGES
 from pockengine.backends.gpu.tune import UNIT, GpuTuner
+from pockengine.backends.native.profile import RunProfile, Timed
+from pockengine.backends.native.tuning import TuningProblem, tune
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.tuned import TunedTable, gpu_name, new_table, read_table, write_table
 from pockengine.compiler.compile import compile_program

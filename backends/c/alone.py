@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.build import FLAGS, RUNTIME, link_flags
-from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.build import FLAGS, RUNTIME, link_flags
+from pockengine.backends.native.kernel import Kernel
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import F32
 from pockengine.devices.schema import Device, load_device

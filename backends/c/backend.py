@@ -5,47 +5,47 @@ One table maps each op (of a fusion: its anchor's) to the family of kernels that
 
 from pathlib import Path
 
-from pockengine.backends.c.attention import ATTENTION, LONGEST
-from pockengine.backends.c.attention import OPS as ATTENTIONS
-from pockengine.backends.c.blocks import blocks_kernel
-from pockengine.backends.c.blockwise import BLOCKWISE
-from pockengine.backends.c.build import build, copy_runtime
-from pockengine.backends.c.conv import CONVOLUTION
-from pockengine.backends.c.ctc import CTC
-from pockengine.backends.c.elementwise import ELEMENTWISE
+from pockengine.backends.c.convolutions.conv import CONVOLUTION
+from pockengine.backends.c.convolutions.pool import IMAGES as POOLINGS
+from pockengine.backends.c.convolutions.pool import POOL
+from pockengine.backends.c.elementwise.elementwise import ELEMENTWISE
+from pockengine.backends.c.elementwise.mask import mask_kernel
+from pockengine.backends.c.elementwise.movement import BOXES, BROADCAST, MOVEMENT
+from pockengine.backends.c.elementwise.pick import PICK
+from pockengine.backends.c.elementwise.randomness import OPS as RANDOM
+from pockengine.backends.c.elementwise.randomness import random_kernel
 from pockengine.backends.c.family import KernelFamily, single_kernel
-from pockengine.backends.c.gather import OPS as GATHERS
-from pockengine.backends.c.gather import gather_kernel, take_add_kernel, take_update_kernel
-from pockengine.backends.c.gemm import MATMUL
-from pockengine.backends.c.integer import by_operands
-from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.mask import mask_kernel
-from pockengine.backends.c.matrices import MATRICES
-from pockengine.backends.c.matrices import OPS as MATRIX_OPS
-from pockengine.backends.c.movement import BOXES, BROADCAST, MOVEMENT
+from pockengine.backends.c.integers.integer import by_operands
 from pockengine.backends.c.options import KernelOptions
-from pockengine.backends.c.package import cmake_lists, package
-from pockengine.backends.c.pick import PICK
-from pockengine.backends.c.pool import IMAGES as POOLINGS
-from pockengine.backends.c.pool import POOL
-from pockengine.backends.c.program import KERNEL_HEADER, generate
-from pockengine.backends.c.randomness import OPS as RANDOM
-from pockengine.backends.c.randomness import random_kernel
-from pockengine.backends.c.reduction import KINDS as REDUCTIONS
-from pockengine.backends.c.reduction import REDUCTION
-from pockengine.backends.c.row_norm import OPS as ROW_NORMS
-from pockengine.backends.c.row_norm import ROW_NORM
-from pockengine.backends.c.scan import argmax_kernel, cumsum_kernel
-from pockengine.backends.c.softmax import KINDS as SOFTMAXES
-from pockengine.backends.c.softmax import SOFTMAX
-from pockengine.backends.c.update import UPDATE
+from pockengine.backends.c.products.attention import ATTENTION, LONGEST
+from pockengine.backends.c.products.attention import OPS as ATTENTIONS
+from pockengine.backends.c.products.gemm import MATMUL
+from pockengine.backends.c.products.matrices import MATRICES
+from pockengine.backends.c.products.matrices import OPS as MATRIX_OPS
+from pockengine.backends.c.rows.ctc import CTC
+from pockengine.backends.c.rows.gather import OPS as GATHERS
+from pockengine.backends.c.rows.gather import gather_kernel, take_add_kernel, take_update_kernel
+from pockengine.backends.c.rows.reduction import KINDS as REDUCTIONS
+from pockengine.backends.c.rows.reduction import REDUCTION
+from pockengine.backends.c.rows.row_norm import OPS as ROW_NORMS
+from pockengine.backends.c.rows.row_norm import ROW_NORM
+from pockengine.backends.c.rows.scan import argmax_kernel, cumsum_kernel
+from pockengine.backends.c.rows.softmax import KINDS as SOFTMAXES
+from pockengine.backends.c.rows.softmax import SOFTMAX
+from pockengine.backends.c.updates.blocks import blocks_kernel
+from pockengine.backends.c.updates.blockwise import BLOCKWISE
+from pockengine.backends.c.updates.update import UPDATE
+from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.kernel import Kernel
+from pockengine.backends.native.package import cmake_lists, package
+from pockengine.backends.native.program import KERNEL_HEADER, generate
 from pockengine.backends.picking import Picker, cheapest
-from pockengine.backends.placement import kernel_nodes
+from pockengine.backends.placement import anchor_op, kernel_nodes
 from pockengine.backends.protocol import Built, CodeFacts, Progress
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ir.key import Key, node_key
-from pockengine.compiler.ops import all_ops, lookup
+from pockengine.compiler.ops import all_ops
 from pockengine.compiler.ops.attention import GRADIENTS
 from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.program import Program
@@ -246,9 +246,3 @@ def _spaces(device: Device) -> tuple[MemorySpace, ...]:
         MemorySpace("flash", device.flash_bytes, frozenset({Space.CONSTANT})),
         MemorySpace("memory", device.memory_bytes, frozenset({Space.MUTABLE})),
     )
-
-
-def anchor_op(node: Node) -> str | None:
-    """The op that a kernel is built around; None for purely elementwise work."""
-    nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
-    return next((inner.op for inner in nodes if not lookup(inner.op).elementwise), None)

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.modelled import plain_cycles
 from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.native.kernel import Kernel
 from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device

@@ -1,7 +1,7 @@
 """The C backend as the registry offers it."""
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.session import LibrarySession
+from pockengine.backends.native.session import LibrarySession
 from pockengine.backends.protocol import BackendKind, BackendOptions
 from pockengine.backends.tuned import picker_of
 from pockengine.devices.schema import Device

@@ -2,10 +2,6 @@
 
 from pathlib import Path
 
-from pockengine.backends.c.build import build, copy_runtime
-from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.package import cmake_lists, package
-from pockengine.backends.c.program import generate
 from pockengine.backends.gpu.emulated import HEADER, copy_dialect, emulate
 from pockengine.backends.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from pockengine.backends.gpu.kernels import FAMILIES
@@ -13,6 +9,10 @@ from pockengine.backends.gpu.kernels.attention import LONGEST
 from pockengine.backends.gpu.kernels.rows import IN_PLACE
 from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.gpu.scalars import SCALARS
+from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.kernel import Kernel
+from pockengine.backends.native.package import cmake_lists, package
+from pockengine.backends.native.program import generate
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes, node_bytes
 from pockengine.backends.protocol import Built, CodeFacts, Progress

@@ -8,12 +8,12 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from pockengine.backends.c.build import build, copy_runtime
-from pockengine.backends.c.package import cmake_lists, package
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.launches import launching_program
 from pockengine.backends.gpu.source import source_of
+from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.package import cmake_lists, package
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.protocol import Built, CodeFacts, Progress

@@ -6,9 +6,9 @@ Thread 0 of the runtime launches; the others go by. `dialect/cpu/` is what runs 
 import shutil
 from pathlib import Path
 
-from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.source import DIALECT
+from pockengine.backends.native.kernel import Kernel
 
 HEADER = """#include "pe_worker.h"
 #include "pe_gpu_cpu.h"

@@ -1,9 +1,9 @@
 """The GPU backend and those that drivers run, as the registry offers them."""
 
-from pockengine.backends.c.session import LibrarySession
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.cuda import CudaBackend
 from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.backends.native.session import LibrarySession
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.protocol import BackendKind, BackendOptions
 from pockengine.backends.tuned import gpu_name, picker_of

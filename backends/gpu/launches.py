@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pockengine.backends.c.interface import identifier
-from pockengine.backends.c.limits import static_assertion
-from pockengine.backends.c.program import (
+from pockengine.backends.gpu.kernel import GpuKernel
+from pockengine.backends.native.interface import identifier
+from pockengine.backends.native.limits import static_assertion
+from pockengine.backends.native.program import (
     c_string,
     checked_layout,
     comment,
     files_around,
     program_tables,
 )
-from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.placement import ARENA, FROZEN, PARAMS, Layout, kernel_nodes, place_of
 from pockengine.compiler.ir import Node, Value
 from pockengine.compiler.ops.registry import written_operands

@@ -6,10 +6,10 @@ program, and nothing to run it but `libOpenCL.so.1` and a driver of OpenCL 1.2 o
 
 from pathlib import Path
 
-from pockengine.backends.c.program import c_string
 from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.launches import image_symbol
 from pockengine.backends.gpu.source import OPENCL
+from pockengine.backends.native.program import c_string
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device

@@ -7,18 +7,18 @@ many programs are built as a problem has plans, however many problems there are.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pockengine.backends.c.profile import (
+from pockengine.backends.gpu.backend import GpuBackend, anchor_of
+from pockengine.backends.gpu.cuda import CudaBackend
+from pockengine.backends.gpu.opencl import OpenClBackend
+from pockengine.backends.gpu.source import CUDA, DIALECT
+from pockengine.backends.native.profile import (
     KernelTime,
     RunProfile,
     Timed,
     example_inputs,
     profile_step,
 )
-from pockengine.backends.c.tune import Figure, Forced, Meter, TuningProblem, list_problems
-from pockengine.backends.gpu.backend import GpuBackend, anchor_of
-from pockengine.backends.gpu.cuda import CudaBackend
-from pockengine.backends.gpu.opencl import OpenClBackend
-from pockengine.backends.gpu.source import CUDA, DIALECT
+from pockengine.backends.native.tuning import Figure, Forced, Meter, TuningProblem, list_problems
 from pockengine.backends.picking import P, Picker, PlanCandidate, cheapest
 from pockengine.backends.protocol import Progress
 from pockengine.compiler.ir import Node

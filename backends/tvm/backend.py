@@ -5,7 +5,7 @@ from pathlib import Path
 
 import onnx
 
-from pockengine.backends.c.build import named_by_content
+from pockengine.backends.native.build import named_by_content
 from pockengine.backends.onnx.backend import onnx_backend
 from pockengine.backends.onnx.bindings import model_name
 from pockengine.backends.onnx.forms import FORMS

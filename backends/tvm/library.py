@@ -15,7 +15,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.relax.frontend.onnx import from_onnx
 from tvm.tirx import PrimFunc
 
-from pockengine.backends.c.build import link_library
+from pockengine.backends.native.build import link_library
 from pockengine.backends.tvm.anonymous import make_anonymous, node_name
 from pockengine.backends.tvm.nans import keep_nans
 from pockengine.backends.tvm.schedules import scheduled

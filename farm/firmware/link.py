@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine.backends.artifact import Artifact
-from pockengine.backends.c.interface import header_name, identifier, program_symbol
-from pockengine.backends.c.sections import linked_bytes
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.interface import header_name, identifier, program_symbol
+from pockengine.backends.native.sections import linked_bytes
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.devices import Device
 from pockengine.errors import BuildError, FarmError
 

@@ -9,12 +9,12 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pockengine.backends.c.build import compile_flags
-from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.backends.gpu.cuda import CudaBackend
 from pockengine.backends.gpu.emulated import launch_rows
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.source import DIALECT
+from pockengine.backends.native.build import compile_flags
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 from pockengine.errors import BuildError

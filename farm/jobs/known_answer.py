@@ -27,7 +27,7 @@ def known_answer_program(
     """
     if device.freestanding:
         return None
-    from pockengine.backends.c.toolchain import find_toolchain
+    from pockengine.backends.native.toolchain import find_toolchain
 
     try:
         toolchain = find_toolchain(device)

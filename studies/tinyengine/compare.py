@@ -24,7 +24,7 @@ from rich.table import Table
 
 from pockengine import PockEngineError
 from pockengine.backends.artifact import write_artifact
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.backends.registry import backend_for
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import DType

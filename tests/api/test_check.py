@@ -13,7 +13,7 @@ from torch import nn
 
 import pockengine
 from pockengine.backends import artifact
-from pockengine.backends.c import build
+from pockengine.backends.native import build
 from pockengine.check import CheckWarning
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.sparse.choice import FULL, parse_choice

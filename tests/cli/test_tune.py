@@ -12,7 +12,8 @@ import torch
 from click.testing import CliRunner
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.tune import TuningProblem, find_problems
+from pockengine.backends.c.tune import find_problems
+from pockengine.backends.native.tuning import TuningProblem
 from pockengine.cli.main import cli
 from pockengine.cli.tune import board_meter, open_meter, step_nodes
 from pockengine.cli.tune_gpu import run_over

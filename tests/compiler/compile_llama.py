@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.program import generate
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import Adam

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save, save_file
 
 from pockengine.backends.artifact import load_artifact, write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.program import generate
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import Builder, Graph

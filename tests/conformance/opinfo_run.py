@@ -10,7 +10,7 @@ import numpy as np
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.program import generate
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
 from pockengine.compiler.compile import compile_entries, compile_program, share_tensors

@@ -10,8 +10,8 @@ import pytest
 
 from pockengine import __version__
 from pockengine.backends.artifact import Artifact, write_artifact
-from pockengine.backends.c.build import link_flags
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.build import link_flags
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.devices import load_device
 from pockengine.tests.backends.c.programs import compile_for

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import click
 
-TARGETS = ("//backends/c/...", "//tests/compiler/...", "//tests/devices/...")
+TARGETS = (
+    *("//backends/c/...", "//backends/native/..."),
+    *("//tests/compiler/...", "//tests/devices/..."),
+)
 """C for every device, generated files, and programs of Python with their wheels."""
 PLACES = ("a/pockengine", "another/place/clone")
 OF_A_MACHINE = (".runfiles", ".runfiles_manifest")

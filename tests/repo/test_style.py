@@ -22,25 +22,10 @@ OF_BACKENDS = {
 
 # What may know of one backend, and why; all else goes through backends/protocol.py and registry.py.
 KNOWS_C = {
-    "backends/gpu/backend.py": "emulates a GPU by a program of C",
-    "backends/gpu/driven.py": "builds the program that launches kernels by the C toolchain",
-    "backends/gpu/emulated.py": "writes kernels as functions of C",
-    "backends/gpu/kind.py": "opens what it writes as any program of C",
-    "backends/gpu/launches.py": "writes a program's tables as those of C",
-    "backends/gpu/opencl.py": "writes a text as C does",
-    "backends/gpu/tune.py": "lists and times plans as the tuner of C does",
-    "backends/tvm/backend.py": "names a library by its content",
-    "backends/tvm/library.py": "links what LLVM has built by the C toolchain",
-    "cli/doctor.py": "says whether the decoder of pictures is there",
     "cli/kernels.py": "lists the plans that its kernels were chosen between",
-    "cli/profile_step.py": "builds a program whose calls of kernels are timed",
+    "cli/profile_step.py": "times kernels alone, and knows this machine's peaks",
     "cli/tune.py": "measures C kernels on a board",
-    "cli/tune_gpu.py": "times programs of kernels on a board",
     "farm/cli/bench_suite.py": "measures this machine's peaks by a C program",
-    "farm/firmware/link.py": "links a program's archive by the C toolchain",
-    "farm/gpu/driver.py": "builds an emulated board's driver by the C toolchain",
-    "farm/jobs/known_answer.py": "builds a program of its own by the C toolchain",
-    "studies/tinyengine/compare.py": "builds TinyEngine by the C toolchain",
 }
 
 LEFT_BEHIND = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.backends.c.decoder import find_decoder
+from pockengine.backends.native.decoder import find_decoder
 from pockengine.tests.repo.tree import ROOT, files
 
 PACKAGED = ("backends", "cli", "compiler", "devices", "farm", "finetune", "frontends", "models")
 MOST_BYTES = 5 << 19  # code is 1.8 MB of it; no data set or picture slips in
-DECODER = "pockengine/backends/c/stb/stb_image.h"
+DECODER = "pockengine/backends/native/stb/stb_image.h"
 PROBE = """
 import pathlib, pockengine, pockengine.api, pockengine.backends.c
 from pockengine.devices.schema import load_device

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.kernel import Kernel
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import Builder, Graph, Node, Value
 from pockengine.compiler.ir.types import f32
 from pockengine.devices.schema import Device, load_device

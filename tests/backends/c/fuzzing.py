@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from pockengine.backends.c.build import DECODER, OWN_FLAGS
-from pockengine.backends.c.decoder import find_decoder
+from pockengine.backends.native.build import DECODER, OWN_FLAGS
+from pockengine.backends.native.decoder import find_decoder
 from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
 from pockengine.tests.backends.c.objects import link, object_of
 

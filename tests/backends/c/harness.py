@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.c.family import KernelFamily
-from pockengine.backends.c.kernel import Kernel
 from pockengine.backends.c.options import DEFAULT, KernelOptions
+from pockengine.backends.native.kernel import Kernel
 from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import converted
 from pockengine.devices.schema import Cpu, Device, Toolchain
 from pockengine.tests.backends.c.objects import build_executable
 
-RUNTIME = Path(__file__).parents[3] / "backends" / "c" / "runtime"
+RUNTIME = Path(__file__).parents[3] / "backends" / "native" / "runtime"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wundef", "-Wno-psabi")
 COMMON = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-pthread")
 SANITIZED = (

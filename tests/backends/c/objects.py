@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from pockengine.backends.c.build import compile_object, linker
-from pockengine.backends.c.includes import Includes
-from pockengine.backends.c.toolchain import Toolchain
+from pockengine.backends.native.build import compile_object, linker
+from pockengine.backends.native.includes import Includes
+from pockengine.backends.native.toolchain import Toolchain
 
 
 def build_executable(

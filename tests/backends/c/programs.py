@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.build import copy_runtime
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.build import copy_runtime
+from pockengine.backends.native.program import generate
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import Sgd

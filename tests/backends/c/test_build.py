@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.backends.c import build as module
-from pockengine.backends.c import toolchain as toolchains
-from pockengine.backends.c.build import build, copy_runtime
-from pockengine.backends.c.toolchain import Toolchain, find_toolchain
+from pockengine.backends.native import build as module
+from pockengine.backends.native import toolchain as toolchains
+from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.toolchain import Toolchain, find_toolchain
 from pockengine.backends.registry import open_session
 from pockengine.compiler.optim import Adam
 from pockengine.devices import load_device

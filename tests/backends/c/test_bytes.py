@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.bytes_depthwise import DepthwiseSpec
-from pockengine.backends.c.bytes_product import BytesSpec
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.c.integers.bytes_depthwise import DepthwiseSpec
+from pockengine.backends.c.integers.bytes_product import BytesSpec
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import Builder, DType, Graph, TensorType
 from pockengine.devices import Device, load_device
 from pockengine.tests.backends.c.harness import (

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.build import copy_runtime
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.build import copy_runtime
+from pockengine.backends.native.program import generate
 from pockengine.backends.specification import ABI
 from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS, device_of
 from pockengine.tests.backends.c.objects import build_executable, link, object_of

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.conv import CONVOLUTION
-from pockengine.backends.c.depthwise import row_blocks, slide_backward, slide_forward
-from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.c.convolutions.conv import CONVOLUTION
+from pockengine.backends.c.convolutions.depthwise import row_blocks, slide_backward, slide_forward
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
+from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.window import backward_grids, tap_order, window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device

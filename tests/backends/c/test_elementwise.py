@@ -9,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.expression import CASTS
+from pockengine.backends.native.expression import CASTS
 from pockengine.compiler.ir import (
     BOOL,
     F32,

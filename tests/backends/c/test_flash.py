@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pockengine.backends.artifact import Artifact, write_artifact
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.choice import FULL

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.epilogue import row_offset
-from pockengine.backends.c.gemm import MATMUL, batch_offset
-from pockengine.backends.c.numbers import closed
+from pockengine.backends.c.elementwise.epilogue import row_offset
 from pockengine.backends.c.options import KernelOptions
-from pockengine.backends.c.product import plan_product
-from pockengine.backends.c.product_shape import product_of
+from pockengine.backends.c.products.gemm import MATMUL, batch_offset
+from pockengine.backends.c.products.product import plan_product
+from pockengine.backends.c.products.product_shape import product_of
 from pockengine.backends.c.tile import machine_of, tiles
+from pockengine.backends.native.numbers import closed
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import f32
 from pockengine.devices.schema import Device, load_device

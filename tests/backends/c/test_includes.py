@@ -3,8 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from pockengine.backends.c.build import RUNTIME
-from pockengine.backends.c.includes import Includes
+from pockengine.backends.native.build import RUNTIME
+from pockengine.backends.native.includes import Includes
 
 
 def test_all_that_gcc_reads_is_found() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.backend import FUSION, CBackend
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import F32, I32, Builder, DType, Graph, Node, TensorType, Value
 from pockengine.compiler.ops.quantized import fixed_point
 from pockengine.compiler.passes.kernels.fuse import Fuse

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pockengine.backends.c.backend import FUSION, CBackend
-from pockengine.backends.c.integer_vectors import integer_lanes
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.c.integers.integer_vectors import integer_lanes
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import BOOL, F32, I32, Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.passes.kernels.fuse import Fuse
 from pockengine.compiler.target import Target

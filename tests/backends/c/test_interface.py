@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from pockengine import __version__
-from pockengine.backends.c.interface import header_name, header_text, identifier, program_symbol
-from pockengine.backends.c.library import MESSAGE_BYTES
-from pockengine.backends.c.package import HEADERS, HOSTED_HEADERS
+from pockengine.backends.native.interface import (
+    header_name,
+    header_text,
+    identifier,
+    program_symbol,
+)
+from pockengine.backends.native.library import MESSAGE_BYTES
+from pockengine.backends.native.package import HEADERS, HOSTED_HEADERS
 from pockengine.backends.specification import ABI
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.devices import load_device

@@ -8,8 +8,8 @@ import pytest
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.limits import largest_object, static_assertion
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.limits import largest_object, static_assertion
+from pockengine.backends.native.program import generate
 from pockengine.backends.placement import Layout
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType

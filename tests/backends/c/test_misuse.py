@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.backends.c.build import copy_runtime
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.build import copy_runtime
+from pockengine.backends.native.program import generate
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS, device_of
 from pockengine.tests.backends.c.misuse import FUNCTIONS, cases, declared

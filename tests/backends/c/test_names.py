@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.program import c_string, comment, generate
+from pockengine.backends.native.program import c_string, comment, generate
 from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_entries, compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType

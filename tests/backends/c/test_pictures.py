@@ -15,8 +15,8 @@ from safetensors.numpy import load_file
 import pockengine
 from pockengine.backends.artifact import write_artifact
 from pockengine.backends.augmentation import Augmentation
-from pockengine.backends.c import build
-from pockengine.backends.c.decoder import find_decoder
+from pockengine.backends.native import build
+from pockengine.backends.native.decoder import find_decoder
 from pockengine.backends.training.picture_form import PictureForm
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.devices.schema import load_device

@@ -9,9 +9,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import pockengine
-from pockengine.backends.c import conv
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.program import generate
+from pockengine.backends.c.convolutions import conv
+from pockengine.backends.native.program import generate
 from pockengine.backends.picking import PlanCandidate, cheapest
 from pockengine.backends.placement import lay_out
 from pockengine.compiler.compile import compile_program

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pockengine.backends.c.profile import profile_step
+from pockengine.backends.native.profile import profile_step
 from pockengine.backends.placement import kernel_nodes
 from pockengine.devices.schema import load_device
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph

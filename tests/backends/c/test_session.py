@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pockengine.backends.artifact import Artifact, write_artifact
-from pockengine.backends.c.library import check_cpu
+from pockengine.backends.native.library import check_cpu
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType

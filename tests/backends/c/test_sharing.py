@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.backends.c import program as writer
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.kernel import Kernel, Parameter, define_kernel
-from pockengine.backends.c.numbers import (
+from pockengine.backends.native import program as writer
+from pockengine.backends.native.kernel import Kernel, Parameter, define_kernel
+from pockengine.backends.native.numbers import (
     FIELDS,
     VALUES,
     of_many_shapes,
@@ -18,8 +18,8 @@ from pockengine.backends.c.numbers import (
     table,
     whole,
 )
-from pockengine.backends.c.program import generate
-from pockengine.backends.c.sharing import share
+from pockengine.backends.native.program import generate
+from pockengine.backends.native.sharing import share
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Sgd

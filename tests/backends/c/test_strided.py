@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.backends.c.conv import CONVOLUTION
-from pockengine.backends.c.epilogue import split_fusion
-from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.options import DEFAULT
-from pockengine.backends.c.strided import (
+from pockengine.backends.c.convolutions.conv import CONVOLUTION
+from pockengine.backends.c.convolutions.strided import (
     StridedSpec,
     choose_strided,
     is_strided_product,
     strided_kernel,
 )
+from pockengine.backends.c.elementwise.epilogue import split_fusion
+from pockengine.backends.c.options import DEFAULT
+from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device

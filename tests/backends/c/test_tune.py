@@ -8,16 +8,8 @@ from pathlib import Path
 import pytest
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.tune import (
-    Figure,
-    Meter,
-    TuningProblem,
-    decide,
-    find_problems,
-    host_meter,
-    likeliest,
-    tune,
-)
+from pockengine.backends.c.tune import find_problems, host_meter
+from pockengine.backends.native.tuning import Figure, Meter, TuningProblem, decide, likeliest, tune
 from pockengine.backends.picking import P, PlanCandidate, cheapest
 from pockengine.backends.tuned import (
     TunedPlan,

@@ -12,9 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.epilogue import open_fusion
-from pockengine.backends.c.kernel import Kernel
-from pockengine.backends.c.winograd_dw import winograd_gradient_kernel, winograd_gradient_plans
+from pockengine.backends.c.convolutions.winograd_dw import (
+    winograd_gradient_kernel,
+    winograd_gradient_plans,
+)
+from pockengine.backends.c.elementwise.epilogue import open_fusion
+from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.window import window_of
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device

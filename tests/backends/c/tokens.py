@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.interface import header_name, identifier, program_symbol
-from pockengine.backends.c.program import generate
+from pockengine.backends.native.interface import header_name, identifier, program_symbol
+from pockengine.backends.native.program import generate
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.options import Training

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.kernel import Kernel
+from pockengine.backends.native.kernel import Kernel
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 from pockengine.tests.backends.c.anchors import case_of, check

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from pockengine.backends.c.build import RUNNER
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.emulated import launch_rows
 from pockengine.backends.gpu.kernel import GpuKernel, Parameter, Stage, define_kernel
 from pockengine.backends.gpu.kernels import FAMILIES
 from pockengine.backends.gpu.source import DIALECT
+from pockengine.backends.native.build import RUNNER
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.ops.attention import GRADIENTS

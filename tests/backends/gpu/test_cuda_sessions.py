@@ -16,8 +16,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import pockengine
-from pockengine.backends.c.profile import profile_step
 from pockengine.backends.gpu.cuda import CudaBackend
+from pockengine.backends.native.profile import profile_step
 from pockengine.backends.placement import kernel_nodes
 from pockengine.compiled import Compiled
 from pockengine.compiler.ir import Graph

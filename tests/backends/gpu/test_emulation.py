@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.backends.c.toolchain import find_toolchain
 from pockengine.backends.gpu.source import DIALECT
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir.scalars import numbers_of, to_bf16
 from pockengine.devices import load_device
 from pockengine.tests.backends.gpu.orders import ORDERS

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import pockengine
-from pockengine.backends.c.profile import Timed, example_inputs, profile_step
-from pockengine.backends.c.tune import Forced, TuningProblem, tune
 from pockengine.backends.cache import own_cache
 from pockengine.backends.gpu.opencl import KERNELS, OpenClBackend
 from pockengine.backends.gpu.tune import UNIT, GpuTuner
+from pockengine.backends.native.profile import Timed, example_inputs, profile_step
+from pockengine.backends.native.tuning import Forced, TuningProblem, tune
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.tuned import TunedPlan, gpu_name, new_table, write_table
 from pockengine.compiler.compile import compile_program

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.devices import load_device
 
 SOURCE = Path(__file__).parent / "watched_opencl.c"

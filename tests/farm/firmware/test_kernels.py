@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.c.build import FLAGS, FREESTANDING
-from pockengine.backends.c.helium import HeliumSpec
-from pockengine.backends.c.toolchain import find_toolchain
+from pockengine.backends.c.integers.helium import HeliumSpec
+from pockengine.backends.native.build import FLAGS, FREESTANDING
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import Builder, DType, Graph, TensorType
 from pockengine.devices import Device, load_device
 from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards

@@ -1,0 +1,1 @@
+"""Elementwise loops, movement of data, and what ends a product."""

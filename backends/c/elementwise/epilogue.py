@@ -1,0 +1,251 @@
+"""What follows an anchor (matmul, convolution) in its fusion: the C function that stores results.
+
+A fusion's body holds one anchor and elementwise nodes after it. The anchor's template computes sums
+in registers and hands each vector of them to `store(io, acc, row, column, lanes)`, written here: it
+loads the other operands, evaluates the elementwise nodes, and stores every result. `row` counts the
+rows of the anchor's result seen as a matrix whose columns are its last dimension; `lanes` says how
+many lanes count. `io` is a struct of the pointers that the function needs.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pockengine.backends.native.expression import check_expression, emit_nodes
+from pockengine.backends.native.kernel import SYMBOL, Parameter, read, write
+from pockengine.backends.native.numbers import FIELDS, VALUES, whole
+from pockengine.backends.native.scalars import c_scalar
+from pockengine.compiler.ir import BOOL, F32, Graph, Node, Value
+from pockengine.compiler.ops import lookup
+from pockengine.devices.schema import Device
+from pockengine.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A node as an anchor and the elementwise nodes after it; a bare anchor has no body."""
+
+    anchor: Node
+    after: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    body: Graph | None
+
+    @property
+    def plain(self) -> bool:
+        """Whether the anchor's result is the kernel's only one."""
+        return not self.after and len(self.outputs) == 1
+
+
+def split_fusion(node: Node) -> Fused:
+    """Find the anchor of a node; CompileError where C cannot say the fusion."""
+    if node.op != "fusion":
+        return Fused(node, (), node.operands, node.results, None)
+    body = node.attrs["body"]
+    anchor = _anchor_of(node, body)
+    after = tuple(inner for inner in body.nodes if inner is not anchor)
+    for inner in after:
+        check_expression(inner)
+    return Fused(anchor, after, tuple(body.inputs), tuple(body.outputs.values()), body)
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """A node seen as an anchor with its epilogue, in C.
+
+    `symbol` begins the names of the kernel's helpers. `names` are the C names of the anchor's
+    operands; `parameters` those of the kernel; `plain` the name of the one result where the
+    epilogue does nothing to the sums, else None.
+    """
+
+    symbol: str
+    anchor: Node
+    names: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    store: str
+    plain: str | None
+    title: str
+    streams: bool
+
+    @property
+    def io(self) -> str:
+        """The statement that declares `io` in the kernel's body."""
+        fields = ", ".join(f".{p.name} = {p.name}" for p in self.parameters)
+        return f"const {self.symbol}_io io = {{{fields}{VALUES}}};"
+
+    @property
+    def end(self) -> list[str]:
+        """The statement that ends the kernel's body, if one is needed."""
+        return ["pe_stream_end();"] if self.streams else []
+
+
+def open_fusion(
+    node: Node, device: Device, symbol: str = SYMBOL, by_integers: bool = False
+) -> Anchored:
+    """Write what surrounds the sums of a bare anchor, or of a fusion around one.
+
+    `by_integers`: for sums in vectors of integers alone.
+    """
+    fused = split_fusion(node)
+    anchor, inputs = fused.anchor, fused.inputs
+    names = _input_names(anchor, inputs)
+    updated = [names[inputs[index]] for index in node.attrs.get("writes", ())]
+    results = [f"y{index}" for index in range(len(node.results))]
+    places = dict(zip(fused.outputs, [*results, *updated], strict=True))
+    parameters = _reads(inputs, names, updated)
+    parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
+    kept = fused.outputs[: len(results)]
+    streamed = frozenset(value for value in kept if _is_streamed(value, device))
+    store = _store(fused, names, places, streamed, by_integers)
+    return Anchored(
+        symbol=symbol,
+        anchor=anchor,
+        names=tuple(names[operand] for operand in anchor.operands),
+        parameters=tuple(parameters),
+        store="\n".join([_io_struct(parameters), *_ahead(anchor, names, device), store]),
+        plain="y0" if fused.plain else None,
+        title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in fused.after)][:4]),
+        streams=bool(streamed),
+    )
+
+
+def _is_streamed(value: Value, device: Device) -> bool:
+    """Whether a result goes past the caches.
+
+    It takes more than half of the last one, so that little of it is left when it is read; and its
+    vectors are whole cache lines, aligned.
+    """
+    cpu, lanes = device.cpu, device.cpu.vector_bytes // 4
+    last = (cpu.l3_bytes or cpu.l2_bytes) // 2
+    lines = cpu.vector_bytes == cpu.line_bytes and value.shape[-1] % lanes == 0
+    return value.dtype is F32 and value.type.nbytes > last and lines
+
+
+def _anchor_of(node: Node, body: Graph) -> Node:
+    anchors = [inner for inner in body.nodes if not lookup(inner.op).elementwise]
+    if len(anchors) != 1:
+        raise CompileError(f"{node}: a fused kernel needs one anchor, not {len(anchors)}")
+    anchor = anchors[0]
+    if any(operand not in body.inputs for operand in anchor.operands):
+        raise CompileError(f"{node}: the C backend fuses nothing before {anchor.op}")
+    return anchor
+
+
+def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
+    """The anchor's operands are called as its op calls them, the others e0, e1, ..."""
+    definition = lookup(anchor.op)
+    names: dict[Value, str] = {}
+    for index, operand in enumerate(anchor.operands):
+        name = definition.operand_name(index)
+        names.setdefault(operand, "weights" if name == "w" else name)  # w is the worker
+    extra = [value for value in inputs if value not in names]
+    names.update((value, f"e{index}") for index, value in enumerate(extra))
+    return names
+
+
+def _reads(
+    inputs: Sequence[Value], names: dict[Value, str], updated: Sequence[str]
+) -> list[Parameter]:
+    """What the kernel is passed; a bare anchor is passed a value that it reads twice two times."""
+    first = {value: place for place, value in reversed([*enumerate(inputs)])}
+    return [
+        (write if names[value] in updated else read)(
+            names[value] if first[value] == place else f"again{place}", value
+        )
+        for place, value in enumerate(inputs)
+    ]
+
+
+def _io_struct(parameters: Sequence[Parameter]) -> str:
+    fields = "\n".join(f"    {parameter};" for parameter in parameters)
+    return f"typedef struct {{\n{fields}\n{FIELDS}}} PE_FN(io);\n"
+
+
+def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
+    """The function that fetches the epilogue's operands before the sums: a line a vector."""
+    shape = anchor.result.shape
+    large = [
+        name
+        for value, name in names.items()
+        if value.shape == shape and value not in anchor.operands and value.dtype is F32
+    ]
+    if not large or device.cpu.vector_bytes < device.cpu.line_bytes:
+        return []
+    lines = [
+        f"    __builtin_prefetch(io->{name} + row * {whole(shape[-1])} + column);" for name in large
+    ]
+    head = (
+        "PE_INLINE void PE_FN(ahead)(const PE_FN(io) *io, const ptrdiff_t row, const int column) {"
+    )
+    return ["#define PE_AHEAD 1", head, *lines, "}"]
+
+
+def _store(
+    fused: Fused,
+    names: dict[Value, str],
+    places: dict[Value, str],
+    streamed: frozenset[Value],
+    by_integers: bool,
+) -> str:
+    anchor, nodes, shape = fused.anchor, fused.after, fused.anchor.result.shape
+    variables: dict[Value, str] = {anchor.result: "acc"}
+    lines = []
+    used = {operand for inner in nodes for operand in inner.operands}
+    for value, name in names.items():
+        if value in used:
+            lines.append(_load(value, name, shape))
+            variables[value] = f"v_{name}"
+    constants = fused.body.constants if fused.body else {}
+    lines += emit_nodes(nodes, variables, constants, by_integers=by_integers)
+    for value, place in places.items():
+        if value.type.size != anchor.result.type.size:
+            raise CompileError(
+                f"{anchor}: its epilogue gives {value!r}, not one value for each sum"
+            )
+        if value not in variables:  # a constant or an operand is handed on
+            raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
+        at = f"io->{place} + row * {whole(shape[-1])} + column"
+        suffix = c_scalar(value.dtype).suffix
+        kind = "pe_stream_part" if value in streamed else f"pe_store_part{suffix}"
+        lines.append(f"{kind}({at}, {variables[value]}, lanes);")
+    text = "\n".join(f"    {line}" for line in lines)
+    kind = c_scalar(anchor.result.dtype).vector
+    head = (
+        f"PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const {kind} acc, const ptrdiff_t row,"
+    )
+    rest = "                            const int column, const int lanes) {"
+    return f"{head}\n{rest}\n    (void)io, (void)row, (void)column, (void)lanes;\n{text}\n}}\n"
+
+
+def _load(value: Value, name: str, shape: Sequence[int]) -> str:
+    """Declare v_<name>: the part of an operand that meets this vector of sums, broadcast."""
+    kind, suffix = c_scalar(value.dtype).vector, c_scalar(value.dtype).suffix
+    offset = row_offset(value.shape, shape)
+    if not value.shape or value.shape[-1] == 1 != shape[-1]:
+        element = f"io->{name}[{offset}]"
+        splat = "_i(-" if value.dtype is BOOL else f"{suffix}("
+        return f"const {kind} v_{name} = pe_splat{splat}{element});"
+    at = f"io->{name} + {offset} + column" if offset != "0" else f"io->{name} + column"
+    return f"const {kind} v_{name} = pe_load_part{suffix}({at}, lanes);"
+
+
+def row_offset(operand: Sequence[int], result: Sequence[int]) -> str:
+    """The C expression, of `row`, for where an operand's row starts that meets a result's row.
+
+    The operand's shape broadcasts to the result's; rows are all dimensions but the last.
+    """
+    pitch = operand[-1] if operand else 1
+    leading = [1] * (len(result) - len(operand)) + list(operand[:-1] if operand else ())
+    leading = leading[: len(result) - 1]
+    if tuple(leading) == tuple(result[:-1]):
+        return f"row * {whole(pitch)}" if math.prod(leading) > 1 else "0"
+    terms = []
+    for index, size in enumerate(leading):
+        if size == 1:
+            continue
+        inner = math.prod(result[index + 1 : -1])
+        step = pitch * math.prod(leading[index + 1 :])
+        quotient = f"row / {whole(inner)}" if inner > 1 else "row"
+        wrapped = f"{quotient} % {whole(size)}" if math.prod(result[:index]) > 1 else quotient
+        terms.append(f"{wrapped} * {whole(step)}")
+    return " + ".join(terms) if terms else "0"

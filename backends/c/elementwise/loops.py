@@ -1,0 +1,185 @@
+"""Where each pointer of an elementwise or reduction kernel is, and the tile's C function.
+
+The kernel walks a `IterationSpace`: outer, row and column are the C variables of its place.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pockengine.backends.native.expression import emit_nodes
+from pockengine.backends.native.kernel import SYMBOL, Parameter
+from pockengine.backends.native.numbers import FIELDS, VALUES, whole
+from pockengine.backends.native.scalars import c_scalar
+from pockengine.backends.space import IterationSpace, Strides
+from pockengine.compiler.ir import BOOL, Node, Value
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a kernel walks the elements behind one pointer: strides of outer, rows and column.
+
+    The column's stride is 1, or 0 where the operand is broadcast along the columns. Dimension
+    `along` of the space, if any, is looked up in the constant table `table`.
+    """
+
+    name: str
+    value: Value
+    strides: Strides
+    start: int = 0
+    along: int | None = None
+    table: str = ""
+
+    @property
+    def gathers(self) -> bool:
+        """Whether neighbouring columns lie anywhere."""
+        return self.along == len(self.strides) - 1
+
+
+def address(access: Access, space: IterationSpace, row: str = "row") -> str:
+    """The C expression of the first element for (outer, row, column)."""
+    outers = len(space.outer)
+    terms = [f"io->{access.name}"]
+    if access.start:
+        terms.append(whole(access.start))
+    terms += _offsets("outer", space.outer, access, 0)
+    terms += _offsets(row, space.row_sizes, access, outers)
+    if access.strides[-1] and space.columns > 1 and not access.gathers:
+        terms.append("column")
+    return " + ".join(terms)
+
+
+def _offsets(index: str, sizes: Sequence[int], access: Access, first: int) -> list[str]:
+    """Terms of an address that come from one index over several dimensions, from `first` on."""
+    strides = access.strides[first : first + len(sizes)]
+    simple = index if index.isidentifier() else f"({index})"
+    terms = []
+    for place, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        if stride == 0 or size == 1:
+            continue
+        inner = math.prod(sizes[place + 1 :])
+        at = f"{simple} / {whole(inner)}" if inner > 1 else simple
+        wraps = math.prod(sizes[:place]) > 1
+        place_of = f"{at}{f' % {whole(size)}' if wraps else ''}"
+        if access.along == first + place:
+            place_of = f"{access.table}[{place_of}]"
+        terms.append(f"{place_of} * {whole(stride)}")
+    return terms
+
+
+def row_invariant(access: Access, space: IterationSpace) -> bool:
+    """Whether every row reads the same elements."""
+    return not any(access.strides[len(space.outer) : -1])
+
+
+def load(access: Access, space: IterationSpace, row: str = "row") -> str:
+    """The C expression of a vector of the operand's elements; the lanes past `lanes` are zero."""
+    suffix = c_scalar(access.value.dtype).suffix
+    where = address(access, space, row)
+    if access.strides[-1] == 0:
+        sign = "-" if access.value.dtype is BOOL else ""
+        return f"pe_splat{'_i' if access.value.dtype is BOOL else suffix}({sign}*({where}))"
+    if access.gathers:
+        return f"PE_FN(gather)({where}, column, lanes)"
+    return f"pe_load_part{suffix}({where}, lanes)"
+
+
+def store(access: Access, space: IterationSpace, variable: str, row: str = "row") -> str:
+    """The C statement that stores a vector."""
+    suffix, where = c_scalar(access.value.dtype).suffix, address(access, space, row)
+    if access.gathers:
+        return f"PE_FN(scatter)({where}, {variable}, column, lanes);"
+    return f"pe_store_part{suffix}({where}, {variable}, lanes);"
+
+
+def io_struct(parameters: Sequence[Parameter]) -> str:
+    """The struct of all pointers. PE_FN(name) gives a helper the kernel's own name for it."""
+    fields = "\n".join(f"    {parameter};" for parameter in parameters)
+    return f"typedef struct PE_FN(io) {{\n{fields}\n{FIELDS}}} PE_FN(io);"
+
+
+def io_value(parameters: Sequence[Parameter]) -> str:
+    """The statement that fills the struct from the kernel's parameters."""
+    fields = ", ".join(f".{parameter.name} = {parameter.name}" for parameter in parameters)
+    return f"const {SYMBOL}_io io = {{{fields}{VALUES}}};"
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a tile computes: loads, elementwise nodes, and the values that leave it.
+
+    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given`
+    values are C expressions already. `by_integers`: floats are in vectors of integers.
+    """
+
+    accesses: Mapping[Value, Access]
+    nodes: Sequence[Node]
+    constants: Mapping[Value, np.ndarray]
+    stores: Sequence[tuple[Value, Access]] = ()
+    values: Sequence[Value] = ()
+    given: Mapping[Value, str] = field(default_factory=dict)
+    by_integers: bool = False
+
+
+def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "") -> str:
+    """The function that evaluates a body for `rows` rows of `lanes` columns."""
+    needed = _needed(body)
+    constant = _row_invariant(body, space, needed)
+    names = dict(body.given)
+    before: list[str] = []
+    inside: list[str] = []
+    for value, access in body.accesses.items():
+        if value in needed:
+            row = "row" if value in constant else "row + i"
+            variable = f"{'a' if value in constant else 'x'}{len(names)}"
+            line = f"const {c_scalar(value.dtype).vector} {variable} = {load(access, space, row)};"
+            (before if value in constant else inside).append(line)
+            names[value] = variable
+    fixed = [node for node in body.nodes if node.result in constant and node.result in needed]
+    moving = [node for node in body.nodes if node.result in needed and node.result not in constant]
+    before += emit_nodes(fixed, names, body.constants, "b", body.by_integers)
+    inside += emit_nodes(moving, names, body.constants, "t", body.by_integers)
+    inside += [store(access, space, names[value], "row + i") for value, access in body.stores]
+    inside += [f"v[{index}][i] = {names[value]};" for index, value in enumerate(body.values)]
+    return _render_tile(name, extra, before, inside)
+
+
+def _render_tile(name: str, extra: str, before: Sequence[str], inside: Sequence[str]) -> str:
+    lines = [
+        f"PE_INLINE void PE_FN({name})(const PE_FN(io) *io, const ptrdiff_t outer,",
+        "    const ptrdiff_t row, const ptrdiff_t column, const int lanes,",
+        f"    const int rows{extra}) {{",
+        "    (void)io, (void)outer, (void)row, (void)column, (void)lanes;",
+        *(f"    {line}" for line in before),
+        "    PE_UNROLL",
+        "    for (int i = 0; i < rows; i++) {",
+        *(f"        {line}" for line in inside),
+        "    }",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _needed(body: Body) -> set[Value]:
+    """Values that something stored depends on."""
+    needed = {value for value, _ in body.stores} | set(body.values)
+    for node in reversed(body.nodes):
+        if node.result in needed:
+            needed |= set(node.operands)
+    return needed
+
+
+def _row_invariant(body: Body, space: IterationSpace, needed: set[Value]) -> set[Value]:
+    """Loaded and computed values that are the same in every row."""
+    same = {
+        value
+        for value, access in body.accesses.items()
+        if value in needed and row_invariant(access, space)
+    }
+    for node in body.nodes:
+        outside = [operand for operand in node.operands if operand not in body.constants]
+        if all(operand in same for operand in outside):
+            same.add(node.result)
+    return same

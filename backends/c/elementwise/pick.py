@@ -1,0 +1,126 @@
+"""Channels at indices that are known when compiling: pick, and the tables of indexed updates.
+
+The indices stand in the kernel as a constant table. Where channels are long, or stand in runs of
+neighbours, whole runs are copied; else the compiler makes vector gathers of the loop.
+"""
+
+import math
+from collections.abc import Sequence
+
+from pockengine.backends.c.family import KernelFamily, plain_choice
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.native.kernel import SYMBOL, Kernel, define_kernel, read, write
+from pockengine.backends.native.numbers import of_one_shape, passed, table
+from pockengine.backends.native.scalars import c_scalar
+from pockengine.compiler.ir import Node
+from pockengine.compiler.target import Choice
+from pockengine.devices.schema import Device
+
+TABLE = f"{SYMBOL}_index"
+RUN_ELEMENTS = 12
+"""Mean length of a run from which a call of memcpy is quicker than as many gathered elements."""
+
+
+def index_table(index: Sequence[int]) -> str:
+    """The C of the table of indices, by the name TABLE."""
+    return _table(TABLE, index)
+
+
+def runs_of(index: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbours among the indices, as (first, count)."""
+    runs: list[tuple[int, int]] = []
+    for at in index:
+        if runs and at == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((at, 1))
+    return runs
+
+
+def choose_pick(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Choose between copies of whole runs and gathered elements; the spec says whether by runs."""
+    index = node.attrs["index"]
+    behind = math.prod(node.operands[0].shape[node.attrs["axis"] + 1 :])
+    by_runs = len(index) * behind >= RUN_ELEMENTS * len(runs_of(index))
+    return plain_choice(node, device, "RUNS" if by_runs else "GATHER", spec=by_runs)
+
+
+def emit_pick(node: Node, choice: Choice, device: Device) -> Kernel:
+    """Emit pick: y[a, i, :] = x[a, index[i], :]; threads share what is before the axis."""
+    (x,), axis, index = node.operands, node.attrs["axis"], node.attrs["index"]
+    behind = math.prod(x.shape[axis + 1 :])
+    runs, by_runs = runs_of(index), choice.spec
+    ctype = c_scalar(x.dtype).ctype
+    body = [
+        f"const pe_range share = pe_split(w, {passed(math.prod(x.shape[:axis]))}, 1);",
+        "for (ptrdiff_t row = share.begin; row < share.end; row++) {",
+        f"    const {ctype} *from = x + row * {passed(x.shape[axis] * behind)};",
+        f"    {ctype} *to = y + row * {passed(len(index) * behind)};",
+        *(_copy_runs(runs, behind, ctype) if by_runs else _gather(index, behind)),
+        "}",
+    ]
+    tables = _run_tables(runs, behind) if by_runs else [index_table(index)]
+    shape = "x".join(map(str, node.result.shape))
+    return define_kernel(
+        name=f"pe_{x.dtype.value}_pick",
+        shape=shape,
+        isa=device.cpu.isa,
+        parameters=[read("x", x), write("y", node.result)],
+        body=body,
+        prelude=of_one_shape("\n".join([f"/* pick of {list(x.shape)}, axis {axis} */", *tables])),
+    )
+
+
+PICK = KernelFamily(choose_pick, emit_pick)
+
+
+def _gather(index: Sequence[int], behind: int) -> list[str]:
+    count, place = passed(len(index)), f"{table(TABLE, index, in_body=True)}[i]"
+    if behind == 1:
+        return [
+            f"    for (int i = 0; i < {count}; i++) {{",
+            f"        to[i] = from[{place}];",
+            "    }",
+        ]
+    return [
+        f"    for (int i = 0; i < {count}; i++) {{",
+        f"        for (int b = 0; b < {behind}; b++) {{",
+        f"            to[i * {behind} + b] = from[{place} * {behind} + b];",
+        "        }",
+        "    }",
+    ]
+
+
+def _copy_runs(runs: Sequence[tuple[int, int]], behind: int, ctype: str) -> list[str]:
+    """Copy run by run; runs of one length are copies of constant size."""
+    firsts, lengths = _firsts(runs, behind), _lengths(runs, behind)
+    first = f"{table(f'{SYMBOL}_first', firsts, in_body=True)}[i]"
+    one = f"{lengths[0]}" if len(set(lengths)) == 1 else None
+    length = one or f"{table(f'{SYMBOL}_length', lengths, in_body=True)}[i]"
+    return [
+        f"    for (int i = 0; i < {passed(len(runs))}; i++) {{",
+        f"        memcpy(to, from + {first}, {one or f'(size_t){length}'} * sizeof({ctype}));",
+        f"        to += {length};",
+        "    }",
+    ]
+
+
+def _firsts(runs: Sequence[tuple[int, int]], behind: int) -> list[int]:
+    return [first * behind for first, _ in runs]
+
+
+def _lengths(runs: Sequence[tuple[int, int]], behind: int) -> list[int]:
+    return [count * behind for _, count in runs]
+
+
+def _run_tables(runs: Sequence[tuple[int, int]], behind: int) -> list[str]:
+    """Where runs begin and how long they are, in elements."""
+    tables = [_table(f"{SYMBOL}_first", _firsts(runs, behind))]
+    lengths = _lengths(runs, behind)
+    return tables if len(set(lengths)) == 1 else [*tables, _table(f"{SYMBOL}_length", lengths)]
+
+
+def _table(name: str, numbers: Sequence[int]) -> str:
+    rows = [", ".join(map(str, numbers[at : at + 16])) for at in range(0, len(numbers), 16)]
+    text = ",\n".join(f"    {row}" for row in rows)
+    return f"static const int32_t {name}[{len(numbers)}] = {{\n{text},\n}};"

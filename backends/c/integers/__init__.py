@@ -1,0 +1,1 @@
+"""Products and windows of integers."""

@@ -1,0 +1,169 @@
+"""Kernels of `matmul`: the three products of training, y = x w, dx = dy wᵀ and dw = xᵀ dy.
+
+The templates are gemm.inc.h, gemm_dot.inc.h and gemm_amx.inc.h of runtime/kernels; product.py has
+chosen the numbers, an epilogue comes along from the fusion.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pockengine.backends.c.elementwise.epilogue import Anchored, open_fusion, split_fusion
+from pockengine.backends.c.family import KernelFamily
+from pockengine.backends.c.modelled import whole_cycles
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.products.amx import AmxSpec
+from pockengine.backends.c.products.product import DotSpec, ProductSpec, TiledSpec, choose_product
+from pockengine.backends.c.products.product_shape import BatchStride, MatmulShape, product_of
+from pockengine.backends.c.tile import Tile
+from pockengine.backends.native.kernel import Kernel, define_kernel
+from pockengine.compiler.ir import Node
+from pockengine.compiler.target import Choice
+from pockengine.devices.schema import Device
+
+
+def choose_matmul(node: Node, device: Device, options: KernelOptions) -> Choice:
+    """Choose how to compute a matmul, or a fusion around one."""
+    fused = split_fusion(node)
+    choice = choose_product(product_of(fused.anchor), fused.plain, device, options)
+    return replace(choice, cycles=whole_cycles(choice.cycles, node, device))
+
+
+def matmul_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
+    """Emit a matmul, or a fusion around one, as it was chosen."""
+    assert isinstance(choice.spec, ProductSpec)
+    return product_kernel(open_fusion(node, device), choice.spec, device)
+
+
+MATMUL = KernelFamily(choose_matmul, matmul_kernel)
+
+
+def product_kernel(opened: Anchored, spec: ProductSpec, device: Device) -> Kernel:
+    """Emit a product; the anchor's operands are A and B in this order."""
+    body, prelude = product_text(opened, spec)
+    m, n, k = spec.sizes
+    return define_kernel(
+        name=f"pe_{spec.kind}_{opened.title}_{m}x{n}x{k}_{spec.form}",
+        isa=device.cpu.isa,
+        parameters=opened.parameters,
+        body=body,
+        prelude=prelude,
+        scratch_bytes=spec.scratch_bytes,
+    )
+
+
+def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[str], str]:
+    """Return the lines of a product's function, and what must stand before it."""
+    if isinstance(spec, DotSpec):
+        run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)});"
+        macros = _matrix_macros(opened, spec.product, spec.tile)
+        prelude = _comment(spec.product) + template(macros, opened.store, "gemm_dot")
+        return [opened.io, run, *opened.end], prelude
+    if isinstance(spec, AmxSpec):
+        run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)}, scratch);"
+        return [opened.io, run, *opened.end], _amx_prelude(opened, spec)
+    return _tiled_body(opened, spec), _tiled_prelude(opened, spec)
+
+
+def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[str]:
+    """Cut the scratch: unfinished sums, panels of all threads, then the operands as pairs."""
+    names = ", ".join(opened.names)
+    pair = []
+    if spec.f32:
+        pairs, a_floats = spec.sums + spec.own * spec.plan.threads, spec.operands[0]
+        pair = [
+            f"float *a_pairs = (float *)scratch + {pairs}, *b_pairs = a_pairs + {a_floats};",
+            f"{opened.symbol}_pair_operands(w, a_pairs, b_pairs, {names});",
+        ]
+        names = "a_pairs, b_pairs"
+    waiting = "scratch" if spec.partial else opened.plain or "NULL"
+    return [
+        opened.io,
+        *pair,
+        f"float *sums = {waiting};",
+        f"float *panels = {f'(float *)scratch + {spec.sums}' if spec.own else 'NULL'};",
+        f"{opened.symbol}_run(w, &io, {names}, sums, panels);",
+        *opened.end,
+    ]
+
+
+def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> str:
+    p, plan = spec.product, spec.plan
+    macros = _matrix_macros(opened, p, plan.tile) | {
+        "PE_KB": plan.depth,
+        "PE_MB": plan.rows,
+        "PE_A_STEP": p.a_step,
+        "PE_B_TRANSPOSED": int(p.b_transposed),
+        "PE_SPLIT": f"PE_SPLIT_{plan.split}",
+        "PE_THREADS": plan.threads,
+        "PE_PARTIAL": int(plan.split == "INNER" or p.k > plan.depth),
+        "PE_PART_FLOATS": spec.partial,
+        "PE_PANEL_FLOATS": spec.own,
+        "PE_B_COPIED": int(spec.plan.copied),
+    }
+    if plan.rows_copied:
+        macros |= {"PE_A_COPIED": 1, "PE_ROWS_AT": spec.panel}
+    if spec.f32:
+        macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}
+    return _comment(spec.f32 or p) + template(macros, opened.store, "gemm")
+
+
+def _amx_prelude(opened: Anchored, spec: AmxSpec) -> str:
+    p = spec.product
+    macros: dict[str, object] = {
+        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
+        "PE_VL": 16,
+        "PE_M": p.m,
+        "PE_N": p.n,
+        "PE_K": p.k,
+        "PE_A_ROW": p.a_row,
+        "PE_A_STEP": p.a_step,
+        "PE_B_PITCH": p.b_pitch,
+        "PE_B_TRANSPOSED": int(p.b_transposed),
+        "PE_BY_ROWS": int(spec.by_rows),
+        "PE_BLOCK_COLUMNS": spec.block_columns,
+        "PE_BATCH": p.batch,
+        "PE_THREADS": spec.packers,
+        "PE_A_BATCH(i)": batch_offset(p.a_batch, p.batch),
+        "PE_B_BATCH(i)": batch_offset(p.b_batch, p.batch),
+    }
+    return _comment(p) + template(macros, opened.store, "gemm_amx")
+
+
+def _matrix_macros(opened: Anchored, p: MatmulShape, tile: Tile) -> dict[str, object]:
+    return {
+        "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
+        "PE_VL": tile.lanes,
+        "PE_MR": tile.rows,
+        "PE_NV": tile.vectors,
+        "PE_M": p.m,
+        "PE_N": p.n,
+        "PE_K": p.k,
+        "PE_A_ROW": p.a_row,
+        "PE_B_PITCH": p.b_pitch,
+        "PE_BATCH": p.batch,
+        "PE_A_BATCH(i)": batch_offset(p.a_batch, p.batch),
+        "PE_B_BATCH(i)": batch_offset(p.b_batch, p.batch),
+    }
+
+
+def batch_offset(strides: Sequence[BatchStride], batch: int) -> str:
+    """Return the C expression, of i, for the element where the i-th of `batch` matrices starts."""
+    if not strides:
+        return "0"
+    first = strides[0]
+    if first.inner == 1 and first.extent == batch:  # dense
+        return f"(i) * (ptrdiff_t){first.step}"
+    terms = [f"(i) / {each.inner} % {each.extent} * {each.step}" for each in strides]
+    return f"({' + '.join(terms)})"
+
+
+def _comment(p: MatmulShape) -> str:
+    batch = f"{p.batch} x " if p.batch > 1 else ""
+    a, b = (" transposed" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
+    return f"/* {batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{a} B[{p.k},{p.n}]{b} */\n"
+
+
+def template(macros: dict[str, object], store: str, name: str) -> str:
+    """A template's parameters, the epilogue, and the template itself."""
+    lines = [f"#define {key} {value}" for key, value in macros.items()]
+    return "\n".join([*lines, store, f'#include "kernels/{name}.inc.h"'])

@@ -1,0 +1,287 @@
+"""How a product of matrices is computed: its tile, its blocks, what threads share.
+
+Numbers only; gemm.py writes the C that they mean.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from pockengine.backends.c.options import KernelOptions
+from pockengine.backends.c.products.amx import AmxSpec, choose_amx
+from pockengine.backends.c.products.product_shape import MatmulShape
+from pockengine.backends.c.tile import CoreModel, Tile, machine_of, multiply_cycles, tiles
+from pockengine.backends.native.kernel import align
+from pockengine.backends.picking import Picker, PlanCandidate, cheapest, picked
+from pockengine.compiler.target import Choice
+from pockengine.devices.schema import Device
+
+Split = Literal["ROWS", "COLUMNS", "INNER"]
+
+WHOLE_DEPTH, BLOCK_DEPTH = 512, 320
+"""An inner dimension up to the first is taken at once, a longer one in blocks of the second."""
+
+INNER_RESULTS, INNER_DEPTH = 40_000, 784
+"""Small results of a long sum split the sum: each thread reads the rows that it wrote itself."""
+
+FEW_ROWS = 8
+"""Up to so many rows of A, transposing B costs more than sums along the inner dimension."""
+
+SMALLEST_PAIRED = 16
+"""Rows, columns and steps from which on rounding the operands to bf16 costs less than it saves."""
+
+LONG_BLOCK = 384
+"""Rows of a block that hide the transposition of a panel: 4 % of their products."""
+
+WIDE_LANES, LONG_COPY = 8, 4
+"""From how wide vectors and how many tiles of rows on a panel is copied whose rows share too few
+sets of a cache: 1.2 times as fast at rows of 2,048 floats, which all share one."""
+
+FAR_STEP = 256
+"""Floats between the steps of a transposed A from which on the rows of a tile are copied."""
+
+MANY_VECTORS, COPIED_BLOCK = 32, 512
+"""From how many vectors of B on a tile's rows are copied although each holds its steps: 1.2 times
+as fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16; not measured with vectors of 16 lanes.
+The rows of a block are then read in order, and need not fit into a second-level cache; the second
+is their most."""
+
+SETS, WAYS, LINE_FLOATS = 64, 8, 16
+"""Of a first-level cache."""
+
+SECOND_LEVEL_FLOATS = 6.5
+"""Floats a cycle of a panel that the first-level cache cannot hold: 2 x 32 tiles took 1.2 times as
+long as 6 x 16, whose panels are half as large, on Zen 3."""
+
+TRANSPOSE_CYCLES, COPY_CYCLES = 0.5, 0.75
+"""Cycles to transpose one element into a panel, and to copy one of a tile's rows."""
+
+
+@dataclass(frozen=True)
+class ProductPlan:
+    """How a product is computed; `depth` steps and `rows` rows of A make a block.
+
+    `copied` panels of B are copied before they meet the rows, and with `rows_copied` the rows of a
+    block before they meet the panels.
+    """
+
+    tile: Tile
+    split: Split
+    depth: int
+    threads: int
+    rows: int
+    copied: bool = False
+    rows_copied: bool = False
+
+
+@dataclass(frozen=True)
+class DotSpec:
+    """A product as sums along the inner dimension."""
+
+    product: MatmulShape
+    tile: Tile
+
+    kind: ClassVar = "f32"
+    form: ClassVar = "dot"
+    scratch_bytes: ClassVar = 0
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and steps."""
+        return self.product.m, self.product.n, self.product.k
+
+
+@dataclass(frozen=True)
+class TiledSpec:
+    """A product by tiles; of a product of bf16 pairs `f32` is what it is of.
+
+    In floats: `partial` for unfinished sums (0 where the result itself holds them), and `panel` for
+    each thread's panel of a transposed B, `copied_rows` for its rows of A.
+    """
+
+    product: MatmulShape
+    plan: ProductPlan
+    partial: int
+    panel: int
+    copied_rows: int = 0
+    f32: MatmulShape | None = None
+
+    @property
+    def kind(self) -> str:
+        """The element type that is multiplied."""
+        return "bf16" if self.f32 else "f32"
+
+    @property
+    def form(self) -> str:
+        """The tile in the kernel's name."""
+        return str(self.plan.tile)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns and steps, of f32."""
+        product = self.f32 or self.product
+        return product.m, product.n, product.k
+
+    @property
+    def sums(self) -> int:
+        """Floats of all threads' unfinished sums."""
+        return self.partial * (self.plan.threads if self.plan.split == "INNER" else 1)
+
+    @property
+    def own(self) -> int:
+        """Floats of a thread's copies."""
+        return self.panel + self.copied_rows
+
+    @property
+    def operands(self) -> tuple[int, int]:
+        """Floats of A and of B as pairs."""
+        if self.f32 is None:
+            return 0, 0
+        m, n, k = self.product.m, self.product.n, self.product.k
+        return align(m * k, 16), align(n * k, 16)
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Scratch of the whole kernel."""
+        return 4 * (self.sums + self.own * self.plan.threads + sum(self.operands))
+
+
+ProductSpec = DotSpec | TiledSpec | AmxSpec
+
+
+def choose_product(
+    product: MatmulShape, plain: bool, device: Device, options: KernelOptions
+) -> Choice:
+    """Choose how to compute a product; `plain` says that its result is the node's only one.
+
+    With `bf16` the operands of products that are large enough are rounded to bf16; sums are f32.
+    The cycles are the plan's alone, 0 where there is none.
+    """
+    if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
+        return Choice("dot", spec=DotSpec(product, _dot_tile(product, machine_of(device))))
+    tiles_of_pairs = choose_amx(product, device) if options.bf16 else None
+    if tiles_of_pairs is not None:
+        return tiles_of_pairs
+    f32, kind = None, "f32"
+    smallest = min(product.m, product.n, product.k)
+    if options.bf16 and product.batch == 1 and smallest >= SMALLEST_PAIRED:
+        f32, product, kind = product, _pairs_of(product), "pairs of bf16"
+    candidate = plan_product(product, device, options.pick, kind)
+    plan = candidate.plan
+    by_panels = product.b_transposed or plan.copied
+    panel = align(plan.depth * plan.tile.columns, 16) if by_panels else 0
+    rows = align(min(plan.rows, align(product.m, plan.tile.rows)) * plan.depth, 16)
+    copied = rows if plan.rows_copied else 0
+    spec = TiledSpec(product, plan, _partial_floats(plain, product, plan), panel, copied, f32)
+    return Choice(candidate.label, candidate.cycles, spec.scratch_bytes, spec)
+
+
+def _dot_tile(product: MatmulShape, machine: CoreModel) -> Tile:
+    rows = min(product.m, 4)
+    fitting = [n for n in (1, 2, 4, 8) if rows * n + n + 1 < machine.registers - 1]
+    return Tile(machine.lanes, rows, min(max(fitting), machine.lanes))
+
+
+def _pairs_of(product: MatmulShape) -> MatmulShape:
+    """The product of the operands' matrices of pairs: half the steps, dense rows."""
+    steps = -(-product.k // 2)
+    a_row, a_step = (1, product.m) if product.a_row == 1 else (steps, 1)
+    pitch = steps if product.b_transposed else product.n
+    return replace(product, k=steps, a_row=a_row, a_step=a_step, b_pitch=pitch)
+
+
+def plan_product(
+    product: MatmulShape, device: Device, pick: Picker = cheapest, kind: str = "f32"
+) -> PlanCandidate[ProductPlan]:
+    """Pick a tile and a split; the estimate is tile.py's. `kind` tells products of pairs apart."""
+    machine, threads = machine_of(device), device.cpu.cores
+    splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
+    if product.batch == 1 and product.m * product.n <= INNER_RESULTS and product.k >= INNER_DEPTH:
+        splits = ("INNER",)
+    depth = product.k if product.k <= WHOLE_DEPTH else BLOCK_DEPTH
+    candidates = []
+    for tile in tiles(machine, product.m, product.n, product.a_row):
+        steps = -(-product.k // threads) if splits == ("INNER",) else product.k
+        whole = multiply_cycles(machine, tile, product.m, product.n, steps)
+        if tile.lanes >= WIDE_LANES and 4 * tile.columns * depth > device.cpu.l1d_bytes:
+            again = -(-product.m // tile.rows) * product.n * steps
+            whole = max(whole, again / SECOND_LEVEL_FLOATS)
+        for split in splits:
+            columns = product.n // (threads if split == "COLUMNS" else 1)
+            rows_copied = split != "INNER" and _pays_to_copy_rows(product, tile, columns)
+            rows = _block_rows(product, tile, depth, device, rows_copied)
+            share = min(rows, -(-product.m // (threads if split == "ROWS" else 1)))
+            copied = _pays_to_copy(product, tile, share, depth)
+            plan = ProductPlan(tile, split, depth, threads, rows, copied, rows_copied)
+            cycles = _cycles(whole, product, plan)
+            candidates.append(PlanCandidate(f"{split} {tile.label}", cycles, plan))
+    return picked(pick, f"{_key(product)} {kind}", candidates)
+
+
+def _pays_to_copy(p: MatmulShape, tile: Tile, rows: int, depth: int) -> bool:
+    """Whether a panel that its sets of a cache cannot hold meets so many rows that copying pays."""
+    return (
+        not p.b_transposed
+        and tile.lanes >= WIDE_LANES
+        and _collides(p.b_pitch, tile, depth)
+        and min(rows, p.m) >= LONG_COPY * tile.rows
+    )
+
+
+def _pays_to_copy_rows(p: MatmulShape, tile: Tile, columns: int) -> bool:
+    """Whether a tile's rows, which lie in too many pages or too few sets, meet enough panels."""
+    apart = p.a_row == 1 and p.a_step >= FAR_STEP and columns >= LONG_COPY * tile.columns
+    by_rows = p.a_step == 1 and p.m > FEW_ROWS and columns >= MANY_VECTORS * tile.lanes
+    return tile.lanes >= WIDE_LANES and (apart or by_rows)
+
+
+def _collides(pitch: int, tile: Tile, depth: int) -> bool:
+    """Whether a panel's rows lie in so few sets that they push each other out."""
+    lines = -(-tile.columns // LINE_FLOATS)
+    starts = SETS // math.gcd(pitch // LINE_FLOATS, SETS) if pitch % LINE_FLOATS == 0 else SETS
+    return depth * lines > WAYS * min(SETS, starts * lines)
+
+
+def _key(p: MatmulShape) -> str:
+    """All that plans depend on."""
+    batch = f"{p.batch} of " if p.batch > 1 else ""
+    a, b = ("t" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
+    return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}"
+
+
+def _block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
+    """Rows of A that stay in the second-level cache while all panels of B meet them.
+
+    Each block transposes the panels of a transposed B anew, for which it must be long.
+    """
+    if p.n <= tile.columns or 4 * p.m * depth <= device.cpu.l2_bytes // 2:
+        return align(p.m, tile.rows)
+    if rows_copied:
+        return align(min(p.m, COPIED_BLOCK), tile.rows)
+    fitting = device.cpu.l2_bytes // 4 // (4 * depth)
+    return align(max(fitting, LONG_BLOCK if p.b_transposed else 1), tile.rows)
+
+
+def _cycles(whole: float, p: MatmulShape, plan: ProductPlan) -> float:
+    """Cycles of the busiest thread; `whole` are of all results, over a thread's steps if INNER."""
+    tile, threads = plan.tile, plan.threads
+    panels = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
+    rows = p.m * p.k * COPY_CYCLES if plan.rows_copied else 0.0
+    if plan.split == "INNER":
+        return whole + panels / threads
+    by_rows = plan.split == "ROWS"
+    size, step = (p.m, tile.rows) if by_rows else (p.n, tile.columns)
+    units = -(-size // step)
+    share = min(p.batch * size, -(-p.batch * units // threads) * step) / size
+    again = max(share, 1.0) if p.batch < threads else share
+    if by_rows:
+        return whole * share + panels * again + rows * share
+    return whole * share + panels * share + rows * again
+
+
+def _partial_floats(plain: bool, product: MatmulShape, plan: ProductPlan) -> int:
+    """Scratch for unfinished sums; plain results wait in the result itself."""
+    if plan.split == "INNER":
+        return align(product.m * product.n, 16)
+    unfinished = product.k > plan.depth and not plain
+    return align(product.batch * product.m * product.n, 16) if unfinished else 0

@@ -1,0 +1,1 @@
+"""Reductions, norms, softmax and gathers over rows."""

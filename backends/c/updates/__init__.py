@@ -1,0 +1,1 @@
+"""Updates of params, and weights in blocks."""

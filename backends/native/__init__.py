@@ -1,0 +1,1 @@
+"""What backends that write C share: kernels' text, programs, toolchains, sessions, the runtime."""

@@ -1,0 +1,300 @@
+"""Compile and link generated code by the toolchain of a device.
+
+Objects are cached by content: the same source, headers that it includes, flags, compiler and CPU
+give the same object, so that a changed model recompiles only the shards whose kernels changed, and
+a changed header only what includes it. An entry's name holds the digest of the object, so a damaged
+one is known and compiled again. The cache is the user's alone: what lies there is linked into
+programs.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from pockengine.backends.cache import own_cache
+from pockengine.backends.native.decoder import find_decoder
+from pockengine.backends.native.includes import Includes
+from pockengine.backends.native.toolchain import ZIG_FOLDER, Toolchain, find_toolchain
+from pockengine.backends.protocol import Built, Progress
+from pockengine.devices.host import detect_cores, detect_memory
+from pockengine.devices.schema import Device
+from pockengine.errors import BuildError
+from pockengine.folders import cache_folder
+
+RUNTIME = Path(__file__).parent / "runtime"
+RUNNER = ("main", "pe_data", "pe_options", "pe_picture", "pe_report", "pe_runner")
+"""How the names of the C files begin that only the runner has."""
+
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-g0",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-strict-aliasing",
+    "-Wno-psabi",
+    "-Werror=undef",
+)
+
+DECODER = "pe_picture_decode"
+"""The name of the C file that includes stb_image.h."""
+
+OWN_FLAGS = {
+    # A hostile JPEG makes sums overflow; stb_image.h tests macros that nobody defines.
+    DECODER: ("-Os", "-fwrapv", "-Wno-undef"),
+    "pe_picture_fit": ("-ffp-contract=off",),  # as Pillow rounds
+}
+"""Further flags of some C files, by their names."""
+
+CPU_CHECKS = ("pe_cpu", "pe_runner_cpu")
+"""C files that run where kernels cannot."""
+
+KERNELS = "kernels_"
+"""How the names of the C files begin that hold what takes the time."""
+
+FREESTANDING = (
+    "-ffreestanding",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-fomit-frame-pointer",
+    "-fno-unwind-tables",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-stack-protector",
+)
+"""Further flags where there is no operating system."""
+
+BARE = ("pe", "pe_arguments", "pe_frozen", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
+"""The runtime's C files that need no operating system."""
+
+COMPILER_BYTES = 1 << 29
+PARALLEL = max(1, min(detect_cores(), detect_memory() // COMPILER_BYTES))
+"""Compilers at a time: one a core, as far as memory goes; each may take hundreds of megabytes."""
+
+SHARED_LIBC = "aarch64-linux-musl"
+"""The target whose libc is built once for all of its CPUs."""
+
+ERROR_LINES = 12
+
+
+def build(
+    code: Path,
+    device: Device,
+    out: Path,
+    progress: Progress | None = None,
+    libraries: Sequence[str] = (),
+) -> Built:
+    """Compile every C file of `code` and of its folder `runtime`, and link them into `out`.
+
+    Only this machine gets a library, for sessions in Python; a device without an operating system
+    has nothing that could be started, and gets the archive of `package`. `libraries` are the names
+    of the system's beside those that every program needs.
+    BuildError carries the first lines that the compiler wrote.
+    """
+    tell = progress or (lambda _: None)
+    objects = compile_all(code, device, tell)
+    if device.freestanding:
+        return Built()
+    out.mkdir(parents=True, exist_ok=True)
+    executable = out / "pockengine-run"
+    tell(f"linking {executable.name}")
+    toolchain = find_toolchain(device)
+    _link(
+        toolchain,
+        [made for _, made in objects],
+        executable,
+        (*link_flags(device), *_asked(libraries)),
+    )
+    if device.toolchain.target != "native":
+        return Built(executable, None)
+    library = out / "libprogram.so"
+    made = [made for source, made in objects if not is_runner(source)]
+    link_library(device, made, library, libraries)
+    return Built(executable, named_by_content(library))
+
+
+def compile_all(
+    code: Path, device: Device, tell: Progress = lambda _: None
+) -> list[tuple[Path, Path]]:
+    """Compile every C file of `code` and of its folder `runtime`; return each with its object."""
+    toolchain = find_toolchain(device)
+    sources = sorted([*code.glob("*.c"), *runtime_sources(code / "runtime", device)])
+    flags = compile_flags(device)
+    folders = [code / "runtime", *([code / "runtime" / "bare"] * device.freestanding)]
+    tell(f"compiling {len(sources)} files for {device.name}")
+
+    shared, ended = Includes(folders), count(1)
+
+    def compile_one(source: Path) -> Path:
+        decoder = find_decoder() if source.stem == DECODER else None
+        includes = Includes([*folders, decoder.parent]) if decoder else shared
+        oldest = toolchain.oldest if source.stem in CPU_CHECKS else ()
+        how = toolchain, (*flags, *own_flags(source, device), *oldest)
+        made = compile_object(source, includes, how, tell)
+        tell(f"compiled {next(ended)} of {len(sources)} files for {device.name}")
+        return made
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        return list(zip(sources, pool.map(compile_one, sources), strict=True))
+
+
+def own_flags(source: Path, device: Device) -> tuple[str, ...]:
+    """Return the further flags of a C file: where flash holds the code all but kernels is small."""
+    small = device.flash_bytes and not source.stem.startswith(KERNELS)
+    return (*OWN_FLAGS.get(source.stem, ()), *(("-Os",) if small else ()))
+
+
+def compile_flags(device: Device) -> tuple[str, ...]:
+    """Return the flags that every C file is compiled with."""
+    if device.freestanding:
+        return (*(flag for flag in FLAGS if flag != "-fPIC"), *FREESTANDING)
+    return FLAGS
+
+
+def runtime_sources(runtime: Path, device: Device) -> list[Path]:
+    """Return the C files of the runtime that a device can have."""
+    if device.freestanding:
+        return [runtime / f"{name}.c" for name in BARE]
+    return list(runtime.glob("*.c"))
+
+
+def is_runner(source: Path) -> bool:
+    """Whether a C file is of the runner alone: libraries have no `main`, and print nothing."""
+    return source.stem.startswith(RUNNER)
+
+
+def link_library(
+    device: Device, objects: Sequence[Path], out: Path, libraries: Sequence[str] = ()
+) -> None:
+    """Link objects to a shared library, by whose name programs will ask for it."""
+    named = ("-shared", f"-Wl,-soname,{out.name}", "-s", "-lm", "-lpthread", *_asked(libraries))
+    _link(find_toolchain(device), objects, out, named)
+
+
+def archive(device: Device, objects: Sequence[Path], out: Path) -> None:
+    """Put objects into a static library, without times or owners."""
+    toolchain = find_toolchain(device)
+    _run(toolchain, [*toolchain.archiver, "rcsD", str(out), *map(str, objects)], out.name)
+
+
+def named_by_content(library: Path) -> Path:
+    """Give a library a name of its own: a process loads each name once, whatever is there later."""
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()[:16]
+    return library.rename(library.with_name(f"libprogram-{digest}.so"))
+
+
+def link_flags(device: Device) -> tuple[str, ...]:
+    """Static where the libc is musl: the program then needs nothing of the board's system."""
+    static = ("-static",) if "musl" in device.toolchain.target else ()
+    return (*static, "-s", "-lm", "-lpthread")
+
+
+def _asked(libraries: Sequence[str]) -> list[str]:
+    return [f"-l{name}" for name in libraries]
+
+
+def compile_object(
+    source: Path,
+    includes: Includes,
+    how: tuple[Toolchain, Sequence[str]],
+    tell: Progress = lambda _: None,
+) -> Path:
+    """Return the object of one file by a compiler and its flags, from the cache if it is there."""
+    toolchain, flags = how
+    identity = [*toolchain.command[1:], *flags, toolchain.version, includes.digest(source)]
+    text = source.read_bytes()
+    key = hashlib.sha256("\0".join(identity).encode() + b"\0" + text).hexdigest()
+    shelf = own_cache() / "objects" / key[:2]
+    for entry in shelf.glob(f"{key}-*.o"):
+        if entry.name == _entry_name(key, entry):
+            return entry
+    tell(f"compiling {source.name}")
+    try:
+        shelf.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=shelf) as folder:
+            made = Path(folder) / "made.o"
+            compile_ = [*toolchain.command, *flags, *(f"-I{place}" for place in includes.folders)]
+            compile_ += ["-c", str(source)]
+            own = {**toolchain.environment, "ZIG_LOCAL_CACHE_DIR": folder}  # it caches objects too
+            compiler = replace(toolchain, environment=own)
+            _run(compiler, [*compile_, "-o", str(made)], source.name)
+            return made.replace(shelf / _entry_name(key, made))
+    except OSError as error:
+        raise BuildError(f"cannot keep objects in {shelf}: {error}") from error
+
+
+def _entry_name(key: str, path: Path) -> str:
+    """Return the name in the cache of an object with this content."""
+    with path.open("rb") as file:
+        return f"{key}-{hashlib.file_digest(file, 'sha256').hexdigest()}.o"
+
+
+def _link(toolchain: Toolchain, objects: Sequence[Path], out: Path, flags: Sequence[str]) -> None:
+    command = [*linker(toolchain.command), *map(str, objects), "-o", str(out), *flags]
+    try:
+        _run(toolchain, command, out.name)
+    except BuildError:
+        if toolchain.environment.get("ZIG_GLOBAL_CACHE_DIR") != str(cache_folder() / ZIG_FOLDER):
+            raise
+        _with_new_libraries(toolchain, command, out.name)
+
+
+def linker(command: Sequence[str]) -> list[str]:
+    """Return the command that links what `command` compiles.
+
+    zig builds a target's libc for each CPU that it is told, which takes 75 s of one core. All CPUs
+    of AArch64 run the libc of its baseline; what takes a step's time are kernels, objects by then.
+    """
+    if SHARED_LIBC not in command:
+        return list(command)
+    return ["-mcpu=baseline" if each.startswith("-mcpu=") else each for each in command]
+
+
+def _with_new_libraries(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
+    """Link with libraries that zig builds anew, and keep them if that was what it needed.
+
+    zig does not check what it cached, so one damaged library would fail every program.
+    """
+    try:
+        new = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=f"{ZIG_FOLDER}-"))
+        folders = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), str(new))
+        try:
+            _run(
+                replace(toolchain, environment={**toolchain.environment, **folders}), command, what
+            )
+            with tempfile.TemporaryDirectory(
+                dir=cache_folder(), prefix=f"{ZIG_FOLDER}-"
+            ) as damaged:
+                (cache_folder() / ZIG_FOLDER).rename(Path(damaged) / ZIG_FOLDER)
+                new.rename(cache_folder() / ZIG_FOLDER)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+    except OSError as error:
+        raise BuildError(f"cannot keep libraries in {cache_folder()}: {error}") from error
+
+
+def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=toolchain.environment, check=False
+        )
+    except OSError as error:
+        raise BuildError(f"cannot start the C compiler {command[0]}: {error}") from error
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()][:ERROR_LINES]
+        raise BuildError(f"{what} does not build (exit {done.returncode}):\n" + "\n".join(lines))
+
+
+def copy_runtime(folder: Path) -> None:
+    """Put the runtime's sources beside generated code, so that it builds on its own."""
+    for source in sorted(RUNTIME.rglob("*.[ch]")):
+        target = folder / source.relative_to(RUNTIME)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)

@@ -1,0 +1,145 @@
+"""A kernel: one C function with constant shapes, its name, and the scratch memory that it wants.
+
+Names follow one grammar: `pe_<dtype>_<op>[_<epilogue>][_<tile>]__<isa>_<hash>`, for example
+`pe_f32_gemm_bias_relu_8x48__avx512_1f0c9a`. The hash is of the kernel's text, so that equal kernels
+of different nodes have equal symbols and are compiled once, and a symbol always means one text.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pockengine.backends.native.numbers import PARAMETER, Draft, closed, draft_of, of_one_shape
+from pockengine.backends.native.scalars import c_scalar
+from pockengine.compiler.ir import Value
+
+SYMBOL = "PE_SYMBOL"
+"""Stands for the kernel's own symbol in a prelude, for helpers that must not clash in a shard."""
+
+UNUSED = "    (void)w, (void)scratch;"
+"""Keeps -Wunused-parameter quiet in kernels that need no thread index or no scratch."""
+
+
+def note(text: str) -> str:
+    """Return a comment of our own words, on its line; a kernel for many shapes has none."""
+    return of_one_shape(f"/* {text} */\n")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One pointer parameter of a kernel: its C element type, its name, whether it is written.
+
+    `alone` says that no result shares its memory: what was read of it need not be read again.
+    """
+
+    ctype: str
+    name: str
+    written: bool = False
+    alone: bool = False
+
+    def __str__(self) -> str:
+        alone = "restrict " if self.alone else ""
+        return f"{'' if self.written else 'const '}{self.ctype} *{alone}{self.name}"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A C function ready to be put into a file.
+
+    `declaration` has no semicolon. `scratch_bytes` is memory for the time of the call, aligned to
+    PE_ALIGN, shared by all threads: per-thread parts are the kernel's own arithmetic. With a
+    `preparation` its last parameter before the scratch is what that kernel makes of an operand. Its
+    `draft` has the numbers open that it need not know.
+    """
+
+    symbol: str
+    declaration: str
+    source: str
+    scratch_bytes: int = 0
+    preparation: "Kernel | None" = None
+    draft: "KernelDraft | None" = None
+
+
+@dataclass(frozen=True)
+class KernelDraft:
+    """A kernel whose numbers are open: its name without the shape, the ISA, its text."""
+
+    name: str
+    isa: str
+    text: Draft
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What kernels must agree in to share a function."""
+        return self.name, self.isa, self.text.key
+
+
+def read(name: str, value: Value) -> Parameter:
+    """A parameter for an operand that is only read."""
+    return Parameter(c_scalar(value.dtype).ctype, name)
+
+
+def write(name: str, value: Value) -> Parameter:
+    """A parameter for a result, or for an operand that is updated in place."""
+    return Parameter(c_scalar(value.dtype).ctype, name, written=True)
+
+
+def define_kernel(
+    name: str,
+    isa: str,
+    parameters: Sequence[Parameter],
+    body: Sequence[str],
+    prelude: str = "",
+    scratch_bytes: int = 0,
+    shape: str = "",
+) -> Kernel:
+    """Put a kernel together from its parameters (operands, then results) and its body's lines.
+
+    `name` and `shape` are the grammar's part before `__`; `prelude` (includes, macros, helpers) may
+    say PE_SYMBOL for the symbol. The first parameter is always `pe_worker *w`, the last one
+    `void *scratch`.
+    """
+    arguments = _arguments(parameters, PARAMETER)
+    text = f"{prelude}\n{_function(f'void {SYMBOL}', arguments, body)}"
+    draft = draft_of(text)
+    return replace(
+        _named(f"{name}_{shape}" if shape else name, isa, closed(text)),
+        scratch_bytes=scratch_bytes,
+        draft=None if draft is None else KernelDraft(name, isa, draft),
+    )
+
+
+def shared_kernel(draft: KernelDraft, fields: Sequence[int | None]) -> Kernel:
+    """Return the kernel that is passed some of its numbers: each by its index, or None."""
+    return _named(draft.name, draft.isa, draft.text.written(fields))
+
+
+def _named(name: str, isa: str, unnamed: str) -> Kernel:
+    """Give a kernel its symbol; its declaration is what stands before its body."""
+    digest = hashlib.sha256(unnamed.encode()).hexdigest()[:10]
+    symbol = f"{name}__{isa}_{digest}"
+    head = unnamed[unnamed.rindex(f"void {SYMBOL}(") :].partition(") {")[0]
+    return Kernel(
+        symbol=symbol,
+        declaration=f"{head})".replace(SYMBOL, symbol),
+        source=unnamed.replace(SYMBOL, symbol).lstrip("\n"),
+    )
+
+
+def define_function(head: str, parameters: Sequence[Parameter], body: Sequence[str]) -> str:
+    """Return a C function with a kernel's arguments; `head` is all that stands before them."""
+    return _function(head, _arguments(parameters), body)
+
+
+def _function(head: str, arguments: str, body: Sequence[str]) -> str:
+    lines = "\n".join(f"    {line}" if line else "" for line in body)
+    return f"{head}({arguments}) {{\n{UNUSED}\n{lines}\n}}\n"
+
+
+def _arguments(parameters: Sequence[Parameter], numbers: str = "") -> str:
+    return ", ".join([f"pe_worker *w{numbers}", *map(str, parameters), "void *scratch"])
+
+
+def align(size: int, alignment: int = 64) -> int:
+    """The size rounded up to the alignment."""
+    return -(-size // alignment) * alignment

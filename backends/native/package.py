@@ -1,0 +1,181 @@
+"""An artifact as a C library: headers, archives, and how CMake and pkg-config find them.
+
+include/                       pe.h, pe_host.h, pe_train.h, and the program's own header
+lib/libpockengine-NAME.a       all but the runner; .so beside it where the target has such
+lib/cmake/pockengine-NAME/     find_package(pockengine-NAME): pockengine::NAME
+lib/pkgconfig/                 pockengine-NAME.pc
+code/CMakeLists.txt            the same target from its sources, by any toolchain (the NDK's)
+
+A device without an operating system has the headers, the archive, CMakeLists.txt, and
+lib/memory.txt, which says what it takes of flash and memory.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from pockengine import __version__
+from pockengine.backends.native.build import (
+    BARE,
+    RUNNER,
+    RUNTIME,
+    archive,
+    compile_all,
+    compile_flags,
+    is_runner,
+    link_library,
+)
+from pockengine.backends.native.interface import header_name, header_text, identifier
+from pockengine.backends.native.sections import sections_table, shares
+from pockengine.compiler.program import Program
+from pockengine.devices.schema import Device
+
+HEADERS = ("pe.h", "pe_limits.h")
+HOSTED_HEADERS = ("pe_host.h", "pe_train.h")
+"""Those that a device without an operating system cannot have."""
+CALLER_FLAG = "-fno-strict-aliasing"
+"""A session's memory is bytes to its caller and numbers of several types to its program."""
+SHARED_OBJECTS = ("linux", "native")
+"""Parts of targets whose libraries may be shared ones of the name .so."""
+
+
+def package(
+    program: Program, device: Device, code: Path, place: Path, libraries: Sequence[str] = ()
+) -> None:
+    """Write include/ and lib/ of an artifact into its folder; `code` holds its sources.
+
+    `libraries` are the names of the system's that its programs need beside those of every one.
+    """
+    name = f"pockengine-{identifier(program.name)}"
+    include, lib = place / "include", place / "lib"
+    include.mkdir()
+    for header in (*HEADERS, *(() if device.freestanding else HOSTED_HEADERS)):
+        shutil.copyfile(RUNTIME / header, include / header)
+    (include / header_name(program.name)).write_text(header_text(program), encoding="utf-8")
+    lib.mkdir()
+    objects = [obj for source, obj in compile_all(code, device) if not is_runner(source)]
+    archive(device, objects, lib / f"lib{name}.a")
+    if device.freestanding:
+        table = sections_table(shares(program, objects), device)
+        (lib / "memory.txt").write_text(table, encoding="utf-8")
+    else:
+        _package_for_system(name, device, objects, lib, libraries)
+
+
+def _package_for_system(
+    name: str, device: Device, objects: Sequence[Path], lib: Path, libraries: Sequence[str]
+) -> None:
+    """Write what apps of an operating system link: a shared library, CMake and pkg-config files."""
+    shared = device.cpu.arch != "hexagon" and any(
+        part in device.toolchain.target for part in SHARED_OBJECTS
+    )
+    if shared:
+        link_library(device, objects, lib / f"lib{name}.so", libraries)
+    cmake = lib / "cmake" / name
+    cmake.mkdir(parents=True)
+    # CMake looks for NAMEConfig.cmake, and with a hyphen for names in lower case only.
+    config = _cmake_config(name, shared, libraries)
+    (cmake / f"{name}Config.cmake").write_text(config, encoding="utf-8")
+    version = _cmake_version(__version__)
+    (cmake / f"{name}ConfigVersion.cmake").write_text(version, encoding="utf-8")
+    pkgconfig = lib / "pkgconfig"
+    pkgconfig.mkdir()
+    (pkgconfig / f"{name}.pc").write_text(_pkg_config(name, libraries), encoding="utf-8")
+
+
+def _cmake_config(name: str, shared: bool, libraries: Sequence[str]) -> str:
+    """Return a CMake package: a target of the archive, and one of the shared library."""
+    target = f"pockengine::{name.removeprefix('pockengine-')}"
+    linked = ["Threads::Threads", "m", *libraries]
+    lines = [
+        "# find_package(Threads) is the caller's where CMake knows its compiler for C alone.",
+        "include(CMakeFindDependencyMacro)",
+        "find_dependency(Threads)",
+        'get_filename_component(_pockengine "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)',
+        *_imported(target, "STATIC", f"lib{name}.a", ";".join(linked)),
+    ]
+    if shared:
+        lines += _imported(f"{target}-shared", "SHARED", f"lib{name}.so", "")
+    return "\n".join([*lines, "unset(_pockengine)"]) + "\n"
+
+
+def _cmake_version(version: str) -> str:
+    """Return what find_package(NAME VERSION) asks: below 1.0 a minor version is one of its own."""
+    major, minor = version.split(".")[:2]
+    series = f"{major}.{minor}" if major == "0" else major
+    return (
+        "\n".join(
+            [
+                f'set(PACKAGE_VERSION "{version}")',
+                f'string(REGEX MATCH "^{series.replace(".", "[.]")}([.]|$)" _pockengine '
+                '"${PACKAGE_FIND_VERSION}")',
+                "if(_pockengine AND NOT PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)",
+                "  set(PACKAGE_VERSION_COMPATIBLE TRUE)",
+                "endif()",
+                "if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)",
+                "  set(PACKAGE_VERSION_EXACT TRUE)",
+                "endif()",
+                "unset(_pockengine)",
+            ]
+        )
+        + "\n"
+    )
+
+
+def _imported(target: str, kind: str, file: str, links: str) -> list[str]:
+    return [
+        f"if(NOT TARGET {target})",
+        f"  add_library({target} {kind} IMPORTED)",
+        f"  set_target_properties({target} PROPERTIES",
+        f'    IMPORTED_LOCATION "${{_pockengine}}/lib/{file}"',
+        '    INTERFACE_INCLUDE_DIRECTORIES "${_pockengine}/include"',
+        f'    INTERFACE_COMPILE_OPTIONS "{CALLER_FLAG}"',
+        f'    INTERFACE_LINK_LIBRARIES "{links}")',
+        "endif()",
+    ]
+
+
+def _pkg_config(name: str, libraries: Sequence[str]) -> str:
+    linked = [f"-l{library}" for library in (name, "m", "pthread", *libraries)]
+    return (
+        "prefix=${pcfiledir}/../..\n\n"
+        f"Name: {name}\n"
+        "Description: A program that PockEngine compiled\n"
+        f"Version: {__version__}\n"
+        f"Cflags: -I${{prefix}}/include {CALLER_FLAG}\n"
+        f"Libs: -L${{prefix}}/lib {' '.join(linked)}\n"
+    )
+
+
+def cmake_lists(program: Program, device: Device, libraries: Sequence[str] = ()) -> str:
+    """Return CMakeLists.txt of a program's code, for toolchains other than zig's."""
+    name = f"pockengine-{identifier(program.name)}"
+    others = ("-std", "-g", "-fPIC", "-O", "-Werror", CALLER_FLAG)
+    flags = [flag for flag in compile_flags(device) if not flag.startswith(others)]
+    runtime = " ".join(f'"runtime/{part}.c"' for part in BARE)
+    system = [
+        "find_package(Threads REQUIRED)",
+        'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" "runtime/*.c")',
+        f'list(FILTER SOURCES EXCLUDE REGEX "/({"|".join(RUNNER)})[a-z_]*[.]c$")',
+    ]
+    bare = [f'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" {runtime})']
+    linked = " ".join(("Threads::Threads", "m", *libraries))
+    link = f"target_link_libraries({name} PUBLIC {linked})"
+    return "\n".join(
+        [
+            "# add_subdirectory(code) gives the target below; the caller's CMAKE_C_FLAGS name the",
+            f"# CPU ({device.cpu.model}), for example -march=armv8-a.",
+            "cmake_minimum_required(VERSION 3.13)",
+            f"project({name} C)",
+            *(bare if device.freestanding else system),
+            f"add_library({name} STATIC ${{SOURCES}})",
+            f"add_library(pockengine::{identifier(program.name)} ALIAS {name})",
+            f"set_target_properties({name} PROPERTIES C_STANDARD 11 C_EXTENSIONS ON",
+            "  POSITION_INDEPENDENT_CODE ON)",
+            f"target_compile_options({name} PUBLIC {CALLER_FLAG} PRIVATE -O3 {' '.join(flags)})",
+            f'target_include_directories({name} PUBLIC "${{CMAKE_CURRENT_SOURCE_DIR}}"',
+            '  "${CMAKE_CURRENT_SOURCE_DIR}/runtime")',
+            *([] if device.freestanding else [link]),
+            "",
+        ]
+    )
