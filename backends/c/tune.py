@@ -25,6 +25,7 @@ from pockengine.backends.native.tuning import (
     list_problems,
 )
 from pockengine.backends.picking import Picker
+from pockengine.backends.placement import anchor_op
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ops import lookup
 from pockengine.devices.schema import Device
