@@ -12,7 +12,7 @@ from pockengine.backends.c.alone import (
     read_times,
     run_bench,
 )
-from pockengine.backends.c.backend import CBackend, anchor_op
+from pockengine.backends.c.backend import CBackend
 from pockengine.backends.native.build import PARALLEL, RUNTIME
 from pockengine.backends.native.tuning import (
     BATCH,
