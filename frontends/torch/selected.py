@@ -98,7 +98,7 @@ class SameSizes(TorchFunctionMode):
         if node is not None and node.target is operator.getitem:
             node = node.all_input_nodes[0]
         mask = None if node is None else mask_of(node)
-        if mask is not None and not _is_written(mask):
+        if mask is not None and not is_written(mask):
             size = self._sizes.setdefault(_key(mask), sizes[0])
             if self._filled and size is sizes[0]:
                 torch._check(size >= 1)
@@ -177,7 +177,7 @@ def _families(graph: Graph) -> list[SelectionFamily]:
         key = _key(mask)
         family = families.setdefault(key, SelectionFamily(key))
         family.symbols |= _symbols(node)
-        if _is_written(mask):
+        if is_written(mask):
             family.problem = _at(node, "selects by a mask that is written to")
         if str(node.target) == "aten.masked_select.default" and _shape(mask) != _shape(
             node.args[0]
@@ -193,7 +193,7 @@ def _key(node: Any) -> Any:
     plain = node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
     if not plain or node.target._schema.is_mutable or _drawn(node):
         return node
-    if any(map(_is_written, (node, *node.all_input_nodes))):
+    if any(map(is_written, (node, *node.all_input_nodes))):
         return node
     named = tuple((name, _key(value)) for name, value in sorted(node.kwargs.items()))
     return (str(node.target), tuple(map(_key, node.args)), named)
@@ -203,7 +203,7 @@ def _drawn(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in node.target.tags
 
 
-def _is_written(node: Node) -> bool:
+def is_written(node: Node) -> bool:
     """Whether something writes to this value, or to one that it may share memory with."""
     seen, waiting = {node}, [node]
     while waiting:

@@ -40,6 +40,7 @@ from pockengine.frontends.torch.gradients import own_gradients
 from pockengine.frontends.torch.marks import pick_marked
 from pockengine.frontends.torch.nodes import quoted
 from pockengine.frontends.torch.packed import PackedSequences
+from pockengine.frontends.torch.places import Distances
 from pockengine.frontends.torch.replaced import replaced
 from pockengine.frontends.torch.selected import SameSizes, select_all
 from pockengine.frontends.torch.size_checks import answer_of_check, checks_passed
@@ -122,6 +123,7 @@ def _export(
             transforms(),
             Decisions(known.answers, module),
             PackedSequences(),
+            Distances(),
             stand_ins(),
             checks_passed(known.checks),
             SameSizes(filled=bool(known.guards)),

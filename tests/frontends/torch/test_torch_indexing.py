@@ -235,7 +235,16 @@ def repeated(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
     return torch.repeat_interleave(x, lengths, 0, output_size=5) * x[:1].repeat_interleave(5, 0)
 
 
-@pytest.mark.parametrize("function", [written_at, read_at, strided_at, repeated])
+def segments(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """Cut a part out of each row, as a vocoder's training does."""
+    cut = torch.zeros_like(x[:2, :3])
+    for row in range(2):
+        start = place[row]
+        cut[row] = x[row, start : start + 3]
+    return cut * x[1, :3]
+
+
+@pytest.mark.parametrize("function", [written_at, read_at, strided_at, repeated, segments])
 def test_slices_at_places_that_are_data(function: Callable[..., torch.Tensor]) -> None:
     module = Scaled(function)
     x = torch.randn(4, 6)
