@@ -16,6 +16,7 @@ from pockengine.compiler.optim import NAMED, Groups, Maximize, Scaled
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import Option, Pass, options_of
 from pockengine.compiler.passes.catalogue import find_pass
+from pockengine.compiler.passes.option_types import accepts
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
@@ -59,6 +60,10 @@ def parse_pass(text: str, find_target: FindTarget) -> Pass:
     given = {str(word.arg): word.value for word in _keywords(text, match[2] or "")}
     _check_names(kind.name, options, given)
     values = {name: _option(text, options[name], node, find_target) for name, node in given.items()}
+    for name, value in values.items():
+        if not accepts(options[name].type, value):
+            takes = f"option {name} takes {_values(options[name])}, not {value!r}"
+            raise CompileError(f"pass {kind.name}: {takes}")
     return kind(**values)
 
 
@@ -85,8 +90,18 @@ def _check_names(name: str, options: Mapping[str, Option], given: Collection[str
         known = f"its options are {', '.join(options)}" if options else "it takes none"
         raise CompileError(f"pass {name} has no option {', '.join(unknown)}; {known}")
     if missing:
-        needed = "; ".join(f"{each}, {options[each].values}" for each in missing)
+        needed = "; ".join(f"{each}: {_values(options[each])}" for each in missing)
         raise CompileError(f"pass {name} needs {needed}")
+
+
+def _values(option: Option) -> str:
+    """Return the values that an option takes in text, in words."""
+    if option.type is Target:
+        return "the name of a device"
+    if not isinstance(option.type, type) or option.type in (bool, int, str):
+        return option.values
+    kinds = (each.__name__ for each in _DATA if issubclass(each, option.type))
+    return f"a call of {', '.join(kinds)}"
 
 
 def _option(text: str, option: Option, node: ast.expr, find_target: FindTarget) -> Any:
