@@ -82,7 +82,7 @@ class CheckWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Step:
+class CheckedStep:
     """A loss, and gradients by name in the framework's order of dimensions.
 
     `error` is what measuring a gradient may add to it, where it is no number of the program's own.
@@ -129,7 +129,7 @@ def check_step(model: Imported, training: Training, artifact: Artifact | None = 
         compiled = step.run(feed)
         names = Names(graph, source.frontend.framework, _channels(graph, training))
 
-        def nudged(nudge: Nudge) -> Step | None:
+        def nudged(nudge: Nudge) -> CheckedStep | None:
             again = source.reference(model.loss, nudge)
             return None if again is None else _step(again)
 
@@ -149,15 +149,17 @@ def _check_by_oracle(step: "_Step", given: object) -> None:
     _compare_with_oracle(step.run(feed), step, feed)
 
 
-def _compare_with_oracle(compiled: Step, step: "_Step", feed: Mapping[str, np.ndarray]) -> None:
+def _compare_with_oracle(
+    compiled: CheckedStep, step: "_Step", feed: Mapping[str, np.ndarray]
+) -> None:
     graph, training = step.graph, step.training
     names = Names(graph, ORACLE, _channels(graph, training))
     wanted = _oracle(graph, training, feed, lambda array: array)
     _compare(compiled, wanted, lambda nudge: _oracle(graph, training, feed, nudge), names)
 
 
-def _step(reference: Reference) -> Step:
-    return Step(reference.loss, reference.gradients or {})
+def _step(reference: Reference) -> CheckedStep:
+    return CheckedStep(reference.loss, reference.gradients or {})
 
 
 def _nudge(rng: np.random.Generator, size: float) -> Nudge:
@@ -197,12 +199,12 @@ class _Step:
     training: Training
     artifact: Artifact | None
 
-    def run(self, feed: Mapping[str, np.ndarray]) -> Step:
+    def run(self, feed: Mapping[str, np.ndarray]) -> CheckedStep:
         """Run it once on this machine, and take its gradients from the weights."""
         adapted, trained = _trained(self.graph, self.training)
         with self._opened() as session:
             loss, moved, error = _measured(session, feed, list(trained))
-        return Step(loss, _in_order(adapted, moved), error)
+        return CheckedStep(loss, _in_order(adapted, moved), error)
 
     @contextmanager
     def _opened(self) -> Iterator[Session]:
@@ -241,7 +243,9 @@ def _measured(
     return loss, moved, {name: ROUNDED * _size(before[name]) / rate for name in trained}
 
 
-def _oracle(graph: Graph, training: Training, feed: Mapping[str, np.ndarray], nudge: Nudge) -> Step:
+def _oracle(
+    graph: Graph, training: Training, feed: Mapping[str, np.ndarray], nudge: Nudge
+) -> CheckedStep:
     """Differentiate the graph as it was imported and evaluate it in NumPy."""
     adapted, trained = _trained(graph, training)
     adapted = clone(adapted)
@@ -262,7 +266,7 @@ def _oracle(graph: Graph, training: Training, feed: Mapping[str, np.ndarray], nu
     controls[SEED] = np.int32(SEED_OF_STEP)
     results = run(adapted, {**controls, **feed}, params)
     gradients = {name: results[f"gradient of {name}"] for name in trained}
-    return Step(float(results["loss"]), _in_order(adapted, gradients))
+    return CheckedStep(float(results["loss"]), _in_order(adapted, gradients))
 
 
 def _trained(graph: Graph, training: Training) -> tuple[Graph, dict[str, Channels]]:
@@ -293,7 +297,10 @@ def _channels(graph: Graph, training: Training) -> dict[str, tuple[int, Sequence
 
 
 def _compare(
-    compiled: Step, reference: Step, again: Callable[[Nudge], Step | None], names: Names
+    compiled: CheckedStep,
+    reference: CheckedStep,
+    again: Callable[[Nudge], CheckedStep | None],
+    names: Names,
 ) -> None:
     """Compare the loss, then every gradient that both have; `again` runs the reference nudged."""
     if not np.isfinite(reference.loss):
@@ -321,7 +328,7 @@ def _nudges(graph: Graph) -> tuple[Nudges, Nudges]:
 
 
 def _differences(
-    compiled: Step, steps: list[Step], allowance: float, names: Names
+    compiled: CheckedStep, steps: list[CheckedStep], allowance: float, names: Names
 ) -> Iterator[CheckError]:
     """Yield what differs by more than rounding; `steps` are the reference, and nudged ones."""
     reference = steps[0]

@@ -38,7 +38,7 @@ from pockengine.finetune.race import Standing, race
 from pockengine.finetune.search import EVALUATIONS, Budget, Front, Progress, search
 from pockengine.finetune.search_limits import (
     TRIES,
-    Limits,
+    SearchLimits,
     budget_of,
     first_that_keeps,
     tightened,
@@ -94,9 +94,9 @@ class SearchOptions:
         return open_tuning(self.model, data, self.validation, self.form)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SearchLimits:
         """The limits that were given."""
-        return Limits(self.memory, self.latency, self.instructions)
+        return SearchLimits(self.memory, self.latency, self.instructions)
 
 
 @click.command("search")

@@ -74,7 +74,7 @@ class Cpu:
 
 
 @dataclass(frozen=True)
-class Toolchain:
+class ToolchainSpec:
     """How code is built: a zig target triple, a CPU name, extra compiler flags."""
 
     target: str
@@ -140,7 +140,7 @@ class Device:
     description: str
     memory_bytes: int
     processor: Cpu | None = None
-    compiler: Toolchain | None = None
+    compiler: ToolchainSpec | None = None
     emulator: Emulator | None = None
     graphics: Gpu | None = None
     runs: bool = True
@@ -170,7 +170,7 @@ class Device:
         return self._section("cpu", self.processor)
 
     @property
-    def toolchain(self) -> Toolchain:
+    def toolchain(self) -> ToolchainSpec:
         """The file's [toolchain] table; DeviceError where it has none."""
         return self._section("toolchain", self.compiler)
 
@@ -241,7 +241,7 @@ def read_device(path: Path) -> Device:
         table["memory_bytes"] = detect_memory() or table.get("memory_bytes")
     sections = {
         "processor": None if cpu is None else _make(Cpu, cpu, path),
-        "compiler": None if toolchain is None else _make(Toolchain, toolchain, path),
+        "compiler": None if toolchain is None else _make(ToolchainSpec, toolchain, path),
         "emulator": None if emulator is None else _make(Emulator, emulator, path),
         "graphics": None if gpu is None else _make(Gpu, gpu, path),
     }

@@ -23,7 +23,7 @@ TRIES = 5
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """Bytes beyond inference, milliseconds of a step, instructions of a step of one thread."""
 
     memory_bytes: float | None = None
@@ -31,7 +31,7 @@ class Limits:
     instructions: float | None = None
 
 
-def budget_of(limits: Limits, costs: CostModel) -> Budget:
+def budget_of(limits: SearchLimits, costs: CostModel) -> Budget:
     """Return the budget that the limits are on a device; FinetuneError where it cannot be known."""
     cycles = work = None
     if limits.milliseconds is not None:
@@ -79,7 +79,7 @@ def _time(costs: CostModel, scheme: Scheme) -> float:
     return measure_time(costs.graph, costs.training(scheme), costs.device)
 
 
-def tightened(budget: Budget, best: Point, limits: Limits, costs: CostModel) -> Budget | None:
+def tightened(budget: Budget, best: Point, limits: SearchLimits, costs: CostModel) -> Budget | None:
     """Return a lower budget where the best point exceeds the limit on instructions, or None.
 
     The line through the two ends is up to a tenth too low in between (MCUNet on rpi4); another
@@ -94,7 +94,7 @@ def tightened(budget: Budget, best: Point, limits: Limits, costs: CostModel) -> 
 
 
 def first_that_keeps(
-    candidates: Sequence[SchemeCandidate], limits: Limits, costs: CostModel
+    candidates: Sequence[SchemeCandidate], limits: SearchLimits, costs: CostModel
 ) -> tuple[SchemeCandidate, str]:
     """Return the first candidate that keeps the limits, and what was measured of it.
 

@@ -50,7 +50,7 @@ class Placed:
     provider: str
 
 
-class Model:
+class OnnxModel:
     """A model that the runtime has read; RuntimeFailure with its words where it refuses it.
 
     Its words name a node by our node, which says the user's layer. `beside` are the bytes of the

@@ -12,7 +12,7 @@ import numpy as np
 from pockengine.backends.artifact import Artifact, EntrySpec
 from pockengine.backends.onnx.bindings import CONSTANTS, CUT, NEXT, model_name, update_name
 from pockengine.backends.onnx.models_session import ModelsSession
-from pockengine.backends.onnx.runtime import Model, Placed, Provider, import_runtime
+from pockengine.backends.onnx.runtime import OnnxModel, Placed, Provider, import_runtime
 
 
 class _Pair:
@@ -42,7 +42,7 @@ class _Part:
 
     def __init__(
         self,
-        model: Model,
+        model: OnnxModel,
         given: dict[str, np.ndarray],
         made: dict[str, np.ndarray],
         pairs: dict[str, _Pair],
@@ -76,7 +76,7 @@ class _Part:
 class _Entry:
     """An entry's models, one after the other, with arrays for its data and results."""
 
-    def __init__(self, models: list[Model], spec: EntrySpec, pairs: dict[str, _Pair]) -> None:
+    def __init__(self, models: list[OnnxModel], spec: EntrySpec, pairs: dict[str, _Pair]) -> None:
         self._inputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.inputs.items()}
         self._outputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.outputs.items()}
         cuts = {name: array for model in models for name, array in model.made(CUT).items()}
@@ -125,9 +125,9 @@ class OnnxSession(ModelsSession):
             self._entries[entry] = _Entry(models, self.artifact.entries[entry], self._pairs)
         return self._entries[entry]
 
-    def _read(self, name: str, provider: Provider | None) -> Model:
+    def _read(self, name: str, provider: Provider | None) -> OnnxModel:
         beside = {CONSTANTS: self._constants}
-        return Model(name, self._models[name], beside, self.threads, provider)
+        return OnnxModel(name, self._models[name], beside, self.threads, provider)
 
     def placed(self, entry: str) -> list[Placed]:
         """Return what runs each node of an entry, but for its updates, which the CPU runs."""

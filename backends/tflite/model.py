@@ -86,7 +86,7 @@ class _File:
         writer = SubgraphWriter(INITIALIZE, self.shared)
         for name, param in self._params.items():
             held = laid_out_data(param, self.shared.written[name])
-            tensor = writer.held(held, held.shape, KINDS[param.value.dtype])
+            tensor = writer.shared_tensor(held, held.shape, KINDS[param.value.dtype])
             writer.assign(name, tensor)
         for name, number in FIRST.items():
             writer.assign(variable_of(name), writer.constant(number))

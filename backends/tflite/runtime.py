@@ -42,7 +42,7 @@ Nodes = Mapping[str, Sequence[tuple[str, str]]]
 """For each subgraph its operators, and of which node of ours they are."""
 
 
-class Model:
+class LiteModel:
     """A file that the runtime has read; RuntimeFailure with its words where it refuses it.
 
     Where its words number an operator, or name one that it lacks, our node and the user's layer are

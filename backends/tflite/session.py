@@ -18,7 +18,7 @@ from pockengine.backends.runtimes.ranges import check_ranges
 from pockengine.backends.session import Progress, Session
 from pockengine.backends.tflite.controls import COUNTED, FIRST, is_training
 from pockengine.backends.tflite.names import CONFIGURE, MODEL, NODES, RESTORE, SAVE, signature_of
-from pockengine.backends.tflite.runtime import Model, import_runtime
+from pockengine.backends.tflite.runtime import LiteModel, import_runtime
 from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir.contents import mapped
 from pockengine.errors import RuntimeFailure
@@ -43,7 +43,7 @@ class TfliteSession(Session):
         self._is_read, self._is_set = True, False
         self._controls: dict[str, np.ndarray] = dict(FIRST)
         self._closed = False
-        self._model: Model | None = Model(self._file, self._nodes, threads)
+        self._model: LiteModel | None = LiteModel(self._file, self._nodes, threads)
 
     def close(self) -> None:
         """Give the memory back, after the call that another thread is in."""
@@ -90,7 +90,7 @@ class TfliteSession(Session):
         """Take what was set into the variables, of a file that is read anew if it has to be."""
         if self._model is None:
             assert self._content is not None
-            self._model = Model(self._content.tobytes(), self._nodes, self.threads)
+            self._model = LiteModel(self._content.tobytes(), self._nodes, self.threads)
             self._controls, self._is_set = dict(FIRST), True
         if self._is_set:
             self._call(RESTORE, RESTORE, self._trained)

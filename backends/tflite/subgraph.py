@@ -137,12 +137,12 @@ class SubgraphWriter:
 
     def constant(self, data: np.ndarray) -> LiteTensor:
         """Return a constant, the same for equal arrays."""
-        return self.held(self.shared.constant(data), data.shape, KINDS[DType.of(data)])
+        return self.shared_tensor(self.shared.constant(data), data.shape, KINDS[DType.of(data)])
 
     def unsigned(self, number: int) -> LiteTensor:
         """Return a constant of 32 bits without a sign, which is none of our types."""
         data = self.shared.constant(np.asarray(number, np.uint32))
-        return self.held(data, (), "UINT32")
+        return self.shared_tensor(data, (), "UINT32")
 
     def outputs(self, results: dict[str, LiteTensor]) -> dict[str, int]:
         """Make tensors the outputs, each a tensor of its own that an operator made."""
@@ -158,7 +158,7 @@ class SubgraphWriter:
         self.subgraph.outputs += numbers.values()
         return numbers
 
-    def held(self, data: np.ndarray, shape: Shape, kind: str) -> LiteTensor:
+    def shared_tensor(self, data: np.ndarray, shape: Shape, kind: str) -> LiteTensor:
         """Return a tensor of an array that `shared` keeps."""
         key = (id(data), shape)
         if key not in self._constants:

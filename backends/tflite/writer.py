@@ -50,7 +50,7 @@ class EntryWriter(SubgraphWriter, LayoutWriter[LiteTensor]):
     def frozen(self, param: Param, layout: Layout) -> LiteTensor:
         """Return a param that nothing writes as a constant."""
         data = self.shared.frozen_param(param, layout)
-        return self.held(data, data.shape, KINDS[param.value.dtype])
+        return self.shared_tensor(data, data.shape, KINDS[param.value.dtype])
 
     def content(self, param: Value, layout: Layout) -> LiteTensor:
         """Read a param's variable."""

@@ -83,7 +83,7 @@ def _inside(index: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(np.clip(index, 0, size - 1))
 
 
-def _kept(index: np.ndarray, size: int) -> np.ndarray:
+def _bounded(index: np.ndarray, size: int) -> np.ndarray:
     """Send each index outside of an axis to `size`, one behind its last place."""
     return np.where((index >= 0) & (index < size), index, size)
 
@@ -112,7 +112,7 @@ def _eval_take_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     dy, index = arrays
     axis, shape = attrs["axis"], attrs["input_shape"]
     dx = np.zeros(_room(shape, axis), np.float64)
-    np.add.at(dx, (slice(None),) * axis + (_kept(index, shape[axis]),), dy)
+    np.add.at(dx, (slice(None),) * axis + (_bounded(index, shape[axis]),), dy)
     return (_without_room(dx, axis).astype(dy.dtype),)
 
 
@@ -120,7 +120,7 @@ def _eval_along_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
     dy, index = arrays
     axis, shape = attrs["axis"], attrs["input_shape"]
     dx = np.zeros(_room(shape, axis), np.float64)
-    np.add.at(dx, _places(_kept(index, shape[axis]), axis), dy)
+    np.add.at(dx, _places(_bounded(index, shape[axis]), axis), dy)
     return (_without_room(dx, axis).astype(dy.dtype),)
 
 
@@ -148,7 +148,7 @@ def _eval_take_update(arrays: Arrays, attrs: Attrs) -> Arrays:
     param, dy, index, lr = arrays
     axis, size = attrs["axis"], param.shape[attrs["axis"]]
     updated = np.concatenate([param, np.zeros_like(param.take([0], axis=axis))], axis=axis)
-    np.subtract.at(updated, (slice(None),) * axis + (_kept(index, size),), lr * dy)
+    np.subtract.at(updated, (slice(None),) * axis + (_bounded(index, size),), lr * dy)
     return (np.ascontiguousarray(_without_room(updated, axis)),)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pockengine.errors import FarmError
 from pockengine.farm.boards.facts import BoardFacts, ask
 from pockengine.farm.load import cpu_times, mark_between
-from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.transport import Transport
 
 PERIOD_S = 5.0
@@ -114,7 +114,7 @@ def watched(
 def _busy_mark(transport: Transport, root: str, rest_s: int) -> str | None:
     """Return the mark if others use the board while it rests; None where it does not say."""
     argv = ["sh", "-c", REST, "rest", root, str(rest_s)]
-    result = transport.run(argv, timeout_s=30, limits=Limits(1 << 20))
+    result = transport.run(argv, timeout_s=30, limits=CommandLimits(1 << 20))
     times = [cpu_times(line) for line in result.stdout.decode(errors="replace").splitlines()]
     known = [one for one in times if one is not None]
     return mark_between(*known) if len(known) == 2 else None

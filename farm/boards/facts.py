@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError
-from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.transport import Transport
 
 # "$1" is where /sys, /proc are (nothing, or a test's folder), "$2" the folder that jobs write to.
@@ -118,7 +118,7 @@ class BoardFacts:
 def ask(transport: Transport, root: str = "") -> BoardFacts:
     """Ask a board; FarmError when its answer makes no sense. `root` stands before /proc, /sys."""
     argv = ["sh", "-c", SCRIPT, "facts", root, transport.workdir]
-    result = transport.run(argv, timeout_s=30, limits=Limits(1 << 20))
+    result = transport.run(argv, timeout_s=30, limits=CommandLimits(1 << 20))
     if not result.ok:
         raise FarmError(f"{transport.board}: cannot say what it is: {result.describe()}")
     return parse(result.stdout.decode(errors="replace"), transport.board)

@@ -18,7 +18,7 @@ from pockengine.farm.jobs.owner import HeartbeatWatch, Owner
 from pockengine.farm.jobs.store import ATTEMPTS, JOBS, Store
 from pockengine.farm.names import check_name
 from pockengine.farm.results.results import now
-from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.limits import CommandLimits
 
 Outcome = Literal["passed", "failed", "infrastructure"]
 MOST_ATTEMPTS = 6
@@ -256,7 +256,7 @@ def job_from_json(values: Mapping[str, Any]) -> Job:
         libraries=_from_json(values.get("libraries", {})),
         outputs=tuple(values["outputs"]),
         time_limit_s=values["time_limit_s"],
-        limits=Limits(**values["limits"]),
+        limits=CommandLimits(**values["limits"]),
     )
 
 

@@ -12,11 +12,11 @@ from secrets import token_hex
 
 from pockengine.errors import BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.transports.digest import printed_sha256, sha256_of
-from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.transport import Progress, RunResult, Sink, Transport
 
 PROGRAM = "program"
-JOB_LIMITS = Limits(output_bytes=16 << 20, within_free=True)
+JOB_LIMITS = CommandLimits(output_bytes=16 << 20, within_free=True)
 
 # Whatever still runs in the job's folder is killed, also what left its process group, then the
 # folder goes. A system without /proc shows no folders of processes; the time limit ends those.
@@ -42,7 +42,7 @@ class Job:
     inputs: Mapping[str, Path] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     time_limit_s: float = 600.0
-    limits: Limits = JOB_LIMITS
+    limits: CommandLimits = JOB_LIMITS
     libraries: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ def clean_board(transport: Transport) -> None:
         raise FarmError(f"{transport.board}: cannot remove old jobs: {done.describe()}")
 
 
-def _limits(transport: Transport, job: Job) -> Limits:
+def _limits(transport: Transport, job: Job) -> CommandLimits:
     """Return the job's limits; an emulator in between takes address space of its own, gigabytes."""
     return replace(job.limits, memory_bytes=1 << 40) if transport.launcher else job.limits
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pockengine.errors import FarmError
 from pockengine.farm.results.results import now
-from pockengine.farm.transports.limits import NO_LIMITS, Limits
+from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.transport import (
     PowerAction,
     Progress,
@@ -39,7 +39,7 @@ class LoggedTransport:
         *,
         cwd: str | None = None,
         timeout_s: float = 60.0,
-        limits: Limits = NO_LIMITS,
+        limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
         """Run a command and note how it ended."""

@@ -45,7 +45,7 @@ GUEST_TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
-class Framework:
+class GuestFramework:
     """Engines of one guest process, and its sources: those that decide instructions, and others."""
 
     engines: tuple[str, ...]
@@ -63,7 +63,7 @@ SHARED = (
 )
 NETS = tuple(f"farm/references/{name}.py" for name in ("layouts", "nets", "transformer_nets"))
 FRAMEWORKS = {
-    "tensorflow": Framework(
+    "tensorflow": GuestFramework(
         ("tf-eager", "tf-graph"),
         "tensorflow_worker",
         (
@@ -73,7 +73,7 @@ FRAMEWORKS = {
             "farm/references/tensorflow_reference.py",
         ),
     ),
-    "torch": Framework(
+    "torch": GuestFramework(
         ("torch-eager",),
         "torch_worker",
         (
@@ -81,7 +81,9 @@ FRAMEWORKS = {
             *(f"models/{name}.py" for name in ("layers", "mcunet", "mobilenet_v2", "resnet")),
         ),
     ),
-    "mnn": Framework(("mnn-train",), "mnn_worker", (*NETS, "farm/references/mnn_reference.py")),
+    "mnn": GuestFramework(
+        ("mnn-train",), "mnn_worker", (*NETS, "farm/references/mnn_reference.py")
+    ),
 }
 
 
@@ -210,7 +212,7 @@ def run_engine(worker: Worker, job: Path, engine: str, losses: Sequence[float]) 
     return error
 
 
-def _stage_sources(kind: Framework, folder: Path) -> None:
+def _stage_sources(kind: GuestFramework, folder: Path) -> None:
     """Copy what the worker imports into a package tree without the project's own __init__ files."""
     project = Path(__file__).parents[2]
     for name in (*SHARED, *kind.measured, f"farm/references/{kind.worker}.py"):

@@ -29,7 +29,7 @@ CHANNEL_AXIS = {CONVOLUTION: 2, DEPTHWISE: 2, LINEAR: 0, VECTOR: 0}
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KerasParameter:
     """A TensorFlow variable and the permutation that PyTorch's axes take to get there."""
 
     variable: tf.Variable
@@ -56,7 +56,7 @@ class KerasNet:
     """A Keras model from [N, H, W, C] to logits, and its variables by PyTorch's names."""
 
     model: tf.keras.Model
-    parameters: dict[str, Parameter]
+    parameters: dict[str, KerasParameter]
 
     def load(self, weights: Tensors) -> None:
         """Assign a state_dict; FarmError names what is missing or left over."""
@@ -78,7 +78,7 @@ class KerasLayers:
 
     def __init__(self) -> None:
         """Start without a layer."""
-        self.parameters: dict[str, Parameter] = {}
+        self.parameters: dict[str, KerasParameter] = {}
 
     def convolution(
         self, x: Tensor, name: str, filters: int, kernel: int, stride: int = 1
@@ -86,7 +86,7 @@ class KerasLayers:
         """Convolve without a bias, padded to keep the resolution (but for the stride)."""
         layer = layers.Conv2D(filters, kernel, stride, "valid", use_bias=False)
         y = layer(_padded(x, kernel))
-        self.parameters[f"{name}.weight"] = Parameter(layer.kernel, CONVOLUTION)
+        self.parameters[f"{name}.weight"] = KerasParameter(layer.kernel, CONVOLUTION)
         return y
 
     def depthwise(self, x: Tensor, name: str, kernel: int, stride: int) -> Tensor:
@@ -94,25 +94,25 @@ class KerasLayers:
         layer = layers.DepthwiseConv2D(kernel, stride, "valid", use_bias=False)
         y = layer(_padded(x, kernel))
         # Keras 2 and 3 call it differently; it is the layer's only variable.
-        self.parameters[f"{name}.weight"] = Parameter(layer.trainable_weights[0], DEPTHWISE)
+        self.parameters[f"{name}.weight"] = KerasParameter(layer.trainable_weights[0], DEPTHWISE)
         return y
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
         """Normalise each channel."""
         layer = layers.BatchNormalization(**BATCH_NORM)
         y = layer(x)
-        self.parameters[f"{name}.weight"] = Parameter(layer.gamma, VECTOR)
-        self.parameters[f"{name}.bias"] = Parameter(layer.beta, VECTOR)
+        self.parameters[f"{name}.weight"] = KerasParameter(layer.gamma, VECTOR)
+        self.parameters[f"{name}.bias"] = KerasParameter(layer.beta, VECTOR)
         for buffer, variable in (("mean", layer.moving_mean), ("var", layer.moving_variance)):
-            self.parameters[f"{name}.running_{buffer}"] = Parameter(variable, VECTOR, True)
+            self.parameters[f"{name}.running_{buffer}"] = KerasParameter(variable, VECTOR, True)
         return y
 
     def linear(self, x: Tensor, name: str, outputs: int) -> Tensor:
         """Multiply by a matrix and add a bias."""
         layer = layers.Dense(outputs)
         y = layer(x)
-        self.parameters[f"{name}.weight"] = Parameter(layer.kernel, LINEAR)
-        self.parameters[f"{name}.bias"] = Parameter(layer.bias, VECTOR)
+        self.parameters[f"{name}.weight"] = KerasParameter(layer.kernel, LINEAR)
+        self.parameters[f"{name}.bias"] = KerasParameter(layer.bias, VECTOR)
         return y
 
     def relu(self, x: Tensor, most: float | None = None) -> Tensor:

@@ -15,7 +15,7 @@ _FREE_DISK = "$(df -P -k . 2>/dev/null | awk 'NR == 2 { print int($4 * 1.8) }')"
 
 
 @dataclass(frozen=True)
-class Limits:
+class CommandLimits:
     """Limits of one command; None is no limit, or with `within_free` what is free."""
 
     output_bytes: int = OUTPUT_BYTES
@@ -41,4 +41,4 @@ def _value(size: int | None, unit: int, free: str) -> str:
     return free if size is None else str(max(1, size // unit))
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = CommandLimits()

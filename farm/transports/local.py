@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pockengine.errors import FarmError, JobFailed
 from pockengine.farm.transports.digest import sha256_of
-from pockengine.farm.transports.limits import NO_LIMITS, Limits
+from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.transport import (
     Output,
     PowerAction,
@@ -36,7 +36,7 @@ class LocalTransport:
         *,
         cwd: str | None = None,
         timeout_s: float = 60.0,
-        limits: Limits = NO_LIMITS,
+        limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
         """Run a command in a process group of its own, which is killed at the time-out."""
@@ -116,7 +116,7 @@ class LocalTransport:
             ) from None
 
 
-def _limited(argv: Sequence[str], limits: Limits) -> list[str]:
+def _limited(argv: Sequence[str], limits: CommandLimits) -> list[str]:
     """Return the command under a shell that sets its limits; without limits as it is."""
     text = limits.shell()
     return ["sh", "-c", f'{text}exec "$@"', "sh", *argv] if text else list(argv)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pockengine.errors import BoardRefused, BoardUnreachable
-from pockengine.farm.transports.limits import NO_LIMITS, Limits
+from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.ssh import SshAddress, SshTransport, connect_ssh
 from pockengine.farm.transports.supply import Supply
 from pockengine.farm.transports.transport import PowerAction, Progress, RunResult, Sink
@@ -47,7 +47,7 @@ class PoweredTransport:
         *,
         cwd: str | None = None,
         timeout_s: float = 60.0,
-        limits: Limits = NO_LIMITS,
+        limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
         """Run a command over SSH."""

@@ -24,7 +24,7 @@ from paramiko.pkey import UnknownKeyType
 from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.transports import ssh_ready
 from pockengine.farm.transports.digest import printed_sha256, sha256_of
-from pockengine.farm.transports.limits import NO_LIMITS, Limits
+from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.ssh_ending import EndingTransport
 from pockengine.farm.transports.ssh_shell import Shell, Upload
 from pockengine.farm.transports.transport import Output, Progress, RunResult, Sink
@@ -102,7 +102,7 @@ class SshTransport:
         *,
         cwd: str | None = None,
         timeout_s: float = 60.0,
-        limits: Limits = NO_LIMITS,
+        limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
         """Run a command under the board's own `timeout`, which outlives a lost connection."""

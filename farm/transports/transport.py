@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from pockengine.farm.transports.limits import NO_LIMITS, Limits
+from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 
 # Called during a transfer with the bytes moved so far and the bytes in all.
 Progress = Callable[[int, int], None]
@@ -84,7 +84,7 @@ class Transport(Protocol):
         *,
         cwd: str | None = None,
         timeout_s: float = 60.0,
-        limits: Limits = NO_LIMITS,
+        limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
         """Run a command; JobFailed when it takes longer or prints more (it is killed).

@@ -13,22 +13,22 @@ from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
-from pockengine.frontends.jax.graph import Known, Walker
+from pockengine.frontends.jax.graph import JaxprWalker, Known
 from pockengine.frontends.jax.keys import counts, draws, is_key_type
 from pockengine.frontends.jax.places import SourceLocation
 from pockengine.frontends.jax.primitives.emulated_types import HALVES, input_type
 from pockengine.frontends.jax.primitives.random import Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.jax.sources import is_nnx
-from pockengine.frontends.jax.trace import Leaf, Traced, joined, path_name
+from pockengine.frontends.jax.trace import Leaf, TracedFunction, joined, path_name
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain
 from pockengine.frontends.losses import add_loss, is_loss
 from pockengine.frontends.probabilities import CROSS_ENTROPIES
 
 
-def build(traced: Traced, loss: str | None, forward: bool) -> Graph:
+def build(traced: TracedFunction, loss: str | None, forward: bool) -> Graph:
     """Build the graph; ImportModelError lists whatever has no equivalent."""
-    walker = Walker(traced.name, forward=forward)
+    walker = JaxprWalker(traced.name, forward=forward)
     jaxpr = traced.jaxpr.jaxpr
     used = {variable for equation in jaxpr.eqns for variable in _read(equation.invars)}
     used.update(_read(jaxpr.outvars))
@@ -72,7 +72,7 @@ def _key(jaxpr: Any, variable: Any, leaf: Leaf, used: bool) -> Known:
     return None
 
 
-def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
+def _declare(walker: JaxprWalker, leaf: Leaf, used: bool, forward: bool) -> Known:
     """Take in one array; what nothing reads is left out, as long as it is no input."""
     if not used and leaf.role != "input":
         return None
@@ -101,14 +101,16 @@ def _declare(walker: Walker, leaf: Leaf, used: bool, forward: bool) -> Known:
         return None
 
 
-def _input(walker: Walker, leaf: Leaf, dtype: DType) -> Tensor:
+def _input(walker: JaxprWalker, leaf: Leaf, dtype: DType) -> Tensor:
     """Take in an input: bytes as such, other types that are held as what holds them."""
     given = input_type(leaf.value.dtype) or dtype
     value = walker.g.input(leaf.name, TensorType(given, tuple(leaf.value.shape)))
     return emit.cast(walker.g, plain(value), dtype)
 
 
-def _outputs(walker: Walker, traced: Traced, results: list[Known]) -> dict[str, Tensor]:
+def _outputs(
+    walker: JaxprWalker, traced: TracedFunction, results: list[Known]
+) -> dict[str, Tensor]:
     """Return the results that are no new states, by name; a scalar that comes first is the loss."""
     outputs: dict[str, Tensor] = {}
     for index, (name, result) in enumerate(zip(traced.outputs, results, strict=True)):
@@ -133,7 +135,7 @@ def _classes_second(output: Tensor, loss: str) -> Tensor:
 
 
 def _write(
-    walker: Walker, traced: Traced, known: Mapping[str, Known], results: list[Known]
+    walker: JaxprWalker, traced: TracedFunction, known: Mapping[str, Known], results: list[Known]
 ) -> None:
     """Assign the new values of states, where they changed, after everything else."""
     for index, name in traced.writes.items():

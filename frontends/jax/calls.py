@@ -21,7 +21,7 @@ from pockengine.frontends.jax.primitives.registry import JaxContext
 from pockengine.frontends.layout import Tensor, reshape
 
 if TYPE_CHECKING:
-    from pockengine.frontends.jax.graph import Known, Walker
+    from pockengine.frontends.jax.graph import JaxprWalker, Known
 
 LONGEST = 20_000
 """Equations that an unrolled loop may have in all."""
@@ -52,7 +52,7 @@ CALLS: Mapping[str, Callable[..., Tensor]] = {
 
 
 def inline(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Build the body of a call where it stands."""
     body = next(equation.params[key] for key in BODIES if key in equation.params)
@@ -82,7 +82,7 @@ def _own_rule(
 
 
 def _has_own_gradient(
-    walker: "Walker", equation: Any, jaxpr: Any, operands: Sequence["Known"]
+    walker: "JaxprWalker", equation: Any, jaxpr: Any, operands: Sequence["Known"]
 ) -> bool:
     """Return whether a function trains by a rule of its own that we would not derive."""
     kind = equation.primitive.name
@@ -95,7 +95,7 @@ def _has_own_gradient(
 
 
 def scan(
-    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Unroll a loop over the first dimension of its inputs."""
     params = equation.params
@@ -121,7 +121,7 @@ def scan(
     return [*carry, *(_stack(walker, stack) for stack in stacks)]
 
 
-def _item(walker: "Walker", row: "Known", index: int) -> "Known":
+def _item(walker: "JaxprWalker", row: "Known", index: int) -> "Known":
     """Return one row of what a loop runs over."""
     if row is None or isinstance(row, Key):
         return None if row is None else row.derived("item", index)
@@ -131,7 +131,7 @@ def _item(walker: "Walker", row: "Known", index: int) -> "Known":
     return emit.squeeze(walker.g, part, [0])
 
 
-def _stack(walker: "Walker", parts: Sequence["Known"]) -> "Known":
+def _stack(walker: "JaxprWalker", parts: Sequence["Known"]) -> "Known":
     """Put a loop's results together along a new first dimension."""
     if any(part is None for part in parts):
         return None
@@ -143,7 +143,7 @@ def _stack(walker: "Walker", parts: Sequence["Known"]) -> "Known":
 
 
 def cond(
-    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Take a branch that is known now, or compute all and take one's results by data."""
     index, *arguments = operands
@@ -158,7 +158,7 @@ def cond(
 
 
 def _chosen(
-    walker: "Walker",
+    walker: "JaxprWalker",
     equation: Any,
     index: Tensor,
     arguments: Sequence["Known"],
@@ -181,7 +181,7 @@ def _chosen(
 
 
 def linear_solve(
-    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Solve by the function that the equation holds; its gradient is the equation's own."""
     trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
@@ -200,7 +200,7 @@ def linear_solve(
 
 
 def while_(
-    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Unroll a loop whose condition never depends on data."""
     params = equation.params
@@ -249,7 +249,7 @@ def number_of_key(name: str, equation: Any, operands: Sequence["Known"]) -> Key 
 
 
 def platform(
-    walker: "Walker", equation: Any, operands: list["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Choose what a function does on a CPU, or by default."""
     groups = equation.params["platforms"]

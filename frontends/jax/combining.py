@@ -16,11 +16,11 @@ from pockengine.frontends.jax.primitives.reduction import MONOIDS
 from pockengine.frontends.layout import Tensor, reshape
 
 if TYPE_CHECKING:
-    from pockengine.frontends.jax.graph import Known, Walker
+    from pockengine.frontends.jax.graph import JaxprWalker, Known
 
 
 def reduce_window(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Combine each window, from the initial values on; places in the padding are left out."""
     params = dict(equation.params)
@@ -37,7 +37,7 @@ def reduce_window(
 
 
 def reduce(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Combine all elements along some dimensions, from the initial values on."""
     body, dims = equation.params["jaxpr"], equation.params["dimensions"]
@@ -61,7 +61,7 @@ def reduce(
 
 
 def _combined(
-    walker: "Walker",
+    walker: "JaxprWalker",
     body: Any,
     operands: tuple[Sequence[Tensor], Sequence[Tensor]],
     window: tuple[dict[str, Any], Shape],
@@ -100,7 +100,7 @@ def _by_elements(body: Any, shape: Shape) -> Any:
     return jax.make_jaxpr(jax.vmap(jaxpr_as_fun(body)))(*types, *types)
 
 
-def _where(walker: "Walker", here: np.ndarray, new: "Known", old: "Known") -> "Known":
+def _where(walker: "JaxprWalker", here: np.ndarray, new: "Known", old: "Known") -> "Known":
     """Take what is new where a window's place lies inside of the array."""
     if np.all(here) or new is None:
         return new

@@ -48,7 +48,7 @@ JOINING = {"concatenate", "stack"}
 """Primitives of any number of tensors, of which those without elements add nothing."""
 
 
-class Walker:
+class JaxprWalker:
     """One import: the graph as far as it is built, and what went wrong."""
 
     def __init__(self, name: str, *, forward: bool) -> None:

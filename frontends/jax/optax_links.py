@@ -64,7 +64,7 @@ class Decay(Link):
 
 
 @dataclass(frozen=True)
-class Sign(Link):
+class SignLink(Link):
     """scale_by_sign."""
 
     def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
@@ -111,7 +111,7 @@ class Trace(Link):
 
 
 @dataclass(frozen=True)
-class Adam(Link):
+class AdamLink(Link):
     """scale_by_adam, and with `most` scale_by_amsgrad."""
 
     b1: float
@@ -214,7 +214,7 @@ class Yogi(Link):
 
 
 @dataclass(frozen=True)
-class Adamax(Link):
+class AdamaxLink(Link):
     """scale_by_adamax."""
 
     b1: float
@@ -291,7 +291,7 @@ class Rss(Link):
 
 
 @dataclass(frozen=True)
-class Adadelta(Link):
+class AdadeltaLink(Link):
     """scale_by_adadelta."""
 
     rho: float
@@ -312,7 +312,7 @@ class Adadelta(Link):
 
 
 @dataclass(frozen=True)
-class Lion(Link):
+class LionLink(Link):
     """scale_by_lion."""
 
     b1: float

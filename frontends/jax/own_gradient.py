@@ -17,11 +17,11 @@ from pockengine.frontends.jax.primitives.registry import known_dtype
 from pockengine.frontends.layout import Tensor
 
 if TYPE_CHECKING:
-    from pockengine.frontends.jax.graph import Known, Walker
+    from pockengine.frontends.jax.graph import JaxprWalker, Known
 
 
 def build(
-    walker: "Walker", equation: Any, operands: Sequence["Known"], place: SourceLocation
+    walker: "JaxprWalker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
     """Build a call whose gradient to the tensors among its operands is its own rule's."""
     trained = [

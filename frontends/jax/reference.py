@@ -9,7 +9,7 @@ import numpy as np
 from pockengine.frontends.jax.keys import is_key_type
 from pockengine.frontends.jax.primitives.emulated_types import HALVES, input_type
 from pockengine.frontends.jax.sources import source_of
-from pockengine.frontends.jax.trace import Traced, trace
+from pockengine.frontends.jax.trace import TracedFunction, trace
 from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
 
@@ -78,13 +78,13 @@ def _is_float(leaf: Any) -> bool:
     )
 
 
-def _outputs(traced: Traced) -> dict[str, int]:
+def _outputs(traced: TracedFunction) -> dict[str, int]:
     """Return the places of the results that are no new states, by name."""
     names = enumerate(traced.outputs)
     return {name: index for index, name in names if index not in traced.writes}
 
 
-def _target(traced: Traced, loss: str) -> np.ndarray:
+def _target(traced: TracedFunction, loss: str) -> np.ndarray:
     first = next(iter(_outputs(traced).values()))
     shape = traced.jaxpr.out_avals[first].shape
     if loss in CROSS_ENTROPIES:  # the classes are last in JAX, and second where we take them
@@ -93,7 +93,7 @@ def _target(traced: Traced, loss: str) -> np.ndarray:
 
 
 def _judge(
-    traced: Traced, loss: str | None, target: Any, found: list[Any]
+    traced: TracedFunction, loss: str | None, target: Any, found: list[Any]
 ) -> Callable[[list[Any]], Any]:
     """Return the loss as a function of results; those found say whether it takes logarithms."""
     outputs = _outputs(traced)

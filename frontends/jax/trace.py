@@ -41,7 +41,7 @@ class PytreeFunction:
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedFunction:
     """A jaxpr with a leaf for each of its inputs and a name for each of its results.
 
     `writes` says for some results which leaf's new value they are.
@@ -80,7 +80,7 @@ def joined(*parts: str) -> str:
     return ".".join(part for part in parts if part)
 
 
-def trace(source: PytreeFunction, carried: int) -> Traced:
+def trace(source: PytreeFunction, carried: int) -> TracedFunction:
     """Trace the function on its examples; what JAX cannot trace becomes an error in our terms."""
     trees = [*source.state.values(), *source.inputs.values()]
     with_shape = jax.make_jaxpr(source.function, return_shape=True)
@@ -91,7 +91,7 @@ def trace(source: PytreeFunction, carried: int) -> Traced:
         raise fault or ImportModelError(_explained(source, error)) from error
     leaves = _leaves(source)
     outputs, writes = _results(source, shape, leaves, carried)
-    return Traced(source.name, jaxpr, leaves, outputs, writes)
+    return TracedFunction(source.name, jaxpr, leaves, outputs, writes)
 
 
 def _leaves(source: PytreeFunction) -> tuple[Leaf, ...]:

@@ -21,7 +21,7 @@ from pockengine.frontends.tensorflow.ops import Known, Opaque
 from pockengine.frontends.tensorflow.own_gradient import check_model
 from pockengine.frontends.tensorflow.trace import (
     Arguments,
-    Traced,
+    TracedModel,
     TraceSubject,
     arguments_of,
     subject_of,
@@ -103,7 +103,7 @@ def _layers(subject: TraceSubject) -> set[str]:
 
 
 def _sources(
-    importer: Importer, subject: TraceSubject, arguments: Arguments, traced: Traced
+    importer: Importer, subject: TraceSubject, arguments: Arguments, traced: TracedModel
 ) -> list[Known]:
     """Declare inputs and variables; say what each input of the traced function stands for."""
     graph = traced.concrete.graph

@@ -71,7 +71,7 @@ class Arguments:
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedModel:
     """A traced function and the names of its results, in order.
 
     `targets` are placeholders of what the losses compare with, by the names of their inputs.
@@ -112,7 +112,7 @@ def is_keras_model(given: Any) -> bool:
     return isinstance(given, keras.layers.Layer)
 
 
-def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> Traced:
+def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel:
     """Trace the call, and Keras's losses of its outputs where there are any.
 
     ImportModelError tells in the user's terms what TensorFlow cannot trace.
@@ -146,7 +146,7 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> Traced:
             error, f"TensorFlow traced {subject.name}", "tensorflow", "tensorflow-cpu", "keras"
         )
         raise fault or _explained(error, subject.name, arguments) from error
-    return Traced(concrete, tuple(outputs), targets)
+    return TracedModel(concrete, tuple(outputs), targets)
 
 
 def _explained(error: Exception, name: str, arguments: Arguments) -> ImportModelError:

@@ -47,7 +47,7 @@ RATES = (4e-4, 1.6e-3)
 
 
 @dataclass(frozen=True)
-class Way:
+class CompiledWeights:
     """Frozen weights in one of WEIGHTS, compiled: what training holds besides the arena in bytes.
 
     `weights_bytes` are of all weights, `states_bytes` of the optimiser; `step` is CPU time in ms.
@@ -61,7 +61,7 @@ class Way:
     step: Spread
 
 
-def compile_ways(graph: Graph, scheme: str, task: Task, folder: Path) -> list[Way]:
+def compile_each(graph: Graph, scheme: str, task: Task, folder: Path) -> list[CompiledWeights]:
     """Compile every way of storing into the folder, and time their steps in turns."""
     programs: dict[str, Program] = {}
     for weights in WEIGHTS:
@@ -75,7 +75,7 @@ def compile_ways(graph: Graph, scheme: str, task: Task, folder: Path) -> list[Wa
         ).program
     steps = cpu_times([folder / weights for weights in WEIGHTS], _first_batch(task))
     return [
-        Way(weights, folder / weights, program.arena_bytes, *_bytes(program), step)
+        CompiledWeights(weights, folder / weights, program.arena_bytes, *_bytes(program), step)
         for (weights, program), step in zip(programs.items(), steps, strict=True)
     ]
 
@@ -94,7 +94,11 @@ def _bytes(program: Program) -> tuple[int, int]:
 
 
 def records_of(
-    setup: Setup, way: Way, course: Course, found: tuple[float, tuple[float, ...]], sizes: Sizes
+    setup: Setup,
+    way: CompiledWeights,
+    course: Course,
+    found: tuple[float, tuple[float, ...]],
+    sizes: Sizes,
 ) -> list[Record]:
     """Return a way's figures as records, whose dtype is that of its frozen weights."""
     record = replace(setup, dtype=way.weights).record
@@ -120,7 +124,7 @@ def study(
     setup = setup_of(MODEL, dataset, BATCH, course)
     rates: tuple[float, ...] = RATES
     with tempfile.TemporaryDirectory(prefix="pockengine-study-") as folder:
-        for way in compile_ways(graph, course.scheme, task, Path(folder)):
+        for way in compile_each(graph, course.scheme, task, Path(folder)):
             found = accuracies(way.artifact, rates, task, course)
             rates = (found[0],)
             yield records_of(setup, way, course, found, sizes)

@@ -8,7 +8,7 @@ from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.farm.results.setup import Setup
 from pockengine.finetune.task import Task
 from pockengine.studies.course import SEEDS, Course, accuracies
-from pockengine.studies.frozen.study import BATCH, WEIGHTS, compile_ways, records_of
+from pockengine.studies.frozen.study import BATCH, WEIGHTS, compile_each, records_of
 from pockengine.studies.sparse.sizes import Sizes
 from pockengine.tests.finetune.tiny import digits, tiny_tuning
 
@@ -33,7 +33,7 @@ def two_layers() -> Graph:
 
 def test_every_way_is_timed_trained_by_every_seed_and_recorded(tmp_path: Path) -> None:
     task = Task("digits", 10, tiny_tuning(240), digits(400).take(np.arange(240, 400)))
-    ways = compile_ways(two_layers(), "head-only", task, tmp_path)
+    ways = compile_each(two_layers(), "head-only", task, tmp_path)
     assert tuple(way.weights for way in ways) == WEIGHTS
     assert all(0 < way.step.low <= way.step.median <= way.step.high for way in ways)
     f32, int8, int4 = (way.weights_bytes for way in ways)

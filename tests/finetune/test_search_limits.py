@@ -15,7 +15,7 @@ from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import fit_line, measure_milliseconds
 from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.search import Point
-from pockengine.finetune.search_limits import Limits, budget_of, first_that_keeps, tightened
+from pockengine.finetune.search_limits import SearchLimits, budget_of, first_that_keeps, tightened
 from pockengine.finetune.search_validate import finalists, recipe_of
 from pockengine.finetune.sensitivity import header_of
 from pockengine.finetune.space import items_of, scheme_of
@@ -33,14 +33,14 @@ def test_line_through_two_measured_schemes() -> None:
 
 
 def test_latency_of_a_board_is_cycles_at_its_clock() -> None:
-    budget = budget_of(Limits(milliseconds=2.0), CostModel(GRAPH, load_device("rpi4")))
+    budget = budget_of(SearchLimits(milliseconds=2.0), CostModel(GRAPH, load_device("rpi4")))
 
     assert budget.cycles == pytest.approx(2.0 * 1e3 * 1500)
 
 
 def test_device_without_a_clock_has_no_latency() -> None:
     with pytest.raises(FinetuneError, match="no clock"):
-        budget_of(Limits(milliseconds=2.0), CostModel(GRAPH, load_device("snapdragon-dsp")))
+        budget_of(SearchLimits(milliseconds=2.0), CostModel(GRAPH, load_device("snapdragon-dsp")))
 
 
 def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,11 +53,11 @@ def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
         return 3000 if scheme.name == "full" else counts[trained]
 
     monkeypatch.setattr(search_limits, "_count", counted)
-    limits = Limits(instructions=2000)
+    limits = SearchLimits(instructions=2000)
     head, full = (costs.cost(preset(name, GRAPH)).work for name in ("head-only", "full"))
     assert budget_of(limits, costs).work == pytest.approx((head + full) / 2)
     with pytest.raises(FinetuneError, match="head alone, takes 1,000 on rpi4"):
-        budget_of(Limits(instructions=900), costs)
+        budget_of(SearchLimits(instructions=900), costs)
 
     cost = costs.cost(preset("full", GRAPH))
     one, two = (SchemeCandidate(scheme_of(GRAPH, ITEMS[2:end]), cost) for end in (3, 4))

@@ -20,7 +20,7 @@ from pockengine.compiler.sparse.scheme import FULL, ParamChoice
 from pockengine.compiler.target import Target
 from pockengine.compiler.variants import compile_variants
 from pockengine.devices import load_device
-from pockengine.devices.schema import Cpu, Device, Toolchain
+from pockengine.devices.schema import Cpu, Device, ToolchainSpec
 from pockengine.tests.compiler.random_nets import draw_net
 from pockengine.tests.compiler.random_trainings import draw_training
 from pockengine.tests.compiler.transformers import bert_net, llama_net
@@ -47,7 +47,7 @@ def _server(isa: str, cpu: str, *, bf16: bool = False) -> Device:
     """An x86 machine with eight cores."""
     sizes = {"line_bytes": 64, "l1d_bytes": 49152, "l2_bytes": 2097152, "l3_bytes": 33554432}
     core = Cpu(arch="x86_64", model=cpu, cores=8, isa=isa, bf16=bf16, mhz=2000, **sizes)
-    return Device(isa, "a server", 1 << 35, core, Toolchain("x86_64-linux-gnu", cpu))
+    return Device(isa, "a server", 1 << 35, core, ToolchainSpec("x86_64-linux-gnu", cpu))
 
 
 AVX512 = _server("avx512", "sapphirerapids", bf16=True)

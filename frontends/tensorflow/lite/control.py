@@ -12,7 +12,7 @@ from pockengine.frontends.tensorflow.control import chosen_results, unrolled
 from pockengine.frontends.tensorflow.ops import Known
 
 if TYPE_CHECKING:
-    from pockengine.frontends.tensorflow.lite.walk import Walker
+    from pockengine.frontends.tensorflow.lite.walk import OperatorWalker
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Handle:
     name: str
 
 
-def _while(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known]:
+def _while(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
     """Unroll a loop."""
     condition = partial(walker.run, options.CondSubgraphIndex())
     return unrolled(condition, partial(walker.run, options.BodySubgraphIndex()), values)
 
 
-def _if(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known]:
+def _if(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
     """Take a branch, or compute both where data decide."""
     choice, *arguments = values
     indices = options.ElseSubgraphIndex(), options.ThenSubgraphIndex()
@@ -38,18 +38,18 @@ def _if(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known]:
     return chosen_results(walker.g, choice, runs, arguments, walker.tensor)
 
 
-def _call_once(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known]:
+def _call_once(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
     """Run what gives variables their first values."""
     return walker.run(options.InitSubgraphIndex(), [])
 
 
-def _handle(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known]:
+def _handle(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
     """Name a variable."""
     parts = options.Container() or b"", options.SharedName() or b""
     return [Handle("/".join(part.decode(errors="replace") for part in parts))]
 
 
-def _read(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known]:
+def _read(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
     """Return what a variable holds."""
     (handle,) = values
     if handle.name not in walker.variables:
@@ -57,7 +57,7 @@ def _read(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known
     return [walker.variables[handle.name]]
 
 
-def _assign(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Known]:
+def _assign(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
     """Give a variable its first value; one that changes is a state, which no step keeps."""
     handle, value = values
     if handle.name in walker.variables:
@@ -69,7 +69,7 @@ def _assign(walker: "Walker", options: Any, values: Sequence[Known]) -> list[Kno
     return []
 
 
-CONTROL: dict[str, Callable[["Walker", Any, Sequence[Known]], list[Known]]] = {
+CONTROL: dict[str, Callable[["OperatorWalker", Any, Sequence[Known]], list[Known]]] = {
     "ASSIGN_VARIABLE": _assign,
     "CALL_ONCE": _call_once,
     "IF": _if,

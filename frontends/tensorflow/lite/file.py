@@ -48,7 +48,7 @@ _OPTIONS = _names(schema.BuiltinOptions)
 
 
 @dataclass(frozen=True)
-class LiteTensor:
+class FileTensor:
     """One tensor: `data` is what the file holds of it, None where it is computed.
 
     A quantised one means (data - zero) * scale, with one scale for all or one along `axis`.
@@ -120,7 +120,7 @@ class LiteTensor:
 
 
 @dataclass(frozen=True)
-class LiteOperator:
+class FileOperator:
     """One operator: its name in the schema, tensors by number (-1: left out), and its options.
 
     Those of a custom operator are bytes.
@@ -136,8 +136,8 @@ class LiteOperator:
 class LiteGraph:
     """One subgraph: the model itself, a branch, or a part of a loop."""
 
-    tensors: tuple[LiteTensor, ...]
-    operators: tuple[LiteOperator, ...]
+    tensors: tuple[FileTensor, ...]
+    operators: tuple[FileOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -203,8 +203,8 @@ def _graph(path: Path, model: Any, codes: list[str], graph: Any) -> LiteGraph:
 
 
 def _decoded(
-    tensors: list[LiteTensor], operators: list[LiteOperator]
-) -> tuple[tuple[LiteTensor, ...], tuple[LiteOperator, ...]]:
+    tensors: list[FileTensor], operators: list[FileOperator]
+) -> tuple[tuple[FileTensor, ...], tuple[FileOperator, ...]]:
     """Let the constants that operators decode be what their readers read, and drop these.
 
     A result is named as the constant is, which is what users know.
@@ -237,7 +237,7 @@ def _code(code: Any) -> str:
     return f"CUSTOM {(code.CustomCode() or b'').decode()}" if name == "CUSTOM" else name
 
 
-def _operator(codes: list[str], operator: Any) -> LiteOperator:
+def _operator(codes: list[str], operator: Any) -> FileOperator:
     kind, table = _OPTIONS.get(operator.BuiltinOptionsType()), operator.BuiltinOptions()
     options = getattr(schema, kind)() if kind not in (None, "NONE") and table else None
     if options is not None:
@@ -245,7 +245,7 @@ def _operator(codes: list[str], operator: Any) -> LiteOperator:
     custom = operator.CustomOptionsAsNumpy()
     if isinstance(custom, np.ndarray):
         options = custom.tobytes()
-    return LiteOperator(
+    return FileOperator(
         codes[operator.OpcodeIndex()],
         _numbers(operator.InputsAsNumpy()),
         _numbers(operator.OutputsAsNumpy()),
@@ -253,7 +253,7 @@ def _operator(codes: list[str], operator: Any) -> LiteOperator:
     )
 
 
-def _tensor(model: Any, tensor: Any) -> LiteTensor:
+def _tensor(model: Any, tensor: Any) -> FileTensor:
     name = (tensor.Name() or b"").decode(errors="replace")
     shape = _numbers(tensor.ShapeAsNumpy())
     kind = _TYPES.get(tensor.Type(), f"type {tensor.Type()}")
@@ -269,7 +269,7 @@ def _tensor(model: Any, tensor: Any) -> LiteTensor:
     empty = np.zeros(0, np.float32)
     scale = quantisation.ScaleAsNumpy() if quantisation else empty
     zero = quantisation.ZeroPointAsNumpy() if quantisation else empty
-    return LiteTensor(
+    return FileTensor(
         name,
         kind,
         shape,

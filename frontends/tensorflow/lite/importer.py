@@ -18,9 +18,9 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.losses import LOSSES, add_loss
-from pockengine.frontends.tensorflow.lite.file import LiteTensor, read_lite
+from pockengine.frontends.tensorflow.lite.file import FileTensor, read_lite
 from pockengine.frontends.tensorflow.lite.rounding import integer_input
-from pockengine.frontends.tensorflow.lite.walk import DAMAGE, Walker
+from pockengine.frontends.tensorflow.lite.walk import DAMAGE, OperatorWalker
 from pockengine.frontends.tensorflow.variables import RESERVED
 
 _KINDS = {"FLOAT32": F32, "INT32": I32, "INT64": I64, "BOOL": BOOL}
@@ -44,7 +44,7 @@ def from_lite(
         )
     model = read_lite(path)
     try:
-        return _imported(Walker(model, integers, trainable or {}), example_inputs, loss)
+        return _imported(OperatorWalker(model, integers, trainable or {}), example_inputs, loss)
     except DAMAGE as error:
         check_own(error, f"it read {path}")
         raise ImportModelError(
@@ -52,7 +52,7 @@ def from_lite(
         ) from error
 
 
-def _imported(walker: Walker, example_inputs: Any, loss: Any) -> Graph:
+def _imported(walker: OperatorWalker, example_inputs: Any, loss: Any) -> Graph:
     model = walker.model
     declare(walker, example_inputs)
     walker.build(walker.main)
@@ -75,7 +75,7 @@ def _imported(walker: Walker, example_inputs: Any, loss: Any) -> Graph:
     return g.graph
 
 
-def declare(walker: Walker, given: Any) -> None:
+def declare(walker: OperatorWalker, given: Any) -> None:
     """Declare the inputs, in the shapes of the examples."""
     model = walker.model
     names = [model.name_of(number) for number in model.main.inputs]
@@ -99,7 +99,7 @@ def declare(walker: Walker, given: Any) -> None:
                 walker.rows = shape[0] // tensor.shape[0]
 
 
-def _check_shape(tensor: LiteTensor, shape: tuple[int, ...]) -> None:
+def _check_shape(tensor: FileTensor, shape: tuple[int, ...]) -> None:
     """Let the batch be any number of the file's own, and the rest as the file has it or open."""
     fits = len(shape) == len(tensor.shape) and all(
         given == size or dim in tensor.open or (not dim and size and given % size == 0)
@@ -109,7 +109,7 @@ def _check_shape(tensor: LiteTensor, shape: tuple[int, ...]) -> None:
         raise Unsupported(f"the example of shape {shape} for the declared {tensor.shape}")
 
 
-def _input(walker: Walker, name: str, tensor: LiteTensor, shape: tuple[int, ...]) -> Tensor:
+def _input(walker: OperatorWalker, name: str, tensor: FileTensor, shape: tuple[int, ...]) -> Tensor:
     if name in RESERVED:
         raise Unsupported("the training step has an input of this name; rename the model's")
     dtype = F32 if tensor.quantised else _KINDS.get(tensor.kind)

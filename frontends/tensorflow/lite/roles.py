@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import ImportModelError
-from pockengine.frontends.tensorflow.lite.file import LiteGraph, LiteOperator
+from pockengine.frontends.tensorflow.lite.file import FileOperator, LiteGraph
 
 ARITHMETIC = ("ADD", "DIV", "MUL", "SUB")
 MOVES = ("CAST", "DEQUANTIZE", "EXPAND_DIMS", "RESHAPE", "SQUEEZE", "TRANSPOSE")
@@ -28,7 +28,7 @@ def bare_tensors(graph: LiteGraph) -> set[int]:
     return bare
 
 
-def is_statistic(operator: LiteOperator | None, number: int, bare: set[int], size: int) -> bool:
+def is_statistic(operator: FileOperator | None, number: int, bare: set[int], size: int) -> bool:
     """Whether an operator normalizes an input by this constant, of so many long dimensions."""
     if operator is None or operator.name not in ARITHMETIC or size > 1:
         return False

@@ -11,12 +11,12 @@ from pockengine.compiler.ir.quantization import Quantization
 from pockengine.frontends.emit.integers import LOW
 from pockengine.frontends.emit.integers import rounded as emit_rounded
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.tensorflow.lite.file import LiteTensor
+from pockengine.frontends.tensorflow.lite.file import FileTensor
 
 ROUNDED = ("INT8", "UINT8")
 
 
-def range_of(tensor: LiteTensor) -> tuple[float, int] | None:
+def range_of(tensor: FileTensor) -> tuple[float, int] | None:
     """Return the scale and zero point of a tensor of one range; None for any other."""
     if tensor.kind not in ROUNDED or tensor.scale.size != 1 or not tensor.scale[0] > 0:
         return None
@@ -25,7 +25,7 @@ def range_of(tensor: LiteTensor) -> tuple[float, int] | None:
 
 
 def integer_input(
-    g: Builder, name: str, shape: tuple[int, ...], tensor: LiteTensor
+    g: Builder, name: str, shape: tuple[int, ...], tensor: FileTensor
 ) -> Value | None:
     """Declare an input of integers, and return the real numbers that they stand for."""
     known = range_of(tensor)
@@ -35,7 +35,7 @@ def integer_input(
     return g.dequantize(g.input(name, TensorType(DType.I8, shape)), g.scalar(scale), zero=zero)
 
 
-def rounded(g: Builder, result: Tensor, tensor: LiteTensor) -> Tensor:
+def rounded(g: Builder, result: Tensor, tensor: FileTensor) -> Tensor:
     """Round a result to the integers of its range, which clamp as its activation does."""
     known = range_of(tensor)
     if known is None or not result.value.dtype.is_float:
@@ -43,7 +43,7 @@ def rounded(g: Builder, result: Tensor, tensor: LiteTensor) -> Tensor:
     return emit_rounded(g, result, *known, even=False)
 
 
-def weight_quantization(tensor: LiteTensor) -> Quantization | None:
+def weight_quantization(tensor: FileTensor) -> Quantization | None:
     """Return the scales of a weight that can be held as the file has it."""
     if tensor.kind != "INT8" or tensor.data is None or len(tensor.shape) < 2:
         return None

@@ -20,7 +20,7 @@ from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity
 from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
 from pockengine.frontends.tensorflow.lite.control import CONTROL
-from pockengine.frontends.tensorflow.lite.file import LiteGraph, LiteModel, LiteOperator
+from pockengine.frontends.tensorflow.lite.file import FileOperator, LiteGraph, LiteModel
 from pockengine.frontends.tensorflow.lite.registry import (
     LITE_RULES,
     LiteContext,
@@ -77,7 +77,7 @@ class TensorReader:
 
     position: int = -1
     place: int = -1
-    operator: LiteOperator | None = None
+    operator: FileOperator | None = None
 
     @property
     def is_bias(self) -> bool:
@@ -86,7 +86,7 @@ class TensorReader:
         return rule is not None and rule.bias == self.place
 
 
-class Walker:
+class OperatorWalker:
     """One import. `rows` is by how much the batch is larger than that which the file is for."""
 
     def __init__(self, model: LiteModel, integers: bool, chosen: Mapping[str, bool]) -> None:
@@ -129,7 +129,7 @@ class Walker:
                 )
             self._build(frame, position, operator)
 
-    def _build(self, frame: Frame, position: int, operator: LiteOperator) -> None:
+    def _build(self, frame: Frame, position: int, operator: FileOperator) -> None:
         place = frame.graph.tensors[operator.outputs[0]].name if operator.outputs else ""
         try:
             if not frame.failed.intersection(operator.inputs):
@@ -147,7 +147,7 @@ class Walker:
             self.problems.add(operator.name, reason, place)
         frame.failed.update(operator.outputs)
 
-    def _evaluate(self, frame: Frame, position: int, operator: LiteOperator) -> None:
+    def _evaluate(self, frame: Frame, position: int, operator: FileOperator) -> None:
         values = [
             None
             if number < 0
@@ -172,7 +172,7 @@ class Walker:
             frame.known[number] = rounded(self.g, result, tensor) if rounds else result
 
     def _applied(
-        self, rule: LiteRule, operator: LiteOperator, graph: LiteGraph, values: Sequence[Known]
+        self, rule: LiteRule, operator: FileOperator, graph: LiteGraph, values: Sequence[Known]
     ) -> list[Known]:
         inputs = [rule.taken(place, x, self.tensor) for place, x in enumerate(values)]
         context = LiteContext(self.g, (), self.rows, *_context(graph, operator))
@@ -278,7 +278,7 @@ class Walker:
         return outputs
 
 
-def _context(graph: LiteGraph, operator: LiteOperator) -> Declared:
+def _context(graph: LiteGraph, operator: FileOperator) -> Declared:
     """Return the shapes of an operator's inputs and results, and the types of these."""
     shapes = tuple(() if n < 0 else graph.tensors[n].shape for n in operator.inputs)
     results = [graph.tensors[n] for n in operator.outputs]
@@ -286,7 +286,7 @@ def _context(graph: LiteGraph, operator: LiteOperator) -> Declared:
 
 
 def _folded(
-    rule: LiteRule, operator: LiteOperator, declared: Declared, values: Sequence[Known]
+    rule: LiteRule, operator: FileOperator, declared: Declared, values: Sequence[Known]
 ) -> list[Known]:
     """Compute an operator of known arrays: build it alone, and evaluate that."""
     g = Builder(Graph("constants"))

@@ -19,7 +19,7 @@ from pockengine.backends.native.kernel import Kernel
 from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import converted
-from pockengine.devices.schema import Cpu, Device, Toolchain
+from pockengine.devices.schema import Cpu, Device, ToolchainSpec
 from pockengine.tests.backends.c.objects import build_executable
 
 RUNTIME = Path(__file__).parents[3] / "backends" / "native" / "runtime"
@@ -55,7 +55,7 @@ def device_of(isa: str, cores: int = 2) -> Device:
     """Return a device of this ISA for kernels that the test compiles itself."""
     arch = "aarch64" if isa == "neon" else "x86_64"
     cpu = Cpu(arch, "test", cores, isa, 64, 32768, 1 << 20, 16 << 20)
-    return Device("test", "a test's device", 1 << 30, cpu, Toolchain("native", "native"))
+    return Device("test", "a test's device", 1 << 30, cpu, ToolchainSpec("native", "native"))
 
 
 def emitter(

@@ -13,7 +13,7 @@ from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
 from pockengine.compiler.sparse.choice import FULL
 from pockengine.compiler.sparse.scheme import Scheme
-from pockengine.devices.schema import Cpu, Device, Toolchain
+from pockengine.devices.schema import Cpu, Device, ToolchainSpec
 from pockengine.errors import CompileError
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
 
@@ -104,7 +104,7 @@ def device_of(target: str, cpu: str, arch: str, flash_bytes: int) -> Device:
     """A microcontroller, or its twin with files."""
     processor = Cpu(arch, cpu, 1, "scalar", 32, 16384, 0, 0)
     return Device(
-        "micro", "", 320 << 10, processor, Toolchain(target, cpu), flash_bytes=flash_bytes
+        "micro", "", 320 << 10, processor, ToolchainSpec(target, cpu), flash_bytes=flash_bytes
     )
 
 

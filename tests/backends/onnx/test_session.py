@@ -6,7 +6,7 @@ import pytest
 import pockengine
 from pockengine import extras
 from pockengine.backends.onnx.bindings import model_name
-from pockengine.backends.onnx.runtime import Model
+from pockengine.backends.onnx.runtime import OnnxModel
 from pockengine.compiled import Compiled
 from pockengine.errors import (
     MissingPackage,
@@ -54,4 +54,4 @@ def test_a_refused_node_is_named_with_its_layer() -> None:
     model = onnx.load(path, load_external_data=False)
     next(node for node in model.graph.node if node.op_type == "Gemm").op_type = "Gemmm"
     with pytest.raises(RuntimeFailure, match=r"refuses train\.onnx: .*matmul.* in encoder\.layer"):
-        Model("train", model.SerializeToString(), {}, 1)
+        OnnxModel("train", model.SerializeToString(), {}, 1)

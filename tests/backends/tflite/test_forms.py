@@ -12,7 +12,7 @@ from pockengine.backends.tflite.backend import tflite_backend
 from pockengine.backends.tflite.forms import FORMS
 from pockengine.backends.tflite.model import write_model
 from pockengine.backends.tflite.names import MODEL, NODES
-from pockengine.backends.tflite.runtime import Model
+from pockengine.backends.tflite.runtime import LiteModel
 from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
@@ -28,7 +28,7 @@ def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[
     program = compile_entries("case", {"case": graph}, target=TARGET)
     write_model(program, folder)
     nodes = json.loads((folder / NODES).read_text(encoding="utf-8"))
-    return Model(folder / MODEL, nodes, 2).run("case", "case", inputs)
+    return LiteModel(folder / MODEL, nodes, 2).run("case", "case", inputs)
 
 
 @pytest.mark.parametrize("op", MADE)

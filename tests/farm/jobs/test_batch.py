@@ -20,7 +20,7 @@ from pockengine.farm.jobs.batch import (
 from pockengine.farm.jobs.job import Job
 from pockengine.farm.jobs.owner import Owner
 from pockengine.farm.jobs.store import Store
-from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.limits import CommandLimits
 
 LOG = Path("/log")
 
@@ -167,7 +167,7 @@ def test_a_name_that_cannot_be_a_folders_is_refused(store: Store, name: str) -> 
 
 
 def test_a_job_is_stored_as_it_was() -> None:
-    how = ("out",), 3.5, Limits(memory_bytes=5), {"libx.so": Path("/x")}
+    how = ("out",), 3.5, CommandLimits(memory_bytes=5), {"libx.so": Path("/x")}
     job = Job(Path("/p"), ("a b", "$x"), {"in": Path("/i")}, *how)
 
     assert job_from_json(job_to_json(job)) == job

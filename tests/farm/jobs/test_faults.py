@@ -22,7 +22,7 @@ from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import ATTEMPTS
 from pockengine.farm.jobs.worker import Site
 from pockengine.farm.transports.emulated import Emulation
-from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.ssh import SshAddress
 from pockengine.tests.farm.helpers import image_with_init, needs_qemu, script
 from pockengine.tests.farm.jobs.site import new_site, run
@@ -78,7 +78,7 @@ def test_what_a_program_does_wrong_is_its_verdict_and_is_not_tried_again(
         "segfaults": job(tmp_path, "kill -SEGV $$"),
         "hangs": job(tmp_path, "sleep 4321", time_limit_s=2.0),
         "leaves a child": job(tmp_path, "setsid sleep 4322 >/dev/null 2>&1 & echo fine"),
-        "floods": job(tmp_path, "yes flood", limits=Limits(1 << 20, within_free=True)),
+        "floods": job(tmp_path, "yes flood", limits=CommandLimits(1 << 20, within_free=True)),
         "prints garbage": job(tmp_path, "echo garbage"),
         "takes all memory": job(tmp_path, "exec tail -c 2000000000 /dev/zero"),
         "fills the disk": job(tmp_path, "cat /dev/zero > big"),

@@ -16,7 +16,7 @@ from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.run import run_batch
 from pockengine.farm.jobs.store import Store
 from pockengine.farm.jobs.worker import Site
-from pockengine.farm.transports.limits import NO_LIMITS, Limits
+from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.farm.transports.transport import RunResult, Sink, Transport
 from pockengine.tests.farm.helpers import script
@@ -36,7 +36,7 @@ class OddTransport(LocalTransport):
         *,
         cwd: str | None = None,
         timeout_s: float = 60.0,
-        limits: Limits = NO_LIMITS,
+        limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
         result = super().run(argv, cwd=cwd, timeout_s=timeout_s, limits=limits, sink=sink)

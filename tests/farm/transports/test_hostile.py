@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pockengine.errors import FarmError
 from pockengine.farm.boards.facts import parse
 from pockengine.farm.jobs.job import Job, run_job
-from pockengine.farm.transports.limits import Limits
+from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.loopback import Loopback
 from pockengine.farm.transports.powered import PoweredTransport
 from pockengine.tests.farm.helpers import script
@@ -37,7 +37,7 @@ def a_shell_behind_ssh() -> Iterator[PoweredTransport]:
 @ONCE
 @given(st.lists(ARGUMENT, min_size=1, max_size=5))
 def test_arguments_arrive_as_they_are(board: PoweredTransport, arguments: list[str]) -> None:
-    result = board.run(["printf", "%s\\0", *arguments], limits=Limits(within_free=True))
+    result = board.run(["printf", "%s\\0", *arguments], limits=CommandLimits(within_free=True))
 
     assert result.stdout.decode() == "".join(f"{text}\0" for text in arguments)
 

@@ -17,9 +17,9 @@ from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
 from pockengine.compiler.passes.integers.integer_arithmetic import IntegerArithmetic
 from pockengine.errors import CompileError, ImportModelError
 from pockengine.frontends.layout import framework_order
-from pockengine.frontends.tensorflow.lite.file import LiteModel, LiteTensor, read_lite
+from pockengine.frontends.tensorflow.lite.file import FileTensor, LiteModel, read_lite
 from pockengine.frontends.tensorflow.lite.importer import declare
-from pockengine.frontends.tensorflow.lite.walk import Walker
+from pockengine.frontends.tensorflow.lite.walk import OperatorWalker
 
 SHARED = [
     "mlperf_tiny/ic_resnet8_int8",
@@ -77,7 +77,10 @@ def interpreter_of(path: Path) -> "tf.lite.Interpreter":
 
 def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
     """Compute every quantised tensor of a file by the oracle of integers."""
-    name, whole = model.name_of(model.main.inputs[0]), Walker(model, integers=True, chosen={})
+    name, whole = (
+        model.name_of(model.main.inputs[0]),
+        OperatorWalker(model, integers=True, chosen={}),
+    )
     declare(whole, {name: x})
     whole.build(whole.main)
     for number, value in whole.main.known.items():
@@ -152,12 +155,12 @@ def test_what_carries_no_integers_is_refused(tmp_path: Path) -> None:
         )
 
 
-def tensor(**changes: Any) -> LiteTensor:
+def tensor(**changes: Any) -> FileTensor:
     """Return a weight of a file, [2, 3] with a scale for each of three channels."""
     values = np.full((2, 3), 100, np.int8)
     scales, zeros = np.array([0.1, 0.2, 0.0], np.float32), np.zeros(3, np.int64)
     sound = {"name": "w", "kind": "INT8", "shape": (2, 3), "data": values}
-    return LiteTensor(**{**sound, "scale": scales, "zero": zeros, "axis": 1, **changes})
+    return FileTensor(**{**sound, "scale": scales, "zero": zeros, "axis": 1, **changes})
 
 
 @pytest.mark.parametrize(
