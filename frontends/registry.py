@@ -1,13 +1,17 @@
 """Which frontend takes a model: the one of its framework, found without importing any framework.
 
 A frontend is loaded by its module's name, when a model of its framework comes: what does not use a
-framework neither imports its frontend nor depends on it.
+framework neither imports its frontend nor depends on it. Other packages offer a frontend by an
+entry point of the group `pockengine.frontends` whose value is a `FrontendEntry`; code that runs
+already may `register` one.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,15 @@ from pockengine.frontends.choices import opened
 from pockengine.frontends.frontend import Frontend, Source
 from pockengine.frontends.model_files import OpenedModel
 
+GROUP = "pockengine.frontends"
+
 
 @dataclass(frozen=True)
 class FrontendEntry:
     """Where a frontend is, and what makes it worth to be asked.
 
-    `packages` are the framework's: a model of it has imported one. `endings` are of its files.
+    `module` has a `FRONTEND`, a `Frontend`. `packages` are the framework's: a model of it has
+    imported one. `endings` are of its files.
     """
 
     framework: str
@@ -42,7 +49,7 @@ class FrontendEntry:
         return path.suffix in self.endings or (self.folders and path.is_dir())
 
 
-ENTRIES: Sequence[FrontendEntry] = (
+BUILT_IN: Sequence[FrontendEntry] = (
     FrontendEntry("PyTorch", "pockengine.frontends.torch.frontend", ("torch",)),
     FrontendEntry("ONNX", "pockengine.frontends.onnx.frontend", ("onnx",), (".onnx",)),
     FrontendEntry(
@@ -52,15 +59,43 @@ ENTRIES: Sequence[FrontendEntry] = (
         (".h5", ".hdf5", ".keras", ".tflite"),
         folders=True,  # a SavedModel
     ),
-    # last: it takes any function
-    FrontendEntry("JAX", "pockengine.frontends.jax.frontend", ("jax",)),
 )
-"""In the order in which they are asked."""
+JAX = FrontendEntry("JAX", "pockengine.frontends.jax.frontend", ("jax",))
+
+_REGISTERED: dict[str, FrontendEntry] = {}
+
+
+def register(entry: FrontendEntry) -> None:
+    """Offer a frontend by its framework; ImportModelError where that is another's."""
+    known = {each.framework: each for each in known_frontends()}
+    if known.get(entry.framework, entry) != entry:
+        raise ImportModelError(
+            f"the frontend of {entry.framework} is {known[entry.framework].module}; register "
+            f"{entry.module} by another name"
+        )
+    _REGISTERED[entry.framework] = entry
+
+
+def known_frontends() -> list[FrontendEntry]:
+    """Return all frontends in the order in which they are asked: last JAX's, of any function."""
+    return [*BUILT_IN, *_REGISTERED.values(), *_installed(), JAX]
+
+
+@cache
+def _installed() -> tuple[FrontendEntry, ...]:
+    """Load what other packages offer; reading what is installed takes milliseconds."""
+    found = []
+    for point in entry_points(group=GROUP):
+        entry = point.load()
+        if not isinstance(entry, FrontendEntry):
+            raise ImportModelError(f"entry point {point.name} of group {GROUP} is no FrontendEntry")
+        found.append(entry)
+    return tuple(found)
 
 
 def load_frontend(framework: str) -> Any:
     """Import a framework's frontend; ImportModelError where this installation lacks it."""
-    (entry,) = [entry for entry in ENTRIES if entry.framework == framework]
+    entry = next(entry for entry in known_frontends() if entry.framework == framework)
     package = entry.module.rpartition(".")[0]
     try:
         return import_module(entry.module)
@@ -75,17 +110,17 @@ def load_frontend(framework: str) -> Any:
 
 def find_source(model: Any, example_inputs: Any) -> Source:
     """Recognise a model; ImportModelError says what is supported."""
-    for entry in ENTRIES:
+    for entry in known_frontends():
         if entry.may_take(model):
             frontend: Frontend = load_frontend(entry.framework).FRONTEND
             if frontend.recognises(model):
                 return Source(frontend, frontend.opens(model), example_inputs)
     if isinstance(model, (str, Path)):
-        endings = ", ".join(ending for entry in ENTRIES for ending in entry.endings)
+        endings = ", ".join(ending for entry in known_frontends() for ending in entry.endings)
         raise ImportModelError(
             f"{model} is no file of a model: {endings}, or the folder of a SavedModel"
         )
-    known = ", ".join(entry.framework for entry in ENTRIES)
+    known = ", ".join(entry.framework for entry in known_frontends())
     hint = "; a plain function is taken for JAX's once jax is imported" if callable(model) else ""
     raise ImportModelError(
         f"a {type(model).__name__} is no model that pockengine.compile knows ({known}){hint}"
@@ -102,6 +137,6 @@ def open_file(path: Path) -> OpenedModel:
 
     ImportModelError for what is damaged, or holds code.
     """
-    framework = next((e.framework for e in ENTRIES if e.has_file(path)), "TensorFlow")
+    framework = next((e.framework for e in known_frontends() if e.has_file(path)), "TensorFlow")
     frontend: Frontend = load_frontend(framework).FRONTEND
     return frontend.open_file(path)

@@ -22,13 +22,13 @@ from typing import Any
 from pockengine.compiler.ir.graph import Graph
 from pockengine.errors import ImportModelError, PockEngineError
 from pockengine.extras import need
-from pockengine.frontends.registry import ENTRIES, find_source, open_file
+from pockengine.frontends.registry import BUILT_IN, find_source, open_file
 from pockengine.models.examples import Batch, Shapes, examples
 from pockengine.models.hugging_face import is_hugging_face, open_folder
 from pockengine.models.registry import parse_model
 
 CROSS_ENTROPY = "cross_entropy"
-FILES = {ending: entry.framework.lower() for entry in ENTRIES for ending in entry.endings}
+FILES = {ending: entry.framework.lower() for entry in BUILT_IN for ending in entry.endings}
 """Endings of files, and the extra that each needs."""
 
 

@@ -1,0 +1,62 @@
+"""A model names its frontend; other packages offer theirs."""
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+
+import numpy as np
+import pytest
+
+import pockengine
+from pockengine.errors import ImportModelError
+from pockengine.frontends import registry
+from pockengine.frontends.registry import GROUP, FrontendEntry, known_frontends, register
+from pockengine.tests.frontends import polynomials
+from pockengine.tests.frontends.polynomials import ENTRY, Polynomial
+
+X = np.linspace(-1, 1, 16, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Frontends that are registered, or installed, in one test only."""
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    registry._installed.cache_clear()
+    yield
+    registry._installed.cache_clear()
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    points = EntryPoints([EntryPoint("polynomials", f"{polynomials.__name__}:{name}", GROUP)])
+    monkeypatch.setattr(registry, "entry_points", points.select)
+
+
+def test_a_frontend_that_is_registered_takes_its_models() -> None:
+    with pytest.raises(ImportModelError, match="a Polynomial is no model"):
+        pockengine.compile(Polynomial((0.0, 1.0)), (X, X))
+    register(ENTRY)
+    compiled = pockengine.compile(Polynomial((0.0, 0.0, 0.0)), (X, X))
+    x = np.tile(X, 400)
+    compiled.fit((x, 1 + 2 * x * x), epochs=1, lr=0.5, progress=False)
+    fitted = compiled.tuned()
+    assert isinstance(fitted, Polynomial)
+    np.testing.assert_allclose(fitted.coefficients, (1, 0, 2), atol=1e-3)
+
+
+def test_an_installed_package_offers_a_frontend(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, "ENTRY")
+    assert [entry.framework for entry in known_frontends()][-2:] == ["Polynomials", "JAX"]
+    origin = pockengine.compile(Polynomial((0.0, 1.0)), (X, X)).origin
+    assert origin is not None and origin.frontend is polynomials.FRONTEND
+
+
+def test_what_is_no_frontend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, "FRONTEND")
+    with pytest.raises(ImportModelError, match=r"entry point polynomials .* is no FrontendEntry"):
+        known_frontends()
+
+
+def test_a_name_is_taken_once() -> None:
+    register(ENTRY)
+    register(ENTRY)
+    with pytest.raises(ImportModelError, match=r"PyTorch is pockengine\.frontends\.torch"):
+        register(FrontendEntry("PyTorch", "mine", ("torch",)))
