@@ -46,7 +46,8 @@ def test_an_installed_package_offers_a_frontend(monkeypatch: pytest.MonkeyPatch)
     offer(monkeypatch, "ENTRY")
     assert [entry.framework for entry in known_frontends()][-2:] == ["Polynomials", "JAX"]
     origin = pockengine.compile(Polynomial((0.0, 1.0)), (X, X)).origin
-    assert origin is not None and origin.frontend is polynomials.FRONTEND
+    assert origin is not None
+    assert origin.frontend is polynomials.FRONTEND
 
 
 def test_what_is_no_frontend_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
