@@ -38,6 +38,13 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         output_size=(2, 1, 4),
         _random_samples=torch.tensor([[[0.3, 0.7, 0.9]]]),
     ),
+    "levels": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 15),
+    "levels of tensors": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor(0.05), torch.tensor(-2, dtype=torch.int32), -16, 15
+    ),
+    "levels of channels": lambda x: torch.fake_quantize_per_channel_affine(
+        x, torch.linspace(0.1, 0.5, 7), torch.arange(7, dtype=torch.int32), 1, -4, 7
+    ),
     "diagonal": lambda x: x.diagonal_scatter(x[0, :5] * 2, 1),
     "diagonal below": lambda x: x.diagonal_scatter(x[:4, 0] * 2, -1),
 }
