@@ -1,0 +1,37 @@
+"""The programs that BUILD files have, and what each does when it is started."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from pockengine.tests.repo.tree import ROOT, read
+
+LISTED = re.findall(r'^    "//(.*):(.*)",$', read(ROOT / "tests/repo/BUILD"), re.MULTILINE)
+"""Package and name of each program that a test starts."""
+
+
+def expect_help(program: str) -> None:
+    """Start a program: it shows its help; a worker of the bench, not asked, ends in silence.
+
+    Its path, imports and options are those of `bazel run`.
+    """
+    path = ROOT / program
+    if not path.is_file():
+        pytest.skip("programs are built by Bazel")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    ran = subprocess.run(
+        [str(path), "--help"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    if program.endswith("_worker"):
+        assert ran.stdout == ""
+    else:
+        assert re.match("usage|Usage", ran.stdout), ran.stdout
