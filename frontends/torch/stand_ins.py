@@ -164,7 +164,7 @@ def gaussian_nll_loss(
 
 
 def bincount(
-    x: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
+    input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor:
     """Count the numbers below `minlength`, of which all must be; PyTorch counts larger ones too."""
     if weights is not None or minlength < 1:
@@ -172,17 +172,22 @@ def bincount(
             "torch.bincount has as many results as data say, or has weights: give the number of "
             "classes as minlength, and multiply torch.nn.functional.one_hot by weights"
         )
-    return (x.reshape(-1, 1) == torch.arange(minlength)).sum(0)
+    return (input.reshape(-1, 1) == torch.arange(minlength)).sum(0)
 
 
 def repeat_interleave(
-    x: torch.Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: torch.Tensor,
+    repeats: Any = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
 ) -> torch.Tensor:
     """Repeat parts as often as a tensor says, `output_size` parts in all."""
     if not isinstance(repeats, torch.Tensor) or output_size is None:
-        y: torch.Tensor = torch.repeat_interleave(x, repeats, dim, output_size=output_size)
+        given = () if repeats is None else (repeats, dim)
+        y: torch.Tensor = torch.repeat_interleave(input, *given, output_size=output_size)
         return y
-    rows, along = (x.reshape(-1), 0) if dim is None else (x, dim)
+    rows, along = (input.reshape(-1), 0) if dim is None else (input, dim)
     ends = repeats.expand(rows.shape[along]).cumsum(0)
     places = (ends <= torch.arange(output_size).unsqueeze(1)).sum(1)
     return rows.index_select(along, places.clamp(max=rows.shape[along] - 1))

@@ -232,7 +232,8 @@ def strided_at(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
 def repeated(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
     """Repeat rows by their lengths, of a known sum, as a regulator of durations does."""
     lengths = torch.cat([place, torch.tensor([3, 2]) - place])
-    return torch.repeat_interleave(x, lengths, 0, output_size=5) * x[:1].repeat_interleave(5, 0)
+    rows = torch.repeat_interleave(input=x, repeats=lengths, dim=0, output_size=5)
+    return rows * x[:1].repeat_interleave(5, 0)
 
 
 def segments(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
