@@ -41,6 +41,8 @@ RATE, MOMENTUM, WEIGHT_DECAY = 1e-3, 0.9, 1e-4
 PLAIN_RATES = {"resnet50": 1e-4}
 OPEN_BIAS = 2.0
 SEED = 0
+REPEATED = 2
+"""Batches that a board trains on in turns: the loss of what it has seen before falls."""
 DATASET, TOKENS = "scikit-learn sample photographs", "drawn tokens"
 
 
@@ -59,6 +61,14 @@ class Case:
     def batch(self) -> int:
         """Pictures of a step."""
         return int(self.data.images.shape[1])
+
+    def learned(self, losses: Sequence[float]) -> str:
+        """Say how the loss of the batches that are trained on in turns has moved."""
+        count = REPEATED
+        if len(losses) < 2 * count:
+            return f"loss {losses[0]:.4f}"
+        first, last = (sum(part) / count for part in (losses[:count], losses[-count:]))
+        return f"mean loss of the same {count * self.batch} rows {first:.4f} to {last:.4f}"
 
     def scheme(self, name: str) -> str:
         """Return a scheme as the compiler finds it."""
@@ -159,7 +169,8 @@ def make_case(
     graph = from_torch(module, name.example_inputs(batch), loss=name.loss)
     for scheme in schemes:
         with_adapters(graph, find_scheme(scheme_for(scheme, model), graph))
-    images, labels = _batches(name, batch, steps)
+    images, labels = _batches(name, batch, steps if plain else min(steps, REPEATED))
+    turns = np.arange(steps) % len(images)
     job = TrainingJob(
         str(name),
         classes=classes,
@@ -167,7 +178,7 @@ def make_case(
         momentum=0.0 if plain else MOMENTUM,
         weight_decay=0.0 if plain else WEIGHT_DECAY,
     )
-    return Case(str(name), graph, JobData(job, weights, images, labels))
+    return Case(str(name), graph, JobData(job, weights, images[turns], labels[turns]))
 
 
 def _batches(name: ModelName, batch: int, steps: int) -> tuple[np.ndarray, np.ndarray]:

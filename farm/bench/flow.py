@@ -149,7 +149,7 @@ def _train(
     ):
         train = train_integers if int8 else partial(_train_floats, libraries)
         run = train(transport, compiled, data, options.threads, folder, running.moved)
-        running.detail = f"loss {run.losses[0]:.4f} to {run.losses[-1]:.4f}"
+        running.detail = case.learned(run.losses)
     reference = "the oracle and PyTorch" if int8 else "PyTorch"
     with step(f"{title}: the same in {reference}, and compare") as running:
         judge = check_integers if int8 else _check

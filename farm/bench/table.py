@@ -7,6 +7,7 @@ from rich.table import Table
 from pockengine.farm.results.results import Record
 
 SPEED = ("step_ms", "guest_instructions", "guest_packets")
+OURS, FULL = "pockengine", "full"
 TENSORFLOW = ("tf-graph", "tf-eager")
 NOTHING = "-"
 
@@ -23,15 +24,9 @@ def bench_table(records: Sequence[Record]) -> Table:
     speed = "packets/step" if packets else "instructions/step" if first.emulated else "step"
     table.add_column("scheme")
     table.add_column("engine", no_wrap=True)
-    for heading in (
-        speed,
-        "min to max",
-        "x TensorFlow",
-        "arena",
-        "peak memory",
-        "binary",
-        "max rel. error",
-    ):
+    varies = any(map(_varies, records))
+    headings = (speed, *["min to max"] * varies, "x TensorFlow")
+    for heading in (*headings, "arena", "peak memory", "binary", "max rel. error"):
         table.add_column(heading, justify="right")
     last = ""
     several = len({record.dtype for record in records}) > 1
@@ -42,7 +37,7 @@ def bench_table(records: Sequence[Record]) -> Table:
         table.add_row(
             scheme,
             f"{engine} {dtype}" if several else engine,
-            *_speed(figures),
+            *_speed(figures)[: 1 + varies],
             _ratio(records, scheme, figures),
             *(_size(figures, f"{name}_bytes") for name in ("arena", "peak_rss", "binary")),
             _error(figures),
@@ -89,6 +84,30 @@ def _speed(figures: dict[str, Record]) -> tuple[str, str]:
         spread = f"{record.min / million:,.1f} to {record.max / million:,.1f}"
         return f"{record.value / million:,.1f} M", spread
     return f"{record.value:.2f} ms{'*' * record.busy}", f"{record.min:.2f} to {record.max:.2f}"
+
+
+def _varies(record: Record) -> bool:
+    """Whether the spread of a step's figures shows: counts of instructions hardly have any."""
+    low, high = _speed({record.metric: record})[1].partition(" to ")[::2]
+    return high not in ("", low)
+
+
+def meaning_of(records: Sequence[Record]) -> str | None:
+    """Say what the cheapest scheme saves of full training; None where not both were measured."""
+    ours = {key: figures for key, figures in _rows(records).items() if key[1] == OURS}
+    steps = {key: speed.value for key, figures in ours.items() if (speed := _find_speed(figures))}
+    full = next((key for key in steps if key[0] == FULL), None)
+    if full is None or len(steps) < 2:
+        return None
+    least = min(steps, key=lambda key: steps[key])
+    if least == full:
+        return None
+    unit = "instructions" if next(iter(ours[full].values())).emulated else "time"
+    text = f"A step of {least[0]} takes {steps[least] / steps[full]:.2f} of full training's {unit}"
+    arenas = [ours[key].get("arena_bytes") for key in (least, full)]
+    if arenas[0] is None or arenas[1] is None:
+        return f"{text}."
+    return f"{text}, in {arenas[0].value / arenas[1].value:.2f} of its arena."
 
 
 def _ratio(records: Sequence[Record], scheme: str, figures: dict[str, Record]) -> str:

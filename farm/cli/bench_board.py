@@ -18,7 +18,7 @@ from pockengine.farm.bench.runtimes import BACKENDS
 from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
 from pockengine.farm.bench.schemes import GPU, LLM, MODEL, PEERS, RUNTIMES, SCHEMES
 from pockengine.farm.bench.suite import FULL
-from pockengine.farm.bench.table import bench_table
+from pockengine.farm.bench.table import bench_table, meaning_of
 from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.cli.bench_llm import LlmOptions, run_llm
@@ -192,6 +192,8 @@ def _report(result: BenchResult) -> int:
     console = _console()
     if result.records:
         console.print(bench_table(result.records))
+        if meaning := meaning_of(result.records):
+            console.print(meaning)
     for note in result.notes:
         console.print(note, soft_wrap=True)
     for scheme, message in result.failures.items():
@@ -200,4 +202,4 @@ def _report(result: BenchResult) -> int:
 
 
 def _console() -> PlainConsole:
-    return PlainConsole(140)
+    return PlainConsole(100)

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from pockengine.farm.bench.peers import what_is_missing
-from pockengine.farm.bench.table import bench_table
+from pockengine.farm.bench.table import bench_table, meaning_of
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup, finite_or_large
@@ -44,9 +44,29 @@ def test_the_ratio_is_to_tensorflows_faster_mode_of_the_same_scheme() -> None:
         ]
     )
 
-    assert rows["full", "pockengine"][:3] == ["50.0 M", "50.0 to 50.0", "3.00"]
-    assert rows["full", "tf-graph"][:3] == ["150.0 M", "150.0 to 150.0", "1.00"]
-    assert rows["sparse", "pockengine"][:3] == ["25.0 M", "25.0 to 25.0", "-"]
+    assert rows["full", "pockengine"][:2] == ["50.0 M", "3.00"]
+    assert rows["full", "tf-graph"][:2] == ["150.0 M", "1.00"]
+    assert rows["sparse", "pockengine"][:2] == ["25.0 M", "-"]
+
+
+def test_a_spread_that_shows_has_a_column() -> None:
+    record = BOARD.record(
+        "pockengine", "1", "full", "guest_instructions", 2e6, spread=(1e6, 3e6, 9)
+    )
+    assert lines([record])["full", "pockengine"][:3] == ["2.0 M", "1.0 to 3.0", "-"]
+
+
+def test_a_sentence_says_what_the_cheapest_scheme_saves() -> None:
+    full, sparse = figures("full", "pockengine", 50e6), figures("sparse", "pockengine", 20e6)
+    assert meaning_of([*full, *figures("full", "tf-graph", 1e6)]) is None
+    assert meaning_of([*full, *sparse]) == (
+        "A step of sparse takes 0.40 of full training's instructions."
+    )
+    arenas = [
+        BOARD.record("pockengine", "1", scheme, "arena_bytes", size)
+        for scheme, size in (("full", 400), ("sparse", 100))
+    ]
+    assert (meaning_of([*full, *sparse, *arenas]) or "").endswith(", in 0.25 of its arena.")
 
 
 def test_int8_stands_beside_f32() -> None:
@@ -67,7 +87,7 @@ def test_rows_of_a_scheme_stay_together_in_the_order_of_the_schemes() -> None:
 def test_a_failed_check_shows_no_speed() -> None:
     rows = lines([BOARD.record("pockengine", "1", "full", "max_rel_error", 0.5, ok=False)])
 
-    assert rows["full", "pockengine"][:3] == ["-", "-", "-"]
+    assert rows["full", "pockengine"][:2] == ["-", "-"]
     assert rows["full", "pockengine"][-1] == "5.0e-01 FAILED"
 
 
@@ -78,7 +98,7 @@ def test_sizes_are_in_binary_units() -> None:
     ]
 
     cells = lines(records)["full", "pockengine"]
-    assert (cells[3], cells[5]) == ("3.00 MiB", "1.5 KiB")
+    assert (cells[2], cells[4]) == ("3.00 MiB", "1.5 KiB")
 
 
 def test_instructions_are_of_one_thread_and_bytes_of_the_boards() -> None:
