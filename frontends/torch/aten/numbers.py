@@ -14,7 +14,7 @@ from pockengine.frontends.torch.aten.elementwise import detach
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 
-@aten("item.default", "_local_scalar_dense.default")
+@aten("item.default")
 def item(ctx: AtenContext, x: Tensor) -> Tensor:
     """Read the one element of a tensor."""
     number = reshape(ctx.g, x, ())

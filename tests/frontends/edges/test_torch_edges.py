@@ -64,10 +64,13 @@ MATRICES = (
 """Operators of which each element depends on the whole matrix; they have tests of their own."""
 
 
-PLACES = ("max_unpool2d", "max_unpool3d", "special_zeta")
+PLACES = ("max_unpool2d", "max_unpool3d", "special_zeta", "item")
 """Operators of operands that are no edges (places, orders); they have tests of their own."""
 
-ELSEWHERE = {*RANDOM, *WRITING, *MATRICES, *PLACES}
+LEVELS = ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine")
+"""Which make integers of infinities; `test_torch_definitions.py` has them."""
+
+ELSEWHERE = {*RANDOM, *WRITING, *MATRICES, *PLACES, *LEVELS}
 
 Rule = Callable[..., object]
 
