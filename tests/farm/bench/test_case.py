@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pockengine.errors import FarmError
-from pockengine.farm.bench.case import dataset_of, make_case
+from pockengine.farm.bench.case import REPEATED, dataset_of, make_case
 from pockengine.farm.bench.schemes import SCHEMES
 
 
@@ -29,15 +29,15 @@ def test_a_listed_model_trains_by_every_scheme_of_the_bench(model: str) -> None:
     assert 0 < len(trained["sparse"] or ()) < len(trained["full"] or ())
 
 
-def test_a_board_sees_two_batches_in_turns_and_their_loss_is_told() -> None:
-    case = make_case("cnn-8", 2, 5)
+def test_a_board_sees_the_same_batches_in_turns_and_their_loss_is_told() -> None:
+    case = make_case("cnn-8", 2, 2 * REPEATED)
     images = case.data.images
-    assert images.shape[:2] == (5, 2)
-    assert (images[[0, 1, 0]] == images[2:]).all()
+    assert images.shape[:2] == (2 * REPEATED, 2)
+    assert (images[:REPEATED] == images[REPEATED:]).all()
     assert (images[0] != images[1]).any()
-    losses = [0.9, 0.7, 0.8, 0.5, 0.3]
-    assert case.learned(losses) == "mean loss of the same 4 rows 0.8000 to 0.4000"
-    assert case.learned(losses[:3]) == "loss 0.9000"
+    losses = [*[0.8] * REPEATED, *[0.5] * REPEATED]
+    assert case.learned(losses) == f"mean loss of the same {2 * REPEATED} rows 0.8000 to 0.5000"
+    assert case.learned(losses[:3]) == "loss 0.8000"
 
 
 def test_records_say_what_data_a_model_saw() -> None:
