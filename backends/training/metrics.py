@@ -56,14 +56,22 @@ class Tally:
         judge: Callable[[Any, Any], Any] = self._judge.update if self._keeps else self._judge
         value = theirs(judge, self._convert(prediction), self._convert(target))
         if not self._keeps:
-            self._values.append((float(value), len(prediction)))
+            self._values.append((self._number(value), len(prediction)))
 
     def result(self) -> float:
         """Return the metric over all rows."""
         if self._keeps:
-            return float(self._judge.compute())
+            return self._number(theirs(self._judge.compute))
         rows = sum(count for _, count in self._values)
         return math.fsum(value * count for value, count in self._values) / rows
+
+    def _number(self, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            raise RuntimeFailure(
+                f"metric {self.name} gives {type(value).__name__}; let it return a number"
+            ) from error
 
 
 def tallies(metrics: Metrics, outputs: Iterable[str], targets: Iterable[str]) -> list[Tally]:

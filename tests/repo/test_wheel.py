@@ -17,9 +17,9 @@ PACKAGED = ("backends", "cli", "compiler", "devices", "farm", "finetune", "front
 MOST_BYTES = 5 << 19  # code is 1.8 MB of it; no data set or picture slips in
 DECODER = "pockengine/backends/native/stb/stb_image.h"
 PROBE = """
-import pathlib, pockengine, pockengine.api, pockengine.backends.c
+import pathlib, pockengine, pockengine.api, pockengine.backends.native
 from pockengine.devices.schema import load_device
-runtime = pathlib.Path(pockengine.backends.c.__file__).parent / "runtime"
+runtime = pathlib.Path(pockengine.backends.native.__file__).parent / "runtime"
 assert (runtime / "pe.h").exists() and list((runtime / "kernels").glob("*.h"))
 assert load_device("rpi4").cpu.isa == "neon"
 print(pathlib.Path(pockengine.__file__).parent)

@@ -83,6 +83,8 @@ def test_metrics_are_functions_and_objects_by_name(net: pockengine.Compiled) -> 
     assert scores.metrics["accuracy"] == scores.metrics["accuracy_2"]
     with pytest.raises(RuntimeFailure, match=r"needs one output of logits, and there is no probs"):
         net.evaluate(ROWS, metrics=[pockengine.Metric(accuracy, output="probs")])
+    with pytest.raises(RuntimeFailure, match="metric nothing gives NoneType; let it return a numb"):
+        net.evaluate(ROWS, metrics={"nothing": lambda prediction, target: None})
 
 
 def test_a_loaded_artifact_trains_and_judges_too(tmp_path: Path, net: pockengine.Compiled) -> None:
