@@ -1,13 +1,21 @@
 """Options that commands share: an optimiser by name with its numbers, shapes of inputs."""
 
+from dataclasses import fields, replace
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from pockengine.cli.compile import compile_command
 from pockengine.cli.optimizers import read_optimizer
+from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import shape
 from pockengine.compiler.optim import AdamW, Lion, Muon, Sgd
+from pockengine.compiler.option import flag_of
+from pockengine.compiler.passes.backward.differentiate import Clip
+from pockengine.compiler.storage import Storage
+from pockengine.options import CompileOptions
 
 
 @pytest.mark.parametrize(
@@ -49,3 +57,28 @@ def test_a_shape_is_read() -> None:
     for text in ("x", "x=", "=3", "x=3x0", "x=-1"):
         with pytest.raises(click.BadParameter, match="is no input with its sizes"):
             shape(text)
+
+
+def test_commands_offer_each_field_that_has_a_help() -> None:
+    offered = {flag for option in compile_command.params for flag in option.opts}
+    parts = [part for part in (*fields(CompileOptions), *fields(Storage)) if part.metadata["help"]]
+    assert len(parts) > 12
+    assert {flag_of(part) for part in parts} <= offered
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ([], CompileOptions(check=True)),
+        (["--clip=1", "--accumulate=2"], {"clip": Clip(norm=1.0), "micro_batches": 2}),
+        (["--memory-budget=4KB", "--output="], {"memory_budget": 4000, "outputs": ()}),
+        (["--output=a", "--output=b", "--bf16"], {"outputs": ("a", "b"), "bf16": True}),
+        (["--states=bf16", "--no-check"], {"storage": Storage(states="bf16"), "check": False}),
+    ],
+)
+def test_options_of_a_command_are_one_value(arguments: list[str], options: Any) -> None:
+    seen: list[CompileOptions] = []
+    command = click.command()(compile_options(check=True)(lambda options: seen.append(options)))
+    CliRunner().invoke(command, arguments, catch_exceptions=False)
+    wanted = CompileOptions(check=True)
+    assert seen == [options if isinstance(options, CompileOptions) else replace(wanted, **options)]
