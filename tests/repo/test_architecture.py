@@ -2,13 +2,13 @@
 
 import re
 
-from pockengine.tests.repo.tiny_net import DOCUMENT, split, way_through
-from pockengine.tests.repo.tree import ROOT, read
+from pockengine.tests.repo.tiny_net import DOCUMENT, split, through_passes
+from pockengine.tests.repo.tree import ROOT, files, read
 
 
 def test_the_dumps_are_what_the_passes_leave() -> None:
     _, shown, _ = split(DOCUMENT.read_text(encoding="utf-8"))
-    assert shown == way_through(), "run python -m pockengine.tests.repo.tiny_net"
+    assert shown == through_passes(), "run python -m pockengine.tests.repo.tiny_net"
 
 
 def test_the_table_names_functions_that_there_are() -> None:
@@ -19,3 +19,11 @@ def test_the_table_names_functions_that_there_are() -> None:
             path,
             name,
         )
+
+
+def test_every_named_file_exists() -> None:
+    text, _, _ = split(DOCUMENT.read_text(encoding="utf-8"))
+    tree = {f"/{path}" for path in files("*.py", "*.toml")}
+    named = set(re.findall(r"`([\w/]+\.(?:py|toml))[`:]", text))
+    assert len(named) >= 40
+    assert not [name for name in named if not any(path.endswith(f"/{name}") for path in tree)]

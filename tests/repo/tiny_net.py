@@ -1,4 +1,4 @@
-"""A tiny net's way through the passes, for ARCHITECTURE.md.
+"""A tiny net after each group of passes, for ARCHITECTURE.md.
 
 `python -m pockengine.tests.repo.tiny_net` writes it between the document's two marks.
 """
@@ -31,10 +31,10 @@ TARGET = Target(
 )
 TRAINING = Training(Scheme("first", (("w", FULL),)))
 SHOWN = {
-    "train.differentiate": "`differentiate` appended the gradient of what trains and its update; "
-    "nothing reads the gradient of `v`, so it was never built:",
-    "train.dead_code_2": "Algebra, folding and dead code left:",
-    "train.fuse": "`fuse` made kernels, each a small graph:",
+    "train.differentiate": "`differentiate` appended the gradient of `w` and its update. "
+    "Nothing reads the gradient of `v`, so it was never built:",
+    "train.dead_code_2": "After simplification, folding and dead code elimination:",
+    "train.fuse": "`fuse` grouped nodes into kernels, each with a small graph as its body:",
 }
 """Passes after which the graph is shown, with the words before it."""
 
@@ -51,8 +51,8 @@ def tiny_net() -> Graph:
     return g.graph
 
 
-def way_through() -> str:
-    """The passes of `train`, and the graph after some of them, as Markdown."""
+def through_passes() -> str:
+    """Return the passes of `train` and the graph after some of them, as Markdown."""
     graphs: dict[str, str] = {}
     net = tiny_net()
     program = compile_program(
@@ -62,12 +62,12 @@ def way_through() -> str:
         observe=lambda name, graph: graphs.update({name: print_graph(graph)}),
     )
     passes = print_passes(passes_of(net, TRAINING, target=TARGET)["train"])
-    parts = ["The forward graph, of whose two weights `w` trains:\n" + _block(print_graph(net))]
-    parts.append("The passes of its entry `train`:\n" + _block(passes))
+    parts = ["The forward graph. Of its two weights, `w` trains:\n" + _block(print_graph(net))]
+    parts.append("Passes of entry `train`:\n" + _block(passes))
     last = _difference(graphs["train.fuse"], graphs["train.absorb_updates"])
     parts += [f"{words}\n{_block(graphs[name])}" for name, words in SHOWN.items()]
     parts.append(
-        "`schedule` and `absorb_updates` made the update a part of the product that makes its "
+        "`schedule` and `absorb_updates` merged the update into the product that computes its "
         f"gradient, which never exists in memory:\n{_block(last)}"
     )
     plan = _plan(program.entries["train"])
@@ -103,7 +103,7 @@ def split(document: str) -> tuple[str, str, str]:
 def main() -> None:
     """Write the dumps into the document."""
     head, _, tail = split(DOCUMENT.read_text(encoding="utf-8"))
-    DOCUMENT.write_text(f"{head}{BEGIN}{way_through()}{END}{tail}", encoding="utf-8")
+    DOCUMENT.write_text(f"{head}{BEGIN}{through_passes()}{END}{tail}", encoding="utf-8")
 
 
 if __name__ == "__main__":
