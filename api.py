@@ -1,6 +1,6 @@
-"""The user's way in: `pockengine.compile` takes a model to an artifact for a device.
+"""The entry point for users: `pockengine.compile` turns a model into an artifact for a device.
 
-Everything here is a few lines over the stages; use them directly for what this does not offer.
+These are thin wrappers around the stages; use the stages directly for anything more.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,9 +34,10 @@ def compile(
 ) -> Compiled:
     """Compile a model to a training artifact.
 
-    `model` is of PyTorch, TensorFlow, JAX or ONNX, or a `Graph`. JAX's `example_inputs` begin with
-    the parameters. `loss` is None where the model returns it. Every field of CompileOptions is a
-    keyword too, which overrides that of `options`; docs/usage.md has all of them.
+    `model` is a PyTorch, TensorFlow, JAX or ONNX model, or a `Graph`. For JAX, `example_inputs`
+    begin with the parameters. Pass `loss=None` if the model returns its loss. Every field of
+    CompileOptions is also a keyword, which overrides the field of `options`; docs/usage.md lists
+    them all.
     """
     wanted = (options or CompileOptions()).replaced(**overrides)
     place = None if folder is None else Path(folder)
@@ -55,10 +56,11 @@ def compile_step(
     folder: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
-    """Compile a whole training step of JAX as it is, its gradients and updates included.
+    """Compile a complete JAX training step, including its own gradients and updates.
 
-    The first `carried` arguments (params, an optimiser's state, a TrainState) stay in the artifact;
-    the step returns their new values first, then its outputs. Run it by `session.train_step`.
+    The first `carried` arguments (params, an optimiser's state, a TrainState) are stored in the
+    artifact; the step returns their new values first, then its outputs. Run it by
+    `session.train_step`.
     """
     options = CompileOptions(device=device, backend=backend)
     source = step_source(step, example_inputs, carried)

@@ -1,7 +1,7 @@
-"""Whether arguments are of the types that a function's annotations say.
+"""Check arguments against a function's annotations.
 
-A subset of the types is enough: classes, unions, tuples, callables, and what mappings and sequences
-are, but not what they hold. What cannot be told here fits.
+Covers a subset of the types: classes, unions, tuples, callables, and the container type of mappings
+and sequences, but not their elements. An annotation outside this subset accepts any value.
 """
 
 import collections.abc
@@ -28,21 +28,23 @@ _WIDER: Mapping[object, Any] = {
     Path: (os.PathLike, str),
     tuple: (tuple, list),
 }
-"""What is taken for a type beside its own instances."""
+"""Types that are accepted in place of a type, besides its own instances."""
 _SHOWN = 40
 
 
 def check_arguments(
     function: Callable[..., Any], positional: tuple[Any, ...], named: Mapping[str, Any]
 ) -> None:
-    """Raise ArgumentError for an argument of another type; those that do not bind pass."""
+    """Raise ArgumentError for an argument of the wrong type; a call that does not bind is left to
+    Python.
+    """
     wanted = _annotations(function)
     for name, value in (*zip(_places(function), positional, strict=False), *named.items()):
         check_argument(function.__qualname__, name, value, wanted.get(name, Any))
 
 
 def check_argument(function: str, name: str, value: object, wanted: Any) -> None:
-    """Raise ArgumentError for a value that is not of the type `wanted`."""
+    """Raise ArgumentError if a value is not of type `wanted`."""
     if not _fits(value, wanted):
         raise ArgumentError(
             f"{function}: {name} must be {_words(wanted)}, not "
@@ -53,9 +55,9 @@ def check_argument(function: str, name: str, value: object, wanted: Any) -> None
 
 
 def with_keywords(function: str, options: T, keywords: Mapping[str, Any], kinds: type) -> T:
-    """Return options, a dataclass, with the fields that a function's keywords name.
+    """Return options, a dataclass, with the fields that are passed as a function's keywords.
 
-    `kinds` is the TypedDict of these. ArgumentError for a name that it lacks, or another type.
+    `kinds` is the TypedDict of the keywords. ArgumentError for an unknown name or a wrong type.
     """
     types = get_type_hints(kinds)
     for name, value in keywords.items():
@@ -70,7 +72,7 @@ def with_keywords(function: str, options: T, keywords: Mapping[str, Any], kinds:
 
 @cache
 def _places(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the arguments that have a place."""
+    """Return the names of the positional parameters."""
     return tuple(
         name
         for name, parameter in inspect.signature(function).parameters.items()
@@ -80,7 +82,7 @@ def _places(function: Callable[..., Any]) -> tuple[str, ...]:
 
 @cache
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of arguments, but for names that only a type checker imports."""
+    """Return the types of the parameters, except names imported for type checkers only."""
     names = vars(sys.modules[function.__module__])
     found = {}
     for name, annotation in inspect.get_annotations(function).items():
@@ -105,11 +107,11 @@ def _fits(value: object, wanted: Any) -> bool:
     if not isinstance(kind, type) or (getattr(kind, "_is_protocol", False) and not _checked(kind)):
         return True
     if isinstance(value, str) and kind in (collections.abc.Sequence, collections.abc.Iterable):
-        return False  # its letters are never what is meant
+        return False  # a string is a sequence, but its letters are never meant
     if kind is bool and type(value).__name__ in ("bool", "bool_"):
         return True  # NumPy's
     if _checked(kind) and isinstance(value, type | Mapping | set):
-        return False  # a dict has `update` too, and so has an optimizer
+        return False  # a dict has `update` too, as an optimizer does
     return isinstance(value, _WIDER.get(kind, kind))
 
 
@@ -125,7 +127,7 @@ def _checked(protocol: type) -> bool:
 
 
 def _words(wanted: Any) -> str:
-    """Write a type as its annotation has it, without modules."""
+    """Format a type as its annotation is written, without module names."""
     if get_origin(wanted) in (Union, UnionType):
         return " | ".join(map(_words, get_args(wanted)))
     if wanted in (None, NoneType):
@@ -137,7 +139,7 @@ def _words(wanted: Any) -> str:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception as error:  # of an object of the user's
+    except Exception as error:  # of a user's object
         text = f"its repr raises {type(error).__name__}"
     text = " ".join(text.split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

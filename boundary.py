@@ -1,9 +1,9 @@
-"""The boundary between the user's code and ours: no exception but ours leaves an entry point.
+"""The boundary between user code and ours: entry points raise only PockEngineError.
 
-Whose fault a stray exception is its traceback says: the innermost frame that is either ours or the
-user's decides, libraries between them aside. What the user's own code raised (a model, a callback,
-a metric) passes as it is. What ours raised becomes an InternalError, which asks for a report; what
-the operating system refused becomes a RuntimeFailure.
+The traceback decides who raised a stray exception: the innermost frame that is ours or the user's,
+ignoring libraries between them. Exceptions of user code (a model, a callback, a metric) pass
+through unchanged. Exceptions of ours become an InternalError, which asks for a report; an OSError
+becomes a RuntimeFailure.
 """
 
 import sys
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent
 NOT_OURS = ("tests/", "examples/", "studies/")
 LIBRARIES = (sysconfig.get_paths()["stdlib"], "<")
 CLICK = "click.exceptions"
-"""Its exceptions say how a command was used, or that it is over."""
+"""Click's exceptions control the command (wrong usage, exit); they are not failures."""
 FRAMEWORKS = (
     *("flax", "jax", "keras", "onnx", "onnxruntime", "peft", "tensorflow", "torch"),
     *("ai_edge_litert", "labgrid", "optuna", "paramiko", "sqlalchemy", "transformers"),
@@ -35,14 +35,14 @@ REPORT = "report this message with its traceback and what `pockengine doctor` pr
 
 
 def theirs(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call what the user gave: a callback, a metric, a schedule. What it raises is not ours."""
+    """Call a user's function (callback, metric, schedule); its exceptions are not ours."""
     return function(*args, **kwargs)
 
 
 def entry_point(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that raises no exception of our own code but a PockEngineError.
+    """Wrap a function so that our own code raises only PockEngineError.
 
-    Where arguments are of other types than it is annotated with, that is why: ArgumentError.
+    If the arguments do not match the annotations, that is the cause: ArgumentError.
     """
 
     @wraps(function)
@@ -63,7 +63,7 @@ def entry_point(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def entry_points(kind: C, *, constructor: bool = False) -> C:
-    """Make entry points of a class's own public methods, and of a constructor that users call."""
+    """Turn a class's own public methods, and a constructor that users call, into entry points."""
     if "_is_boundary" in vars(kind):
         return kind
     for name, value in list(vars(kind).items()):
@@ -79,19 +79,19 @@ def entry_points(kind: C, *, constructor: bool = False) -> C:
 
 @cache
 def public(value: Any) -> Any:
-    """Return a name of the package as users get it: a function or a class as entry points."""
+    """Return a name of the package as users get it, with functions and classes as entry points."""
     if isinstance(value, type):
         return value if issubclass(value, BaseException) else entry_points(value, constructor=True)
     return entry_point(value)
 
 
 def stray(error: Exception, doing: str) -> PockEngineError | None:
-    """Return what to raise in the place of an exception; None where it is to pass as it is."""
+    """Return the exception to raise in place of another; None to let it pass unchanged."""
     if isinstance(error, PockEngineError | Warning) or type(error).__module__ == CLICK:
         return None
     trace = error.__traceback__
     place = own_place(trace and trace.tb_next)
-    if place is None:  # theirs, or the arguments do not fit the function
+    if place is None:  # the user's, or the arguments do not fit the function
         return None
     words = f"{type(error).__name__}: {error}"
     if isinstance(error, OSError | MemoryError):
@@ -106,13 +106,13 @@ def stray(error: Exception, doing: str) -> PockEngineError | None:
 
 
 def releases() -> str:
-    """Name each framework that is imported, with its release."""
+    """List the imported frameworks with their versions."""
     versions = {name: getattr(sys.modules.get(name), "__version__", "") for name in FRAMEWORKS}
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
 def own_place(trace: TracebackType | None) -> str | None:
-    """Return file and line of the innermost frame that is ours or the user's, if it is ours."""
+    """Return file and line of the innermost frame of ours or the user's, if it is ours."""
     found = [frame for frame in frames(trace) if not is_library(frame[0])]
     if not found or not is_own(found[-1][0]):
         return None
@@ -121,14 +121,14 @@ def own_place(trace: TracebackType | None) -> str | None:
 
 
 def frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
-    """Give the code and the line of each frame, the innermost last."""
+    """Yield code object and line of each frame, innermost last."""
     while trace is not None:
         yield trace.tb_frame.f_code, trace.tb_lineno
         trace = trace.tb_next
 
 
 def is_library(code: CodeType) -> bool:
-    """Whether code is neither ours nor the user's; what guards an entry point is neither."""
+    """Whether code is neither ours nor the user's; the wrapper of an entry point is neither."""
     if _within(code) == "boundary.py" and code is not theirs.__code__:
         return True
     place = _within(code) or code.co_filename
@@ -136,7 +136,7 @@ def is_library(code: CodeType) -> bool:
 
 
 def is_own(code: CodeType) -> bool:
-    """Whether code is ours: the package, without its tests and examples."""
+    """Whether code belongs to the package, excluding its tests and examples."""
     place = _within(code)
     return place is not None and not place.startswith(NOT_OURS) and code is not theirs.__code__
 

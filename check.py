@@ -1,18 +1,18 @@
-"""The safeguard of `pockengine.compile`: one step of generated C beside the framework's own.
+"""The safeguard of `pockengine.compile`: compare one step of generated C with the framework's own.
 
-The step runs on this machine, whatever the program is built for, by plain SGD with a rate of a
-power of two, so that what a weight moves by is its gradient. A program that is for this machine and
-trains so anyway is checked itself, before it is put in its place; else another one is built. The
-rate is so high that the weight's own digits are lost in the move, and not the gradient's in the
-weight. Micro-batches, clipping and bf16 are left out. Loss and gradients are compared with the
-framework's on the example inputs; where it has none (ONNX, a `Graph`, LoRA's adapters) with the
-NumPy oracle's of the imported graph.
+The step runs on this machine, whatever the program is built for, with plain SGD. The rate is a
+power of two, so the change of a weight divided by the rate is its gradient. The rate is also large
+enough that rounding affects the weight's digits and not the gradient's. If the program runs on this
+machine and already trains this way, the program itself is checked before it is installed; otherwise
+a separate one is built. Micro-batches, clipping and bf16 are left out. Loss and gradients are
+compared with the framework's on the example inputs, or with the NumPy oracle's for the imported
+graph if there is no framework result (ONNX, a `Graph`, LoRA adapters).
 
-A tolerance that suits every net is none: float32 itself gives some gradients to six digits and
-others to one. So where they differ by more than TOLERANCE, the framework runs again with its
-weights and inputs nudged in their last digits. What that changes is what rounding may change. A net
-of many sums may also cross a kink (a ReLU's 0) by rounding alone, which small nudges can miss:
-before a difference is reported, larger ones are tried.
+No single tolerance suits every net: float32 gives some gradients to six digits and others to one.
+Where they differ by more than TOLERANCE, the framework runs again with weights and inputs perturbed
+in their last digits; the change in its result is what rounding may cause. A net with long sums may
+also cross a kink (a ReLU's 0) by rounding alone, which small perturbations can miss: before a
+difference is reported, larger ones are tried.
 """
 
 import tempfile
@@ -48,16 +48,17 @@ from pockengine.frontends.reference import Reference
 Nudge = Callable[[np.ndarray], np.ndarray]
 
 RATES = (2.0**60, 2.0**10)
-"""The second one is for gradients above 2^67, by which the first one moves weights to infinity."""
+"""Learning rates. The second is for gradients above 2^67, with which the first overflows."""
 ROUNDED = 2.0**-23
-"""Relative error of a float32 that was rounded twice: rate times gradient, and their difference."""
+"""Relative error of a float32 rounded twice: rate times gradient, then the difference."""
 TOLERANCE = 2e-3
-"""Of a gradient's largest element: sums in another order, and a few flipped comparisons."""
+"""Relative to a gradient's largest element: another order of sums, and a few flipped comparisons.
+"""
 LOSS_TOLERANCE = 1e-4
 FLOOR = 1e-6
-"""Of the largest gradient: what a gradient that should be zero holds of rounding."""
+"""Relative to the largest gradient: rounding in a gradient that should be zero."""
 SEED_OF_STEP = 1
-"""What a session makes of seed 0 in its first step."""
+"""Seed of the first step of a session whose seed is 0."""
 
 
 ORACLE = "the oracle"
@@ -65,7 +66,7 @@ ORACLE = "the oracle"
 
 @dataclass(frozen=True)
 class Nudges:
-    """Relative change of every number that goes in, how often its effect is allowed, how many."""
+    """Perturbations: relative size, allowed multiple of their effect, and count."""
 
     size: float
     allowance: float
@@ -74,18 +75,18 @@ class Nudges:
 
 FINE, COARSE = Nudges(2.0**-21, 10.0, 2), Nudges(2.0**-18, 2.0, 6)
 HALVES = {DType.BF16.value: 2.0**-9, DType.F16.value: 2.0**-12}
-"""Relative error of rounding to these."""
+"""Relative rounding error of these types."""
 
 
 class CheckWarning(UserWarning):
-    """A step that could be compared with the framework's in part only."""
+    """A step that could be compared with the framework's only in part."""
 
 
 @dataclass(frozen=True)
 class CheckedStep:
     """A loss, and gradients by name in the framework's order of dimensions.
 
-    `error` is what measuring a gradient may add to it, where it is no number of the program's own.
+    `error` bounds the measuring error of a gradient that is derived from weights.
     """
 
     loss: float
@@ -95,7 +96,7 @@ class CheckedStep:
 
 @dataclass(frozen=True)
 class Names:
-    """What an error speaks of, and the channels of weights that train in part."""
+    """Names for the error message, and the trained channels of partly trained weights."""
 
     graph: Graph
     reference: str
@@ -103,12 +104,12 @@ class Names:
 
 
 def check_step(model: Imported, training: Training, artifact: Artifact | None = None) -> None:
-    """Compare one compiled step with the framework's; CheckError names what differs first.
+    """Compare one compiled step with the framework's; CheckError names the first difference.
 
-    `training` says what trains; its optimiser does not matter. Example inputs that a `Graph` lacks
-    are drawn. `artifact` is the model's own, where its step is the one that would be built to be
-    checked: `shows_gradients`. Warns by CheckWarning where the framework's own numbers cannot be
-    had.
+    `training` selects the trained parameters; its optimiser is ignored. A `Graph` without example
+    inputs gets random ones. Pass the model's own `artifact` if its step shows gradients
+    (`shows_gradients`), which saves a second build. Issues a CheckWarning if the framework's own
+    numbers are not available.
     """
     training = Training(training.scheme, memory_budget=training.memory_budget)
     source, graph = model.source, model.graph
@@ -139,7 +140,7 @@ def check_step(model: Imported, training: Training, artifact: Artifact | None = 
 
 
 def shows_gradients(training: Training) -> bool:
-    """Whether an update moves a weight by the rate times its gradient alone."""
+    """Whether an update is exactly the rate times the gradient."""
     plain = Training(training.scheme, memory_budget=training.memory_budget)
     return all(getattr(training, part.name) == getattr(plain, part.name) for part in fields(plain))
 
@@ -163,7 +164,7 @@ def _step(reference: Reference) -> CheckedStep:
 
 
 def _nudge(rng: np.random.Generator, size: float) -> Nudge:
-    """Return what changes every number by a little more than float32 rounds it."""
+    """Return a change of every number by slightly more than float32 rounds it."""
 
     def change(array: np.ndarray) -> np.ndarray:
         signs = rng.choice(np.array([-size, size], np.float32), array.shape)
@@ -181,7 +182,7 @@ def _draws(graph: Graph) -> bool:
 
 
 def _feed_of(graph: Graph, given: object) -> dict[str, np.ndarray]:
-    """Return the example inputs by name, or draw them: floats, and indices in their range."""
+    """Return the example inputs by name, or random ones: floats, and indices in range."""
     names = [value.name for value in graph.inputs]
     if isinstance(given, Mapping):
         known = {name: np.asarray(array) for name, array in given.items()}
@@ -193,14 +194,14 @@ def _feed_of(graph: Graph, given: object) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class _Step:
-    """A compiled step: of the artifact that there is, or of one that is built to be checked."""
+    """A compiled step: the given artifact's, or that of an artifact built for the check."""
 
     graph: Graph
     training: Training
     artifact: Artifact | None
 
     def run(self, feed: Mapping[str, np.ndarray]) -> CheckedStep:
-        """Run it once on this machine, and take its gradients from the weights."""
+        """Run the step once on this machine and compute gradients from the weights."""
         adapted, trained = _trained(self.graph, self.training)
         with self._opened() as session:
             loss, moved, error = _measured(session, feed, list(trained))
@@ -229,7 +230,7 @@ class _Step:
 def _measured(
     session: Session, feed: Mapping[str, np.ndarray], trained: Sequence[str]
 ) -> tuple[float, dict[str, np.ndarray], dict[str, float]]:
-    """Make a step; return its loss, and of what trains the gradient and the error of measuring."""
+    """Run a step; return its loss, and each trained parameter's gradient and measuring error."""
     before = session.params()
     for rate in RATES:
         for name, array in before.items():
@@ -246,7 +247,7 @@ def _measured(
 def _oracle(
     graph: Graph, training: Training, feed: Mapping[str, np.ndarray], nudge: Nudge
 ) -> CheckedStep:
-    """Differentiate the graph as it was imported and evaluate it in NumPy."""
+    """Differentiate the imported graph and evaluate it in NumPy."""
     adapted, trained = _trained(graph, training)
     adapted = clone(adapted)
     params = {
@@ -270,7 +271,7 @@ def _oracle(
 
 
 def _trained(graph: Graph, training: Training) -> tuple[Graph, dict[str, Channels]]:
-    """Return the graph with its adapters, and what trains of it."""
+    """Return the graph with its adapters, and its trained parameters."""
     adapted, trained, _ = with_adapters(graph, find_scheme(training.scheme, graph))
     return adapted, trained
 
@@ -285,7 +286,9 @@ def _in_order(graph: Graph, arrays: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 
 def _channels(graph: Graph, training: Training) -> dict[str, tuple[int, Sequence[int]]]:
-    """Return the axis, in the framework's order, and the channels of weights that train in part."""
+    """Return the axis, in the framework's order, and the trained channels of partly trained
+    weights.
+    """
     adapted, trained = _trained(graph, training)
     parts: dict[str, tuple[int, Sequence[int]]] = {}
     for name, channels in trained.items():
@@ -302,7 +305,7 @@ def _compare(
     again: Callable[[Nudge], CheckedStep | None],
     names: Names,
 ) -> None:
-    """Compare the loss, then every gradient that both have; `again` runs the reference nudged."""
+    """Compare the loss, then all gradients of both; `again` reruns the reference perturbed."""
     if not np.isfinite(reference.loss):
         _warn(f"{names.graph.name} is not checked: its loss is {reference.loss}")
         return
@@ -319,7 +322,7 @@ def _compare(
 
 
 def _nudges(graph: Graph) -> tuple[Nudges, Nudges]:
-    """Return nudges by the digits that a graph calculates with: some models round to 16 bits."""
+    """Return perturbations for the graph's precision: some models round to 16 bits."""
     casts = {node.attrs["dtype"] for node in graph.nodes if node.op == "cast"}
     widest = max((HALVES[dtype] for dtype in casts & HALVES.keys()), default=None)
     if widest is None:
@@ -330,7 +333,7 @@ def _nudges(graph: Graph) -> tuple[Nudges, Nudges]:
 def _differences(
     compiled: CheckedStep, steps: list[CheckedStep], allowance: float, names: Names
 ) -> Iterator[CheckError]:
-    """Yield what differs by more than rounding; `steps` are the reference, and nudged ones."""
+    """Yield differences beyond rounding; `steps` are the reference and the perturbed references."""
     reference = steps[0]
     common = [name for name in compiled.gradients if name in reference.gradients]
     largest = max((_size(reference.gradients[name]) for name in common), default=0.0)
@@ -362,7 +365,7 @@ def _difference(
 
 
 def _spread(arrays: Sequence[np.ndarray]) -> float:
-    """Return how far the first array's elements are from the others' at most."""
+    """Return the largest distance of the first array's elements from any other array's."""
     first = arrays[0].astype(np.float64)
     return max((_size(other - first) for other in arrays[1:]), default=0.0)
 

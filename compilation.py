@@ -1,4 +1,4 @@
-"""One compilation: a model, imported once, is planned for a backend, checked, and built."""
+"""One compilation: import a model once, then plan, check and build it for a backend."""
 
 import tempfile
 from dataclasses import dataclass, field, replace
@@ -34,10 +34,10 @@ from pockengine.options import CompileOptions
 
 @dataclass(frozen=True)
 class Compilation:
-    """A graph with its options: `plan` gives a program for a target, `compile` an artifact.
+    """A graph with its options: `plan` returns a program for a target, `compile` an artifact.
 
-    The options are those of the user with the optimiser as one of ours. `norms` are those that
-    quantisation folded into the graph.
+    The options are the user's, with the optimiser converted to ours. `norms` are the batch norms
+    that quantisation folded into the graph.
     """
 
     graph: Graph
@@ -49,7 +49,7 @@ class Compilation:
 
     @classmethod
     def of(cls, model: Any, inputs: Any, loss: Any, options: CompileOptions) -> Self:
-        """Import a model; PockEngineError names what of it, or of the options, does not fit."""
+        """Import a model; PockEngineError names the unsupported part of it or of the options."""
         device = _device(options)
         imported = import_model(model, inputs, loss)
         options = replace(options, optimizer=imported.optimizer(options.optimizer))
@@ -65,7 +65,7 @@ class Compilation:
         target: Target | None = None,
         observe: Observer | None = None,
     ) -> Program:
-        """Plan the program for a target, to be trained as the options say or in another way."""
+        """Plan the program for a target, with the training of the options or another one."""
         training, sizes = training or self.options, self.options.sizes
         if sizes is None:
             return compile_program(self.graph, training, target=target, observe=observe)
@@ -79,10 +79,10 @@ class Compilation:
         progress: Progress | None = None,
         observe: Observer | None = None,
     ) -> Compiled:
-        """Plan, check and build, to a temporary folder where none is given.
+        """Plan, check and build; into a temporary folder by default.
 
-        CapacityError, with what would fit, where the device is too small; CheckError where the
-        first step is not the framework's.
+        CapacityError, with a plan that fits, if the device is too small; CheckError if the first
+        step differs from the framework's.
         """
         if folder is not None:
             check_place(folder)
@@ -104,14 +104,14 @@ class Compilation:
         return Compiled(artifact, self.graph, program, self.source, self.norms, keep)
 
     def _backend(self, progress: Progress | None) -> tuple[Backend, Switching | None]:
-        """Return the backend that was asked for, or the best one, and how that was found."""
+        """Return the requested backend, or the best one, and how it was found."""
         if self.options.backend != AUTO:
             return backend_for(self.device, self.options), None
         switching = choose_backend(self.plan, self.device, self.options, progress)
         return backend_for(self.device.on(switching.chosen), self.options), switching
 
     def _checks_itself(self, backend: Backend) -> bool:
-        """Whether the artifact's own step, run on this machine, is what the check compares."""
+        """Whether the check compares the artifact's own step, run on this machine."""
         options = self.options
         exact = shows_gradients(options) and not options.bf16
         here = backend.device == load_device("host")
@@ -131,7 +131,7 @@ class Compilation:
 
 @dataclass(frozen=True)
 class StepCompilation(Compilation):
-    """The compilation of a whole training step as its framework has it: nothing is derived."""
+    """The compilation of a framework's complete training step; no gradients are derived."""
 
     def plan(
         self,
@@ -151,11 +151,11 @@ class StepCompilation(Compilation):
 
 
 def _approved(artifact: Artifact) -> None:
-    """Leave an artifact as it is."""
+    """Return the artifact unchecked."""
 
 
 def _device(options: CompileOptions) -> Device:
-    """Find the device, set to the backend that was asked for; a wrong one is known at once."""
+    """Find the device and select its backend; an unsupported one is reported at once."""
     device = find_device(options.device).on(None if options.backend == AUTO else options.backend)
     backend_for(device, options)
     return device
@@ -164,7 +164,7 @@ def _device(options: CompileOptions) -> Device:
 def _quantized(
     imported: Imported, options: CompileOptions
 ) -> tuple[Graph, CompileOptions, tuple[FoldedNorm, ...]]:
-    """Return the graph in integers where that is asked for, how it trains, and norms folded."""
+    """Return the graph (quantised on request), how it trains, and the folded norms."""
     graph, source, how = imported.graph, imported.source, options.quantize
     if how is None:
         return graph, options, ()

@@ -1,4 +1,4 @@
-"""What `pockengine.compile` returns: a model with its artifact, which trains it."""
+"""The result of `pockengine.compile`: a model with its artifact, which can be trained."""
 
 import tempfile
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Compiled(Loaded):
     """A model compiled for a device: its graph, its program, and the artifact on disk.
 
-    `fit` trains it from data. What gives weights back takes those that `fit` trained, unless it is
-    given a session, or the checkpoint that a board saved.
+    `fit` trains it from data. Methods that export weights use those of `fit`, unless a session or a
+    checkpoint saved by a board is passed.
     """
 
     graph: Graph
@@ -39,15 +39,15 @@ class Compiled(Loaded):
     origin: Source | None = None
     """The model and its framework's frontend; None for a `Graph`."""
     norms: tuple[FoldedNorm, ...] = ()
-    """Batch norms that quantisation folded; weights are given back as they were before them."""
+    """Batch norms folded by quantisation; exported weights have them unfolded again."""
     _folder: tempfile.TemporaryDirectory[str] | None = None
 
     def tuned(self, source: Weights = None) -> Any:
-        """Return tuned weights in the form of the framework that the model is of.
+        """Return tuned weights in the form of the model's framework.
 
-        LoRA's products are merged into their weights, as they are by all that gives weights back.
-        PyTorch: a state_dict. Keras: the list that `set_weights` takes. JAX: the pytree, or the nnx
-        module. ONNX: the model. Else, and for a `Graph`, arrays by name.
+        LoRA products are merged into their weights, as in every export. PyTorch: a state_dict.
+        Keras: the list that `set_weights` takes. JAX: the pytree, or the nnx module. ONNX: the
+        model. Others and `Graph`: arrays by name.
         """
         if self._is_torch():
             return self.state_dict(source)
@@ -57,7 +57,7 @@ class Compiled(Loaded):
         return self.origin.tuned(self.graph, values)
 
     def integers(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return inputs with those as int8 that the program takes so (`Int8.inputs`)."""
+        """Return inputs, quantised to int8 where the program takes int8 (`Int8.inputs`)."""
         ranges = {name: input_range(self.graph, name) for name in inputs}
         return {
             name: data if (known := ranges[name]) is None else known.integers(data)
@@ -65,14 +65,14 @@ class Compiled(Loaded):
         }
 
     def weights(self, source: Weights = None) -> dict[str, np.ndarray]:
-        """Return tuned weights by the framework's names and in its layouts."""
+        """Return tuned weights by the framework's names, in its layouts."""
         return framework_arrays(self.graph, self._merged(source))
 
     def state_dict(self, source: Weights = None) -> "dict[str, torch.Tensor]":
-        """Return tuned parameters as PyTorch holds them, by the model's own names.
+        """Return tuned parameters as PyTorch tensors, by the model's own names.
 
-        It is the whole state_dict of the module, which `module.load_state_dict` takes: what no step
-        changes is as it was. For a `Graph` it has the graph's own params only.
+        This is the complete state_dict, ready for `module.load_state_dict`; entries that training
+        does not change keep their values. For a `Graph` it has the graph's own parameters only.
         """
         model = self.origin.model if self.origin and self._is_torch() else None
         return self._torch_state(source, model)
@@ -96,12 +96,12 @@ class Compiled(Loaded):
         return whole
 
     def save_adapters(self, source: Weights, folder: Path | str) -> None:
-        """Write the LoRA adapters, and what else trained, as a folder that PEFT loads."""
+        """Write the LoRA adapters, and other trained parameters, as a folder that PEFT loads."""
         model = None if self.origin is None else self.origin.model
         save_adapters(self._tuning(), self._params(source), Path(folder), model)
 
     def load_adapters(self, session: Session, folder: Path | str) -> None:
-        """Take the adapters of a PEFT folder into the session: all of it, or AdapterError."""
+        """Load the adapters of a PEFT folder into the session; AdapterError unless all fit."""
         for name, data in load_adapters(self._tuning(), Path(folder)).items():
             session.set_param(name, converted(data, session.artifact.params[name].type.dtype))
 
@@ -112,7 +112,7 @@ class Compiled(Loaded):
         return TunedParams(self.graph, self.program.adapters, tuple(self.program.scheme))
 
     def _merged(self, source: Weights) -> dict[str, np.ndarray]:
-        """All params by name; weights that have a LoRA adapter with its product added."""
+        """All parameters by name; each adapted weight includes its LoRA product."""
         adapters = self.program.adapters
         return merged(adapters, with_folded(self.graph, adapters, self._params(source)))
 

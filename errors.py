@@ -1,33 +1,33 @@
-"""The one tree of errors: each is raised by the stage that knows, in the user's names.
+"""The error classes. Each stage raises its own, in the user's names.
 
-A message names the thing, states the fact, and says the fix.
+A message names the thing, states the fact, and gives the fix.
 """
 
 
 def printable(text: str) -> str:
-    """Write characters that a terminal obeys, or that cannot be encoded, as Python's escapes."""
+    """Escape, as Python does, characters that control a terminal or cannot be encoded."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text
     )
 
 
 class PockEngineError(Exception):
-    """Base of every error that this project raises on purpose.
+    """Base class of every error that this project raises on purpose.
 
-    As text it is printable: names come from files of anybody.
+    Its text is printable, since names may come from untrusted files.
     """
 
     def __str__(self) -> str:
-        """Return the message, without what a terminal would obey."""
+        """Return the message, with control characters escaped."""
         return printable(super().__str__())
 
 
 class MissingPackage(PockEngineError):
-    """A package that a task needs and that is not installed."""
+    """A package that a task needs is not installed."""
 
 
 class InternalError(PockEngineError):
-    """A fault of this project itself, or a release of a package that it does not fit."""
+    """A bug in this project, or an unsupported version of a package."""
 
 
 class GraphError(PockEngineError):
@@ -51,7 +51,7 @@ class CompileError(PockEngineError):
 
 
 class BudgetError(CompileError):
-    """A memory budget is out of reach; `least` bytes of arena are not."""
+    """A memory budget that cannot be met; `least` is the smallest possible arena in bytes."""
 
     def __init__(self, message: str, least: int) -> None:
         super().__init__(message)
@@ -59,11 +59,11 @@ class BudgetError(CompileError):
 
 
 class CapacityError(CompileError):
-    """A program that is larger than a memory of its target."""
+    """A program larger than a memory of its target."""
 
 
 class CheckError(PockEngineError):
-    """A compiled step whose loss or gradients are not the framework's."""
+    """A compiled step whose loss or gradients differ from the framework's."""
 
 
 class DeviceError(PockEngineError):
@@ -79,19 +79,19 @@ class ArtifactError(PockEngineError):
 
 
 class RuntimeFailure(PockEngineError):
-    """A compiled program that reported an error or was fed the wrong inputs."""
+    """A compiled program that reported an error or got wrong inputs."""
 
 
 class ArgumentError(RuntimeFailure, TypeError):
-    """An argument of another type than the function takes."""
+    """An argument of the wrong type."""
 
 
 class TrainingDiverged(RuntimeFailure):
-    """A training whose loss, or whose params, are no longer finite."""
+    """A training whose loss or parameters are no longer finite."""
 
 
 class FinetuneError(PockEngineError):
-    """Data, a recipe or a table of trials that does not fit what is to be tuned."""
+    """Data, a recipe or a table of trials that does not fit the training."""
 
 
 class FarmError(PockEngineError):
@@ -99,15 +99,15 @@ class FarmError(PockEngineError):
 
 
 class BoardUnreachable(FarmError):
-    """A board that does not answer, or answers as it should not."""
+    """A board that does not answer, or answers incorrectly."""
 
 
 class BoardRefused(BoardUnreachable):
-    """A board whose host key is not the pinned one, or that refuses our key: waiting is no help."""
+    """A board whose host key is not the pinned one, or that refuses our key: retrying is no use."""
 
 
 class DatabaseDown(FarmError):
-    """A database that stayed away longer than we wait; no board is at fault."""
+    """A database unavailable for longer than the timeout; no board is at fault."""
 
 
 class LogError(PockEngineError):
@@ -115,7 +115,7 @@ class LogError(PockEngineError):
 
 
 class JobFailed(FarmError):
-    """A job that ran on a board and ended badly; `stdout` and `stderr` are what it printed."""
+    """A job that failed on a board; `stdout` and `stderr` are its output."""
 
     def __init__(self, message: str, stdout: bytes = b"", stderr: bytes = b"") -> None:
         super().__init__(message)

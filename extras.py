@@ -1,4 +1,4 @@
-"""Packages that only some tasks need: what brings each, said before any work starts."""
+"""Optional packages: which extra installs each, checked before any work starts."""
 
 import json
 import shlex
@@ -56,21 +56,22 @@ TASKS: Mapping[str, str] = {
     "mlflow": "a training's figures in MLflow",
     "search": "schemes by search, a Dask cluster",
 }
-"""What each extra is for."""
+"""The purpose of each extra."""
 
 _CPU_BUILD = "--extra-index-url https://download.pytorch.org/whl/cpu"
-"""PyPI's own wheels of PyTorch bring gigabytes of CUDA."""
+"""PyTorch's wheels on PyPI include gigabytes of CUDA."""
 
 
 def missing(extra: str) -> list[str]:
-    """Return an extra's modules that are not installed; nothing is imported for it."""
+    """Return an extra's modules that are not installed, without importing any."""
     return [module for module in EXTRAS[extra] if find_spec(module) is None]
 
 
 def pip_command(*extras: str) -> str:
-    """Return the command that installs extras, from the clone that this is or was installed from.
+    """Return the command that installs extras, from the clone that this package runs or was
+    installed from.
 
-    The package is not on PyPI: the name alone would bring whatever is registered there.
+    The package is not on PyPI: the bare name would install whatever is registered there.
     """
     torch = any("torch" in EXTRAS[extra] for extra in extras)
     requirement = shlex.quote(f"{_clone()}[{','.join(extras)}]")
@@ -78,7 +79,7 @@ def pip_command(*extras: str) -> str:
 
 
 def _clone() -> Path:
-    """Return the clone's folder, `.` if it is the working directory or not known."""
+    """Return the clone's folder; `.` if it is the working directory or unknown."""
     here = Path(__file__).resolve().parent
     places = [here, *_installed_from()]
     clone = next((place for place in places if (place / "pyproject.toml").is_file()), Path())
@@ -96,7 +97,7 @@ def _installed_from() -> list[Path]:
 
 
 def need(what: str, *extras: str) -> None:
-    """Raise MissingPackage, with the command that helps, unless all of these are installed."""
+    """Raise MissingPackage, with the command that installs it, unless all modules are installed."""
     lacking = [extra for extra in extras if missing(extra)]
     if lacking:
         modules = dict.fromkeys(module for extra in lacking for module in missing(extra))

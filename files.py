@@ -1,12 +1,11 @@
-"""Files and folders that appear whole: a kill at any moment leaves the old one or the new one.
+"""Atomic files and folders: a kill at any moment leaves the old one or the new one.
 
-Every file that Python writes to be kept goes by `write_whole`, every folder that is made once by
-`place_once`, every TOML file by `read_toml`.
+Python writes every persistent file with `write_whole`, makes every shared folder with `place_once`,
+and reads every TOML file with `read_toml`.
 
-What is in the making lies in a hidden folder of its own beside its target, so two writers never
-share a name. A writer holds a lock on its folder, which the system frees when the process ends:
-folders that nobody holds are what killed writers left, and the next writer of that target removes
-them.
+A file in progress lies in a hidden folder of its own beside its target, so two writers never share
+a name. A writer locks its folder, and the system releases the lock when the process ends. An
+unlocked folder was left by a killed writer; the next writer of that target removes it.
 """
 
 import fcntl
@@ -30,7 +29,7 @@ LARGEST_INTEGER = 1 << 63
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; OSError or ValueError where it is none, whatever it holds."""
+    """Read a TOML file; OSError or ValueError for anything else."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         _check_integers(table)
@@ -40,7 +39,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _check_integers(value: Any) -> None:
-    """Raise ValueError for an integer above TOML's 64 bits, which Python could not even print."""
+    """Raise ValueError for an integer above TOML's 64 bits; Python may not even print it."""
     if isinstance(value, int) and not -LARGEST_INTEGER <= value < LARGEST_INTEGER:
         raise ValueError("an integer has more than 64 bits")
     items = value.values() if isinstance(value, dict) else value
@@ -49,7 +48,9 @@ def _check_integers(value: Any) -> None:
 
 
 def whole_path(path: Path | str, failure: type[Exception] = OSError) -> Path:
-    """Return a path; `failure` for one with a NUL, where C would cut it, or of another encoding."""
+    """Return a path; `failure` for one with a NUL, at which C would cut it, or that cannot be
+    encoded.
+    """
     try:
         cut = b"\0" in os.fsencode(path)
     except UnicodeError as error:
@@ -63,18 +64,17 @@ def whole_path(path: Path | str, failure: type[Exception] = OSError) -> Path:
 
 
 def data_file(path: Path) -> Path:
-    """Return the path of a file to read; OSError for a pipe or a device, which may give no end."""
+    """Return the path of a file to read; OSError for a pipe or a device, which may never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise OSError(f"{path} is a pipe or a device; copy what it gives to a file")
     return path
 
 
 def write_whole(path: Path, write: Write) -> None:
-    """Write a file by `write`, which is given the place to write it to, and put it at `path`.
+    """Write a file by `write`, which receives the path to write to, and move it to `path`.
 
-    A link at `path` is replaced, what it points to stays: pe_st_place.c has the same rule.
-    OSError where that cannot be, or where something stands there that is no file: a folder or a
-    device, or a link to one.
+    A link at `path` is replaced, what it points to stays: pe_st_place.c has the same rule. OSError
+    if that fails, or if `path` is a folder, a device, or a link to one.
     """
     _check_file(path)
     with private_folder(path) as folder:
@@ -104,7 +104,7 @@ def _check_file(path: Path) -> None:
 
 
 def _mode(path: Path) -> int:
-    """Permissions of the file that is replaced, or of a new one."""
+    """Permissions of the file that is replaced, or the default."""
     with suppress(FileNotFoundError):
         return stat.S_IMODE(path.stat().st_mode)
     os.umask(mask := os.umask(0o077))
@@ -112,7 +112,7 @@ def _mode(path: Path) -> int:
 
 
 def sync(path: Path) -> None:
-    """Ask the system to keep a file, or a folder's names, over a loss of power."""
+    """Sync a file, or a folder's names, to storage."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -122,9 +122,9 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def private_folder(target: Path, clean: Clean = shutil.rmtree) -> Iterator[Path]:
-    """Make a folder beside `target` for this writer alone; it is gone afterwards.
+    """Make a private folder beside `target`, removed afterwards.
 
-    `clean` removes such a folder: this one, and those that killed writers left.
+    `clean` removes such a folder: this one, and those of killed writers.
     """
     target = target.absolute()
     stem = f".making-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
@@ -140,7 +140,7 @@ def private_folder(target: Path, clean: Clean = shutil.rmtree) -> Iterator[Path]
 
 
 def _locked_folder(parent: Path, stem: str) -> tuple[Path, int]:
-    """Make a folder and lock it; another writer that cleans up may take it before it is locked."""
+    """Make a folder and lock it; another writer's cleanup may remove it before it is locked."""
     while True:
         folder = parent / f"{stem}{token_hex(8)}"
         folder.mkdir(mode=0o700)
@@ -153,10 +153,10 @@ def _locked_folder(parent: Path, stem: str) -> tuple[Path, int]:
 
 
 def _remove_unlocked(folder: Path, clean: Clean) -> None:
-    """Remove what a killed writer left; one that is alive holds its folder."""
+    """Remove a killed writer's folder; a live writer holds its lock."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # another one's, or gone already
+    except OSError:  # another writer's, or removed already
         return
     try:
         with suppress(OSError):
@@ -169,7 +169,7 @@ def _remove_unlocked(folder: Path, clean: Clean) -> None:
 def place_once(folder: Path, make: Write) -> Path:
     """Return `folder`, made by `make` if it was not there.
 
-    Others that want it wait. `make` fills a folder beside it that is then renamed, so that a kill
+    Concurrent callers wait. `make` fills a folder beside it that is then renamed, so that a kill
     leaves nothing half-written under this name.
     """
     if folder.exists():
@@ -187,9 +187,9 @@ def place_once(folder: Path, make: Write) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a file of its own as a lock; the system lets go when the process ends, however that is.
+    """Hold a separate lock file; the system releases the lock however the process ends.
 
-    What is replaced cannot be its own lock: who opened the old file would hold nothing.
+    A replaced file cannot be its own lock: who opened the old one would lock nothing.
     """
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""Where files are kept on this machine: the XDG folders, under the project's name.
+"""Folders for files of this machine: the XDG folders, under the project's name.
 
-The cache may be deleted at any time and is rebuilt; the data folder holds what was measured. Both
-are readable by their user alone.
+The cache may be deleted at any time and is rebuilt; the data folder holds measured results. Both
+are readable by their user only.
 """
 
 import os
@@ -16,22 +16,22 @@ NAME = "pockengine"
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again: objects, packages, images of boards."""
+    """Return the cache folder: objects, packages, board images."""
     return _closed(_folder("XDG_CACHE_HOME", ".cache"))
 
 
 def data_folder() -> Path:
-    """Return the folder for what cannot: the measured results."""
+    """Return the data folder: measured results, which cannot be rebuilt."""
     return _closed(_folder("XDG_DATA_HOME", ".local/share"))
 
 
 def config_folder() -> Path:
-    """Return the folder where a user describes boards of their own."""
+    """Return the folder of the user's own board descriptions."""
     return _folder("XDG_CONFIG_HOME", ".config")
 
 
 def _folder(variable: str, under_home: str) -> Path:
-    """Return the XDG folder; without a home (a test sandbox) it lies in one of this user's own."""
+    """Return the XDG folder; without a home (a test sandbox), a private temporary one."""
     value = os.environ.get(variable, "")
     if os.path.isabs(value):  # the XDG specification says to ignore relative ones
         return Path(value) / NAME
@@ -40,7 +40,7 @@ def _folder(variable: str, under_home: str) -> Path:
 
 
 def _closed(folder: Path) -> Path:
-    """Make a folder that is closed to other users; one that cannot be made is told by its use."""
+    """Make a folder that is closed to other users; failure is reported when the folder is used."""
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
@@ -50,7 +50,7 @@ def _closed(folder: Path) -> Path:
 
 
 def _home_in_temporary_folder() -> Path:
-    """Make a folder that nobody else can have put there: keys of emulated boards go into it."""
+    """Make a folder that no other user can have made: keys of emulated boards go into it."""
     home = Path(tempfile.gettempdir()) / f"{NAME}-{os.getuid()}"
     home.mkdir(mode=0o700, exist_ok=True)
     status = home.lstat()

@@ -1,4 +1,4 @@
-"""Artifacts that were compiled before: `pockengine.load` opens a folder without its model."""
+"""Artifacts compiled earlier: `pockengine.load` opens a folder without its model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +18,15 @@ from pockengine.errors import ArtifactError
 from pockengine.files import write_whole
 
 Weights = Session | Path | str | None
-"""Whose weights: a session's or a checkpoint's; None: those of the session that `fit` trains."""
+"""The source of weights: a session, a checkpoint, or None for the session that `fit` trains."""
 
 
 @dataclass(frozen=True, repr=False)
 class Loaded(Trainer):
     """An artifact without the model that it was compiled from.
 
-    What gives weights back takes those that `fit` trained, unless it is given a session, or a
-    checkpoint of the runner or of a session. LoRA's products are merged into their weights.
+    Methods that export weights use those of `fit`, unless a session or a checkpoint (of the runner
+    or of a session) is passed. LoRA products are merged into their weights.
     """
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Loaded(Trainer):
         }
 
     def save_weights(self, source: Weights, path: Path | str) -> None:
-        """Write the model's weights as safetensors: the old file or the new one, at any moment."""
+        """Write the model's weights as safetensors, atomically."""
         arrays = self.weights(source)
         try:
             write_whole(Path(path), lambda part: save_file(arrays, part))
@@ -50,7 +50,7 @@ class Loaded(Trainer):
             raise ArtifactError(f"weights {path} cannot be written: {error}") from error
 
     def _merged(self, source: Weights) -> dict[str, np.ndarray]:
-        """Add LoRA's products; ArtifactError for a weight that the artifact has not as it was."""
+        """Add LoRA products; ArtifactError if the artifact has changed such a weight."""
         values, adapters = self._params(source), self.artifact.adapters
         folded = [adapter.weight for adapter in adapters if adapter.weight not in values]
         if folded:
@@ -62,9 +62,9 @@ class Loaded(Trainer):
         return merged(adapters, values)
 
     def _params(self, source: Weights) -> dict[str, np.ndarray]:
-        """Return the params of a session or a checkpoint in real numbers, as the program has them.
+        """Return a session's or a checkpoint's parameters as real numbers, in the program's layout.
 
-        By default they are those of the session that `fit` trains.
+        The default is the session that `fit` trains.
         """
         source = self.trained if source is None else source
         if isinstance(source, Session):
@@ -78,7 +78,7 @@ entry_points(Loaded)
 
 
 def load(folder: Path | str) -> Loaded:
-    """Open an artifact's folder; ArtifactError names what is missing or damaged."""
+    """Open an artifact's folder; ArtifactError names a missing or damaged file."""
     return Loaded(load_artifact(Path(folder)))
 
 

@@ -1,4 +1,4 @@
-"""All that a user says of a compilation beside the model, its example inputs and its loss."""
+"""All compilation options, besides the model, its example inputs and its loss."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from pockengine.devices import Device
 class CompileKeywords(TypedDict, total=False):
     """The fields of CompileOptions as keywords of `pockengine.compile`, for type checkers.
 
-    `integers` is none of them: it is what `quantize` means for the model's framework.
+    `integers` is not a keyword: `quantize` sets it for the model's framework.
     """
 
     scheme: Scheme | str | Path
@@ -41,11 +41,11 @@ class CompileKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class CompileOptions(Training, BackendOptions):
-    """How to train (`Training`), by which kernels (`BackendOptions`), where, and in which sizes.
+    """Training (`Training`), kernels (`BackendOptions`), device, and sizes.
 
     `optimizer` is one of ours, of the model's framework, or a name. `backend` is one that the
-    device takes, by default its own; "auto" tries them. With `sizes` one dimension of inputs may
-    vary. `quantize` trains in int8. `check` compares a first step with the framework's own.
+    device supports, by default its own; "auto" tries them. With `sizes` one dimension of the inputs
+    may vary. `quantize` trains in int8. `check` compares a first step with the framework's own.
     docs/usage.md has them all.
     """
 
@@ -58,9 +58,9 @@ class CompileOptions(Training, BackendOptions):
     check: bool = option(False, "Compare a step with the framework's own.")
 
     def replaced(self, **keywords: Unpack[CompileKeywords]) -> Self:
-        """Return options with other values; ArgumentError for a name or a type that is wrong.
+        """Return options with other values; ArgumentError for an unknown name or a wrong type.
 
-        None for `optimizer` or `clip` leaves what these options have.
+        None for `optimizer` or `clip` keeps the present value.
         """
         said = {
             name: value

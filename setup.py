@@ -1,8 +1,8 @@
-"""Name the packages of a wheel; everything else about it stands in pyproject.toml.
+"""List the packages of a wheel; pyproject.toml has everything else.
 
 The repository's root is the package `pockengine`, so its folders are found here and given that
-name, which pyproject.toml alone cannot say. The decoder of pictures is no file of the repository:
-the wheel gets the one of this machine (`backends/native/decoder.py`), with the licence at its end.
+name, which pyproject.toml alone cannot say. The image decoder is not in the repository: the wheel
+includes the one of this machine (`backends/native/decoder.py`), with the licence at its end.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ class BuildWithDecoder(build_py):
     """Puts stb_image.h where the C backend looks first."""
 
     def run(self) -> None:
-        """Build, and copy the header, if this machine has it."""
+        """Build, and copy the header if this machine has it."""
         super().run()
         header = run_path("backends/native/decoder.py")["find_decoder"]()
         if header is None:

@@ -1,4 +1,4 @@
-"""Tables of TOML as dataclasses: a field of the table for a field of the class, checked."""
+"""Read TOML tables as dataclasses, with checked types: one field per key."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -11,10 +11,10 @@ LARGEST = 1 << 62
 
 
 def from_table(kind: type[T], table: Mapping[str, Any]) -> T:
-    """Build a dataclass; ValueError says what is unknown, missing, or of another type.
+    """Build a dataclass; ValueError for a key that is unknown, missing, or of the wrong type.
 
-    Texts, numbers and truths are of exactly the field's type, lists of texts become tuples. What is
-    no type of TOML is taken as it is.
+    Strings, numbers and booleans must have exactly the field's type; lists of strings become
+    tuples. Other values are taken unchanged.
     """
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     unknown = sorted(set(table) - set(known))

@@ -1,4 +1,4 @@
-"""What commands print: names are text, never markup, and no table cuts one to fit the terminal."""
+"""Output of commands: text is never markup, and no table is truncated to fit the terminal."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,16 @@ from rich.text import Text
 from pockengine.errors import printable
 
 MOST_KEYS = 2
-"""Columns that may be needed to tell rows apart where a table is continued below itself."""
+"""Maximum number of leading columns repeated to identify rows where a table continues below itself.
+"""
 
 
 class PlainConsole(Console):
-    """A console on which every text stands as it is, whatever rich or the terminal make of it.
+    """A console that prints text as it is, without interpreting markup or control characters.
 
-    `width` counts where the output is no terminal and COLUMNS says nothing. A table that is wider
-    loses the columns that say the same in every row, which a line below it tells, folds text
-    between words, and is continued below itself where that is not enough.
+    `width` applies if the output is no terminal and COLUMNS is unset. A table that is too wide
+    first drops the columns that are the same in every row and states them in a line below; then it
+    wraps text between words; then it continues below itself.
     """
 
     def __init__(self, width: int | None = None) -> None:
@@ -35,18 +36,18 @@ class PlainConsole(Console):
         )
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects; tables as they fit."""
+        """Print objects; tables are fitted to the width."""
         parts = [part for one in objects for part in _fitted(self, one)]
         super().print(*parts, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return what is printed for a text, in characters that the output's encoding has."""
+        """Return the printed form of a text, in characters of the output's encoding."""
         shown = printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
         return super().render_str(shown, **options)
 
 
 def _fitted(console: Console, printed: Any) -> Iterator[Any]:
-    """Yield an object, of a table that is too wide the tables that fit in its place."""
+    """Yield an object; a table that is too wide becomes several that fit."""
     if not isinstance(printed, Table) or not printed.columns:
         yield printed
         return
@@ -67,7 +68,7 @@ def _fitted(console: Console, printed: Any) -> Iterator[Any]:
 
 
 def _size(console: Console, column: Column) -> Measurement:
-    """Return the widths of a column's longest word and line; a number's are those of all of it."""
+    """Return the widths of a column's longest word and line; a number does not wrap."""
     options = console.options.update(width=1 << 16)
     cells = [Measurement.get(console, options, cell) for cell in column.cells]
     header = Measurement.get(console, options, column.header)
@@ -80,12 +81,12 @@ def _size(console: Console, column: Column) -> Measurement:
 
 
 def _borders(table: Table, columns: int | None = None) -> int:
-    """Return what lines and padding of a table take, 3 a column and one more at most."""
+    """Return the width of a table's borders and padding: 3 a column, plus one."""
     return 3 * (len(table.columns) if columns is None else columns) + 1
 
 
 def _without_constants(table: Table) -> tuple[Table, str]:
-    """Return a table without the columns of one value, and the line that tells those."""
+    """Return a table without its constant columns, and the line that states them."""
     if table.row_count < 2:
         return table, ""
     keys = _keys(table)
@@ -101,7 +102,7 @@ def _without_constants(table: Table) -> tuple[Table, str]:
 
 
 def _keys(table: Table) -> list[Column]:
-    """Return the first columns by which all rows can be told apart, at most MOST_KEYS."""
+    """Return the first columns that identify each row, at most MOST_KEYS."""
     for count in range(1, MOST_KEYS):
         rows = list(zip(*(map(str, x.cells) for x in table.columns[:count]), strict=True))
         if len(set(rows)) == len(rows):
@@ -110,7 +111,7 @@ def _keys(table: Table) -> list[Column]:
 
 
 def _groups(console: Console, table: Table) -> list[list[Column]]:
-    """Return the columns that go beside each other; each group begins with those of the keys."""
+    """Return groups of columns that fit side by side; each group starts with the key columns."""
     keys = _keys(table)
     room = console.width - _borders(table, 0)
     others = table.columns[len(keys) :]
@@ -132,12 +133,12 @@ def _groups(console: Console, table: Table) -> list[list[Column]]:
 
 
 def _word(console: Console, column: Column, room: int) -> int:
-    """Return the least width of a column with its borders; no word has more than half the room."""
+    """Return the least width of a column with borders; a word takes at most half the width."""
     return min(_size(console, column).minimum, room // 2 - 3) + 3
 
 
 def _spread(console: Console, table: Table, columns: Sequence[Column]) -> list[Column]:
-    """Return columns with widths: each its longest word, and a part of the room that is left."""
+    """Return columns with widths: each its longest word, plus a share of the remaining width."""
     room = console.width - _borders(table, len(columns))
     sizes = [_size(console, column) for column in columns]
     half = (console.width - _borders(table, 0)) // 2 - 3
