@@ -1,0 +1,59 @@
+"""Records of `docs/results`: what a bench writes, with the CPU and the command beside it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.farm.results.results import Record
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measurement of the documentation.
+
+    `cpu` is the processor that was measured or emulated, `command` the one that measures again.
+    `time` and `commit` of a record that was made from a hand-kept table are those of the commit
+    that wrote the table.
+    """
+
+    record: Record
+    cpu: str
+    command: str
+
+    def __getattr__(self, name: str) -> object:
+        """Return a field of the record."""
+        return getattr(self.record, name)
+
+    def matches(self, fields: Mapping[str, object]) -> bool:
+        """Whether each field has the given value, or one of a tuple of values."""
+        return all(
+            getattr(self, name) in (value if isinstance(value, tuple) else (value,))
+            for name, value in fields.items()
+        )
+
+    @property
+    def run(self) -> tuple[str, str]:
+        """What is equal for figures that were measured together."""
+        return self.record.time, self.command
+
+
+def read_figure(line: str, cpu: str = "", command: str = "") -> Figure:
+    """Read a line; FarmError names the field that is missing or wrong.
+
+    `cpu` and `command` are those of lines without any: records of a study.
+    """
+    values = json.loads(line)
+    places = [values.pop("cpu", cpu), values.pop("command", command)]
+    if not all(isinstance(place, str) and place for place in places):
+        raise FarmError(f"results: a record needs cpu and command: {line[:80]!r}")
+    return Figure(Record.from_json(json.dumps(values)), *places)
+
+
+def read_figures(path: Path, cpu: str = "", command: str = "") -> list[Figure]:
+    """Read a file of records, in its order."""
+    return [read_figure(line, cpu, command) for line in path.read_text().splitlines()]

@@ -1,0 +1,63 @@
+"""The figures of the pages are those of the records, and pages stay short."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.tests.docs.figure_pages import PEERS
+from pockengine.tests.docs.figures import files
+from pockengine.tests.docs.marks import render, stale
+from pockengine.tests.docs.records import RESULTS, ROOT, read_figure, read_figures
+
+MOST_WORDS = 2500
+GENERATED = "python -m pockengine.tests.docs.figures"
+
+
+def test_pages_and_charts_show_the_records() -> None:
+    assert stale(files()) == [], f"run {GENERATED}"
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.jsonl")), ids=lambda path: path.name)
+def test_every_record_has_its_commit_time_cpu_and_command(path: Path) -> None:
+    for figure in read_figures(path):
+        assert figure.cpu
+        assert figure.command
+        assert re.fullmatch(r"[0-9a-f]{7,40}(-dirty)?", figure.record.commit)
+
+
+def test_a_record_without_its_cpu_is_refused() -> None:
+    line = (RESULTS / "peers.jsonl").read_text().splitlines()[0]
+    values = json.loads(line)
+    del values["cpu"]
+    with pytest.raises(FarmError, match="needs cpu and command"):
+        read_figure(json.dumps(values))
+
+
+def test_another_record_makes_another_table(tmp_path: Path) -> None:
+    lines = (RESULTS / PEERS.file).read_text().splitlines(keepends=True)
+    first = json.loads(lines[0])
+    slower = first | {name: 2 * first["value"] for name in ("value", "min", "max")}
+    (tmp_path / PEERS.file).write_text("".join([json.dumps(slower) + "\n", *lines[1:]]))
+
+    before = PEERS.text().splitlines()
+    after = replace(PEERS, folder=tmp_path).text().splitlines()
+
+    assert [place for place, line in enumerate(before) if after[place] != line] == [2]
+    assert "26.8" in after[2]
+    assert "1.49x" in after[2]
+
+
+def test_only_named_parts_are_rendered() -> None:
+    page = "a\n<!-- generated: one -->\nold\n<!-- end -->\nb\n"
+    assert render(page, str.upper) == "a\n<!-- generated: one -->\nONE<!-- end -->\nb\n"
+
+
+def test_the_page_of_results_is_short() -> None:
+    text = (ROOT / "docs" / "measured.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= MOST_WORDS
+    cells = [cell.strip() for line in text.splitlines() for cell in line.split("|")[1:-1]]
+    assert max(map(len, cells)) <= 120
