@@ -1,1 +1,1 @@
-"""The compiler: a framework's graph in, a planned training program out."""
+"""The compiler: lowers a framework's graph to a training program with planned memory."""

@@ -1,8 +1,8 @@
-"""Reverse-mode differentiation of a graph, at compile time, for just the values that train.
+"""Reverse-mode differentiation of a graph at compile time, for the trained values only.
 
-The forward part is marked first: only values that depend on something in `wrt` get a cotangent, so
-what lies below the lowest trained weight is never differentiated, nor what `stop_gradient` hides.
-Cotangents that meet at a value used several times are summed.
+Nodes that depend on something in `wrt` are marked first; only they get a cotangent. Everything
+below the lowest trained weight, or behind a `stop_gradient`, is never differentiated. Cotangents of
+a value with several users are summed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from pockengine.compiler.ops.registry import ChannelSet, Formula, lookup
 from pockengine.errors import CompileError
 
 Channels = ChannelSet | None
-"""Which channels of a weight train: a range, or sorted indices; None for all of them."""
+"""Trained channels of a weight: a range or sorted indices; None for all."""
 
 
 def backward(
@@ -24,9 +24,9 @@ def backward(
 ) -> dict[Value, Value]:
     """Append the backward nodes of the scalar `loss`; return the gradient of each value in `wrt`.
 
-    Gradients are those of the loss times `seed`, an f32[], by default 1.
-    A value with some channels gets the gradient of those only. Values that `loss` does not
-    depend on are absent from the result.
+    Gradients are those of the loss times `seed`, an f32[], by default 1. A value with selected
+    channels gets the gradient of those channels only. Values that `loss` does not depend on are
+    absent from the result.
     """
     if loss.type != TensorType(F32, ()):
         raise CompileError(
@@ -41,16 +41,17 @@ def backward(
 def derivatives(
     g: Builder, cotangents: Mapping[Value, Value], wrt: Sequence[Value]
 ) -> dict[Value, Value]:
-    """Append the backward nodes of values with these cotangents, which have gradients themselves.
+    """Append the backward nodes for values with these cotangents; the gradients are differentiable.
 
-    So a loss can hold them. Values that none depends on are absent from the result.
+    A loss can therefore contain them. Values that no cotangent depends on are absent from the
+    result.
     """
     nodes = _between(g.graph.nodes, cotangents, wrt)
     return _Reverse(g, nodes, dict.fromkeys(wrt), again=True).run(cotangents)
 
 
 def _between(nodes: list[Node], results: Iterable[Value], wrt: Sequence[Value]) -> list[Node]:
-    """Return the nodes by which results are computed, in order, as far as from `wrt`."""
+    """Return the nodes that compute the results from `wrt`, in order."""
     found: set[Node] = set()
     seen, waiting = set(wrt), list(results)
     while waiting:
@@ -80,12 +81,12 @@ def _depend_on(nodes: list[Node], wrt: Mapping[Value, Channels]) -> set[Value]:
 
 
 class _Reverse:
-    """One pass over nodes from the last to the first, which sums cotangents."""
+    """One reverse pass over the nodes that sums cotangents."""
 
     def __init__(
         self, g: Builder, nodes: list[Node], wrt: Mapping[Value, Channels], *, again: bool = False
     ) -> None:
-        """Go over `nodes`; with `again` gradients are made of ops that have some themselves."""
+        """Visit `nodes` in reverse; with `again` only through differentiable gradient ops."""
         self.needed = _depend_on(nodes, wrt)
         self._g = g
         self._nodes = nodes
@@ -94,7 +95,7 @@ class _Reverse:
         self._cotangents: dict[Value, Value] = {}
 
     def run(self, cotangents: Mapping[Value, Value]) -> dict[Value, Value]:
-        """Return the gradient of each value in `wrt` that these influence."""
+        """Return the gradient of each value in `wrt` that affects these results."""
         self._cotangents.update(cotangents)
         for node in reversed(self._nodes):
             dy = self._cotangent(node)
@@ -133,7 +134,7 @@ class _Reverse:
         return rule(self._g, node, dy)
 
     def _by_formula(self, node: Node, dy: Value, formula: Formula) -> None:
-        """Compute the op by others, and differentiate these."""
+        """Rewrite the op in terms of other ops, and differentiate those."""
         first = len(self._g.graph.nodes)
         y = formula(self._g, node)
         inner = self._g.graph.nodes[first:]
@@ -143,7 +144,7 @@ class _Reverse:
             self._add(operand, dx)
 
     def _by_user(self, node: Node, dy: Value) -> None:
-        """Compute the user's formula again, with the cotangent in its place."""
+        """Recompute the user's gradient formula with the actual cotangent substituted."""
         _, cotangent, *pairs = node.operands
         wanted = {dx for x, dx in zip(pairs[::2], pairs[1::2], strict=True) if x in self.needed}
         read = _ancestors(wanted)
@@ -163,7 +164,7 @@ class _Reverse:
 
 
 def _ancestors(values: set[Value]) -> set[Value]:
-    """Return values and all that they are computed from."""
+    """Return values and everything they are computed from."""
     seen: set[Value] = set()
     waiting = list(values)
     while waiting:

@@ -1,4 +1,4 @@
-"""From a forward graph, a scheme and an optimiser to a Program."""
+"""Compile a forward graph, a scheme and an optimiser to a Program."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -39,15 +39,16 @@ from pockengine.compiler.target import Choice, Target
 from pockengine.errors import BudgetError, CompileError
 
 FINER = 1, 4
-"""How much finer blocks of attention are tried, where a memory budget is out of reach."""
+"""Factors by which attention blocks are made finer if a memory budget is out of reach."""
 
 LARGEST_OUTPUT = 4 << 20
-"""Bytes of an output that `train` gives back. A larger one, as a decoder's logits, would take its
-memory to the end of each step."""
+"""Largest output in bytes that `train` returns by default. A larger one, such as a decoder's
+logits, would occupy memory to the end of each step.
+"""
 
 
 def find_scheme(scheme: Scheme | str | Path, graph: Graph) -> Scheme:
-    """Return the scheme that is meant: itself, a preset by name, or a TOML file by path."""
+    """Return the scheme: a Scheme itself, a preset by name, or a TOML file by path."""
     if isinstance(scheme, Scheme):
         return scheme
     if isinstance(scheme, Path) or scheme.endswith(".toml"):
@@ -65,8 +66,8 @@ def compile_program(
 ) -> Program:
     """Compile the entries `train` and `evaluate`, and `predict` where there are outputs to predict.
 
-    `forward` has the scalar output `loss` and stays as it is. `check` verifies after every pass;
-    `observe` is told the graph after each, under the name `entry.pass`.
+    `forward` has the scalar output `loss` and is not modified. `check` verifies the graph after
+    every pass; `observe` is called with the graph after each, under the name `entry.pass`.
     """
     verify(forward)
     training, target = training or Training(), target or Target()
@@ -82,9 +83,9 @@ def compile_program(
 def _compiled(
     forward: Graph, options: PipelineOptions, check: bool, observe: Observer | None
 ) -> dict[str, Entry]:
-    """Compile all entries; where a budget is out of reach, again with attention in finer blocks.
+    """Compile all entries; if a budget is out of reach, retry with finer attention blocks.
 
-    Finer blocks are slower, and mostly, but not always, smaller: the first that fits is taken.
+    Finer blocks are slower and mostly, but not always, smaller: the first that fits is used.
     """
     attends = any(lookup(node.op).rows for node in forward.nodes)
     errors = []
@@ -101,7 +102,7 @@ def _all_entries(
 ) -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     names = _names(forward, options)
-    # With a budget `train` comes last: what the others take is the least that it can be given.
+    # With a budget `train` comes last: the arena of the others is a lower bound for it.
     for name in names if options.training.memory_budget is None else reversed(names):
         graph, watch = clone(forward), observe and _prefixed(observe, name)
         run_passes(_passes(name, options), graph, check=check, observe=watch)
@@ -114,7 +115,7 @@ def _all_entries(
 
 
 def _step_outputs(graph: Graph, names: Sequence[str] | None) -> Set[str]:
-    """Return what a step returns beside the loss: by default outputs of up to LARGEST_OUTPUT."""
+    """Return the outputs of a step besides the loss: by default those up to LARGEST_OUTPUT."""
     if names is None:
         return {name for name, v in graph.outputs.items() if v.type.nbytes <= LARGEST_OUTPUT}
     known = set(graph.outputs) - {LOSS}
@@ -138,7 +139,9 @@ def _prepared(
     training: Training,
     target: Target,
 ) -> tuple[list[Pass], Graph, PipelineOptions]:
-    """Return the passes common to all entries, what they leave, and what others need to know."""
+    """Return the passes common to all entries, their result, and the facts that later passes
+    need.
+    """
     _check_target(training.storage, target)
     forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
     first: list[Pass] = [AddAdapters(adapters)] if adapters else []
@@ -161,7 +164,7 @@ def _prepared(
 
 
 def _check_target(storage: Storage, target: Target) -> None:
-    """Raise CompileError where what updates write is to be stored small, and the target cannot."""
+    """Raise CompileError if updates should write small types and the target cannot."""
     for what, name in (("optimiser states", storage.states), ("trained weights", storage.trained)):
         if name != F32.value and not target.takes("blockwise_update"):
             raise CompileError(
@@ -171,7 +174,7 @@ def _check_target(storage: Storage, target: Target) -> None:
 
 
 def _rounded(forward: Graph, storage: Storage, trained: Iterable[str]) -> Set[str]:
-    """Return the names of the trained weights to store as bf16; CompileError without any."""
+    """Return the names of the trained weights to store as bf16; CompileError if there are none."""
     if storage.trained == F32.value:
         return frozenset()
     if not (names := weights_of(forward, set(trained))):
@@ -188,7 +191,7 @@ def _integers(forward: Graph, training: Training) -> Integers | None:
 
 
 def _check_states(entries: Mapping[str, Entry], training: Training) -> None:
-    """Raise CompileError where states are to be stored small, and no update has any."""
+    """Raise CompileError if small optimiser states are requested and the optimiser has none."""
     small = {DType.BF16, DType.U8}
     params = (param for entry in entries.values() for param in entry.graph.params.values())
     found = any(p.kind is ParamKind.OPTIMIZER and p.value.dtype in small for p in params)
@@ -202,7 +205,7 @@ def _check_states(entries: Mapping[str, Entry], training: Training) -> None:
 
 
 def _check_budget(entries: Mapping[str, Entry], budget: int | None) -> None:
-    """Raise BudgetError where an entry that nothing is recomputed in takes more."""
+    """Raise BudgetError if an entry without recomputation exceeds the budget."""
     largest = max(entries.values(), key=lambda entry: entry.plan.size)
     if budget is not None and largest.plan.size > budget:
         raise BudgetError(
@@ -222,9 +225,9 @@ def _adapted(
 def compile_entries(
     name: str, graphs: Mapping[str, Graph], *, target: Target | None = None, check: bool = False
 ) -> Program:
-    """Compile each graph, as it stands and with whatever outputs, into the entry of its key.
+    """Compile each graph unchanged, with all its outputs, into the entry named by its key.
 
-    Nothing is differentiated; a graph's own updates of states stay. Params of one name are shared;
+    No differentiation; a graph's own state updates stay. Params of one name are shared;
     CompileError when graphs disagree about their data. `check` verifies after every pass.
     """
     target = target or Target()
@@ -241,7 +244,7 @@ def compile_entries(
 
 
 def _planned(name: str, graph: Graph, target: Target, written: Set[str]) -> Entry:
-    """Plan the memory of a scheduled graph, in whose order no write may come too early.
+    """Plan the memory of a scheduled graph; its order must have no premature write.
 
     `written` are the params that some entry writes.
     """
@@ -253,7 +256,7 @@ def _planned(name: str, graph: Graph, target: Target, written: Set[str]) -> Entr
 
 
 def _chosen(node: Node, graph: Graph, target: Target, written: Set[str]) -> Choice:
-    """Choose how a node is computed, by something prepared where that stays as it is."""
+    """Choose how a node is computed; use a prepared operand if it never changes."""
     choice = target.choose(node)
     other = choice.if_frozen
     if other is None or other.prepared is None:
@@ -276,7 +279,7 @@ def _check_agreement(graphs: Mapping[str, Graph]) -> None:
 
 
 def _names(forward: Graph, options: PipelineOptions) -> list[str]:
-    """Entries of a training program, in their order."""
+    """Entries of a training program, in order."""
     update = ["update"] if options.training.micro_batches > 1 else []
     predict = ["predict"] if set(forward.outputs) - {LOSS} else []
     return ["train", *update, "evaluate", *predict]
@@ -308,7 +311,7 @@ def share_tensors(
 
 
 def _shared_params(entries: Mapping[str, Entry]) -> dict[str, Param]:
-    """Collect the params, and say of each whether any entry writes it."""
+    """Collect the params, and whether any entry writes each."""
     written = {
         node.operands[index].name
         for entry in entries.values()
@@ -324,7 +327,7 @@ def _shared_params(entries: Mapping[str, Entry]) -> dict[str, Param]:
 
 
 def _shared_constants(entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
-    """Name the tensor constants of all entries alike, equal arrays the same."""
+    """Give the tensor constants of all entries common names; equal arrays share one."""
     named: dict[tuple[object, bytes], str] = {}  # by digest: a table may be as large as a weight
     constants: dict[str, np.ndarray] = {}
     for entry in entries.values():

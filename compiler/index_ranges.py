@@ -1,13 +1,13 @@
-"""Which numbers an integer input may hold: those that its readers take as indices.
+"""Valid ranges of integer inputs that are used as indices.
 
-Ops that read at indices read another place for a wrong one, so that no data can leave a tensor;
-cross entropy makes the loss NaN. Neither is what a user wants of a wrong label, so the range of an
-index that an input gives is found here, and the runtime refuses other numbers before a step.
+Ops that read at indices clamp invalid ones, so no data can read outside a tensor; cross entropy
+makes the loss NaN. Neither helps a user with a wrong label. So the valid range of each index input
+is derived here, and the runtime refuses other numbers before a step.
 
-An index is followed back to its input through copies (reshape, slice, pad) and through elementwise
-arithmetic with constants (a negative index wrapped, an ignored label masked). The arithmetic is not
-understood but tried, on all numbers around the range. What is clamped takes every number, and what
-depends on more than one input has no range of its own: both stay without one.
+An index is traced back to its input through copies (reshape, slice, pad) and through elementwise
+arithmetic with constants (a wrapped negative index, a masked label). The arithmetic is not analysed
+but evaluated, on all numbers around the range. A clamped index accepts every number, and one that
+depends on more than one input has no range of its own: neither gets a range.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from pockengine.compiler.ir.types import I32, I64
 from pockengine.compiler.ops.registry import Indices, lookup
 
 _FAR = 2**30
-"""What no index reaches: a number that is fine there is clamped, and not checked."""
+"""A number no index reaches: if it is valid there, the index is clamped and needs no check."""
 _DENSE = 65536
-"""Indices that are all tried; of more, as many."""
+"""Maximum number of indices tried."""
 _ELSEWHERE = -1
-"""Marks an element that is not the input's: padding, or a constant beside it."""
+"""Marks an element that is not from the input: padding, or a constant."""
 
 
 @dataclass(frozen=True)
 class IndexRange:
-    """What some elements of an input may be: low to high, or `also`.
+    """Valid numbers of some elements of an input: low to high, or `also`.
 
     The elements are start + i * row_stride + j * stride for i < rows and j < count.
     """
@@ -47,7 +47,7 @@ class IndexRange:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where a value comes from: an input's elements, and what was done to each."""
+    """Origin of a value: an input's elements, and the functions applied to each."""
 
     input: Value
     positions: np.ndarray
@@ -56,7 +56,8 @@ class _Source:
 def index_ranges(graph: Graph) -> list[IndexRange]:
     """Return the ranges of a graph's integer inputs, in the inputs' order, each once.
 
-    A graph that does not check indices has those of labels alone: others make the loss NaN.
+    If the graph does not check indices, only labels have ranges, since wrong ones make the loss
+    NaN.
     """
     flow = _Flow(graph)
     found: dict[IndexRange, None] = {}
@@ -73,7 +74,7 @@ def index_ranges(graph: Graph) -> list[IndexRange]:
 
 
 class _Flow:
-    """A graph with the bodies of its fusions in place, to be followed backward."""
+    """A graph with fusion bodies inlined, for tracing backward."""
 
     def __init__(self, graph: Graph) -> None:
         self.inputs = {value for value in graph.inputs if value.dtype in (I32, I64)}
@@ -99,13 +100,13 @@ class _Flow:
             yield from self._flat(body)
 
     def resolve(self, value: Value) -> Value:
-        """Follow a fusion's operands and results to what they stand for."""
+        """Map a fusion's operands and results to the values they stand for."""
         while value in self.alias:
             value = self.alias[value]
         return value
 
     def source(self, value: Value) -> _Source | None:
-        """Return the input whose elements a value holds, one function of each; None for others."""
+        """Return the input from which a value's elements come, one function of each; else None."""
         value = self.resolve(value)
         if value not in self.sources:
             self.sources[value] = self._find_source(value)
@@ -129,7 +130,7 @@ class _Flow:
         return self.resolve(value) in self.constants
 
     def _copied(self, node: Node, first: _Source) -> _Source | None:
-        """Move positions as a copy moves elements; its constant operands are elsewhere."""
+        """Move positions as a copy moves elements; its constant operands are no positions."""
         sources = (self.source(v) for v in node.operands)
         arrays = tuple(
             np.full(v.shape, _ELSEWHERE) if s is None else s.positions
@@ -146,7 +147,7 @@ class _Flow:
         return _Source(sources[0].input, places[0])
 
     def accepted(self, node: Node, index: Value, source: Value) -> tuple[int, int, int] | None:
-        """Return (low, high, also): the input's numbers that come out as a sound index."""
+        """Return (low, high, also): the input's numbers that give a valid index."""
         size, ignored = _sound(node)
         constants: set[float] = set()
         cone = self._cone(index, source, constants)
@@ -158,7 +159,9 @@ class _Flow:
         return _as_range(numbers, fine)
 
     def _cone(self, value: Value, source: Value, constants: set[float]) -> list[Value] | None:
-        """List what a value is computed from, in order; None if a constant is not one number."""
+        """List the values that a value is computed from, in order; None if a constant is not
+        uniform.
+        """
         order: dict[Value, None] = {}
         pending = [(self.resolve(value), False)]
         while pending:
@@ -177,7 +180,9 @@ class _Flow:
         return list(order)
 
     def _read(self, node: Node) -> list[Value]:
-        """Return the operands that make an element; a copy has one, without its padding."""
+        """Return the operands that contribute to an element; a copy has one, without its
+        padding.
+        """
         operands = [self.resolve(v) for v in node.operands]
         if _copies(node):
             return [v for v in operands if v not in self.constants][:1]
@@ -186,7 +191,7 @@ class _Flow:
     def _tried(
         self, cone: list[Value], numbers: np.ndarray, source: Value
     ) -> dict[Value, np.ndarray]:
-        """Compute every value of a cone, as one element, from each number."""
+        """Compute every value of a cone, as one element, for each number."""
         known: dict[Value, np.ndarray] = {}
         for value in cone:
             if value is source:
@@ -214,7 +219,7 @@ def _copies(node: Node) -> bool:
 
 
 def _numbers(size: int, around: set[int]) -> np.ndarray:
-    """Return sorted numbers to try: in and about the range, around constants, and far away."""
+    """Return sorted numbers to try: in and near the range, near constants, and far away."""
     edges = {factor * size for factor in (-2, -1, 0, 1, 2)}
     near = [n + step for n in around | edges for step in (-2, -1, 0, 1, 2)]
     between = range(-2 * size, 2 * size, max(1, size // _DENSE))
@@ -222,13 +227,13 @@ def _numbers(size: int, around: set[int]) -> np.ndarray:
 
 
 def _sound(node: Node) -> tuple[int, int]:
-    """Return how many indices a reader has, and one more that it takes (0 if none)."""
+    """Return a reader's number of indices, and one more number that it accepts (0 if none)."""
     indices = _indices(node)
     return indices.size(node), int(node.attrs[indices.ignored]) if indices.ignored else 0
 
 
 def _as_range(numbers: np.ndarray, fine: np.ndarray) -> tuple[int, int, int] | None:
-    """Describe the fine numbers as a run and one more; None where they are something else."""
+    """Describe the valid numbers as a range and one more; None if they have another form."""
     ends = np.flatnonzero(np.diff(np.concatenate([[0], fine.astype(np.int8), [0]])))
     runs = sorted(zip(ends[::2], ends[1::2], strict=True), key=lambda run: run[0] - run[1])
     if not runs or len(runs) > 2 or fine[0] or fine[-1]:
@@ -244,7 +249,7 @@ def _as_range(numbers: np.ndarray, fine: np.ndarray) -> tuple[int, int, int] | N
 
 
 def _box(positions: np.ndarray) -> tuple[int, int, int, int, int] | None:
-    """Describe the input's elements among these as evenly spaced rows; None where they are not."""
+    """Describe the input's elements among these as evenly spaced rows; None if they are not."""
     places = np.unique(positions[positions != _ELSEWHERE])
     if not places.size:
         return None

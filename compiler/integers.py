@@ -1,4 +1,4 @@
-"""How a program computes whose params are held as integers."""
+"""Arithmetic of a program whose params are stored as integers."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ FIXED, FLOAT = ROUNDINGS = ("fixed", "float")
 
 @dataclass(frozen=True)
 class Integers:
-    """`gradients` that meet integers in a product are rounded to int8, or stay f32.
+    """`gradients` in products with integers are rounded to int8, or stay f32.
 
-    `rounding` says how sums become integers of another scale: "fixed", by multipliers of 32 bits as
-    TensorFlow Lite's reference kernels, which need no floats; or "float", as ONNX Runtime and
-    PyTorch: times one f32 factor, halves to the even integer. What is not a product then computes
-    with real numbers, as their standards say it.
+    `rounding` says how sums are rescaled to integers: "fixed", by 32-bit multipliers as in
+    TensorFlow Lite's reference kernels, without floats; or "float", as in ONNX Runtime and PyTorch:
+    one f32 factor, halves to even. Everything but products then computes with real numbers, as
+    those standards specify.
 
     With `qas` (quantisation-aware scaling, arXiv 2206.15472) optimisers see real weights and their
-    gradients; without, the integers and the gradients of those.
+    gradients; without, the integers and their gradients.
     """
 
     gradients: str = "int8"

@@ -1,13 +1,14 @@
-"""Fields of options, with what the command line says of each."""
+"""Dataclass fields that are also command-line options."""
 
 from dataclasses import Field, field
 from typing import Any
 
 
 def option(default: Any, help: str = "", *, flag: str | None = None, **more: Any) -> Any:
-    """Return a field that commands offer as an option: by `flag`, or by the field's own name.
+    """Return a field that commands offer as an option: `flag`, or the field's own name.
 
-    A `default` that is callable makes the default. A field without `help` is for Python alone.
+    A callable `default` is a default factory. A field without `help` is not offered on the command
+    line.
     """
     metadata = {"help": help, "flag": flag, **more}
     if callable(default):
@@ -16,5 +17,5 @@ def option(default: Any, help: str = "", *, flag: str | None = None, **more: Any
 
 
 def flag_of(part: "Field[Any]") -> str:
-    """Return what the command line calls a field."""
+    """Return a field's command-line name."""
     return part.metadata["flag"] or f"--{part.name.replace('_', '-')}"

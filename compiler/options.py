@@ -1,4 +1,4 @@
-"""How to train: what a user says of a compilation, made once and passed whole to the passes."""
+"""Training options, built once and passed whole to the passes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,14 @@ OPTIMIZERS = f"{', '.join(NAMED)}; sgd:momentum=0.9, adamw:betas=0.9/0.98,weight
 
 @dataclass(frozen=True)
 class Training:
-    """How to train: which parameters, by which optimiser, with which limits on gradients.
+    """How to train: the parameters, the optimiser, and limits on gradients.
 
     With several `micro_batches` the entry `train` only accumulates gradients, and the entry
-    `update`, called after that many of them, applies their mean. A `memory_budget` in bytes bounds
-    the arena of all entries: the compiler recomputes activations until it fits, or refuses.
-    `storage` says in how many bits frozen weights, saved activations and optimiser states are kept.
-    `outputs` are those that a step returns beside the loss; by default those that are not large.
-    `integers` is for a graph some of whose params are held as such.
+    `update`, called after that many micro-batches, applies their mean. A `memory_budget` in bytes
+    bounds the arena of all entries: the compiler recomputes activations until it fits, or raises
+    BudgetError. `storage` sets the number formats of frozen weights, saved activations and
+    optimiser states. `outputs` are returned by a step besides the loss; by default all but large
+    ones. `integers` is for a graph with params stored as integers.
     """
 
     scheme: Scheme | str | Path = option("full", "A preset, or a TOML file.")

@@ -1,7 +1,7 @@
-"""Program: what the compiler hands to a backend. Kernels in total order, each value at its place.
+"""Program: the compiler's output for a backend. Kernels in total order, each value with its offset.
 
 A program has entries ("train", "predict") that share params, constants and one arena. Backends and
-the runtime read it; nothing in it belongs to a framework or a device.
+the runtime read it; it is independent of framework and device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from pockengine.compiler.target import ALIGNMENT, Choice
 
 @dataclass(frozen=True)
 class Allocation:
-    """A place in the arena, in bytes; offsets are multiples of the target's alignment."""
+    """A region of the arena, in bytes; offsets are multiples of the target's alignment."""
 
     offset: int
     size: int
@@ -26,11 +26,11 @@ class Allocation:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where every input and result of an entry lives, and each node's scratch.
+    """Memory plan of an entry: the location of every input and result, and each node's scratch.
 
-    `aliases` are the reshapes of a param or constant: other names of its storage. `size` is the
-    arena's bytes for this entry; `lower_bound` the largest sum of bytes alive at any node, which
-    no plan for the same order can beat. `overwrites` are the target's.
+    `aliases` are reshapes of a param or constant, in its storage. `size` is this entry's arena in
+    bytes; `lower_bound` is the largest sum of live bytes at any node, which no plan for the same
+    order can beat. `overwrites` is the target's field.
     """
 
     values: dict[Value, Allocation]
@@ -45,7 +45,7 @@ class MemoryPlan:
 class Entry:
     """One function of the program: a lowered graph whose node order is the order of execution.
 
-    `choices` is how the backend computes each node: what the memory was planned for.
+    `choices` is how the backend computes each node, on which the memory plan is based.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Program:
     """Entries over shared params and constants.
 
     With `sizes` every entry has a variant for each bucket, named by `Range.entry`; `sized` are the
-    dimensions of outputs that are the varying size, by entry and output.
-    `params` are the weights and states by name, as the first entry that has them declares them;
-    `constants` the non-scalar constants, by name, equal arrays shared (entries' constant values
-    carry these names). Scalars are written into the kernels. With several `micro_batches` the entry
-    `update` applies the mean of what so many runs of `train` have collected. Offsets of params and
-    in the arena are multiples of the target's `alignment`.
+    variable dimensions of outputs, by entry and output. `params` are the weights and states by
+    name, as the first entry that has them declares them; `constants` the non-scalar constants, by
+    name, equal arrays shared (entries' constant values carry these names). Scalars are inlined in
+    the kernels. With several `micro_batches` the entry `update` applies the mean gradient of that
+    many runs of `train`. Offsets of params and in the arena are multiples of the target's
+    `alignment`.
     """
 
     name: str
@@ -81,5 +81,5 @@ class Program:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of the arena that all entries share, one after the other."""
+        """Bytes of the arena that all entries share, one at a time."""
         return max(entry.plan.size for entry in self.entries.values())

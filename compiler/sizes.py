@@ -1,8 +1,8 @@
-"""Sizes that vary at run time: which variant of a program serves one, and how inputs are padded.
+"""Variable sizes at run time: select a variant of the program, and pad inputs.
 
-A program with a range holds each entry once for each bucket, named `train@8`; they share params and
-arena. At run time the smallest bucket that fits is taken, inputs are padded to it, and outputs cut
-back. Padding must not matter: `compile_variants` proves it on the model before anything is built.
+A program with a range has each entry once per bucket, named `train@8`; they share params and arena.
+At run time the smallest bucket that fits is used, inputs are padded to it, and outputs are cropped.
+Padding must not change results: `compile_variants` checks this on the model before a build.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ from pockengine.errors import CompileError, RuntimeFailure
 
 @dataclass(frozen=True)
 class Range:
-    """A size between `low` and `high` that the inputs in `axes` (name -> dimension) share.
+    """A size from `low` to `high` shared by the inputs in `axes` (name -> dimension).
 
-    `buckets` are the sizes that get a variant, `high` the largest; `pad` says what fills an input's
-    added part (0 where it does not): labels want the value that does not count, -100.
+    `buckets` are the sizes with a variant, `high` the largest; `pad` has the fill value of an
+    input's padding (default 0): for labels use the ignored value, -100.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Range:
         return next(bucket for bucket in self.buckets if bucket >= size)
 
     def size_of(self, inputs: Mapping[str, np.ndarray]) -> int:
-        """Return the size that the inputs share; RuntimeFailure names those that disagree."""
+        """Return the size that the inputs share; RuntimeFailure names inputs that disagree."""
         found = {
             name: array.shape[self.axes[name]]
             for name, array in inputs.items()
@@ -61,7 +61,7 @@ class Range:
         return int(next(iter(found.values())))
 
     def padded(self, name: str, array: np.ndarray, size: int) -> np.ndarray:
-        """Fill an input up to a bucket; the check of shapes refuses one of too few dimensions."""
+        """Pad an input to a bucket; too few dimensions are reported by the check of shapes."""
         axis = self.axes.get(name)
         if axis is None or axis >= array.ndim or array.shape[axis] == size:
             return array
@@ -71,6 +71,6 @@ class Range:
 
 
 def cut(array: np.ndarray, axes: Sequence[int], size: int) -> np.ndarray:
-    """Cut an output's padded parts off: all beyond `size` in the dimensions `axes`."""
+    """Crop an output's padding: everything beyond `size` in the dimensions `axes`."""
     kept = (slice(size) if axis in axes else slice(None) for axis in range(array.ndim))
     return np.ascontiguousarray(array[tuple(kept)]) if axes else array

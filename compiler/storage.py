@@ -1,4 +1,4 @@
-"""In how many bits a program keeps what it only stores: arithmetic is f32 all the same."""
+"""Number formats of stored tensors: arithmetic is always f32."""
 
 from dataclasses import Field, dataclass, fields
 from typing import Any
@@ -10,18 +10,18 @@ LAYERS = "weights of linear layers and embeddings"
 
 
 def _stored(names: str, flag: str, what: str) -> Any:
-    """Return a field that is one of some names, with its option of commands and what it stores."""
+    """Return a field with a fixed set of names, its command-line option and its help."""
     known = tuple(names.split())
     return option(known[0], f"How {what} are stored.", flag=flag, names=known, what=what)
 
 
 @dataclass(frozen=True)
 class Storage:
-    """The forms in which frozen weights, activations, states and trained weights are stored.
+    """Storage formats of frozen weights, activations, states and trained weights.
 
-    With rounded `activations` gradients are those of the rounded ones. `states` have no f16: the
-    squares of gradients below 2.4e-4 are 0 there. `trained` weights have none either: steps of
-    gradients are below what it can say. CompileError for a name that a field does not take.
+    With rounded `activations` gradients are those of the rounded ones. `states` cannot be f16:
+    squares of gradients below 2.4e-4 would underflow to 0. `trained` weights cannot either: most
+    steps are below its resolution. CompileError for a name that a field does not support.
     """
 
     weights: str = _stored(
@@ -42,10 +42,10 @@ class Storage:
 
 
 def stored_names(part: "Field[Any]") -> tuple[str, ...]:
-    """Return what a field of Storage takes."""
+    """Return the possible names of a field of Storage."""
     names: tuple[str, ...] = part.metadata["names"]
     return names
 
 
 EXACT = Storage()
-"""All in f32."""
+"""Everything in f32."""

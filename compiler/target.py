@@ -1,4 +1,6 @@
-"""What the compiler asks of a target: facts and numbers; no pass or planner sees generated text."""
+"""The compiler's view of a target: facts and numbers; passes and planner never see generated
+text.
+"""
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +14,8 @@ from pockengine.errors import CompileError
 class FusionRules:
     """Anchors that a backend can fuse: `epilogue` ops, and `prologue` op -> operand positions.
 
-    `update` ops make gradients that an optimiser's update may follow in the same kernel. Nodes of
-    `joint` ops that have the same operands and attributes become one kernel.
+    `update` ops make gradients with which an optimiser's update may be fused. Nodes of `joint` ops
+    with the same operands and attributes become one kernel.
     """
 
     epilogue: frozenset[str] = frozenset()
@@ -27,15 +29,15 @@ REDUCTION_OPERANDS: Mapping[str, tuple[int, ...]] = {
     "moments": (0,),
     "batch_norm_sums": (0, 1),
 }
-"""The prologue of a backend that reduces what elementwise nodes make."""
+"""Prologue positions of a backend that fuses elementwise producers into reductions."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A second form of a node's operand that its kernel reads in its place, made once.
+    """A prepared form of a node's operand, made once, that its kernel reads instead.
 
-    `operand` is the operand's place, `nbytes` what the form takes beside it. Forms of one tensor
-    with equal keys are one.
+    `operand` is the operand's position, `nbytes` the size of the prepared form. Forms of one tensor
+    with equal keys are shared.
     """
 
     operand: int
@@ -45,12 +47,12 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Choice:
-    """How a backend computes a node: numbers, by which its writer emits the kernel later.
+    """How a backend computes a node: parameters from which the kernel is emitted later.
 
-    `label` is the method in words, for tables. `cycles` are modelled, of the busiest thread.
-    `scratch_bytes` is arena memory for the time of the kernel. `spec` is the backend's own; the
-    compiler only keeps it. `prepared` is what the kernel reads that was made before, and
-    `if_frozen` how the node is computed where no entry writes what that is made of.
+    `label` names the method in tables. `cycles` is the modelled time of the busiest thread.
+    `scratch_bytes` is arena memory during the kernel. `spec` is opaque to the compiler. `prepared`
+    are prepared operands that the kernel reads, and `if_frozen` is the choice to use if no entry
+    writes their sources.
     """
 
     label: str
@@ -65,24 +67,24 @@ UNCHOSEN = Choice("any")
 
 
 def choose_nothing(node: Node) -> Choice:
-    """Choose for a target that has no kernels of its own: no scratch, no cost."""
+    """Choose for a target without kernels of its own: no scratch, no cost."""
     return UNCHOSEN
 
 
 ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector register, of every CPU that we know."""
+"""Alignment in bytes: a cache line, and the widest vector register, of all supported CPUs."""
 
 OPTIONAL = frozenset(
     {"fuse", "scatter_updates", "recompute_elementwise", "save_masks", "absorb_updates"}
 )
-"""Passes that change no number, and that a target may leave out because they do not pay on it."""
+"""Names of passes that do not change results, which a target may omit if they do not pay."""
 
 
 @dataclass(frozen=True)
 class MemorySpace:
-    """A memory of a target: its bytes, None for no limit, and the kinds of params that lie in it.
+    """A memory of a target: its size in bytes (None: no limit), and the kinds of params in it.
 
-    The one that holds mutable params holds the arena too.
+    The memory of mutable params also has the arena.
     """
 
     name: str = "memory"
@@ -92,16 +94,15 @@ class MemorySpace:
 
 @dataclass(frozen=True)
 class Target:
-    """What a backend can do: fusions, how it computes a node, ops, dtypes and memory.
+    """The capabilities of a backend: fusions, kernel choices, ops, dtypes and memory.
 
-    `ops` and `dtypes` of None mean all of them. Offsets in its memory are multiples of `alignment`
-    bytes. Of the optional passes those in `passes` pay on it. One of its `spaces` holds the
-    constant params, and one, or the same, the mutable ones. With `rate_first` plain steps pay when
-    the rate multiplies the loss's gradient once, not that of each param. `attention` is the longest
-    head, in numbers, of which its kernels compute attention as one op: 0 where it has none. With
-    `triangles_alone` they pay only where many scores are of what is not seen: causal attention. Of
-    each op in `overwrites` its kernel may write the result over one of these operands, by their
-    places.
+    None for `ops` or `dtypes` means all. Memory offsets are multiples of `alignment` bytes.
+    `passes` are the optional passes that pay. One of its `spaces` has the constant params, and one
+    (possibly the same) the mutable ones. With `rate_first`, plain steps multiply the loss's
+    gradient by the rate once instead of each param's gradient. `attention` is the largest head
+    size, in elements, of its fused attention kernels; 0 if it has none. With `triangles_alone`
+    these pay only if many scores are hidden: causal attention. `overwrites` maps an op to the
+    positions of operands that its kernel may overwrite with the result.
     """
 
     fusion: FusionRules = field(default_factory=FusionRules)
@@ -138,11 +139,11 @@ class Target:
 
     @property
     def constants_apart(self) -> bool:
-        """Whether constants lie in a memory of their own, as a microcontroller's flash is."""
+        """Whether constants lie in a memory of their own, such as a microcontroller's flash."""
         return len(self.spaces) > 1
 
     def takes(self, op: str) -> bool:
-        """Whether it can compute the op; a fusion is as good as what is in it."""
+        """Whether it can compute the op; for a fusion, every op of its body."""
         return self.ops is None or op in self.ops or op == "fusion"
 
     def check(self, graph: Graph) -> None:
@@ -162,5 +163,5 @@ class Target:
                     )
 
     def scratch_bytes(self, node: Node) -> int:
-        """Return the arena bytes that the node's kernel needs while it runs."""
+        """Return the scratch bytes of the node's kernel."""
         return self.choose(node).scratch_bytes

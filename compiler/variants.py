@@ -1,4 +1,4 @@
-"""Programs for a range of sizes: a variant of every entry for each bucket."""
+"""Programs for a range of sizes: one variant of every entry per bucket."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
 
 TOLERANCE = 1e-4
-"""Relative difference that padding may make: sums of other lengths round otherwise."""
+"""Allowed relative difference from padding: sums of other lengths round differently."""
 
 
 def compile_variants(
@@ -29,9 +29,9 @@ def compile_variants(
 ) -> Program:
     """Compile `build(size)` for every bucket into one program.
 
-    CompileError when the variants differ in more than the size, or when padding changes the loss or
-    a trained parameter (batch norm over the batch, a mean over padding): tried in NumPy on random
-    data of the size below the largest bucket.
+    CompileError if the variants differ in more than the size, or if padding changes the loss or a
+    trained parameter (batch norm over the batch, a mean over padding). The check runs in NumPy on
+    random data of the size just below the largest bucket.
     """
     compiled = partial(compile_program, training=training, target=target, check=check)
     largest = compiled(build(sizes.high))
@@ -60,7 +60,7 @@ def compile_variants(
 
 
 def _sized(exact: Program, largest: Program, entry: str, sizes: Range) -> dict[str, list[int]]:
-    """Return the dimensions of an entry's outputs that are the size, by comparing two programs."""
+    """Return the variable dimensions of an entry's outputs, by comparing two programs."""
     outputs = [program.entries[entry].graph.outputs for program in (exact, largest)]
     both = {name: (outputs[0][name].shape, value.shape) for name, value in outputs[1].items()}
     wanted = (sizes.high - 1, sizes.high)
@@ -72,7 +72,7 @@ def _sized(exact: Program, largest: Program, entry: str, sizes: Range) -> dict[s
 
 
 def _check_padding(exact: Program, largest: Program, sizes: Range) -> None:
-    """Train one step on the same data, unpadded and padded; both must end the same."""
+    """Train one step on the same data, unpadded and padded; both must agree."""
     graphs = [program.entries["train"].graph for program in (exact, largest)]
     data = {value.name: _random(value) for value in graphs[0].inputs}
     padded = {name: sizes.padded(name, array, sizes.high) for name, array in data.items()}
@@ -92,7 +92,7 @@ def _check_padding(exact: Program, largest: Program, sizes: Range) -> None:
 
 
 def _random(value: Value) -> np.ndarray:
-    """Numbers for an input: normal ones, small integers, a rate, a step number."""
+    """Random data for an input: normal numbers, small integers, a rate, a step number."""
     rng = np.random.default_rng(len(value.name))
     if value.dtype.is_float:
         normal = rng.standard_normal(value.shape) if value.shape else 0.1
@@ -101,7 +101,7 @@ def _random(value: Value) -> np.ndarray:
 
 
 def check_names(sizes: Range, inputs: Mapping[str, object]) -> None:
-    """Raise CompileError for a range over an input that there is not."""
+    """Raise CompileError for a range over an unknown input."""
     unknown = sorted(set(sizes.axes) - set(inputs))
     if unknown:
         raise CompileError(f"{sizes.name}: no input {unknown}; the inputs are {sorted(inputs)}")

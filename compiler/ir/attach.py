@@ -1,4 +1,4 @@
-"""Give a graph's params the tensors of a file, without reading them."""
+"""Attach a file's tensors to a graph's params, without reading them."""
 
 from collections.abc import Mapping
 
@@ -11,10 +11,10 @@ from pockengine.errors import GraphError
 
 
 def attach(graph: Graph, tensors: Mapping[str, Contents]) -> None:
-    """Let params start with these tensors, which have the framework's names and layouts.
+    """Use these tensors, in the framework's names and layouts, as initial contents of params.
 
-    A file may hold a part of the params (a model's files are several). Floats are widened as they
-    are read (bf16 to f32). GraphError names a tensor that no param takes.
+    A file may have part of the params (a model's files are several). Floats are widened when read
+    (bf16 to f32). GraphError names a tensor without a param.
     """
     for name, contents in tensors.items():
         param = graph.params.get(name)

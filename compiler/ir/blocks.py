@@ -1,7 +1,7 @@
-"""Weights as small integers, in blocks of 32 neighbours that share a scale.
+"""Block-quantised weights: blocks of 32 neighbouring numbers share a scale.
 
-The numbers are those of GGUF's Q8_0 and Q4_0 (ggml's reference quantisation); codes and scales are
-two tensors here. Of 8 bits a number is `scale code`, of 4 bits `scale (code - 8)`; scales are f16.
+The numbers equal GGUF's Q8_0 and Q4_0 (ggml's reference quantisation); codes and scales are two
+tensors here. With 8 bits a number is `scale code`, with 4 bits `scale (code - 8)`; scales are f16.
 """
 
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from pockengine.compiler.ir.types import Shape, TensorType
 from pockengine.errors import GraphError
 
 BLOCK = 32
-"""Numbers that share a scale."""
+"""Numbers per scale."""
 
 
 def scales_name(name: str) -> str:
-    """Name of the param that holds the scales of the codes of this name."""
+    """Name of the param with the scales of this param's codes."""
     return f"{name}.scales"
 
 
 LARGEST = {8: 127, 4: 8}
-"""By bits: the largest magnitude of a code."""
+"""Largest magnitude of a code, by bits."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How a tensor is stored: bits of a code, and the axis along which blocks lie.
+    """Storage of a tensor: bits of a code, and the axis along which blocks lie.
 
-    Of 8 bits, codes are i8 of the tensor's shape. Of 4 bits, u8 with half as many along the axis: a
-    block has 16 bytes, whose low halves are its first 16 codes, and whose high halves the rest.
+    8-bit codes are i8 in the tensor's shape. 4-bit codes are u8 with half as many along the axis: a
+    block has 16 bytes, with its first 16 codes in the low halves and the others in the high halves.
     """
 
     bits: int
@@ -41,11 +41,11 @@ class Blocks:
             raise GraphError(f"blocks of {self.bits} bits along axis {self.axis}: bits are 4 or 8")
 
     def fits(self, shape: Shape) -> bool:
-        """Whether the axis holds whole blocks."""
+        """Whether the axis has whole blocks only."""
         return self.axis < len(shape) and shape[self.axis] % BLOCK == 0
 
     def types(self, shape: Shape) -> tuple[TensorType, TensorType]:
-        """Types of the codes and of the scales; GraphError where blocks do not fit."""
+        """Types of the codes and the scales; GraphError if blocks do not fit."""
         if not self.fits(shape):
             raise GraphError(f"axis {self.axis} of {list(shape)} does not hold blocks of {BLOCK}")
         size = shape[self.axis]
@@ -54,11 +54,11 @@ class Blocks:
         return TensorType(kind, codes), TensorType(DType.F16, self._along(shape, size // BLOCK))
 
     def shape(self, codes: Shape) -> Shape:
-        """Shape of what these codes stand for."""
+        """Shape of the decoded tensor."""
         return self._along(codes, codes[self.axis] * (8 // self.bits))
 
     def encode(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return codes and scales; GraphError for numbers that are not finite in f16's range."""
+        """Return codes and scales; GraphError for numbers that are not finite in f16."""
         codes_type, scales_type = self.types(numbers.shape)
         blocks = self._blocked(numbers)
         at = np.abs(blocks).argmax(axis=-2, keepdims=True)
@@ -80,7 +80,7 @@ class Blocks:
         )
 
     def decode(self, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-        """Return the f32 numbers that codes and scales stand for."""
+        """Return the decoded f32 numbers."""
         shape = self.shape(codes.shape)
         blocks = self._parts(codes, BLOCK * self.bits // 8)
         if self.bits == 4:
@@ -95,7 +95,7 @@ class Blocks:
         return self._parts(np.asarray(numbers, np.float32), BLOCK)
 
     def _parts(self, array: np.ndarray, size: int) -> np.ndarray:
-        """Cut the axis into parts: [before, parts, size, behind]."""
+        """Split the axis into parts: [before, parts, size, after]."""
         before, behind = array.shape[: self.axis], array.shape[self.axis + 1 :]
         rows, columns = int(np.prod(before)), int(np.prod(behind))
         return np.asarray(array).reshape(rows, -1, size, columns)

@@ -1,7 +1,7 @@
 """Builder: the only way to create nodes. It infers the type of every result at once.
 
-`g.matmul(a, b, transpose_a=True)` appends a node of any registered op and returns its result; ops
-with several results, or none, go through `g.emit`, which returns the node.
+`g.matmul(a, b, transpose_a=True)` appends a node of any registered op and returns its result. For
+ops with several results, or none, use `g.emit`, which returns the node.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ class Builder:
     """Appends inputs, params, constants and nodes to one graph, keeping names unique."""
 
     def __init__(self, graph: Graph) -> None:
-        """Continue `graph`; new nodes go to its end."""
+        """Continue `graph`; new nodes are appended."""
         self.graph = graph
         self._names = {value.name for value in graph.values()}
         self._counters: dict[str, int] = {}
@@ -56,7 +56,7 @@ class Builder:
         return self._append(Node(op, operands, (), full, self._scope), types)
 
     def repeat(self, node: Node, operands: tuple[Value, ...]) -> Node:
-        """Append a node like another one, on operands of the same types."""
+        """Append a node with another node's op and attrs, on operands of the same types."""
         types = tuple(value.type for value in node.results)
         return self._append(Node(node.op, operands, (), dict(node.attrs), self._scope), types)
 
@@ -69,7 +69,7 @@ class Builder:
         return node
 
     def append(self, node: Node) -> None:
-        """Append a node that exists already, for rules that build on what they replace."""
+        """Append an existing node, for rules that build on the node they replace."""
         self._sink.append(node)
 
     def input(self, name: str, type_: TensorType) -> Value:
@@ -119,7 +119,7 @@ class Builder:
 
     @contextmanager
     def scope(self, path: str) -> Iterator[None]:
-        """Mark the nodes built inside as standing in this module of the user's model."""
+        """Set the scope (module path in the user's model) of nodes built inside."""
         before, self._scope = self._scope, path
         try:
             yield
@@ -136,7 +136,7 @@ class Builder:
             self._sink = before
 
     def unique(self, stem: str) -> str:
-        """Return a fresh name that starts with `stem`."""
+        """Return an unused name that starts with `stem`."""
         while True:
             count = self._counters.get(stem, 0)
             self._counters[stem] = count + 1

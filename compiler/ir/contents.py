@@ -1,7 +1,7 @@
-"""What a param starts as: an array, one number everywhere, a file's tensor, or a shape alone.
+"""Initial contents of a param: an array, one number everywhere, a file's tensor, or only a shape.
 
-Passes that need types never read; what reads holds one tensor at a time. So a model that does not
-fit into memory compiles, and its weights are read when the artifact is written.
+Passes that need only types never read contents; passes that read hold one tensor at a time. So a
+model larger than memory can be compiled; its weights are read when the artifact is written.
 """
 
 import json
@@ -18,25 +18,25 @@ from pockengine.compiler.ir.types import Shape, TensorType
 from pockengine.errors import GraphError
 
 LONGEST_HEADER = 100_000_000
-"""Bytes, as the safetensors library has it."""
+"""Maximum length of a header in bytes, as in the safetensors library."""
 
 
 class Contents(ABC):
-    """Numbers of a known type, which may not be in memory."""
+    """Numbers of a known type, possibly not in memory."""
 
     type: TensorType
 
     @abstractmethod
     def read(self) -> np.ndarray:
-        """Return the numbers; GraphError where there are none."""
+        """Return the numbers; GraphError if there are none."""
 
     @property
     def known(self) -> bool:
-        """Whether there is something to read."""
+        """Whether there are numbers to read."""
         return True
 
     def is_finite(self) -> bool:
-        """Whether all numbers are finite; what is not known yet is taken to be."""
+        """Whether all numbers are finite; unknown contents count as finite."""
         return bool(np.isfinite(numbers_of(self.read())).all())
 
 
@@ -54,13 +54,13 @@ class InMemory(Contents):
         object.__setattr__(self, "type", type_)
 
     def read(self) -> np.ndarray:
-        """Return the array itself."""
+        """Return the array."""
         return self.array
 
 
 @dataclass(frozen=True)
 class Filled(Contents):
-    """The same number everywhere; an array is made anew by each reading."""
+    """The same number everywhere; each read makes a new array."""
 
     type: TensorType
     number: float = 0.0
@@ -70,37 +70,37 @@ class Filled(Contents):
         return np.full(self.type.shape, of_numbers(self.number, self.type.dtype))
 
     def is_finite(self) -> bool:
-        """Judge the number alone."""
+        """Check the one number."""
         return bool(np.isfinite(self.number))
 
 
 @dataclass(frozen=True)
 class Converted(Contents):
-    """Other contents' numbers in a type of the same shape."""
+    """Another Contents' numbers in a different type of the same shape."""
 
     source: Contents
     type: TensorType
 
     @property
     def known(self) -> bool:
-        """Whether the others are."""
+        """Whether the source is available."""
         return self.source.known
 
     def read(self) -> np.ndarray:
-        """Read and convert; GraphError where there are none."""
+        """Read and convert; GraphError if there is nothing to read."""
         return converted(self.source.read(), self.type.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Lazy(Contents):
-    """Numbers that a function reads, anew each time: `source` says in messages whose they are."""
+    """Numbers that a function loads at each read; `source` names their origin in messages."""
 
     type: TensorType
     load: Callable[[], np.ndarray]
     source: str
 
     def read(self) -> np.ndarray:
-        """Load them; GraphError where they are of another type than was said."""
+        """Load the numbers; GraphError if their type differs from the declared one."""
         array = self.load()
         found = TensorType(DType.of(array), tuple(array.shape), self.type.quantization)
         if found != self.type:
@@ -110,13 +110,13 @@ class Lazy(Contents):
 
 @dataclass(frozen=True)
 class ShapeOnly(Contents):
-    """No numbers yet: enough to compile, plan and generate code."""
+    """No numbers yet: sufficient to compile, plan and generate code."""
 
     type: TensorType
 
     @property
     def known(self) -> bool:
-        """There is nothing to read."""
+        """False: there is nothing to read."""
         return False
 
     def read(self) -> np.ndarray:
@@ -126,12 +126,12 @@ class ShapeOnly(Contents):
         )
 
     def is_finite(self) -> bool:
-        """Weights are taken to be finite until they are given."""
+        """Weights count as finite until they are supplied."""
         return True
 
 
 def same_contents(first: Contents, second: Contents) -> bool:
-    """Whether two hold equal numbers; what is the same object, or equal data, is not read."""
+    """Whether two hold equal numbers; identical objects and equal sources are not read."""
     if first is second or first == second:
         return True
     if first.type != second.type or not (first.known and second.known):
@@ -150,13 +150,13 @@ UNREADABLE = (
     RecursionError,
     GraphError,
 )
-"""What a damaged header makes Python or `TensorType` raise."""
+"""Exceptions that a damaged header causes in Python or `TensorType`."""
 
 
 def mapped(path: Path) -> dict[str, Contents]:
     """The tensors of a safetensors file by name, none of them read; GraphError for another file.
 
-    The file must stay as it is while they are used.
+    The file must not change while they are used.
     """
     try:
         with path.open("rb") as file:
@@ -174,7 +174,7 @@ def mapped(path: Path) -> dict[str, Contents]:
 
 
 def _distinct(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """Make a JSON object; ValueError for a key that is given twice, of which readers differ."""
+    """Build a JSON object; ValueError for a duplicate key, which readers treat differently."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -183,7 +183,7 @@ def _distinct(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def _check_cover(places: Sequence[Sequence[int]], size: int) -> None:
-    """Raise ValueError unless tensors follow one another and fill all bytes, as the format asks."""
+    """Raise ValueError unless tensors are contiguous and fill all bytes, as the format requires."""
     end = 0
     for first, last in sorted(map(tuple, places)):
         if first != end:

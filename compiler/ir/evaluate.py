@@ -1,7 +1,7 @@
 """Run a graph in NumPy through each op's `eval`: the oracle of every test.
 
-Slow and simple on purpose. Reductions accumulate in double precision, so that generated code is
-judged by something better than itself.
+Slow and simple on purpose. Reductions accumulate in double precision, so the reference is more
+accurate than generated code.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def run(
     """Evaluate every node in order and return the named outputs.
 
     `params` holds the contents of weights and states by name; update nodes replace them in it.
-    Without it each param has its initial data and updates are lost.
+    Without it each param has its initial data and updates are discarded.
     """
     state = _initial(graph) if params is None else params
     known: dict[Value, np.ndarray] = dict(graph.constants)
@@ -34,7 +34,7 @@ def run(
 
 
 def _initial(graph: Graph) -> dict[str, np.ndarray]:
-    """Read the params that the graph reads."""
+    """Read the contents of the params that the graph reads."""
     used = {operand for node in graph.nodes for operand in node.operands}
     used.update(graph.outputs.values())
     return {param.name: param.data for param in graph.params.values() if param.value in used}

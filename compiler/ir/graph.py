@@ -25,7 +25,7 @@ from pockengine.compiler.ir.types import DType, TensorType
 from pockengine.errors import GraphError
 
 LOSS = "loss"
-"""Name of the output that training descends on."""
+"""Name of the output that training minimises."""
 
 Attrs = Mapping[str, Any]
 
@@ -54,10 +54,10 @@ class Value:
 
 @dataclass(eq=False)
 class Node:
-    """One application of an op. `scope` is the module path in the user's model where it stands.
+    """One application of an op. `scope` is its module path in the user's model.
 
-    `recomputes` is a node of which this one is a second computation, so that the first one's
-    results need not stay in memory until they are read again.
+    `recomputes` is the node whose results this one computes a second time, so that the first
+    results need not stay in memory.
     """
 
     op: str
@@ -82,9 +82,9 @@ class Node:
 
 
 class ParamKind(enum.Enum):
-    """What a param is for: a weight of the model, another tensor of it, a state of the optimiser.
+    """Kind of a param: a weight, another tensor of the model, or an optimiser state.
 
-    Buffers are what a model keeps beside its weights, such as running statistics.
+    Buffers are a model's non-trained tensors, such as running statistics.
     """
 
     WEIGHT = "weight"
@@ -93,12 +93,12 @@ class ParamKind(enum.Enum):
 
     @classmethod
     def default(cls, trainable: bool) -> "ParamKind":
-        """What a param is taken for where nobody says."""
+        """Default parameter kind."""
         return cls.WEIGHT if trainable else cls.BUFFER
 
 
 class Space(enum.Enum):
-    """Memory that a param lives in: what no entry writes may stay in flash or in a mapped file."""
+    """Memory of a param: one that no entry writes may stay in flash or in a mapped file."""
 
     CONSTANT = "constant"
     MUTABLE = "mutable"
@@ -106,13 +106,13 @@ class Space(enum.Enum):
 
 @dataclass(eq=False)
 class Param:
-    """A named tensor that lives as long as the artifact: a weight, or a state of the program.
+    """A persistent named tensor of the artifact: a weight, or a state of the program.
 
     `permutation` turns the framework's tensor into ours: `ours = theirs.transpose(permutation)`.
     `trainable` says whether it may train. `space` is None until a program is compiled. `source` is
-    how the model's file held the numbers, where that was as integers, along our dimensions.
-    `blocks` says of codes what they stand for, with the scales in `scales_name(name)`. `held` is
-    how a program holds real numbers as i8, and what those stand for once it does.
+    the quantization of the model's file, if it stores integers, along our dimensions. `blocks` is
+    the block format of codes, with the scales in `scales_name(name)`. `held` is the quantization
+    with which a program stores the param as i8.
     """
 
     value: Value
@@ -132,12 +132,12 @@ class Param:
 
     @property
     def data(self) -> np.ndarray:
-        """Its numbers, which may be read from a file for this."""
+        """Its numbers; this may read a file."""
         return self.contents.read()
 
     @data.setter
     def data(self, array: np.ndarray) -> None:
-        """Start with other numbers, of the same type."""
+        """Replace the initial numbers by others of the same type."""
         self.contents = InMemory(array)
 
 
@@ -145,8 +145,8 @@ class Param:
 class Graph:
     """A whole program in SSA form; see the module's first lines for its grammar.
 
-    `checks_indices` says that an index outside of its axis is an error, as it is for most
-    frameworks; JAX computes with it. `recomputation` is what meeting a memory budget took.
+    `checks_indices`: an index outside its axis is an error, as in most frameworks; JAX computes
+    with it. `recomputation` is the cost of meeting a memory budget.
     """
 
     name: str
@@ -167,12 +167,12 @@ class Graph:
         return found
 
     def param_of(self, value: Value) -> Param | None:
-        """The param that this value stands for, if any."""
+        """The param of this value, if it is one."""
         param = self.params.get(value.name)
         return param if param is not None and param.value is value else None
 
     def recomputed(self) -> dict[Value, Value]:
-        """Values that are computed twice, each with the result of its second computation."""
+        """Recomputed values, each with its second result."""
         nodes, found = set(self.nodes), dict[Value, Value]()
         for node in self.nodes:
             if (first := node.recomputes) is not None and first in nodes:
@@ -181,7 +181,7 @@ class Graph:
         return found
 
     def input(self, name: str) -> Value:
-        """The input of this name; GraphError lists the known ones."""
+        """The input of this name; GraphError lists the existing ones."""
         for value in self.inputs:
             if value.name == name:
                 return value
@@ -197,13 +197,13 @@ class Graph:
             yield from node.results
 
     def sources(self) -> set[Value]:
-        """Values that no node produces."""
+        """Values without a producer: inputs, params and constants."""
         params = (param.value for param in self.params.values())
         return {*self.inputs, *params, *self.constants}
 
 
 def replace_operands(nodes: Iterable[Node], replacement: Mapping[Value, Value]) -> None:
-    """Make every node read `replacement[v]` where it read `v`, following chains."""
+    """Make every reader of `v` read `replacement[v]`, following chains."""
     if not replacement:
         return
     for node in nodes:
@@ -211,7 +211,7 @@ def replace_operands(nodes: Iterable[Node], replacement: Mapping[Value, Value]) 
 
 
 def resolve(value: Value, replacement: Mapping[Value, Value]) -> Value:
-    """Follow a chain of replacements to its end; GraphError where it has none."""
+    """Follow a chain of replacements to its end; GraphError for a cycle."""
     for _ in range(len(replacement) + 1):
         if value not in replacement:
             return value

@@ -1,4 +1,4 @@
-"""A body's nodes, built again where another graph goes on from its outputs."""
+"""Inlining: append a body's nodes to another graph."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from pockengine.compiler.ir.graph import Graph, Value
 
 
 def inline(g: Builder, body: Graph, operands: Sequence[Value]) -> list[Value]:
-    """Append the nodes of `body` on these operands, its inputs; return its outputs in order."""
+    """Append the nodes of `body` with these operands as its inputs; return its outputs in order."""
     known = dict(zip(body.inputs, operands, strict=True))
     known |= {value: g.constant(data, "c") for value, data in body.constants.items()}
     for node in body.nodes:

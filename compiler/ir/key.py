@@ -1,4 +1,4 @@
-"""What a kernel computes, as a key: nodes that differ in names alone have equal ones."""
+"""Keys of kernels: nodes that compute the same, apart from names, have equal keys."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ Key = tuple[object, ...]
 
 
 def remembered(measure: Callable[[Node], int]) -> Callable[[Node], int]:
-    """Return the same measure of a node's kernel, taken once for each key."""
+    """Memoise a measure of a node's kernel by its key."""
     known: dict[Key, int] = {}
 
     def again(node: Node) -> int:
@@ -21,7 +21,7 @@ def remembered(measure: Callable[[Node], int]) -> Callable[[Node], int]:
 
 
 def node_key(node: Node) -> Key:
-    """Return what a kernel's cost depends on: equal keys, equal costs. Names do not count."""
+    """Return everything that a kernel's cost depends on; names are excluded."""
     attrs = tuple(
         (name, _body_key(value) if isinstance(value, Graph) else repr(value))
         for name, value in sorted(node.attrs.items())
@@ -30,7 +30,7 @@ def node_key(node: Node) -> Key:
 
 
 def _places(values: Sequence[Value]) -> Key:
-    """Types of operands, and which of them are the same value."""
+    """Types of the operands, and which operands are the same value."""
     return tuple((value.type, values.index(value)) for value in values)
 
 

@@ -1,4 +1,4 @@
-"""Integers that stand for real numbers: scale (q - zero), one pair for all or one a channel."""
+"""Affine quantization: scale (q - zero), with one pair for all or one per channel."""
 
 import ast
 import math
@@ -19,7 +19,7 @@ _PARTS = re.compile(r"<scale=(\(.*?\)), zero=(\(.*?\))(?:, axis=(\d+))?>")
 
 @dataclass(frozen=True)
 class Quantization:
-    """Scales and zero points: one of each, or one for each place along `axis`."""
+    """Scales and zero points: one of each, or one per index along `axis`."""
 
     scales: tuple[float, ...]
     zeros: tuple[int, ...]
@@ -39,7 +39,7 @@ class Quantization:
         return f"<scale={self.scales}, zero={self.zeros}{place}>"
 
     def check(self, dtype: DType, shape: tuple[int, ...]) -> None:
-        """Raise GraphError unless values of this type can be quantised so."""
+        """Raise GraphError unless values of this type can have this quantization."""
         if not dtype.is_integer:
             raise GraphError(f"{dtype.value} cannot be quantised; integers stand for real numbers")
         limits = np.iinfo(str(dtype.numpy))
@@ -51,22 +51,22 @@ class Quantization:
             )
 
     def transposed(self, perm: Sequence[int]) -> "Quantization":
-        """The same of a tensor whose dimensions are put into this order."""
+        """The quantization of a tensor transposed by this permutation."""
         if self.axis is None:
             return self
         return Quantization(self.scales, self.zeros, list(perm).index(self.axis))
 
     def real(self, integers: np.ndarray) -> np.ndarray:
-        """What integers stand for, as f32; computed in double precision."""
+        """Dequantize to f32; computed in double precision."""
         scale, zero = self._parts(integers.ndim)
         return np.asarray((integers.astype(np.float64) - zero) * scale, np.float32)
 
     def integers(self, real: np.ndarray, limit: int = 127) -> np.ndarray:
-        """Return the i8 nearest to real numbers, of magnitude `limit` at most; halves to even."""
+        """Return the nearest i8, limited to magnitude `limit`; halves to even."""
         return np.asarray(np.clip(self._nearest(real), -limit, limit), np.int8)
 
     def rounded(self, real: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return the integers of any type that are nearest to real numbers; halves to even."""
+        """Return the nearest integers of any type; halves to even."""
         limits = np.iinfo(dtype)
         return np.asarray(np.clip(self._nearest(real), limits.min, limits.max), dtype)
 
@@ -83,7 +83,7 @@ class Quantization:
 
 
 def parse_quantization(text: str) -> Quantization:
-    """Read the text form back; GraphError where it is another."""
+    """Parse the text form; GraphError if it is malformed."""
     match = _PARTS.fullmatch(text)
     if match is None:
         raise GraphError(f"{text} is no quantisation")

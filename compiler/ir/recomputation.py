@@ -1,11 +1,11 @@
-"""What recomputation saves and costs."""
+"""Result of recomputation: bytes saved and operations added."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Recomputation:
-    """What is recomputed to save memory: values by name, extra multiply-adds, peak bytes."""
+    """Recomputed values by name, extra multiply-adds, and peak bytes."""
 
     dropped: tuple[str, ...]
     extra_operations: int

@@ -1,8 +1,7 @@
 """Rewriting a graph node by node: the loop of every local pass, linear in the graph.
 
-A pass says by a rule what stands in the place of a node; what reads the node's results then reads
-that. The rule sees nodes in order, their operands replaced already, so that what it builds of them
-is final.
+A pass gives a rule that returns replacements of a node's results. The rule sees nodes in order,
+with operands already replaced, so the nodes it builds are final.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +10,15 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 
 Rule = Callable[[Builder, Node], Sequence[Value] | None]
-"""Builds nodes and returns a value for each result of the node; None keeps the node as it is."""
+"""Builds nodes and returns a value for each result of the node; None keeps the node."""
 
 
 def rewrite(graph: Graph, rule: Rule, replaced: Mapping[Value, Value] | None = None) -> None:
-    """Put what `rule` returns in the place of each node, in place; outputs follow.
+    """Replace each node by what `rule` returns, in place; outputs follow.
 
-    What the rule builds stands where the node stood, in its scope. The node itself is dropped,
-    unless the rule appends it (`g.append`) to build on its results. `replaced` holds values that
-    others stand for already.
+    New nodes are inserted at the node's position, in its scope. The node itself is dropped, unless
+    the rule appends it (`g.append`) to build on its results. `replaced` holds replacements made
+    earlier.
     """
     g = Builder(graph)
     nodes: list[Node] = []
@@ -38,7 +37,7 @@ def rewrite(graph: Graph, rule: Rule, replaced: Mapping[Value, Value] | None = N
 
 
 def lower(graph: Graph, rules: Mapping[str, Rule]) -> None:
-    """Replace every node of these ops by what its op's rule builds, in place."""
+    """Replace every node of these ops by the result of its op's rule, in place."""
 
     def rule(g: Builder, node: Node) -> Sequence[Value] | None:
         return rules[node.op](g, node) if node.op in rules else None

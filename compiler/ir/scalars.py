@@ -1,9 +1,9 @@
-"""The table of scalar types: all that is known of an element, once.
+"""The table of scalar types: every property of an element type, defined once.
 
-Computed types are those that ops calculate with; stored ones (bf16, f16, i8, u8) are moved and
-cast only, so a graph casts them first; i8 is also multiplied, by products that sum in i32. Names
-elsewhere derive from the value: safetensors' "BF16" is its upper case, C's `PE_BF16` likewise. A
-table of one concern (C's types, a framework's) has a row for each type that it knows, keyed by it.
+Ops calculate with computed types. Stored types (bf16, f16, i8, u8) are only moved and cast, so a
+graph casts them first; i8 is also multiplied, by products that sum in i32. Names elsewhere derive
+from the value: safetensors' "BF16" is its upper case, C's `PE_BF16` likewise. Other tables (C's
+types, a framework's) are keyed by these types.
 """
 
 import enum
@@ -15,13 +15,12 @@ import numpy as np
 from pockengine.errors import GraphError
 
 BF16_FORM = np.dtype([("bf16", "<u2")])
-"""The upper half of an f32. A record, so that NumPy neither calculates with it nor takes it for
-integers."""
+"""The upper half of an f32: a structured dtype, on which NumPy does no arithmetic."""
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """What an element is: its NumPy form, which has the same bytes, and what may be done with it.
+    """An element type: its NumPy dtype, with the same bytes, and its properties.
 
     `kind` is float, integer or bool. Gradients flow through differentiable types only.
     """
@@ -71,7 +70,7 @@ class DType(enum.Enum):
 
     @property
     def computed(self) -> bool:
-        """Whether ops calculate with it; others are moved and cast only."""
+        """Whether ops calculate with it; other types are only moved and cast."""
         return SCALARS[self].computed
 
     @property
@@ -113,7 +112,7 @@ COMPUTED = tuple(dtype for dtype in DType if dtype.computed)
 
 
 def numpy_names(dtypes: Iterable[DType]) -> str:
-    """NumPy's names of these types, as a message lists them."""
+    """NumPy names of the supported types, as a message lists them."""
     names = ("bfloat16" if dtype is DType.BF16 else str(dtype.numpy) for dtype in dtypes)
     return ", ".join(names)
 
@@ -134,21 +133,21 @@ def from_bf16(array: np.ndarray) -> np.ndarray:
 
 
 def numbers_of(array: np.ndarray) -> np.ndarray:
-    """The elements as a form that NumPy calculates with: bf16 as f32, others as they are."""
+    """Elements in a form that NumPy calculates with: bf16 as f32, others unchanged."""
     return from_bf16(array) if array.dtype == BF16_FORM else array
 
 
 def of_numbers(numbers: object, dtype: DType) -> np.ndarray:
-    """Numbers, of f32 or of the type itself, as an array of the type."""
+    """Convert f32 numbers, or numbers of the type itself, to an array of the type."""
     if dtype is DType.BF16:
         return to_bf16(np.asarray(numbers, np.float32))
     return np.asarray(numbers, dtype.numpy)
 
 
 def converted(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """Convert; a float that no integer of the type is near saturates, and NaN is 0.
+    """Convert between types; floats saturate to integers, and NaN becomes 0.
 
-    Of quantised integers it gives those that are stored, not what they stand for.
+    Quantised integers convert as the stored integers, without their scale.
     """
     x = numbers_of(array)
     if x.dtype.kind != "f" or not dtype.is_integer:
@@ -160,6 +159,6 @@ def converted(array: np.ndarray, dtype: DType) -> np.ndarray:
 
 
 def widens(numpy: np.dtype[np.generic], dtype: DType) -> bool:
-    """Whether numbers of a NumPy type are all numbers of this one, which has more bits."""
+    """Whether this type, which has more bits, represents all numbers of a NumPy type."""
     kinds = "iu" if dtype.is_integer else "f" if dtype is DType.F32 else ""
     return numpy.kind in kinds and np.can_cast(numpy, dtype.numpy)

@@ -1,4 +1,4 @@
-"""Text form of graphs: prints and parses back exactly, for dumps, tests and reviews.
+"""Text form of graphs, which round-trips exactly: for dumps, tests and reviews.
 
     graph g {
       input %x: f32[2,3]
@@ -10,11 +10,10 @@
       output y = %matmul_0
     }
 
-Attrs that have their default are left out; `recomputes=` names the first result of the node that
-this one recomputes; a module path follows `@`; a fusion's body stands
-indented below its node. A name of other characters than `PLAIN` stands in quotes, as JSON has it.
-Params are printed without their contents, which the caller hands to `parse_graph` (zeros where it
-does not).
+Attrs with their default value are omitted; `recomputes=` names the first result of the node that
+this one recomputes; a module path follows `@`; a fusion's body is indented below its node. A name
+with characters outside `PLAIN` is quoted as in JSON. Params are printed without their contents,
+which the caller passes to `parse_graph` (default: zeros).
 """
 
 import ast
@@ -37,7 +36,7 @@ from pockengine.compiler.ops.registry import lookup
 from pockengine.errors import GraphError
 
 PLAIN = re.compile(r"[^\s,:=\"\\{}]+")
-"""Names that stand without quotes, if they are printable."""
+"""Names printed without quotes, if they are printable."""
 
 _TEXT = r'"(?:[^"\\]|\\.)*"'
 _BARE = r'(?:[^\s,:"][^\s,:]*)'
@@ -74,7 +73,7 @@ _FAULTS = (
     TypeError,
     ValueError,
 )
-"""What a wrong literal raises, or an op's rule that is given attrs of other types than its own."""
+"""Exceptions for a malformed literal, or attrs of a wrong type."""
 
 
 def _shown(name: str) -> str:
@@ -116,7 +115,7 @@ def _print_lines(graph: Graph, header: str) -> list[str]:
 
 
 def _print_traits(param: Param) -> str:
-    """What is not as usual of a param."""
+    """Non-default properties of a param."""
     text = "" if param.permutation is None else f" permutation={param.permutation}"
     text += "" if param.source is None else f" source={param.source}"
     text += "" if param.blocks is None else f" blocks={param.blocks.bits}@{param.blocks.axis}"
@@ -153,12 +152,12 @@ def _print_node(node: Node, nodes: Set[Node]) -> list[str]:
 
 
 def _print_array(data: np.ndarray) -> str:
-    """Elements as Python literals: the shortest decimal that reads back as the same number."""
+    """Elements as Python literals: the shortest decimal that round-trips."""
     return repr(numbers_of(data).tolist())
 
 
 def parse_graph(text: str, params: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """Read a text form back; GraphError names the line that does not fit."""
+    """Parse a text form; GraphError names the malformed line."""
     lines = [line.strip() for line in text.split("\n")]
     numbered = [(i, s) for i, s in enumerate(lines, 1) if s and not s.startswith("#")]
     if not numbered:
@@ -181,7 +180,7 @@ def _line_name(number: int, line: str, text: str) -> str:
 
 
 class _Parser:
-    """Reads the lines of one graph; bodies are read by a parser of their own."""
+    """Parser of one graph's lines; bodies are parsed by nested parsers."""
 
     def __init__(self, name: str, params: Mapping[str, np.ndarray]) -> None:
         self.graph = Graph(name)
@@ -189,7 +188,7 @@ class _Parser:
         self.values: dict[str, Value] = {}
 
     def parse(self, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Read up to the closing brace and return the lines after it."""
+        """Read up to the closing brace and return the remaining lines."""
         while lines:
             number, line = lines.pop(0)
             if line == "}":
@@ -290,19 +289,19 @@ def _parse_type(dtype: str, shape: str, quantization: str | None) -> TensorType:
 
 
 def _parse_attrs(text: str) -> dict[str, Any]:
-    """Read `name=literal, ...` as the keywords of a call, without evaluating anything."""
+    """Parse `name=literal, ...` like keyword arguments, without evaluating code."""
     call = ast.parse(f"f({_finite(text)})", mode="eval").body
     assert isinstance(call, ast.Call)
     return {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
 
 
 def _literal(text: str) -> Any:
-    """Read nested lists of numbers, with inf and nan as NumPy prints them."""
+    """Parse nested lists of numbers, with inf and nan as NumPy prints them."""
     if "nan" in text:
         raise GraphError("a constant holds nan")
     return ast.literal_eval(_finite(text))
 
 
 def _finite(text: str) -> str:
-    """Write infinities as literals that overflow to them: `inf` itself is none."""
+    """Write infinities as literals that overflow to them; `inf` is no literal."""
     return re.sub(r"\binf\b", "1e999", text)

@@ -1,7 +1,7 @@
 """Static types of values: an element type and a shape.
 
 Every shape is a tuple of positive sizes (a scalar has the empty tuple); nothing is symbolic, as
-kernels are specialised for their shapes. Ranges of sizes are variants of a whole program instead.
+kernels are specialised for their shapes. Variable sizes are handled by variants of a whole program.
 """
 
 import math
@@ -21,7 +21,7 @@ F32, I32, I64, BOOL = DType.F32, DType.I32, DType.I64, DType.BOOL
 
 @dataclass(frozen=True)
 class TensorType:
-    """Type of a value: dtype and shape, row-major without gaps, and what its integers stand for."""
+    """Type of a value: dtype, shape (row-major, contiguous), and quantization, if any."""
 
     dtype: DType
     shape: Shape
@@ -53,13 +53,13 @@ class TensorType:
         return f"{self.dtype.value}[{','.join(map(str, self.shape))}]{quantization}"
 
     def with_shape(self, shape: Shape) -> "TensorType":
-        """The same elements in another shape; GraphError where each channel has its own scale."""
+        """The same elements in another shape; GraphError if channels have separate scales."""
         if self.quantization is not None and self.quantization.axis is not None:
             raise GraphError(f"{self} has a scale for each channel; only transpose moves it")
         return TensorType(self.dtype, shape, self.quantization)
 
     def transposed(self, perm: Sequence[int]) -> "TensorType":
-        """The same elements with the dimensions in this order."""
+        """The same elements with permuted dimensions."""
         quantization = self.quantization and self.quantization.transposed(perm)
         return TensorType(self.dtype, tuple(self.shape[axis] for axis in perm), quantization)
 

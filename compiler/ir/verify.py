@@ -1,4 +1,4 @@
-"""The invariants of a graph, each one function. They run after every pass in tests."""
+"""Graph invariants, one function each. They run after every pass in tests."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def verify(graph: Graph) -> None:
 
 
 def _names_are_unique(graph: Graph) -> None:
-    """Every value has a name of its own, and params are filed under theirs."""
+    """Every value has a unique name, and params are filed under theirs."""
     seen: dict[str, Value] = {}
     for value in graph.values():
         if value.name in seen:
@@ -40,7 +40,7 @@ def _definitions_come_first(graph: Graph) -> None:
 
 
 def _results_point_back(graph: Graph) -> None:
-    """A result knows its node, and no node shares a result with another."""
+    """A result refers to its node, and nodes share no results."""
     for node in graph.nodes:
         for result in node.results:
             if result.node is not node:
@@ -48,7 +48,7 @@ def _results_point_back(graph: Graph) -> None:
 
 
 def _types_agree(graph: Graph) -> None:
-    """Inferring each node again gives the types that its results have."""
+    """Inference reproduces each node's result types."""
     for node in graph.nodes:
         definition = lookup(node.op)
         definition.check_arity(len(node.operands))
@@ -67,7 +67,7 @@ def _constants_have_their_type(graph: Graph) -> None:
 
 
 def _second_computations_match(graph: Graph) -> None:
-    """A node that recomputes another one of the graph is the same op, with the same results."""
+    """A node that recomputes another node of the graph has the same op and result types."""
     nodes = set(graph.nodes)
     for node in graph.nodes:
         first = node.recomputes

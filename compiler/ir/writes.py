@@ -1,9 +1,9 @@
-"""Params are written in place: no node may read the new contents where it means the old ones.
+"""Ordering of in-place writes to params: no node may read new contents instead of old ones.
 
-A read of a param means its contents when the entry starts. This holds for every node, wherever
-passes move it, and for the node that writes the param: each param is written at most once. So the
-order is right exactly when no node reads a param, or a view of it, after the node that wrote it,
-and when that node itself reads each element before it writes it.
+A read of a param means its contents at the start of the entry. This holds for every node, wherever
+passes move it, and for the node that writes the param: each param is written at most once. So an
+order is correct exactly if no node reads a param, or a view of it, after the node that writes it,
+and that node itself reads each element before writing it.
 """
 
 from collections.abc import Set
@@ -14,7 +14,7 @@ from pockengine.errors import GraphError
 
 
 def storage(value: Value) -> Value:
-    """Return the value in whose memory this one lies: its own, unless it is a view of another."""
+    """Return the value in whose memory this one lies: itself, or the source of a view."""
     while value.node is not None and lookup(value.node.op).view:
         value = value.node.operands[0]
     return value
@@ -26,9 +26,9 @@ def written_values(node: Node) -> tuple[Value, ...]:
 
 
 def delay_writes(graph: Graph) -> None:
-    """Move each write that a later node would read behind the last such node.
+    """Move each write after the last node that reads the param.
 
-    For passes that move or add nodes which read params: those mean the old contents.
+    For passes that move or add nodes which read params: those reads mean the old contents.
     """
     last = {storage(v): place for place, node in enumerate(graph.nodes) for v in node.operands}
     places: dict[Node, int] = {}
@@ -41,9 +41,9 @@ def delay_writes(graph: Graph) -> None:
 
 
 def verify_writes(graph: Graph) -> None:
-    """Raise GraphError at a node that may read a param's new contents; linear in the graph.
+    """Raise GraphError for a node that may read a param's new contents; linear in the graph.
 
-    Updates write params only, each once, after every other read, through views too.
+    Updates write only params, each once, after every other read, including reads through views.
     """
     written: dict[Value, Node] = {}
     for node in graph.nodes:
@@ -60,7 +60,7 @@ def verify_writes(graph: Graph) -> None:
 
 
 def verify_entry(graph: Graph) -> None:
-    """Raise GraphError as `verify_writes` does, or for an output that is a param written here."""
+    """Raise GraphError as `verify_writes` does, or if an output is a param written here."""
     verify_writes(graph)
     written = {value: node for node in graph.nodes for value in written_values(node)}
     for name, value in graph.outputs.items():
@@ -69,7 +69,7 @@ def verify_entry(graph: Graph) -> None:
 
 
 def _verify_own_reads(node: Node) -> None:
-    """A node that writes a param reads of it, by any name, just the element that it writes."""
+    """A node may read, of a param that it writes, only the element that it is writing."""
     written = written_values(node)
     if len(set(written)) < len(written):
         raise GraphError(f"{node} writes a param twice")
@@ -89,7 +89,7 @@ def _verify_own_reads(node: Node) -> None:
 
 
 def _verify_body(node: Node, places: Set[int]) -> None:
-    """What a fusion reads of the params that it writes may only reach elementwise nodes."""
+    """A fusion's reads of params that it writes may only reach elementwise nodes."""
     body: Graph = node.attrs["body"]
     from_written = {value for place, value in enumerate(body.inputs) if place in places}
     shapes = {value.shape for value in list(body.outputs.values())[-len(node.attrs["writes"]) :]}

@@ -1,1 +1,1 @@
-"""Memory: when values live, and where in the one arena."""
+"""Memory planning: lifetimes of values, and their offsets in the arena."""

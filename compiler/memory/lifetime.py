@@ -1,9 +1,8 @@
-"""When each buffer of an entry is alive, over the order of its nodes.
+"""Lifetimes of an entry's buffers, in the order of its nodes.
 
-A buffer is the storage of one value, or of several: a view shares its operand's storage, and an
-elementwise kernel writes over an operand that dies there, and so do those of which a target says
-that they may. Params and constants have their own
-storage; scratch lives during its node only.
+A buffer is the storage of one or more values: a view shares its operand's storage, and an
+elementwise kernel, or another that the target permits, overwrites an operand that dies there.
+Params and constants have their own storage; scratch lives during its node only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +22,8 @@ NOTHING: Overwrites = MappingProxyType({})
 class Buffer:
     """`size` bytes that must stay together from node `first` to node `last`, both included.
 
-    They take `room` bytes, a multiple of the alignment. Inputs are alive from -1, before the first
-    node; outputs until after the last one.
+    They occupy `room` bytes, a multiple of the alignment. Inputs are alive from -1, before the
+    first node; outputs until after the last one.
     """
 
     size: int
@@ -36,7 +35,7 @@ class Buffer:
 
     @property
     def room(self) -> int:
-        """Bytes that it takes of the arena, up to the next aligned offset."""
+        """Bytes occupied in the arena, up to the next aligned offset."""
         return -(-self.size // self.alignment) * self.alignment
 
     def overlaps(self, other: "Buffer") -> bool:
@@ -46,7 +45,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Buffers of an entry, and each value that is only another name of a param or constant."""
+    """Buffers of an entry, and values that alias a param or constant."""
 
     buffers: tuple[Buffer, ...]
     aliases: Mapping[Value, Value]
@@ -58,9 +57,9 @@ def lifetimes(
     alignment: int = ALIGNMENT,
     overwrites: Overwrites = NOTHING,
 ) -> Lifetimes:
-    """Find every buffer; `scratch_bytes` says what a node's kernel needs for itself.
+    """Find every buffer; `scratch_bytes` returns a kernel's own scratch.
 
-    `overwrites` are the places of operands that kernels of an op may write over.
+    `overwrites` are the operand positions that each op's kernels may overwrite.
     """
     last, buffer_of = _last_uses(graph), partial(Buffer, alignment=alignment)
     sources = graph.sources() - set(graph.inputs)
@@ -117,13 +116,13 @@ def _shared(
 
 
 def _overwritten(node: Node, result: Value, overwrites: Overwrites) -> list[Value]:
-    """Return the operands that a node may write a result over."""
+    """Return the operands that a node may overwrite with a result."""
     chosen = [node.operands[place] for place in overwrites.get(node.op, ())]
     return [*in_place_operands(node), *(each for each in chosen if each.type == result.type)]
 
 
 def in_place_operands(node: Node) -> list[Value]:
-    """Operands that a purely elementwise node reads only where it writes the result's element."""
+    """Operands of which an elementwise node reads only the element it is writing."""
     if lookup(node.op).elementwise:
         return [v for v in node.operands if v.type == node.result.type]
     if node.op != "fusion":
@@ -136,7 +135,9 @@ def in_place_operands(node: Node) -> list[Value]:
 
 
 def _last_uses(graph: Graph) -> dict[Value, int]:
-    """Place of the last node that reads each value; outputs are read after the last node."""
+    """Position of the last node that reads each value; outputs count as read after the last
+    node.
+    """
     last: dict[Value, int] = {}
     for place, node in enumerate(graph.nodes):
         for operand in node.operands:

@@ -1,4 +1,4 @@
-"""Offsets in one arena: buffers that are alive together never overlap.
+"""Offsets in one arena, without overlap of buffers that are alive together.
 
 Optimal packing is NP-hard. Several greedy orders (largest first, longest first, ...) place each
 buffer into the tightest gap between those already placed; the smallest arena wins.
@@ -23,10 +23,10 @@ ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
 )
 
 MENDINGS = 48
-"""How often a plan with gaps is made anew: 16 close half of the gaps of int8 nets, 48 most."""
+"""Retries for a plan with gaps: 16 close half of the gaps of int8 nets, 48 most."""
 
 MENDED = 12_000_000
-"""Pairs of buffers that all of that may look at: a second of work."""
+"""Maximum number of buffer pairs examined by all retries together: a second of work."""
 
 
 def plan_memory(
@@ -37,8 +37,8 @@ def plan_memory(
 ) -> MemoryPlan:
     """Place every buffer of an entry in its arena.
 
-    Requires: the graph's order is final. `scratch_bytes` gives the bytes that a node's kernel needs
-    for itself, 0 for none. Offsets are multiples of `alignment` bytes. `overwrites` are a target's.
+    Requires: the graph's order is final. `scratch_bytes` returns the scratch bytes of a node's
+    kernel. Offsets are multiples of `alignment` bytes. `overwrites` is the target's field.
     """
     alive = lifetimes(graph, scratch_bytes, alignment, overwrites)
     offsets = pack(alive.buffers)
@@ -59,10 +59,10 @@ def plan_memory(
 
 
 def pack(buffers: Sequence[Buffer]) -> dict[Buffer, int]:
-    """Return an offset for each buffer: the smallest arena that one of the orders leads to.
+    """Return an offset for each buffer, from the order that gives the smallest arena.
 
-    The first of equal ones counts, so that none is tried after one that nothing can beat. Where
-    gaps are left, what lies on top of the smallest one is placed earlier, a few times over.
+    Ties go to the first, so the search stops at the lower bound. If gaps remain, the buffers on top
+    of the smallest arena are placed earlier, a few times over.
     """
     least, best, size = lower_bound(buffers), None, math.inf
     for order in ORDERS:
@@ -76,7 +76,7 @@ def pack(buffers: Sequence[Buffer]) -> dict[Buffer, int]:
 
 
 def _mended(best: dict[Buffer, int], least: int) -> dict[Buffer, int]:
-    """Place again and again, each time first what was on top; return the smallest arena."""
+    """Retry, each time placing first what was on top; return the smallest arena."""
     offsets, size = best, arena_size(best)
     order = list(best)
     for _ in range(min(MENDINGS, MENDED // len(order) ** 2)):
@@ -99,7 +99,7 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
 
 
 def peak_buffers(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """Buffers that are alive at the first node where most bytes are."""
+    """Buffers alive at the first node with the most live bytes."""
     change: dict[int, int] = {}
     for buffer in buffers:
         change[buffer.first] = change.get(buffer.first, 0) + buffer.room
@@ -115,11 +115,11 @@ def peak_buffers(buffers: Sequence[Buffer]) -> list[Buffer]:
 def _place(buffers: Sequence[Buffer], limit: float) -> dict[Buffer, int] | None:
     """Put each buffer, in this order, into the tightest gap among those alive with it.
 
-    None where the arena reaches `limit`. What is placed lies in arrays sorted by offset, so that
-    each look at all of it is a few operations of NumPy.
+    None if the arena reaches `limit`. Placed buffers lie in arrays sorted by offset, so each search
+    takes a few NumPy operations.
     """
     offsets: dict[Buffer, int] = {}
-    spans = np.empty((4, len(buffers)), np.int64)  # start, stop, first, last of each placed one
+    spans = np.empty((4, len(buffers)), np.int64)  # start, stop, first, last of each placed buffer
     for count, buffer in enumerate(buffers):
         size = buffer.room
         start, stop, first, last = spans[:, :count]
@@ -135,7 +135,9 @@ def _place(buffers: Sequence[Buffer], limit: float) -> dict[Buffer, int] | None:
 
 
 def _tightest_gap(start: np.ndarray, stop: np.ndarray, size: int) -> int:
-    """Offset of the smallest gap of at least `size` between busy spans, or the end of the last."""
+    """Offset of the smallest gap of at least `size` between busy spans, or the end of the last
+    span.
+    """
     if not start.size:
         return 0
     ends = np.concatenate([[0], np.maximum.accumulate(stop)])
@@ -147,5 +149,5 @@ def _tightest_gap(start: np.ndarray, stop: np.ndarray, size: int) -> int:
 
 
 def arena_size(offsets: Mapping[Buffer, int]) -> int:
-    """Return the bytes that placed buffers reach up to."""
+    """Return the end of the placed buffers in bytes."""
     return max((offset + buffer.room for buffer, offset in offsets.items()), default=0)

@@ -1,4 +1,4 @@
-"""How much of the arena an entry uses, kernel by kernel."""
+"""Arena use of an entry, kernel by kernel."""
 
 from itertools import accumulate
 

@@ -1,4 +1,4 @@
-"""Attention by one op, whose scores no memory ever holds whole, and its three gradients.
+"""Attention as one op, which never materializes its scores, and its three gradients.
 
     attention     scores = scale q kᵀ, masked;  y = softmax(scores) v;  stats
     attention_dv  dv = softmax(scores)ᵀ dy
@@ -6,14 +6,13 @@
     attention_dk  dk = scale dscoresᵀ q
 
 Queries are (batch, rows, heads, size), keys and values (batch, columns, groups, size), as layers
-make them: so many heads in a row share a group's keys as there are heads to a group. A mask
-broadcasts to the scores, (batch, heads, rows, columns): f32 is added, a bool says what is seen.
-With `causal` a row sees the columns up to its own number. The score of what is not seen is
-`hidden`. A mask has no gradient.
+produce them: heads / groups consecutive heads share a group's keys. A mask broadcasts to the
+scores, (batch, heads, rows, columns): f32 is added, a bool marks visible scores. With `causal` a
+row sees the columns up to its own index. Hidden scores are `hidden`. A mask has no gradient.
 
-The way back makes the shares again (FlashAttention-2, arXiv 2307.08691). It reads delta =
-sum(dy y) of each row, and stats, (batch, rows, heads, 2): a row's greatest score, and its sum of
-exponentials from there; one logarithm of both would lose the sum beside a huge score.
+The backward pass recomputes the softmax (FlashAttention-2, arXiv 2307.08691). It reads delta =
+sum(dy y) of each row, and stats, (batch, rows, heads, 2): a row's maximum score, and its sum of
+exponentials relative to it; a single log-sum-exp would lose the sum beside a huge score.
 """
 
 import math
@@ -65,30 +64,30 @@ def _infer_gradient(operand: int) -> Callable[[Types, Attrs], Types]:
 
 
 def scores_shape(q: TensorType, k: TensorType) -> tuple[int, ...]:
-    """Return (batch, heads, rows, columns), which only other ops than these store."""
+    """Return (batch, heads, rows, columns), the layout in which other ops store scores."""
     batch, rows, heads, _ = q.shape
     return batch, heads, rows, k.shape[1]
 
 
 def seen_at_all(rows: int, columns: int) -> np.ndarray:
-    """Return which columns a causal row sees."""
+    """Return which columns each causal row sees."""
     return np.tri(rows, columns, dtype=np.bool_)
 
 
 def _by_heads(x: np.ndarray, heads: int) -> np.ndarray:
-    """Return (batch, heads, rows, size), of what a group of heads shares for each."""
+    """Repeat groups for their heads: return (batch, heads, rows, size)."""
     return x.repeat(heads // x.shape[2], axis=2).swapaxes(1, 2).astype(np.float64)
 
 
 def _over_groups(x: np.ndarray, groups: int) -> np.ndarray:
-    """Add up what heads of a group give, (batch, heads, rows, size), by rows again."""
+    """Sum (batch, heads, rows, size) over each group's heads; return it by rows."""
     batch, heads, *matrix = x.shape
     summed = x.reshape(batch, groups, heads // groups, *matrix).sum(2)
     return np.asarray(summed.swapaxes(1, 2), np.float32)
 
 
 def _seen(scores: np.ndarray, mask: Arrays, attrs: Attrs) -> np.ndarray:
-    """Which scores come from q and k."""
+    """Which scores depend on q and k."""
     seen = np.ones(scores.shape, np.bool_)
     for array in mask:
         seen &= array if array.dtype == np.bool_ else True
@@ -98,9 +97,9 @@ def _seen(scores: np.ndarray, mask: Arrays, attrs: Attrs) -> np.ndarray:
 def _scores(
     q: np.ndarray, k: np.ndarray, mask: Arrays, attrs: Attrs
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Masked scores and what of them is seen.
+    """Masked scores and which of them are visible.
 
-    A mask is added in f32: a huge number leaves nothing of a score.
+    A mask is added in f32: a huge number absorbs the score.
     """
     heads = q.shape[2]
     scores = _by_heads(q, heads) @ _by_heads(k, heads).swapaxes(-1, -2) * attrs["scale"]
@@ -151,7 +150,7 @@ def _vjp(op: str) -> Vjp:
 
 
 def _cost(products: int) -> Callable[[Node], int]:
-    """Multiply-adds of so many products over all scores; a causal triangle has half of them."""
+    """Multiply-adds of this many products over all scores; a causal triangle has half."""
 
     def cost(node: Node) -> int:
         start = 0 if node.op == "attention" else 1

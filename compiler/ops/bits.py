@@ -1,4 +1,4 @@
-"""The bits of integers, and those of floats read as an integer.
+"""Bitwise ops on integers, and floats reinterpreted as integers.
 
     bit_and, bit_or, bit_xor   of two integers
     shift_left, shift_right    by b bits: zeros come in, or the sign; a b outside of the width
@@ -22,7 +22,7 @@ Attrs = Mapping[str, Any]
 
 
 def _left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Shift to the left as XLA does: by too many bits, or a negative number, nothing is left."""
+    """Shift left as XLA does: an amount outside the width gives 0."""
     width = a.dtype.itemsize * 8
     inside = (b >= 0) & (b < width)
     shifted: np.ndarray = np.where(inside, np.left_shift(a, np.where(inside, b, 0)), 0)
@@ -30,7 +30,7 @@ def _left(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Shift to the right; the sign comes in."""
+    """Shift right, arithmetic for signed types."""
     width = a.dtype.itemsize * 8
     shifted: np.ndarray = np.right_shift(a, np.where((b >= 0) & (b < width), b, width - 1))
     return shifted

@@ -1,4 +1,4 @@
-"""decode_blocks: the numbers of a weight that is stored as integers in blocks; see `ir/blocks.py`.
+"""decode_blocks: dequantize a weight that is stored in blocks; see `ir/blocks.py`.
 
     codes i8 [..., L, ...], or u8 [..., L / 2, ...] of 4 bits; scales f16 [..., L / 32, ...]
     -> f32 [..., L, ...]
@@ -18,7 +18,7 @@ Attrs = Mapping[str, Any]
 
 
 def blocks_of(attrs: Attrs) -> Blocks:
-    """How the node's operands are stored."""
+    """The storage format of the node's operands."""
     return Blocks(attrs["bits"], attrs["axis"])
 
 

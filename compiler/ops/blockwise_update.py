@@ -1,8 +1,8 @@
-"""An elementwise update whose states are kept in 8 bits: codes in blocks; see `ir/state_blocks.py`.
+"""An elementwise update with 8-bit states: codes in blocks; see `ir/state_blocks.py`.
 
-Operands are those of an `elementwise_update`, then a tensor of scales for each state at the places
-`signed` and `unsigned`, in the order of the places. The body sees such a state as f32, and leaves
-the scales alone. Its outputs are the new contents of the operands at `writes` but for the scales.
+Operands are those of an `elementwise_update`, then a tensor of scales for each state at the
+positions `signed` and `unsigned`, in ascending order. The body sees such a state as f32 and ignores
+the scales. Its outputs are the new contents of the operands at `writes`, except the scales.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Attrs = Mapping[str, Any]
 
 
 def coded_places(attrs: Attrs) -> dict[int, bool]:
-    """Return the places of the states in 8 bits, rising, and whether each has signs."""
+    """Return the positions of the 8-bit states, ascending, and whether each is signed."""
     signs = {**dict.fromkeys(attrs["signed"], True), **dict.fromkeys(attrs["unsigned"], False)}
     return dict(sorted(signs.items()))
 
@@ -71,7 +71,7 @@ define(
     attrs={"body": REQUIRED, "writes": REQUIRED, "signed": (), "unsigned": (), **PART},
     infer=_infer,
     eval=_eval,
-    storage=frozenset(DType) - set(COMPUTED),  # its body says what is calculated
+    storage=frozenset(DType) - set(COMPUTED),  # its body defines the computation
     writes=(0,),
     pointwise=True,
 )

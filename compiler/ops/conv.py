@@ -3,8 +3,8 @@
     x (N, H, W, C)   w (KH, KW, C / groups, O)   y (N, OH, OW, O)
 
 `padding` is (top, bottom, left, right). A depthwise convolution has groups = C, w (KH, KW, 1, O).
-Operands are f32 or i8; `zeros` are subtracted from them, and padding is what then counts as 0. Of
-two i8 operands the result is the i32 sum.
+Operands are f32 or i8; `zeros` are subtracted first, and padding counts as 0 after that. With two
+i8 operands the result is the i32 sum.
 """
 
 import math
@@ -30,7 +30,9 @@ CONV = {**WINDOW, "groups": 1}
 
 
 def window_output(size: Shape, kernel: Shape, attrs: Attrs) -> tuple[int, int]:
-    """Height and width that a window slid over (H, W) = `size` gives; GraphError when none fits."""
+    """Output height and width of a window sliding over (H, W) = `size`; GraphError if it does
+    not fit.
+    """
     top, bottom, left, right = attrs["padding"]
     dilation = attrs.get("dilation", (1, 1))
     padded = (size[0] + top + bottom, size[1] + left + right)
@@ -200,7 +202,7 @@ def _channel_axis(node: Node) -> int | None:
 
 
 def _dw_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> Value:
-    """Gradient of w's `channels` alone: needs, and so stores, those channels of x only."""
+    """Gradient of w's `channels` only: needs, and so saves, only those channels of x."""
     x, w = node.operands
     part = part_of_axis(g, x, 3, channels)
     shape, geometry = list(w.shape), _geometry(node)

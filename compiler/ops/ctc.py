@@ -2,10 +2,10 @@
 
     logits (T, N, C) f32   labels (N, S)   lengths, label_lengths (N,), all i32 or i64   losses (N,)
 
-A loss is -log of the probability of all paths through a sample's frames that read, once repeated
-classes are joined and blanks dropped, as its labels. It is infinite where no path is short enough.
-Lengths are moved into [0, T] and [0, S]; labels behind them are not read, and may be anything. A
-label outside of the classes makes the loss NaN, as in `cross_entropy`.
+A loss is -log of the total probability of all paths through a sample's frames that collapse (merge
+repeats, then drop blanks) to its labels. It is infinite if no path is short enough. Lengths are
+clamped to [0, T] and [0, S]; labels beyond them are ignored. A label outside the classes makes the
+loss NaN, as in `cross_entropy`.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,9 @@ def _infer_dx(types: Types, attrs: Attrs) -> Types:
 
 
 class _Sample:
-    """One sample's log-probabilities along its path: blank, label, blank, ..., label, blank."""
+    """One sample's log-probabilities along the extended labels: blank, label, blank, ..., label,
+    blank.
+    """
 
     def __init__(self, arrays: Arrays, sample: int, blank: int) -> None:
         logits, labels, lengths, label_lengths = arrays[:4]
@@ -67,7 +69,9 @@ class _Sample:
         self.skips = np.where(np.arange(2, len(self.path)) % 2 == 1, skipped, -np.inf)
 
     def forward(self) -> np.ndarray:
-        """Log-probability of all beginnings that end at each frame and place."""
+        """Forward variables: log-probability of all prefixes that end at each frame and
+        position.
+        """
         alpha = np.full((self.frames, len(self.path)), -np.inf)
         for frame, row in enumerate(self.rows[:, self.path]):
             if frame == 0:
@@ -81,7 +85,9 @@ class _Sample:
         return alpha
 
     def backward(self) -> np.ndarray:
-        """Log-probability of all ends that begin at each frame and place."""
+        """Backward variables: log-probability of all suffixes that begin at each frame and
+        position.
+        """
         beta = np.full((self.frames, len(self.path)), -np.inf)
         for frame in reversed(range(self.frames)):
             row, here = self.rows[frame, self.path], beta[frame]
@@ -131,12 +137,12 @@ def _eval_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _dlogits(g: "Builder", node: Node, dy: Value) -> Value:
-    """dlogits = dy (softmax(logits) - the share of paths that are in each class at a frame)."""
+    """dlogits = dy (softmax(logits) - posterior of each class at a frame)."""
     return g.ctc_loss_dx(*node.operands, dy, **node.attrs)
 
 
 def _cost(node: Node) -> int:
-    """Three additions of logarithms at each frame and place of the path; the gradient's twice."""
+    """Three log-additions per frame and position; twice that for the gradient."""
     frames, samples, _ = node.operands[0].shape
     return frames * samples * 3 * (2 * node.operands[1].shape[1] + 1)
 

@@ -1,11 +1,11 @@
-"""A gradient that the user's model defines itself: a formula in the graph, not a rule of an op.
+"""User-defined gradients: a formula in the graph instead of an op's rule.
 
     ct = cotangent(shape=...)            stands for the cotangent of the result
     dx = ... ct ...                      the user's formula
     y' = custom_gradient(y, ct, x, dx)   y, whose gradient flows to x as dx says, and not through y
 
-`compiler/autodiff.py` computes the formula again from the cotangent itself. Neither op is left
-after that (`passes/backward/differentiate.py`).
+`compiler/autodiff.py` recomputes the formula from the actual cotangent. Neither op remains after
+differentiation (`passes/backward/differentiate.py`).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ COTANGENT = "cotangent"
 
 
 def is_variable(value: Value) -> bool:
-    """Whether a value is another one under a name of its own: x' whose gradient flows to x."""
+    """Whether a value is a renamed copy of another: x' whose gradient flows to x."""
     node = value.node
     if node is None or node.op != CUSTOM or len(node.operands) != 4:
         return False

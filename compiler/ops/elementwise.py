@@ -1,4 +1,4 @@
-"""Elementwise ops with NumPy broadcasting: one row of a table each.
+"""Elementwise ops with NumPy broadcasting, one table row each.
 
 Operands share a dtype unless a row says otherwise; comparisons give bool. Gradient rules are
 written on the broadcast shape and then summed down to the operand's own shape.
@@ -33,12 +33,12 @@ def broadcast_shape(*shapes: Shape) -> Shape:
 
 
 def scaled(g: "Builder", x: Value, factor: float) -> Value:
-    """`x` times a number; `x` itself for 1."""
+    """`x` times a number; `x` itself if the number is 1."""
     return x if factor == 1 else g.mul(x, g.scalar(factor))
 
 
 def reduce_to(g: "Builder", dy: Value, shape: Shape) -> Value:
-    """Sum `dy` over the dimensions that broadcasting from `shape` had repeated."""
+    """Sum `dy` over the dimensions that were broadcast from `shape`."""
     if dy.shape == shape:
         return dy
     lead = len(dy.shape) - len(shape)
@@ -67,14 +67,14 @@ def _floats(types: Types, attrs: Attrs) -> Types:
 
 
 def numbers(types: Types, attrs: Attrs) -> Types:
-    """Return the same of operands that are no bool, or GraphError."""
+    """Like `same_dtype`, but GraphError for bool."""
     if any(type_.dtype is BOOL for type_ in types):
         raise GraphError(f"operands {', '.join(map(str, types))} must be numbers; cast them")
     return same_dtype(types, attrs)
 
 
 def integers(types: Types, attrs: Attrs) -> Types:
-    """Return the same of operands that are integers, or GraphError."""
+    """Like `same_dtype`, but GraphError for anything except integers."""
     if not all(type_.dtype.is_integer for type_ in types):
         raise GraphError(f"operands {', '.join(map(str, types))} must be integers; cast them")
     return same_dtype(types, attrs)
@@ -142,7 +142,7 @@ def elementwise(
 
 
 def zero_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Steps are flat almost everywhere: dx = 0, as PyTorch has it."""
+    """Step functions are flat almost everywhere: dx = 0, as in PyTorch."""
     return g.broadcast_to(g.scalar(0.0), shape=dy.shape)
 
 
@@ -173,7 +173,7 @@ def _hard_swish_dx(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _pick_first(loses: str) -> Vjp:
-    """Gradient of maximum or minimum to the first operand; a tie is halved, as PyTorch does."""
+    """Gradient of maximum or minimum for the first operand; ties get half, as in PyTorch."""
 
     def rule(g: "Builder", node: Node, dy: Value) -> Value:
         a, b = node.operands
@@ -185,7 +185,7 @@ def _pick_first(loses: str) -> Vjp:
 
 
 def _swap(rule: Vjp) -> Vjp:
-    """Apply a rule for the first of two operands to the second."""
+    """Derive the second operand's rule from the first operand's."""
 
     def swapped(g: "Builder", node: Node, dy: Value) -> Value:
         a, b = node.operands
@@ -245,13 +245,13 @@ UNARY: dict[str, tuple[Callable[..., Any], Vjp | None]] = {
         _hard_swish_dx,
     ),
 }
-"""Ops of one operand without attrs: the NumPy meaning, and dx (none: no gradient flows)."""
+"""Unary ops without attrs: the NumPy meaning, and dx (None: no gradient)."""
 
 INTEGER_TOO = frozenset({"neg", "abs", "sign", "square", "relu"})
-"""Those that take integers as well as floats."""
+"""Ops that take integers as well as floats."""
 
 STOP = "stop_gradient"
-"""x itself, through which no cotangent flows; `compiler/autodiff.py` knows it."""
+"""Identity without a gradient; handled by `compiler/autodiff.py`."""
 
 
 def _limits(attrs: Attrs) -> tuple[float, float]:

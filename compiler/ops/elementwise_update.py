@@ -1,8 +1,8 @@
-"""An update that is data: its body computes the new elements by elementwise nodes.
+"""An update defined by a body graph of elementwise nodes.
 
-The body's inputs are the part of the param that trains, its gradient and the other operands in
-order; its outputs are the new contents of the operands at `writes`, the param's first. Operands
-broadcast, as those of elementwise ops do. So an optimiser is a formula, and no kernel of its own.
+The body's inputs are the trained part of the param, its gradient and the other operands in order;
+its outputs are the new contents of the operands at `writes`, the param's first. Operands broadcast
+as in elementwise ops. So an optimiser is a formula and needs no kernel of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ define(
     attrs={"body": REQUIRED, "writes": REQUIRED, **PART},
     infer=_infer,
     eval=_eval,
-    storage=frozenset(DType) - set(COMPUTED),  # its body says what is calculated
+    storage=frozenset(DType) - set(COMPUTED),  # its body defines the computation
     writes=(0,),
     pointwise=True,
 )

@@ -1,11 +1,11 @@
-"""Factors of matrices (..., m, n) with at least as many rows as columns.
+"""QR and LU factorizations of matrices (..., m, n) with m >= n.
 
     qr(a)  (..., m + n, n): q with orthonormal columns above the upper r, with q r = a
-    lu(a)  (..., m, n + 2): the lower l without its diagonal of ones, and the upper u, in one
-           matrix; the row of a that came to each row; the row that each was exchanged with
+    lu(a)  (..., m, n + 2): the lower l without its unit diagonal and the upper u in one
+           matrix; the permutation of a's rows; the pivot of each row
 
-With p the rows of a in their new order, l u = p. Signs and pivots are LAPACK's. What holds NaN or
-infinity gives NaN. A wide matrix is composed of the factors of its first m columns.
+With p the rows of a in their new order, l u = p. Signs and pivots are LAPACK's. A matrix with NaN
+or infinity gives NaN. A wide matrix is composed of the factors of its first m columns.
 """
 
 from collections.abc import Mapping
@@ -109,13 +109,13 @@ def _lu_da(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _columns(g: "Builder", x: Value, start: int, stop: int) -> Value:
-    """Take some columns of each matrix."""
+    """Slice columns of each matrix."""
     first = (*(0 for _ in x.shape[:-1]), start)
     return g.slice(x, start=first, stop=(*x.shape[:-1], stop), step=(1,) * len(x.shape))
 
 
 def _over(g: "Builder", x: Value, u: Value) -> Value:
-    """Return x u⁻ᵀ, of the upper triangle."""
+    """Return x u⁻ᵀ for the upper triangle u."""
     return turned(g, g.triangular_solve(u, turned(g, x), lower=False))
 
 

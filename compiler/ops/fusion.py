@@ -1,10 +1,10 @@
-"""A fusion is data: one node whose body is a graph of at most one anchor and elementwise nodes.
+"""A fusion: one node whose body is a graph of at most one anchor and elementwise nodes.
 
 The body's inputs are the node's operands in order, its outputs the node's results in order; its
 scalar constants stay inside. A backend emits the whole body as one kernel.
 
 `writes` are positions of operands that are updated in place: the body's last outputs are their new
-contents, and no results of the node.
+contents, and not results of the node.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,13 @@
-"""Reading and adding at indices that are data: embeddings, label look-ups, scatter-add.
+"""Gather and scatter-add at run-time indices: embeddings, label look-ups.
 
     take(x, index)        `axis` of x becomes index's shape: y[a, i, j, b] = x[a, index[i, j], b]
     take_along(x, index)  index has x's rank: y[i, j] = x[index[i, j], j] for axis 0, and so on
 
 Their gradients add dy where x was read: `take_dx` and `take_along_dx`, also known as scatter-add.
-`take_add` adds it to a sum that there is already, such as another gradient of the same table.
-`take_update` is a step of gradient descent that writes x at those places alone.
-No data can make a kernel touch foreign memory: a read at an index outside of the axis is moved to
-the nearer end, an addition there is dropped. Negative indices are not wrapped.
+`take_add` adds it to an existing sum, such as another gradient of the same table. `take_update` is
+a step of gradient descent that writes only the affected elements of x. No data can make a kernel
+access memory out of bounds: a read at an index outside the axis is clamped, an addition there is
+dropped. Negative indices are not wrapped.
 """
 
 from collections.abc import Mapping
@@ -84,12 +84,12 @@ def _inside(index: np.ndarray, size: int) -> np.ndarray:
 
 
 def _bounded(index: np.ndarray, size: int) -> np.ndarray:
-    """Send each index outside of an axis to `size`, one behind its last place."""
+    """Map each index outside an axis to `size`, one past the end."""
     return np.where((index >= 0) & (index < size), index, size)
 
 
 def _room(shape: Shape, axis: int) -> Shape:
-    """Add one place behind an axis, for what is dropped."""
+    """Add one element at the end of an axis, for dropped additions."""
     return (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
 
 
@@ -153,13 +153,13 @@ def _eval_take_update(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _take_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Add dy to the slices of x that were taken."""
+    """Add dy to the slices of x that were read."""
     x, index = node.operands
     return g.take_dx(dy, index, axis=node.attrs["axis"], input_shape=x.shape)
 
 
 def _along_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Add dy to the elements of x that were taken."""
+    """Add dy to the elements of x that were read."""
     x, index = node.operands
     return g.take_along_dx(dy, index, axis=node.attrs["axis"], input_shape=x.shape)
 
@@ -180,7 +180,7 @@ def _along_again(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _unless_dropped(g: "Builder", taken: Value, index: Value, size: int, shape: Shape) -> Value:
-    """Put zero where the index, in `shape`, lies outside; known indices that do not stay free."""
+    """Zero where the index, in `shape`, is out of range; constant in-range indices cost nothing."""
     known = g.graph.constants.get(index)
     if known is not None and known.size and known.min() >= 0 and known.max() < size:
         return taken

@@ -1,9 +1,9 @@
-"""Normalisation of each row (the last axis) to mean 0 and variance 1, and to root mean square 1.
+"""Layer norm (each row to mean 0 and variance 1) and RMS norm (to root mean square 1).
 
     layer_norm  y = (x - mean) rstd,  rstd = 1 / sqrt(var + eps);   results y, rstd
     rms_norm    y = x rstd,           rstd = 1 / sqrt(mean(x^2) + eps)
 
-Scale and shift are elementwise nodes behind it. rstd keeps the last axis with size 1. The backward
+Scale and shift are elementwise nodes after it. rstd keeps the last axis with size 1. The backward
 pass needs y and rstd only, so x need not be stored.
 """
 

@@ -2,8 +2,8 @@
 
     logits (N, C) f32   labels (N,) i32 or i64   loss () = mean of -log softmax(logits)[label]
 
-Rows whose label is `ignore_index` do not count. Any other label outside of the classes makes the
-loss NaN: loud, and without a look outside of the row.
+Rows whose label is `ignore_index` do not count. Any other label outside the classes makes the loss
+NaN, without a read outside the row.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,9 @@ def _infer_dx(types: Types, attrs: Attrs) -> Types:
 
 
 def _rows(logits: np.ndarray, labels: np.ndarray, attrs: Attrs) -> tuple[np.ndarray, ...]:
-    """Return which rows count, each row's label within the classes, and NaN for a wrong one."""
+    """Return which rows count, each row's label clamped to the classes, and NaN for an invalid
+    one.
+    """
     counted = labels != attrs["ignore_index"]
     inside = (labels >= 0) & (labels < logits.shape[1])
     return counted, np.where(inside, labels, 0), np.where(inside | ~counted, 0.0, np.nan)

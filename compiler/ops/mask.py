@@ -1,7 +1,7 @@
-"""Masks as bits: 32 channels in one i32, for activations that the way back only compares.
+"""Bit masks: 32 channels in one i32, for activations that the backward pass only compares.
 
-pack_mask    bool (..., C) -> i32 (..., ceil(C / 32)); bit b of word w is channel 32 w + b
-unpack_mask  the other way; unused bits of the last word are 0
+pack_mask bool (..., C) -> i32 (..., ceil(C / 32)); bit b of word w is channel 32 w + b unpack_mask
+the inverse; unused bits of the last word are 0
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Elementwise mathematics beyond arithmetic: a row of a table each, as in `elementwise`."""
+"""Elementwise mathematics beyond arithmetic, one table row each, as in `elementwise`."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -100,7 +100,7 @@ def _atan2_rule(index: int, sign: float) -> Vjp:
 
 
 LEAST_LOG, LEAST_VARIANCE = -100.0, 1e-12
-"""PyTorch's guards of the binary cross entropy, of its logarithms and of its slope's divisor."""
+"""PyTorch's clamps of binary cross entropy: for the logarithms and the gradient's divisor."""
 
 
 def _binary_cross_entropy(x: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ def _cross_entropy_db(g: "Builder", node: Node, dy: Value) -> Value:
 
 UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
     "erf": (_ERF, _erf_dx),
-    "erfc": (_ERFC, _erfc_dx),  # 1 - erf x, with all digits where that is small
+    "erfc": (_ERFC, _erfc_dx),  # 1 - erf x, accurate where that is small
     "sin": (np.sin, lambda g, n, dy: g.mul(dy, g.cos(_x(n)))),
     "cos": (np.cos, lambda g, n, dy: g.neg(g.mul(dy, g.sin(_x(n))))),
     "tan": (np.tan, _tan_dx),
@@ -142,7 +142,7 @@ UNARY: Mapping[str, tuple[Meaning, Vjp | None]] = {
     "log1p": (np.log1p, lambda g, n, dy: g.div(dy, g.add(_x(n), g.scalar(1.0)))),
     "floor": (np.floor, zero_dx),
     "ceil": (np.ceil, zero_dx),
-    "round": (np.round, zero_dx),  # to the even neighbour, as PyTorch and C's rintf do
+    "round": (np.round, zero_dx),  # halves to even, as in PyTorch and C's rintf
     "trunc": (np.trunc, zero_dx),
 }
 

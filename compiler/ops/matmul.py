@@ -1,7 +1,7 @@
 """Matrix multiplication of the last two dimensions, with either operand transposed in place.
 
 Leading dimensions are batches and broadcast as in NumPy. Operands are f32 or i8; `zeros` are
-subtracted from them. Of two i8 operands the result is the i32 sum.
+subtracted first. With two i8 operands the result is the i32 sum.
 """
 
 from collections.abc import Mapping
@@ -71,13 +71,13 @@ def _db(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _channel_axis(node: Node) -> int | None:
-    """Input features: the rows of a 2-D weight that is read as it is."""
+    """Input features: the rows of a 2-D weight that is read untransposed."""
     _, b = node.operands
     return 0 if len(b.shape) == 2 and not node.attrs["transpose_b"] else None
 
 
 def _db_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> Value:
-    """Gradient of some rows of b alone: needs, and so stores, those columns of a only."""
+    """Gradient of selected rows of b only: needs, and so saves, only those columns of a."""
     a, b = node.operands
     ta = node.attrs["transpose_a"]
     part = part_of_axis(g, a, len(a.shape) - (2 if ta else 1), channels)
@@ -88,7 +88,7 @@ def _db_channels(g: "Builder", node: Node, dy: Value, channels: ChannelSet) -> V
 def _low_rank(
     g: "Builder", node: Node, factors: tuple[Value, Value], transposed: bool, scale: float
 ) -> Value:
-    """Read the factors as the node reads its weight; a tied layer may read it the other way."""
+    """Read the factors in the orientation of the node's weight; a tied layer may transpose it."""
     flipped = node.attrs["transpose_b"] != transposed
     first, second = reversed(factors) if flipped else factors
     hidden = g.matmul(

@@ -1,4 +1,4 @@
-"""Factors and equations of square matrices (..., n, n), and singular values of (..., m, n).
+"""Cholesky, solves, determinant and eigenvalues of (..., n, n), and singular values of (..., m, n).
 
     cholesky(a)             the lower l with l lᵀ = a, of a's lower triangle
     triangular_solve(a, b)  the x with a x = b, of a's lower or upper triangle; or aᵀ x = b
@@ -7,9 +7,10 @@
     eigh(a)                 (..., 1 + n, n): eigenvalues, from the smallest on, above their vectors
     svd(a)                  (..., 1 + m + n, min(m, n)): singular values, left and right vectors
 
-The last two hold several things in one result, as a gradient comes to an op's first result. Of a
-vector, or a pair of singular ones, the largest element (of the left one) is positive. A matrix that
-has no such factor, or is singular, gives NaN. Kernels are plain loops: meant for small matrices.
+The last two pack several results into one, because gradients flow to an op's first result only.
+Signs are normalised: the largest element of an eigenvector or left singular vector is positive. A
+matrix without such a factor, or a singular one, gives NaN. Kernels are plain loops, meant for small
+matrices.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,7 +69,7 @@ def _infer_svd(types: Types, attrs: Attrs) -> Types:
 def each_matrix(
     function: Callable[..., np.ndarray], types: Callable[..., Types]
 ) -> Callable[..., Any]:
-    """Apply a function of matrices of doubles to each; one that fails gives NaN."""
+    """Apply a function of double matrices to each; failure gives NaN."""
 
     def meaning(arrays: Arrays, attrs: Attrs) -> Arrays:
         (result,) = types(tuple(TensorType(F32, x.shape) for x in arrays), attrs)
@@ -119,7 +120,7 @@ def turned(g: "Builder", x: Value) -> Value:
 
 
 def rows_of(g: "Builder", x: Value, start: int, stop: int) -> Value:
-    """Take some rows of each matrix."""
+    """Slice rows of each matrix."""
     *batch, _, columns = x.shape
     first = (*(0 for _ in batch), start, 0)
     return g.slice(x, start=first, stop=(*batch, stop, columns), step=(1,) * len(x.shape))
@@ -131,9 +132,9 @@ def masked(g: "Builder", x: Value, mask: np.ndarray) -> Value:
 
 
 def _cholesky_da(g: "Builder", node: Node, dy: Value) -> Value:
-    """L lᵀ = a  =>  da = l⁻ᵀ p l⁻¹ made symmetric.
+    """L lᵀ = a => da = l⁻ᵀ p l⁻¹ made symmetric.
 
-    p is the lower half of lᵀ dl, its diagonal halved.
+    p is the lower triangle of lᵀ dl with its diagonal halved.
     """
     low = node.result
     size = low.shape[-1]
@@ -154,7 +155,7 @@ def _triangular_db(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _triangular_da(g: "Builder", node: Node, dy: Value) -> Value:
-    """A x = b  =>  da = -db xᵀ, of the triangle that is read; of aᵀ x = b the transposed."""
+    """A x = b  =>  da = -db xᵀ, restricted to the triangle; transposed for aᵀ x = b."""
     db, x, size = _triangular_db(g, node, dy), node.result, dy.shape[-2]
     if node.attrs["transpose"]:
         db, x = x, db
@@ -183,7 +184,7 @@ def _slogdet_da(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _gaps(g: "Builder", values: Value) -> Value:
-    """Return 1 / (v_j - v_i) for values (..., 1, n), and 0 where they are equal."""
+    """Return 1 / (v_j - v_i) for values (..., 1, n), and 0 for equal values."""
     gaps = g.sub(values, turned(g, values))
     equal = g.eq(gaps, g.scalar(0.0))
     return g.where(equal, g.scalar(0.0), g.reciprocal(g.where(equal, g.scalar(1.0), gaps)))
@@ -200,7 +201,7 @@ def _eigh_da(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _svd_da(g: "Builder", node: Node, dy: Value) -> Value:
-    """da = u ((k(uᵀ du) / e) s + s (k(vᵀ dv) / e) + diag(ds)) vᵀ, and what leaves the spaces.
+    """da = u ((k(uᵀ du) / e) s + s (k(vᵀ dv) / e) + diag(ds)) vᵀ, plus an orthogonal term.
 
     k(x) = x - xᵀ and e_ij = s_j² - s_i². With more rows than columns (1 - u uᵀ) du s⁻¹ vᵀ is added,
     with more columns u s⁻¹ dvᵀ (1 - v vᵀ).
@@ -232,12 +233,12 @@ def _parts(g: "Builder", x: Value, rows: int, columns: int) -> tuple[Value, Valu
 
 
 def _outside(g: "Builder", x: Value, dx: Value) -> Value:
-    """dx without its share in the space of x's columns."""
+    """dx without its projection onto x's columns."""
     return g.sub(dx, g.matmul(x, g.matmul(x, dx, transpose_a=True)))
 
 
 def matrix_cost(share: float) -> Callable[[Node], int]:
-    """Multiply-adds for each matrix: a share of n² times the columns of the result."""
+    """Multiply-adds per matrix: a fraction of n² times the columns of the result."""
 
     def cost(node: Node) -> int:
         rows = node.operands[0].shape[-2]

@@ -1,11 +1,11 @@
-"""Batch normalisation in training mode, and the two reductions that it decomposes into.
+"""Batch normalisation in training mode, and the two reductions it decomposes into.
 
     y = (x - mean) * rstd * gamma + beta,  rstd = 1 / sqrt(var + eps)
 
 batch_norm gives (y, mean, var): mean and the biased var are taken over every dimension but the last
-(channels); `ema_update` keeps the running statistics, and only y is differentiable. With
-frozen statistics batch norm is plain elementwise arithmetic and needs no op. `decompose_norms`
-lowers these ops to `moments`, `batch_norm_sums` and elementwise nodes, which then fuse.
+(channels); `ema_update` keeps the running statistics, and only y is differentiable. With frozen
+statistics batch norm is plain elementwise arithmetic and needs no op. `decompose_norms` lowers
+these ops to `moments`, `batch_norm_sums` and elementwise nodes, which then fuse.
 """
 
 from collections.abc import Mapping

@@ -51,7 +51,7 @@ def _eval_max(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _eval_max_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
-    """Give each window's cotangent to its maximum: the last NaN, else the first in the image."""
+    """Give each window's cotangent to its maximum: the last NaN, else the first maximum."""
     x, dy = arrays
     first = _places_of_maxima(x, (dy.shape[1], dy.shape[2]), attrs)
     padded = pad_image(x, attrs["padding"])
@@ -62,7 +62,7 @@ def _eval_max_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _places_of_maxima(x: np.ndarray, output: tuple[int, int], attrs: Attrs) -> np.ndarray:
-    """Return which tap of each window is its maximum; padding is none, even of -infinities."""
+    """Return the tap of each window's maximum; padding never is, even against -infinity."""
 
     def taps(image: np.ndarray, outside: float) -> np.ndarray:
         padded = pad_image(image, attrs["padding"], outside)
@@ -104,12 +104,12 @@ def _eval_avg_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _max_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Route dy to the first maximum of each window, found again from x."""
+    """Route dy to the first maximum of each window, recomputed from x."""
     return g.max_pool2d_dx(node.operands[0], dy, **node.attrs)
 
 
 def _max_by_taps(g: "Builder", node: Node) -> Value:
-    """Sum the taps of each window of which only its first maximum counts."""
+    """Sum the taps of each window, counting only its first maximum."""
     (x,) = node.operands
     (top, bottom, left, right), (height, width) = node.attrs["padding"], node.result.shape[1:3]
     (kh, kw), (sh, sw), (dh, dw) = (node.attrs[name] for name in ("kernel", "stride", "dilation"))

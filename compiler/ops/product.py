@@ -1,7 +1,7 @@
-"""What matmul and convolutions share: which types they multiply, and in what they sum.
+"""Types of matmul and convolutions: operands and accumulators.
 
-Operands are f32 or i8, of which the attr `zeros` is subtracted first. Two i8 operands are summed in
-i32, exactly; anything else in f32, an i8 operand counting as the real numbers of its integers.
+Operands are f32 or i8; the attr `zeros` is subtracted first. Products of two i8 operands are summed
+exactly in i32; others in f32, with i8 converted to f32.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ PRODUCT = {"zeros": (0, 0)}
 """The attr of every product."""
 
 STORAGE = frozenset({DType.I8})
-"""What products multiply beside f32."""
+"""Types, besides f32, that products multiply."""
 
 
 def product_dtype(op: str, types: Types, attrs: Mapping[str, Any]) -> DType:
-    """Return the result's dtype; GraphError where the operands are not multiplied."""
+    """Return the result's dtype; GraphError for unsupported operands."""
     for type_, zero in zip(types, attrs["zeros"], strict=True):
         if type_.dtype is not F32 and type_.dtype not in STORAGE:
             raise GraphError(f"{op} multiplies f32 and i8, not {type_}; cast it first")
@@ -31,7 +31,7 @@ def product_dtype(op: str, types: Types, attrs: Mapping[str, Any]) -> DType:
 
 
 def without_zeros(arrays: Arrays, attrs: Mapping[str, Any]) -> Arrays:
-    """Subtract the zero points, where there are any."""
+    """Subtract the zero points, if any."""
     return tuple(
         array.astype(np.int32) - zero if zero else array
         for array, zero in zip(arrays, attrs["zeros"], strict=True)
@@ -39,6 +39,6 @@ def without_zeros(arrays: Arrays, attrs: Mapping[str, Any]) -> Arrays:
 
 
 def summed(sums: np.ndarray, operands: Arrays) -> np.ndarray:
-    """Return sums of double precision in the result's type."""
+    """Round sums in double precision to the result's type."""
     integers = all(array.dtype == np.int8 for array in operands)
     return sums.astype(np.int32 if integers else np.float32)

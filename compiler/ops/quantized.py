@@ -1,4 +1,4 @@
-"""Ops between real numbers and the integers that stand for them, and arithmetic on the integers.
+"""Quantize, dequantize, and arithmetic on quantised integers.
 
     quantize    x scale           -> clamp(round(x / scale), low - zero, high - zero) + zero
     dequantize  q scale           -> (q - zero) scale
@@ -7,13 +7,13 @@
     unclamped   q                 -> low < q < high
 
 `quantize` divides in f32 and rounds halves to even; NaN becomes 0. `rescale` is TensorFlow Lite's
-reference arithmetic: the product's upper half rounded up from its half, then a division by a power
-of two rounded away from zero from its half; `down` says that every exponent is negative, which
-targets may use. Scales, multipliers and exponents are operands, which
-broadcast: one for all or one for each channel.
+reference arithmetic: the product's high half with halves rounded up, then a division by a power of
+two with halves rounded away from zero; `down` states that every exponent is negative, which targets
+may use. Scales, multipliers and exponents are operands that broadcast: one for all or one per
+channel.
 
-A cotangent of integers is that of the real numbers which they stand for: `dequantize` hands it on,
-`quantize` where it did not clamp (rounding counts as the identity).
+The cotangent of integers is that of the real numbers they represent: `dequantize` passes it
+through, `quantize` does so where it did not clamp (straight-through estimator).
 """
 
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ def _dequantize(q: np.ndarray, scale: np.ndarray, zero: int) -> np.ndarray:
 def rescaled(
     x: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray, down: bool = False
 ) -> np.ndarray:
-    """Multiply i32 by multiplier 2^(exponent - 31), as the module's first lines say."""
+    """Multiply i32 by multiplier 2^(exponent - 31), rounded as the module docstring says."""
     if down and np.any(exponent >= 0):
         raise GraphError("rescale goes down only by negative exponents")
     shifted = np.left_shift(x, np.maximum(exponent, 0)).astype(np.int32)
@@ -116,9 +116,9 @@ def _narrow(x: np.ndarray, zero: int, low: int, high: int) -> np.ndarray:
 
 
 def fixed_point(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return i32 multipliers and exponents for `rescale` by these positive factors.
+    """Return i32 multipliers and exponents of `rescale` for these factors.
 
-    GraphError for one that is no positive number below 2^30.
+    GraphError for a factor that is not a positive number below 2^30.
     """
     factors = np.asarray(factors, np.float64)
     if not (np.isfinite(factors).all() and (factors > 0).all() and (factors < 1 << 30).all()):
@@ -135,7 +135,7 @@ def fixed_point(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _quantize_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Hand dy on where the number was not clamped."""
+    """Pass dy through where the number was not clamped."""
     limits = {name: node.attrs[name] for name in ("low", "high")}
     return g.where(g.unclamped(node.result, **limits), dy, g.scalar(0.0))
 

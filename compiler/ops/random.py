@@ -1,7 +1,7 @@
-"""Counter-based random numbers: element i of stream s under a seed is a pure function of the three.
+"""Counter-based random numbers: element i of stream s is a pure function of i, s and the seed.
 
 A recomputed or resumed step therefore draws the same numbers, on every backend, bit for bit. The
-hash is two rounds of the 32-bit mixer `lowbias32` with the constants that TheIronBorn found for it
+hash is two rounds of the 32-bit mixer `lowbias32` with constants found by TheIronBorn
 (github.com/skeeto/hash-prospector, issue 19: bias 0.107).
 """
 
@@ -24,11 +24,13 @@ STREAM_STEP = 0x9E3779B9
 """Distance of the streams' keys: 2^32 over the golden ratio, odd, so that no two coincide."""
 
 NOISE_STREAM = 1 << 16
-"""The first stream of what is no draw of the model's own, which are numbered from 0."""
+"""The first stream for internal draws; a model's own draws are numbered from 0."""
 
 
 MIXER = ((16, 0x21F0AAAD), (15, 0xD35A2D97), (15, 1))
-"""Steps of one round: exclusive or with the number moved right by so many bits, then a product."""
+"""Steps of one round: exclusive or with the number shifted right by this many bits, then a
+product.
+"""
 
 
 def mix(x: np.ndarray) -> np.ndarray:
@@ -39,7 +41,7 @@ def mix(x: np.ndarray) -> np.ndarray:
 
 
 def stream_key(seed: int, stream: int) -> np.ndarray:
-    """Return what all numbers of a stream share, a uint32."""
+    """Return the hash that all numbers of a stream share, a uint32."""
     with np.errstate(over="ignore"):
         return mix(np.asarray((seed ^ stream * STREAM_STEP) & 0xFFFFFFFF, np.uint32))
 
@@ -89,7 +91,7 @@ def _eval_dropout(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _dropout_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Drop the same elements of dy: the mask is drawn again instead of stored."""
+    """Drop the same elements of dy: the mask is drawn again instead of saved."""
     return g.dropout(dy, node.operands[1], **node.attrs)
 
 
@@ -105,10 +107,10 @@ define(
 
 
 def normal(g: "Builder", seed: Value, shape: Shape, stream: int) -> Value:
-    """Draw numbers of mean 0 and variance 1 from two streams, by Box and Muller's formula."""
+    """Draw numbers of mean 0 and variance 1 from two streams (Box-Muller)."""
     radius, angle = (
         g.random_uniform(seed, shape=shape, stream=each) for each in (stream, stream + 1)
     )
-    logarithm = g.log(g.sub(g.scalar(1.0), radius))  # never of zero
+    logarithm = g.log(g.sub(g.scalar(1.0), radius))  # log of zero never occurs
     turned = g.cos(g.mul(angle, g.scalar(2 * math.pi)))
     return g.mul(g.sqrt(g.mul(logarithm, g.scalar(-2.0))), turned)

@@ -38,7 +38,7 @@ def _infer_argmax(types: Types, attrs: Attrs) -> Types:
 
 
 def _expand(g: "Builder", node: Node, reduced: Value) -> Value:
-    """Give back the reduced axes, with size 1, to a result of the reduction or its cotangent."""
+    """Restore the reduced axes, with size 1, in a result or its cotangent."""
     shape = reduced_shape(node.operands[0].shape, node.attrs["axes"], True)
     return reduced if reduced.shape == shape else g.reshape(reduced, shape=shape)
 
@@ -56,7 +56,7 @@ def _mean_dx(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def _extreme_dx(g: "Builder", node: Node, dy: Value) -> Value:
-    """Share dy equally among the elements that equal the extreme, as PyTorch's amax does."""
+    """Split dy equally among the elements that equal the extreme, as PyTorch's amax does."""
     (x,) = node.operands
     hit = g.eq(x, _expand(g, node, node.result))
     ones = g.where(hit, g.scalar(1.0), g.scalar(0.0))
@@ -79,8 +79,8 @@ def _eval_mean(arrays: Arrays, attrs: Attrs) -> Arrays:
 def _prod_dx(g: "Builder", node: Node, dy: Value) -> Value:
     """Give each element dy times the product of the others.
 
-    Without zeros that is y / x. With one zero only that element gets anything: the product of the
-    others; with more nobody does.
+    Without zeros that is y / x. With one zero only that element has a gradient: the product of the
+    others. With more zeros all gradients are 0.
     """
     (x,) = node.operands
     axes = node.attrs["axes"]
@@ -108,7 +108,9 @@ def _eval_prod(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 
 def _wide(x: np.ndarray) -> Any:
-    """Accumulate floats in double: an oracle should be better than what it judges."""
+    """Accumulate floats in double precision: the oracle must be more accurate than the code it
+    checks.
+    """
     return np.float64 if x.dtype.kind == "f" else x.dtype
 
 

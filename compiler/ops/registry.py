@@ -1,13 +1,13 @@
-"""Ops: each is defined once, by one call of `define`, and everything about it hangs off the result.
+"""Registry of ops: each op is defined once, by one call of `define`.
 
-    infer   operand types, attrs -> result types (GraphError when they do not fit)
+infer   operand types, attrs -> result types (GraphError when they do not fit)
     eval    operand arrays, attrs -> result arrays; the NumPy meaning, the oracle of every test
-    formula node -> its first result by other ops, where the rules give what has no gradient itself
+    formula node -> its first result by other ops, for higher derivatives
     vjp     operand name -> rule that builds the operand's cotangent from that of the first result
     cost    node -> multiply-adds
 
-A gradient rule per operand makes sparse training structural: the rule of a frozen operand is never
-called. An operand without a rule is not differentiable.
+With one gradient rule per operand, sparse training needs no special cases: the rule of a frozen
+operand is never called. An operand without a rule is not differentiable.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,15 +30,15 @@ Eval = Callable[[Arrays, Mapping[str, Any]], Arrays]
 Vjp = Callable[["Builder", Node, Value], Value]
 Cost = Callable[[Node], int]
 ChannelSet = range | tuple[int, ...]
-"""Some channels of a tensor: neighbours, or sorted indices."""
+"""Selected channels of a tensor: a range, or sorted indices."""
 ChannelVjp = Callable[["Builder", Node, Value, ChannelSet], Value]
 LowRank = Callable[["Builder", Node, tuple[Value, Value], bool, float], Value]
 
 Formula = Callable[["Builder", Node], Value]
-"""Builds the first result of a node by other ops."""
+"""Builds the first result of a node from other ops."""
 
 REQUIRED = object()
-"""Marks an attr that has no default."""
+"""Marks an attr without a default."""
 
 
 def _no_cost(_: Node) -> int:
@@ -47,11 +47,11 @@ def _no_cost(_: Node) -> int:
 
 @dataclass(frozen=True)
 class Layer:
-    """What makes an op a layer: the operand `weight`, whose last axis holds the result's channels.
+    """A layer: an op with an operand `weight`, whose last axis is the result's channels.
 
-    The op is linear in it. `transposed(node)` says that a node reads it as [out, in] instead.
-    `low_rank(g, node, (a, b), transposed, scale)` builds (scale x A) B, for a weight that lies
-    transposed or not; `refusal(node)` says why a node cannot have that, None where it can.
+    The op is linear in it. `transposed(node)`: the node reads it as [out, in] instead. `low_rank(g,
+    node, (a, b), transposed, scale)` builds (scale x A) B, for a transposed weight or not;
+    `refusal(node)` returns why a node cannot have that, or None.
     """
 
     weight: int
@@ -63,10 +63,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Indices:
-    """An operand that is read as indices: 0 to `size(node)` - 1 are sound.
+    """An operand of indices: 0 to `size(node)` - 1 are valid.
 
-    `ignored` names an attr that holds one more sound number. Those with such an attr are labels,
-    of which a wrong one makes the result NaN; other indices are moved to the nearer end.
+    `ignored` names an attr with one more valid number. Operands with such an attr are labels: an
+    invalid one makes the result NaN; other indices are clamped.
     """
 
     operand: int
@@ -76,13 +76,13 @@ class Indices:
 
 @dataclass(frozen=True)
 class OpDef:
-    """The whole definition of one op, with the traits by which passes know it.
+    """The complete definition of one op, with the traits that passes use.
 
-    `writes` are the operands that an update op writes in place; one that is `pointwise` reads of
-    every tensor only the element that it writes.
-    `variadic` ops repeat their last operand; `optional` counts trailing operands that may be
-    absent. `channel_axis` and `channel_vjp` serve channel-sparse training of a weight operand: the
-    axis along which some of its channels can train, and the gradient of just those.
+    `writes` are the operands that an update op writes in place; a `pointwise` op reads, of every
+    tensor, only the element that it writes. `variadic` ops repeat their last operand; `optional`
+    counts trailing operands that may be absent. `channel_axis` and `channel_vjp` serve
+    channel-sparse training of a weight operand: the axis along which some of its channels can
+    train, and the gradient of just those.
 
         elementwise  an element of the result depends on the operands' elements at its place alone
         rows         a row (the last axis) depends on the operands' rows at its place alone
@@ -162,7 +162,7 @@ class OpDef:
             )
 
     def result_types(self, types: Types, attrs: Mapping[str, Any]) -> Types:
-        """Infer the results' types; GraphError where the operands' types do not fit the op."""
+        """Infer the results' types; GraphError if the operands' types do not fit the op."""
         if not self.stored:
             for type_ in types:
                 if not (type_.dtype.computed or type_.dtype in self.storage):
@@ -195,7 +195,7 @@ def define(name: str, operands: str, **fields: Any) -> OpDef:
 
 
 def lookup(name: str) -> OpDef:
-    """The definition of an op; GraphError when there is none."""
+    """The definition of an op; GraphError if there is none."""
     try:
         return _OPS[name]
     except KeyError:
@@ -214,7 +214,7 @@ def written_operands(node: Node) -> tuple[int, ...]:
 
 
 def node_cost(node: Node) -> int:
-    """Multiply-adds of a node, those in a fusion's body included."""
+    """Multiply-adds of a node, including those in a fusion's body."""
     body = node.attrs.get("body")
     if body is not None:
         return sum(node_cost(inner) for inner in body.nodes)

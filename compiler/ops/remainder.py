@@ -1,4 +1,4 @@
-"""Division of integers towards zero, and remainders."""
+"""Truncating division of integers, and remainders."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Divide integers towards zero; a / 0 is -1, as XLA has it, and overflow wraps."""
+    """Divide integers, truncating; a / 0 is -1, as in XLA, and overflow wraps."""
     safe = np.where((b == 0) | (b == -1), 1, b)
     floor = np.floor_divide(a, safe)
     floor += (floor < 0) & (floor * safe != a)
@@ -20,7 +20,7 @@ def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _rem(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return what division towards zero leaves, with a's sign; a where an integer b is 0."""
+    """Return the remainder of truncating division, with a's sign; a if an integer b is 0."""
     if a.dtype.kind == "f":
         return np.asarray(np.fmod(a, b))
     return np.asarray(a - _quotient(a, b) * b)

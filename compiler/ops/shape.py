@@ -1,6 +1,6 @@
-"""Ops that move elements without computing: reshape, transpose, broadcast, concat, pad, slice...
+"""Ops that only move elements: reshape, transpose, broadcast, concat, pad, slice...
 
-`pick` is `take` at indices that are known when compiling: y[a, i, b] = x[a, index[i], b].
+`pick` is `take` at compile-time indices: y[a, i, b] = x[a, index[i], b].
 """
 
 import math
@@ -98,7 +98,7 @@ def cut(g: "Builder", x: Value, start: Shape, stop: Shape) -> Value:
 
 
 def slice_axis(g: "Builder", x: Value, axis: int, span: range) -> Value:
-    """Slice one axis; x itself when the span is the whole axis."""
+    """Slice one axis; x itself if the span is the whole axis."""
     if len(span) == x.shape[axis]:
         return x
     start, stop = [0] * len(x.shape), list(x.shape)
@@ -107,7 +107,7 @@ def slice_axis(g: "Builder", x: Value, axis: int, span: range) -> Value:
 
 
 def part_of_axis(g: "Builder", x: Value, axis: int, channels: ChannelSet) -> Value:
-    """Slice or pick some channels of one axis; x itself when they are all of them."""
+    """Slice or pick channels of one axis; x itself if all are selected."""
     if isinstance(channels, range):
         return slice_axis(g, x, axis, channels)
     return g.pick(x, axis=axis, index=tuple(channels))
@@ -142,7 +142,7 @@ def _slice_dx(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def spread(g: "Builder", dy: Value, step: Shape) -> Value:
-    """Put step - 1 zeros between the elements of each dimension."""
+    """Insert step - 1 zeros between the elements of each dimension."""
     split = tuple(size for length in dy.shape for size in (length, 1))
     zeros = tuple(size for stride in step for size in (0, stride - 1))
     padded = g.pad(g.reshape(dy, shape=split), low=(0,) * len(split), high=zeros, value=0.0)
@@ -160,7 +160,7 @@ def _pick_dx(g: "Builder", node: Node, dy: Value) -> Value:
 
 
 def concat_rule(index: int) -> Vjp:
-    """Gradient of concat to one of its operands: that operand's part of dy."""
+    """Gradient of concat for one operand: that operand's part of dy."""
 
     def rule(g: "Builder", node: Node, dy: Value) -> Value:
         axis = node.attrs["axis"]

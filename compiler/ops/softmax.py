@@ -1,4 +1,4 @@
-"""Softmax and its logarithm over the last axis, computed stably from the row's maximum."""
+"""Softmax and log-softmax over the last axis, computed stably relative to the row's maximum."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
-"""Special functions, a row of a table each: gamma's, Bessel's, and the inverse of erf.
+"""Special functions, one table row each: gamma, Bessel, and the inverse of erf.
 
-Their NumPy meaning goes element by element, in double precision, by the methods that
-`runtime/pe_special.h` has in C: series and recurrences that converge to all digits of f32.
+The NumPy versions compute element by element in double precision, by the same methods as
+`runtime/pe_special.h`: series and recurrences that converge to f32 accuracy.
 """
 
 import math
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pockengine.compiler.ir.build import Builder
 
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-"""Numbers of even order from 2 on: the corrections of sums by integrals (Euler and Maclaurin)."""
+"""Bernoulli numbers of even order from 2: the corrections of Euler-Maclaurin summation."""
 
 FAR = 10.0
-"""From here on these corrections have 15 digits."""
+"""From this argument on, the corrections give 15 digits."""
 
 TERMS, SMALL = 1000, 1e-17
-"""Series end there at the latest, and once a term is that small a part."""
+"""Maximum number of terms of a series, and the relative size of the last term."""
 
 
 def _elements(function: Callable[..., float]) -> Callable[..., np.ndarray]:
-    """Apply a function of doubles, which overflow to infinity, to each element."""
+    """Apply a function of doubles to each element; overflow gives infinity."""
     each = np.vectorize(lambda *x: function(*map(np.float64, x)), otypes=[np.float32])
 
     def meaning(*arrays: np.ndarray) -> np.ndarray:
@@ -83,7 +83,9 @@ def _zeta(s: float, q: float) -> float:
 
 
 def _gamma_share(a: float, x: float, upper: bool) -> float:
-    """The integral of t^(a-1) exp(-t) up to x, or from x on, over gamma(a)."""
+    """The regularised incomplete gamma integral: t^(a-1) exp(-t) up to x, or from x on, over
+    gamma(a).
+    """
     if math.isnan(a) or math.isnan(x) or a < 0 or x < 0 or (a == 0 and x == 0):
         return math.nan
     if a == 0 or x == 0 or math.isinf(a) or math.isinf(x):
@@ -145,7 +147,7 @@ def _bessel(order: int, x: float) -> float:
 
 
 def _erf_inv(x: float) -> float:
-    """Start from Winitzki's approximation and follow the tangent."""
+    """Newton's method, started from Winitzki's approximation."""
     if not abs(x) < 1:
         return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
     if x == 0:

@@ -1,10 +1,9 @@
 """Update ops: they write a param in place and have no results.
 
-`axis` with `start` and `stop`, or with the rising indices `index`, restricts an update to a part of
-the param (channel-sparse training): the gradient then has the part's shape, and so have the states
-that belong to it. The oracle returns
-the new contents of each written operand. The optimisers mean what PyTorch's of the same name mean;
-what depends on the step number alone comes in as scalars, computed once for all params.
+`axis` with `start` and `stop`, or with ascending indices `index`, restricts an update to a part of
+the param (channel-sparse training): the gradient and the states then have the part's shape. The
+oracle returns the new contents of each written operand. The optimisers match PyTorch's of the same
+name; factors that depend only on the step number are scalar operands, computed once for all params.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +43,7 @@ def _indexed_type(param: TensorType, axis: int, index: tuple[int, ...]) -> Tenso
 
 
 def updated_part(attrs: Attrs) -> tuple[Any, ...]:
-    """NumPy's index of the elements that an update with these attrs writes."""
+    """NumPy index of the elements that an update with these attrs writes."""
     if attrs["axis"] is None:
         return (...,)
     index = attrs["index"]

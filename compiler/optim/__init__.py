@@ -1,4 +1,4 @@
-"""Optimisers as compile-time graphs: data that knows which nodes update a parameter."""
+"""Optimisers as data: each builds the nodes that update a parameter."""
 
 from pockengine.compiler.optim.adafactor import Adafactor
 from pockengine.compiler.optim.adaptive import Adadelta, Adamax, Asgd, NAdam, RAdam, Rprop
@@ -30,7 +30,7 @@ _KINDS = (
 )
 
 NAMED: dict[str, type] = {kind.__name__.lower(): kind for kind in _KINDS}
-"""The optimisers by name, with their defaults."""
+"""Optimiser classes by lower-case name."""
 
 __all__ = [
     "NAMED",

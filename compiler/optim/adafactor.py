@@ -1,7 +1,7 @@
-"""Adafactor (arXiv 1804.04235): a second moment kept as a row and a column, not as a matrix.
+"""Adafactor (arXiv 1804.04235): the second moment is factored into a row and a column.
 
-With PyTorch's meaning (torch.optim.Adafactor): the factored dimensions are the last two of the
-parameter in the framework's order, which its permutation tells.
+Matches torch.optim.Adafactor: the factored dimensions are the last two of the parameter in the
+framework's order, given by its permutation.
 """
 
 import math
@@ -18,7 +18,7 @@ _EPS = float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class Adafactor:
-    """Memory-lean: a matrix of n x m keeps n + m numbers. `d` clips the update's RMS."""
+    """Low-memory: an n x m matrix has n + m numbers of state. `d` clips the update's RMS."""
 
     beta2_decay: float = -0.8
     eps: tuple[float, float] = (_EPS, 1e-3)
@@ -29,7 +29,7 @@ class Adafactor:
         check(self, beta2_decay=(-math.inf, 0.0), d=(1.0, math.inf), weight_decay=(0.0, math.inf))
 
     def update(self, update: Update) -> None:
-        """Append the moments and `sgd_update` by the clipped, scaled direction."""
+        """Append the moments and an `sgd_update` with the clipped, scaled direction."""
         g, grad = update.g, update.grad
         blend = g.pow(update.step, g.scalar(self.beta2_decay))  # 1 - beta2 of this step
         variance = (
@@ -49,7 +49,7 @@ class Adafactor:
         return update.track("square", update.g.square(update.grad), blend)
 
     def _factored(self, update: Update, blend: Value) -> Value:
-        """Row means times column means over the mean of the rows."""
+        """Outer product of row means and column means, over the mean of the rows."""
         g, square = update.g, update.g.square(update.grad)
         order = update.param.permutation or tuple(range(len(square.shape)))
         last, other = order.index(len(order) - 1), order.index(len(order) - 2)

@@ -1,7 +1,7 @@
-"""The optimisers of PyTorch that scale each element by its own history, with PyTorch's meaning.
+"""PyTorch's optimisers that scale each element by its own history, matching PyTorch.
 
-Each is a formula of elementwise ops (`Update.by_elements`). What depends on the step number alone
-comes in as scalars.
+Each is a formula of elementwise ops (`Update.by_elements`). Factors that depend only on the step
+number are scalar inputs.
 """
 
 import math
@@ -17,21 +17,23 @@ from pockengine.errors import CompileError
 
 
 class Decaying(Protocol):
-    """An optimiser whose weight decay is added to the gradient, or taken off the weight."""
+    """An optimiser whose weight decay is added to the gradient, or decoupled."""
 
     @property
     def weight_decay(self) -> float:
-        """What is added to the gradient, as a share of the weight, or times the rate taken off."""
+        """Weight decay: added to the gradient, or if decoupled, subtracted from the weight times
+        the rate.
+        """
         ...
 
     @property
     def decoupled_weight_decay(self) -> bool:
-        """Whether it is taken off (arXiv 1711.05101)."""
+        """Whether the decay is decoupled (arXiv 1711.05101)."""
         ...
 
 
 def decay(g: Builder, by: Decaying, p: Value, dp: Value, lr: Value) -> tuple[Value, Value]:
-    """The weight and the gradient to go on with."""
+    """The decayed weight and gradient."""
     if by.decoupled_weight_decay:
         return shrunk(g, p, lr, by.weight_decay), dp
     return p, decayed(g, p, dp, by.weight_decay)
@@ -39,7 +41,9 @@ def decay(g: Builder, by: Decaying, p: Value, dp: Value, lr: Value) -> tuple[Val
 
 @dataclass(frozen=True)
 class Adadelta:
-    """Adadelta (arXiv 1212.5701): steps as large as those of late; its rate is 1 by default."""
+    """Adadelta (arXiv 1212.5701): steps in proportion to the RMS of recent steps; default rate
+    1.
+    """
 
     rho: float = 0.9
     eps: float = 1e-6
@@ -66,7 +70,9 @@ class Adadelta:
 
 @dataclass(frozen=True)
 class Adamax:
-    """Adam by the largest gradient of late, in place of the second moment (arXiv 1412.6980)."""
+    """Adamax: Adam with the largest recent gradient instead of the second moment (arXiv
+    1412.6980).
+    """
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -93,7 +99,7 @@ class Adamax:
 
 @dataclass(frozen=True)
 class NAdam:
-    """Adam with Nesterov's momentum, whose decay rises with the steps."""
+    """NAdam: Adam with Nesterov momentum, whose decay increases with the steps."""
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -140,12 +146,12 @@ class NAdam:
 
 
 _FIRST_STEPS = 1000
-"""By then the length of the average, where it rises slowest, has reached its limit."""
+"""By this step the length of the average has converged, even for the slowest beta."""
 
 
 @dataclass(frozen=True)
 class RAdam:
-    """Adam whose first steps are plain momentum (arXiv 1908.03265)."""
+    """RAdam: Adam whose first steps are plain momentum (arXiv 1908.03265)."""
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -175,14 +181,14 @@ class RAdam:
         update.by_elements(formula, scalars, update.state("first"), update.state("second"))
 
     def _factors(self, update: Update) -> tuple[Value, Value]:
-        """The rectified factor, with the root of 1 - b2^t in it, and the plain one."""
+        """The rectified factor, including sqrt(1 - b2^t), and the plain one."""
         g, limit, begin = update.g, self._limit, self._begin
         if begin is None:
             return g.scalar(0.0), g.scalar(1.0)
         correction = update.correction(self.betas[1])
         power = g.sub(g.scalar(1.0), correction)
         spent = g.div(g.mul(g.mul(update.step, g.scalar(2.0)), power), correction)
-        # Before it counts the length would have roots of less than nothing.
+        # Before it counts, the square root would be of a negative number.
         length = g.maximum(g.sub(g.scalar(limit), spent), g.scalar(4.0))
         four, two = g.sub(length, g.scalar(4.0)), g.sub(length, g.scalar(2.0))
         square = g.div(g.mul(four, two), length)
@@ -196,12 +202,14 @@ class RAdam:
 
     @property
     def _limit(self) -> float:
-        """Length of the average after many steps."""
+        """Limit of the average's length after many steps."""
         return 2 / (1 - self.betas[1]) - 1
 
     @property
     def _begin(self) -> int | None:
-        """The first step whose average is longer than 5; in doubles, for f32 is a step off."""
+        """The first step with an average longer than 5; computed in doubles, since f32 is off by
+        a step.
+        """
         beta = self.betas[1]
         lengths = (
             (step, self._limit - 2 * step * beta**step / (1 - beta**step))
@@ -212,9 +220,9 @@ class RAdam:
 
 @dataclass(frozen=True)
 class Rprop:
-    """Resilient propagation: the gradient's signs alone, for whole batches.
+    """Rprop, resilient propagation: uses only the gradient's signs; for full batches.
 
-    Each element has a step size, the rate at first, that grows while the sign stays.
+    Each element has a step size, initially the rate, that grows while the sign stays.
     """
 
     etas: tuple[float, float] = (0.5, 1.2)
@@ -227,7 +235,7 @@ class Rprop:
             raise CompileError(f"{self}: the step sizes must rise, from 0 or more")
 
     def update(self, update: Update) -> None:
-        """p -= sign(g) size; where the sign has changed, nothing is done and g is forgotten."""
+        """p -= sign(g) size; after a change of sign, no step is made and g is reset."""
         g = update.g
         first = g.le(update.step, g.scalar(1.0))
         start = g.where(first, update.lr, g.scalar(0.0))
@@ -248,10 +256,10 @@ class Rprop:
 
 @dataclass(frozen=True)
 class Asgd:
-    """Averaged SGD: the average of the parameter, from step `t0` on, is its state `average`.
+    """Averaged SGD: the state `average` is the parameter's average from step `t0` on.
 
-    The rate falls: step t + 1 goes by lr / (1 + lambd lr t)^alpha, with the lr of step t, as in
-    PyTorch; the first goes by its own lr.
+    The rate decays: step t + 1 uses lr / (1 + lambd lr t)^alpha, with the lr of step t, as in
+    PyTorch; the first step uses its own lr.
     """
 
     lambd: float = 1e-4

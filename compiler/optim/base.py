@@ -1,7 +1,7 @@
-"""What an optimiser is given, and what it builds: the update of one parameter.
+"""The interface of optimisers: build the update of one parameter.
 
 The learning rate and the step number are run-time inputs, `lr` (f32) and `step` (i32, the first
-step is 1), so that schedules need no new compilation; random numbers depend on `seed` (i32).
+step is 1), so schedules need no recompilation; random numbers depend on `seed` (i32).
 """
 
 import math
@@ -21,14 +21,14 @@ from pockengine.compiler.ops.shape import part_of_axis
 STATE_PREFIX = "optimizer."
 
 Results = tuple[Value, ...]
-"""The new contents of a parameter, then of its states."""
+"""New contents of a parameter, then of its states."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """One parameter, its gradient, and the channels along `axis` that train (None: all).
+    """One parameter, its gradient, and the trained channels along `axis` (None: all).
 
-    `rate` is what the learning rate is multiplied by; with `scaled` the gradient already is.
+    `rate` multiplies the learning rate; with `scaled` the gradient already includes the rate.
     """
 
     g: Builder
@@ -53,25 +53,25 @@ class Update:
         return self.g.cast(control(self.g, STEP), dtype=F32.value)
 
     def state(self, name: str, shape: Shape | None = None, start: float = 0.0) -> Value:
-        """Declare a state, `start` everywhere at first, of the gradient's shape or another."""
+        """Declare a state, filled with `start`; its shape is the gradient's by default."""
         contents = Filled(f32(*(self.grad.shape if shape is None else shape)), start)
         full_name = f"{STATE_PREFIX}{name}.{self.param.name}"
         return self.g.param(full_name, contents, trainable=False, kind=ParamKind.OPTIMIZER)
 
     @property
     def part(self) -> Value:
-        """The channels of the parameter that train, of the gradient's shape."""
+        """The trained channels of the parameter, in the gradient's shape."""
         if self.axis is None or self.channels is None:
             return self.param.value
         return part_of_axis(self.g, self.param.value, self.axis, self.channels)
 
     def correction(self, beta: float) -> Value:
-        """1 - beta^step, without the cancellation that a power in f32 would suffer."""
+        """1 - beta^step, without the cancellation of a power in f32."""
         g = self.g
         return g.neg(g.expm1(g.mul(self.step, g.scalar(math.log(beta)))))
 
     def track(self, name: str, value: Value, blend: Value) -> Value:
-        """Move a state towards `value` by the share `blend`, and return its new contents."""
+        """Move a state towards `value` by the fraction `blend`; return its new contents."""
         g = self.g
         state = self.state(name, value.shape)
         moved = g.add(state, g.mul(g.sub(value, state), blend))
@@ -81,7 +81,7 @@ class Update:
     def by_elements(
         self, formula: Callable[..., Sequence[Value]], others: Sequence[Value], *states: Value
     ) -> Node:
-        """Append the update that a formula of elementwise ops says, as one kernel.
+        """Append an update by a formula of elementwise ops, as one kernel.
 
         `formula(g, param, grad, *others, *states)` returns the new contents of the trained part of
         the parameter, then of each state; `others` are scalars, or broadcast to the gradient.
@@ -97,14 +97,14 @@ class Update:
         return self.emit("elementwise_update", *operands, body=body, writes=writes)
 
     def emit(self, op: str, *operands: Value, **attrs: Any) -> Node:
-        """Append the update op that writes the trained part of the parameter."""
+        """Append an update op that writes the trained part of the parameter."""
         if self.channels is not None:
             attrs = {**attrs, "axis": self.axis, **_span(self.channels)}
         return self.g.emit(op, self.param.value, *operands, **attrs)
 
 
 def _span(channels: ChannelSet) -> dict[str, Any]:
-    """Return the attrs of an update that say which channels it writes."""
+    """Return the attrs that restrict an update to the trained channels."""
     if isinstance(channels, range):
         return {"start": channels.start, "stop": channels.stop}
     return {"index": tuple(channels)}

@@ -1,4 +1,4 @@
-"""The common optimisers, with PyTorch's meaning and names of every field."""
+"""The common optimisers, with PyTorch's semantics and field names."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def check_betas(optimizer: Any) -> None:
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent; `dampening` of a momentum is for all gradients but the first."""
+    """Stochastic gradient descent; `dampening` of momentum skips the first step, as in PyTorch."""
 
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -146,7 +146,7 @@ class AdamW(Adam):
 
 @dataclass(frozen=True)
 class RMSprop:
-    """RMSprop; `centered` takes the variance of the gradient for its mean square."""
+    """RMSprop; `centered` uses the gradient's variance instead of its mean square."""
 
     alpha: float = 0.99
     eps: float = 1e-8
@@ -184,7 +184,7 @@ class RMSprop:
             dp = decayed(g, p, dp, self.weight_decay)
             square = blend(g, square, g.square(dp), self.alpha)
             mean = blend(g, mean, dp, self.alpha)
-            # Rounding may leave less than nothing of a constant gradient.
+            # Rounding may make the variance of a constant gradient negative.
             variance = g.maximum(g.sub(square, g.square(mean)), g.scalar(0.0))
             step = scaled(g, dp, variance, self.eps)
             if not velocity:

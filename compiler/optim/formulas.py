@@ -1,7 +1,7 @@
-"""Update nodes as elementwise arithmetic: what a backend emits, and what fuses with a gradient.
+"""Update nodes as elementwise arithmetic: backends emit it, and it fuses with a gradient.
 
-The same formulas as in compiler/ops/update.py, which says what each of them is; an
-`elementwise_update` brings its own.
+The same formulas as in compiler/ops/update.py, which documents each; an `elementwise_update` has
+its own.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Other optimiser settings for some parameters, by name: weight decay groups and the like."""
+"""Parameter groups: other optimiser settings by name, such as weight decay groups."""
 
 import fnmatch
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class Scaled:
-    """An optimiser whose learning rate is the step's times `rate`: that of a group."""
+    """An optimiser with its learning rate multiplied by `rate`."""
 
     optimizer: Optimizer
     rate: float
@@ -37,10 +37,10 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Maximize:
-    """An optimiser that climbs: what PyTorch calls `maximize=True`."""
+    """An optimiser that maximises the loss: PyTorch's `maximize=True`."""
 
     optimizer: Optimizer
 
     def update(self, update: Update) -> None:
-        """Append the optimiser's update by the gradient's opposite."""
+        """Append the optimiser's update by the negated gradient."""
         self.optimizer.update(replace(update, grad=update.g.neg(update.grad)))

@@ -1,6 +1,7 @@
-"""Optimisers whose rate is that of a layer: by the norms of the weight and of its step.
+"""Layer-wise adaptive rates, from the norms of a weight and its step.
 
-With optax's meaning, which is that of the papers. Where some channels train, the norms are theirs.
+Matches optax, which follows the papers. For partly trained weights, the norms are of the trained
+channels.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pockengine.compiler.optim.formulas import blend, decayed, shrunk
 
 @dataclass(frozen=True)
 class Lars:
-    """LARS (arXiv 1708.03888): momentum SGD with a rate for each layer."""
+    """LARS (arXiv 1708.03888): momentum SGD with a rate per layer."""
 
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -44,9 +45,9 @@ class Lars:
 
 @dataclass(frozen=True)
 class Lamb:
-    """LAMB (arXiv 1904.00962): AdamW with a rate for each layer.
+    """LAMB (arXiv 1904.00962): AdamW with a rate per layer.
 
-    Weight decay is a part of the step that is scaled; decoupled, it comes before all else.
+    Weight decay is part of the step that is scaled; if decoupled, it is applied before.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -61,7 +62,7 @@ class Lamb:
     def update(self, update: Update) -> None:
         """p -= lr |p| / |u| u, with u = Adam's direction + d p.
 
-        The direction is computed twice, for its norm and for the step: it is never stored.
+        The direction is computed twice, for its norm and for the step, so it is never stored.
         """
         g = update.g
         whole = g.div(g.scalar(1.0), update.correction(self.betas[0]))
@@ -94,7 +95,7 @@ class Lamb:
 def trust_ratio(
     g: Builder, p: Value, step: Value, coefficient: float = 1.0, eps: float = 0.0
 ) -> Value:
-    """coefficient |p| / (|step| + eps), f32[]; 1 where either norm is 0."""
+    """coefficient |p| / (|step| + eps), f32[]; 1 if either norm is 0."""
     zero, one = g.scalar(0.0), g.scalar(1.0)
     weight, size = norm(g, p), norm(g, step)
     moves = g.gt(size, zero)

@@ -1,7 +1,7 @@
-"""Muon: the momentum of a matrix made orthogonal (kellerjordan.github.io/posts/muon).
+"""Muon: orthogonalised momentum for matrices (kellerjordan.github.io/posts/muon).
 
-With PyTorch's meaning (torch.optim.Muon), but in f32 where PyTorch rounds to bf16. The products of
-the Newton-Schulz iteration are matmuls of the graph, on the shorter side of the matrix.
+Matches torch.optim.Muon, but computes in f32 where PyTorch rounds to bf16. The products of the
+Newton-Schulz iteration are matmuls of the graph, on the shorter side of the matrix.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""SparseAdam: Adam for the rows of an embedding that a batch reads, and no others."""
+"""SparseAdam: Adam that updates only the embedding rows that a batch reads."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,10 @@ from pockengine.compiler.optim.basic import ANY, check, check_betas
 
 @dataclass(frozen=True)
 class SparseAdam:
-    """Adam with PyTorch's meaning of SparseAdam: moments of rows that nothing reads stay.
+    """PyTorch's SparseAdam: moments of rows that are not read stay unchanged.
 
-    A row is what one index of the first dimension, in the framework's order, selects. One whose
-    gradient is zero counts as not read. Parameters that are no embeddings train as by Adam.
+    A row is what one index of the first dimension, in the framework's order, selects. A row with
+    zero gradient counts as not read. Parameters other than embeddings train with Adam.
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -25,7 +25,7 @@ class SparseAdam:
         check_betas(self)
 
     def update(self, update: Update) -> None:
-        """Append an update of all rows by a mask of those that were read."""
+        """Append an update of all rows, masked to those that were read."""
         g = update.g
         first, second = (update.correction(beta) for beta in self.betas)
         rate = g.mul(update.lr, g.div(g.sqrt(second), first))
@@ -47,7 +47,7 @@ def _towards(g: Builder, old: Value, new: Value, share: Value) -> Value:
 
 
 def _read(update: Update) -> Value:
-    """1 for each row that has a gradient, else 0; f32 of the gradient's rank."""
+    """1 for each row with a gradient, else 0; f32 of the gradient's rank."""
     g, rank = update.g, len(update.grad.shape)
     order = update.param.permutation or tuple(range(rank))
     within = tuple(axis for axis in range(rank) if order[axis] != 0)

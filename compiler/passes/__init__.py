@@ -1,1 +1,1 @@
-"""Passes: functions that rewrite a graph in place, one file each; `pipeline` holds their order."""
+"""Passes: in-place rewrites of a graph, one file each; `pipeline` has their order."""

@@ -1,4 +1,4 @@
-"""A pass: a rewrite of a graph in place, as a value whose fields are its options.
+"""A pass: an in-place rewrite of a graph. Its fields are its options.
 
     @dataclass(frozen=True)
     class FoldConstants(Pass):
@@ -6,8 +6,8 @@
 
         def run(self, graph: Graph) -> None: ...
 
-The name in text is the class's in snake case, and the options are the fields: `pass_text.py` prints
-the value above as `fold_constants{written=frozenset(('w',))}` and reads it back.
+The text form is the class name in snake case with the fields as options: `pass_text.py` prints the
+value above as `fold_constants{written=frozenset(('w',))}` and reads it back.
 """
 
 import re
@@ -28,7 +28,7 @@ Observer = Callable[[str, Graph], None]
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a pass: its name, its type, and its default; MISSING where it has none."""
+    """An option of a pass: its name, type and default (MISSING if required)."""
 
     name: str
     type: Any
@@ -36,18 +36,18 @@ class Option:
 
     @property
     def required(self) -> bool:
-        """Whether a pass cannot do without it."""
+        """Whether the option is required."""
         return self.default is MISSING
 
     @property
     def values(self) -> str:
-        """What it takes, in words."""
+        """The accepted values, in words."""
         return described(self.type)
 
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """A rewrite of a graph; CompileError for an option of a wrong type or value."""
+    """A rewrite of a graph; CompileError for an option with a wrong type or value."""
 
     name: ClassVar[str] = "pass"
 
@@ -86,7 +86,7 @@ def run_passes(
 ) -> None:
     """Run the passes in order; `check` verifies the graph after each.
 
-    The observer gets a name that occurs again as `name_2`, and so on.
+    Repeated pass names reach the observer as `name_2`, and so on.
     """
     seen: dict[str, int] = {}
     for each in passes:

@@ -1,4 +1,4 @@
-"""Every pass, by its name in text."""
+"""All passes by their names in text."""
 
 from collections.abc import Mapping
 
@@ -83,7 +83,7 @@ PASSES: Mapping[str, type[Pass]] = {kind.name: kind for kind in _KINDS}
 
 
 def find_pass(name: str) -> type[Pass]:
-    """Return the class of a pass; CompileError where there is none of this name."""
+    """Return the class of a pass; CompileError for an unknown name."""
     if name not in PASSES:
         raise CompileError(f"there is no pass {name!r}; the passes are {', '.join(sorted(PASSES))}")
     return PASSES[name]

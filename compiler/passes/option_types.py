@@ -1,4 +1,4 @@
-"""Types of pass options: what a value must be, and the same in words for messages."""
+"""Types of pass options: checks of values, and descriptions for messages."""
 
 import types
 from collections.abc import Mapping, Set
@@ -8,7 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 @dataclass(frozen=True)
 class OneOf:
-    """Values that an option takes: `Annotated[str, OneOf(("bf16", "f16"))]`."""
+    """Allowed values of an option: `Annotated[str, OneOf(("bf16", "f16"))]`."""
 
     values: tuple[object, ...]
 
@@ -46,7 +46,7 @@ def accepts(kind: Any, value: object) -> bool:
 
 
 def described(kind: Any) -> str:
-    """Return the values that an option of this type takes, in words."""
+    """Describe the values of an option's type in words."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return "one of " + ", ".join(map(repr, _allowed(kind)))

@@ -1,8 +1,8 @@
 """Passes as text: `fuse{target='rpi4'}`, `differentiate{trained={'w': None}, optimizer=Sgd()}`.
 
-The options are the fields of the pass's class; those with their default are left out. A value is a
-literal, or a call of an optimizer (`Sgd(momentum=0.9)`), `Clip`, `range` or `frozenset`; a target
-is the name of its device.
+The options are the fields of the pass's class; default values are omitted. A value is a literal, or
+a call of an optimizer (`Sgd(momentum=0.9)`), `Clip`, `range` or `frozenset`; a target is the name
+of its device.
 """
 
 import ast
@@ -22,7 +22,7 @@ from pockengine.compiler.target import Target
 from pockengine.errors import CompileError
 
 FindTarget = Callable[[str], Target]
-"""Gives the target of a device by its name."""
+"""Returns the target of a device name."""
 
 _DATA: tuple[type[Any], ...] = (Adapter, Clip, Groups, Maximize, Scaled, *NAMED.values())
 CALLS: Mapping[str, Callable[..., Any]] = {
@@ -30,11 +30,11 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "frozenset": frozenset,
     **{kind.__name__: kind for kind in _DATA},
 }
-"""What a value may call."""
+"""Functions that a value may call."""
 
 
 def print_pass(value: Pass) -> str:
-    """Return the text of a pass; CompileError for an option that has no text."""
+    """Return the text of a pass; CompileError for an option without a text form."""
     shown = []
     for name, option in options_of(type(value)).items():
         given = getattr(value, name)
@@ -46,12 +46,12 @@ def print_pass(value: Pass) -> str:
 
 
 def print_passes(passes: Sequence[Pass]) -> str:
-    """Return one line for each pass."""
+    """Return the passes as text, one per line."""
     return "".join(f"{print_pass(value)}\n" for value in passes)
 
 
 def parse_pass(text: str, find_target: FindTarget) -> Pass:
-    """Read a pass; CompileError names the pass, the option and the values that it takes."""
+    """Parse a pass; CompileError names the pass, the option and its possible values."""
     match = re.fullmatch(r"\s*(\w+)\s*(?:\{(.*)\})?\s*", text, re.DOTALL)
     if match is None:
         raise CompileError(f"{text!r} is no pass; write NAME or NAME{{option=value, ...}}")
@@ -68,7 +68,7 @@ def parse_pass(text: str, find_target: FindTarget) -> Pass:
 
 
 def parse_passes(text: str, find_target: FindTarget) -> list[Pass]:
-    """Read what `print_passes` writes."""
+    """Parse the output of `print_passes`."""
     return [parse_pass(line, find_target) for line in text.splitlines()]
 
 
@@ -83,7 +83,7 @@ def _keywords(text: str, inside: str) -> list[ast.keyword]:
 
 
 def _check_names(name: str, options: Mapping[str, Option], given: Collection[str]) -> None:
-    """Raise CompileError for an option that the pass lacks, or one that is missing."""
+    """Raise CompileError for an unknown option, or a missing one."""
     unknown = [each for each in given if each not in options]
     missing = [each for each, option in options.items() if option.required and each not in given]
     if unknown:
@@ -95,7 +95,7 @@ def _check_names(name: str, options: Mapping[str, Option], given: Collection[str
 
 
 def _values(option: Option) -> str:
-    """Return the values that an option takes in text, in words."""
+    """Describe the values that an option takes in text."""
     if option.type is Target:
         return "the name of a device"
     if not isinstance(option.type, type) or option.type in (bool, int, str):
@@ -106,13 +106,13 @@ def _values(option: Option) -> str:
 
 def _option(text: str, option: Option, node: ast.expr, find_target: FindTarget) -> Any:
     if option.type is Target:
-        # A device's name may stand without quotes, though jetson-orin is a difference then.
+        # A device name may stand without quotes, although jetson-orin parses as a subtraction.
         return find_target(ast.unparse(node).strip("'").replace(" ", ""))
     return _value(text, node)
 
 
 def _show(value: Any) -> str | None:
-    """Write a value; None for one that has no text."""
+    """Format a value; None if it has no text form."""
     if isinstance(value, Target):
         return repr(value.name)
     if isinstance(value, float):
@@ -141,7 +141,7 @@ def _joined(form: str, parts: Sequence[str | None]) -> str | None:
 
 
 def _value(text: str, node: ast.expr) -> Any:
-    """Read a literal, or a call of `CALLS`, without evaluating anything else."""
+    """Parse a literal, or a call of `CALLS`, without evaluating anything else."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
         words = {str(word.arg): _value(text, word.value) for word in node.keywords}
         try:

@@ -1,7 +1,7 @@
 """THE ordered lists of passes. Read this first.
 
-Each list is a function of the options and of the target: of the optional passes it has those that
-pay on the target. `catalogue.py` has every pass by name.
+Each list is a function of the options and the target: it has the optional passes that pay on the
+target. `catalogue.py` has every pass by name.
 """
 
 from collections.abc import Mapping, Set
@@ -47,13 +47,12 @@ from pockengine.compiler.target import OPTIONAL, Target
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """What the passes need to know beside how to train.
+    """Facts for the passes besides the training options.
 
-    `trained` are the params that train, or some of their channels; `written` those that some entry
-    of the program updates. `others` are the bytes that other entries take of the memory budget's
-    arena anyway. `integers` is None where no param is held as integers. `rounded` are trained
-    weights that are stored as bf16. `finer` divides what a block of attention may take. `outputs`
-    are what `train` gives beside the loss.
+    `trained` are the trained params with their channels; `written` are params that some entry of
+    the program updates. `others` are the arena bytes that other entries need. `integers` is None if
+    no param is stored as integers. `rounded` are trained weights stored as bf16. `finer` divides
+    the byte limit of an attention block. `outputs` are returned by `train` besides the loss.
     """
 
     trained: Mapping[str, Channels]
@@ -110,7 +109,7 @@ def inference_pipeline(options: PipelineOptions, *, loss: bool) -> list[Pass]:
 
 
 def forward_pipeline(options: PipelineOptions) -> list[Pass]:
-    """Passes that schedule a graph as it stands: training-mode norms and dropout stay."""
+    """Passes that schedule a graph unchanged: training-mode norms and dropout stay."""
     return [*_fold_frozen(options), *_lower(options)]
 
 
@@ -128,7 +127,7 @@ def _fold_frozen(options: PipelineOptions) -> list[Pass]:
 
 
 def _attention(options: PipelineOptions) -> list[Pass]:
-    """Passes that find attention as the frontends write it, before anything cuts it."""
+    """Passes that match attention as the frontends write it, before it is tiled."""
     if not options.target.attention:
         return []
     written = options.written
@@ -155,9 +154,9 @@ def _tiles(options: PipelineOptions) -> list[Pass]:
 
 
 def _integers(options: PipelineOptions) -> list[Pass]:
-    """Passes from real numbers to integers, before anything folds a scale into a weight.
+    """Passes from real numbers to integers; they run before scales are folded into weights.
 
-    A target that cannot rescale multiplies the real numbers that integers stand for.
+    A target that cannot rescale multiplies the dequantised numbers.
     """
     how = options.integers
     if how is None:
@@ -170,7 +169,7 @@ def _integers(options: PipelineOptions) -> list[Pass]:
 
 
 def _states(options: PipelineOptions) -> list[Pass]:
-    """Passes that store small what updates write: weights, and the states of integers too."""
+    """Passes that store written params in fewer bits: weights, and states of integer params too."""
     trained: list[Pass] = [StoreTrained(options.rounded)] if options.rounded else []
     if options.training.storage.states == F32.value:
         return trained
@@ -185,7 +184,7 @@ def _lower_norms(options: PipelineOptions) -> list[Pass]:
         CommonSubexpressions(),
         FoldConstants(options.written),
         DeadCode(),  # before fusion, which counts readers
-        OwnOutputs(),  # nothing simplifies the copies away from here on
+        OwnOutputs(),  # no simplification of copies after this point
     ]
 
 

@@ -1,9 +1,9 @@
-"""From a forward graph of real numbers and some samples to one that rounds to integers.
+"""Calibration: from a forward graph of real numbers and samples to a quantised graph.
 
-The result computes with real numbers still: what will be i8 goes through a `quantize` and a
-`dequantize`, and weights say by `held` which integers they will be. So schemes, adapters and
-derivatives know of no integers; the passes of `passes/integers/` come after them. Rounded are what
-layers with a weight read, the summands of residual sums, and what is averaged over an image;
+The result still computes with real numbers: future i8 values pass through a `quantize` and a
+`dequantize`, and weights have their quantization in `held`. So schemes, adapters and
+differentiation need no integer support; the passes of `passes/integers/` run after them. Quantised
+are the inputs of layers with a weight, the summands of residual sums, and averages over an image;
 biases, losses and all other arithmetic stay real.
 """
 
@@ -24,7 +24,7 @@ from pockengine.compiler.quantize.fold_norms import FoldedNorm, fold_norms
 from pockengine.compiler.quantize.ranges import HIGH, LOW, METHODS, QuantizedRange, range_of
 from pockengine.errors import CompileError
 
-"""Ops that only clamp, with their limits; clamp and hardtanh have them as attrs."""
+"""Ops that only clamp, with their limits; clamp and hardtanh have limits as attrs."""
 
 Batch = Mapping[str, np.ndarray]
 
@@ -37,12 +37,12 @@ def quantized(
     share: float = 1e-4,
     inputs: Sequence[str] = (),
 ) -> tuple[Graph, tuple[FoldedNorm, ...]]:
-    """Return the graph with ranges found on batches of its inputs, and the norms folded in it.
+    """Return the graph, quantised by ranges on batches of its inputs, and the norms folded in it.
 
-    The named `inputs` arrive as i8, of the ranges that the samples have.
+    The named `inputs` become i8, with the samples' ranges.
 
-    `method` and `share` are those of `ranges.py`. CompileError names a tensor without a range, and
-    a graph in which nothing has a meaning in integers.
+    `method` and `share` are those of `ranges.py`. CompileError names a tensor without a range, or a
+    graph in which nothing can be quantised.
     """
     if method not in METHODS or not batches:
         what = f"method {method!r}" if batches else "batch to calibrate on"
@@ -67,14 +67,14 @@ def quantized(
 
 
 def _layers(graph: Graph) -> list[Node]:
-    """Layers whose weights can be held as integers: each is read by layers alone, all alike."""
+    """Layers whose weights can be stored as integers: all readers of a weight are equal layers."""
     users = graph.users()
     layers = (node for node in graph.nodes if lookup(node.op).layer is not None)
     return [node for node in layers if refusal(graph, node, users) is None]
 
 
 def refusal(graph: Graph, layer: Node, users: Mapping[Value, Sequence[Node]]) -> str | None:
-    """Say why a layer's weight cannot be held as integers; None where it can be."""
+    """Return why a layer's weight cannot be stored as integers; None if it can."""
     param = graph.param_of(layer.operands[1])
     if param is None:
         return "it multiplies two activations"
@@ -93,7 +93,7 @@ def refusal(graph: Graph, layer: Node, users: Mapping[Value, Sequence[Node]]) ->
 
 
 def _without_layers(graph: Graph) -> str:
-    """Say why nothing of a graph can be held as integers."""
+    """Return why nothing in a graph can be stored as integers."""
     users, reasons = graph.users(), []
     for node in graph.nodes:
         if lookup(node.op).layer is not None:
@@ -110,7 +110,7 @@ def _feature_axis(layer: Node) -> int:
 
 
 def _weight_scales(layer: Node, param: Param) -> Quantization:
-    """Return a scale for each feature: its largest weight is 127."""
+    """Return a scale per feature: its largest weight becomes 127."""
     axis = _feature_axis(layer)
     weight = param.data.astype(np.float64)
     largest = np.abs(weight).max(axis=tuple(i for i in range(weight.ndim) if i != axis))
@@ -126,7 +126,7 @@ def _weight_scales(layer: Node, param: Param) -> Quantization:
 
 
 def _points(graph: Graph, layers: Sequence[Node]) -> dict[Value, Node]:
-    """Values that become i8, each with a node that reads it so."""
+    """Values that become i8, each with a reader that requires it."""
     reads = [(layer.operands[0], layer) for layer in layers]
     for node in graph.nodes:
         if lookup(node.op).means and len(node.operands[0].shape) == 4:
@@ -149,7 +149,7 @@ def _is_residual(node: Node) -> bool:
 
 
 def _source(value: Value) -> Value:
-    """Return what a value is a mere copy of: its integers are moved, not made anew."""
+    """Return the value of which another is a copy: its integers are moved, not requantised."""
     while value.node is not None and _moves(value.node):
         value = value.node.operands[0]
     return value
@@ -162,7 +162,7 @@ def _moves(node: Node) -> bool:
 def _ranges(
     graph: Graph, points: Mapping[Value, Node], batches: Sequence[Batch], method: str, share: float
 ) -> dict[Value, QuantizedRange]:
-    """Run the graph on each batch, as when it predicts, and choose a range for each point."""
+    """Run the graph in evaluation mode on each batch, and choose a range for each point."""
     names = {f"{index}": value for index, value in enumerate(points)}
     watched = clone(graph)
     copies = dict(zip(graph.values(), watched.values(), strict=True))
@@ -183,7 +183,7 @@ def _ranges(
 
 
 def insert_ranges(graph: Graph, ranges: Mapping[Value, QuantizedRange], arriving: Set[str]) -> None:
-    """Round every point; a clamp before it is left to the limits of the integers.
+    """Quantise every point; a clamp before it is subsumed by the limits of the integers.
 
     Inputs of the names in `arriving` are i8 already.
     """
@@ -221,7 +221,7 @@ def insert_ranges(graph: Graph, ranges: Mapping[Value, QuantizedRange], arriving
 
 
 def input_range(graph: Graph, name: str) -> QuantizedRange | None:
-    """Return what the integers of an i8 input stand for; None for an input of real numbers."""
+    """Return the quantization of an i8 input; None for an input of real numbers."""
     value = graph.input(name)
     for node in graph.nodes:
         if node.op == "dequantize" and node.operands[0] is value:
@@ -230,7 +230,7 @@ def input_range(graph: Graph, name: str) -> QuantizedRange | None:
 
 
 def _unclamped(value: Value, chosen: QuantizedRange) -> Value:
-    """Return what is clamped to a value, where the integers' range clamps as much."""
+    """Return the operand of a clamp that the integers' range makes redundant."""
     node = value.node
     clamps = None if node is None else lookup(node.op).clamps
     if node is None or clamps is None:

@@ -1,8 +1,8 @@
-"""Batch norms become a part of the layer before them, as they are after training.
+"""Fold batch norms, with their running statistics, into the layers before them.
 
-An integer layer has no batch statistics: its norm is the running one, a factor and a summand for
-each channel. The factor goes into the weights, and the norm's `beta` takes in the summand, so that
-the names that remain mean what they did: a layer's weight, and its bias.
+An integer layer has no batch statistics: its norm uses the running ones, a factor and a summand per
+channel. The factor is folded into the weight and the summand into the norm's `beta`, so the
+remaining params keep their roles: a layer's weight and its bias.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from pockengine.compiler.passes.forward.infer import use_running_statistics
 
 @dataclass(frozen=True)
 class FoldedNorm:
-    """A norm that was folded: what its layer's weight was multiplied by, and its `beta` raised by.
+    """A folded norm: the factor of its layer's weight, and the summand of its `beta`.
 
     `factor` broadcasts to the weight.
     """
@@ -32,7 +32,7 @@ class FoldedNorm:
     shift: np.ndarray
 
     def unfold(self, values: dict[str, np.ndarray]) -> None:
-        """Put in place of folded values those that mean the same before the norm's statistics."""
+        """Undo the folding: return values that are equivalent with the norm's statistics."""
         if self.weight in values:
             weight, still = values[self.weight], np.zeros(())
             real = np.divide(weight, self.factor, where=self.factor != 0, out=weight * still)
@@ -43,7 +43,7 @@ class FoldedNorm:
 
 @dataclass(frozen=True)
 class _Affine:
-    """A layer whose result is multiplied by `factor` and raised by `summand`, by channel."""
+    """A layer whose result is multiplied by `factor` and then gets `summand` added, by channel."""
 
     layer: Node
     weight: Param
@@ -53,9 +53,9 @@ class _Affine:
 
 
 def fold_norms(graph: Graph) -> tuple[FoldedNorm, ...]:
-    """Let norms use their running statistics, and fold each that follows a layer of its own weight.
+    """Make norms use running statistics; fold each one whose layer has a weight of its own.
 
-    Leaves: folded weights and biases; a norm that follows anything else as arithmetic.
+    Leaves: folded weights and biases; other norms as arithmetic.
     """
     use_running_statistics(graph)
     users, vectors = graph.users(), _vectors(graph)
@@ -77,7 +77,7 @@ def fold_norms(graph: Graph) -> tuple[FoldedNorm, ...]:
 
 
 def _vectors(graph: Graph) -> dict[Value, np.ndarray]:
-    """Compute in advance what is made of vectors of params and constants alone."""
+    """Evaluate expressions of vector params and constants at compile time."""
     known = {value: data.astype(np.float64) for value, data in graph.constants.items()}
     for param in graph.params.values():
         if len(param.value.shape) == 1 and param.contents.known:
@@ -93,7 +93,7 @@ def _vectors(graph: Graph) -> dict[Value, np.ndarray]:
 def _affine(
     graph: Graph, node: Node, vectors: Mapping[Value, np.ndarray], users: Mapping[Value, list[Node]]
 ) -> _Affine | None:
-    """Read `layer factor + summand`, where the layer may have a bias of its own."""
+    """Match `layer factor + summand`, with an optional bias of the layer."""
     scaled, added = node.operands
     if scaled.node is None or scaled.node.op != "mul" or added not in vectors:
         return None
@@ -115,12 +115,12 @@ def _affine(
 
 
 def _beta(graph: Graph, summand: Value) -> Param | None:
-    """Return the norm's own summand: the vector itself, or what the mean is subtracted from."""
+    """Return the norm's own summand: the vector itself, or the minuend if a mean is subtracted."""
     if summand.node is not None and summand.node.op == "sub":
         summand = summand.node.operands[0]
     return graph.param_of(summand)
 
 
 def _along(layer: Node, factor: np.ndarray) -> np.ndarray:
-    """Shape factors of a layer's features for its weight."""
+    """Reshape factors of a layer's features to broadcast to its weight."""
     return factor[:, None] if layer.attrs.get("transpose_b") else factor

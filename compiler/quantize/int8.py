@@ -1,4 +1,4 @@
-"""What a user says of a model that is to train in int8."""
+"""User options for int8 training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,15 +15,15 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class Int8:
-    """Hold a model's weights and activations as int8.
+    """Train with int8 weights and activations.
 
-    `calibration` has samples of the inputs by name, any number of whole batches; None is for a
-    model that is in int8 already. Each tensor's range is chosen on the samples by `method`:
-    "minmax", "percentile" (which leaves out the most extreme `share` on each side) or "mse". Batch
-    norms are folded. `gradients` that meet integers in a product are "int8" or "f32". `qas` lets
-    optimisers see real weights and their gradients, not the integers. The named `inputs` arrive as
-    int8: `Compiled.integers` makes such of real numbers. `rounding` is "fixed" or "float", as
-    `Integers` says; None is the one of the model's framework, or "fixed" for a calibrated model.
+    `calibration` has samples of the inputs by name, in whole batches; None for a model that is
+    already int8. Each tensor's range is chosen on the samples by `method`: "minmax", "percentile"
+    (which leaves out the most extreme `share` on each side) or "mse". Batch norms are folded.
+    `gradients` that meet integers in a product are "int8" or "f32". With `qas` optimisers see real
+    weights and their gradients, not the integers. The named `inputs` are passed as int8:
+    `Compiled.integers` converts real numbers. `rounding` is "fixed" or "float", as in `Integers`;
+    None means the model's framework's, or "fixed" for a calibrated model.
     """
 
     calibration: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -42,12 +42,14 @@ class Int8:
             )
 
     def integers(self, rounding: str = FIXED) -> Integers:
-        """Return what the passes need to know; `rounding` is that of the model's framework."""
+        """Return the facts that passes need; `rounding` is that of the model's framework."""
         own = rounding if self.calibration is None else FIXED
         return Integers(self.gradients, self.qas, self.rounding or own)
 
     def apply(self, graph: Graph) -> tuple[Graph, tuple[FoldedNorm, ...]]:
-        """Return the quantised graph and its folded norms; CompileError where that cannot be."""
+        """Return the quantised graph and its folded norms; CompileError if it cannot be
+        quantised.
+        """
         return quantized(
             graph,
             self._batches(graph),
@@ -57,7 +59,7 @@ class Int8:
         )
 
     def _batches(self, graph: Graph) -> list[Batch]:
-        """Cut the samples into batches of the graph's inputs."""
+        """Split the samples into batches of the graph's inputs."""
         inputs = {value.name: value for value in graph.inputs}
         samples = self.calibration or {}
         unknown = sorted(set(samples) - set(inputs))

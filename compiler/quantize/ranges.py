@@ -1,8 +1,7 @@
-"""The range of real numbers that a tensor's integers stand for, found on samples.
+"""Choose the range of real numbers that a tensor's integers cover, from samples.
 
-minmax      all that was seen
-percentile  all but the most extreme share on each side
-mse         the part of what was seen for which rounding and clamping cost least, squared
+minmax all samples percentile all but the most extreme share on each side mse the range with the
+least squared error of rounding and clamping
 """
 
 import math
@@ -16,36 +15,36 @@ from pockengine.errors import CompileError
 LOW, HIGH = -128, 127
 
 SHRUNK = np.linspace(0.3, 1.0, 57)
-"""Parts of the whole range that `mse` tries."""
+"""Fractions of the whole range that `mse` tries."""
 
 MOST_SAMPLES = 200_000
-"""Numbers of a batch that are looked at for percentiles and errors."""
+"""Maximum numbers per batch that are examined for percentiles and errors."""
 
 
 @dataclass(frozen=True)
 class QuantizedRange:
-    """Scale and zero point of a tensor: q stands for scale (q - zero)."""
+    """Scale and zero point of a tensor: q represents scale (q - zero)."""
 
     scale: float
     zero: int
 
     def integers(self, real: np.ndarray) -> np.ndarray:
-        """Return the i8 that are nearest to real numbers."""
+        """Quantise real numbers to the nearest i8."""
         nearest = np.rint(real / np.float32(self.scale)) + self.zero
         return np.asarray(np.clip(nearest, LOW, HIGH), np.int8)
 
 
 def range_of(samples: Sequence[np.ndarray], method: str, share: float) -> QuantizedRange:
-    """Choose a range for what was seen; CompileError where there is none.
+    """Choose a range for the samples; CompileError if there is none.
 
-    `share` is what `percentile` leaves out on each side.
+    `share` is the fraction that `percentile` leaves out on each side.
     """
     low, high = METHODS[method](samples, share)
     return affine(low, high)
 
 
 def affine(low: float, high: float) -> QuantizedRange:
-    """Spread all integers over a range, widened to hold 0, which an integer stands for exactly."""
+    """Spread all integers over a range, widened to include 0, which is represented exactly."""
     low, high = min(low, 0.0), max(high, 0.0)
     if not math.isfinite(low) or not math.isfinite(high):
         raise CompileError("not every number that it takes on the samples is finite")
@@ -81,7 +80,7 @@ def _error(real: np.ndarray, tried: QuantizedRange) -> float:
 
 
 def _some(samples: Sequence[np.ndarray]) -> np.ndarray:
-    """Every n-th number of the samples, so many that sorting them takes no time."""
+    """Every n-th number of the samples, few enough to sort quickly."""
     every = max(1, sum(s.size for s in samples) // MOST_SAMPLES)
     return np.concatenate([s.reshape(-1)[::every] for s in samples]).astype(np.float64)
 

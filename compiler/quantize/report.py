@@ -1,4 +1,4 @@
-"""What of a quantised graph computes with integers, and what stays with real numbers, and why."""
+"""Report which ops of a quantised graph compute with integers, which with real numbers, and why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from pockengine.compiler.passes.integers.integer_arithmetic import (
 )
 
 INTEGER_ARITHMETIC = ("add", "mul")
-"""What is computed of integers beside products and means."""
+"""Ops besides products and means that compute with integers."""
 
 INTEGERS, REAL = "int8", "f32"
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Ops of one kind in one layer; `why` is empty where they compute with integers."""
+    """Ops of one kind in one layer; `why` is empty if they compute with integers."""
 
     layer: str
     op: str
@@ -33,9 +33,9 @@ class Arithmetic:
 
 
 def arithmetic(quantised: Graph, rounding: str = FIXED) -> tuple[Arithmetic, ...]:
-    """List what prediction computes of activations, in order, equal lines once.
+    """List the ops of prediction on activations, in order, without repeats.
 
-    `rounding` is what `Integers` says of it.
+    `rounding` is as in `Integers`.
     """
     graph = clone(quantised)
     InferOnly(loss=False).run(graph)
@@ -63,7 +63,7 @@ def _line(node: Node, given: Sequence[Value]) -> Arithmetic:
 
 
 def _why(node: Node, given: Sequence[Value]) -> str:
-    """Say why a node computes with real numbers."""
+    """Return why a node computes with real numbers."""
     definition = lookup(node.op)
     if not definition.product:
         sums = definition.means or node.op in INTEGER_ARITHMETIC
@@ -78,7 +78,7 @@ def _why(node: Node, given: Sequence[Value]) -> str:
 
 
 def _integers(value: Value) -> DType | None:
-    """Return the type of integers that a value is, or stands for."""
+    """Return the integer type of a value, or of the value it dequantises."""
     node = value.node
     if node is not None and node.op == "dequantize":
         value = node.operands[0]

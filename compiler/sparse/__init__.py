@@ -1,4 +1,4 @@
-"""Sparse training: which parameters train, and which of their channels."""
+"""Sparse training: which parameters and channels train."""
 
 from pockengine.compiler.sparse.presets import preset
 from pockengine.compiler.sparse.scheme import ParamChoice, Scheme, load_scheme, save_scheme

@@ -1,4 +1,4 @@
-"""Which parameter is a layer's bias: found in the graph by what is added to the layer's result."""
+"""Find a layer's bias in the graph: the parameter added to the layer's result."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,9 +7,9 @@ from pockengine.compiler.ops.registry import lookup
 
 
 def bias_of(graph: Graph, users: Mapping[Value, Sequence[Node]], layer: Node) -> str | None:
-    """Follow a layer's result to the trainable vector that is added to it: its bias, or its norm's.
+    """Follow a layer's result to the trainable vector added to it: its bias, or its norm's.
 
-    Only linear elementwise nodes and views may lie between, and each value has one reader.
+    Only linear elementwise nodes and views may be between, and each value has one reader.
     """
     value = layer.result
     while len(readers := users.get(value, ())) == 1:
@@ -31,7 +31,7 @@ def is_added(value: Value, node: Node) -> bool:
 
 
 def _added_beside(node: Node, place: int) -> list[Value]:
-    """What a sum, or a norm, adds to its operand at this place."""
+    """The value that a sum, or a norm, adds to its operand at this position."""
     definition = lookup(node.op)
     if definition.elementwise and place not in definition.shifts:
         return []
@@ -39,7 +39,9 @@ def _added_beside(node: Node, place: int) -> list[Value]:
 
 
 def _trained_term(graph: Graph, value: Value) -> str | None:
-    """Name the trainable vector that a summand is, or whose own summand it is."""
+    """The name of the trainable vector that a summand is, or that is itself added in the
+    summand.
+    """
     terms = [value]
     if value.node is not None:
         terms += [value.node.operands[place] for place in lookup(value.node.op).shifts]

@@ -1,9 +1,9 @@
-"""Which channels of a weight train: sets of indices, and rankings that choose them.
+"""Selection of a weight's trained channels: index sets, and rankings.
 
-A ranking is a permutation of a weight's channels, the most wanted first; a share of the channels is
-its beginning. "magnitude" is tiny-training's magnitude+: the channels whose weights have the
-largest 2-norm, input channels of a dense weight, channels of a depthwise one. Scores that need data
-(activations, Fisher information) are given from outside.
+A ranking is a permutation of a weight's channels, best first; a share takes its first channels.
+"magnitude" is tiny-training's magnitude+: the channels whose weights have the largest 2-norm, input
+channels of a dense weight, channels of a depthwise one. Scores that need data (activations, Fisher
+information) are computed elsewhere.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,10 @@ CRITERIA = (LEADING, "magnitude", "random")
 
 
 def rank(weight: Contents, axis: int, by: str, seed: int | Sequence[int] = 0) -> np.ndarray:
-    """Return the channels along `axis` of a weight by one of CRITERIA, the first to train first.
+    """Rank the channels along `axis` of a weight by one of CRITERIA, best first.
 
-    Random ones follow the seed: give each weight its own, or weights of one width get the same.
+    A random ranking depends on the seed only: use one per weight, or weights of equal width get
+    equal channels.
     """
     count = weight.type.shape[axis]
     if by == "magnitude":
@@ -37,7 +38,7 @@ def rank(weight: Contents, axis: int, by: str, seed: int | Sequence[int] = 0) ->
 
 
 def rank_scores(scores: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Return channels by falling score; equal scores keep their order, and NaN comes last."""
+    """Return channels by descending score; equal scores keep their order, and NaN comes last."""
     return np.argsort(-np.nan_to_num(np.asarray(scores, np.float64), nan=-np.inf), kind="stable")
 
 
@@ -48,12 +49,12 @@ def magnitudes(weight: np.ndarray, axis: int) -> np.ndarray:
 
 
 def channel_count(count: int, share: float) -> int:
-    """Return how many of `count` channels a share is: rounded, at least one."""
+    """Return the number of channels in a share of `count`: rounded, at least one."""
     return max(1, round(count * share))
 
 
 def channel_set(indices: Iterable[int], count: int) -> Channels:
-    """Return these channels of `count`: None for all, a range where they are neighbours."""
+    """Return these channels of `count`: None for all, a range if they are contiguous."""
     ordered = tuple(sorted(int(index) for index in indices))
     if len(ordered) == count:
         return None

@@ -1,4 +1,4 @@
-"""How one parameter trains, and how that reads in a scheme file.
+"""How one parameter trains, and its form in a scheme file.
 
     "frozen", "full"                          nothing of it, all of it
     0.25                                      the first quarter of its channels
@@ -8,7 +8,7 @@
     { channels = [1, 5, 7] }                  these channels
     { lora = 8, alpha = 16 }                  frozen, beside a trained product of rank 8: lora.py
 
-An inline table is known by its first word, its row in TABLES, which reads and writes it.
+An inline table is identified by its first key, its row in TABLES, which reads and writes it.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from pockengine.compiler.sparse.channels import CRITERIA, LEADING
 from pockengine.errors import SchemeError
 
 LARGEST_ALPHA = 1e30
-"""Well inside of f32, as is the scale that it is for."""
+"""Well within f32, as is the scale computed from it."""
 
 SIMPLE = ("frozen", "full")
 LORA = "lora"
@@ -29,8 +29,9 @@ LORA = "lora"
 class ParamChoice:
     """How one parameter trains: `kind` is frozen, full, share, range, channels or lora.
 
-    A share's channels are those that `by` ranks first; a range's `channels` are (start, stop), a
-    set's its sorted indices. An adapter has a `rank` and an `alpha`; its start is drawn by `seed`.
+    A share trains the channels that `by` ranks first; `channels` are (start, stop) for a range,
+    sorted indices for a set. An adapter has a `rank` and an `alpha`; `seed` draws its initial
+    values.
     """
 
     kind: str
@@ -42,13 +43,13 @@ class ParamChoice:
     alpha: float = 0.0
 
     def __str__(self) -> str:
-        """Return the choice as a scheme file has it."""
+        """Return the choice in the form of a scheme file."""
         return write_choice(self)
 
 
 @dataclass(frozen=True)
 class InlineTable:
-    """One kind of inline table: its words, how it is read (None: wrongly written), and written."""
+    """One kind of inline table: its keys, its reader (None: malformed), and its writer."""
 
     kind: str
     words: frozenset[str]
@@ -128,11 +129,11 @@ TABLES: dict[str, InlineTable] = {
         "{ lora = 8, alpha = 16 } (rank, and what the product is scaled by: alpha / rank, above 0)",
     ),
 }
-"""Inline tables by the word that tells them apart."""
+"""Inline tables by their identifying key."""
 
 
 def parse_choice(value: Any, where: str) -> ParamChoice:
-    """Turn a TOML value into a ParamChoice; SchemeError says what may stand there."""
+    """Turn a TOML value into a ParamChoice; SchemeError lists the possible values."""
     choice = _parsed(value)
     if choice is None:
         forms = ", ".join(table.form for table in TABLES.values())
@@ -158,9 +159,9 @@ def _parsed(value: Any) -> ParamChoice | None:
 
 
 def write_choice(choice: ParamChoice) -> str:
-    """Return the TOML value that `parse_choice` reads as this choice; for a simple kind its name.
+    """Return the TOML value that `parse_choice` reads as this choice; the name for a simple kind.
 
-    SchemeError for a kind that no row of TABLES writes.
+    SchemeError for a kind without a row in TABLES.
     """
     if choice.kind in SIMPLE:
         return choice.kind

@@ -1,6 +1,6 @@
-"""Families of models known by their parameters' names: their blocks, and what matters in them.
+"""Model families, recognised by parameter names: their blocks and most important parameters.
 
-The names are data, in families.toml beside this file; what is here finds them in a model.
+The name patterns are in families.toml beside this file; this module finds them in a model.
 """
 
 import re
@@ -29,18 +29,18 @@ class SchemeFamily:
     last_biases: tuple[int, int]
 
     def block_of(self, name: str) -> str | None:
-        """Return the name of the block that a parameter stands in, if it stands in one."""
+        """Return the name of a parameter's block, if it is in one."""
         numbered = re.escape(self.block).replace(r"\#", r"\d+")
         found = re.match(rf"(?:.*?\.)?{numbered}(?=\.)", name)
         return found[0] if found else None
 
     def is_weight(self, name: str) -> bool:
-        """Whether a parameter is one of a block's weights that matter most."""
+        """Whether a parameter is one of a block's most important weights."""
         block = self.block_of(name)
         return block is not None and _matches(name.removeprefix(f"{block}."), self.weights)
 
     def is_bias(self, name: str) -> bool:
-        """Whether a parameter is a bias, or plays the part of one."""
+        """Whether a parameter is a bias, or takes the role of one."""
         return _matches(name, self.biases)
 
     def is_head(self, name: str) -> bool:
@@ -50,7 +50,7 @@ class SchemeFamily:
 
 @dataclass(frozen=True)
 class Recognised:
-    """A model's parameters in the order of the forward pass, and its family's blocks in it."""
+    """A model's parameters in forward order, and its family's blocks."""
 
     family: SchemeFamily
     names: tuple[str, ...]
@@ -63,11 +63,11 @@ class Recognised:
 
     @property
     def biases(self) -> list[str]:
-        """Names of all biases, or what plays their part."""
+        """Names of all biases, or of parameters in their role."""
         return [name for name in self.names if self.family.is_bias(name)]
 
     def sparse(self) -> list[str]:
-        """Names of what the paper's pattern trains, the head included."""
+        """Names of the parameters that the paper's pattern trains, including the head."""
         weights = self._last(self.family.last_weights)
         return self._pattern(weights, self._last(self.family.last_biases)[0])
 
@@ -89,7 +89,7 @@ class Recognised:
         return [name for name in self.names if name in chosen]
 
     def _last(self, share: tuple[int, int]) -> Sequence[str]:
-        """Return the last blocks, a share of them rounded up."""
+        """Return the last blocks: a share of them, rounded up."""
         count = -(-len(self.blocks) * share[0] // share[1])
         return self.blocks[len(self.blocks) - count :]
 
@@ -110,10 +110,9 @@ def known_families() -> tuple[SchemeFamily, ...]:
 
 
 def recognise(names: Sequence[str]) -> Recognised | None:
-    """Return the family that most of a model's blocks belong to; None where none is known.
+    """Return the family with the most matching blocks; None if no family matches.
 
-    `names` are the parameters in the order in which the forward pass reads them. Of families that
-    find as many blocks, that with more of their weights is meant.
+    `names` are the parameters in forward order. Ties go to the family with more matching weights.
     """
     found: Recognised | None = None
     most = (0, 0)
@@ -127,7 +126,7 @@ def recognise(names: Sequence[str]) -> Recognised | None:
 
 
 def unknown_family(scheme: str, names: Sequence[str]) -> SchemeError:
-    """Say what a model's parameters are called, and what would be known."""
+    """List a model's parameter names, and the patterns that would be recognised."""
     numbered = list(dict.fromkeys(re.sub(r"\d+", "#", name) for name in names))
     known = ", ".join(f"{family.name} ({family.block})" for family in known_families())
     return SchemeError(

@@ -1,4 +1,4 @@
-"""Params that should train although the loss does not depend on them."""
+"""Parameters that should train although the loss does not depend on them."""
 
 import warnings
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import CompileError
 
 FACTORS = (".lora_A", ".lora_B")
-"""Endings of the names of an adapter's params, which a scheme asks for by their weight."""
+"""Name suffixes of an adapter's params, which a scheme selects by their weight."""
 
 
 def influential(graph: Graph) -> frozenset[str]:
-    """Return the names of the params that the loss depends on; of all where there is no loss."""
+    """Return the names of the params that the loss depends on; all if there is no loss."""
     if LOSS not in graph.outputs:
         return frozenset(graph.params)
     values = influences(graph, graph.outputs[LOSS])
@@ -23,7 +23,7 @@ def influential(graph: Graph) -> frozenset[str]:
 def without_idle(
     graph: Graph, scheme: Scheme, trained: Mapping[str, Channels]
 ) -> dict[str, Channels]:
-    """Return what trains and has a gradient; warn of the rest, as it stays as it is.
+    """Return the trained params that have a gradient; warn about the others, which stay unchanged.
 
     CompileError for a param that the scheme names in full, or when nothing is left.
     """

@@ -1,9 +1,9 @@
-"""LoRA: a frozen weight W gains a product of two small trained ones, W + scale A B.
+"""LoRA: add a product of two small trained matrices to a frozen weight, W + scale A B.
 
-Before differentiation every reader `y = x W` becomes `y = x W + (scale x A) B`, A [in, rank] and
-B [rank, out] being params `<weight>.lora_A` and `<weight>.lora_B`; a convolution's A has its window
+Before differentiation every reader `y = x W` becomes `y = x W + (scale x A) B`, A [in, rank] and B
+[rank, out] being params `<weight>.lora_A` and `<weight>.lora_B`; a convolution's A has its window
 and its B is pointwise. A starts Kaiming-uniform as PEFT's does, B at zero, so the first step is the
-model's own. Nothing later knows of adapters: they are params as others, and W has no gradient.
+model's own. Later stages treat adapters as ordinary params; W has no gradient.
 """
 
 import math
@@ -25,7 +25,7 @@ from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import SchemeError
 
 PACKED = "in_proj_weight"
-"""How nn.MultiheadAttention calls its weight for queries, keys and values."""
+"""Name of nn.MultiheadAttention's packed weight for queries, keys and values."""
 
 LINEAR, CONV = (1, 0), (2, 3, 1, 0)
 """Permutations of the factors: PEFT has A [rank, in] or [rank, in, KH, KW], B [out, rank]."""
@@ -33,7 +33,7 @@ LINEAR, CONV = (1, 0), (2, 3, 1, 0)
 
 @dataclass(frozen=True)
 class Adapter:
-    """A weight's two factors. `transposed`: a linear weight that lies in the graph as [out, in]."""
+    """A weight's two factors. `transposed`: a linear weight stored in the graph as [out, in]."""
 
     weight: str
     rank: int
@@ -43,26 +43,26 @@ class Adapter:
 
     @property
     def a(self) -> str:
-        """Name of the factor that reads the layer's input."""
+        """Name of the factor A, applied to the layer's input."""
         return f"{self.weight}.lora_A"
 
     @property
     def b(self) -> str:
-        """Name of the factor that makes the layer's output."""
+        """Name of the factor B, which produces the layer's output."""
         return f"{self.weight}.lora_B"
 
     @property
     def scale(self) -> float:
-        """What the product is multiplied by."""
+        """The factor of the product."""
         return self.alpha / self.rank
 
 
 Factors = tuple[Adapter, Value, Value]
-"""An adapter with its A and B, or with slices of them."""
+"""An adapter with its A and B, or slices of them."""
 
 
 def packed_attention(names: Collection[str], weight: str) -> str | None:
-    """Return the nn.MultiheadAttention whose packed or output weight this is, by params' names."""
+    """Return the nn.MultiheadAttention module of this packed or output weight, by param names."""
     for leaf, other in ((f".{PACKED}", ".out_proj.weight"), (".out_proj.weight", f".{PACKED}")):
         module = weight.removesuffix(leaf)
         if module != weight and f"{module}{other}" in names:
@@ -79,9 +79,9 @@ def lora(
     seed: int = 0,
     name: str = "lora",
 ) -> Scheme:
-    """Make a scheme: adapters beside the weights of these patterns, `trained` params as they are.
+    """Make a scheme with adapters for the weights of these patterns; `trained` params train fully.
 
-    SchemeError when rank or alpha are not above zero.
+    SchemeError unless rank and alpha are positive.
     """
     choice = parse_choice({LORA: rank, "alpha": alpha, "seed": seed}, f"scheme {name}")
     rules = [*((target, choice) for target in targets), *((param, FULL) for param in trained)]
@@ -93,7 +93,7 @@ def with_adapters(
 ) -> tuple[Graph, dict[str, Channels], tuple[Adapter, ...]]:
     """Return the graph that trains by this scheme, its trained params, and its adapters.
 
-    Without adapters the graph is `forward` itself. SchemeError as `Scheme.resolve` has it, or for a
+    Without adapters the graph is `forward` itself. SchemeError as in `Scheme.resolve`, or for a
     weight that cannot have an adapter.
     """
     trained = scheme.resolve(forward)
@@ -151,7 +151,7 @@ def merged(adapters: Sequence[Adapter], values: Mapping[str, np.ndarray]) -> dic
 def with_folded(
     graph: Graph, adapters: Sequence[Adapter], values: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return `values` with the adapters' weights that were folded away when it was compiled."""
+    """Return `values` with the adapted weights that were folded away at compile time."""
     return {**{each.weight: graph.params[each.weight].data for each in adapters}, **values}
 
 
@@ -175,7 +175,7 @@ def _adapter(
 
 
 def _readers(users: Mapping[Value, list[Node]], weight: Value) -> list[tuple[Node, Value]]:
-    """Return what reads a weight, or a slice of a matrix, and what it reads."""
+    """Return the readers of a weight, or of a slice of a matrix, and the value they read."""
     found = []
     for node in users.get(weight, ()):
         if node.op == "slice" and len(weight.shape) == 2:
@@ -186,7 +186,7 @@ def _readers(users: Mapping[Value, list[Node]], weight: Value) -> list[tuple[Nod
 
 
 def _problem(node: Node, weight: Value) -> str | None:
-    """What keeps this reader of a weight from having an adapter, if anything does."""
+    """Why this reader of a weight cannot have an adapter, or None."""
     definition = lookup(node.op)
     if definition.layer is None:
         kind = "an embedding" if definition.indices else "a bias" if is_added(weight, node) else ""
@@ -207,7 +207,7 @@ def _declare(g: Builder, adapter: Adapter, param: Param) -> tuple[Value, Value]:
         inner, out = (shape[1],), shape[0]
     permutation = CONV if conv else LINEAR
     random = np.random.default_rng([adapter.seed, zlib.crc32(adapter.weight.encode())])
-    bound = 1 / math.sqrt(math.prod(inner))  # kaiming_uniform_(a=sqrt(5)), as nn.Linear has it
+    bound = 1 / math.sqrt(math.prod(inner))  # kaiming_uniform_(a=sqrt(5)), as in nn.Linear
     a = random.uniform(-bound, bound, (*inner, adapter.rank)).astype(np.float32)
     b = np.zeros((1, 1, adapter.rank, out) if conv else (adapter.rank, out), np.float32)
     return (

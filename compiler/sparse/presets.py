@@ -1,10 +1,10 @@
 """Schemes that need no file: full, bias-only, head-only, last-N-blocks, sparse, sparse-A-B, lora.
 
-The head trains in every preset, as a new task needs new outputs: what families.toml says of a known
-family, else the block whose parameters the forward pass reads last. "sparse" is the paper's
-pattern: biases from some block to the end, and in the last blocks the weights that matter most;
-"sparse-11-20" trains those weights of blocks 11 to 20, from 0, and biases from block 11 to the end.
-Where a family has no biases (LLaMA), the norms' weights play their part.
+The head trains in every preset, as a new task needs new outputs: it is defined in families.toml for
+a known family, else it is the block whose parameters the forward pass reads last. "sparse" is the
+paper's pattern: biases from some block to the end, and the most important weights of the last
+blocks; "sparse-11-20" trains those weights of blocks 11 to 20, from 0, and biases from block 11 to
+the end. If a family has no biases (LLaMA), the norms' weights take their role.
 """
 
 import re
@@ -28,20 +28,20 @@ _NAMES = re.compile(
 )
 
 HEAD = " head"
-"""Stands for the head among the names of blocks."""
+"""Key of the head among the names of blocks."""
 
 QUERY_VALUE = (
     *("query", "value", "query_proj", "value_proj", "q_lin", "v_lin", "q_proj", "v_proj", "q"),
     *("v", "wq", "wv", "qkv", "Wqkv", "query_key_value", "c_attn", "in_proj"),
 )
-"""Names of attention's projections to queries and values, family by family, as PEFT's defaults."""
+"""Names of attention's query and value projections by family, as in PEFT's defaults."""
 
 QUERY_VALUE_WEIGHTS = (PACKED, "q_proj_weight", "v_proj_weight")
-"""The same of nn.MultiheadAttention, whose module has several; the last two for unlike sizes."""
+"""The same for nn.MultiheadAttention, which has several weights; the last two for unequal sizes."""
 
 
 def check_preset(name: str) -> None:
-    """Raise SchemeError, which lists the presets, for a name that is none's."""
+    """Raise SchemeError, which lists the presets, for an unknown name."""
     if _NAMES.fullmatch(name) is None:
         raise SchemeError(
             f"unknown scheme {name!r}; presets: {', '.join(PRESETS)}; or a .toml file"
@@ -71,12 +71,11 @@ def preset(name: str, graph: Graph) -> Scheme:
 
 
 def blocks_of(graph: Graph) -> list[list[str]]:
-    """Names of trainable parameters by block, in the order in which the forward pass reads them.
+    """Names of trainable parameters by block, in forward order.
 
-    What the loss does not depend on is left out.
-    Blocks are those of a known family, and for other names a module path up to its first number
-    among three parts (`stem.3`), or the module itself where there is none (`fc`). The last is the
-    head.
+    Parameters that the loss does not depend on are left out. Blocks are those of a known family;
+    for other names, the module path up to its first number among three parts (`stem.3`), or else
+    the module itself (`fc`). The last is the head.
     """
     params = [graph.param_of(operand) for node in graph.nodes for operand in node.operands]
     known = influential(graph)
@@ -112,7 +111,7 @@ def _flat(blocks: list[list[str]]) -> list[str]:
 
 
 def _biases(blocks: list[list[str]], graph: Graph) -> list[str]:
-    """Names of all biases, and of what plays their part in a family without."""
+    """Names of all biases, or of parameters in their role for a family without."""
     family = recognise(_flat(blocks))
     known = set(family.biases if family is not None else ())
     users = graph.users()
@@ -122,7 +121,7 @@ def _biases(blocks: list[list[str]], graph: Graph) -> list[str]:
 def _is_bias(graph: Graph, users: Mapping[Value, list[Node]], name: str) -> bool:
     """Whether a param is a bias: `in_proj_bias`, `bias_ih_l0`, or a vector that is added.
 
-    Haiku's `b` and `offset` and Keras's `beta` are known by that.
+    The latter covers Haiku's `b` and `offset` and Keras's `beta`.
     """
     leaf = _path(name)[-1]
     if leaf.endswith("bias"):
@@ -135,12 +134,12 @@ def _is_bias(graph: Graph, users: Mapping[Value, list[Node]], name: str) -> bool
 
 
 def _path(name: str) -> list[str]:
-    """Return the parts of a name; Keras and Haiku put slashes between them."""
+    """Split a name into its parts; Keras and Haiku separate them by slashes."""
     return re.split(r"[./]", name)
 
 
 def _is_summand(users: Mapping[Value, list[Node]], value: Value) -> bool:
-    """Whether all that reads a value, or a copy of it in another shape, adds it to something."""
+    """Whether every reader of a value, or of a reshaped copy, adds it to something."""
     readers = users.get(value, ())
     return bool(readers) and all(_adds(users, node, value) for node in readers)
 
@@ -155,7 +154,7 @@ def _adds(users: Mapping[Value, list[Node]], node: Node, value: Value) -> bool:
 def _sparse_scheme(
     name: str, blocks: list[list[str]], between: tuple[int, int] | None = None
 ) -> Scheme:
-    """Train the paper's pattern of a known family; SchemeError says what the others are called."""
+    """Train the paper's pattern of a known family; SchemeError lists an unknown family's names."""
     family = recognise(_flat(blocks))
     if family is None:
         raise unknown_family(name, _flat(blocks))
@@ -175,7 +174,7 @@ def _blocks_scheme(name: str, blocks: list[list[str]]) -> Scheme:
 
 
 def _lora_scheme(name: str, rank: int, blocks: list[list[str]]) -> Scheme:
-    """Adapters beside attention's queries and values, with alpha twice the rank, and the head."""
+    """Adapters for attention's queries and values, with alpha twice the rank, plus the head."""
     if rank < 1:
         raise SchemeError(f"scheme {name}: the rank must be at least 1")
     head = blocks[-1]

@@ -2,13 +2,11 @@
 
 default = "frozen"
 
-[params]                                    # patterns as in a shell; the last match wins
-"*.bias" = "full"
-"features.1[4-7].conv.0.0.weight" = 0.25    # the first quarter of its input channels
-"features.18.0.weight" = { share = 0.5, by = "magnitude" }
-"classifier.1.weight" = "full"
+[params] # patterns as in a shell; the last match wins "*.bias" = "full"
+"features.1[4-7].conv.0.0.weight" = 0.25 # the first quarter of its input channels
+"features.18.0.weight" = { share = 0.5, by = "magnitude" } "classifier.1.weight" = "full"
 
-compiler/sparse/choice.py lists what may stand on the right.
+compiler/sparse/choice.py lists the possible values.
 """
 
 import difflib
@@ -40,16 +38,16 @@ __all__ = ["FROZEN", "FULL", "ParamChoice", "Scheme", "channel_axis", "load_sche
 
 @dataclass(frozen=True)
 class Scheme:
-    """Rules in order, the last match of a parameter's name wins; `default` where none matches."""
+    """Rules in order: the last match of a parameter's name wins; `default` if none matches."""
 
     name: str
     rules: tuple[tuple[str, ParamChoice], ...]
     default: ParamChoice = FROZEN
 
     def resolve(self, graph: Graph) -> dict[str, Channels]:
-        """Params that train themselves with their channels (None: all), in the graph's order.
+        """Params that train directly, with their channels (None: all), in the graph's order.
 
-        SchemeError names a pattern that matches nothing, or a parameter that cannot train so.
+        SchemeError names a pattern without a match, or a parameter that cannot train this way.
         """
         names = [name for name, param in graph.params.items() if param.trainable]
         for pattern, _ in self.rules:
@@ -68,7 +66,7 @@ class Scheme:
         return trained
 
     def choices(self, graph: Graph) -> dict[str, ParamChoice]:
-        """How each param of `graph` that can train does, in the graph's order."""
+        """The choice of each trainable param of `graph`, in the graph's order."""
         return {
             name: self._training_of(name) for name, param in graph.params.items() if param.trainable
         }
@@ -81,7 +79,7 @@ class Scheme:
 
 
 def load_scheme(path: Path) -> Scheme:
-    """Read a scheme file; SchemeError names the file and what is wrong in it."""
+    """Read a scheme file; SchemeError names the file and the fault."""
     try:
         table = read_toml(path)
     except (OSError, ValueError) as error:
@@ -97,9 +95,9 @@ def load_scheme(path: Path) -> Scheme:
 
 
 def save_scheme(scheme: Scheme, path: Path, comment: str = "") -> None:
-    """Write a scheme as a file that `load_scheme` reads as the same, whole or not at all.
+    """Write a scheme atomically, as a file that `load_scheme` reads back.
 
-    `comment` goes before it, line by line. SchemeError when the file cannot be written.
+    `comment` is written before it, line by line. SchemeError if the file cannot be written.
     """
     try:
         write_text_whole(path, _text_of(scheme, comment))
@@ -108,7 +106,9 @@ def save_scheme(scheme: Scheme, path: Path, comment: str = "") -> None:
 
 
 def _text_of(scheme: Scheme, comment: str) -> str:
-    """Return the file's text; of rules with one pattern only the last counts, so it alone stays."""
+    """Return the file's text; of rules with the same pattern only the last, which wins, is
+    written.
+    """
     last = {pattern: place for place, (pattern, _) in enumerate(scheme.rules)}
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
     lines += [f"default = {_value(scheme.default)}", "", "[params]"]
@@ -124,7 +124,7 @@ def _value(choice: ParamChoice) -> str:
 
 
 def channel_axis(scheme: str, graph: Graph, param: Param) -> int:
-    """Axis along which some channels of this weight can train; SchemeError when there is none."""
+    """Axis along which some channels of this weight can train; SchemeError if there is none."""
     readers = [node for node in graph.nodes if param.value in node.operands]
     if len(readers) != 1:
         raise SchemeError(
@@ -153,7 +153,7 @@ def _channels(scheme: str, graph: Graph, param: Param, choice: ParamChoice) -> C
     axis = channel_axis(scheme, graph, param)
     count = param.value.shape[axis]
     if choice.kind == "share":
-        seed = (choice.seed, zlib.crc32(param.name.encode()))  # each weight draws for itself
+        seed = (choice.seed, zlib.crc32(param.name.encode()))  # a separate draw for each weight
         ranking = rank(param.contents, axis, choice.by, seed)
         return channel_set(ranking[: channel_count(count, choice.share)], count)
     last = choice.channels[-1] - (choice.kind == "range")

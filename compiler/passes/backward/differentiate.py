@@ -1,4 +1,6 @@
-"""From a forward graph to a training graph: gradients of what trains, and its updates."""
+"""From a forward graph to a training graph: gradients of the trained parameters, and their
+updates.
+"""
 
 import math
 from collections.abc import Mapping
@@ -27,9 +29,9 @@ from pockengine.errors import CompileError
 class Clip:
     """Limits on gradients: each element to +-`value`, then all together to the 2-norm `norm`.
 
-    `micro_norm` limits those of each micro-batch before they are averaged: of one row each it is
-    the clipping by example of DP-SGD (arXiv 1607.00133). `noise` is the standard deviation of what
-    is added to each element last: in DP-SGD, sigma times `micro_norm` over the micro-batches.
+    `micro_norm` limits each micro-batch before averaging: with one row each, it is the per-example
+    clipping of DP-SGD (arXiv 1607.00133). `noise` is the standard deviation of noise added to each
+    element last: in DP-SGD, sigma times `micro_norm` over the number of micro-batches.
     """
 
     value: float | None = None
@@ -49,11 +51,11 @@ class Clip:
 class Differentiate(Pass):
     """Append the backward pass of output `loss` and one update for each trained parameter.
 
-    Adds the inputs that the optimiser reads: `lr`, and `step` where it needs it. With several micro
-    batches the updates only add to states `optimizer.gradient.*`, for `apply_gradients` to use.
-    With `rate_first` gradients are made of the loss's times `lr`, where steps are all that is done
-    with them: derivatives are linear, so that the steps are the same.
-    CompileError when there is no loss, or when it does not depend on a parameter that should train.
+    Adds the inputs that the optimiser reads: `lr`, and `step` if needed. With several micro-batches
+    the updates only add to states `optimizer.gradient.*`, for `apply_gradients` to use. With
+    `rate_first` the loss's gradient is multiplied by `lr` once, if the gradients are used only for
+    steps: differentiation is linear, so the steps are the same. CompileError if there is no loss,
+    or if it does not depend on a parameter that should train.
     """
 
     trained: Mapping[str, Channels]
@@ -74,9 +76,9 @@ class Differentiate(Pass):
         _append_updates(g, updates, self.optimizer, clip)
 
     def _scales_first(self, graph: Graph) -> bool:
-        """Whether steps are the rate times gradients, so that the rate may come first.
+        """Whether steps are the rate times gradients, so that the rate may be applied first.
 
-        A gradient of a user's own may be no product.
+        A user-defined gradient may be nonlinear.
         """
         own = any(node.op == CUSTOM for node in graph.nodes)
         alone = self.rate_first and self.micro_batches == 1
@@ -84,7 +86,7 @@ class Differentiate(Pass):
 
 
 def _collect(g: Builder, updates: list[Update], clip: Clip, micro_batches: int) -> None:
-    """Add the gradients of one of several micro-batches to their mean."""
+    """Accumulate the gradients of one of several micro-batches."""
     grads = _clipped(g, [update.grad for update in updates], Clip(norm=clip.micro_norm))
     for update, grad in zip(updates, grads, strict=True):
         g.emit("add_update", update.state("gradient"), grad, scale=1 / micro_batches)
@@ -92,7 +94,7 @@ def _collect(g: Builder, updates: list[Update], clip: Clip, micro_batches: int) 
 
 @dataclass(frozen=True)
 class ApplyGradients(Pass):
-    """Replace the graph by the updates from accumulated gradients, which start again at zero."""
+    """Replace the graph by the updates from accumulated gradients, which it then resets to zero."""
 
     trained: Mapping[str, Channels]
     optimizer: Optimizer
@@ -121,9 +123,9 @@ class ApplyGradients(Pass):
 
 @dataclass(frozen=True)
 class DropStops(Pass):
-    """Replace what only differentiation reads. Requires: it is done, or never will be.
+    """Remove ops that only differentiation reads. Requires: differentiation is done, or not needed.
 
-    Leaves: no `stop_gradient`, and no gradient that the model defines itself.
+    Leaves: no `stop_gradient`, and no user-defined gradient.
     """
 
     def run(self, graph: Graph) -> None:
@@ -133,7 +135,7 @@ class DropStops(Pass):
             COTANGENT: lambda g, node: (g.broadcast_to(g.scalar(0.0), shape=node.attrs["shape"]),),
         }
         lower(graph, rules)
-        DeadCode().run(graph)  # the formulas that stood for gradients
+        DeadCode().run(graph)  # the gradient formulas
 
 
 def _gradients(g: Builder, trained: Mapping[str, Channels], seed: Value | None) -> list[Update]:
@@ -143,7 +145,7 @@ def _gradients(g: Builder, trained: Mapping[str, Channels], seed: Value | None) 
         raise CompileError(f"graph {graph.name} has no output {LOSS!r} to train on; it has {known}")
     axes = _axes(graph, trained)
     for name in trained:
-        if name not in graph.params:  # dead code is gone already, and what only that read
+        if name not in graph.params:  # dead code is removed already, and what only it read
             raise _without_influence(name)
     wrt = {graph.params[name].value: channels for name, channels in trained.items()}
     gradients = backward(g, graph.outputs[LOSS], wrt, seed)
@@ -179,14 +181,14 @@ def _clipped(g: Builder, grads: list[Value], clip: Clip) -> list[Value]:
         axes = tuple(range(len(grad.shape)))
         part = g.reduce_sum(square, axes=axes) if axes else square
         total = part if total is None else g.add(total, part)
-    assert total is not None  # a scheme trains something
+    assert total is not None  # a scheme trains at least one parameter
     room = g.div(g.scalar(clip.norm), g.add(g.sqrt(total), g.scalar(1e-6)))  # as PyTorch does
     factor = g.minimum(g.scalar(1.0), room)
     return [g.mul(grad, factor) for grad in grads]
 
 
 def _noisy(g: Builder, grads: list[Value], noise: float) -> list[Value]:
-    """Add normal noise to gradients, other numbers at every step and in every element."""
+    """Add normal noise to gradients, different at every step and in every element."""
     if not noise:
         return grads
     seed = control(g, SEED)

@@ -1,11 +1,10 @@
-"""Gradients of embeddings go where they belong: into the rows that were read, and no others.
+"""Scatter gradients of embeddings directly into the rows that were read.
 
-The gradient of a table has one row for each of its rows, nearly all of them zero. Plain gradient
-descent leaves those rows as they are, so the rows that were read are updated in place, and neither
-the whole gradient nor a pass over the whole table is needed. Optimisers whose moments or weight
-decay move every row (Adam, momentum) keep the whole gradient. A table that is read by a product
-too, as a tied embedding is by the head, has two gradients: rows are added to the product's, in its
-place, and the second whole table of zeros is never made.
+The gradient of a table is nearly all zero rows. Plain gradient descent leaves those rows unchanged,
+so the rows that were read are updated in place, without the dense gradient or a pass over the whole
+table. Optimisers whose moments or weight decay move every row (Adam, momentum) keep the dense
+gradient. A table that is also read by a product, such as an embedding tied to the head, has two
+gradients: rows are added in place to the product's, without a second dense table.
 """
 
 from collections.abc import Sequence
@@ -19,15 +18,15 @@ from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 
 FEW = 2
-"""How many times more elements a table must have than are added to it, so that zeros pay less."""
+"""Minimum ratio of a table's elements to the added ones for scattering to pay."""
 
 
 @dataclass(frozen=True)
 class ScatterUpdates(Pass):
-    """Let what reads the gradient of a `take` work on the rows that were read.
+    """Rewrite readers of a `take`'s gradient to work on the rows that were read.
 
-    `sgd_update` by it becomes `take_update`, where that means the same, and a sum with it becomes
-    `take_add`. Requires: updates appended, no fusions. Leaves: such gradients are gone.
+    `sgd_update` by it becomes `take_update`, if equivalent, and a sum with it becomes `take_add`.
+    Requires: updates appended, no fusions. Leaves: none of these dense gradients.
     """
 
     def run(self, graph: Graph) -> None:
@@ -50,7 +49,7 @@ class ScatterUpdates(Pass):
 
 
 def _scattered(update: Node) -> Node | None:
-    """The `take_dx` that alone makes the gradient of a plain update of a whole param."""
+    """The `take_dx` that is the whole gradient of a plain update of a whole param."""
     plain = (
         update.op == "sgd_update"
         and len(update.operands) == 3
@@ -60,13 +59,13 @@ def _scattered(update: Node) -> Node | None:
     maker = update.operands[1].node if plain else None
     if maker is None or maker.op != "take_dx":
         return None
-    # Rows are written one by one, so that nothing else of the table may be read meanwhile.
+    # Rows are written one by one, so nothing else may read the table in between.
     alone = update.operands[0] not in map(storage, maker.operands)
     return maker if alone else None
 
 
 def _summand(node: Node) -> Node | None:
-    """The `take_dx` that alone makes a summand of far more rows than are added."""
+    """The `take_dx` of a summand with far more rows than are added."""
     if node.op != "add" or len({value.type for value in (*node.operands, node.result)}) > 1:
         return None
     makers = (value.node for value in reversed(node.operands))

@@ -1,7 +1,7 @@
-"""Updates of what is stored in fewer bits: arithmetic is f32, what is written is rounded by chance.
+"""Updates of params stored in fewer bits: arithmetic in f32, then stochastic rounding.
 
-A step is mostly smaller than the distance of two numbers of 8 bits: rounded to the nearest, what it
-changes would stay for ever as it is (Gupta et al., ICML'15, "Deep learning with limited numerical
+A step is mostly smaller than the spacing of numbers with 8 significant bits: rounded to nearest,
+the param would never change (Gupta et al., ICML'15, "Deep learning with limited numerical
 precision").
 """
 
@@ -20,11 +20,11 @@ from pockengine.compiler.optim.base import control
 from pockengine.compiler.optim.formulas import FORMULAS
 
 _UPPER, _LOW = 0xFFFF0000, 0xFFFF
-"""The bits of an f32 that bf16 keeps, and those that it lacks."""
+"""The f32 bits that bf16 has, and those that it lacks."""
 
 
 def rounded_update(g: Builder, node: Node, small: Mapping[int, Value]) -> None:
-    """Emit an update whose operands at some places are bf16 params, rounded by chance."""
+    """Emit an update with bf16 params at these operand positions, stochastically rounded."""
     operands = [*node.operands, control(g, SEED)]
     for place, value in small.items():
         operands[place] = value
@@ -46,9 +46,9 @@ def rounded_update(g: Builder, node: Node, small: Mapping[int, Value]) -> None:
 
 
 def _rounded(g: Builder, value: Value, seed: Value) -> Value:
-    """The number as bf16, up or down in proportion to how near either is.
+    """Round to bf16 stochastically: up or down with probability by distance.
 
-    Chance is a hash of the bits that stay and of the step's seed; what is no number stays none.
+    The random number is a hash of the bits that stay and of the step's seed; NaN stays NaN.
     """
 
     def number(of: int) -> Value:
@@ -56,7 +56,7 @@ def _rounded(g: Builder, value: Value, seed: Value) -> Value:
 
     bits = g.float_bits(value)
     upper = g.bit_and(bits, number(_UPPER))
-    chance = g.bit_xor(upper, seed)  # of these alone: what rounding differs by changes no chance
+    chance = g.bit_xor(upper, seed)  # these bits only: rounding differences do not change it
     for shift, factor in MIXER:
         moved = g.bit_and(g.shift_right(chance, number(shift)), number((1 << (32 - shift)) - 1))
         chance = g.bit_xor(chance, moved)
@@ -67,7 +67,7 @@ def _rounded(g: Builder, value: Value, seed: Value) -> Value:
 
 
 def replaced(graph: Graph, param: Value, contents: Contents) -> Value:
-    """Let a param of another type take a param's place, under its name."""
+    """Replace a param by one of another type, under its name."""
     value = Value(param.name, contents.type)
     graph.params[param.name] = replace(graph.params[param.name], value=value, contents=contents)
     return value
@@ -76,7 +76,9 @@ def replaced(graph: Graph, param: Value, contents: Contents) -> Value:
 def update_body(
     node: Node, types: Sequence[TensorType], build: Callable[[Builder, list[Value]], list[Value]]
 ) -> Graph:
-    """Return a graph from the part of a param and other operands to what an update writes."""
+    """Return a graph from the trained part of a param and other operands to the update's
+    results.
+    """
     body = Graph("update")
     g = Builder(body)
     seen = [updated_type(types[0], node.attrs), *types[1:]]

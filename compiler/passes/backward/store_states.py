@@ -1,8 +1,8 @@
-"""Optimiser states in fewer bits: bf16, or 8 bits in blocks (`ir/state_blocks.py`).
+"""Store optimiser states in fewer bits: bf16, or 8 bits in blocks (`ir/state_blocks.py`).
 
-Updates compute in f32 all the same. A second moment loses a thousandth of itself at a step, which
-bf16's 8 bits cannot say: rounded to the nearest it would never fall. So what is written is rounded
-by chance (`small_updates.py`). Blocks of 8 bits need none: their scale is f32, and falls with the
+Updates compute in f32. A second moment decays by a thousandth per step, which is below bf16's 8
+significant bits: rounded to nearest it would never decay. So bf16 states are stochastically rounded
+(`small_updates.py`). 8-bit blocks need no such rounding: their scale is f32 and decays with the
 block.
 """
 
@@ -32,15 +32,15 @@ from pockengine.compiler.passes.option_types import OneOf
 BITS_8 = "8bit"
 TYPES = (DType.BF16.value, BITS_8)
 SMALLEST = 4096
-"""Elements from which on a state is stored small, as 8-bit optimisers have it."""
+"""Minimum number of elements of a state to store in fewer bits, as in 8-bit optimisers."""
 
 
 @dataclass(frozen=True)
 class StoreStates(Pass):
-    """Keep the f32 states of each update as `dtype`, bf16 or 8bit.
+    """Store the f32 states of each update as `dtype`, bf16 or 8bit.
 
-    Requires: updates appended, none fused. Leaves: states below `SMALLEST` elements, of another
-    shape than what trains, or that more than their update reads, as they were.
+    Requires: updates appended, none fused. Leaves unchanged: states below `SMALLEST` elements,
+    states of another shape than the trained part, and states with other readers than their update.
     """
 
     dtype: Annotated[str, OneOf(TYPES)]
@@ -60,7 +60,7 @@ class StoreStates(Pass):
 
 
 def _states(graph: Graph, node: Node, users: Mapping[Value, Sequence[Node]]) -> list[int]:
-    """Places of an update's states that are large, f32, and its own."""
+    """Positions of an update's states that are large, f32, and read by it alone."""
     if node.op not in FORMULAS or "axis" not in node.attrs:
         return []
     part = TensorType(F32, updated_type(node.operands[0].type, node.attrs).shape)
@@ -77,13 +77,13 @@ def _states(graph: Graph, node: Node, users: Mapping[Value, Sequence[Node]]) -> 
 
 
 def _is_plain(node: Node) -> bool:
-    """Whether all that an update reads is a scalar, or as large as what it writes."""
+    """Whether all operands of an update are scalars, or of the written shape."""
     part = updated_type(node.operands[0].type, node.attrs).shape
     return all(value.shape in ((), part) for value in node.operands[1:])
 
 
 def _store_rounded(g: Builder, node: Node, places: Sequence[int]) -> None:
-    """Keep states as bf16, rounded by chance."""
+    """Store states as bf16, stochastically rounded."""
     small = {}
     for place in places:
         state = node.operands[place]
@@ -93,7 +93,7 @@ def _store_rounded(g: Builder, node: Node, places: Sequence[int]) -> None:
 
 
 def _store_blocks(g: Builder, node: Node, places: Sequence[int]) -> None:
-    """Keep states as codes of 8 bits with their scales."""
+    """Store states as 8-bit codes with their scales."""
     written, count = written_operands(node), len(node.operands)
     shapes = [scales_shape(node.operands[place].shape) for place in places]
     types = [value.type for value in node.operands] + [f32(*shape) for shape in shapes]
@@ -126,7 +126,7 @@ def _start(g: Builder, state: Value) -> float:
 
 
 def _scales(g: Builder, state: str, contents: Contents) -> Value:
-    """Declare the scales of a state beside it: optimizer.first_scales.NAME."""
+    """Declare a state's scales: optimizer.first_scales.NAME."""
     kind, _, rest = state.removeprefix(STATE_PREFIX).partition(".")
     name = f"{STATE_PREFIX}{kind}_scales.{rest}"
     return g.param(name, contents, trainable=False, kind=ParamKind.OPTIMIZER)
@@ -143,11 +143,11 @@ _KNOWN: Mapping[str, _Sign] = {
     "minimum": all,
     "maximum": any,
 }
-"""When a result is 0 or more, by whether each operand is; of other ops nothing is known."""
+"""Whether an op's result is nonnegative, from whether each operand is; other ops: unknown."""
 
 
 def _stays_above(body: Graph, place: int, output: int) -> bool:
-    """Whether a state of 0 or more stays so, whatever the other operands are."""
+    """Whether a nonnegative state stays nonnegative, whatever the other operands are."""
     above = {value: bool((data >= 0).all()) for value, data in body.constants.items()}
     above[body.inputs[place]] = True
     for node in body.nodes:

@@ -1,6 +1,6 @@
-"""Weights that train, stored as bf16: half of their memory, without f32 ones beside them.
+"""Store trained weights as bf16: half the memory, without f32 master weights.
 
-Each reader decodes them, and updates compute in f32 and round by chance (`small_updates.py`).
+Each reader decodes them; updates compute in f32 and round stochastically (`small_updates.py`).
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -20,10 +20,10 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class StoreTrained(Pass):
-    """Keep the f32 params of these names as bf16.
+    """Store the f32 params of these names as bf16.
 
-    Requires: updates appended, none fused. CompileError for an update that is no formula of
-    elements.
+    Requires: updates appended, none fused. CompileError for an update that is not an elementwise
+    formula.
     """
 
     names: Set[str]
@@ -41,7 +41,7 @@ class StoreTrained(Pass):
                 _check(node, written[0])
                 rounded_update(g, node, {0: small[written[0]]})
                 return ()
-            if node.op == "take" and node.operands[0] in small:  # of rows, before they are decoded
+            if node.op == "take" and node.operands[0] in small:  # before rows are decoded
                 rows = g.take(small[node.operands[0]], node.operands[1], axis=node.attrs["axis"])
                 return (g.cast(rows, dtype=F32.value),)
             read = [value for value in dict.fromkeys(node.operands) if value in small]

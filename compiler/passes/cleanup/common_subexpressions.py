@@ -1,4 +1,4 @@
-"""Common subexpressions: compute equal things once."""
+"""Common subexpression elimination."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from pockengine.compiler.passes.base import Pass
 class CommonSubexpressions(Pass):
     """Merge nodes with the same op, operands and attrs, and constants with the same contents.
 
-    What is recomputed stays (`Node.recomputes`). Requires: no fusions yet. Leaves: no two other
-    pure nodes with the same function and operands.
+    Recomputed nodes stay (`Node.recomputes`). Requires: no fusions yet. Leaves: no two other pure
+    nodes with the same function and operands.
     """
 
     def run(self, graph: Graph) -> None:

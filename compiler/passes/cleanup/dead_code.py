@@ -1,4 +1,4 @@
-"""Dead code: drop what no output and no update needs."""
+"""Dead code elimination: drop nodes that no output and no update needs."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from pockengine.compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class DeadCode(Pass):
-    """Drop nodes, params and constants that nothing reads.
+    """Drop unused nodes, params and constants.
 
-    Leaves: every node is an update or feeds, through others, an output or an update. Inputs stay:
-    they are the program's signature.
+    Leaves: only nodes that are updates, or that an output or update depends on. Inputs stay: they
+    are the program's signature.
     """
 
     def run(self, graph: Graph) -> None:

@@ -1,4 +1,4 @@
-"""Constant folding: compute at compile time what no input and no trained weight reaches."""
+"""Constant folding: evaluate nodes that depend on no input and no trained weight."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -12,16 +12,18 @@ from pockengine.compiler.ops.registry import lookup, node_cost
 from pockengine.compiler.passes.base import Pass
 
 LARGEST_GROWTH = 4096
-"""Bytes by which a folded result may exceed its operands: a broadcast is cheaper than its copy."""
+"""Maximum growth in bytes of a folded result over its operands: a broadcast is cheaper than its
+copy.
+"""
 
 LARGEST_WINDOWS = 1 << 30
-"""Bytes that computing a result may take beside it."""
+"""Maximum temporary bytes for evaluating a node."""
 
 
 def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, Contents]:
-    """Constants, and params that neither train nor are written, here or as `written` says.
+    """Constants, and params that neither train nor are written, here or according to `written`.
 
-    Nothing is read; params of which the shape alone is known are left out.
+    No contents are read; params with only a shape are left out.
     """
     fixed: dict[Value, Contents] = {v: InMemory(data) for v, data in graph.constants.items()}
     states = {value for node in graph.nodes for value in written_values(node)}
@@ -34,10 +36,10 @@ def fixed_values(graph: Graph, written: Set[str]) -> dict[Value, Contents]:
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Replace nodes whose operands are all fixed by constants holding their results.
+    """Replace nodes with only fixed operands by constants of their results.
 
-    `written` names the params that other entries of the program update. Leaves: fixed params that
-    were only folded are unused, for dead code to drop.
+    `written` names the params that other entries of the program update. Leaves: params that were
+    fully folded are unused, for dead code elimination to drop.
     """
 
     written: Set[str] = frozenset()
@@ -50,7 +52,7 @@ class FoldConstants(Pass):
             if lookup(node.op).writes or not known or _is_large(node):
                 kept.append(node)
                 continue
-            with np.errstate(all="ignore"):  # what overflows does so in the program as well
+            with np.errstate(all="ignore"):  # overflow happens in the program as well
                 arrays = tuple(fixed[value].read() for value in node.operands)
                 results = lookup(node.op).eval(arrays, node.attrs)
             for value, result in zip(node.results, results, strict=True):
@@ -61,7 +63,7 @@ class FoldConstants(Pass):
 
 
 def _is_large(node: Node) -> bool:
-    """Whether the result is too much to keep, or the way to it; judged before computing either."""
+    """Whether the result, or evaluating it, is too large; checked before evaluation."""
     held = sum(value.type.nbytes for value in set(node.operands))
     size = sum(value.type.nbytes for value in node.results)
     windows = node_cost(node) * np.dtype(np.float64).itemsize if lookup(node.op).window else 0

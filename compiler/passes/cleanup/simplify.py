@@ -1,6 +1,6 @@
-"""Algebra: local rules that replace a node by something cheaper, a row each.
+"""Algebraic simplification: local rules that replace a node by a cheaper value.
 
-A rule sees one node and returns the value that can stand for its result, or None.
+A rule takes one node and returns the replacement of its result, or None.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Rule = Callable[[Builder, Node], Value | None]
 class Simplify(Pass):
     """Apply `RULES` to every node, once, in order; operands are simplified before their users.
 
-    Leaves: dead nodes for dead code to drop.
+    Leaves: dead nodes, for dead code elimination.
     """
 
     def run(self, graph: Graph) -> None:
@@ -34,7 +34,7 @@ def _simpler(g: Builder, node: Node) -> tuple[Value] | None:
 
 
 def _number(g: Builder, value: Value) -> float | None:
-    """Return the number that every element of a constant is, if there is one."""
+    """Return the number that all elements of a constant equal, if there is one."""
     data = g.graph.constants.get(value)
     if data is None or data.size == 0 or not np.all(data == data.flat[0]):
         return None
@@ -42,7 +42,7 @@ def _number(g: Builder, value: Value) -> float | None:
 
 
 def _neutral(number: float, sides: tuple[int, ...]) -> Rule:
-    """Build x op number => x, when the other side has the result's whole shape."""
+    """Build x op number => x, if the other operand has the result's shape."""
 
     def rule(g: Builder, node: Node) -> Value | None:
         for side in sides:
@@ -55,7 +55,7 @@ def _neutral(number: float, sides: tuple[int, ...]) -> Rule:
 
 
 def _same_type(_: Builder, node: Node) -> Value | None:
-    """Reshape, cast or broadcast to the type that x has already => x."""
+    """Reshape, cast or broadcast to x's own type => x."""
     return node.operands[0] if node.operands[0].type == node.result.type else None
 
 
@@ -106,7 +106,7 @@ def _double_neg(_: Builder, node: Node) -> Value | None:
 
 
 def _empty_pad(_: Builder, node: Node) -> Value | None:
-    """Pad by nothing => x."""
+    """Zero-width pad => x."""
     return node.operands[0] if not any((*node.attrs["low"], *node.attrs["high"])) else None
 
 
@@ -138,7 +138,7 @@ def _join_pads(g: Builder, node: Node) -> Value | None:
 
 
 def _parts(value: Value, axis: int) -> tuple[Value, ...]:
-    """What a concat along the axis is made of; any other value is one part."""
+    """Operands of a concat along the axis; any other value is a single part."""
     node = value.node
     return (
         node.operands if node and node.op == "concat" and node.attrs["axis"] == axis else (value,)
@@ -146,7 +146,7 @@ def _parts(value: Value, axis: int) -> tuple[Value, ...]:
 
 
 def _scalar_broadcast(g: Builder, node: Node) -> Value | None:
-    """Elementwise operands broadcast by themselves: read what was broadcast_to instead."""
+    """Elementwise ops broadcast implicitly: read the operand of broadcast_to instead."""
     operands = tuple(_unbroadcast(value) for value in node.operands)
     if operands == node.operands:
         return None

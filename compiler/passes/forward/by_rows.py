@@ -1,8 +1,8 @@
-"""Queries, keys and values as layers make them, (batch, rows, heads, size), before any was moved.
+"""Recover queries, keys and values in the layout of layers, (batch, rows, heads, size).
 
-Frontends turn heads outwards, and repeat keys and values for the heads that share them, by moves:
-`broadcast_to`, `reshape`, `transpose`. They are followed here on numbers, each element's place in
-what was there before them; so no spelling of them matters, and none of them is computed.
+Frontends permute heads outwards, and repeat keys and values for the heads that share them, with
+`broadcast_to`, `reshape` and `transpose`. These moves are traced here on index arrays, so any
+spelling is recognised and none of the moves is computed.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ from pockengine.compiler.ir.graph import Node, Value
 from pockengine.compiler.ops.registry import lookup
 
 SWAPPED = (0, 2, 1, 3)
-"""From (batch, heads, rows, size) to (batch, rows, heads, size), and back."""
+"""Permutation (batch, heads, rows, size) <-> (batch, rows, heads, size)."""
 
 Shape = tuple[int, ...]
 Steps = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
@@ -26,7 +26,7 @@ Steps = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
 def by_rows(g: Builder, x: Value, *, shared: bool) -> Value:
     """Return x, (batch, heads, rows, size), as (batch, rows, heads, size).
 
-    With `shared` only one of neighbouring heads that moves made of one is kept.
+    With `shared`, heads that are repeats of one head are returned once.
     """
     root, steps = x, list[Node]()
     while root.node is not None and lookup(root.node.op).rearranges:
@@ -46,15 +46,15 @@ def _step(node: Node) -> tuple[str, tuple[tuple[str, Any], ...]]:
 
 
 def _sizes(shape: Shape) -> Shape:
-    """Return the sizes that a transpose can tell apart."""
+    """Return the sizes above 1, which a transpose can distinguish."""
     return tuple(size for size in shape if size > 1)
 
 
 @lru_cache
 def _arrangement(root: Shape, steps: Steps, shape: Shape, shared: bool) -> tuple[Shape, int] | None:
-    """Return the transpose by which a root is (batch, rows, groups, size), and how many groups.
+    """Return the transpose from a root to (batch, rows, groups, size), and the number of groups.
 
-    None where it takes more than a transpose. All layers of a net have the same moves.
+    None if a transpose is not enough. Cached, as all layers of a net have the same moves.
     """
     places = np.arange(prod(root)).reshape(root)
     for op, attrs in steps:

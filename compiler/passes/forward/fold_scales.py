@@ -1,7 +1,7 @@
-"""Batch norm with frozen statistics folded into the frozen convolution before it.
+"""Fold batch norm with frozen statistics into the frozen convolution before it.
 
 Frozen batch norm is `conv(x, w) * scale + shift` with constant vectors. The scale moves into w; the
-shift stays behind as the bias. The gradient to x is unchanged, since the function is.
+shift remains as the bias. The gradient to x is unchanged, since the function is.
 """
 
 from collections.abc import Set
@@ -20,7 +20,7 @@ from pockengine.compiler.passes.cleanup.fold_constants import fixed_values
 
 @dataclass(frozen=True)
 class FoldScales(Pass):
-    """Move constant per-channel factors into the fixed weight that they multiply.
+    """Move constant per-channel factors into the fixed weight they multiply.
 
     Requires: constants folded. Leaves: no `mul` of a convolution or product with fixed weight, used
     only there, by a fixed vector over its channels.
@@ -34,7 +34,7 @@ class FoldScales(Pass):
 
 
 class _Folder:
-    """The state of one run: what is fixed, who reads each value, and which weights are new."""
+    """State of one run: fixed values, users of each value, and new weights."""
 
     def __init__(self, graph: Graph, fixed: dict[Value, Contents]) -> None:
         self.graph, self.fixed = graph, fixed
@@ -44,7 +44,7 @@ class _Folder:
         self.folded: set[Node] = set()
 
     def fold(self, g: Builder, node: Node) -> tuple[Value] | None:
-        """Return the result of the layer that a product with a scale becomes, if it can."""
+        """Return the layer's result for a layer multiplied by a scale, if it can be folded."""
         if node.op != "mul":
             return None
         for result, scale in (node.operands, node.operands[::-1]):
@@ -64,11 +64,11 @@ class _Folder:
         return scale.shape in ((channels,), ()) and alone
 
     def _scale(self, linear: Node, scale: np.ndarray) -> None:
-        """Let a layer read its weight times a scale."""
+        """Make a layer read its weight times a scale."""
         layer = lookup(linear.op).layer
         assert layer is not None
         weight = linear.operands[layer.weight]
-        with np.errstate(all="ignore"):  # what overflows does so in the program as well
+        with np.errstate(all="ignore"):  # overflow happens in the program as well
             data = (self.fixed[weight].read().astype(np.float64) * scale).astype(np.float32)
         name = f"{weight.name}.scaled"
         while name in self.names:

@@ -1,11 +1,11 @@
-"""Attention as one op, where a target has kernels that never hold its scores whole.
+"""Fuse attention to one op, for targets with kernels that do not materialize the scores.
 
     softmax(scale (q kᵀ), masked) v  =>  attention(q, k, v, mask)
 
-A mask that is added, a bool that says what is seen (`where`), or none; a constant lower triangle
-becomes `causal`. Done on the forward graph, whose way back then has the op's gradients. What does
-not fit stays as it is: dropout between the softmax and the values, a mask that trains, scores that
-something else reads, heads that are longer than the target takes.
+The mask is added, or a bool that marks visible scores (`where`), or absent; a constant lower
+triangle becomes `causal`. The pass runs on the forward graph, so the backward pass has the op's
+gradients. Not fused: dropout between the softmax and the values, a trained mask, scores with other
+users, and heads longer than the target supports.
 """
 
 import math
@@ -27,9 +27,9 @@ from pockengine.compiler.target import Target
 
 @dataclass(frozen=True)
 class _Scores:
-    """What lies between the product of queries and keys and the softmax.
+    """The masking between the product of queries and keys and the softmax.
 
-    `seen` are conditions, each with what it must be where a score is seen; others are `hidden`.
+    `seen` are conditions, each with its value for visible scores; other scores are `hidden`.
     """
 
     product: Node
@@ -41,10 +41,10 @@ class _Scores:
 
 @dataclass(frozen=True)
 class FuseAttention(Pass):
-    """Make every attention that the target has a kernel for one node.
+    """Replace every attention that the target has a kernel for by one node.
 
     Requires: a forward graph, simplified. `written` are the params that some entry updates. Leaves:
-    the products and what was between them as dead nodes.
+    the products and the nodes between them dead.
     """
 
     target: Target
@@ -62,7 +62,7 @@ class FuseAttention(Pass):
 
 
 class _Finder:
-    """Looks from the product with the values back; knows who reads a value, and what trains."""
+    """Matcher that walks back from the product with the values; knows users and trained values."""
 
     def __init__(self, graph: Graph, written: Set[str]) -> None:
         self._constants = graph.constants
@@ -86,7 +86,7 @@ class _Finder:
         return None if any(mask in self._trains for mask in masks) else found
 
     def _masked(self, value: Value) -> _Scores | None:
-        """Read what was done last first: what hides scores, then what is added, then a factor."""
+        """Match in reverse order: masking by `where`, then an added mask, then a factor."""
         seen: list[tuple[Value, bool]] = []
         hidden = -math.inf
         while (node := self._maker(value)) is not None and node.op == "where":
@@ -107,7 +107,7 @@ class _Finder:
         return None
 
     def _scaled(self, value: Value) -> tuple[Node | None, float]:
-        """Return the product that a value is a multiple of, and its factor."""
+        """Return the product of which a value is a multiple, and the factor."""
         scale = 1.0
         while (node := self._maker(value)) is not None and node.op in ("mul", "div"):
             first, second = node.operands
@@ -121,19 +121,19 @@ class _Finder:
         return (node if node is not None and node.op == "matmul" else None), scale
 
     def _number(self, value: Value) -> float | None:
-        """Return the number that every element of a constant is, if there is one."""
+        """Return the number that all elements of a constant equal, if there is one."""
         data = self._constants.get(value)
         if data is None or data.dtype != np.float32 or not data.size:
             return None
         return float(data.flat[0]) if np.all(data == data.flat[0]) else None
 
     def _maker(self, value: Value) -> Node | None:
-        """Return what makes a value, where only one node reads it."""
+        """Return the node that makes a value, if the value has one user."""
         return value.node if self._readers.get(value) == 1 else None
 
 
 def _attention(g: Builder, found: _Scores, result: Node, target: Target) -> Value | None:
-    """Build the op of what was found; None where it has no such sizes or masks."""
+    """Build the op for a match; None if its sizes or masks are unsupported."""
     product = found.product
     q = _matrix(g, product.operands[0], product.attrs["transpose_a"])
     k = _matrix(g, product.operands[1], not product.attrs["transpose_b"])
@@ -153,25 +153,25 @@ def _attention(g: Builder, found: _Scores, result: Node, target: Target) -> Valu
     operands = (queries, keys, values, *(_of_four(g, mask, lead) for mask in masks))
     attrs = {"scale": found.scale, "causal": causal, "hidden": found.hidden}
     y = g.emit("attention", *operands, **attrs).results[0]
-    if y.shape[2] > 1:  # one head is turned by its shape alone
+    if y.shape[2] > 1:  # with one head, a reshape is enough
         y = g.transpose(y, perm=SWAPPED)
     return y if y.shape == result.result.shape else g.reshape(y, shape=result.result.shape)
 
 
 def _is_triangle(found: _Scores, causal: bool, conditions: Sequence[Value]) -> bool:
-    """Whether some of the scores are nothing: all above the diagonal, or where a mask may say so.
+    """Whether scores are hidden: above the diagonal, or possibly by a mask.
 
-    A decoder's mask is often made of positions that only a batch knows.
+    A decoder's mask often depends on positions in the batch.
     """
     matrix = [c for c in conditions if c.shape[-2:] == found.product.result.shape[-2:]]
     return found.hidden == -math.inf and (causal or bool(matrix))
 
 
 def _followed(g: Builder, node: Node) -> Value | None:
-    """Build what is computed of attention's result, element by element, by rows too.
+    """Rebuild elementwise users of attention's result in the layout of rows.
 
-    What follows turns the heads back, which is then nothing to do; rows that see nothing are set to
-    zero before that.
+    The transpose of heads after them then cancels; zeroing rows without visible scores comes before
+    it.
     """
     turned = [value for value in node.operands if _is_by_heads(value)]
     if len(turned) != 1 or not lookup(node.op).elementwise:
@@ -190,7 +190,7 @@ def _followed(g: Builder, node: Node) -> Value | None:
 
 
 def _is_by_heads(value: Value) -> bool:
-    """Whether a value is attention's result with its heads turned outwards."""
+    """Whether a value is attention's result with heads permuted outwards."""
     node = value.node
     if node is None or node.op != "transpose" or node.attrs["perm"] != SWAPPED:
         return False
@@ -204,7 +204,7 @@ def _matrix(g: Builder, x: Value, transposed: bool) -> Value:
 
 
 def _of_four(g: Builder, x: Value, lead: Sequence[int] = ()) -> Value:
-    """Give a tensor four dimensions; one that leads is samples, not heads."""
+    """Give a tensor four dimensions; a single leading one is samples, not heads."""
     missing = 4 - len(x.shape)
     if not missing:
         return x
@@ -216,7 +216,7 @@ def _of_four(g: Builder, x: Value, lead: Sequence[int] = ()) -> Value:
 def _conditions(
     g: Builder, found: _Scores, rows: int, columns: int
 ) -> tuple[bool, Sequence[Value]]:
-    """Return whether scores are seen as far as the diagonal, and the one condition beside that."""
+    """Return whether the scores are causal, and the one other condition on them."""
     causal, others = False, list[Value]()
     triangle = seen_at_all(rows, columns)
     for condition, shown in found.seen:
@@ -234,5 +234,5 @@ def _conditions(
 
 
 def _is_matrix(data: np.ndarray, matrix: np.ndarray) -> bool:
-    """Whether every matrix of a constant is this one."""
+    """Whether every matrix of a constant equals this one."""
     return data.shape[-2:] == matrix.shape and bool(np.all(data == matrix))

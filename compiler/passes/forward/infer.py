@@ -1,4 +1,4 @@
-"""From a training-mode forward graph to inference: running statistics and no updates."""
+"""From a training-mode forward graph to inference: running statistics, no updates."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 
 @dataclass(frozen=True)
 class InferOnly(Pass):
-    """Make the graph compute its outputs, with or without the loss, as in evaluation mode.
+    """Make the graph compute its outputs in evaluation mode, with or without the loss.
 
-    Leaves: no update, no unread input, no dropout, and no batch_norm but those that keep no running
+    Leaves: no update, no unread input, no dropout, and no batch_norm except those without running
     statistics.
     """
 
@@ -33,12 +33,12 @@ class InferOnly(Pass):
 
 
 def batch_statistics(value: Value) -> list[Value]:
-    """Return the statistics of batches that this value is a weighted sum of."""
+    """Return the batch statistics of which this value is a weighted sum."""
     node = value.node
     if node is None:
         return []
     definition = lookup(node.op)
-    if definition.means or definition.view:  # an instance norm's are averaged over its samples
+    if definition.means or definition.view:  # instance norm averages its statistics over samples
         return batch_statistics(node.operands[0])
     if not definition.elementwise or len(definition.linear) < len(node.operands):
         return [value]
@@ -46,9 +46,9 @@ def batch_statistics(value: Value) -> list[Value]:
 
 
 def use_running_statistics(graph: Graph) -> None:
-    """Replace batch norms that keep running statistics by arithmetic with these; drop updates.
+    """Replace batch norms by arithmetic with their running statistics, if any; drop updates.
 
-    What reads a state after the model has written it reads it as it is.
+    Reads of a state after its update read the unmodified state.
     """
     updates = [node for node in graph.nodes if lookup(node.op).follows]
     running = {
@@ -79,7 +79,7 @@ def _repeated(g: Builder, state: Value, shape: Shape) -> Value:
 
 
 def _read_states(graph: Graph, updates: list[Node]) -> None:
-    """Let what a frontend made for the new content of a state stand for the state before."""
+    """Replace a frontend's value for the new content of a state by the state itself."""
     states = {}
     for update in updates:
         renewed = _renewed(update.operands[1])
@@ -90,7 +90,7 @@ def _read_states(graph: Graph, updates: list[Node]) -> None:
 
 
 def _renewed(value: Value) -> Value | None:
-    """Return the reshape that changes no shape, which nothing but a renewed state is."""
+    """Return the no-op reshape that marks an updated state."""
     while value.node is not None and value.node.op == "stop_gradient":
         value = value.node.operands[0]
     node = value.node

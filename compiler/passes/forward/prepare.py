@@ -1,4 +1,4 @@
-"""What a scheme and an entry make of the model: its adapters, what trains, what it returns."""
+"""Apply a scheme and an entry to the model: adapters, trained parameters, outputs."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class SetTrainable(Pass):
 
 @dataclass(frozen=True)
 class KeepOutputs(Pass):
-    """Drop the outputs but the loss and those of these names. Leaves: what made them, unread."""
+    """Drop all outputs except the loss and these names. Leaves: their nodes, unread."""
 
     names: Set[str] = frozenset()
 

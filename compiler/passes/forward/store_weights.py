@@ -1,9 +1,9 @@
-"""Frozen weights in fewer bits: what is stored small, and decoded where it is read.
+"""Store frozen weights in fewer bits, and decode them at each reader.
 
-The weights of linear layers and embeddings that nothing trains become bf16, f16, or integers in
-blocks (`ir/blocks.py`), before anything is derived: passes, planner and gradients see params of
-another type, and what decodes them. Adapters beside such weights train in f32, as QLoRA has it
-(Dettmers et al., NeurIPS'23).
+Frozen weights of linear layers and embeddings become bf16, f16, or integers in blocks
+(`ir/blocks.py`) before differentiation: passes, planner and gradients see params of another type
+and decoding nodes. Adapters beside such weights train in f32, as in QLoRA (Dettmers et al.,
+NeurIPS'23).
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -24,7 +24,7 @@ from pockengine.compiler.passes.option_types import OneOf
 from pockengine.errors import CompileError, GraphError
 
 SMALLEST = 4096
-"""Elements from which on a weight is stored small."""
+"""Minimum number of elements of a weight to store in fewer bits."""
 
 FLOATS = {"bf16": DType.BF16, "f16": DType.F16}
 BITS = {"int8": 8, "int4": 4}
@@ -32,7 +32,7 @@ BITS = {"int8": 8, "int4": 4}
 
 @dataclass(frozen=True)
 class _Encoded(Contents):
-    """The codes of a weight, or their scales."""
+    """The codes or the scales of a weight."""
 
     name: str
     weight: Contents
@@ -53,18 +53,18 @@ class _Encoded(Contents):
 
 @dataclass(frozen=True)
 class _Stored:
-    """A weight in its new form: one tensor of a smaller type, or codes with their scales."""
+    """A stored weight: one tensor of a smaller type, or codes with their scales."""
 
     codes: Value
     scales: Value | None = None
     blocks: Blocks | None = None
 
     def decoded(self, g: Builder) -> Value:
-        """All of its numbers."""
+        """Decode the whole weight."""
         return self._numbers(g, self.codes, self.scales, 0)
 
     def rows(self, g: Builder, index: Value) -> Value:
-        """Those of some rows alone."""
+        """Decode selected rows."""
         codes = g.take(self.codes, index, axis=0)
         scales = None if self.scales is None else g.take(self.scales, index, axis=0)
         return self._numbers(g, codes, scales, len(index.shape) - 1)
@@ -80,8 +80,8 @@ class _Stored:
 class StoreWeights(Pass):
     """Store frozen weights in fewer bits, and decode them where they are read.
 
-    `written` names the params that change. A weight whose axes hold no whole blocks stays f32.
-    CompileError where there is no weight to store.
+    `written` names the params that change. A weight whose axes do not divide into blocks stays f32.
+    CompileError if there is no weight to store.
     """
 
     dtype: Annotated[str, OneOf((*FLOATS, *BITS))]
@@ -106,7 +106,7 @@ class StoreWeights(Pass):
 
 
 def weights_of(forward: Graph, names: Set[str]) -> Set[str]:
-    """Return which of these params are f32 weights of linear layers and embeddings, and large."""
+    """Return which of these params are large f32 weights of linear layers and embeddings."""
     users = forward.users()
     return {
         name
@@ -116,7 +116,7 @@ def weights_of(forward: Graph, names: Set[str]) -> Set[str]:
 
 
 def _is_weight(param: Param, readers: Sequence[Node]) -> bool:
-    """Whether all that reads it are linear layers and look-ups of rows."""
+    """Whether its only users are linear layers and look-ups of rows."""
     value = param.value
     large = value.dtype is F32 and value.type.size >= SMALLEST and param.held is None
     return (
@@ -133,9 +133,9 @@ def _is_rows(node: Node, weight: Value) -> bool:
 
 
 def _form(param: Param, readers: Sequence[Node], storage: str) -> DType | Blocks | None:
-    """Return the type or the blocks of a weight; None where neither axis holds whole blocks.
+    """Return the type or block format of a weight; None if neither axis divides into blocks.
 
-    Blocks lie along what a product sums over, as they do in GGUF, if that is possible.
+    Blocks lie along the axis that a product sums over, as in GGUF, if possible.
     """
     if storage in FLOATS:
         return FLOATS[storage]
@@ -151,7 +151,7 @@ def _form(param: Param, readers: Sequence[Node], storage: str) -> DType | Blocks
 
 
 def _store(graph: Graph, param: Param, form: DType | Blocks) -> _Stored:
-    """Replace a param by its new form, under its name."""
+    """Replace a param by its stored form, under its name."""
     name, held = param.name, param.contents
     if isinstance(form, DType):
         type_ = TensorType(form, param.value.shape)
@@ -173,7 +173,7 @@ def _replaced(
 
 
 def _decoded(g: Builder, node: Node, stored: Mapping[Value, _Stored]) -> Sequence[Value] | None:
-    """Read the numbers that are stored, where a node reads a stored weight."""
+    """Decode a stored weight for a node that reads it."""
     if node.op == "take" and node.operands[0] in stored:
         return (stored[node.operands[0]].rows(g, node.operands[1]),)
     if node.op == "matmul" and node.operands[1] in stored:

@@ -1,9 +1,9 @@
-"""Params that are held as integers: the i8 weights take the place of the real ones.
+"""Store quantized parameters as integers: i8 weights replace the real ones.
 
-Until here a graph computes with real weights, so that schemes, adapters and derivatives know of no
-integers. Each reader now reads them dequantised, and an update writes integers. A step is mostly
-smaller than the distance of two integers: what rounding leaves over is kept as a second i8, in
-256ths of that distance, and added at the next step.
+Before this pass a graph computes with real weights, so schemes, adapters and differentiation need
+no integer support. Now each reader dequantises them, and an update writes integers. A step is
+mostly smaller than the distance of two integers: the rounding remainder is stored as a second i8,
+in 256ths of that distance, and added at the next step.
 """
 
 from collections.abc import Sequence
@@ -29,15 +29,15 @@ LIMIT = 127
 """Weights are symmetric: -128 has no counterpart."""
 
 PARTS = 256
-"""A remainder counts these parts of an integer."""
+"""Units of the remainder per integer."""
 
 
 @dataclass(frozen=True)
 class HoldIntegers(Pass):
-    """Hold each param that says so as integers; with `scaled` optimisers see real numbers.
+    """Store each param with `held` as integers; with `scaled` optimisers see real numbers.
 
-    Without, they see the integers and the gradients of these, as if there were no scales.
-    Leaves: i8 in place of each real param with `held`; what reads one reads a `dequantize` of it.
+    Without it they see the integers and their gradients, as if there were no scales. Leaves: i8 in
+    place of each real param with `held`, read through a `dequantize`.
     """
 
     scaled: bool = True
@@ -86,7 +86,7 @@ def scales_of(held: Quantization, shape: Shape) -> np.ndarray:
 
 
 def _update(g: Builder, node: Node, param: Param, scaled: bool) -> None:
-    """Write the integers that are nearest to what the update's formula says, and the remainder."""
+    """Write the integers nearest to the result of the update's formula, and the remainder."""
     if node.op not in FORMULAS or param.held is None:
         raise CompileError(
             f"{node}: {node.op} updates no integers; let {param.name} stay real, or freeze it"
@@ -114,9 +114,9 @@ def _update(g: Builder, node: Node, param: Param, scaled: bool) -> None:
 
 
 def _body(node: Node, types: Sequence[TensorType], scaled: bool) -> Graph:
-    """Return the formula between integers: (param, grad, others..., scales, remainder) to new ones.
+    """Return the formula on integers: (param, grad, others..., scales, remainder) to new ones.
 
-    Units are the distances of two integers.
+    The unit is the distance of two integers.
     """
     body = Graph("update")
     g = Builder(body)

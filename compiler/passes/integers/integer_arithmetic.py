@@ -1,13 +1,14 @@
-"""Arithmetic on the integers themselves, in place of that on the real numbers they stand for.
+"""Lower arithmetic on dequantised numbers to arithmetic on the integers themselves.
 
 A quantised graph computes `quantize(conv2d(dequantize(q), dequantize(w)) + b)`. Here products take
-the integers and sum in i32, biases join the sums as i32, and what was quantised is rescaled by a
-fixed-point multiplier; a sum of two quantised tensors is one of rescaled integers. What only moves
-elements moves the integers. All else stays real, between a `dequantize` and a `quantize`.
+the integers and sum in i32, biases are added to the sums as i32, and results are rescaled by a
+fixed-point multiplier; a sum of two quantised tensors is a sum of rescaled integers. Ops that only
+move elements move the integers. Everything else stays real, between a `dequantize` and a
+`quantize`.
 
-On the way back cotangents are real numbers, or with `gradients="int8"` i8 wherever they meet
-integers in a product: each is divided by its largest magnitude / 127, which is found while the step
-runs. A product whose i32 sums could overflow multiplies integers by real numbers instead.
+In the backward pass cotangents are real numbers, or with `gradients="int8"` i8 in products with
+integers: each is divided by its largest magnitude / 127, which is found at run time. A product
+whose i32 sums could overflow multiplies integers by real numbers instead.
 """
 
 import math
@@ -31,25 +32,25 @@ from pockengine.compiler.passes.option_types import OneOf
 GRADIENTS = ("f32", "int8")
 
 LARGEST_TERM = 255 * 128
-"""Magnitude of a product of two i8, of which the first has a zero point."""
+"""Maximum magnitude of a product of two i8, the first with a zero point."""
 
 LARGEST_SUM = 2**31 - 1
 
 MOST_TERMS = LARGEST_SUM // LARGEST_TERM
-"""Products that an i32 sum holds whatever they are."""
+"""Number of products whose i32 sum cannot overflow."""
 
 HEADROOM = 20
-"""Bits by which summands are shifted up before they are rescaled: TensorFlow Lite's number."""
+"""Bits by which summands are shifted left before rescaling, as in TensorFlow Lite."""
 
 SMALLEST = 1e-30
-"""A cotangent of zeros alone is divided by this."""
+"""Minimum divisor, for a cotangent that is all zeros."""
 
 
 @dataclass(frozen=True)
 class IntegerArithmetic(Pass):
-    """Compute with integers what has a meaning in them; see the module's first lines.
+    """Compute with integers where possible; see the module docstring.
 
-    `rounding` is what `Integers` says of it.
+    `rounding` is as in `Integers`.
 
     Requires: params held as integers. Leaves: a `dequantize` only where real numbers are needed.
     """
@@ -64,7 +65,7 @@ class IntegerArithmetic(Pass):
 
 @dataclass(frozen=True)
 class _Real:
-    """A value that is a `dequantize`: its integers, their scale and zero point."""
+    """A value made by `dequantize`: its integers, scale and zero point."""
 
     integers: Value
     scale: Value
@@ -73,7 +74,7 @@ class _Real:
 
 @dataclass(frozen=True)
 class _Rounded:
-    """A cotangent as i8: `integers` times `scale`, divided by `factor` where there is one."""
+    """A cotangent as i8: `integers` times `scale`, divided by `factor` if there is one."""
 
     integers: Value
     scale: Value
@@ -81,7 +82,7 @@ class _Rounded:
 
 
 class _Lowering:
-    """One run: the exact scales of i32 sums, and the cotangents that are integers by now."""
+    """State of one run: exact scales of i32 sums, and cotangents already rounded to integers."""
 
     def __init__(self, graph: Graph, gradients: str, rounding: str) -> None:
         self.graph = graph
@@ -93,7 +94,7 @@ class _Lowering:
         self.backward = False
 
     def rule(self, g: Builder, node: Node) -> tuple[Value, ...] | None:
-        """Return what takes a node's place, if it is arithmetic of integers."""
+        """Return a node's replacement, if it can compute with integers."""
         found = None
         if lookup(node.op).product:
             found = self._product(g, node)
@@ -105,12 +106,12 @@ class _Lowering:
         return None if found is None else (found,)
 
     def _number(self, scale: Value) -> np.ndarray | None:
-        """A scale in double precision, where it is known."""
+        """A scale in double precision, if it is constant."""
         data = self.graph.constants.get(scale)
         return None if data is None else data.astype(np.float64)
 
     def _move(self, g: Builder, node: Node) -> Value | None:
-        """Move integers of one scale instead of what they stand for."""
+        """Move integers with a single scale instead of the dequantised numbers."""
         real = _real(node.operands[0])
         if real is None or real.scale.shape:
             return None
@@ -133,7 +134,9 @@ class _Lowering:
     def _sums(
         self, g: Builder, node: Node, reals: tuple[_Real, _Real], meets: list[str | None]
     ) -> Value | None:
-        """Sum in i32; None where a scale is not known, is summed over, or sums could overflow."""
+        """Sum in i32; None if a scale is unknown or varies along the sum, or sums could
+        overflow.
+        """
         one, other = (self._number(real.scale) for real in reals)
         if one is None or other is None or "inner" in meets or terms(node) > MOST_TERMS:
             return None
@@ -144,7 +147,7 @@ class _Lowering:
     def _mixed_product(
         self, g: Builder, node: Node, integers: tuple[int, _Real], inner: bool
     ) -> Value:
-        """Multiply integers by real numbers, and by the scale before or after that."""
+        """Multiply integers by real numbers, with the scale applied before or after."""
         place, real = integers
         other = node.operands[1 - place]
         scale = real.scale
@@ -157,7 +160,7 @@ class _Lowering:
     def _rounded_product(
         self, g: Builder, node: Node, integers: tuple[int, _Real], inner: bool
     ) -> Value:
-        """Multiply integers by a cotangent that is rounded to integers first."""
+        """Multiply integers by a cotangent, rounded to integers first."""
         place, real = integers
         factor = self._number(real.scale) if inner else None
         rounded = self._round(g, node.operands[1 - place], factor)
@@ -172,15 +175,16 @@ class _Lowering:
         return g.dequantize(sums, scale)
 
     def _round(self, g: Builder, cotangent: Value, factor: np.ndarray | None) -> _Rounded:
-        """Return a cotangent times a factor for each channel as i8; what asks for none takes any.
+        """Return a cotangent times a factor per channel as i8; a request without factor accepts
+        any.
 
-        A layer's two gradients so share one i8 tensor.
+        So a layer's two gradients share one i8 tensor.
         """
         known = self.rounded.get(cotangent)
         if known is not None and (factor is None or known.factor is factor):
             return known
         real, rank = cotangent, len(cotangent.shape)
-        # The largest of each channel, then of all: products by factors need not exist for it.
+        # The maximum per channel, then of all: the products by factors need not be materialized.
         largest = g.reduce_max(
             g.abs(real), axes=tuple(range(rank - 1 if factor is not None else rank))
         )
@@ -194,7 +198,7 @@ class _Lowering:
         return made
 
     def _quantize(self, g: Builder, node: Node) -> Value | None:
-        """Rescale integers to other integers, if the real numbers were made of such."""
+        """Rescale integers to another scale, if the real numbers come from integers."""
         real, scale = node.operands
         target = self._number(scale)
         if target is None or target.ndim or node.attrs["dtype"] != DType.I8.value:
@@ -213,7 +217,7 @@ class _Lowering:
         return g.narrow(rescaled, **{name: node.attrs[name] for name in ("zero", "low", "high")})
 
     def _by_one_factor(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
-        """Round a product's sums times one f32 factor."""
+        """Rescale a product's sums by one f32 factor and round."""
         value = node.operands[0]
         summed = self._biased_sums(g, value) or self._averaged_sums(g, value)
         if summed is None:
@@ -227,12 +231,12 @@ class _Lowering:
         return g.quantize(real, g.scalar(1.0), **node.attrs)
 
     def _rescaled_sums(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
-        """Rescale a product's sums, with a bias for each channel or without one."""
+        """Rescale a product's sums, with or without a bias per channel."""
         summed = self._biased_sums(g, real)
         return None if summed is None else _by(g, summed[0], summed[1] / target)
 
     def _biased_sums(self, g: Builder, real: Value) -> tuple[Value, np.ndarray] | None:
-        """Return a product's sums with their bias, and what one of them stands for."""
+        """Return a product's sums with their bias, and the scale of the sums."""
         summands = real.node.operands if real.node and real.node.op == "add" else (real,)
         sums = [value for value in map(_dequantized, summands) if value in self.exact]
         if len(sums) != 1:
@@ -251,7 +255,7 @@ class _Lowering:
         return total, exact
 
     def _rescaled(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
-        """Take integers of another scale, or the same as they are."""
+        """Rescale integers to another scale; unchanged if the scales are equal."""
         known = self._summand(node.operands[0])
         if known is None:
             return None
@@ -277,7 +281,7 @@ class _Lowering:
         return _by(g, g.add(first, second), unit / ((1 << HEADROOM) * target))
 
     def _averaged(self, g: Builder, node: Node, target: np.ndarray) -> Value | None:
-        """Sum the integers of each window; what their mean is, the op that averaged says."""
+        """Sum the integers of each window; also return the op that averages them."""
         mean = node.operands[0].node
         known = None if mean is None else self._summand(mean.operands[0])
         if mean is None or known is None:
@@ -291,12 +295,12 @@ class _Lowering:
             return None
         total, count = summed
         limits = {name: node.attrs[name] for name in ("low", "high")}
-        if pool:  # one range: the integers themselves are averaged
+        if pool:  # equal ranges: the integers themselves are averaged
             return g.narrow(divided(g, total, count), zero=0, **limits)
         return divided_by(g, total, scale / float(target), count)
 
     def _averaged_sums(self, g: Builder, real: Value) -> tuple[Value, np.ndarray] | None:
-        """Return the sums of an average's windows, and what one of them stands for."""
+        """Return the sums of an average's windows, and their scale."""
         mean = real.node
         known = None if mean is None else self._summand(mean.operands[0])
         if mean is None or known is None:
@@ -305,7 +309,7 @@ class _Lowering:
         return None if summed is None else (summed[0], np.array(known[1] / summed[1]))
 
     def _product_of(self, g: Builder, real: Value, target: np.ndarray) -> Value | None:
-        """Multiply integers of two scales element by element."""
+        """Multiply integers of two scales elementwise."""
         node = real.node
         if node is None or node.op != "mul":
             return None
@@ -316,14 +320,14 @@ class _Lowering:
         return _by(g, product, np.array(one[1] * other[1] / float(target)))
 
     def _summand(self, value: Value) -> tuple[_Real, float] | None:
-        """Return integers with their scale, where that is one known number."""
+        """Return integers with their scale, if that is one constant number."""
         real = _real(value)
         scale = None if real is None else self._number(real.scale)
         return None if real is None or scale is None or scale.ndim else (real, float(scale))
 
 
 def _real(value: Value) -> _Real | None:
-    """Return the i8 that a value is dequantised from."""
+    """Return the i8 from which a value is dequantised."""
     integers = _dequantized(value)
     if integers is None or integers.dtype is not DType.I8:
         return None
@@ -337,9 +341,9 @@ def _dequantized(value: Value) -> Value | None:
 
 
 def _meets(node: Node, place: int, scale: Value) -> str | None:
-    """Say what an operand's scale belongs to: all sums, the result's last axis, or the inner one.
+    """Return the axis of an operand's scale: all sums, the result's last axis, or the inner axis.
 
-    None where scales lie along something else.
+    None for any other axis.
     """
     if not scale.shape:
         return "all"
@@ -354,7 +358,7 @@ def _meets(node: Node, place: int, scale: Value) -> str | None:
 
 
 def terms(node: Node) -> int:
-    """Return how many products a product's sum has at most."""
+    """Return the maximum number of products in a product's sum."""
     first, second = (operand.shape for operand in node.operands)
     if node.op == "matmul":
         return first[-2] if node.attrs["transpose_a"] else first[-1]
@@ -365,19 +369,19 @@ def terms(node: Node) -> int:
 
 
 def _multiplied(g: Builder, node: Node, *operands: tuple[Value, int]) -> Value:
-    """Build the same product of other operands with zero points."""
+    """Build the same product with other operands and zero points."""
     values, zeros = zip(*operands, strict=True)
     return g.emit(node.op, *values, **{**node.attrs, "zeros": zeros}).result
 
 
 def _centred(g: Builder, real: _Real) -> Value:
-    """Return i8 as i32 without their zero point."""
+    """Return i8 as i32 minus the zero point."""
     integers = g.cast(real.integers, dtype=I32.value)
     return g.sub(integers, g.scalar(real.zero, I32)) if real.zero else integers
 
 
 def _by(g: Builder, integers: Value, factor: np.ndarray) -> Value:
-    """Rescale by factors, one for all or one for each channel."""
+    """Rescale by factors, one for all or one per channel."""
     multiplier, exponent = fixed_point(factor)
     down = bool(np.all(exponent < 0))
     return g.rescale(integers, g.constant(multiplier), g.constant(exponent), down=down)

@@ -1,4 +1,4 @@
-"""Averages of integers over the windows of an image: exact sums, and their division."""
+"""Averages of integers over image windows: exact sums, then division."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from pockengine.compiler.ops.registry import lookup
 
 
 def window_sums(g: Builder, mean: Node, integers: Value, zero: int) -> tuple[Value, int] | None:
-    """Sum i8 without their zero point over each window of an average; None where it is no such.
+    """Sum i8 minus the zero point over each window of an average; None for another op.
 
-    Also returns how many numbers a window has.
+    Also returns the size of a window.
     """
     window = _averaged_window(mean) if lookup(mean.op).means else None
     if window is None:
@@ -27,7 +27,7 @@ def window_sums(g: Builder, mean: Node, integers: Value, zero: int) -> tuple[Val
 
 
 def _averaged_window(mean: Node) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return kernel and stride of an average over whole windows of an image; None for others."""
+    """Return kernel and stride of an average over whole windows of an image; None for other ops."""
     shape = mean.operands[0].shape
     if mean.op == "avg_pool2d":
         return None if any(mean.attrs["padding"]) else (mean.attrs["kernel"], mean.attrs["stride"])
@@ -45,7 +45,7 @@ def divided(g: Builder, total: Value, count: int) -> Value:
 
 
 def divided_by(g: Builder, total: Value, factor: float, count: int) -> Value:
-    """Rescale by a factor and divide, by one multiplier as TensorFlow Lite's MEAN has it."""
+    """Rescale by a factor and divide, with one multiplier as in TensorFlow Lite's MEAN."""
     multiplier, exponent = (int(part) for part in fixed_point(np.array(factor)))
     shift = min(count.bit_length() - 1, 32, 31 + exponent)
     folded = (multiplier << shift) // count

@@ -1,7 +1,7 @@
-"""Updates move into the kernels of their gradients, which then never exist in memory.
+"""Fuse updates into the kernels of their gradients, which are then never materialized.
 
 A weight's gradient that only its optimiser reads is a product whose epilogue can be the update:
-each sum goes straight into the weight, and into the optimiser's states, while it is in a register.
+each sum is applied to the weight and the optimiser's states while it is in a register.
 """
 
 from collections.abc import Mapping, Set
@@ -23,9 +23,9 @@ GRADIENT = 1
 
 @dataclass(frozen=True)
 class AbsorbUpdates(Pass):
-    """Fuse each update with the product before it that makes its gradient, if nobody else reads it.
+    """Fuse each update with the product that makes its gradient, if it is the only reader.
 
-    Requires: the final order. Leaves: no other node moved.
+    Requires: the final order. Leaves: all other nodes in place.
     """
 
     target: Target
@@ -50,10 +50,10 @@ class AbsorbUpdates(Pass):
 
 
 def _maker(order: list[Node], update: Node) -> Node | None:
-    """The node that makes an update's gradient, if the update may move up to its place.
+    """The node that makes an update's gradient, if the update may move there.
 
-    Only other updates may stand between the two, and none that reads what this one writes: an
-    update absorbed before reads all that its product reads.
+    Only other updates may be between the two, and none that reads what this one writes: an update
+    absorbed earlier reads everything its product reads.
     """
     if update.op not in FORMULAS or len(update.operands) <= GRADIENT:
         return None
@@ -67,12 +67,12 @@ def _maker(order: list[Node], update: Node) -> Node | None:
 
 
 def _reads(node: Node, params: Set[Value]) -> bool:
-    """Whether a node reads one of these params, by whatever name."""
+    """Whether a node reads one of these params, directly or through a view."""
     return any(storage(operand) in params for operand in node.operands)
 
 
 def _fits(maker: Node, update: Node, rules: FusionRules) -> bool:
-    """Whether one kernel can do both: one anchor, one place for each sum, few pointers."""
+    """Whether one kernel can do both: one anchor, one destination per sum, few pointers."""
     anchors = [node.op for node in _nodes(maker) if not lookup(node.op).elementwise]
     grad = update.operands[GRADIENT]
     others = [value for value in update.operands if value is not grad]
@@ -116,7 +116,7 @@ def _absorb(graph: Graph, maker: Node, update: Node) -> Node:
 
 
 def _replay(g: Builder, maker: Node, inner: Mapping[Value, Value]) -> Value:
-    """Emit the maker's nodes into the new body; return the gradient there."""
+    """Emit the gradient's nodes into the new body; return the gradient there."""
     if maker.op != "fusion":
         return g.repeat(maker, tuple(inner[value] for value in maker.operands)).result
     (gradient,) = inline(g, maker.attrs["body"], [inner[value] for value in maker.operands])

@@ -1,6 +1,6 @@
-"""Scales that are a weight's own times one number are computed of those, which flash holds once.
+"""Derive scales that are a multiple of a weight's scales, so that flash stores those once.
 
-The scale of a bias is that of its weight times its input's; both take a number for each channel.
+The scale of a bias is that of its weight times its input's; both have one number per channel.
 """
 
 from collections.abc import Mapping
@@ -15,18 +15,19 @@ from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
 
 Factors = Mapping[Value, tuple[Value, np.float32]]
-"""What stands for a constant: another constant, and what it is multiplied by."""
+"""Derived constants: each constant's source and the factor of the source."""
 
 NEIGHBOURS = 2
-"""Floats on either side of a quotient that are tried as its factor."""
+"""Number of floats on either side of a quotient to try as its factor."""
 
 
 @dataclass(frozen=True)
 class DeriveScales(Pass):
-    """Multiply weights' scales by a number where a constant is exactly that, within its readers.
+    """Replace a constant that equals a weight's scales times a number by that product, in its
+    readers.
 
-    Requires: fused. Leaves: constants that anything but elementwise nodes reads, or that no scales
-    give to the bit.
+    Requires: fused. Leaves unchanged: constants with other than elementwise readers, or that no
+    scales reproduce bit for bit.
     """
 
     def run(self, graph: Graph) -> None:
@@ -42,7 +43,7 @@ class DeriveScales(Pass):
 
 
 def _factors(graph: Graph) -> dict[Value, tuple[Value, np.float32]]:
-    """Return the scales and the factor of each constant that is such a product."""
+    """Return source and factor of each constant that is such a product."""
     g, users, made, found = Builder(graph), graph.users(), dict[bytes, Value](), {}
     held = {
         np.asarray(param.held.scales, np.float32).tobytes()
@@ -65,7 +66,7 @@ def _factors(graph: Graph) -> dict[Value, tuple[Value, np.float32]]:
 
 
 def _factor(scales: np.ndarray, data: np.ndarray) -> np.float32 | None:
-    """Return the factor by which the scales give these numbers to the bit, if there is one."""
+    """Return the factor with which the scales give these numbers bit for bit, if there is one."""
     if scales.shape != data.shape or data.size < 2 or not np.all(scales > 0):
         return None
     factor = np.float32(data[0] / scales[0])
@@ -79,7 +80,7 @@ def _factor(scales: np.ndarray, data: np.ndarray) -> np.float32 | None:
 
 
 def _takes(node: Node, value: Value) -> bool:
-    """Whether only elementwise nodes read a value, alone or in a fusion."""
+    """Whether all readers of a value are elementwise, alone or in a fusion."""
     if node.op != "fusion":
         return lookup(node.op).elementwise
     body: Graph = node.attrs["body"]
@@ -91,7 +92,7 @@ def _takes(node: Node, value: Value) -> bool:
 
 
 def _multiply(node: Node, factors: Factors) -> None:
-    """Make a node a fusion that computes these operands first."""
+    """Turn a node into a fusion that computes these operands first."""
     old = node.attrs["body"] if node.op == "fusion" else _alone(node)
     sources = node.operands if node.op == "fusion" else tuple(dict.fromkeys(node.operands))
     body = Graph(old.name)

@@ -1,12 +1,12 @@
 """Fusion: elementwise nodes join the kernel that produces or consumes their operand.
 
 Four kinds of group grow, in this order:
-    joint      anchors of the same operands, as gradients that are made of the same shares
+    joint      anchors of the same operands, such as gradients of one softmax
     epilogue   an anchor (convolution, product), then the elementwise chain that alone reads it
     chain      elementwise nodes of one shape, each reading the one before
     prologue   an elementwise group that alone feeds a reduction, then that reduction
-Each group becomes one `fusion` node at its last member's place. Which anchors take what is the
-backend's to say, in `FusionRules`.
+Each group becomes one `fusion` node at its last member's position. The backend's `FusionRules`
+define which anchors support what.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -21,15 +21,15 @@ from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.target import FusionRules, Target
 
 EPILOGUE_DTYPES = (F32, I32, DType.I8)
-"""What an anchor's sums become in its epilogue."""
+"""Dtypes of an anchor's results after its epilogue."""
 
 MOST_OPERANDS = 12
-"""Pointers that one kernel may read: beyond this, registers spill."""
+"""Maximum number of pointers that one kernel reads: beyond this, registers spill."""
 
 
 @dataclass(eq=False)
 class _Group:
-    """Nodes that become one kernel, in order; `place` is the position of the last one."""
+    """Nodes that become one kernel, in order; `place` is the position of the last."""
 
     nodes: list[Node]
     place: int
@@ -37,11 +37,11 @@ class _Group:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Iteration space: the shape of what the last node computes."""
+        """Iteration space: the shape of the last node's result."""
         return self.nodes[-1].results[0].shape
 
     def operands(self) -> list[Value]:
-        """Values read from outside, each once, in order of first use."""
+        """Values read from outside, in order of first use, without repeats."""
         inside = {result for node in self.nodes for result in node.results}
         read = (operand for node in self.nodes for operand in node.operands)
         return [value for value in dict.fromkeys(read) if value not in inside]
@@ -51,7 +51,7 @@ class _Group:
 class Fuse(Pass):
     """Merge elementwise nodes into groups as described above, and rebuild the graph from them.
 
-    Requires: norms decomposed. Leaves: single nodes that fuse with nothing as they were.
+    Requires: norms decomposed. Leaves: unfused nodes unchanged.
     """
 
     target: Target
@@ -61,7 +61,7 @@ class Fuse(Pass):
 
 
 class _Fuser:
-    """The state of one run: which group each node belongs to, and who reads each value."""
+    """State of one run: the group of each node, and the readers of each value."""
 
     def __init__(self, graph: Graph, rules: FusionRules) -> None:
         self.graph = graph
@@ -88,7 +88,7 @@ class _Fuser:
         self._rebuild()
 
     def _join_alike(self) -> None:
-        """Put joint nodes of the same operands together, at the place of the first."""
+        """Put joint nodes of the same operands together, at the position of the first."""
         first: dict[Hashable, _Group] = {}
         for node in self.graph.nodes:
             if node.op in self.rules.joint:
@@ -99,7 +99,7 @@ class _Fuser:
                     self.group_of[node] = group
 
     def _sums_integers(self, node: Node) -> bool:
-        """Whether a gradient's kernel takes an epilogue: sums of integers are to be rescaled."""
+        """Whether a gradient's kernel takes an epilogue: integer sums need rescaling."""
         return node.op in self.rules.update and any(v.dtype is DType.I8 for v in node.operands)
 
     def _grow_epilogue(self, group: _Group) -> None:
@@ -110,7 +110,7 @@ class _Fuser:
             if len(readers) != 1 or result in self.outputs:
                 return
             reader = readers[0]
-            # A sum of two products joins the first: a kernel has one anchor.
+            # A sum of two products joins the first: a kernel has only one anchor.
             free = _is_elementwise(reader) and self.group_of[reader].anchor is None
             fits = free and reader.result.shape == result.shape
             if not fits or reader.result.dtype not in EPILOGUE_DTYPES:
@@ -125,10 +125,10 @@ class _Fuser:
                 self._move(node, group)
 
     def _waits(self, group: _Group, operands: list[Value], result: Value) -> bool:
-        """Whether the anchor would have to wait for an operand as large as its result.
+        """Whether the anchor would be delayed until an operand as large as its result exists.
 
-        A sum of two products then joins the later one; but an anchor whose own operands are smaller
-        than its result may wait: memory is saved by computing it late.
+        A sum of two products then joins the later one. But an anchor whose own operands are smaller
+        than its result may be delayed: computing it late saves memory.
         """
         anchor = group.anchor
         assert anchor is not None
@@ -139,7 +139,7 @@ class _Fuser:
         return late and held > result.type.nbytes
 
     def _private_producers(self, reader: Node, group: _Group) -> list[Node]:
-        """Elementwise nodes of the same shape that only `reader` or one of them reads, in order."""
+        """Elementwise nodes of the same shape read only by `reader` or by one of them, in order."""
         taken = {reader}
         for node in _ancestors(reader, self._is_free_elementwise):
             readers = self.users.get(node.result, [])
@@ -154,7 +154,7 @@ class _Fuser:
         return _is_elementwise(node) and group.anchor is None and len(group.nodes) == 1
 
     def _join_producers(self, node: Node) -> None:
-        """Merge the elementwise groups that compute this node's operands with it, where legal."""
+        """Merge the elementwise groups that compute this node's operands with it, if legal."""
         for operand in node.operands:
             producer = operand.node
             if producer is None or not _is_elementwise(producer) or _is_kept_small(operand):
@@ -167,7 +167,7 @@ class _Fuser:
                 group.nodes.sort(key=self.position.__getitem__)
 
     def _may_join(self, group: _Group, later: _Group) -> bool:
-        """Moving `group` down to `later` must not pass one of its readers."""
+        """Whether moving `group` down to `later` passes none of its readers."""
         if group.shape != later.shape or group.place > later.place:
             return False
         if len(_Group([*group.nodes, *later.nodes], 0).operands()) > MOST_OPERANDS:
@@ -259,12 +259,12 @@ def _is_elementwise(node: Node) -> bool:
 
 
 def _is_kept_small(value: Value) -> bool:
-    """Whether it was rounded to wait in little memory: what makes it must not come later."""
+    """Whether it was rounded to save memory while it waits: its producer must not move later."""
     return value.dtype.is_float and not value.dtype.computed
 
 
 def _row_like(value: Value, shape: tuple[int, ...]) -> bool:
-    """Whether an epilogue can read it: of the whole shape, a vector over channels, a scalar."""
+    """Whether an epilogue can read it: full shape, a vector over channels, or a scalar."""
     return value.shape in (shape, shape[-1:], ()) or value.type.size == 1
 
 

@@ -1,4 +1,4 @@
-"""The passes that turn single ops into a target's kernels, in the order of execution."""
+"""The passes from single ops to a target's scheduled kernels."""
 
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.kernels.absorb_updates import AbsorbUpdates

@@ -1,13 +1,13 @@
-"""The order of execution: what shortens lifetimes moves, the rest stays where it was built.
+"""Execution order: move nodes that shorten lifetimes, keep the others in place.
 
-Updates move up to the first place where their gradient exists and nobody reads the old parameter
-any more, so that a gradient lives for a moment only. Scalars that they share, as Adam's corrections
-of its first steps, come first of all: after the last gradient, where they are built, every update
-would wait for them, and keep all that its gradient is made of. Where others still read the old
-parameter, the gradient itself is made later, if it is larger than what lives longer for that. A
-slice or pick that is all the backward pass needs of an activation moves up to where the activation
-is made, so that the rest dies early. One of a param or constant stays: it would only take more of
-the arena.
+Updates move up to the first position where their gradient exists and the old parameter has no more
+readers, so a gradient lives only briefly. Shared scalars, such as Adam's bias corrections, come
+first: at their original position, after the last gradient, every update would wait for them and
+keep its gradient alive. If the old parameter still has readers, the gradient itself is computed
+later, if it is larger than the operands whose lifetimes that extends. If the backward pass needs
+only a slice or pick of an activation, it moves up to the activation's producer, so that the
+activation dies early. A slice of a param or constant stays: moving it would only use more of the
+arena.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,9 @@ from pockengine.compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class Schedule(Pass):
-    """Hoist slices, scalars and updates. Leaves: a valid order, updates as early as can be."""
+    """Hoist slices, scalars and updates. Leaves: a valid order with updates as early as
+    possible.
+    """
 
     def run(self, graph: Graph) -> None:
         order = _hoist_scalars(_hoist_slices(graph))
@@ -30,13 +32,13 @@ class Schedule(Pass):
 
 def _hoist_slices(graph: Graph) -> list[Node]:
     users = graph.users()
-    # Outputs stay anyway, and params and constants take none of the arena.
+    # Outputs stay alive anyway, and params and constants are not in the arena.
     whole_anyway = {*graph.outputs.values(), *graph.sources()} - set(graph.inputs)
     slices: dict[Value, list[Node]] = {}
     rest: list[Node] = []
     for node in graph.nodes:
         whole = node.operands[0] if lookup(node.op).slices else None
-        # Slicing early lets the whole value die earlier, if its last reader is a slice too.
+        # Slicing early ends the whole value's lifetime early, if its last reader is a slice too.
         if whole and lookup(users[whole][-1].op).slices and whole not in whole_anyway:
             slices.setdefault(node.operands[0], []).append(node)
         else:
@@ -59,7 +61,7 @@ def _hoist_slices(graph: Graph) -> list[Node]:
 
 
 def _hoist_scalars(order: list[Node]) -> list[Node]:
-    """Put first what updates read of scalars that are made of scalars alone."""
+    """Hoist scalars that updates read and that depend on scalars only."""
     made: set[Node] = set()
     for node in order:
         sizes = (value.type.size for value in (*node.operands, *node.results))
@@ -77,7 +79,7 @@ def _hoist_scalars(order: list[Node]) -> list[Node]:
 
 
 def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
-    """Put each update right after its operands and the last other reader of what it writes."""
+    """Put each update right after its operands and the last other reader of the written param."""
     pure = [node for node in order if not lookup(node.op).writes]
     made = {value: place for place, node in enumerate(pure) for value in node.results}
     last_read = {storage(v): place for place, node in enumerate(pure) for v in node.operands}
@@ -88,7 +90,7 @@ def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
         places = [made.get(value, -1) for value in update.operands]
         places += [last_read.get(value, -1) for value in update.operands if graph.param_of(value)]
         after.setdefault(max(places), []).append(update)
-        for value in map(storage, update.operands):  # an update of what this one reads stays behind
+        for value in map(storage, update.operands):  # later writers stay after it
             last_read[value] = max(*places, last_read.get(value, -1))
     result = list(after.get(-1, []))
     for place, node in enumerate(pure):
@@ -98,9 +100,9 @@ def _hoist_updates(graph: Graph, order: list[Node]) -> list[Node]:
 
 
 def _sink_gradients(graph: Graph, order: list[Node]) -> list[Node]:
-    """Put what an update alone reads right before it, where fewer bytes live so.
+    """Put nodes that only an update reads right before it, if that reduces live bytes.
 
-    Of a gradient that is a sum, its summands too. What reads a param that trains stays: the param
+    For a gradient that is a sum, its summands move too. Readers of a trained param stay: the param
     may be written in between.
     """
     users, outputs = graph.users(), set(graph.outputs.values())
@@ -133,7 +135,7 @@ def _sink_gradients(graph: Graph, order: list[Node]) -> list[Node]:
 
 
 def _with_sunk(node: Node, before: Mapping[Node, Sequence[Node]]) -> Iterator[Node]:
-    """A node, after those that were put right before it."""
+    """A node, after the nodes that were placed right before it."""
     for maker in before.get(node, ()):
         yield from _with_sunk(maker, before)
     yield node

@@ -1,6 +1,6 @@
-"""Constants of small integers are stored as bytes; kernels widen them as they read.
+"""Store constants of small integers as bytes, which kernels widen on reading.
 
-A rescaling has an exponent for each channel, which takes 4 bytes as an i32 and is never large.
+A rescale has an exponent per channel, which takes 4 bytes as an i32 and is always small.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pockengine.compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class SmallConstants(Pass):
-    """Store as i8 the constants that fusions read as operands of small numbers.
+    """Store as i8 the constants that fusions read as small operands.
 
     Requires: fused. Leaves: the same numbers, widened by a `cast` within each fusion.
     """
@@ -38,7 +38,7 @@ class SmallConstants(Pass):
 
 
 def _wide(graph: Graph, node: Node) -> list[Value]:
-    """Return the tensor constants that a fusion only reads as small operands."""
+    """Return the tensor constants that a fusion reads only as small operands."""
     body: Graph = node.attrs["body"]
     users, kept = body.users(), set(body.outputs.values())
     return [
@@ -55,7 +55,7 @@ def _fits(data: np.ndarray) -> bool:
 
 
 def _is_small(value: Value, reader: Node) -> bool:
-    """Whether a node reads a value as nothing but small operands."""
+    """Whether a node reads a value only as small operands."""
     small = lookup(reader.op).small
     return all(index in small for index, each in enumerate(reader.operands) if each is value)
 
@@ -84,7 +84,7 @@ def _narrow(node: Node, small: dict[Value, Value]) -> None:
 
 
 def _drop_unread(graph: Graph, small: dict[Value, Value]) -> None:
-    """Leave out the constants that bytes stand for, where nothing else reads them."""
+    """Drop the constants that bytes replace, if they have no other readers."""
     read = {*graph.users(), *graph.outputs.values()}
     for value in small:
         if value not in read:

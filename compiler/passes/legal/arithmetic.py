@@ -1,4 +1,4 @@
-"""Rules of `legalize` for elementwise ops, reductions and copies: each in simpler ones."""
+"""Rules of `legalize` for elementwise ops, reductions and copies."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -58,7 +58,7 @@ def _reverse(g: Builder, node: Node) -> Results:
 
 
 def _pick(g: Builder, node: Node) -> Results:
-    """One slice for each run of neighbours, behind each other."""
+    """A concat of one slice per run of consecutive indices."""
     (x,), axis, index = node.operands, node.attrs["axis"], node.attrs["index"]
     ends = [i + 1 for i, (a, b) in enumerate(pairwise(index)) if b != a + 1]
     spans = pairwise([0, *ends, len(index)])
@@ -68,7 +68,7 @@ def _pick(g: Builder, node: Node) -> Results:
 
 
 def _dropout(g: Builder, node: Node) -> Results:
-    """x / (1 - p) where a number drawn is not below p, else 0."""
+    """x / (1 - p) where a random number is at least p, else 0."""
     (x, seed), p = node.operands, node.attrs["p"]
     drawn = g.random_uniform(seed, shape=x.shape, stream=node.attrs["stream"])
     kept = g.mul(x, g.scalar(float(np.float32(1 / (1 - p)))))

@@ -1,4 +1,4 @@
-"""Rules of `legalize` for attention: products, a mask, a softmax. The scores are stored then."""
+"""Rules of `legalize` for attention: products, a mask, a softmax. The scores are materialized."""
 
 from collections.abc import Mapping, Sequence
 
@@ -46,7 +46,7 @@ def _gradient(g: Builder, node: Node) -> Results:
 def _scores(
     g: Builder, node: Node, q: Value, k: Value, mask: Sequence[Value]
 ) -> tuple[Value, list[Value]]:
-    """Return the masked scores, and the conditions under which they come from q and k."""
+    """Return the masked scores, and the conditions under which they depend on q and k."""
     scores = g.mul(g.matmul(q, k, transpose_b=True), g.scalar(node.attrs["scale"]))
     seen = list[Value]()
     if node.attrs["causal"]:
@@ -62,7 +62,7 @@ def _scores(
 
 
 def _by_heads(g: Builder, x: Value, heads: int) -> Value:
-    """Return (batch, heads, rows, size), of what a group of heads shares for each."""
+    """Repeat groups for their heads: return (batch, heads, rows, size)."""
     batch, rows, groups, size = x.shape
     if groups != heads:
         wide = g.reshape(x, shape=(batch, rows, groups, 1, size))
@@ -72,7 +72,7 @@ def _by_heads(g: Builder, x: Value, heads: int) -> Value:
 
 
 def _over_groups(g: Builder, x: Value, groups: int) -> Value:
-    """Add up what heads of a group give, (batch, heads, rows, size), by rows again."""
+    """Sum (batch, heads, rows, size) over each group's heads; return it by rows."""
     batch, heads, *matrix = x.shape
     if groups != heads:
         parted = g.reshape(x, shape=(batch, groups, heads // groups, *matrix))

@@ -1,4 +1,4 @@
-"""Decode stored weights late: each reader has numbers of its own, made just before it."""
+"""Decode stored weights late: right before each reader, once per reader."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from pockengine.compiler.passes.base import Pass
 
 @dataclass(frozen=True)
 class DecodeLate(Pass):
-    """Repeat what decodes a stored param before each of its readers.
+    """Repeat the decoding of a stored param before each of its readers.
 
-    A weight is read on the way forward and on the way back: kept between, its numbers would take
-    the memory that storing them small has saved. Leaves: each such result with one reader.
+    A weight is read in the forward and the backward pass: kept in between, the decoded numbers
+    would take the memory that storing them small has saved. Leaves: one reader per decoded result.
     """
 
     def run(self, graph: Graph) -> None:
@@ -26,7 +26,7 @@ class DecodeLate(Pass):
 
         def rule(g: Builder, node: Node) -> Sequence[Value] | None:
             if node.results and node.results[0] in late:
-                return node.results  # dropped: readers have their own
+                return node.results  # dropped: each reader has its own
             read = [value for value in dict.fromkeys(node.operands) if value in late]
             own = {value: g.repeat(late[value], late[value].operands).result for value in read}
             node.operands = tuple(own.get(value, value) for value in node.operands)

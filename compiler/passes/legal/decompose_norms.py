@@ -1,13 +1,13 @@
-"""Batch norm lowered to reductions and elementwise nodes, so that it fuses like everything else.
+"""Lower batch norm to reductions and elementwise nodes, so that it fuses.
 
     forward   scale = gamma rstd;  shift = beta - mean scale;  y = x scale + shift
     backward  dx = scale (dy - (dbeta + xhat dgamma) / n) = scale dy + b x + c
               with b = -scale rstd dgamma / n and c = -scale dbeta / n - b mean
 
-The coefficients are vectors over the channels: one small kernel each way.
+The coefficients are vectors over the channels: one small kernel in each pass.
 
-A target without `moments` makes x - mean for the variance, and fuses little: there each node is a
-pass, of vectors too, and y and dx are made of x - mean, which takes seven small ones less:
+A target without `moments` computes x - mean for the variance, and fuses little. There each node is
+a kernel, so y and dx are computed from x - mean, which saves seven small kernels:
 
     forward   y = (x - mean) scale + beta
     backward  dx = scale dy + b (x - mean) + c  with b as above and c = -scale dbeta / n

@@ -1,7 +1,7 @@
-"""Ops that a target lacks, rewritten into ops that it has.
+"""Legalization: rewrite ops that a target lacks to ops that it has.
 
-A table gives for each op a rule that builds the same of simpler ops; rules apply until nothing is
-left that has one. What is left then must be the target's.
+A table has, for each op, a rule that builds it from simpler ops; rules apply until no unsupported
+op has one. The target must support the result.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ RULES: Mapping[str, Rule] = {
 
 @dataclass(frozen=True)
 class Legalize(Pass):
-    """Rewrite the ops that the target lacks; CompileError names what stays that it lacks.
+    """Rewrite the ops that the target lacks; CompileError names an op that remains unsupported.
 
     Requires: gradients appended, norms decomposed, no fusions. Leaves: every op and dtype is the
     target's.
@@ -47,7 +47,7 @@ class Legalize(Pass):
     def run(self, graph: Graph) -> None:
         rules = {op: rule for op, rule in RULES.items() if not self.target.takes(op)}
         lowered = False
-        while any(node.op in rules for node in graph.nodes):  # no rule leads back to its own op
+        while any(node.op in rules for node in graph.nodes):  # no rule produces its own op again
             lower(graph, rules)
             lowered = True
         if lowered:

@@ -1,4 +1,6 @@
-"""Rules of `legalize` for mathematics: by functions that every runtime has, losing no digits."""
+"""Rules of `legalize` for mathematical functions, from functions that every runtime has, without
+loss of accuracy.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,8 +25,9 @@ ERFC = (
     -0.82215223,
     0.17087277,
 )
-"""Coefficients of log(erfc(x) / t) + x^2 in t = 1 / (1 + x / 2), for x >= 0: right to 1.2e-7
-everywhere (Numerical Recipes, 6.2)."""
+"""Coefficients of log(erfc(x) / t) + x^2 in t = 1 / (1 + x / 2), for x >= 0: relative error
+below 1.2e-7 everywhere (Numerical Recipes, 6.2).
+"""
 
 ERF_NEAR = (
     -5.96761703e-4,
@@ -50,7 +53,7 @@ ERF_FAR = 0.927734375
 
 
 def _polynomial(g: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """A polynomial in x, of which the first coefficient is that of the highest power."""
+    """A polynomial in x; the first coefficient is of the highest power."""
     power = g.scalar(coefficients[0])
     for coefficient in coefficients[1:]:
         power = g.add(g.mul(power, x), g.scalar(coefficient))
@@ -77,7 +80,7 @@ def _erfc(g: Builder, node: Node) -> Results:
 
 
 def _expm1(g: Builder, node: Node) -> Results:
-    """2 t / (1 - t) with t = tanh(x / 2) where exp(x) - 1 would lose digits."""
+    """2 t / (1 - t) with t = tanh(x / 2), where exp(x) - 1 would lose digits."""
     (x,), one = node.operands, g.scalar(1.0)
     t = g.tanh(g.mul(x, g.scalar(0.5)))
     near = g.div(g.add(t, t), g.sub(one, t))
@@ -86,7 +89,7 @@ def _expm1(g: Builder, node: Node) -> Results:
 
 
 def _log1p(g: Builder, node: Node) -> Results:
-    """x log(u) / (u - 1) with u = 1 + x as it was rounded (Kahan); x itself where that is 1."""
+    """x log(u) / (u - 1) with the rounded u = 1 + x (Kahan); x itself if u is 1."""
     (x,) = node.operands
     u = g.add(x, g.scalar(1.0))
     less = g.sub(u, g.scalar(1.0))
@@ -160,7 +163,7 @@ def _trunc(g: Builder, node: Node) -> Results:
 
 
 def _hypot(g: Builder, node: Node) -> Results:
-    """The larger times sqrt(1 + ratio^2), which does not overflow before its result does."""
+    """The larger times sqrt(1 + ratio^2), which overflows only if the result does."""
     a, b = (g.abs(value) for value in node.operands)
     large, small = g.maximum(a, b), g.minimum(a, b)
     zero, one = g.scalar(0.0), g.scalar(1.0)
@@ -171,7 +174,7 @@ def _hypot(g: Builder, node: Node) -> Results:
 
 
 def _atan2(g: Builder, node: Node) -> Results:
-    """Atan of the ratio that is at most 1, turned into its eighth of the circle.
+    """Atan of the ratio that is at most 1, moved to the right octant.
 
     Zeros and infinities have their own ratios; the sign of a zero is found by 1 / a.
     """
@@ -190,7 +193,7 @@ def _atan2(g: Builder, node: Node) -> Results:
 
 
 def _negative(g: Builder, x: Value) -> Value:
-    """Whether a number, or a zero, has the sign -."""
+    """Whether a number, or a zero, is negative."""
     zero = g.scalar(0.0)
     below = g.lt(g.div(g.scalar(1.0), g.where(g.eq(x, zero), x, g.scalar(1.0))), zero)
     return g.logical_or(g.lt(x, zero), below)
@@ -207,11 +210,11 @@ def _binary_cross_entropy(g: Builder, node: Node) -> Results:
 
 _HALVINGS = (64, 32, 16, 8, 4, 2, 1)
 _FRACTION = 23
-"""Bits of an f32 below its exponent, which is that of 2 plus 127."""
+"""Fraction bits of an f32; the exponent of 2 is stored as 127 + 1."""
 
 
 def _float_bits(g: Builder, node: Node) -> Results:
-    """Sign, exponent and fraction by comparisons with powers of 2; a NaN has no sign."""
+    """Split into sign, exponent and fraction by comparisons with powers of 2; NaN has no sign."""
     (x,), zero = node.operands, g.scalar(0.0)
     size, exponent = g.abs(x), g.scalar(127.0)
     fraction = size

@@ -1,4 +1,4 @@
-"""Outputs that are params or constants become copies: an entry gives back what is in the arena."""
+"""Copy outputs that are params or constants: entries return values in the arena."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from pockengine.compiler.passes.base import Pass
 class OwnOutputs(Pass):
     """Copy every output that is a param or constant, or a view of one, before it is written.
 
-    Leaves: each output is an input, or a value computed in the arena. Comes after what simplifies.
+    Leaves: each output is an input, or a value computed in the arena. Runs after simplification.
     """
 
     def run(self, graph: Graph) -> None:

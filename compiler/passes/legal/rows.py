@@ -1,4 +1,4 @@
-"""Rules of `legalize` for norms, softmax, losses and look-ups: reductions and arithmetic."""
+"""Rules of `legalize` for norms, softmax, losses and look-ups, from reductions and arithmetic."""
 
 import math
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def _log_softmax(g: Builder, node: Node) -> Results:
 
 
 def _row_norm(g: Builder, node: Node) -> Results:
-    """y = x rstd, of x minus its mean for a layer norm."""
+    """y = x rstd, after subtracting the mean for a layer norm."""
     (x,) = node.operands
     if node.op == "layer_norm":
         x = g.sub(x, _row_mean(g, x))
@@ -45,7 +45,7 @@ def _row_norm(g: Builder, node: Node) -> Results:
 
 
 def _row_norm_dx(g: Builder, node: Node) -> Results:
-    """dx = rstd (dy - y mean(dy y)), for a layer norm minus rstd mean(dy)."""
+    """dx = rstd (dy - y mean(dy y)), minus rstd mean(dy) for a layer norm."""
     dy, y, rstd = node.operands
     dx = g.sub(dy, g.mul(y, _row_mean(g, g.mul(dy, y))))
     if node.op == "layer_norm_dx":
@@ -64,7 +64,7 @@ def _moments(g: Builder, node: Node) -> Results:
 def _batch_norm_sums(g: Builder, node: Node) -> Results:
     """(sum dy, sum dy xhat) of each channel, with xhat = (x - mean) rstd.
 
-    x - mean is what `moments` squares, and rstd is the channel's: the sum is scaled, not the image.
+    `moments` also computes x - mean. rstd is per channel, so the sum is scaled, not the image.
     """
     dy, x, mean, rstd = node.operands
     axes = tuple(range(len(x.shape) - 1))
@@ -73,7 +73,7 @@ def _batch_norm_sums(g: Builder, node: Node) -> Results:
 
 
 class _Labels:
-    """What labels say of their rows, as columns: which class, which count, NaN for a wrong one."""
+    """Columns from labels: one-hot class, whether the row counts, and NaN for an invalid label."""
 
     def __init__(self, g: Builder, logits: Value, labels: Value, ignored: int) -> None:
         rows, classes = logits.shape
@@ -110,7 +110,7 @@ def _cross_entropy_dx(g: Builder, node: Node) -> Results:
 
 
 def _onehot(g: Builder, index: Value, size: int) -> Value:
-    """A row for each index: 1 at its place, 0 elsewhere; all 0 for one outside."""
+    """A one-hot row for each index; all 0 for an index out of range."""
     column = g.reshape(index, shape=(index.type.size, 1))
     places = g.constant(np.arange(size, dtype=index.dtype.numpy), "places")
     return g.where(g.eq(column, places), g.scalar(1.0), g.scalar(0.0))
@@ -152,7 +152,7 @@ def _take_dx(g: Builder, node: Node) -> Results:
 
 
 def _take_add(g: Builder, node: Node) -> Results:
-    """What is added, in zeros of the whole shape, and the sum."""
+    """The scattered addition, in zeros of the whole shape, and the sum."""
     (x, dy, index), axis = node.operands, node.attrs["axis"]
     return (g.add(x, g.take_dx(dy, index, axis=axis, input_shape=x.shape)),)
 

@@ -35,7 +35,7 @@ def _part(g: Builder, node: Node, param: Value) -> Value:
 
 
 def _whole(g: Builder, node: Node, param: Value, part: Value) -> Value:
-    """The param with some channels exchanged."""
+    """The param with the trained channels replaced."""
     axis = node.attrs.get("axis")
     if axis is None:
         return part
@@ -51,7 +51,7 @@ def _whole(g: Builder, node: Node, param: Value, part: Value) -> Value:
 
 
 def _take_update(g: Builder, node: Node) -> Results:
-    """The whole gradient of the table, and plain descent."""
+    """The dense gradient of the table, and plain gradient descent."""
     param, dy, index, lr = node.operands
     grad = g.take_dx(dy, index, axis=node.attrs["axis"], input_shape=param.shape)
     g.emit("sgd_update", param, grad, lr)
@@ -59,7 +59,7 @@ def _take_update(g: Builder, node: Node) -> Results:
 
 
 def _unpack_mask(g: Builder, node: Node) -> Results:
-    """The mask itself, kept as it is; nothing else reads the bits, which are then dead."""
+    """Use the mask itself; the packed bits then have no reader and are dead."""
     packed = node.operands[0].node
     if packed is None or packed.op != "pack_mask":
         raise CompileError(f"{node}: only what pack_mask packed can be kept unpacked")

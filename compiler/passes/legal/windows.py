@@ -1,7 +1,7 @@
 """Rules of `legalize` for gradients of convolutions and for pooling.
 
-The gradients are convolutions of rearranged operands; pooling is arithmetic on its taps, each the
-pixels that one element of the window sees.
+The gradients are convolutions of rearranged operands; pooling is arithmetic on its taps, each a
+strided slice of the image for one element of the window.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ Attrs = Mapping[str, Any]
 
 
 def _conv2d_dx(g: Builder, node: Node) -> Results:
-    """Convolve dy, spread by the stride, with the window turned round; crop the padding."""
+    """Convolve dy, dilated by the stride, with the flipped window; crop the padding."""
     (dy, w), attrs = node.operands, node.attrs
     groups, (high, wide, inner, outer) = attrs["groups"], w.shape
     turned = g.reshape(
@@ -43,7 +43,7 @@ def _conv2d_dx(g: Builder, node: Node) -> Results:
 
 
 def _cropped(g: Builder, image: Value, shape: Shape, padding: Shape) -> Value:
-    """Cut the padding off; rows and columns that no window reached become zeros first."""
+    """Cut the padding off; rows and columns that no window reached are padded with zeros first."""
     top, _, left, _ = padding
     missing = [
         max(0, begin + size - have)
@@ -55,7 +55,7 @@ def _cropped(g: Builder, image: Value, shape: Shape, padding: Shape) -> Value:
 
 
 def _conv2d_dw(g: Builder, node: Node) -> Results:
-    """Convolve x with dy as its window: batch and channels swap, stride and dilation too."""
+    """Convolve x with dy as the window: batch and channels swap, and stride and dilation swap."""
     (x, dy), attrs = node.operands, node.attrs
     groups, (high, wide, inner, outer) = attrs["groups"], attrs["weight_shape"]
     batch, rows, columns, _ = x.shape
@@ -76,7 +76,7 @@ def _conv2d_dw(g: Builder, node: Node) -> Results:
 
 
 class _Window:
-    """A pooling window over an image of this shape: its taps, and what puts them back."""
+    """A pooling window over an image of this shape: extracts and scatters its taps."""
 
     def __init__(self, g: Builder, shape: Shape, attrs: Attrs) -> None:
         self.g, self.shape, self.attrs = g, shape, attrs
@@ -96,7 +96,7 @@ class _Window:
                 yield begin, end, (1, sh, sw, 1)
 
     def taps(self, x: Value, outside: float) -> list[Value]:
-        """What each element of the window sees of x, padded with a number."""
+        """The slice of x, padded with a number, for each element of the window."""
         padded = self.g.pad(x, low=self.low, high=self.high, value=outside)
         return [
             self.g.slice(padded, start=start, stop=stop, step=step)
@@ -104,7 +104,7 @@ class _Window:
         ]
 
     def put_back(self, parts: list[Value]) -> Value:
-        """Add up what each tap gives the pixels that it saw."""
+        """Add each tap's values to the pixels that it read."""
         total = None
         for part, (start, stop, step) in zip(parts, self.spans(), strict=True):
             high = tuple(size - end for size, end in zip(self.padded, stop, strict=True))
@@ -115,13 +115,13 @@ class _Window:
         return cut(self.g, total, self.low, ends)
 
     def inside(self) -> list[np.ndarray]:
-        """Which pixels of each tap are the image's, and no padding; shape (1, OH, OW, 1)."""
+        """Which pixels of each tap are in the image rather than padding; shape (1, OH, OW, 1)."""
         image = pad_image(np.ones((1, *self.shape[1:3], 1), bool), self.attrs["padding"], False)
         taps = window_taps(image, self.attrs["kernel"], self.output, self.attrs)
         return [np.ascontiguousarray(view) for _, _, view in taps]
 
     def divisor(self) -> Value:
-        """How many pixels each window averages over."""
+        """Number of pixels that each window averages over."""
         taps = self.inside()
         whole = self.attrs["count_include_pad"]
         count = np.sum([np.ones_like(tap) if whole else tap for tap in taps], axis=0)

@@ -1,10 +1,10 @@
-"""Memory for time: activations computed again on the way back instead of kept, to meet a budget.
+"""Recompute activations in the backward pass instead of saving them, to meet a memory budget.
 
-At the node where most bytes are alive, the activation that frees most bytes per extra operation is
-dropped: it then lives until its last forward reader, and what makes it runs again before its first
-backward reader (Chen et al., arXiv 1604.06174, with the choice made per value). Repeat until the
-planned arena fits, the kernels' scratch included. Of a large graph, whose every plan takes seconds,
-whole blocks are dropped first: as few as fit, found by bisection.
+At the node with the most live bytes, the activation that frees most bytes per extra operation is
+dropped: it then lives until its last forward reader, and is recomputed before its first backward
+reader (Chen et al., arXiv 1604.06174, with the choice made per value). This repeats until the
+planned arena fits, including the kernels' scratch. In a large graph, where each plan takes seconds,
+whole blocks are dropped first: the fewest that fit, found by bisection.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -30,23 +30,22 @@ Plan = Callable[[Graph], tuple[Buffer, ...]]
 """Returns the buffers of a graph as it will run, fused and scheduled."""
 
 OPERATIONS_PER_ELEMENT = 8
-"""What moving one element costs, in multiply-adds: elementwise nodes are not free."""
+"""Cost of moving one element, in multiply-adds: elementwise nodes are not free."""
 
 STEPS = 16
-"""Part of the arena to free in one step where the budget gives no measure."""
+"""Fraction (1 / STEPS) of the arena to free per step if the budget does not determine it."""
 
 LARGE = 3000
-"""Nodes from which on blocks are dropped first: a plan of so many takes a second."""
+"""Node count above which whole blocks are recomputed first: a plan of this size takes a second."""
 
 
 @dataclass(frozen=True)
 class Recompute(Pass):
     """Recompute activations until the planned arena fits a budget, in bytes.
 
-    `others` are the bytes that other entries take of the arena anyway. Requires: gradients
-    appended, common subexpressions merged, no fusions. Leaves: what it cost, in
-    `Graph.recomputation`. BudgetError names the smallest arena that can be reached when the budget
-    is out of reach.
+    `others` are the arena bytes that other entries need. Requires: gradients appended, common
+    subexpressions merged, no fusions. Leaves: its cost, in `Graph.recomputation`. BudgetError, with
+    the smallest possible arena, if the budget is out of reach.
     """
 
     target: Target
@@ -66,7 +65,7 @@ class Recompute(Pass):
         if before > self.memory_budget and len(graph.nodes) >= LARGE:
             search = _fewest_blocks(begin, self.memory_budget)
         elif not search.reach(lambda arena: (arena - self.memory_budget) // 2):
-            # By steps that do not depend on the budget: what they reach, they reach again.
+            # With steps independent of the budget: results that are feasible once stay feasible.
             search = begin()
         if not search.reach(lambda arena: arena // STEPS):
             least = max(search.smallest, self.others)
@@ -94,7 +93,7 @@ def _plan_by(target: Target) -> Plan:
 
 
 class _Whole:
-    """A graph's nodes as they are, to begin again with."""
+    """A snapshot of a graph's nodes, for restarting."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -107,7 +106,7 @@ class _Whole:
 
 
 def _fewest_blocks(begin: Callable[[], "_Search"], size: int) -> "_Search":
-    """Return a search that has dropped the fewest blocks that fit; all, where none do."""
+    """Return a search that has dropped the fewest blocks that fit; all, if none do."""
     search = begin()
     cuts = find_cuts(search.rewriter.forward, search.rewriter.readers)
     few, many = 0, len(cuts.places)
@@ -121,14 +120,14 @@ def _fewest_blocks(begin: Callable[[], "_Search"], size: int) -> "_Search":
             many = dropped
         else:
             few = dropped
-    if dropped != many:  # the graph is that of the last one
+    if dropped != many:  # the graph is that of the last trial
         search = begin()
         search.drop_blocks(cuts, many)
     return search
 
 
 class _Search:
-    """Drops activations until the arena fits; `smallest` is the least arena on the way."""
+    """Drops activations until the arena fits; `smallest` is the smallest arena reached."""
 
     def __init__(self, graph: Graph, size: int, plan: Plan) -> None:
         self.graph, self.size, self.plan = graph, size, plan
@@ -137,11 +136,13 @@ class _Search:
         self.smallest = self.arena()
 
     def arena(self) -> int:
-        """Bytes of the arena that the graph is planned to take."""
+        """Planned arena of the graph in bytes."""
         return arena_size(pack(self.buffers))
 
     def reach(self, step: Callable[[int], int]) -> bool:
-        """Drop until the arena fits, `step(arena)` bytes at a time; False if it cannot."""
+        """Drop activations until the arena fits, `step(arena)` bytes at a time; False if
+        impossible.
+        """
         while self.smallest > self.size:
             alive = peak_buffers(self.buffers)
             at_peak = {value.name for buffer in alive for value in buffer.values}
@@ -150,15 +151,15 @@ class _Search:
             if not chosen:
                 return False
             for value in chosen:
-                if value not in self.rewriter.copies:  # another result of a node dropped just now
+                if value not in self.rewriter.copies:  # another result of a node just dropped
                     self.rewriter.drop(value)
             self.buffers = self._buffers()
-            if lower_bound(self.buffers) < self.smallest:  # no plan is smaller than that
+            if lower_bound(self.buffers) < self.smallest:  # a lower bound of every plan
                 self.smallest = min(self.smallest, self.arena())
         return True
 
     def drop_blocks(self, cuts: Cuts, count: int) -> None:
-        """Drop what the first `count` blocks keep, but for what crosses a cut."""
+        """Drop the activations of the first `count` blocks, except values that cross a cut."""
         end = cuts.places[count - 1] + 1 if count else 0
         self.rewriter.drop_all(end, cuts.crossing)
         self.buffers = self._buffers()
@@ -169,9 +170,9 @@ class _Search:
 
 
 class _Rewriter:
-    """The graph with its nodes before and after the loss, and what has been dropped so far.
+    """The graph with its nodes before and after the loss, and the values dropped so far.
 
-    `readers` are the backward nodes that read each value, in no order.
+    `readers` are the backward nodes that read each value, unordered.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -185,7 +186,7 @@ class _Rewriter:
         self._builder = Builder(graph)
 
     def choose(self, at_peak: set[str], wanted: int) -> list[Value]:
-        """Candidates alive at the peak, the most worth first, until `wanted` bytes are freed."""
+        """Candidates alive at the peak, best first, until `wanted` bytes are freed."""
         candidates = [
             value
             for node in self.forward
@@ -203,7 +204,7 @@ class _Rewriter:
         return chosen
 
     def _droppable(self, node: Node) -> list[Value]:
-        """Results of a node that the way back reads, and can compute again."""
+        """Results of a node that the backward pass reads and can recompute."""
         if lookup(node.op).writes:
             return []
         outputs = set(self.graph.outputs.values())
@@ -214,10 +215,10 @@ class _Rewriter:
         ]
 
     def drop_all(self, end: int, keep: Container[Value]) -> None:
-        """Drop all that the forward nodes before `end` make, but for `keep`.
+        """Drop all results of forward nodes before `end`, except `keep`.
 
-        The last first: what computes it again reads what is dropped after it. What is to be kept,
-        but that an earlier pass computes again, is kept from now on.
+        In reverse order: recomputing a value reads values that are dropped after it. Values in
+        `keep` that an earlier pass recomputes are saved from now on.
         """
         for value in [value for value in self.copies if value in keep]:
             self._restore(value)
@@ -227,7 +228,9 @@ class _Rewriter:
                     self.drop(value)
 
     def drop(self, value: Value) -> None:
-        """Let backward nodes read a second computation of `value`, made just before them."""
+        """Make backward nodes read a recomputed `value`, computed right before the first of
+        them.
+        """
         node = value.node
         assert node is not None
         place = self._first_reader(node)
@@ -243,7 +246,7 @@ class _Rewriter:
         self.graph.nodes[:] = [*self.forward, *self.backward]
 
     def _replace(self, replacement: Mapping[Value, Value]) -> None:
-        """Let all backward readers of some values read their second computations."""
+        """Make all backward readers of some values read the recomputed values."""
         for old, new in replacement.items():
             readers = self.readers.pop(old, [])
             for reader in readers:
@@ -254,7 +257,7 @@ class _Rewriter:
         self._second.update(replacement.values())
 
     def _restore(self, value: Value) -> None:
-        """Let the way back read a value itself again, and drop what computed it a second time."""
+        """Make the backward pass read a value itself again, and drop its recomputation."""
         copy = self.copies.pop(value)
         self._second.discard(copy)
         readers = self.readers.pop(copy, [])
@@ -266,7 +269,7 @@ class _Rewriter:
         self.graph.nodes[:] = [*self.forward, *self.backward]
 
     def _remove_unread(self, node: Node) -> None:
-        """Remove a second computation that nothing reads, and those that only it read."""
+        """Remove an unread recomputation, and those that only it read."""
         if any(self.readers.get(result) for result in node.results):
             return
         self.backward.remove(node)
@@ -283,12 +286,12 @@ class _Rewriter:
             self.readers.setdefault(operand, []).append(node)
 
     def _first_reader(self, node: Node) -> int:
-        """Place of the first backward node that reads any result of a node."""
+        """Position of the first backward node that reads any result of a node."""
         readers = (reader for result in node.results for reader in self.readers.get(result, ()))
         return min(self.backward.index(reader) for reader in readers)
 
     def _available(self, operand: Value, place: int) -> Value:
-        """Return an operand's second computation where it was dropped, moved up to `place`."""
+        """Return an operand's recomputed value if it was dropped, moved up to `place`."""
         copy = self.copies.get(operand)
         if copy is None or copy.node is None:
             return operand
@@ -296,7 +299,7 @@ class _Rewriter:
         return copy
 
     def _lift(self, node: Node, place: int) -> None:
-        """Move a second computation, and those that it reads, before `place`."""
+        """Move a recomputation, and those that it reads, before `place`."""
         at = self.backward.index(node)
         if at < place:
             return
@@ -307,7 +310,7 @@ class _Rewriter:
 
 
 def _worth(value: Value, read_back: Container[Value]) -> float:
-    """Bytes freed per operation: what must stay alive to compute it again is not freed."""
+    """Bytes freed per operation, minus the bytes that must stay alive for the recomputation."""
     node = value.node
     assert node is not None
     moved = sum(operand.type.nbytes for operand in node.operands) + value.type.nbytes

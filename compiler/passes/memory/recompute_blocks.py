@@ -1,7 +1,7 @@
-"""Where a forward pass is cut into blocks, of which only what crosses the cuts is kept.
+"""Cut a forward pass into blocks, of which only values that cross a cut are saved.
 
-A block's other activations are computed again from what crosses the cut before it (Chen et al.,
-arXiv 1604.06174): with cuts of `w` bytes and `t` bytes kept in all, sqrt(t / w) blocks take least.
+A block's other activations are recomputed from the values at the cut before it (Chen et al., arXiv
+1604.06174): with `w` bytes per cut and `t` saved bytes in all, sqrt(t / w) blocks are optimal.
 """
 
 import math
@@ -15,16 +15,17 @@ from pockengine.compiler.ir.graph import Node, Value
 
 @dataclass(frozen=True)
 class Cuts:
-    """Places of forward nodes that end a block, in order, and the values that cross any of them."""
+    """Positions of forward nodes that end a block, in order, and the values that cross any cut."""
 
     places: tuple[int, ...]
     crossing: frozenset[Value]
 
 
 def find_cuts(forward: Sequence[Node], read_back: Container[Value]) -> Cuts:
-    """Cut where few bytes cross, into blocks that keep alike; `read_back` is what is kept.
+    """Cut where few bytes cross, into blocks with similar saved bytes; `read_back` are saved
+    activations.
 
-    A chain has cuts everywhere; a graph that narrows nowhere has one block, and no cut.
+    A chain can be cut everywhere; a graph without narrow points has one block and no cut.
     """
     made = {result: at for at, node in enumerate(forward) for result in node.results}
     last: dict[Value, int] = dict(made)
@@ -46,7 +47,9 @@ def _bytes_kept(node: Node, read_back: Container[Value]) -> int:
 
 
 def _places(across: np.ndarray, kept: np.ndarray) -> tuple[int, ...]:
-    """Return in each equal part of what is kept the place where least crosses."""
+    """Return, in each equal part of the saved bytes, the position with the fewest crossing
+    bytes.
+    """
     total = float(kept[-1])
     middle = across[(kept > total / 4) & (kept < 3 * total / 4)]
     least = float(middle.min()) if middle.size else 0.0
@@ -55,6 +58,6 @@ def _places(across: np.ndarray, kept: np.ndarray) -> tuple[int, ...]:
     for block in range(1, blocks):
         near = np.flatnonzero(np.abs(kept / total * blocks - block) <= 0.5)
         if near.size:
-            # The last of equal ones: no view or constant then lies between a block and its cut.
+            # The last of equal ones: then no view or constant lies between a block and its cut.
             places.append(int(near[::-1][np.argmin(across[near[::-1]])]))
     return tuple(sorted(set(places)))

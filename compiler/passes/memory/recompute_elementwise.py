@@ -1,14 +1,14 @@
-"""Activations that elementwise nodes make from what is kept anyway are made again, not kept.
+"""Recompute activations that elementwise nodes make from values that are saved anyway.
 
-A batch norm in training mode keeps its operand for its own gradient; its result, after the
-activation function, is then a multiplication, an addition and a clamp away. On the way back that is
-one pass over memory that is read there anyway, and often joins the kernel that computes the
-activation's mask; keeping the result would have filled the arena from the forward pass on. It costs
-instructions (5 % of a step of MobileNetV2 on a Raspberry Pi 4), which the smaller arena mostly
-gives back: on x86 such steps took from 13 % less to 5 % more time. For half the arena that is
-little, so it needs no budget, unlike `recompute`. A transformer's layers keep what a norm or an
-activation makes under another shape, for the gradient of the next weight: views are followed, and
-made again with what they are of.
+A batch norm in training mode saves its operand for its own gradient; its result after the
+activation function is then only a multiplication, an addition and a clamp away. In the backward
+pass that is one pass over memory that is read there anyway, and it often fuses with the kernel that
+computes the activation's mask. Saving the result would occupy the arena from the forward pass on.
+Recomputing costs instructions (5 % of a step of MobileNetV2 on a Raspberry Pi 4), which the smaller
+arena mostly compensates: on x86 such steps took from 13 % less to 5 % more time. That is cheap for
+half the arena, so unlike `recompute` it needs no budget. A transformer's layers save the result of
+a norm or an activation in another shape, for the gradient of the next weight: views are recomputed
+with their source.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,15 +27,15 @@ from pockengine.compiler.passes.memory.second_computation import (
 )
 
 MOST_SOURCES = 2
-"""Large kept values that a second computation may read: more, and keeping the result is cheaper."""
+"""Maximum number of large saved values that a recomputation reads: with more, saving is cheaper."""
 
 SMALL_SHARE = 16
-"""How many times smaller than its result a value is that costs nothing to read: a norm's scales."""
+"""A value this many times smaller than the result is free to read, such as a norm's scales."""
 
 
 @dataclass(frozen=True)
 class RecomputeElementwise(Pass):
-    """Recompute in the backward pass what elementwise nodes make from saved values.
+    """Recompute in the backward pass results that elementwise nodes make from saved values.
 
     Requires: gradients appended, no fusions. Leaves: the same numbers, a smaller largest live set;
     nodes of the backward pass that name what they recompute.
@@ -78,7 +78,7 @@ def _by_storage(nodes: Iterable[Node]) -> dict[Value, list[Value]]:
 
 
 def _with_views(chain: Sequence[Node], names: Sequence[Value]) -> list[Node]:
-    """A chain, and the views that make other names of its result."""
+    """A chain, and the views of its result."""
     nodes = dict.fromkeys(chain)
     for value in names:
         path: list[Node] = []
@@ -90,7 +90,7 @@ def _with_views(chain: Sequence[Node], names: Sequence[Value]) -> list[Node]:
 
 
 def _read(chain: list[Node]) -> set[Value]:
-    """Large values that the chain reads and does not make, each as what it is another name of."""
+    """Large values that the chain reads from outside, each resolved to its storage."""
     made = {node.result for node in chain}
     operands = {operand for node in chain for operand in node.operands}
     return {storage(v) for v in operands - made if v.type.size >= SMALLEST}

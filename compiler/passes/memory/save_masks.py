@@ -1,10 +1,10 @@
-"""Activations that the way back only compares need not be kept: a bit of each element is enough.
+"""Save one bit per element of activations that the backward pass only compares.
 
-The gradient of an activation function asks where its result (or operand) lay: `gt(y, 0)`, or two
-such comparisons. Where nothing else on the way back reads y, but for some of its channels which a
-channel-sparse weight needs, the comparison moves to the forward pass and keeps its result as bits,
-1/32 of the bytes. What elementwise arithmetic makes from kept values has been let go of before, by
-`recompute_elementwise`.
+The gradient of an activation function needs only the range of its result (or operand): `gt(y, 0)`,
+or two such comparisons. If nothing else in the backward pass reads y, except some channels that a
+channel-sparse weight needs, the comparison moves to the forward pass and its result is saved as
+bits, 1/32 of the bytes. Results of elementwise arithmetic on saved values have been dropped before,
+by `recompute_elementwise`.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from pockengine.compiler.passes.memory.second_computation import (
 
 @dataclass(frozen=True)
 class SaveMasks(Pass):
-    """Free activations that only comparisons, and slices of a part, read after the loss.
+    """Free activations with only comparisons and partial slices as readers after the loss.
 
     Requires: gradients appended, no fusions. Leaves: the comparisons of such an activation are in
     the forward pass, their results packed bits; its slices are for `schedule` to move there.
@@ -52,9 +52,10 @@ class SaveMasks(Pass):
 
 
 def _pack(g: Builder, backward: Backward, value: Value) -> list[Node]:
-    """Take the comparisons of `value` from the way back, which reads each result as bits instead.
+    """Move the comparisons of `value` out of the backward pass, which reads each result as bits
+    instead.
 
-    Returns the nodes that belong behind the value's maker.
+    Returns the nodes to insert after the value's producer.
     """
     compares = [node for node in backward.readers(value) if is_mask(node, value)]
     roots = _mask_roots(compares, backward)

@@ -1,11 +1,11 @@
-"""Activations that wait for the way back in 16 bits: half the bytes, for gradients of rounded ones.
+"""Save activations in 16 bits: half the bytes, with gradients of the rounded activations.
 
-The forward pass is exact. What the way back reads of it, in f32 and large, is rounded where it is
-made, and each reader widens it again just before it reads. What was let go of, or packed to bits,
-before is not there to be rounded; logits, which are read again at once, stay, and so does
-what attention makes its shares again from. What is made of params alone, as a weight that is
-decoded from fewer bits, is no activation: it is made again. Comparisons of two activations keep
-them exact: the gradient of a maximum looks for the element that equals it.
+The forward pass is exact. Large f32 values that the backward pass reads are rounded where they are
+computed, and each reader widens them right before use. Not rounded: values already recomputed or
+packed to bits; logits, which are read again at once; and the values from which attention recomputes
+its softmax. A value computed from params only, such as a weight decoded from fewer bits, is not an
+activation: it is recomputed. Activations that are compared with each other stay exact: the gradient
+of a maximum looks for the element that equals it.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ TYPES = (DType.BF16.value, DType.F16.value)
 
 @dataclass(frozen=True)
 class SaveRounded(Pass):
-    """Keep large f32 activations as `dtype` from where they are made to their readers after `loss`.
+    """Save large f32 activations as `dtype` between their producer and their readers after `loss`.
 
     Requires: gradients appended, no fusions. Leaves: slices of such an activation are slices of the
     rounded one, for `schedule` to move to it.
@@ -61,12 +61,12 @@ class SaveRounded(Pass):
 
 
 def _shares(graph: Graph) -> set[Value]:
-    """Return what attention computes its shares from again."""
+    """Return the values from which attention recomputes its softmax."""
     return {value for node in graph.nodes if node.op == "attention" for value in node.results[1:]}
 
 
 def _of_params(graph: Graph) -> set[Value]:
-    """Return what follows from params and constants, and from no data."""
+    """Return the values that depend on params and constants only, not on data."""
     known = {param.value for param in graph.params.values()} | set(graph.constants)
     for node in graph.nodes:
         if node.operands and known.issuperset(node.operands):
@@ -75,13 +75,13 @@ def _of_params(graph: Graph) -> set[Value]:
 
 
 def _is_compared(value: Value, readers: Sequence[Node]) -> bool:
-    """Whether a node compares it with more than scalars."""
+    """Whether a node compares it with anything but scalars."""
     comparing = (node for node in readers if node.results and node.results[0].dtype is BOOL)
     return any(not is_mask(node, value) for node in comparing)
 
 
 class _Rounder:
-    """Rounds values where they are made, each storage once, and widens them where they are read."""
+    """Rounds values where they are computed, once per storage, and widens them at their readers."""
 
     def __init__(self, graph: Graph, loss: Value, dtype: DType) -> None:
         self.g, self.dtype = Builder(graph), dtype
@@ -90,7 +90,7 @@ class _Rounder:
         self._behind: dict[Node, list[Node]] = {}
 
     def widen(self, reader: Node, value: Value) -> None:
-        """Let a node read what was rounded; of a slice its readers, each late."""
+        """Make a node read the rounded value; readers of a slice widen late, one by one."""
         rounded = self._round(value)
         if not lookup(reader.op).slices:
             self._read_widened(reader, value, rounded)
@@ -101,7 +101,7 @@ class _Rounder:
         self.backward.remove(reader)
 
     def finish(self) -> None:
-        """Put every rounding right behind what makes its value."""
+        """Put every rounding right after the value's producer."""
         forward = [
             kept for node in self.backward.forward for kept in (node, *self._behind.get(node, ()))
         ]
@@ -127,7 +127,7 @@ class _Rounder:
         self.backward.replace(value, wide, only=reader)
 
     def _insert(self, reader: Node, op: str, *operands: Value, **attrs: Any) -> Sequence[Value]:
-        """Build a node right before one on the way back."""
+        """Build a node right before one in the backward pass."""
         made: list[Node] = []
         with self.g.into(made), self.g.scope(reader.scope):
             node = self.g.emit(op, *operands, **attrs)

@@ -1,4 +1,4 @@
-"""What computes a forward value a second time on the way back, for passes that let go of it."""
+"""Recompute forward values in the backward pass, for passes that free activations."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from pockengine.compiler.ir.types import BOOL
 from pockengine.compiler.ops.registry import lookup
 
 SMALLEST = 1024
-"""Elements below which keeping a value costs nothing worth a kernel."""
+"""Minimum number of elements for which freeing a value is worth a kernel."""
 
 
 def split_at(graph: Graph, loss: Value) -> tuple[list[Node], list[Node]]:
@@ -20,9 +20,9 @@ def split_at(graph: Graph, loss: Value) -> tuple[list[Node], list[Node]]:
 
 
 def readers_on_the_way_back(graph: Graph, loss: Value) -> dict[Value, list[Node]]:
-    """Large values with gradients that nodes before the loss make, with their readers after it.
+    """Large differentiable results of nodes before the loss, with their readers after it.
 
-    The graph's outputs are not among them, as they stay anyway.
+    Graph outputs are excluded, as they stay alive anyway.
     """
     forward, backward = split_at(graph, loss)
     outputs = set(graph.outputs.values())
@@ -40,14 +40,16 @@ def readers_on_the_way_back(graph: Graph, loss: Value) -> dict[Value, list[Node]
 
 
 class Backward:
-    """The nodes after the loss, in order: what adds nodes or takes some touches no others.
+    """The nodes after the loss, in an ordered list with cheap insertion and removal.
 
-    A node's key is its place; what is inserted before a node has that node's key, with a number
-    that rises with every insertion before its last part.
+    Nodes are sorted by key. A node inserted before another gets that node's key, with a number that
+    increases with each insertion before its last part.
     """
 
     def __init__(self, graph: Graph, loss: Value) -> None:
-        """Take the nodes after the one that makes `loss`; `finish` gives them back."""
+        """Take over the nodes after the one that makes `loss`; `finish` returns them to the
+        graph.
+        """
         self.graph = graph
         self.forward, nodes = split_at(graph, loss)
         self._keys: dict[Node, tuple[float, ...]] = {}
@@ -57,7 +59,7 @@ class Backward:
             self._add(node, (place, math.inf))
 
     def finish(self) -> None:
-        """Let the graph be the nodes up to the loss and these."""
+        """Set the graph's nodes to those up to the loss and these."""
         self.graph.nodes[:] = [*self.forward, *sorted(self._keys, key=self._keys.__getitem__)]
 
     def __contains__(self, node: Node) -> bool:
@@ -73,7 +75,9 @@ class Backward:
         return sorted(nodes, key=self._keys.__getitem__)
 
     def reads_whole(self, value: Value) -> bool:
-        """Whether a node reads more than bits or some channels of a value: it must be kept."""
+        """Whether a node reads more than bits or some channels of a value, which must then be
+        saved.
+        """
         return any(
             not lookup(node.op).slices and not is_mask(node, value)
             for node in self._readers.get(value, ())
@@ -87,7 +91,7 @@ class Backward:
             self._add(node, (*head, self._inserted, last))
 
     def remove(self, node: Node) -> None:
-        """Take a node away."""
+        """Remove a node."""
         del self._keys[node]
         for operand in node.operands:
             self._readers[operand].pop(node, None)
@@ -95,7 +99,7 @@ class Backward:
     def replace(
         self, old: Value, new: Value, start: Node | None = None, only: Node | None = None
     ) -> None:
-        """Let all nodes, those from `start` on, or one, read `new` where they read `old`."""
+        """Make all nodes (or one, or those from `start` on) read `new` where they read `old`."""
         for node in self.readers(old) if only is None else [only]:
             if start is None or self._keys[node] >= self._keys[start]:
                 node.operands = tuple(new if value is old else value for value in node.operands)
@@ -109,17 +113,17 @@ class Backward:
 
 
 def is_mask(node: Node, value: Value) -> bool:
-    """Whether a node compares `value` with scalars, so that bits of it are enough."""
+    """Whether a node compares `value` with scalars only, so that bits of it are enough."""
     others = [operand for operand in node.operands if operand is not value]
     compares = lookup(node.op).elementwise and node.result.dtype is BOOL
     return compares and all(other.type.size == 1 for other in others)
 
 
 def elementwise_chain(value: Value, kept: Callable[[Value], bool]) -> list[Node] | None:
-    """Nodes, in order, that compute `value` from kept values, sources and small vectors alone.
+    """Nodes, in order, that compute `value` from saved values, sources and small vectors only.
 
-    None where that takes a node that is neither elementwise nor a view, or one of another size.
-    Visits each node once: a value read twice would otherwise double the work at every step back.
+    None if that needs a node that is neither elementwise nor a view, or has another size. Visits
+    each node once: a value read twice would otherwise double the work at every step back.
     """
     chain: dict[Node, None] = {}
     pending = [value]
@@ -149,9 +153,10 @@ def _keeps_places(node: Node) -> bool:
 def compute_again(
     g: Builder, backward: Backward, values: Iterable[Value], chain: Sequence[Node]
 ) -> None:
-    """Clone the chain that makes `values` before their first reader after the loss, for all.
+    """Clone the chain that makes `values`, before their first reader after the loss, for all
+    readers.
 
-    Other results of the chain are read from the clones too, from there on.
+    Readers from there on read other results of the chain from the clones too.
     """
     first = backward.in_order(backward.readers(value)[0] for value in values)[0]
     again: list[Node] = []

@@ -1,10 +1,10 @@
-"""Attention in blocks of rows: the whole matrix of scores never exists.
+"""Tile attention in blocks of rows: the whole score matrix is never materialized.
 
     softmax(q kᵀ, masked) v  =  concat over blocks of rows: softmax(q[rows] kᵀ, masked[rows]) v
 
-Rows of scores are independent of each other, so cutting them changes no number. Done before
-differentiation, the way back comes in the same blocks, and recomputation drops each block's scores
-(Rabe and Staats, arXiv 2112.05682; the blocks are known at compile time).
+Rows of scores are independent, so tiling changes no number. The pass runs before differentiation,
+so the backward pass has the same blocks, and recomputation drops each block's scores (Rabe and
+Staats, arXiv 2112.05682, with blocks fixed at compile time).
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,12 @@ from pockengine.compiler.ops.shape import slice_axis
 from pockengine.compiler.passes.base import Pass
 
 FEWEST_ROWS = 16
-"""Rows of a block: fewer make slow products."""
+"""Minimum rows of a block: fewer make products slow."""
 
 BUDGET_SHARE = 16
-"""The budget's part that a block's scores may take: several of their size live at once."""
+"""Fraction (1 / BUDGET_SHARE) of the budget for a block's scores: several such are alive at
+once.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ class _Attention:
 
 @dataclass(frozen=True)
 class TileAttention(Pass):
-    """Cut every attention whose scores take more than a sixteenth of the budget, in bytes.
+    """Tile every attention whose scores take more than a sixteenth of the budget in bytes.
 
-    Requires: a forward graph. Leaves: the products and what was between them as dead nodes.
+    Requires: a forward graph. Leaves: the products and the nodes between them dead.
     """
 
     memory_budget: int
@@ -64,7 +66,7 @@ class TileAttention(Pass):
 
 
 def _users(graph: Graph) -> dict[Value, int]:
-    """How often each value is read; an output counts as a reader."""
+    """Number of readers of each value; an output counts as a reader."""
     counts: dict[Value, int] = {}
     for value in (*(v for node in graph.nodes for v in node.operands), *graph.outputs.values()):
         counts[value] = counts.get(value, 0) + 1
@@ -72,7 +74,7 @@ def _users(graph: Graph) -> dict[Value, int]:
 
 
 def _attention(result: Node, users: dict[Value, int]) -> _Attention | None:
-    """The attention that ends with this product, if it is one that nothing else looks into."""
+    """The attention that ends with this product, if its intermediate values have no other users."""
     if result.op != "matmul" or result.attrs["transpose_a"]:
         return None
     shape, chain = result.operands[0].shape, []
@@ -81,7 +83,7 @@ def _attention(result: Node, users: dict[Value, int]) -> _Attention | None:
         node = pending.pop().node
         inner = node is not None and len(node.results) == 1 and node.result.shape == shape
         if node is None or not inner or users[node.result] != 1:
-            continue  # a mask, or a value that others read: a row of it is cut out
+            continue  # a mask, or a value with other readers: its rows are sliced
         if node.op == "matmul" and not node.attrs["transpose_a"] and scores is None:
             scores = node
         elif lookup(node.op).rows or lookup(node.op).elementwise:
@@ -93,7 +95,7 @@ def _attention(result: Node, users: dict[Value, int]) -> _Attention | None:
 
 
 def _blocks(found: _Attention, most_bytes: int) -> list[range]:
-    """Rows of each block whose scores take at most so many bytes, or have the fewest rows."""
+    """Rows of a block whose scores take at most this many bytes, but at least the minimum."""
     rows, bytes_ = found.shape[-2], found.scores.result.type.nbytes
     if bytes_ <= most_bytes:
         return [range(rows)]
@@ -103,7 +105,7 @@ def _blocks(found: _Attention, most_bytes: int) -> list[range]:
 
 
 def _block(g: Builder, found: _Attention, rows: range) -> Value:
-    """The same nodes for some of the rows."""
+    """The same nodes for a block of rows."""
     inside: dict[Value, Value] = {}
     query, keys = found.scores.operands
     cut = slice_axis(g, query, len(query.shape) - 2, rows)
@@ -118,7 +120,7 @@ def _block(g: Builder, found: _Attention, rows: range) -> Value:
 def _rows_of(
     g: Builder, inside: dict[Value, Value], value: Value, scores: Sequence[int], rows: range
 ) -> Value:
-    """What a block reads: its own values, and its rows of those that have as many as the scores."""
+    """Operands of a block: its own values, and slices of those with as many rows as the scores."""
     if value not in inside:
         axis = len(value.shape) - 2
         whole = axis < 0 or value.shape[axis] != scores[-2]

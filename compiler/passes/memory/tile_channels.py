@@ -1,10 +1,10 @@
-"""Wide layers in blocks of channels: an inverted bottleneck's expansion never exists whole.
+"""Tile wide layers in blocks of channels: an inverted bottleneck's expansion is never materialized.
 
     depthwise(act(conv(x, w)))  =  concat over blocks: depthwise(act(conv(x, w[block])))[block]
 
-A depthwise convolution keeps channels apart, as does what stands elementwise around it, so cutting
-the convolution before it changes no number and multiplies nothing twice. What is read on the way
-back has another reader, and stays whole. Done where an expansion would pass a memory budget.
+A depthwise convolution and the elementwise nodes around it keep channels independent, so tiling the
+convolution before it changes no number and multiplies nothing twice. A value that the backward pass
+reads has another user and is not tiled. Applied if an expansion would exceed a memory budget.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,15 +19,15 @@ from pockengine.compiler.ops.shape import slice_axis
 from pockengine.compiler.passes.base import Pass
 
 FEWEST_CHANNELS = 4
-"""Channels of a block: fewer make slow products."""
+"""Minimum channels of a block: fewer make products slow."""
 
 MARGIN = 32
-"""The budget's part that is left to small tensors, and to gaps between large ones."""
+"""Fraction (1 / MARGIN) of the budget left for small tensors and gaps between large ones."""
 
 
 @dataclass(frozen=True)
 class _Expansion:
-    """A convolution, what follows it channel by channel, and whether others read its input."""
+    """A convolution, the channelwise nodes after it, and whether its input has other readers."""
 
     first: Node
     chain: Sequence[Node]
@@ -35,21 +35,21 @@ class _Expansion:
 
     @property
     def channels(self) -> int:
-        """Channels of every value of the chain."""
+        """Channels of every value in the chain."""
         return self.first.result.shape[-1]
 
     @property
     def result(self) -> Value:
-        """What is put together again."""
+        """The result that blocks are concatenated to."""
         return self.chain[-1].result
 
     def whole(self) -> int:
-        """Bytes alive where most are, of what is computed as it stands."""
+        """Peak live bytes without tiling."""
         x, y, z = self._sizes()
         return max(x + y, y + z + x * self.kept)
 
     def blocked(self, width: int) -> int:
-        """The same in blocks of so many channels."""
+        """Peak live bytes with blocks of this many channels."""
         x, y, z = self._sizes()
         return max(x + z + -(-y * width // self.channels), 2 * z + x * self.kept)
 
@@ -60,9 +60,10 @@ class _Expansion:
 
 @dataclass(frozen=True)
 class TileChannels(Pass):
-    """Cut every expansion that does not fit a budget of bytes into the widest blocks that do.
+    """Tile every expansion that does not fit a budget of bytes, in the widest blocks that do.
 
-    Requires: the way back is there, if there will be one. Leaves: parts, joined by a `concat`.
+    Requires: the backward pass is appended, if there will be one. Leaves: parts, joined by a
+    `concat`.
     """
 
     memory_budget: int
@@ -77,7 +78,7 @@ class TileChannels(Pass):
 
         def in_blocks(g: Builder, node: Node) -> tuple[Value, ...] | None:
             if node in inside:
-                return node.results  # built again, in blocks, at the end of the chain
+                return node.results  # rebuilt in blocks, at the end of the chain
             if not (width := widths.get(node)):
                 return None
             found = ends[node]
@@ -92,7 +93,7 @@ class TileChannels(Pass):
 
 
 def _readers(graph: Graph) -> dict[Value, list[Node]]:
-    """Nodes that read each value; an output is read by nobody, which is not one."""
+    """Readers of each value; an output has None, which is no node, as a reader."""
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in dict.fromkeys(node.operands):
@@ -137,7 +138,7 @@ def _is_depthwise(node: Node, value: Value) -> bool:
 
 
 def _is_by_channel(node: Node, value: Value) -> bool:
-    """Whether a node computes element by element, from one number or one for each channel."""
+    """Whether a node is elementwise, with operands of one number or one per channel."""
     if not lookup(node.op).elementwise or len(node.results) != 1:
         return False
     others = [operand for operand in node.operands if operand is not value]
@@ -148,7 +149,7 @@ def _is_by_channel(node: Node, value: Value) -> bool:
 
 
 def _width(found: _Expansion, budget: int) -> int:
-    """Return the channels of a block; 0 where the whole fits, or where blocks save nothing."""
+    """Return the channels of a block; 0 if the whole fits, or if blocks save nothing."""
     if found.whole() <= budget:
         return 0
     counts = range(2, found.channels // FEWEST_CHANNELS + 1)
@@ -160,7 +161,7 @@ def _width(found: _Expansion, budget: int) -> int:
 
 
 def _block(g: Builder, found: _Expansion, span: range) -> Value:
-    """The same nodes for some of the channels."""
+    """The same nodes for a block of channels."""
     x, weight = found.first.operands
     whole = found.first.result
     with g.scope(found.first.scope):
@@ -174,7 +175,7 @@ def _block(g: Builder, found: _Expansion, span: range) -> Value:
 
 
 def _cut(g: Builder, value: Value, span: range) -> Value:
-    """Return the channels of what has one number for each, along its last dimension."""
+    """Slice the channels of a value with channels along its last dimension."""
     if value.type.size == 1:
         return value
     data = g.graph.constants.get(value)

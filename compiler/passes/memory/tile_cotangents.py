@@ -1,12 +1,12 @@
-"""Wide cotangents in blocks of channels, where they fill the arena of a step under a memory budget.
+"""Tile wide cotangents in blocks of channels if they dominate the arena under a memory budget.
 
     dx = where(mask, dequantize(conv2d_dx(dy, w)), 0);  db = sum(dx);  q = quantize(dx, max(|dx|))
 
-An input gradient keeps its channels apart, as does all that stands elementwise around it and sums
-over pixels. Computed in blocks, each needs its own part of the mask alone, and is freed as soon as
-it is rounded, so that the whole of f32, the whole mask and the whole of i8 are never there at once.
-What reads all channels (the largest magnitude, the next product) reads the blocks joined. No number
-changes, and nothing is multiplied twice: copies are what it costs.
+An input gradient has independent channels, as have the elementwise nodes around it and sums over
+pixels. Computed in blocks, each block needs only its part of the mask, and is freed as soon as it
+is rounded, so the whole f32 tensor, the whole mask and the whole i8 tensor are never alive at once.
+Readers of all channels (the largest magnitude, the next product) read the concatenated blocks. No
+number changes, and nothing is multiplied twice; the cost is copies.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -29,18 +29,18 @@ from pockengine.compiler.passes.memory.tile_channels import FEWEST_CHANNELS
 from pockengine.compiler.target import Target
 
 Users = Mapping[Value, Sequence[Node]]
-"""Nodes that read each value."""
+"""Readers of each value."""
 
 LEAST_GAIN = 2
-"""How many times smaller than the cotangent what its blocks are joined to must be."""
+"""Minimum ratio of the cotangent's bytes to those of the concatenated results."""
 
 
 @dataclass(frozen=True)
 class _Region:
-    """An input gradient, and the nodes after it that keep its channels apart, in order.
+    """An input gradient and the channelwise nodes after it, in order.
 
-    `stages` says for each whether it needs, by way of nodes outside, what nodes of earlier stages
-    make of all channels. `joined` are results that are read outside.
+    `stages` numbers each node: a node of a later stage depends, through nodes outside, on all
+    channels of an earlier stage. `joined` are results read outside.
     """
 
     first: Node
@@ -57,12 +57,12 @@ class _Region:
         return [node for node, at in self.stages.items() if at == stage]
 
     def sources(self, stage: int) -> set[Value]:
-        """Values from outside that a stage reads; of a mask from bits, the bits."""
+        """Values from outside that a stage reads; for an unpacked mask, its bits."""
         read = (value for node in self.members(stage) for value in node.operands)
         return {_packed(v) or v for v in read if v.node not in self.stages}
 
     def widths(self) -> list[int]:
-        """Channels of a block that can be, the widest first; masks are cut between words."""
+        """Possible block widths in channels, widest first; masks are cut between words."""
         masked = any(_packed(value) for node in self.stages for value in node.operands)
         step = WORD if masked else FEWEST_CHANNELS
         counts = range(2, -(-self.channels // step) + 1)
@@ -72,10 +72,10 @@ class _Region:
 
 @dataclass(frozen=True)
 class TileCotangents(Pass):
-    """Cut cotangents that are alive at the arena's peak until the arena fits, or none helps.
+    """Tile cotangents alive at the arena's peak until the arena fits, or none helps.
 
-    Requires: gradients appended, no fusions. Leaves: parts, joined by a `concat`. Each is cut into
-    the widest blocks that fit the budget, or else into those that lead to the smallest arena.
+    Requires: gradients appended, no fusions. Leaves: parts, joined by a `concat`. Each is tiled in
+    the widest blocks that fit the budget, or else in those with the smallest arena.
     """
 
     target: Target
@@ -113,7 +113,7 @@ def _smaller(
     wanted: int,
     planned: Callable[[Graph], tuple[int, set[str]]],
 ) -> tuple[str, int, int, set[str]] | None:
-    """Try every cut of what is alive at the peak; return the first that fits, or the best."""
+    """Try each tiling of values alive at the peak; return the first that fits, or the best."""
     best = None
     for region in _regions(graph, at_peak):
         for width in region.widths():
@@ -130,7 +130,7 @@ def _smaller(
 def _regions(graph: Graph, at_peak: Container[str] | None = None) -> Iterator[_Region]:
     """Find the input gradients whose blocks are joined to something small.
 
-    With `at_peak` only those of which a value has one of these names.
+    With `at_peak`, only those with a value of one of these names.
     """
     users, outputs = graph.users(), set(graph.outputs.values())
     place = {node: at for at, node in enumerate(graph.nodes)}
@@ -156,7 +156,7 @@ def _keeps_channels_apart(node: Node) -> bool:
 
 
 def _members(first: Node, users: Users, place: Mapping[Node, int]) -> list[Node]:
-    """Follow an input gradient through what keeps channels apart; in order."""
+    """Follow an input gradient through channelwise nodes, in order."""
     inside = {first}
     pending = set(users.get(first.result, ()))
     while pending:
@@ -181,7 +181,7 @@ def _is_read_outside(
 def _stages(
     graph: Graph, members: Sequence[Node], users: Users, place: Mapping[Node, int]
 ) -> dict[Node, int]:
-    """Say of each member how often all channels must have met before it."""
+    """Return each member's stage: how often all channels must have been joined before it."""
     stages: dict[Node, int] = {}
     after: dict[Value, int] = {}  # of values outside: the first stage that may read them
     inside = set(members)
@@ -193,7 +193,7 @@ def _stages(
         elif parts or waits:
             first = max([*(stage + 1 for stage in parts), *waits])
             after.update(dict.fromkeys(node.results, first))
-    for node in reversed(members):  # what a later stage alone reads is made there
+    for node in reversed(members):  # nodes that only a later stage reads move there
         readers = users.get(node.result, ())
         if readers and all(reader in inside for reader in readers):
             stages[node] = min(stages[reader] for reader in readers)
@@ -214,7 +214,7 @@ def _is_by_channel(node: Node, first: Node, inside: Container[Node]) -> bool:
 
 
 def _has_parts(value: Value, shape: tuple[int, ...]) -> bool:
-    """Whether it is one number, one for each channel, or one for each element."""
+    """Whether it has one number, one per channel, or one per element."""
     return (
         value.type.size == 1
         or value.shape == shape
@@ -223,13 +223,13 @@ def _has_parts(value: Value, shape: tuple[int, ...]) -> bool:
 
 
 def _packed(value: Value) -> Value | None:
-    """Return the bits that a mask is unpacked from."""
+    """Return the bits from which a mask is unpacked."""
     made = value.node is not None and value.node.op == "unpack_mask"
     return value.node.operands[0] if made and value.node else None
 
 
 def _in_time(region: _Region, users: Users, place: Mapping[Node, int]) -> bool:
-    """Whether each stage can be over before anything reads what it leaves."""
+    """Whether each stage can finish before its results are read."""
     over = -1
     for stage in sorted(set(region.stages.values())):
         members = region.members(stage)
@@ -244,13 +244,13 @@ def _in_time(region: _Region, users: Users, place: Mapping[Node, int]) -> bool:
 
 
 def _cut_named(graph: Graph, name: str, width: int) -> None:
-    """Cut the region that begins with the value of this name into blocks."""
+    """Tile the region that begins with the value of this name."""
     (region,) = _regions(graph, {name})
     _Cutter(graph, region, width).run()
 
 
 class _Cutter:
-    """One run: the blocks' channels, and the parts that there are of each value by now."""
+    """State of one run: the blocks' channels, and the parts of each value built so far."""
 
     def __init__(self, graph: Graph, region: _Region, width: int) -> None:
         self.graph, self.region = graph, region
@@ -261,7 +261,7 @@ class _Cutter:
         self.g = Builder(graph)
 
     def run(self) -> None:
-        """Build the stages in blocks, each as soon as all that it reads is there."""
+        """Build the stages in blocks, each as soon as its operands exist."""
         region, stages = self.region, sorted(set(self.region.stages.values()))
         missing = {v for stage in stages for v in region.sources(stage) if v.node is not None}
         order: list[Node] = []
@@ -288,7 +288,7 @@ class _Cutter:
         return not self.region.sources(stage) & missing
 
     def _build(self, stage: int) -> None:
-        """Build a stage's nodes block by block, then join what is read outside."""
+        """Build a stage's nodes block by block, then concatenate results read outside."""
         members = self.region.members(stage)
         for span in self.spans:
             for node in members:
@@ -301,7 +301,7 @@ class _Cutter:
                 self.joined[node.result] = self.g.emit("concat", *blocks, axis=axis).result
 
     def _block(self, node: Node, span: range) -> Value:
-        """The same node for some of the channels."""
+        """The same node for a block of channels."""
         if node is not self.region.first:
             operands = [self._part(value, span) for value in node.operands]
             return self.g.emit(node.op, *operands, **node.attrs).result
@@ -330,7 +330,7 @@ class _Cutter:
 
 
 def _drop_unread_masks(graph: Graph) -> None:
-    """Remove whole masks that only nodes which are cut by now have read."""
+    """Remove whole masks that only tiled nodes have read."""
     users, outputs = graph.users(), set(graph.outputs.values())
     unread = {
         node
