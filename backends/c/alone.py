@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.native.build import FLAGS, RUNTIME, link_flags
+from pockengine.backends.native.build import FLAGS, link_flags
 from pockengine.backends.native.kernel import Kernel
+from pockengine.backends.native.runtime_files import runtime_file, runtime_folders
 from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.types import F32
@@ -85,10 +86,12 @@ def build_bench(source: str, device: Device, program: Path, flags: Sequence[str]
     text = program.with_suffix(".c")
     text.write_text(source, encoding="utf-8")
     toolchain = find_toolchain(device)
+    headers = [f"-I{folder}" for folder in (*runtime_folders(), BENCH)]
     built = subprocess.run(
         [
-            *(*toolchain.command, *FLAGS, *flags, f"-I{RUNTIME}", f"-I{BENCH}"),
-            *(str(text), str(RUNTIME / "pe_pool.c"), "-o", str(program), *link_flags(device)),
+            *(*toolchain.command, *FLAGS, *flags, *headers),
+            *(str(text), str(runtime_file("pe_pool.c")), "-o", str(program)),
+            *link_flags(device),
         ],
         capture_output=True,
         text=True,

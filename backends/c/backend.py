@@ -35,10 +35,11 @@ from pockengine.backends.c.rows.softmax import SOFTMAX
 from pockengine.backends.c.updates.blocks import blocks_kernel
 from pockengine.backends.c.updates.blockwise import BLOCKWISE
 from pockengine.backends.c.updates.update import UPDATE
-from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.build import build
 from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.native.package import cmake_lists, package
 from pockengine.backends.native.program import KERNEL_HEADER, generate
+from pockengine.backends.native.runtime_files import copy_runtime
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import anchor_op, kernel_nodes
 from pockengine.backends.protocol import Built, CodeFacts, Progress

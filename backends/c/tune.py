@@ -13,7 +13,8 @@ from pockengine.backends.c.alone import (
     run_bench,
 )
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.native.build import PARALLEL, RUNTIME
+from pockengine.backends.native.build import PARALLEL
+from pockengine.backends.native.runtime_files import RUNTIME
 from pockengine.backends.native.tuning import (
     BATCH,
     PLANS,

@@ -9,10 +9,11 @@ from pockengine.backends.gpu.kernels.attention import LONGEST
 from pockengine.backends.gpu.kernels.rows import IN_PLACE
 from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.gpu.scalars import SCALARS
-from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.build import build
 from pockengine.backends.native.kernel import Kernel
 from pockengine.backends.native.package import cmake_lists, package
 from pockengine.backends.native.program import generate
+from pockengine.backends.native.runtime_files import GPU, LIBRARY, copy_runtime
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes, node_bytes
 from pockengine.backends.protocol import Built, CodeFacts, Progress
@@ -117,7 +118,8 @@ class GpuBackend:
         """Write the kernels, the program that launches them, and the emulation."""
         for name, text in generate(program, self).items():
             (folder / name).write_text(text, encoding="utf-8")
-        (folder / "CMakeLists.txt").write_text(cmake_lists(program, self.device), encoding="utf-8")
+        lists = cmake_lists(program, self.device, (), (*LIBRARY, GPU))
+        (folder / "CMakeLists.txt").write_text(lists, encoding="utf-8")
         copy_runtime(folder / "runtime")
         copy_dialect(folder / "runtime")
 

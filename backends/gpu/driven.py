@@ -4,7 +4,6 @@ It makes the choices and the plan of the GPU backend. The program loads the driv
 starts, so that nothing of it is needed to build the program.
 """
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.launches import launching_program
 from pockengine.backends.gpu.source import source_of
-from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.build import build
 from pockengine.backends.native.package import cmake_lists, package
+from pockengine.backends.native.runtime_files import GPU, LIBRARY, copy_for_gpu, copy_runtime
 from pockengine.backends.picking import Picker, cheapest
 from pockengine.backends.placement import kernel_nodes
 from pockengine.backends.protocol import Built, CodeFacts, Progress
@@ -78,14 +78,13 @@ class DrivenBackend:
         """Write the kernels' text, the tables of their launches, and the runtime."""
         runtime = f"pe_{self._language}"
         files = launching_program(program, self._gpu.gpu_kernel, self.device, runtime)
-        files["CMakeLists.txt"] = cmake_lists(program, self.device, LIBRARIES)
+        files["CMakeLists.txt"] = cmake_lists(program, self.device, LIBRARIES, (*LIBRARY, GPU))
         files[self._kernels_file] = source_of(self.kernels(program), self._language)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
         copy_runtime(folder / "runtime")
         for pattern in ("pe_gpu*.[ch]", f"{runtime}*.[ch]"):
-            for source in sorted(RUNTIME.glob(pattern)):
-                shutil.copyfile(source, folder / "runtime" / source.name)
+            copy_for_gpu(sorted(RUNTIME.glob(pattern)), folder / "runtime")
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
         """Build the program, in which the kernels are already."""

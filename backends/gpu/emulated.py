@@ -3,12 +3,12 @@
 Thread 0 of the runtime launches; the others go by. `dialect/cpu/` is what runs the items.
 """
 
-import shutil
 from pathlib import Path
 
 from pockengine.backends.gpu.kernel import GpuKernel
 from pockengine.backends.gpu.source import DIALECT
 from pockengine.backends.native.kernel import Kernel
+from pockengine.backends.native.runtime_files import copy_for_gpu
 
 HEADER = """#include "pe_worker.h"
 #include "pe_gpu_cpu.h"
@@ -55,5 +55,4 @@ def launch_rows(kernel: GpuKernel) -> tuple[list[str], list[str]]:
 
 def copy_dialect(runtime: Path) -> None:
     """Put what the kernels include beside the C runtime."""
-    for source in (*sorted(DIALECT.glob("*.h")), *sorted((DIALECT / "cpu").glob("*.[ch]"))):
-        shutil.copyfile(source, runtime / source.name)
+    copy_for_gpu([*DIALECT.glob("*.h"), *(DIALECT / "cpu").glob("*.[ch]")], runtime)

@@ -20,16 +20,17 @@ from pathlib import Path
 from pockengine.backends.cache import own_cache
 from pockengine.backends.native.decoder import find_decoder
 from pockengine.backends.native.includes import Includes
+from pockengine.backends.native.runtime_files import (
+    is_runner,
+    runtime_folders,
+    runtime_sources,
+)
 from pockengine.backends.native.toolchain import ZIG_FOLDER, Toolchain, find_toolchain
 from pockengine.backends.protocol import Built, Progress
 from pockengine.devices.host import detect_cores, detect_memory
 from pockengine.devices.schema import Device
 from pockengine.errors import BuildError
 from pockengine.folders import cache_folder
-
-RUNTIME = Path(__file__).parent / "runtime"
-RUNNER = ("main", "pe_data", "pe_options", "pe_picture", "pe_report", "pe_runner")
-"""How the names of the C files begin that only the runner has."""
 
 FLAGS = (
     "-std=gnu11",
@@ -70,9 +71,6 @@ FREESTANDING = (
     "-fno-stack-protector",
 )
 """Further flags where there is no operating system."""
-
-BARE = ("pe", "pe_arguments", "pe_frozen", "pe_memory", "pe_pool", "pe_ranges", "pe_text")
-"""The runtime's C files that need no operating system."""
 
 COMPILER_BYTES = 1 << 29
 PARALLEL = max(1, min(detect_cores(), detect_memory() // COMPILER_BYTES))
@@ -125,9 +123,10 @@ def compile_all(
 ) -> list[tuple[Path, Path]]:
     """Compile every C file of `code` and of its folder `runtime`; return each with its object."""
     toolchain = find_toolchain(device)
-    sources = sorted([*code.glob("*.c"), *runtime_sources(code / "runtime", device)])
-    flags = compile_flags(device)
-    folders = [code / "runtime", *([code / "runtime" / "bare"] * device.freestanding)]
+    runtime, freestanding = code / "runtime", device.freestanding
+    own = runtime_sources(runtime, freestanding=freestanding)
+    sources, flags = sorted([*code.glob("*.c"), *own]), compile_flags(device)
+    folders = runtime_folders(runtime, freestanding=freestanding)
     tell(f"compiling {len(sources)} files for {device.name}")
 
     shared, ended = Includes(folders), count(1)
@@ -156,18 +155,6 @@ def compile_flags(device: Device) -> tuple[str, ...]:
     if device.freestanding:
         return (*(flag for flag in FLAGS if flag != "-fPIC"), *FREESTANDING)
     return FLAGS
-
-
-def runtime_sources(runtime: Path, device: Device) -> list[Path]:
-    """Return the C files of the runtime that a device can have."""
-    if device.freestanding:
-        return [runtime / f"{name}.c" for name in BARE]
-    return list(runtime.glob("*.c"))
-
-
-def is_runner(source: Path) -> bool:
-    """Whether a C file is of the runner alone: libraries have no `main`, and print nothing."""
-    return source.stem.startswith(RUNNER)
 
 
 def link_library(
@@ -290,11 +277,3 @@ def _run(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()][:ERROR_LINES]
         raise BuildError(f"{what} does not build (exit {done.returncode}):\n" + "\n".join(lines))
-
-
-def copy_runtime(folder: Path) -> None:
-    """Put the runtime's sources beside generated code, so that it builds on its own."""
-    for source in sorted(RUNTIME.rglob("*.[ch]")):
-        target = folder / source.relative_to(RUNTIME)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)

@@ -76,7 +76,7 @@ def check_cpu(path: Path, lacking: bytes | None) -> None:
 
 
 def load_library(artifact: Artifact) -> ctypes.CDLL:
-    """Load the library with the C types of its functions; see runtime/pe_host.h and pe.h.
+    """Load the library with the C types of its functions; see pe_host.h and pe.h.
 
     ArtifactError when it is of another program than the manifest.
     """

@@ -16,16 +16,18 @@ from pathlib import Path
 
 from pockengine import __version__
 from pockengine.backends.native.build import (
-    BARE,
-    RUNNER,
-    RUNTIME,
     archive,
     compile_all,
     compile_flags,
-    is_runner,
     link_library,
 )
 from pockengine.backends.native.interface import header_name, header_text, identifier
+from pockengine.backends.native.runtime_files import (
+    FIRMWARE,
+    LIBRARY,
+    is_runner,
+    runtime_file,
+)
 from pockengine.backends.native.sections import sections_table, shares
 from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
@@ -50,7 +52,7 @@ def package(
     include, lib = place / "include", place / "lib"
     include.mkdir()
     for header in (*HEADERS, *(() if device.freestanding else HOSTED_HEADERS)):
-        shutil.copyfile(RUNTIME / header, include / header)
+        shutil.copyfile(runtime_file(header), include / header)
     (include / header_name(program.name)).write_text(header_text(program), encoding="utf-8")
     lib.mkdir()
     objects = [obj for source, obj in compile_all(code, device) if not is_runner(source)]
@@ -147,18 +149,21 @@ def _pkg_config(name: str, libraries: Sequence[str]) -> str:
     )
 
 
-def cmake_lists(program: Program, device: Device, libraries: Sequence[str] = ()) -> str:
-    """Return CMakeLists.txt of a program's code, for toolchains other than zig's."""
+def cmake_lists(
+    program: Program,
+    device: Device,
+    libraries: Sequence[str] = (),
+    folders: Sequence[str] = LIBRARY,
+) -> str:
+    """Return CMakeLists.txt of a program's code, for toolchains other than zig's.
+
+    `folders` are those of the runtime that a program of an operating system takes.
+    """
     name = f"pockengine-{identifier(program.name)}"
     others = ("-std", "-g", "-fPIC", "-O", "-Werror", CALLER_FLAG)
     flags = [flag for flag in compile_flags(device) if not flag.startswith(others)]
-    runtime = " ".join(f'"runtime/{part}.c"' for part in BARE)
-    system = [
-        "find_package(Threads REQUIRED)",
-        'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" "runtime/*.c")',
-        f'list(FILTER SOURCES EXCLUDE REGEX "/({"|".join(RUNNER)})[a-z_]*[.]c$")',
-    ]
-    bare = [f'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" {runtime})']
+    taken = [f"runtime/{each}" for each in (FIRMWARE if device.freestanding else folders)]
+    included = ["", *(f"/{folder}" for folder in ("runtime", *taken))]
     linked = " ".join(("Threads::Threads", "m", *libraries))
     link = f"target_link_libraries({name} PUBLIC {linked})"
     return "\n".join(
@@ -167,15 +172,22 @@ def cmake_lists(program: Program, device: Device, libraries: Sequence[str] = ())
             f"# CPU ({device.cpu.model}), for example -march=armv8-a.",
             "cmake_minimum_required(VERSION 3.13)",
             f"project({name} C)",
-            *(bare if device.freestanding else system),
+            *([] if device.freestanding else ["find_package(Threads REQUIRED)"]),
+            f'file(GLOB SOURCES CONFIGURE_DEPENDS "*.c" {_patterns(taken)})',
+            'list(FILTER SOURCES EXCLUDE REGEX "/main[.]c$")',
             f"add_library({name} STATIC ${{SOURCES}})",
             f"add_library(pockengine::{identifier(program.name)} ALIAS {name})",
             f"set_target_properties({name} PROPERTIES C_STANDARD 11 C_EXTENSIONS ON",
             "  POSITION_INDEPENDENT_CODE ON)",
             f"target_compile_options({name} PUBLIC {CALLER_FLAG} PRIVATE -O3 {' '.join(flags)})",
-            f'target_include_directories({name} PUBLIC "${{CMAKE_CURRENT_SOURCE_DIR}}"',
-            '  "${CMAKE_CURRENT_SOURCE_DIR}/runtime")',
+            f"target_include_directories({name} PUBLIC",
+            *(f'  "${{CMAKE_CURRENT_SOURCE_DIR}}{folder}"' for folder in included),
+            ")",
             *([] if device.freestanding else [link]),
             "",
         ]
     )
+
+
+def _patterns(folders: Sequence[str]) -> str:
+    return " ".join(f'"{folder}/*.c"' for folder in folders)

@@ -5,8 +5,8 @@ lines BEGIN and END; a test compares.
 """
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
+from pockengine.backends.native.runtime_files import runtime_file
 from pockengine.backends.rate_schedule import KINDS, MOST_MILESTONES, PLAIN
 from pockengine.backends.training_state import (
     OWN_NUMBERS,
@@ -16,7 +16,6 @@ from pockengine.backends.training_state import (
     Field,
 )
 
-RUNTIME = Path(__file__).parent / "runtime"
 BEGIN, END = "/* state_text.py: begin */\n", "/* state_text.py: end */\n"
 
 _OTHER_NAMES = {"constant": "CONSTANT_RATE", "step": "STEPS", "multistep": "MILESTONES"}
@@ -96,7 +95,7 @@ def _rows(place: str, group: str, fields: Iterable[Field]) -> Iterator[str]:
 def main() -> None:
     """Write all of them."""
     for name, between in written().items():
-        path = RUNTIME / name
+        path = runtime_file(name)
         path.write_text(replaced(path.read_text(encoding="utf-8"), between), encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """Files of Linux that hold one whole number: a temperature, what is left in a battery.
 
-The runner reads the same ones (`runtime/pe_runner_gauge.c`).
+The runner reads the same ones (`runtime/runner/pe_runner_gauge.c`).
 """
 
 from dataclasses import dataclass

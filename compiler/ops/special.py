@@ -1,7 +1,7 @@
 """Special functions, one table row each: gamma, Bessel, and the inverse of erf.
 
 The NumPy versions compute element by element in double precision, by the same methods as
-`runtime/pe_special.h`: series and recurrences that converge to f32 accuracy.
+`runtime/simd/pe_special.h`: series and recurrences that converge to f32 accuracy.
 """
 
 import math

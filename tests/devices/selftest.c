@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backends/native/runtime/pe.h"
-#include "backends/native/runtime/pe_worker.h"
+#include "backends/native/runtime/core/pe.h"
+#include "backends/native/runtime/core/pe_worker.h"
 
 enum { COUNT = 1000, X_OFFSET = 0, Y_OFFSET = 4096, LR_OFFSET = 8192, ARENA_BYTES = 8256 };
 

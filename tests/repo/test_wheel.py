@@ -20,7 +20,7 @@ PROBE = """
 import pathlib, pockengine, pockengine.api, pockengine.backends.native
 from pockengine.devices.schema import load_device
 runtime = pathlib.Path(pockengine.backends.native.__file__).parent / "runtime"
-assert (runtime / "pe.h").exists() and list((runtime / "kernels").glob("*.h"))
+assert (runtime / "core" / "pe.h").exists() and list((runtime / "kernels").glob("*.h"))
 assert load_device("rpi4").cpu.isa == "neon"
 print(pathlib.Path(pockengine.__file__).parent)
 """

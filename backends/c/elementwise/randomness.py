@@ -1,4 +1,4 @@
-"""Kernels of random numbers and dropout: runtime/pe_random.h, a number for each element."""
+"""Kernels of random numbers and dropout: runtime/core/pe_random.h, a number for each element."""
 
 from pockengine.backends.native.expression import scalar
 from pockengine.backends.native.kernel import Kernel, define_kernel, read, write

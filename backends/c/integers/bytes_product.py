@@ -1,9 +1,9 @@
 """Products of two operands of i8 by the dot products of bytes that a CPU has.
 
 The templates (runtime/kernels/bytes_*.inc.h) bring the second operand into the order in which the
-CPU multiplies (runtime/pe_dot.h), in scratch: a quarter to a half of an instruction a byte, each
-time the kernel runs, which also serves weights that the step has just changed. Tiles of sums live
-in registers.
+CPU multiplies (runtime/simd/pe_dot.h), in scratch: a quarter to a half of an instruction a byte,
+each time the kernel runs, which also serves weights that the step has just changed. Tiles of sums
+live in registers.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """What vectors of integers alone compute: elementwise bodies with few floats, on Hexagon's HVX.
 
-Its vectors have 32 lanes of integers, and the functions of runtime/pe_hvx_floats.h for floats; a
-body with any other arithmetic of floats runs on the scalar unit, in lanes of four.
+Its vectors have 32 lanes of integers, and the functions of runtime/simd/pe_hvx_floats.h for floats;
+a body with any other arithmetic of floats runs on the scalar unit, in lanes of four.
 """
 
 from collections.abc import Iterable

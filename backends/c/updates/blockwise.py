@@ -1,4 +1,4 @@
-"""Kernels of updates whose states are kept in 8 bits: runtime/pe_states.h around the formula.
+"""Kernels of updates whose states are kept in 8 bits: runtime/simd/pe_states.h around the formula.
 
 Threads share the blocks. The states of a block are decoded into scratch, the formula is computed
 there, and what it says of them is coded again. A part of a param that does not lie in one piece is

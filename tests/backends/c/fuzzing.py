@@ -13,7 +13,8 @@ import click
 
 from pockengine.backends.native.build import DECODER, OWN_FLAGS
 from pockengine.backends.native.decoder import find_decoder
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
+from pockengine.backends.native.runtime_files import RUNTIME, runtime_sources
+from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS
 from pockengine.tests.backends.c.objects import link, object_of
 
 FOLDER = Path(__file__).parent / "fuzz"
@@ -49,7 +50,7 @@ def build_fuzzer(target: str, folder: Path) -> Path:
     """Compile one target with gcc and return the program."""
     base = ["gcc", *COMMON, *SANITIZED, *WARNINGS]
     decoder, objects = find_decoder(), []
-    for source in sorted(RUNTIME.glob("*.c")):
+    for source in runtime_sources():
         own = ["-fsanitize-coverage=trace-pc"] if source.stem in PARSERS else []
         own += [*OWN_FLAGS.get(source.stem, ()), "-O1"]
         if source.stem == DECODER and decoder:

@@ -16,13 +16,13 @@ import numpy as np
 from pockengine.backends.c.family import KernelFamily
 from pockengine.backends.c.options import DEFAULT, KernelOptions
 from pockengine.backends.native.kernel import Kernel
+from pockengine.backends.native.runtime_files import RUNTIME, runtime_file
 from pockengine.compiler.ir import BOOL, Builder, Graph, Node, Value
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import converted
 from pockengine.devices.schema import Cpu, Device, ToolchainSpec
 from pockengine.tests.backends.c.objects import build_executable
 
-RUNTIME = Path(__file__).parents[3] / "backends" / "native" / "runtime"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wundef", "-Wno-psabi")
 COMMON = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-pthread")
 SANITIZED = (
@@ -91,7 +91,7 @@ def run_cases(
     """Results of each case for each thread count."""
     source, program = folder / "cases.c", folder / "cases"
     source.write_text(_program(cases, threads))
-    units = [source, RUNTIME / "pe_pool.c"]
+    units = [source, runtime_file("pe_pool.c")]
     build_executable(units, [*compiler, *COMMON], RUNTIME, program, environment)
     operands = b"".join(array.tobytes() for case in cases for array in case.operands)
     (folder / "operands").write_bytes(operands)

@@ -14,7 +14,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME, WARNINGS
+from pockengine.backends.native.runtime_files import RUNTIME, runtime_sources
+from pockengine.tests.backends.c.harness import COMMON, WARNINGS
 from pockengine.tests.backends.c.objects import build_executable
 
 SAVER = r"""
@@ -77,7 +78,7 @@ def build_saver(folder: Path) -> Path:
     """Compile a program that saves for ever."""
     source, program = folder / "saver.c", folder / "saver"
     source.write_text(SAVER)
-    sources = [source, *sorted(RUNTIME.glob("*.c"))]
+    sources = [source, *runtime_sources()]
     build_executable(sources, ["gcc", *COMMON, *WARNINGS, "-O1"], RUNTIME, program)
     return program
 

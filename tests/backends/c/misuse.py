@@ -7,9 +7,8 @@ be refused, and change nothing; those behind `ALSO` are unusual and must be take
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from pockengine.tests.backends.c.harness import RUNTIME
+from pockengine.backends.native.runtime_files import runtime_file
 
 HEADERS = ("pe.h", "pe_train.h", "pe_host.h")
 ALSO = "also"
@@ -158,7 +157,7 @@ def declared() -> dict[str, int]:
     """Return the public functions by name, with how many arguments each has."""
     found = {}
     for header in HEADERS:
-        text = _COMMENT.sub("", (Path(RUNTIME) / header).read_text())
+        text = _COMMENT.sub("", runtime_file(header).read_text())
         for name, arguments in _DECLARED.findall(text):
             listed = [a for a in arguments.split(",") if a.strip() not in ("void", "...")]
             found[name] = len(listed)

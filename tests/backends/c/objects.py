@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pockengine.backends.native.build import compile_object, linker
 from pockengine.backends.native.includes import Includes
+from pockengine.backends.native.runtime_files import runtime_folders
 from pockengine.backends.native.toolchain import Toolchain
 
 
@@ -40,7 +41,7 @@ def object_of(
     """
     command, found = tuple(compiler), dict(environment or os.environ)
     toolchain = Toolchain(command, (), found, _identity(command))
-    return compile_object(source, Includes([runtime, *folders]), (toolchain, ()))
+    return compile_object(source, Includes([*runtime_folders(runtime), *folders]), (toolchain, ()))
 
 
 def link(

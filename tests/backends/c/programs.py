@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.native.build import copy_runtime
 from pockengine.backends.native.program import generate
+from pockengine.backends.native.runtime_files import copy_runtime, runtime_sources
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.optim import Sgd
@@ -109,7 +109,7 @@ def build_program(
     for name, text in generate(program, backend).items():
         (folder / name).write_text(text)
     copy_runtime(folder / "runtime")
-    sources = sorted([*folder.glob("*.c"), *(folder / "runtime").glob("*.c")])
+    sources = [*sorted(folder.glob("*.c")), *runtime_sources(folder / "runtime")]
     runner = folder / "runner"
     compiler = ("gcc", *COMMON, *flags, *WARNINGS, "-march=x86-64-v3")
     build_executable(sources, compiler, folder / "runtime", runner)

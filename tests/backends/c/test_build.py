@@ -11,7 +11,8 @@ import pytest
 
 from pockengine.backends.native import build as module
 from pockengine.backends.native import toolchain as toolchains
-from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.build import build
+from pockengine.backends.native.runtime_files import copy_runtime, runtime_sources
 from pockengine.backends.native.toolchain import Toolchain, find_toolchain
 from pockengine.backends.registry import open_session
 from pockengine.compiler.optim import Adam
@@ -27,9 +28,9 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "_link", lambda *_: None)  # it would build a whole libc
     folder = tmp_path / "code"
     copy_runtime(folder / "runtime")
-    for source in (folder / "runtime").glob("*.c"):
+    for source in runtime_sources(folder / "runtime"):
         source.unlink()
-    (folder / "runtime" / "main.c").write_text("int main(void) { return 0; }\n")
+    (folder / "main.c").write_text("int main(void) { return 0; }\n")
     return folder
 
 
@@ -52,7 +53,7 @@ def test_a_damaged_object_is_compiled_again(code: Path) -> None:
 
 def test_a_changed_header_changes_the_objects_of_what_includes_it(code: Path) -> None:
     runtime = code / "runtime"
-    (runtime / "main.c").write_text('#include "kernels/a.inc.h"\nint main(void) { return ONE; }\n')
+    (code / "main.c").write_text('#include "kernels/a.inc.h"\nint main(void) { return ONE; }\n')
     (runtime / "kernels" / "a.inc.h").write_text('  # include "b.inc.h"\n')
     header = runtime / "kernels" / "b.inc.h"
     header.write_text("#define ONE 1\n")

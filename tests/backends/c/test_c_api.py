@@ -6,10 +6,15 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.backends.native.build import copy_runtime
 from pockengine.backends.native.program import generate
+from pockengine.backends.native.runtime_files import (
+    RUNTIME,
+    copy_runtime,
+    runtime_file,
+    runtime_sources,
+)
 from pockengine.backends.specification import ABI
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS, device_of
+from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS, device_of
 from pockengine.tests.backends.c.objects import build_executable, link, object_of
 from pockengine.tests.backends.c.programs import compile_for, point_graph
 
@@ -170,7 +175,7 @@ def test_a_session_lives_in_its_callers_memory(tmp_path: Path, kind: str) -> Non
     if kind == "counted":
         (tmp_path / "counter.c").write_text(COUNTER)
         flags = ("-O1", *(f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")))
-    sources = [*tmp_path.glob("*.c"), *runtime.glob("*.c")]
+    sources = [*tmp_path.glob("*.c"), *runtime_sources(runtime)]
     compiler = ["gcc", *COMMON, *flags, *WARNINGS, "-march=x86-64-v3"]
     build_executable(sources, compiler, runtime, tmp_path / "caller")
     done = subprocess.run(
@@ -198,12 +203,13 @@ def test_callers_of_another_header_are_refused(tmp_path: Path, there: str, here:
     copy_runtime(tmp_path / "theirs")
     (tmp_path / "main.c").unlink()
     compiler = ["gcc", *COMMON, "-O1", "-march=x86-64-v3"]
-    sources = [*tmp_path.glob("*.c"), *tmp_path.glob("theirs/*.c")]
+    sources = [*tmp_path.glob("*.c"), *runtime_sources(tmp_path / "theirs")]
     objects = [object_of(source, compiler, tmp_path / "theirs") for source in sources]
     copy_runtime(tmp_path / "mine")
-    header = (tmp_path / "mine" / "pe.h").read_text()
-    assert header.count(there) == 1
-    (tmp_path / "mine" / "pe.h").write_text(header.replace(there, here))
+    header = tmp_path / "mine" / "core" / "pe.h"
+    text = header.read_text()
+    assert text.count(there) == 1
+    header.write_text(text.replace(there, here))
     (tmp_path / "caller.c").write_text(OTHER_CALLER)
     caller = object_of(tmp_path / "caller.c", compiler, tmp_path / "mine")
     link([*objects, caller], compiler, tmp_path / "caller")
@@ -215,7 +221,7 @@ def test_callers_of_another_header_are_refused(tmp_path: Path, there: str, here:
 @pytest.mark.parametrize("size", ["SIZE_MAX", "SIZE_MAX / 2"])
 def test_sizes_at_the_end_of_the_address_space_do_not_wrap(tmp_path: Path, size: str) -> None:
     (tmp_path / "huge.c").write_text(HUGE.replace("BYTES,", f"{size},"))
-    sources = [tmp_path / "huge.c", *(RUNTIME / f"{name}.c" for name in RUNTIME_PARTS)]
+    sources = [tmp_path / "huge.c", *(runtime_file(f"{name}.c") for name in RUNTIME_PARTS)]
     compiler = ["gcc", *COMMON, "-fsanitize=undefined"]
     build_executable(sources, compiler, RUNTIME, tmp_path / "huge")
     done = subprocess.run([str(tmp_path / "huge")], capture_output=True, text=True, check=False)

@@ -11,7 +11,8 @@ from pockengine import __version__
 from pockengine.backends.checkpoint import read_checkpoint
 from pockengine.backends.checkpoint_file import load_checkpoint
 from pockengine.backends.checkpoint_texts import texts_of as write_texts
-from pockengine.backends.native.state_text import RUNTIME, replaced, written
+from pockengine.backends.native.runtime_files import runtime_file
+from pockengine.backends.native.state_text import replaced, written
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Course, Progress
@@ -82,7 +83,7 @@ def test_every_field_goes_through_c_and_python(
 
 def test_the_runtime_has_the_fields_of_the_table() -> None:
     for name, between in written().items():
-        text = (RUNTIME / name).read_text(encoding="utf-8")
+        text = runtime_file(name).read_text(encoding="utf-8")
         assert replaced(text, between) == text, (
             f"{name}: run `python -m pockengine.backends.native.state_text`"
         )

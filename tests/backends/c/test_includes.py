@@ -3,16 +3,17 @@
 import subprocess
 from pathlib import Path
 
-from pockengine.backends.native.build import RUNTIME
 from pockengine.backends.native.includes import Includes
+from pockengine.backends.native.runtime_files import RUNTIME, runtime_folders, runtime_sources
 
 
 def test_all_that_gcc_reads_is_found() -> None:
-    sources = sorted(RUNTIME.glob("*.c"))
+    sources = runtime_sources()
     assert len(sources) > 20
-    ours = Includes([RUNTIME])
+    ours = Includes(runtime_folders())
+    includes = [f"-I{folder}" for folder in runtime_folders()]
     for source in sources:
-        command = ["gcc", "-MM", "-MG", f"-I{RUNTIME}", str(source)]
+        command = ["gcc", "-MM", "-MG", *includes, str(source)]
         rule = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         read = {Path(word).resolve() for word in rule.replace("\\\n", " ").split()[2:]}
         own = {path for path in read if path.is_relative_to(RUNTIME.resolve())}

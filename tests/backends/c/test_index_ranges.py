@@ -7,6 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import write_artifact
+from pockengine.backends.native.runtime_files import runtime_sources
 from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.index_ranges import IndexRange, index_ranges
@@ -179,13 +180,13 @@ def test_the_runner_refuses_a_wrong_index(tmp_path: Path) -> None:
 def test_unchecked_indices_stay_inside_of_memory(tmp_path: Path) -> None:
     """Ranges are a service; without them kernels must still not leave their operands."""
     path, program = build_sanitized(words_graph(), tmp_path)
-    (tmp_path / "runtime" / "pe_ranges.c").write_text(
+    (tmp_path / "runtime" / "core" / "pe_ranges.c").write_text(
         '#include "pe.h"\npe_status pe_check_ranges(pe_session *s, const pe_entry *e) {\n'
         "    (void)s, (void)e;\n    return PE_OK;\n}\n"
         "pe_status pe_check_part(pe_session *s, const pe_entry *e, int64_t part, int64_t parts) {\n"
         "    (void)part, (void)parts;\n    return pe_check_ranges(s, e);\n}\n"
     )
-    sources = [*tmp_path.glob("*.c"), *(tmp_path / "runtime").glob("*.c")]
+    sources = [*tmp_path.glob("*.c"), *runtime_sources(tmp_path / "runtime")]
     compiler = ("gcc", *COMMON, *SANITIZED, *WARNINGS, "-march=x86-64-v3")
     build_executable(sources, compiler, tmp_path / "runtime", path)
     weights, data = tmp_path / "weights", tmp_path / "data"

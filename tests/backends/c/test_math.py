@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME, WARNINGS
+from pockengine.backends.native.runtime_files import runtime_folders
+from pockengine.tests.backends.c.harness import COMMON, WARNINGS
 
 BOUNDS: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
     "exp": (1.0, np.exp),
@@ -37,7 +38,8 @@ int main(void) {{
 def evaluate(folder: Path, name: str, lanes: int, x: np.ndarray) -> np.ndarray:
     source, program = folder / "test.c", folder / "test"
     source.write_text(PROGRAM.format(name=name, lanes=lanes))
-    command = ["gcc", *COMMON, *WARNINGS, "-O2", "-march=native", f"-I{RUNTIME}", str(source)]
+    includes = [f"-I{folder}" for folder in runtime_folders()]
+    command = ["gcc", *COMMON, *WARNINGS, "-O2", "-march=native", *includes, str(source)]
     subprocess.run([*command, "-o", str(program), "-lm"], check=True)
     done = subprocess.run([str(program)], input=x.tobytes(), capture_output=True, check=True)
     return np.frombuffer(done.stdout, np.float32)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pockengine.backends.native.build import copy_runtime
 from pockengine.backends.native.program import generate
+from pockengine.backends.native.runtime_files import copy_runtime, runtime_sources
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
 from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS, device_of
 from pockengine.tests.backends.c.misuse import FUNCTIONS, cases, declared
@@ -167,7 +167,7 @@ def test_no_argument_does_harm(tmp_path: Path) -> None:
     save_file({**params, **program.constants}, tmp_path / "weights")
     os.mkfifo(tmp_path / "fifo")
     runtime = tmp_path / "runtime"
-    sources = [*tmp_path.glob("*.c"), *runtime.glob("*.c")]
+    sources = [*tmp_path.glob("*.c"), *runtime_sources(runtime)]
     flags = (*SANITIZED, *WARNINGS, "-Wno-nonnull", "-Wno-format", "-march=x86-64-v3")
     build_executable(sources, ["gcc", *COMMON, *flags], runtime, tmp_path / "caller")
     done = subprocess.run(

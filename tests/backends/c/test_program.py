@@ -13,8 +13,9 @@ import pytest
 from pockengine.backends.artifact import Artifact, load_artifact, write_artifact
 from pockengine.backends.barriers import ByteSpan, Touched, needs_barrier
 from pockengine.backends.c.backend import CBackend
-from pockengine.backends.native.build import build, copy_runtime
+from pockengine.backends.native.build import build
 from pockengine.backends.native.program import generate
+from pockengine.backends.native.runtime_files import copy_runtime
 from pockengine.backends.registry import open_session
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pockengine.backends.native.runtime_files import runtime_folders
 from pockengine.backends.row_order import RowOrder
 from pockengine.errors import RuntimeFailure
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
+from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS
 
 COUNTS = [*range(1, 70), 100, 255, 256, 257, 1000, 4095, 4096, 4097, 50000]
 FAR = [(1 << 20) + 1, (1 << 31) - 1, (1 << 32) + 5, (1 << 40) + 12345, (1 << 62) - 1, 1 << 62]
@@ -37,7 +38,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("order")
     source, path = folder / "order.c", folder / "order"
     source.write_text(PROGRAM)
-    command = ["gcc", *COMMON, *WARNINGS, *SANITIZED, f"-I{RUNTIME}", str(source), "-o", str(path)]
+    includes = [f"-I{each}" for each in runtime_folders()]
+    command = ["gcc", *COMMON, *WARNINGS, *SANITIZED, *includes, str(source), "-o", str(path)]
     subprocess.run(command, check=True)
     return path
 

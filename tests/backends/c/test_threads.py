@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pockengine.tests.backends.c.harness import COMMON, RUNTIME, SANITIZED, WARNINGS
+from pockengine.backends.native.runtime_files import RUNTIME, runtime_file
+from pockengine.tests.backends.c.harness import COMMON, SANITIZED, WARNINGS
 from pockengine.tests.backends.c.objects import build_executable
 from pockengine.tests.backends.c.programs import build_sanitized, convolutional_graph
 
@@ -86,7 +87,7 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
     source, program = folder / "test.c", folder / "test"
     source.write_text(text)
     compiler = ("gcc", *COMMON, *WARNINGS, *flags)
-    build_executable([source, RUNTIME / "pe_pool.c"], compiler, RUNTIME, program)
+    build_executable([source, runtime_file("pe_pool.c")], compiler, RUNTIME, program)
     return program
 
 

@@ -20,7 +20,11 @@ from pockengine.backends.gpu.emulated import launch_rows
 from pockengine.backends.gpu.kernel import GpuKernel, Parameter, Stage, define_kernel
 from pockengine.backends.gpu.kernels import FAMILIES
 from pockengine.backends.gpu.source import DIALECT
-from pockengine.backends.native.build import RUNNER
+from pockengine.backends.native.runtime_files import (
+    is_runner,
+    runtime_folders,
+    runtime_sources,
+)
 from pockengine.compiler.ir import Node
 from pockengine.compiler.ir.scalars import converted
 from pockengine.compiler.ops.attention import GRADIENTS
@@ -203,9 +207,14 @@ def run_step(
     backend.write(program, folder)
     macro, kind = sanitizer
     runtime = folder / "runtime"
-    gcc = ["gcc", *FLAGS, f"-I{runtime}", f"-I{folder}", f"-DPROGRAM=pe_program_{program.name}"]
+    gcc = [
+        "gcc",
+        *FLAGS,
+        *(f"-I{each}" for each in (*runtime_folders(runtime), folder)),
+        f"-DPROGRAM=pe_program_{program.name}",
+    ]
     objects = []
-    own = [path for path in runtime.glob("*.c") if not path.name.startswith(RUNNER)]
+    own = [path for path in runtime_sources(runtime) if not is_runner(path)]
     made = [path for path in folder.glob("*.c") if path.name != "main.c"]
     for source in (*made, *own, HERE / "sanitized_step.c"):
         watched = source.name.startswith("kernels_")

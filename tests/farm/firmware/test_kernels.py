@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.integers.helium import HeliumSpec
 from pockengine.backends.native.build import FLAGS, FREESTANDING
+from pockengine.backends.native.runtime_files import runtime_folders
 from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir import Builder, DType, Graph, TensorType
 from pockengine.devices import Device, load_device
@@ -24,7 +25,7 @@ from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.firmware.link import link_files
 from pockengine.farm.jobs.job import Job, run_job
-from pockengine.tests.backends.c.harness import RUNTIME, Case
+from pockengine.tests.backends.c.harness import Case
 from pockengine.tests.backends.c.integer_nodes import elementwise_nodes, products
 
 HERE = Path(__file__).parent
@@ -56,7 +57,7 @@ def _compiled(cases: list[Case], device: Device, folder: Path) -> Path:
     """Compile all cases and what runs them, with the flags of programs."""
     source, out, toolchain = folder / "cases.c", folder / "cases.o", find_toolchain(device)
     source.write_text(_text(cases))
-    places = (RUNTIME, RUNTIME / "bare", FIRMWARE, HERE)
+    places = (*runtime_folders(freestanding=True), FIRMWARE, HERE)
     command = [*toolchain.command, *FLAGS, *FREESTANDING, *(f"-I{place}" for place in places)]
     command += ["-c", str(source), "-o", str(out)]
     done = subprocess.run(

@@ -18,7 +18,7 @@
 #error "bytes_pack.inc.h needs PE_B_TRANSPOSED, PE_L and PE_TAP_STEPS"
 #endif
 
-#include "../pe_dot_pack.h"
+#include "pe_dot_pack.h"
 #include "team.inc.h"
 
 #define PE_LANE(name) PE_JOIN(name, PE_L)

@@ -4,7 +4,7 @@
 #error "bytes_put.inc.h needs PE_L and PE_VL"
 #endif
 
-#include "../pe_dot.h"
+#include "pe_dot.h"
 
 #if PE_VL <= PE_L
 PE_INLINE void PE_FN(put)(const PE_FN(io) * io, const PE_JOIN(pe_dot_sums, PE_L) sum,

@@ -18,7 +18,7 @@
 #error "gemm_amx.inc.h needs PE_BATCH"
 #endif
 
-#include "../pe_amx.h"
+#include "pe_amx.h"
 #include "team.inc.h"
 
 #define PE_LINE_WORDS ((PE_K + 31) / 32 * (ptrdiff_t)PE_TILE_WORDS)

@@ -36,7 +36,7 @@
 #error "gemm_tile.inc.h needs PE_PARTIAL, PE_SEGMENTED and PE_VL"
 #endif
 
-#include "../pe_transpose.h"
+#include "pe_transpose.h"
 
 #ifndef PE_AHEAD
 #define PE_AHEAD 0
@@ -59,7 +59,7 @@
 #define PE_PAIRS 0
 #endif
 #if PE_PAIRS
-#include "../pe_bf16.h"
+#include "pe_bf16.h"
 #define PE_ADD_PRODUCT(sum, v, x) pe_dot_pairs(sum, v, x)
 #else
 #define PE_ADD_PRODUCT(sum, v, x) ((sum) + (v) * (x))

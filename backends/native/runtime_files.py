@@ -1,0 +1,59 @@
+"""The C files of the runtime, in this package and in an artifact's `code/runtime`.
+
+core/     sessions and threads: no operating system
+train/    files, checkpoints, a training's loop, memory of an operating system
+runner/   the program `pockengine-run`
+simd/     vectors, for kernels
+kernels/  templates of kernels
+bare/     headers of the C library that a freestanding compiler lacks
+gpu/      in an artifact for a GPU: what its backend adds
+"""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+RUNTIME = Path(__file__).parent / "runtime"
+CORE, TRAIN, RUNNER, SIMD, BARE, GPU = "core", "train", "runner", "simd", "bare", "gpu"
+LIBRARY, FIRMWARE = (CORE, TRAIN, SIMD), (CORE, SIMD)
+"""Folders of what a program links: with an operating system, and without."""
+MAIN = "main"
+"""The name of the C file in which the runner begins."""
+
+
+def runtime_file(name: str) -> Path:
+    """Return a file of this package's runtime by its name, which only one of them has."""
+    (path,) = RUNTIME.glob(f"*/{name}")
+    return path
+
+
+def runtime_folders(runtime: Path = RUNTIME, *, freestanding: bool = False) -> list[Path]:
+    """Return where a compiler looks for headers; those of the C library only if freestanding."""
+    names = (CORE, TRAIN, RUNNER, SIMD, GPU, *([BARE] if freestanding else []))
+    return [runtime, *(runtime / name for name in names if (runtime / name).is_dir())]
+
+
+def runtime_sources(runtime: Path = RUNTIME, *, freestanding: bool = False) -> list[Path]:
+    """Return the C files that a program takes."""
+    return sorted(runtime.glob(f"{CORE}/*.c" if freestanding else "*/*.c"))
+
+
+def is_runner(source: Path) -> bool:
+    """Whether a C file is of the runner alone: libraries have no `main`, and print nothing."""
+    return source.stem == MAIN or source.parent.name == RUNNER
+
+
+def copy_runtime(folder: Path) -> None:
+    """Put the runtime's sources beside generated code, so that it builds on its own."""
+    for source in sorted(RUNTIME.rglob("*.[ch]")):
+        target = folder / source.relative_to(RUNTIME)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def copy_for_gpu(sources: Iterable[Path], folder: Path) -> None:
+    """Put the sources of a GPU's backend beside a copy of the runtime."""
+    target = folder / GPU
+    target.mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        shutil.copyfile(source, target / source.name)
