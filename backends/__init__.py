@@ -1,1 +1,1 @@
-"""Backends: a planned Program in, code for one kind of target out."""
+"""Backends: generate code for one kind of target from a planned Program."""

@@ -1,13 +1,13 @@
-"""Artifacts: a compiled program as a folder that can be kept, sent to a board, and loaded again.
+"""Artifacts: a compiled program as a folder that can be stored, sent to a board, and loaded.
 
-    manifest.json          versions, entries, params, scheme, planned memory, a hash of every file
-    weights.safetensors    params, states and constants as they were compiled in
-    code/                  what the backend writes: for C all that a C compiler needs
-    bin/                   what it builds: for C the runner, and for the host a library
+manifest.json          versions, entries, params, scheme, planned memory, a hash of every file
+    weights.safetensors    initial params, states and constants
+    code/                  generated code: for C, everything that a C compiler needs
+    bin/                   build results: for C the runner, and for the host a library
     include/, lib/         the program as a library for C and C++
 
-It is written beside its place and put there at once, so that a folder of this name is always whole.
-Loading checks everything that the manifest says. There is no pickle and no code in data.
+It is written beside its destination and moved there atomically, so a folder of this name is always
+complete. Loading checks everything against the manifest. There is no pickle and no code in data.
 """
 
 import dataclasses
@@ -67,12 +67,12 @@ class Artifact(Manifest):
 
     @property
     def executable(self) -> Path:
-        """The runner; ArtifactError when the artifact was not built."""
+        """The runner; ArtifactError if the artifact was not built."""
         return self._built("runner", self.runner_file, "build its code")
 
     @property
     def library(self) -> Path:
-        """The library for sessions; ArtifactError when there is none for this device."""
+        """The library for sessions; ArtifactError if there is none for this machine."""
         fix = "train by its runner on the device, or compile for host"
         return self._built("library for sessions here", self.library_file, fix)
 
@@ -83,7 +83,7 @@ class Artifact(Manifest):
 
 
 def check_place(folder: Path) -> None:
-    """Raise ArtifactError unless an artifact can be written here; to be asked before long work."""
+    """Raise ArtifactError unless an artifact can be written here; call it before long work."""
     folder = Path(os.path.abspath(folder))
     try:
         check_replaceable(folder)
@@ -104,12 +104,12 @@ def write_artifact(
     switching: Switching | None = None,
     approve: Callable[[Artifact], None] = lambda artifact: None,
 ) -> Artifact:
-    """Generate, build and store a program; an artifact that is already there is replaced.
+    """Generate, build and store a program; an existing artifact is replaced.
 
-    `switching` is how its backend was chosen, if it was. `approve` is given the artifact before it
-    is put in its place; where it raises, nothing is left.
-    ArtifactError where something else is there, or where nothing can be written; CompileError
-    where the program does not fit the target's memory.
+    `switching` is how its backend was chosen, if automatically. `approve` is called with the
+    artifact before it is installed; if it raises, nothing is left. ArtifactError if something else
+    is at this path, or it cannot be written; CompileError if the program does not fit the target's
+    memory.
     """
     folder = Path(os.path.abspath(folder))
     check_place(folder)
@@ -159,7 +159,7 @@ def _name(path: Path, folder: Path) -> str:
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact; ArtifactError names what is missing, damaged or of another schema."""
+    """Read an artifact; ArtifactError if a file is missing, damaged or of another schema."""
     whole_path(folder, ArtifactError)
     return steady(folder, lambda: _load(folder))
 
@@ -179,7 +179,7 @@ def _load(folder: Path) -> Artifact:
 
 
 def _opened(folder: Path) -> Artifact:
-    """Read the manifest, without a look at the files that it lists."""
+    """Read the manifest without checking the files that it lists."""
     manifest = read_manifest(folder)
     if WEIGHTS not in manifest.files:
         raise ArtifactError(f"artifact {folder}: {MANIFEST} lists no {WEIGHTS}")

@@ -1,10 +1,10 @@
-"""Random flips and crops of pictures while training; the runner's, pe_data_augment.c, are the same.
+"""Random flips and crops of training images, identical to the runner's (pe_data_augment.c).
 
-augmentation = Augmentation(flip=True, crop=4)
-pictures = augmentation.applied(pictures, (1, 2), seed=7, epoch=0, first=32)     # [N, H, W, C]
+augmentation = Augmentation(flip=True, crop=4) pictures = augmentation.applied(pictures, (1, 2),
+seed=7, epoch=0, first=32) # [N, H, W, C]
 
-What is done to a picture depends on the seed, the epoch and its place in the epoch alone, so that a
-resumed training sees the pictures that an uninterrupted one sees.
+The augmentation of an image depends only on the seed, the epoch and its position in the epoch, so a
+resumed training sees the same images as an uninterrupted one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,17 +17,17 @@ from pockengine.compiler.ops.random import mix, stream_key
 from pockengine.errors import RuntimeFailure
 
 STREAM = 6
-"""Of an epoch's random numbers; the rows' order takes those below."""
+"""Random stream of an epoch's augmentation; the row order uses the streams below."""
 
 CHANNELS = (1, 3)
-"""Of a picture."""
+"""Supported channel counts of an image."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """`flip` mirrors half of the pictures, `crop` moves each by up to so many pixels both ways.
+    """`flip` mirrors half of the images, `crop` shifts each by up to that many pixels both ways.
 
-    A crop is a window of the picture's own size in the picture with `crop` zeros around it.
+    A crop is a window of the image's size in the image padded by `crop` zeros.
     """
 
     flip: bool = False
@@ -40,7 +40,7 @@ class Augmentation:
     def applied(
         self, pictures: np.ndarray, axes: tuple[int, int], seed: int, epoch: int, first: int
     ) -> np.ndarray:
-        """Return the pictures [N, ...] from place `first` of an epoch as they are trained on.
+        """Return the augmented images [N, ...] from position `first` of an epoch.
 
         `axes` are those of the height and the width.
         """
@@ -62,7 +62,7 @@ class Augmentation:
 
 
 AS_THEY_ARE = Augmentation()
-"""Neither flipped nor cropped."""
+"""No flips and no crops."""
 
 
 def _window(
@@ -78,7 +78,7 @@ def _window(
 
 
 def picture_axes(type_: TensorType) -> tuple[int, int] | None:
-    """Return the axes of the height and width of pictures [B, C, H, W] or [B, H, W, C]."""
+    """Return the height and width axes of images [B, C, H, W] or [B, H, W, C]."""
     if type_.dtype is not F32 or type_.rank != 4:
         return None
     first, last = (type_.shape[axis] in CHANNELS for axis in (1, 3))
@@ -88,9 +88,9 @@ def picture_axes(type_: TensorType) -> tuple[int, int] | None:
 def find_pictures(
     inputs: Mapping[str, TensorType], names: Iterable[str], augmentation: Augmentation
 ) -> tuple[str, tuple[int, int]]:
-    """Return the input that holds the pictures, and its axes of height and width.
+    """Return the image input, and its height and width axes.
 
-    RuntimeFailure where there is none, or where another input would have to move along.
+    RuntimeFailure if there is none, or if another input would need the same shift.
     """
     large = [name for name in names if inputs[name].rank > 2]
     found = [(name, axes) for name in large if (axes := picture_axes(inputs[name]))]

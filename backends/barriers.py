@@ -1,8 +1,8 @@
-"""Which kernels of a step need a barrier between them.
+"""Barriers between the kernels of a step.
 
-All threads run all kernels in order, each its share. A thread may run ahead into the next kernel as
-long as that reads no memory that other threads may still be writing, and writes none that they may
-still be using. Updates of weights, for example, need no barrier after them.
+All threads run all kernels in order, each its share. A thread may run ahead into the next kernel if
+that kernel reads no memory that other threads may still be writing, and writes none that they may
+still be using. Weight updates, for example, need no barrier after them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ class ByteSpan:
     end: int
 
     def overlaps(self, other: "ByteSpan") -> bool:
-        """Whether both have a byte in common."""
+        """Whether two spans overlap."""
         same = self.memory == other.memory
         return same and self.start < other.end and other.start < self.end
 
@@ -33,14 +33,14 @@ class Touched:
 
 @dataclass
 class _Open:
-    """What kernels since the last barrier have touched."""
+    """The memory touched by kernels since the last barrier."""
 
     reads: list[ByteSpan] = field(default_factory=list)
     writes: list[ByteSpan] = field(default_factory=list)
 
 
 def needs_barrier(kernels: Iterable[Touched]) -> list[bool]:
-    """For each kernel in order, whether a barrier must stand before it."""
+    """For each kernel in order, whether it needs a barrier before it."""
     found = []
     recent = _Open()
     for kernel in kernels:

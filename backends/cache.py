@@ -1,4 +1,4 @@
-"""Where backends keep what they have built, so that equal code is built once."""
+"""The cache of built code, so that equal code is built once."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,10 @@ from pockengine.folders import cache_folder
 
 
 def own_cache() -> Path:
-    """Make the cache, readable by its user alone; BuildError when it is another one's."""
+    """Make the cache, readable by its user only; BuildError if it belongs to another user."""
     folder = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)  # fails where it is not there still
+        folder.mkdir(parents=True, exist_ok=True)  # fails if it still does not exist
         state = folder.stat()
     except OSError as error:
         raise BuildError(f"cannot keep objects in {folder}: {error}") from error

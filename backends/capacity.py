@@ -1,7 +1,7 @@
-"""Whether a program fits into the memories of its target: params by their space, and the arena.
+"""Check that a program fits the memories of its target: params by their space, and the arena.
 
-A space that holds the mutable params holds the arena too. What a backend must check beside that, of
-its own addresses and counters, it checks where it writes code.
+The space of the mutable params also has the arena. A backend checks its own limits of addresses and
+counters when it generates code.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ FIX_CONSTANT = "use a smaller model"
 
 
 def check_capacity(program: Program, target: Target) -> None:
-    """Raise CapacityError for a space of the target that is smaller than what lies in it."""
+    """Raise CapacityError if a space of the target is smaller than its contents."""
     params = space_bytes(program)
     for space in target.spaces:
         if space.size is None:
@@ -34,7 +34,7 @@ def check_capacity(program: Program, target: Target) -> None:
 
 
 def _room(program: Program, space: MemorySpace, params: Mapping[Space, int]) -> str:
-    """Say how much a scheme may take: what prediction, which none avoids, leaves of a space."""
+    """Describe the room for a scheme: a space minus what prediction always needs."""
     entry = program.entries.get("predict")
     if entry is None or space.size is None:
         return ""
@@ -50,7 +50,7 @@ def _room(program: Program, space: MemorySpace, params: Mapping[Space, int]) -> 
 
 
 def _contents(program: Program, space: MemorySpace, kept: int) -> str:
-    """Return what lies in a space, in words; params of both kinds are just params."""
+    """Describe the contents of a space; params of both kinds are just "params"."""
     kind = "" if len(space.holds) > 1 else f"{next(iter(space.holds)).value} "
     if Space.MUTABLE not in space.holds:
         return f"{kept:,} bytes of {kind}params"
@@ -58,6 +58,6 @@ def _contents(program: Program, space: MemorySpace, kept: int) -> str:
 
 
 def space_bytes(program: Program) -> dict[Space, int]:
-    """Return the bytes of the params that lie in each space; tensor constants are constant."""
+    """Return the bytes of the params in each space; tensor constants count as constant params."""
     layout = lay_out(program)
     return {Space.CONSTANT: layout.frozen_bytes, Space.MUTABLE: layout.params_bytes}

@@ -1,6 +1,6 @@
-"""Checkpoints, written in Python or read and checked without a session.
+"""Read, check and write checkpoints without a session.
 
-Their texts and checksums are described in pe_checkpoint.h and pe_safetensors.h of the C runtime.
+Their format and checksums are described in pe_checkpoint.h and pe_safetensors.h of the C runtime.
 """
 
 import json
@@ -27,16 +27,16 @@ _PREFIX, _DIGITS, _ALIGNMENT = 8, 8, 8
 
 
 def read_checkpoint(artifact: Artifact, path: Path) -> Arrays:
-    """Read params and states that a run of the artifact saved, on whatever board.
+    """Read params and states that a run of the artifact saved, on any board.
 
-    What a checkpoint leaves out, because training does not write it, is the artifact's.
-    ArtifactError names what is damaged, missing or of another type.
+    Frozen params, which a checkpoint omits, are taken from the artifact. ArtifactError names a
+    tensor that is damaged, missing or of another type.
     """
     return read_sealed(artifact, path)[0]
 
 
 def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, str]]:
-    """Read a checkpoint, and the texts that say its progress."""
+    """Read a checkpoint and its progress texts."""
     try:
         held, texts = read_tensors(data_file(Path(path))), check_seal(Path(path).read_bytes())
     except (
@@ -63,13 +63,13 @@ def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, st
 
 
 def read_tensors(path: Path) -> Arrays:
-    """Read a safetensors file, of whose library NumPy's part has no bf16."""
+    """Read a safetensors file, including bf16, which the library's NumPy reader lacks."""
     with safe_open(path, "np"):  # its library is strict about the header
         return {name: np.array(held.read()) for name, held in mapped(Path(path)).items()}
 
 
 def check_seal(data: bytes) -> Mapping[str, str]:
-    """Return a file's texts once its checksums were checked; ValueError names what differs."""
+    """Verify a file's checksums and return its texts; ValueError names a mismatch."""
     (length,) = struct.unpack_from("<Q", data)
     header = data[_PREFIX : _PREFIX + length]
     table: dict[str, Any] = json.loads(header)
@@ -91,7 +91,7 @@ def check_seal(data: bytes) -> Mapping[str, str]:
 
 
 def sealed(tensors: Arrays, texts: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the bytes of a checkpoint that holds these, under checksums."""
+    """Yield the bytes of a checkpoint with these contents, under checksums."""
     table, offset = {}, 0
     for name, array in tensors.items():
         end = offset + array.nbytes
@@ -111,7 +111,7 @@ def sealed(tensors: Arrays, texts: Mapping[str, str]) -> Iterator[bytes]:
 
 
 def checksum_of(frozen: Arrays) -> str:
-    """Return the checksum of the params that no entry writes, in the artifact's order."""
+    """Return the checksum of the frozen params, in the artifact's order."""
     crc = 0
     for array in frozen.values():
         crc = zlib.crc32(array.tobytes(), crc)
@@ -137,7 +137,7 @@ def _check_types(artifact: Artifact, held: Arrays, path: Path) -> None:
 
 
 def _on_frozen(artifact: Artifact, held: Arrays, texts: Mapping[str, str], path: Path) -> Arrays:
-    """Add the artifact's weights that training does not write; they must be the checkpoint's."""
+    """Add the artifact's frozen weights; they must be those of the checkpoint."""
     weights = read_tensors(artifact.weights)
     known = (name for name, spec in artifact.params.items() if spec.kind != "constant")
     frozen = {name: weights[name] for name in known if name not in held}

@@ -1,4 +1,4 @@
-"""Checkpoints of sessions in Python, in the form of the C runtime: they move between backends."""
+"""Checkpoints of Python sessions, in the C runtime's format: they move between backends."""
 
 from collections.abc import Set
 from pathlib import Path
@@ -36,9 +36,9 @@ def save_checkpoint(
     *,
     whole: bool = False,
 ) -> None:
-    """Write the `written` ones of all params and states, and the progress; a `whole` file all.
+    """Write the params and states in `written`, and the progress; with `whole` all params.
 
-    TrainingDiverged where one that was finite is so no more: nothing is written then.
+    TrainingDiverged if one that was finite no longer is: then nothing is written.
     """
     trained = {name: array for name, array in params.items() if name in written}
     _check_finite(artifact, trained, path)

@@ -1,4 +1,4 @@
-"""A session's progress as the texts of a checkpoint; pe_checkpoint.h describes them."""
+"""A session's progress as the texts of a checkpoint; pe_checkpoint.h describes the format."""
 
 import struct
 from collections.abc import Callable, Mapping
@@ -30,16 +30,16 @@ Texts = dict[str, str]
 
 
 def texts_of(progress: Progress) -> Texts:
-    """Write the progress."""
+    """Format the progress."""
     values = values_of(progress)
     texts = {field.key: _FORMS[field.kind][0](values[field.name]) for field in fields_of(progress)}
     return {PREFIX + key: text for key, text in {"checkpoint": str(VERSION), **texts}.items()}
 
 
 def read_texts(texts: Mapping[str, str]) -> Progress:
-    """Read the progress; none of a file of params, ValueError or LookupError where it is damaged.
+    """Parse the progress; None for a file of params, ValueError or LookupError if it is damaged.
 
-    Version 3 had no batch, flip and crop; version 2 had no rows, so that its schedule is left out.
+    Version 3 has no batch, flip and crop; version 2 has no rows, so its schedule is ignored.
     """
     known = {key.removeprefix(PREFIX): text for key, text in texts.items()}
     if "checkpoint" not in known:
@@ -57,7 +57,7 @@ def read_texts(texts: Mapping[str, str]) -> Progress:
 
 
 def _bits(number: float) -> str:
-    """The bits of a number, so that it reads back as the same."""
+    """The bits of a number, which round-trip exactly."""
     return struct.pack(">d", number).hex()
 
 
@@ -85,4 +85,4 @@ _FORMS: Mapping[Kind, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
     NAME: (str, _kind),
     NUMBERS: (lambda numbers: ",".join(map(str, numbers)), _numbers),
 }
-"""How a field of each kind is written and read."""
+"""Writer and reader of each kind of field."""

@@ -1,4 +1,4 @@
-"""Data for a step that is only measured or compared: drawn by the types of a graph's inputs."""
+"""Random inputs for a step that is only measured or compared."""
 
 import numpy as np
 
@@ -8,7 +8,9 @@ from pockengine.compiler.ir import F32, Graph
 
 
 def draw_inputs(graph: Graph) -> dict[str, np.ndarray]:
-    """Return a graph's inputs but for its controls: floats, bytes, and indices in their range."""
+    """Return random inputs for a graph, except its controls: floats, bytes, and indices in
+    range.
+    """
     highest: dict[str, int] = {}
     for indices in index_ranges(graph):
         highest[indices.input] = min(indices.high, highest.get(indices.input, indices.high))

@@ -1,6 +1,6 @@
-"""What would fit a device, once a program does not: other trainings are planned, and named.
+"""Find trainings that fit a device, for the error message of a program that does not.
 
-What is named was planned with all its params and its arena; code and tables come on top of it.
+Each suggestion is planned with all its params and its arena; code and tables come on top.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,22 +15,22 @@ from pockengine.compiler.target import Target
 from pockengine.errors import CapacityError, CompileError, SchemeError
 
 SMALLER = ("bias-only", "last-2-blocks", "head-only")
-"""Presets that are tried, beside the scheme that was asked for."""
+"""Presets to try, besides the requested scheme."""
 
 STORED = ("int8", "int4")
-"""How frozen weights are tried where they are too large."""
+"""Storage formats to try for frozen weights that are too large."""
 
 MARGIN = 64
-"""The part of a memory that is left to a session and its variables."""
+"""Fraction (1 / MARGIN) of a memory reserved for a session and its variables."""
 
 Plan = Callable[[Training], Program]
-"""Compiles to be trained in another way, for the same target."""
+"""Compiles with another training, for the same target."""
 
 
 def check_fits(
     program: Program, target: Target, training: Training, plan: Plan, tell: Callable[[str], None]
 ) -> None:
-    """Raise CapacityError where a program is too large, with what was planned and fits."""
+    """Raise CapacityError if a program is too large, with alternatives that fit."""
     try:
         check_capacity(program, target)
     except CapacityError as error:
@@ -45,7 +45,7 @@ def check_fits(
 
 
 def _fitting(program: Program, target: Target, training: Training, plan: Plan) -> Iterator[str]:
-    """Yield what fits, the nearest to what was asked for first; budgets, which take long, last."""
+    """Yield alternatives that fit, closest first; memory budgets, which are slow, last."""
     least = "", training, program
     if found := _budgeted(*least, target, plan):
         yield found
@@ -61,7 +61,7 @@ def _fitting(program: Program, target: Target, training: Training, plan: Plan) -
 
 
 def _others(program: Program, training: Training) -> Iterator[tuple[str, Training]]:
-    """Yield how else to train, and what a caller writes for it."""
+    """Yield other trainings, and how a caller writes each."""
     held = any(param.held is not None for param in program.params.values())
     if training.storage == EXACT and not held:
         for kind in STORED:
@@ -74,7 +74,9 @@ def _others(program: Program, training: Training) -> Iterator[tuple[str, Trainin
 def _budgeted(
     name: str, training: Training, program: Program, target: Target, plan: Plan
 ) -> str | None:
-    """Say which memory budget makes a training fit; None where the arena is not what is large."""
+    """Return the memory budget with which a training fits; None if the arena is not the
+    bottleneck.
+    """
     budget = _room(program, target)
     if training.memory_budget is not None or not 0 < budget < program.arena_bytes:
         return None
@@ -86,7 +88,7 @@ def _budgeted(
 
 
 def _planned(plan: Plan, training: Training) -> Program | None:
-    """Plan in another way; None where the model has no such scheme, or the budget is too small."""
+    """Plan another training; None if the model has no such scheme, or the budget is too small."""
     try:
         return plan(training)
     except (CompileError, SchemeError):
@@ -102,7 +104,7 @@ def _fits(program: Program, target: Target) -> bool:
 
 
 def _room(program: Program, target: Target) -> int:
-    """Return the bytes that params leave to an arena; 0 where nothing bounds it."""
+    """Return the bytes that params leave for an arena; 0 if the memory is unbounded."""
     params = space_bytes(program)
     space = next(space for space in target.spaces if Space.MUTABLE in space.holds)
     if space.size is None:

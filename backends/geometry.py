@@ -1,4 +1,4 @@
-"""A convolution, or its input gradient, as conv.inc.h computes it: windows of a source times B."""
+"""A convolution or its input gradient, as conv.inc.h computes it: windows of a source times B."""
 
 from dataclasses import dataclass
 

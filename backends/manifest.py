@@ -1,6 +1,6 @@
-"""The manifest of an artifact: what is in it, read strictly and as data.
+"""The manifest of an artifact: its contents, parsed strictly as data.
 
-Whatever the file holds, reading it gives a Manifest or an ArtifactError that names the fault.
+For any file, reading gives a Manifest or an ArtifactError that names the fault.
 """
 
 import json
@@ -42,14 +42,14 @@ KIND_NAMES = {
 """The user's tensors are params, the optimiser's are states."""
 
 LARGEST = 1 << 62
-"""Sizes and counts stay below this, as they do in the runtime."""
+"""Upper limit of sizes and counts, as in the runtime."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class EntrySpec:
-    """Inputs and outputs of an entry by name, in the order in which the runtime takes them."""
+    """Inputs and outputs of an entry by name, in the runtime's order."""
 
     inputs: Mapping[str, TensorType]
     outputs: Mapping[str, TensorType]
@@ -61,7 +61,7 @@ class EntrySpec:
 class ParamSpec:
     """A tensor of the weights file. `kind`: param, state or constant; see Param for the others.
 
-    `held` is what the integers of an i8 weight stand for.
+    `held` is the quantization of an i8 weight.
     """
 
     type: TensorType
@@ -73,7 +73,7 @@ class ParamSpec:
 
     @property
     def shape(self) -> Shape:
-        """Shape of the numbers that it stands for."""
+        """Shape of the decoded numbers."""
         return self.type.shape if self.blocks is None else self.blocks.shape(self.type.shape)
 
 
@@ -81,8 +81,8 @@ class ParamSpec:
 class Manifest:
     """What the file says; `files` are digests by name, the runner and the library among them.
 
-    `switching` is None where the user named the backend, or took the device's.
-    `isa` is what the backend says of the instructions that it wrote.
+    `switching` is None if the user named the backend, or used the device's default. `isa` describes
+    the instruction set of the generated code.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Manifest:
     switching: Switching | None
 
     def specification(self) -> Specification:
-        """Return what the library must agree on."""
+        """Return the digest that the library must match."""
         entries = {name: (entry.inputs, entry.outputs) for name, entry in self.entries.items()}
         params = {name: spec.type for name, spec in self.params.items()}
         sizes = (self.params_bytes, self.frozen_bytes, self.arena_bytes)
@@ -114,7 +114,7 @@ class Manifest:
 
 
 def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
-    """Return the manifest's table, but for the files."""
+    """Return the manifest's table, except the files."""
     layout = lay_out(program)
     facts = backend.facts(program)
     rows = []
@@ -158,7 +158,7 @@ def _write_blocks(blocks: Blocks) -> dict[str, Any]:
 
 
 def _write_backend(name: str) -> dict[str, str]:
-    """Name the backend, unless it is the one that a manifest without a name means."""
+    """Write the backend's name, unless it is the default of a manifest without one."""
     return {} if name == DEFAULT_BACKEND else {"backend": name}
 
 
@@ -184,7 +184,7 @@ def _write_type(name: str, type_: TensorType) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of an artifact; ArtifactError names what is wrong with it."""
+    """Read the manifest of an artifact; ArtifactError names the fault."""
     path = folder / MANIFEST
     try:
         if not path.is_file():
@@ -239,7 +239,7 @@ def _manifest(table: Mapping[str, Any]) -> Manifest:
 
 
 def _get(table: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """Return the value of a key; ValueError unless it is there and of exactly this type."""
+    """Return the value of a key; ValueError if it is missing or not of exactly this type."""
     value = table.get(key) if isinstance(table, dict) else None
     if type(value) is not kind:
         raise ValueError(f"{key} must be a {kind.__name__}, not {type(value).__name__}")
@@ -307,7 +307,7 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
 
 
 def _read_integers(row: Mapping[str, Any], type_: TensorType) -> Quantization | None:
-    """Read what integers stand for; GraphError where they cannot."""
+    """Read a quantization; GraphError if it is invalid."""
     if "held" not in row:
         return None
     held = parse_quantization(_get(row, "held", str))
@@ -316,7 +316,7 @@ def _read_integers(row: Mapping[str, Any], type_: TensorType) -> Quantization | 
 
 
 def _read_blocks(row: Mapping[str, Any], type_: TensorType) -> Blocks | None:
-    """Read how a tensor of codes is stored; ValueError where its type is another."""
+    """Read the block format of a tensor of codes; ValueError if its type differs."""
     if "blocks" not in row:
         return None
     table = _get(row, "blocks", dict)

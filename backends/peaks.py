@@ -1,4 +1,4 @@
-"""What a machine can do at most: the roof that kernels and steps are compared with."""
+"""Peak performance of a machine: the roofline for kernels and steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peaks:
-    """Arithmetic in GFLOP/s, and GB/s read and written, by the bytes that they go round in.
+    """Arithmetic in GFLOP/s, and bandwidth in GB/s by working set in bytes.
 
-    `threads` are those that measured it; 0 where a device's file says so.
+    `threads` is the number that measured it; 0 if the figures are from a device file.
     """
 
     threads: int
@@ -17,21 +17,21 @@ class Peaks:
 
     @property
     def gbytes(self) -> float:
-        """GB/s of memory itself."""
+        """GB/s of main memory."""
         return self.bandwidths[max(self.bandwidths)]
 
     def bandwidth(self, nbytes: int) -> float:
-        """GB/s where `nbytes` stay: in a cache when they fit, else in memory."""
+        """GB/s for a working set of `nbytes`: that of a cache if it fits, else of main memory."""
         larger = [size for size in self.bandwidths if size >= nbytes]
         return self.bandwidths[min(larger)] if larger else self.gbytes
 
     def least_ns(self, multiply_adds: int, nbytes: int) -> float:
-        """Nanoseconds that so much work takes at least: the roofline."""
+        """Minimum nanoseconds for this much work: the roofline."""
         return max(2 * multiply_adds / self.gflops, nbytes / self.bandwidth(nbytes))
 
 
 def describe_peaks(peaks: Peaks) -> str:
-    """Return one line for people."""
+    """Return a one-line description."""
     if peaks.threads == 0:
         return f"by its device's file {peaks.gflops:,.0f} GFLOP/s, memory {peaks.gbytes:.1f} GB/s"
     caches = ", ".join(

@@ -1,7 +1,7 @@
-"""How a plan is picked among those that a backend offers for a problem.
+"""Pick one of the plans that a backend offers for a problem.
 
-A planner lists the plans of a problem with an estimate of each and hands them to a picker. The
-default takes the cheapest estimate; a table of measurements (tuned.py) takes what was fastest on
+A planner lists the plans of a problem with an estimate of each and passes them to a picker. The
+default picks the cheapest estimate; a table of measurements (tuned.py) picks the fastest plan on
 the device.
 """
 
@@ -15,7 +15,7 @@ P_co = TypeVar("P_co", covariant=True)
 
 @dataclass(frozen=True)
 class PlanCandidate(Generic[P_co]):
-    """One plan of a problem, and the cycles that it is estimated to take.
+    """One plan of a problem, and its estimated cycles.
 
     The label is the plan's name in tables, unique within its problem; its first word is the method
     ("ROWS 8x3x16", "winograd4 ROWS 14x2x16 in 49").
@@ -27,27 +27,27 @@ class PlanCandidate(Generic[P_co]):
 
     @property
     def method(self) -> str:
-        """What the plan does, without its sizes."""
+        """The method, without sizes."""
         return self.label.split(" ")[0]
 
 
 class RatedPlan(Protocol):
-    """A plan that knows its own name and estimate."""
+    """A plan with a label and an estimate."""
 
     @property
     def label(self) -> str:
-        """As in `PlanCandidate`."""
+        """See `PlanCandidate`."""
 
     @property
     def cycles(self) -> float:
-        """As in `PlanCandidate`."""
+        """See `PlanCandidate`."""
 
 
 E = TypeVar("E", bound=RatedPlan)
 
 
 def as_candidates(plans: Sequence[E], gain: float = 1.0) -> list[PlanCandidate[E]]:
-    """Offer plans; those of a method that must gain something count for more cycles."""
+    """Offer plans; the cycles of methods that must gain a minimum are scaled up."""
     return [PlanCandidate(plan.label, plan.cycles / gain, plan) for plan in plans]
 
 
@@ -59,11 +59,11 @@ class Picker(Protocol):
 
 
 def cheapest(key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
-    """Pick the cheapest estimate, of equal ones the first."""
+    """Pick the cheapest estimate; the first of equal ones."""
     return min(candidates, key=lambda candidate: candidate.cycles).plan
 
 
 def picked(pick: Picker, key: str, candidates: Sequence[PlanCandidate[P]]) -> PlanCandidate[P]:
-    """Let a picker choose; return its plan as it was offered."""
+    """Let a picker choose among the plans; return the chosen plan."""
     plan = pick(key, candidates)
     return next(candidate for candidate in candidates if candidate.plan is plan)

@@ -1,8 +1,8 @@
-"""Where a program's tensors lie, in numbers: params, what is frozen of them apart, and the arena.
+"""Offsets of a program's tensors: mutable params, frozen params, and the arena.
 
-Every backend lays params out in this way, so that an artifact's weights and memory sizes mean the
-same whatever runs it. The memory of frozen params is the data of the weights file, byte by byte: a
-session may map the file, and a device without files holds these bytes in flash.
+Every backend uses this layout of params, so an artifact's weights and memory sizes mean the same
+for all. The memory of frozen params is the data of the weights file, byte by byte: a session may
+map the file, and a device without files holds these bytes in flash.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -23,24 +23,24 @@ MAX_RANK = 8
 """Dimensions of a param, input or output; PE_MAX_RANK of the C runtime's pe.h."""
 
 ARENA, PARAMS, FROZEN = "arena", "params", "frozen"
-"""The memories that a value may lie in; no entry writes what is frozen."""
+"""The memories of values; no entry writes the frozen one."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A value's first byte in one of the memories."""
+    """Offset of a value's first byte in one of the memories."""
 
     memory: str
     offset: int
 
 
 Form = tuple[str, Hashable]
-"""The name of a tensor, and the key of what a kernel makes of it."""
+"""A prepared form: the name of a tensor, and the key of the form."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A tensor that lives between runs: a weight, a state or a constant, and how it begins."""
+    """A tensor that persists between runs (weight, state or constant), and its initial contents."""
 
     name: str
     place: Place
@@ -61,7 +61,7 @@ class Slot:
 class Layout:
     """All params and constants of a program in its order, and the bytes of their memories.
 
-    `prepared` are second forms of frozen ones, behind the params: by the tensor's name and a key.
+    `prepared` are prepared forms of frozen params, after the params: by tensor name and key.
     """
 
     slots: tuple[Slot, ...]
@@ -82,7 +82,7 @@ class Layout:
 
 
 def lay_out(program: Program) -> Layout:
-    """Place every param and constant: what is written aligned, the frozen ones as in the file."""
+    """Place every param and constant: written ones aligned, frozen ones as in the file."""
     tensors = {name: param.contents for name, param in program.params.items()}
     tensors |= {name: InMemory(data) for name, data in program.constants.items()}
     mutable = {name for name, param in program.params.items() if param.space is not Space.CONSTANT}
@@ -111,7 +111,7 @@ def _aligned(nbytes: int, alignment: int) -> int:
 
 
 def _forms(program: Program) -> Iterator[tuple[Form, int]]:
-    """Yield what kernels read that was made before, and its bytes."""
+    """Yield the prepared forms that kernels read, and their bytes."""
     for entry in program.entries.values():
         for node, choice in entry.choices.items():
             form = form_of(node, choice, entry)
@@ -120,7 +120,7 @@ def _forms(program: Program) -> Iterator[tuple[Form, int]]:
 
 
 def form_of(node: Node, choice: Choice, entry: Entry) -> Form | None:
-    """Return what a node's kernel reads that was made before, if it does."""
+    """Return the prepared form that a node's kernel reads, if any."""
     if choice.prepared is None:
         return None
     source = node.operands[choice.prepared.operand]
@@ -130,14 +130,14 @@ def form_of(node: Node, choice: Choice, entry: Entry) -> Form | None:
 def _in_file(tensors: Mapping[str, Contents], frozen: Mapping[str, bool]) -> dict[str, Contents]:
     """Sort tensors as the weights file has them, which has no gaps.
 
-    The frozen ones of whole cache lines come first, so that each begins at one. Of the rest wider
-    types come first: each is aligned to its elements.
+    Frozen tensors of whole cache lines come first, so each begins at a line. Of the others, wider
+    types come first, so each is aligned to its elements.
     """
 
     def order(name: str) -> tuple[bool, int, bool, bytes]:
         type_ = tensors[name].type
         first = frozen[name] and type_.nbytes % ALIGNMENT == 0
-        letters = name.encode(errors="surrogatepass")  # a name that is none is refused elsewhere
+        letters = name.encode(errors="surrogatepass")  # an invalid name is refused elsewhere
         return not first, -type_.dtype.itemsize, not frozen[name], letters
 
     return {name: tensors[name] for name in sorted(tensors, key=order)}
@@ -160,7 +160,7 @@ def touched(node: Node, entry: Entry, params: Mapping[str, Place]) -> Touched:
 
 
 def _span(value: Value, entry: Entry, params: Mapping[str, Place]) -> list[ByteSpan]:
-    """Return where a value lives; scalars that are written into the call live nowhere."""
+    """Return a value's location; None for scalars, which are inlined in the call."""
     place = _memory_of(value, entry, params)
     if place is None:
         return []
@@ -168,9 +168,9 @@ def _span(value: Value, entry: Entry, params: Mapping[str, Place]) -> list[ByteS
 
 
 def place_of(value: Value, entry: Entry, params: Mapping[str, Place]) -> Place | np.ndarray:
-    """Return where a value lies, or the number that a scalar constant is.
+    """Return the place of a value, or the number of a scalar constant.
 
-    `params` are the places of params by name. CompileError for a value that has no place.
+    `params` are the places of params by name. CompileError for a value without a place.
     """
     place = _memory_of(value, entry, params)
     if place is not None:
@@ -190,7 +190,7 @@ def _memory_of(value: Value, entry: Entry, params: Mapping[str, Place]) -> Place
 
 
 def is_alias(node: Node, entry: Entry) -> bool:
-    """Whether a reshape needs no kernel, because its result is where its operand is."""
+    """Whether a reshape needs no kernel, because its result shares its operand's memory."""
     if node.op != "reshape":
         return False
     (operand,), result = node.operands, node.result
@@ -201,7 +201,7 @@ def is_alias(node: Node, entry: Entry) -> bool:
 
 
 def describe(node: Node) -> str:
-    """What a kernel call computes, with the user's names and shapes."""
+    """Describe a kernel call, with the user's names and shapes."""
     op = node.op
     if op == "fusion":
         op = "+".join(inner.op for inner in node.attrs["body"].nodes)
@@ -217,7 +217,7 @@ def entry_inputs(entry: Entry) -> list[tuple[str, Value]]:
 
 
 def entry_outputs(entry: Entry) -> list[tuple[str, Value]]:
-    """Named outputs of an entry; CompileError for one that lives outside of the arena."""
+    """Named outputs of an entry; CompileError for one that is not in the arena."""
     outputs = list(entry.graph.outputs.items())
     for name, value in outputs:
         if value not in entry.plan.values:
@@ -228,7 +228,9 @@ def entry_outputs(entry: Entry) -> list[tuple[str, Value]]:
 
 
 def node_bytes(node: Node) -> int:
-    """Return the traffic of a kernel, were every operand read and every result written once."""
+    """Return the traffic of a kernel in bytes, with every operand read and every result written
+    once.
+    """
     return sum(value.type.nbytes for value in (*node.operands, *node.results))
 
 

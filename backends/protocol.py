@@ -1,7 +1,7 @@
-"""What a backend is: from a node to a choice, from a program to code, from that to a session.
+"""The backend interface: choose kernels, generate code, build it, and open sessions.
 
-A backend chooses in numbers (`choose`), writes a program's code into a folder (`write`), builds it
-(`build`), and opens what was built on this machine (`BackendKind.open`). Nothing outside of a
+A backend chooses kernels by parameters (`choose`), writes a program's code to a folder (`write`),
+builds it (`build`), and opens the result on this machine (`BackendKind.open`). Nothing outside a
 backend's folder sees its text. `registry.py` finds the backend that a device names.
 """
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pockengine.backends.session import Session
 
 Progress = Callable[[str], None]
-"""Is given one line about each step that takes long."""
+"""Called with one line about each slow step."""
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What may be asked of a backend beside a device; one that lacks an option refuses it.
+    """Options of backends besides the device; a backend refuses unsupported ones.
 
-    With `bf16` the operands of large products are rounded to bf16. `tuned` is a file of plans that
-    were measured on the device. With `prepare` kernels keep what they make of frozen weights.
+    With `bf16` the operands of large products are rounded to bf16. `tuned` is a file of plans
+    measured on the device. With `prepare` kernels store the forms that they make of frozen weights.
     """
 
     bf16: bool = option(False, "Round the operands of large products to bf16.")
@@ -38,7 +38,7 @@ class BackendOptions:
     prepare: bool = option(False, "Keep what kernels make of frozen weights: faster, larger.")
 
     def refuse_all_but(self, name: str, known: frozenset[str]) -> None:
-        """Raise CompileError for an option that was asked for and that backend `name` lacks."""
+        """Raise CompileError for a requested option that backend `name` does not support."""
         for part in fields(BackendOptions):
             if part.name not in known and getattr(self, part.name) != part.default:
                 raise CompileError(f"backend {name} has no option {part.name}; leave it out")
@@ -46,7 +46,7 @@ class BackendOptions:
 
 @dataclass(frozen=True)
 class Built:
-    """What a build left: a runner for the device, and a library for sessions, if there is one."""
+    """Build results: a runner for the device, and a library for sessions, if there is one."""
 
     executable: Path | None = None
     library: Path | None = None
@@ -54,7 +54,7 @@ class Built:
 
 @dataclass(frozen=True)
 class CodeFacts:
-    """What a manifest says of a program's code: for which instructions, most threads, kernels."""
+    """The manifest's facts of generated code: instruction set, maximum threads, kernel count."""
 
     isa: str
     threads: int
@@ -62,41 +62,41 @@ class CodeFacts:
 
 
 class Backend(Protocol):
-    """A backend set to one device and to options."""
+    """A backend configured for one device and options."""
 
     @property
     def device(self) -> Device:
-        """The device that it writes for."""
+        """The device to generate code for."""
 
     def target(self) -> Target:
-        """Return what the compiler asks: fusions, passes, and how a node is computed."""
+        """Return the compiler's target: fusions, passes, and kernel choices."""
 
     def choose(self, node: Node) -> Choice:
-        """Choose how to compute a node, in numbers; CompileError names what the backend lacks."""
+        """Choose how to compute a node; CompileError if the backend does not support it."""
 
     def with_less_scratch(self) -> Optional["Backend"]:
-        """Return the same backend with kernels of less scratch; None where there are none."""
+        """Return a variant with kernels of less scratch; None if there is none."""
 
     def facts(self, program: Program) -> CodeFacts:
-        """Return what the manifest says of the program's code."""
+        """Return the facts of the program's code for the manifest."""
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write a program's code as it was chosen and planned into an empty folder."""
+        """Write a program's code into an empty folder, following its choices and plan."""
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
-        """Build what `write` left in `code` into the folder `out`; BuildError where that fails."""
+        """Build the files in `code` into the folder `out`; BuildError if that fails."""
 
     def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write into an artifact's folder what other programs link, from what was built."""
+        """Write what other programs link into an artifact's folder, from the build."""
 
 
 @dataclass(frozen=True)
 class BackendKind:
-    """A backend before it is set to a device: how it is made, and how its artifacts are opened.
+    """A backend's factory: configures it for a device, and opens its artifacts.
 
-    `open` runs an artifact on this machine by so many threads; it needs no device. With `emulated`
-    that is no more than an imitation of another machine, whose time says nothing. With
-    `accelerated` another processor than the device's own computes, of which no model of cycles is.
+    `open` runs an artifact on this machine with this many threads; it needs no device. `emulated`
+    marks an emulation of another machine, whose time is meaningless. `accelerated` marks
+    computation on a processor other than the device's CPU, for which there is no cycle model.
     """
 
     make: Callable[[Device, BackendOptions], Backend]

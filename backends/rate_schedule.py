@@ -1,10 +1,10 @@
-"""Learning-rate schedules for training loops in Python; the runner's, pe_schedule.h, are the same.
+"""Learning-rate schedules for training loops in Python, identical to the runner's (pe_schedule.h).
 
-schedule = RateSchedule("cosine", rate=0.1, steps=1000, warmup=50)
-session.train_step(inputs, lr=schedule(session.steps + 1))
+schedule = RateSchedule("cosine", rate=0.1, steps=1000, warmup=50) session.train_step(inputs,
+lr=schedule(session.steps + 1))
 
-The rate is an input of each step, so that whatever the host computes may be one: PyTorch's
-ReduceLROnPlateau, which follows a validation loss, or a function of the user's.
+The rate is an input of each step, so the host may compute it in any way: by PyTorch's
+ReduceLROnPlateau, which follows a validation loss, or by a user's function.
 """
 
 import math
@@ -16,15 +16,15 @@ from itertools import pairwise
 from pockengine.errors import RuntimeFailure
 
 MOST_MILESTONES = 8
-"""So many the runner keeps."""
+"""Maximum number of milestones, as in the runner."""
 
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """The rate at each step of a run of `steps`, the first being step 1; `rate` is the highest.
+    """The rate at each step of a run of `steps`, counted from 1; `rate` is the maximum.
 
-    It rises linearly over `warmup` steps. Let n count the steps after those from 0, and p run from
-    0 towards 1 as n does to the end; then it is `rate` times
+    It rises linearly over `warmup` steps. With n the number of
+    earlier steps after the warmup, and p = n / (steps - warmup), it is then `rate` times
 
         constant     1
         linear       1 - p
@@ -59,7 +59,7 @@ class RateSchedule:
             raise RuntimeFailure(f"{self}: a {self.kind} schedule needs {fault}")
 
     def __call__(self, step: int) -> float:
-        """Return the rate of a step; after the last one it stays what it was there."""
+        """Return the rate of a step; after the last step it stays constant."""
         if step <= self.warmup:
             return self.rate * step / self.warmup
         past = min(step, self.steps) - 1 - self.warmup
@@ -74,7 +74,7 @@ class RateSchedule:
 
 
 def _fault(schedule: RateSchedule) -> str | None:
-    """What a schedule lacks."""
+    """Return why a schedule is invalid, if it is."""
     kind, factor, marks = schedule.kind, schedule.factor, schedule.milestones
     if factor is None or not 0 < factor < math.inf:
         return "a factor above 0"
@@ -144,5 +144,5 @@ _WITH_FACTOR: Mapping[str, Callable[[RateSchedule, int, float], float]] = {
 }
 
 PLAIN = ("constant", "linear", "cosine")
-"""The schedules that need no number but the rate."""
+"""Schedules that need no number except the rate."""
 KINDS = (*PLAIN, *_WITH_FACTOR)

@@ -1,8 +1,8 @@
-"""Which backend a device names: the built-in one, or one that was registered or installed.
+"""Find the backend that a device names: built in, registered, or installed.
 
-A device file is data, so it gives a name and never a module. Other packages offer a backend by an
-entry point of the group `pockengine.backends` whose value is a `BackendKind`; code that runs
-already may `register` one.
+A device file is data, so it has a backend name and never a module. Other packages offer a backend
+by an entry point of the group `pockengine.backends` whose value is a `BackendKind`; running code
+may `register` one.
 """
 
 from importlib.metadata import EntryPoint, entry_points
@@ -27,13 +27,15 @@ _MODULES = {
     "tvm": "pockengine.backends.tvm.kind:KIND",
 }
 BUILT_IN = tuple(_MODULES)
-"""A backend is loaded when a device names it: what does not use it does not depend on it."""
+"""Built-in backends. Each is loaded when a device names it, so its dependencies are needed only
+then.
+"""
 
 _REGISTERED: dict[str, BackendKind] = {}
 
 
 def register(name: str, kind: BackendKind) -> None:
-    """Offer a backend by name; DeviceError where the name is another's."""
+    """Offer a backend by name; DeviceError if the name is taken."""
     if name in BUILT_IN or _REGISTERED.get(name, kind) is not kind:
         raise DeviceError(f"backend {name!r} is there already; register it by another name")
     _REGISTERED[name] = kind
@@ -46,28 +48,28 @@ def known_backends() -> tuple[str, ...]:
 
 
 def backend_for(device: Device, options: BackendOptions | None = None) -> Backend:
-    """Return the backend that a device names, set to it.
+    """Return the backend that a device names, configured for it.
 
-    DeviceError where the name is unknown, CompileError for an option that the backend lacks.
+    DeviceError for an unknown name, CompileError for an option that the backend does not support.
     """
     kind = _kind(device.backend, f"device {device.name}")
     return kind.make(device, options or BackendOptions())
 
 
 def is_emulated(device: Device) -> bool:
-    """Whether sessions of a device's backend only imitate what runs its code."""
+    """Whether sessions of a device's backend only emulate the target."""
     known = device.backend in known_backends()
     return known and _kind(device.backend, f"device {device.name}").emulated
 
 
 def is_accelerated(device: Device) -> bool:
-    """Whether another processor than the device's own runs what its backend writes."""
+    """Whether the code of a device's backend runs on a processor other than the device's CPU."""
     known = device.backend in known_backends()
     return known and _kind(device.backend, f"device {device.name}").accelerated
 
 
 def open_session(artifact: Artifact | Path, threads: int = 1) -> Session:
-    """Open an artifact on this machine, by the backend that wrote it."""
+    """Open an artifact on this machine, with the backend that wrote it."""
     known = artifact if isinstance(artifact, Artifact) else load_artifact(artifact)
     return _kind(known.backend, f"artifact {known.folder}").open(known, threads)
 
@@ -76,7 +78,7 @@ def _kind(name: str, user: str) -> BackendKind:
     if name in _REGISTERED:
         return _REGISTERED[name]
     own = [EntryPoint(name, _MODULES[name], GROUP)] if name in _MODULES else []
-    # Reading what is installed takes milliseconds, for each artifact that is compiled or opened.
+    # Cached: listing entry points takes milliseconds, for each artifact compiled or opened.
     for entry in own or entry_points(group=GROUP, name=name):
         kind = entry.load()
         if not isinstance(kind, BackendKind):

@@ -1,7 +1,7 @@
-"""Put an artifact where another one is: at any moment a whole one is there, and nothing is lost.
+"""Replace an artifact atomically: at any moment a complete one is there, and nothing is lost.
 
-An artifact's files are those that its manifest lists, with the content that it says. Only these are
-ever removed. Whatever else lies in a folder is the user's: then it is not replaced.
+An artifact's files are those in its manifest, with matching hashes. Only these are ever removed. If
+a folder has any other file, it is the user's, and the folder is not replaced.
 """
 
 import ctypes
@@ -23,10 +23,10 @@ T = TypeVar("T")
 MANIFEST = "manifest.json"
 
 MAKING, OLD = "artifact", "old"
-"""In a writer's private folder: the artifact in the making, and the one that it replaced."""
+"""In a writer's private folder: the artifact in progress, and the one that it replaced."""
 
 NAMED = 4
-"""Files that an error names."""
+"""Maximum number of files that an error names."""
 
 _AT_FDCWD = -100
 _EXCHANGE = 2
@@ -34,7 +34,7 @@ _EXCHANGE = 2
 
 
 def check_replaceable(folder: Path) -> None:
-    """Raise ArtifactError unless an artifact may be put here: nothing else would be lost."""
+    """Raise ArtifactError unless an artifact may be written here without losing anything else."""
     whole_path(folder, ArtifactError)
     if folder.is_symlink():
         raise ArtifactError(f"{folder} is a link; name the folder that it points to")
@@ -54,7 +54,7 @@ def _refuse(folder: Path, others: Sequence[Path]) -> None:
 
 
 def steady(folder: Path, look: Callable[[], T]) -> T:
-    """Return what `look` finds out about a folder; look again if it was replaced meanwhile."""
+    """Return the result of `look` at a folder; retry if the folder was replaced meanwhile."""
     while True:
         handle = None
         try:
@@ -72,7 +72,7 @@ def steady(folder: Path, look: Callable[[], T]) -> T:
 
 
 def _is_still(folder: Path, handle: int | None) -> bool:
-    """Whether a path leads to the folder that is open, whose number is not given out again."""
+    """Whether a path still leads to the open folder; its inode is not reused while it is open."""
     try:
         there = folder.stat()
     except FileNotFoundError:
@@ -81,7 +81,7 @@ def _is_still(folder: Path, handle: int | None) -> bool:
 
 
 def put(folder: Path, place: Path) -> None:
-    """Put `place/artifact` where `folder` is; the artifact that was there goes to `place`."""
+    """Move `place/artifact` to `folder`; an existing artifact there moves to `place`."""
     while not _try_put(folder, place):  # another writer was faster
         pass
 
@@ -107,7 +107,7 @@ def _try_put(folder: Path, place: Path) -> bool:
 
 
 def exchange(one: Path, other: Path, spare: Path) -> None:
-    """Exchange two folders at once; on a system that cannot, by way of `spare`."""
+    """Exchange two folders atomically; if the system cannot, through `spare`."""
     try:
         _exchange(one, other)
     except NotImplementedError:
@@ -128,7 +128,7 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def clean(place: Path, folder: Path) -> None:
-    """Remove a writer's private folder: what is in the making, and an artifact's own files."""
+    """Remove a writer's private folder: the artifact in progress, and an artifact's own files."""
     old = place / OLD
     if old.exists() and not folder.exists():  # killed between two renames
         os.rename(old, folder)
@@ -161,7 +161,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _others(folder: Path) -> Iterator[Path]:
-    """Whatever in a folder is not an artifact's own, as it was compiled."""
+    """Files in a folder that do not belong to the artifact, or were changed."""
     own = _listed(folder)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -174,9 +174,9 @@ def _others(folder: Path) -> Iterator[Path]:
 
 
 def _listed(folder: Path) -> Mapping[str, str]:
-    """Digests by name of the files that a manifest lists, of whatever schema; {} for no manifest.
+    """Digests of the files in a manifest, of any schema version; {} without a manifest.
 
-    Nothing else of it is looked at: it may be of an older version.
+    Other keys are ignored, since the manifest may be of an older version.
     """
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())

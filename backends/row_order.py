@@ -1,11 +1,11 @@
-"""The order in which training takes its rows of data; the runner's, pe_row_order.h, is the same.
+"""The order of data rows in training, identical to the runner's (pe_row_order.h).
 
-order = RowOrder(rows=60000, seed=7, shuffled=True)
-order.rows_at(epoch=2, first=32, count=16)     # 16 numbers of rows
+order = RowOrder(rows=60000, seed=7, shuffled=True) order.rows_at(epoch=2, first=32, count=16) # 16
+numbers of rows
 
-A shuffled epoch is a keyed permutation of the rows: a Feistel network over the smallest even number
-of bits that holds them, walked until it hits a row. It needs no memory and can be entered anywhere,
-so that a resumed training takes the rows that an uninterrupted one takes.
+A shuffled epoch is a keyed permutation of the rows: a Feistel network over the smallest sufficient
+even number of bits, with cycle walking. It needs no memory and can start anywhere, so a resumed
+training gets the same rows as an uninterrupted one.
 """
 
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ class RowOrder:
             raise RuntimeFailure(f"data need 1 to 2^62 rows, not {self.rows}")
 
     def rows_at(self, epoch: int, first: int, count: int) -> np.ndarray:
-        """Return the rows at places first, first + 1, ... of an epoch, shape (count,) i64.
+        """Return the rows at positions first, first + 1, ... of an epoch, shape (count,) i64.
 
-        The places are below `rows`, else the error says so.
+        RuntimeFailure unless all positions are below `rows`.
         """
         if first < 0 or count < 0 or first + count > self.rows:
             raise RuntimeFailure(
@@ -44,7 +44,7 @@ class RowOrder:
         return self._shuffle(places, epoch) if self.shuffled else places
 
     def _shuffle(self, places: np.ndarray, epoch: int) -> np.ndarray:
-        """Return each place's number behind the permutation, walked on until it is a row."""
+        """Permute each position, repeatedly until the result is a row."""
         half = _half_bits(self.rows)
         key = int(stream_key(self.seed, epoch))
         keys = [stream_key(key, number) for number in range(ROUNDS)]
@@ -57,7 +57,7 @@ class RowOrder:
 
 
 def _half_bits(rows: int) -> int:
-    """Return half of the smallest even number of bits that holds all rows; at least 1."""
+    """Return half of the smallest even number of bits for all rows; at least 1."""
     return max(1, ((rows - 1).bit_length() + 1) // 2)
 
 

@@ -4,10 +4,10 @@ with open_session(artifact, threads=2) as session:
     loss = session.train_step({"x": images, "labels": labels}, lr=0.01)["loss"]
     logits = session.predict({"x": images})["logits"]
 
-What is the same for every backend stands here: checks of inputs, sizes that vary, the counts that a
-step depends on. A backend's own session runs entries and keeps params, in six methods.
+This module has what all backends share: input checks, variable sizes, and the counts that a step
+depends on. A backend's session runs entries and stores params, in six methods.
 
-Threads of Python may share a session: its calls wait for each other. Processes may not.
+Python threads may share a session, whose calls are serialised. Processes may not.
 """
 
 import os
@@ -34,17 +34,17 @@ from pockengine.errors import RuntimeFailure
 from pockengine.files import whole_path
 
 MOST_THREADS = 4096
-"""PE_MOST_THREADS of pe_limits.h: a larger number is no count of threads."""
+"""PE_MOST_THREADS of pe_limits.h: the maximum thread count."""
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Course:
-    """What a whole training follows: its rate, and `rows` of data, in order or shuffled.
+    """The course of a training: its rate schedule, and `rows` of data, in order or shuffled.
 
-    `batch` are the rows of a step. Both are 0 where they are not known. `flip` and `crop` are
-    what is done to pictures (backends/augmentation.py).
+    `batch` is the number of rows per step. Both are 0 if unknown. `flip` and `crop` are the
+    augmentation of images (backends/augmentation.py).
     """
 
     schedule: RateSchedule
@@ -57,10 +57,10 @@ class Course:
 
 @dataclass(frozen=True)
 class Progress:
-    """What the next step depends on beside params: counts of steps and updates, and the seed.
+    """State of a training besides params: counts of steps and updates, and the seed.
 
-    `collected` are the micro-batches since the last update. `course` is None where the caller gives
-    the rates and the data's order himself.
+    `collected` counts the micro-batches since the last update. `course` is None if the caller
+    supplies the rates and the data's order.
     """
 
     steps: int = 0
@@ -71,11 +71,10 @@ class Progress:
 
 
 class Session(ABC):
-    """An artifact with its memory and threads. Close it, or use it in a `with` statement.
+    """An open artifact with its memory and threads. Close it, or use it in a `with` statement.
 
-    `steps` and `updates` count what was run, `seed` is that of random numbers, and `course` what
-    the training follows, if it was said; checkpoints keep all four. A call that fails counts
-    nothing.
+    `steps` and `updates` are counts, `seed` is the random seed, and `course` is the training's
+    course, if set; checkpoints store all four. A failed call does not count.
     """
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
@@ -90,7 +89,7 @@ class Session(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give memory and threads back; the session cannot be used afterwards."""
+        """Release memory and threads; the session cannot be used afterwards."""
 
     @abstractmethod
     def _run_entry(
@@ -108,13 +107,13 @@ class Session(ABC):
 
     @abstractmethod
     def _load_file(self, path: Path) -> Progress:
-        """Replace params by those of a file: all that it holds, or RuntimeFailure."""
+        """Replace params by all those of a file; RuntimeFailure if any does not fit."""
 
     @abstractmethod
     def _save_file(self, path: Path, progress: Progress, whole: bool) -> None:
-        """Write what training writes, and progress, to a file: completely, or not at all.
+        """Write trained params, states and progress to a file, atomically.
 
-        A `whole` file holds all other params too.
+        With `whole`, write all other params too.
         """
 
     def __enter__(self) -> Self:
@@ -133,11 +132,11 @@ class Session(ABC):
     ) -> Arrays:
         """Run one training step and return the outputs, `loss` among them.
 
-        Outputs of more than 4 MiB, as a decoder's logits, are only those of `predict`.
+        Outputs of more than 4 MiB, such as a decoder's logits, are returned by `predict` only.
 
-        With micro-batches a step collects gradients, and the last one of each window updates the
-        weights at its own rate: `updates` counts these. Random numbers depend on the seed and the
-        step's number alone; without a seed it is that of the step before, at first 0.
+        With micro-batches a step accumulates gradients, and the last one of each group updates the
+        weights at its own rate: `updates` counts these. Random numbers depend only on the seed and
+        the step number; the default seed is that of the previous step, initially 0.
         """
         with self._locked():
             seed = self.seed if seed is None else seed & 0xFFFFFFFF
@@ -152,13 +151,13 @@ class Session(ABC):
             return outputs
 
     def _apply_updates(self, lr: float) -> None:
-        """Apply the mean of the gradients that micro-batches have collected: entry `update`."""
+        """Apply the mean of the gradients accumulated over micro-batches: entry `update`."""
         self.run("update", _controls(lr, self.updates + 1, self.seed, self.steps))
         self.updates += 1
         self._collected = 0
 
     def restart(self) -> None:
-        """Begin a training anew on the params as they are: fresh optimiser states, counts of 0."""
+        """Start a new training on the current params: fresh optimiser states, counts of 0."""
         with self._locked():
             compiled = mapped(self.artifact.weights)
             for name, spec in self.artifact.params.items():
@@ -171,22 +170,22 @@ class Session(ABC):
         return any(name.partition("@")[0] == "update" for name in self.artifact.entries)
 
     def predict(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Run the forward pass alone."""
+        """Run the forward pass only."""
         return self.run("predict", inputs)
 
     def evaluate(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
-        """Run the forward pass with its loss, and train nothing."""
+        """Run the forward pass with its loss, without training."""
         return self.run("evaluate", inputs)
 
     def run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Run any entry; RuntimeFailure names an input that is missing or of the wrong type.
 
-        Where a size varies, inputs are padded to the next variant and outputs cut back.
+        With a variable size, inputs are padded to the next variant and outputs cropped.
         """
         sizes = self.artifact.sizes
         if sizes is None:
             return self._run(entry, inputs)
-        if entry == "update":  # reads no data: the variants are the same
+        if entry == "update":  # reads no data: all variants are equal
             return self._run(sizes.range.entry(entry, sizes.range.high), inputs)
         size = sizes.range.size_of(inputs)
         bucket = sizes.range.bucket(size)
@@ -215,7 +214,7 @@ class Session(ABC):
         return results
 
     def get_param(self, name: str) -> np.ndarray:
-        """Copy of one param or state, in the artifact's layout."""
+        """Copy one param or state, in the artifact's layout."""
         type_ = self._param_type(name)
         data = np.empty(type_.shape, type_.dtype.numpy)
         self._read_param(name, data)
@@ -227,27 +226,26 @@ class Session(ABC):
         self._write_param(name, array)
 
     def params(self) -> Arrays:
-        """Copies of all params and states by name."""
+        """Copy all params and states, by name."""
         kept = (name for name, spec in self.artifact.params.items() if spec.kind != "constant")
         with self._locked():
             return {name: self.get_param(name) for name in kept}
 
     def load(self, path: Path | str) -> None:
-        """Replace params by those of a checkpoint, and go on where it was saved.
+        """Load a checkpoint: its params, and the position at which it was saved.
 
         `steps`, `updates`, `seed` and `course` become the checkpoint's; a file of params has none.
-        RuntimeFailure names what is damaged or of another program, and nothing is changed.
+        RuntimeFailure for a damaged file or one of another program; then nothing is changed.
         """
         with self._locked():
             self._go_on_from(self._load_file(whole_path(path, RuntimeFailure)))
 
     def save(self, path: Path | str, *, whole: bool = False) -> None:
-        """Write a checkpoint: what training writes, and what the next step depends on besides.
+        """Write a checkpoint: trained params, states, and progress.
 
-        It resumes on top of the artifact's weights; a `whole` one holds frozen weights too. A kill
-        at any moment leaves the old file or the new one. A link at `path` is replaced, what it
-        points to stays. TrainingDiverged when what was trained is
-        no longer finite: the old file stays.
+        It is loaded on top of the artifact's weights; a `whole` one has the frozen weights too. A
+        kill at any moment leaves the old file or the new one. A link at `path` is replaced, its
+        target stays. TrainingDiverged if trained params are no longer finite: the old file stays.
         """
         with self._locked():
             counts = (self.steps, self.updates, self._collected)
@@ -256,7 +254,7 @@ class Session(ABC):
             self._save_file(whole_path(path, RuntimeFailure), self._progress(), whole)
 
     def take(self, other: "Session") -> None:
-        """Become as another session of the same artifact is, its threads aside."""
+        """Copy the state of another session of the same artifact, except its threads."""
         with self._locked():
             for name, data in other.params().items():
                 self.set_param(name, data)
@@ -267,7 +265,7 @@ class Session(ABC):
         return Progress(*counts, self.seed & 0xFFFFFFFF, self.course)
 
     def _go_on_from(self, progress: Progress) -> None:
-        """Stand where a training of this progress stands."""
+        """Set the counts and the course to those of a progress."""
         self.steps, self.updates = progress.steps, progress.updates
         self._collected, self.seed = progress.collected, progress.seed
         self.course = progress.course
@@ -292,7 +290,7 @@ entry_points(Session)
 
 
 def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
-    """Inputs of a step that are no data. `batch` is the number that random numbers depend on."""
+    """The control inputs of a step. Random numbers depend on `batch`."""
     limit = np.finfo(np.float32)
     if not isinstance(lr, Real):
         raise RuntimeFailure(f"lr must be a number, not {type(lr).__name__}")
@@ -307,20 +305,20 @@ def _controls(lr: float, step: int, seed: int, batch: int) -> Arrays:
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """Return a framework's tensor, or anything like an array, as NumPy has it.
+    """Convert a framework's tensor, or any array-like, to NumPy.
 
     PyTorch's bfloat16, which NumPy lacks, becomes float32.
     """
-    if hasattr(value, "detach"):  # PyTorch's
+    if hasattr(value, "detach"):  # PyTorch tensor
         value = value.detach().cpu()
         value = value.float() if str(value.dtype) == "torch.bfloat16" else value
-    if hasattr(value, "numpy"):  # PyTorch's and TensorFlow's
+    if hasattr(value, "numpy"):  # PyTorch and TensorFlow
         value = value.numpy()
     return np.asarray(value)
 
 
 def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array as the runtime reads it: numbers may have fewer bits, nothing else is cast."""
+    """The array as the runtime reads it: numbers are widened if needed, other casts are refused."""
     if name not in given:
         raise RuntimeFailure(f"input {name} ({type_}) is missing")
     array = to_numpy(given[name])

@@ -1,4 +1,4 @@
-"""What a manifest says of a size that varies, checked against the entries that serve it."""
+"""The manifest's description of a variable size, checked against the entries."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ class Variant(Protocol):
 
     @property
     def inputs(self) -> Mapping[str, TensorType]:
-        """What it reads."""
+        """Input types by name."""
 
     @property
     def outputs(self) -> Mapping[str, TensorType]:
-        """What it gives."""
+        """Output types by name."""
 
 
 @dataclass(frozen=True)
 class SizesSpec:
-    """A size that varies: its range, and the dimensions of each entry's outputs that are it."""
+    """A variable size: its range, and the dimensions of each entry's outputs that vary."""
 
     range: Range
     outputs: Mapping[str, Mapping[str, Sequence[int]]]
@@ -48,7 +48,7 @@ class SizesSpec:
                     )
 
     def _places(self, name: str, entry: Variant) -> Iterator[tuple[str, TensorType, int]]:
-        """Yield the tensors of a variant of the entry `name`, and their dimensions that vary."""
+        """Yield the tensors of a variant of the entry `name`, and their variable dimensions."""
         for tensor, axis in self.range.axes.items():
             if tensor in entry.inputs:
                 yield tensor, entry.inputs[tensor], axis

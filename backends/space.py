@@ -1,8 +1,8 @@
-"""Iteration spaces as numbers: collapsed dimensions, and how each pointer walks them.
+"""Iteration spaces: collapsed dimensions, and each pointer's strides over them.
 
 A kernel walks a space of (outer, row, column). Columns are the contiguous innermost dimension,
-taken a vector at a time. Rows are the dimension above, taken in tiles, so that what is the same in
-every row is loaded and computed once. Outer is everything else, as one number. Dimensions are
+taken a vector at a time. Rows are the dimension above, processed in tiles, so that row-invariant
+values are loaded and computed once. Outer is everything else, as one number. Dimensions are
 collapsed as far as all operands allow: an addition of equal shapes has one row, a bias one outer.
 """
 
@@ -51,7 +51,7 @@ def broadcast_strides(shape: Sequence[int], full: Sequence[int]) -> Strides:
 def collapse(
     sizes: Sequence[int], strides: Sequence[Strides], kinds: Sequence[object] | None = None
 ) -> tuple[list[int], list[Strides], list[object]]:
-    """Drop dimensions of one element and merge neighbours of the same kind that all walk as one."""
+    """Drop dimensions of one element and merge adjacent ones that all pointers walk uniformly."""
     labels = list(kinds) if kinds is not None else [None] * len(sizes)
     merged: list[int] = []
     kept: list[object] = []
@@ -77,7 +77,7 @@ def collapse(
 def space_of(
     sizes: Sequence[int], strides: Sequence[Strides]
 ) -> tuple[IterationSpace, list[Strides]]:
-    """The space of collapsed dimensions, and the strides padded to its rank."""
+    """The collapsed space, and the strides padded to its rank."""
     missing = max(0, 2 - len(sizes))
     padded = [1] * missing + list(sizes)
     walks = [(0,) * missing + walk for walk in strides]
@@ -85,7 +85,7 @@ def space_of(
 
 
 def lanes_for(columns: int, widest: int) -> int:
-    """The lane count that takes fewest vectors for a row; a cut-off vector counts a bit more."""
+    """The lane count with the fewest vectors per row; a partial vector counts slightly more."""
     widths = [lanes for lanes in (16, 8, 4) if lanes <= widest]
 
     def cost(lanes: int) -> float:

@@ -1,8 +1,8 @@
-"""What an artifact's library and its manifest must agree on, as a digest.
+"""The contract of an artifact's library and its manifest, as a digest.
 
-The library exports the digest that it was generated with (pe_specification in pe_host.h), a session
-computes that of the manifest. Another library's memory is laid out otherwise, so nothing of it may
-be called; files of one artifact with another's manifest are found out here.
+The library exports the digest that it was generated with (pe_specification in pe_host.h); a session
+computes that of the manifest. Another library has another memory layout and must not be called, so
+a mix of two artifacts' files is detected here.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.program import Program
 
 ABI = 12
-"""Counts the changes to the functions that a library exports, and to what they take."""
+"""Version of the functions that a library exports, and of their arguments."""
 
 Types = Mapping[str, TensorType]
 
 
 @dataclass(frozen=True)
 class Specification:
-    """Inputs and outputs of each entry, params in their order, and the counts that matter."""
+    """Inputs and outputs of each entry, params in order, and relevant counts."""
 
     entries: Mapping[str, tuple[Types, Types]]
     params: Types
@@ -34,7 +34,7 @@ class Specification:
     micro_batches: int
 
     def digest(self) -> str:
-        """Return the SHA-256 of all of it, as 64 hexadecimal digits."""
+        """Return the SHA-256 of all fields, as 64 hexadecimal digits."""
         entries = [[name, _rows(ins), _rows(outs)] for name, (ins, outs) in self.entries.items()]
         sizes = [self.params_bytes, self.frozen_bytes, self.arena_bytes]
         sizes += [self.threads, self.micro_batches]
@@ -47,7 +47,7 @@ def _rows(types: Types) -> Iterable[object]:
 
 
 def specification_of(program: Program, threads: int) -> Specification:
-    """Return what the library and the manifest must agree on, for `threads` threads at most."""
+    """Return the common specification, for at most `threads` threads."""
     layout = lay_out(program)
     entries = {
         name: (_types(entry_inputs(entry)), _types(entry_outputs(entry)))

@@ -1,4 +1,4 @@
-"""Weights back in f32, whatever they are stored as."""
+"""Decode stored weights to f32."""
 
 from collections.abc import Mapping
 
@@ -12,9 +12,9 @@ Arrays = dict[str, np.ndarray]
 
 
 def decoded(specs: Mapping[str, ParamSpec], values: Mapping[str, np.ndarray]) -> Arrays:
-    """Return the numbers that an artifact's params stand for; scales of codes have no own.
+    """Return an artifact's params as decoded numbers; scales of codes are not listed.
 
-    They are those that the program computes with: what 4 bits have lost does not come back.
+    These are the numbers that the program computes with, including the loss of 4-bit storage.
     """
     scales = {scales_name(name) for name, spec in specs.items() if spec.blocks is not None}
     return {name: _numbers(name, specs[name], values) for name in values if name not in scales}

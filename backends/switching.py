@@ -1,18 +1,17 @@
-"""Choose a device's backend where the user leaves that open: `backend="auto"`.
+"""Choose a device's backend automatically: `backend="auto"`.
 
-Candidates are the backends that the device takes, but for emulated ones. On this machine each
-compiles the program, makes its first steps on drawn data, whose losses must be those of the first
-candidate (C, as a rule), and is then timed by further steps, all in turns and in one thread, as
-sessions have unless they are told otherwise. The artifacts are temporary ones: no weight of the
-user's is trained by it.
+Candidates are the backends that the device supports, except emulated ones. If the device is this
+machine, each compiles the program and makes first steps on random data, whose losses must equal
+those of the first candidate (usually C). All are then timed by further steps, interleaved and in
+one thread, the default of sessions. The artifacts are temporary; no user weights are trained.
 
-A device that is not here is not measured. There the C backend's model gives the cycles: of its own
-kernels as they are fused, and for a runtime, whose kernels it does not know, of the same nodes one
-by one. That is a lower bound of what a runtime moves, and says nothing of its kernels. A GPU, which
-has other cycles, is left out there.
+Any other device is not measured. The C backend's model estimates the cycles: of its own fused
+kernels, and for a runtime with unknown kernels, of the same nodes one by one. That is a lower bound
+of a runtime's memory traffic and ignores the quality of its kernels. A GPU, whose cycles are not
+comparable, is left out.
 
-Time is bounded: steps are made for `SECONDS`, and once candidates took `BUILDING` seconds to
-build no further one is begun.
+Time is bounded: steps run for `SECONDS`, and after `BUILDING` seconds of building no further
+candidate is started.
 """
 
 import statistics
@@ -49,11 +48,12 @@ from pockengine.devices.schema import Device
 from pockengine.errors import CompileError, PockEngineError
 
 AUTO = "auto"
-"""In the place of a backend's name."""
+"""Value of `backend` for automatic choice."""
 
 STEPS, RATE, TOLERANCE = 2, 2.0**-10, 1e-3
-"""First steps whose losses are compared, by which rate, and how far a loss may be from C's: sums in
-another order, and the few comparisons that they flip."""
+"""Number of first steps whose losses are compared, their rate, and the tolerance relative to C:
+sums in another order, and a few flipped comparisons.
+"""
 
 SECONDS, ROUNDS, BUILDING = 10.0, 30, 120.0
 
@@ -63,7 +63,7 @@ Build = Callable[..., Program]
 
 @dataclass
 class _Trial:
-    """A candidate that runs: its session, its first losses, and the seconds of its steps."""
+    """A running candidate: its session, its first losses, and the seconds of its steps."""
 
     session: Session
     losses: list[float]
@@ -73,7 +73,7 @@ class _Trial:
 def choose_backend(
     build: Build, device: Device, options: BackendOptions, progress: Progress | None = None
 ) -> Switching:
-    """Choose among the device's backends; CompileError says why none of them can be taken."""
+    """Choose among the device's backends; CompileError if none can be used, with reasons."""
     named = [device.on(name) for name in (device.backend, *device.other_backends)]
     devices = [each for each in named if each == device or not is_emulated(each)]
     if _is_here(device):
@@ -88,14 +88,14 @@ def choose_backend(
 
 
 def _is_here(device: Device) -> bool:
-    """Whether what is compiled for the device runs on this machine."""
+    """Whether code compiled for the device runs on this machine."""
     return device.compiler is not None and device.compiler.target == "native"
 
 
 def _measured(
     build: Build, devices: Sequence[Device], options: BackendOptions, progress: Progress | None
 ) -> list[BackendCandidate]:
-    """Try the candidates on this machine."""
+    """Measure the candidates on this machine."""
     trials: dict[str, _Trial] = {}
     reasons: dict[str, str] = {}
     started = time.monotonic()
@@ -128,20 +128,20 @@ def _built(build: Build, backend: Backend, place: Path) -> tuple[Program, Artifa
 
 
 def _train_entry(program: Program) -> Entry:
-    """Return the entry of a step: of the largest size where one varies."""
+    """Return the entry of a step: the largest variant of a variable size."""
     sizes = program.sizes
     return program.entries["train" if sizes is None else sizes.entry("train", sizes.high)]
 
 
 def _step(session: Session, feed: Mapping[str, np.ndarray]) -> float:
-    """Make a step; return its loss, or the sum of what it gives."""
+    """Run a step; return its loss, or the sum of its outputs."""
     results = session.train_step(feed, RATE)
     kept = [results["loss"]] if "loss" in results else list(results.values())
     return float(sum(array.sum(dtype=np.float64) for array in kept))
 
 
 def _compare(trials: Mapping[str, _Trial]) -> None:
-    """Raise CompileError where the last trial's losses are not those of the first."""
+    """Raise CompileError if the last candidate's losses differ from the first's."""
     (wanted, first), *_ = trials.items()
     *_, last = trials.values()
     if not np.allclose(last.losses, first.losses, rtol=TOLERANCE, atol=0, equal_nan=True):
@@ -151,7 +151,7 @@ def _compare(trials: Mapping[str, _Trial]) -> None:
 
 
 def _time(trials: Sequence[_Trial], feed: Mapping[str, np.ndarray]) -> None:
-    """Make steps in turns, each at least once, until the time or the number is over."""
+    """Run steps in turns, each candidate at least once, until the time or the count is reached."""
     started = time.monotonic()
     for number in range(ROUNDS):
         if number and time.monotonic() - started > SECONDS:
@@ -171,7 +171,7 @@ def _row(name: str, trials: Mapping[str, _Trial], reasons: Mapping[str, str]) ->
 def _modelled(
     build: Build, devices: Sequence[Device], options: BackendOptions
 ) -> list[BackendCandidate]:
-    """Model the candidates by the C backend's kernels."""
+    """Estimate the candidates with the C backend's cycle model."""
     rows = []
     for device in devices:
         name = device.backend
@@ -190,7 +190,7 @@ def _modelled(
 
 
 def _cycles(entry: Entry, backend: Backend) -> Iterator[float]:
-    """Yield the cycles of an entry's nodes; CompileError for one that C has no kernel for."""
+    """Yield the cycles of an entry's nodes; CompileError for one without a C kernel."""
     device = backend.device
     model = backend if device.backend == "c" else backend_for(replace(device, backend="c"))
     for node in kernel_nodes(entry):

@@ -1,6 +1,6 @@
-"""What `backend="auto"` found: what a step takes by each backend, and which one was taken, and why.
+"""Report of `backend="auto"`: the cost of a step per backend, the choice, and the reason.
 
-It is data: the manifest of an artifact keeps it, and `pockengine inspect` prints it.
+It is stored in the artifact's manifest, and printed by `pockengine inspect`.
 """
 
 import math
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 MARGIN = 0.03
-"""Of a step's time: what others must gain over the device's own backend; less is noise."""
+"""Minimum gain over the device's own backend, as a fraction of a step's time; less is noise."""
 
 MEASURED = "ms a step, measured"
 MODELLED = "modelled cycles a step"
@@ -18,7 +18,7 @@ UNITS = (MEASURED, MODELLED)
 
 @dataclass(frozen=True)
 class BackendCandidate:
-    """A backend with what a step takes by it, or with the reason why it was left out."""
+    """A backend with the cost of a step, or with the reason why it was excluded."""
 
     backend: str
     cost: float | None = None
@@ -27,9 +27,9 @@ class BackendCandidate:
 
 @dataclass(frozen=True)
 class Switching:
-    """The candidates in the device's order, its own backend first, and the chosen one of them.
+    """The candidates in the device's order, its own backend first, and the chosen one.
 
-    Costs are in `unit`. Those that were measured are medians of steps made in turns.
+    Costs are in `unit`. Measured costs are medians of interleaved steps.
     """
 
     chosen: str
@@ -38,13 +38,13 @@ class Switching:
 
     @property
     def runner_up(self) -> BackendCandidate | None:
-        """The best of the others; None where all of them were left out."""
+        """The second best; None if all others were excluded."""
         others = [each for each in self.candidates if each.backend != self.chosen]
         return _cheapest(others)
 
     @property
     def reason(self) -> str:
-        """Why the chosen one was."""
+        """Why this candidate was chosen."""
         mine, other = _cost(self.chosen, self.candidates), self.runner_up
         if other is None or other.cost is None:
             return f"{self.chosen}: no other backend can be taken"
@@ -64,7 +64,7 @@ class Switching:
         return lines
 
     def table(self) -> dict[str, Any]:
-        """Return the report as the manifest has it."""
+        """Return the report as a table for the manifest."""
         return {
             "chosen": self.chosen,
             "reason": self.reason,
@@ -74,9 +74,9 @@ class Switching:
 
 
 def settle(unit: str, candidates: Sequence[BackendCandidate]) -> Switching:
-    """Choose the cheapest; the first, the device's own, unless others gain more than the margin.
+    """Choose the cheapest, but the first (the device's own) unless the gain exceeds the margin.
 
-    ValueError where all of them were left out.
+    ValueError if all were excluded.
     """
     best = _cheapest(candidates)
     if best is None or best.cost is None:
@@ -88,7 +88,7 @@ def settle(unit: str, candidates: Sequence[BackendCandidate]) -> Switching:
 
 
 def read_switching(table: Any) -> Switching | None:
-    """Read what `Switching.table` gave; ValueError where it is none. None stays None."""
+    """Read the result of `Switching.table`; ValueError if malformed. None stays None."""
     if table is None:
         return None
     rows = table.get("candidates") if isinstance(table, dict) else None
@@ -114,7 +114,7 @@ def _read_candidate(row: Any) -> BackendCandidate:
 
 
 def _cheapest(candidates: Sequence[BackendCandidate]) -> BackendCandidate | None:
-    """Return the cheapest that was not left out, of equal ones the first."""
+    """Return the cheapest that was not excluded; the first of equal ones."""
     known = [each for each in candidates if each.cost is not None]
     return min(known, key=lambda each: each.cost or 0.0, default=None)
 

@@ -1,8 +1,8 @@
-"""The table of what a checkpoint keeps of a training besides its params.
+"""The table of a training's state in checkpoints, besides params.
 
 From it `c/state_text.py` writes the structures of pe.h and pe_train.h and the runtime's list of
 fields, `c/state_views.py` makes the structures for ctypes, and `checkpoint_texts.py` the texts. A
-new field is a row here, and an attribute of the dataclass that it belongs to.
+new field is a row here, and an attribute of its dataclass.
 """
 
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from pockengine.backends.rate_schedule import MOST_MILESTONES, PLAIN, RateSchedu
 from pockengine.backends.session import Course, Progress
 
 VERSION = 4
-"""PE_CHECKPOINT_VERSION: of the texts."""
+"""PE_CHECKPOINT_VERSION: the version of the texts."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The C type of a field, its value by default, and the name of its form in texts."""
+    """The C type of a field, its default, and its form in texts."""
 
     c_type: str
     zero: Any
@@ -40,8 +40,8 @@ NUMBERS = Kind("int64_t", (), "PE_TEXT_MILESTONES", MOST_MILESTONES)
 class Field:
     """A field of pe_progress or pe_schedule.
 
-    `attribute` is that of Progress, or of Course; `key` its name in texts; `since` the version of
-    texts that has it first.
+    `attribute` is the attribute of Progress or Course; `key` the name in texts; `since` the first
+    version of texts with it.
     """
 
     name: str
@@ -62,7 +62,7 @@ PROGRESS = (
     _field("collected", COUNT, "micro-batches since the last update"),
     _field("seed", SEED, "of random numbers"),
 )
-"""pe_progress."""
+"""Fields of pe_progress."""
 
 PLAIN_SCHEDULE = (
     _field("kind", NAME, "how the rate goes", "schedule.kind", key="schedule", since=3),
@@ -77,20 +77,20 @@ PLAIN_SCHEDULE = (
     _field("flip", FLAG, "of pictures, by the runner (pe_data_augment.h)", since=4),
     _field("crop", COUNT, "likewise, in pixels", since=4),
 )
-"""What pe_schedule has for every kind of schedule."""
+"""Fields of pe_schedule for every kind of schedule."""
 
 OWN_NUMBERS = (
     _field("factor", REAL, "these three as pe_schedule.h says", "schedule.factor", since=3),
     _field("period", COUNT, "in updates", "schedule.period", since=3),
     _field("milestones", NUMBERS, "rising; 0 after the last", "schedule.milestones", since=3),
 )
-"""What it has for those with a factor."""
+"""Fields of pe_schedule for kinds with a factor."""
 
 SCHEDULE = (*PLAIN_SCHEDULE, *OWN_NUMBERS)
 
 
 def fields_of(progress: Progress) -> tuple[Field, ...]:
-    """Return the fields that the texts of a progress have."""
+    """Return the fields in the texts of a progress."""
     if progress.course is None:
         return PROGRESS
     plain = progress.course.schedule.kind in PLAIN
@@ -107,7 +107,7 @@ def values_of(progress: Progress) -> dict[str, Any]:
 
 
 def progress_of(values: Mapping[str, Any]) -> Progress:
-    """Return the progress of values; a field of the schedule that is left out is zero."""
+    """Return the progress from values; missing fields of the schedule are zero."""
     counts = {field.attribute: values[field.name] for field in PROGRESS}
     if not values.get("total"):
         return Progress(**counts)

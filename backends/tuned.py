@@ -1,9 +1,8 @@
-"""What a tuner has measured on a device: the plan to take for each problem, in a file for people.
+"""Tuning results of a device: the best plan for each problem, in a readable file.
 
-A table is JSON: the device, the unit, and a row for each op and shape with the plan that won, its
-figure, and the figure of the plan that would be taken without it. It holds names of plans and
-numbers only: a plan that no longer exists is passed over, and whatever a file says, the generated
-code is one of those that the planners offer.
+A table is JSON: the device, the unit, and a row for each op and shape with the winning plan, its
+figure, and the figure of the default plan. It has only plan names and numbers: an unknown plan is
+ignored, and for any file the generated code is one of those that the planners offer.
 """
 
 import json
@@ -22,9 +21,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """What won, and the default: the plan of the cheapest estimate.
+    """The winning plan, and the default: the plan with the cheapest estimate.
 
-    `kernels` is a digest of all that was measured; another one asks for a new measurement.
+    `kernels` is a digest of everything measured; if it changes, the problem is measured again.
     """
 
     plan: str
@@ -36,7 +35,7 @@ class TunedPlan:
 
 @dataclass(frozen=True)
 class TunedTable:
-    """Rows by problem, for one device and its processor. `unit` says of what the values are."""
+    """Rows by problem, for one device and its processor. `unit` is the unit of the values."""
 
     device: str
     processor: str
@@ -44,7 +43,7 @@ class TunedTable:
     rows: Mapping[str, TunedPlan]
 
     def pick(self, key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
-        """Pick the plan that won, or the cheapest estimate where there is none."""
+        """Pick the winning plan, or the cheapest estimate if there is none."""
         row = self.rows.get(key)
         for candidate in candidates:
             if row is not None and candidate.label == row.plan:
@@ -52,36 +51,36 @@ class TunedTable:
         return cheapest(key, candidates)
 
     def with_rows(self, rows: Mapping[str, TunedPlan]) -> "TunedTable":
-        """Add rows, or put them in the place of older ones."""
+        """Add rows, replacing older ones of the same problem."""
         return replace(self, rows={**self.rows, **rows})
 
 
 def new_table(device: Device, unit: str, processor: str = "") -> TunedTable:
-    """Return a table without rows; without a processor's name it is of the CPU."""
+    """Return an empty table; by default for the CPU."""
     return TunedTable(device.name, processor or cpu_name(device), unit, {})
 
 
 def cpu_name(device: Device) -> str:
-    """What of a device decides its CPU's plans: `host` is another machine elsewhere."""
+    """Key of a device's CPU plans: `host` differs between machines."""
     cpu = device.cpu
     return f"{cpu.model}, {cpu.isa}, {cpu.cores} cores"
 
 
 def gpu_name(device: Device) -> str:
-    """What of a device decides its GPU's plans; DeviceError where it has none."""
+    """Key of a device's GPU plans; DeviceError if it has no GPU."""
     gpu = device.gpu
     return ", ".join(filter(None, (gpu.model, gpu.language, gpu.architecture)))
 
 
 def picker_of(path: Path | str | None, device: Device, processor: str = "") -> Picker:
-    """Return what picks by the table in a file, or without one by the estimates."""
+    """Return a picker that uses a table file, or the estimates without one."""
     return cheapest if path is None else read_table(Path(path), device, processor).pick
 
 
 def read_table(path: Path, device: Device, processor: str = "") -> TunedTable:
-    """Read a table of a device's processor, the CPU where no other is named.
+    """Read a table of a device's processor, by default the CPU.
 
-    CompileError names the file and what is wrong with it, or whose it is.
+    CompileError names the file and the fault, or the device it belongs to.
     """
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +111,7 @@ def _row(path: Path, key: str, told: Any) -> TunedPlan:
 
 
 def write_table(table: TunedTable, path: Path) -> None:
-    """Write a table, rows sorted, whole or not at all; CompileError where that fails."""
+    """Write a table atomically, rows sorted; CompileError if that fails."""
     rows = {key: asdict(table.rows[key]) for key in sorted(table.rows)}
     told = {"schema": SCHEMA, "device": table.device, "cpu": table.processor, "unit": table.unit}
     text = json.dumps({**told, "rows": rows}, indent=1) + "\n"

@@ -1,7 +1,7 @@
-"""The weights file of an artifact, written one tensor at a time: they need not fit into memory.
+"""The weights file of an artifact, written one tensor at a time, so weights need not fit in memory.
 
-The header is filled up with spaces, so that the data begin at a multiple of ALIGNMENT bytes: a
-session that maps the file reads its frozen tensors where they are.
+The header is padded with spaces, so the data begin at a multiple of ALIGNMENT bytes: a session that
+maps the file reads its frozen tensors in place.
 """
 
 import json
@@ -15,11 +15,11 @@ from pockengine.compiler.target import ALIGNMENT
 from pockengine.errors import CompileError
 
 _PREFIX = 8
-"""Bytes of the header's length, with which a file begins."""
+"""Bytes of the header's length field, at the start of the file."""
 
 
 def write_weights(tensors: Mapping[str, Contents], path: Path) -> None:
-    """Write tensors by name, in their order; CompileError names one that has no numbers."""
+    """Write tensors by name, in order; CompileError for one without numbers."""
     check_known(tensors)
     with path.open("wb") as file:
         file.write(_header(tensors))
@@ -29,7 +29,7 @@ def write_weights(tensors: Mapping[str, Contents], path: Path) -> None:
 
 
 def check_known(tensors: Mapping[str, Contents]) -> None:
-    """Raise CompileError for a tensor that has a shape and no numbers."""
+    """Raise CompileError for a tensor that has only a shape."""
     missing = [name for name, contents in tensors.items() if not contents.known]
     if missing:
         raise CompileError(

@@ -1,8 +1,8 @@
-"""The geometry of a convolution, of its grids of positions, and of the image window they read.
+"""The geometry of a convolution: its grids of positions, and the image window that they read.
 
-A grid is a set of result pixels at equal distances that see the source image through the same
-taps. A convolution has one. The gradient with respect to its input has one for each residue of the
-pixel's coordinates by the stride, because each residue meets its own taps of the window.
+A grid is a set of result pixels at equal distances that see the source image through the same taps.
+A convolution has one. Its input gradient has one for each residue of the pixel's coordinates modulo
+the stride, because each residue has its own taps.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class ConvWindow:
 
     @property
     def is_matmul(self) -> bool:
-        """Whether every output pixel sees exactly the input pixel at its own place."""
+        """Whether every output pixel sees exactly the input pixel at its own position."""
         return (
             self.kernel == (1, 1)
             and self.stride == (1, 1)
@@ -71,7 +71,7 @@ class ConvWindow:
 
     @property
     def key(self) -> str:
-        """The string, and what it leaves out: no other convolution's."""
+        """Unique key: the string form, plus what it leaves out."""
         padding, dilation = ("x".join(map(str, each)) for each in (self.padding, self.dilation))
         return f"{self} p{padding} d{dilation} g{self.groups}"
 
@@ -107,7 +107,7 @@ def window_of(node: Node) -> ConvWindow:
 
 
 def describe(op: str, window: ConvWindow) -> str:
-    """Say which convolution this is, in words and sizes."""
+    """Describe the convolution in words and sizes."""
     w = window
     text = (
         f"{op}: x[{w.images},{w.size[0]},{w.size[1]},{w.channels}] "
@@ -124,7 +124,7 @@ def describe(op: str, window: ConvWindow) -> str:
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of a grid: its positions, its taps in order of the pixels that they read.
+    """One dimension of a grid: its positions, and its taps in order of the pixels they read.
 
     Tap i of position p reads source pixel p * step + `start` + i * `gap`; the result pixel of
     position 0 is `out`. `kernel` lists which of the window's taps these are.
@@ -144,7 +144,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows and columns of positions, and where its taps start among those of all grids."""
+    """Rows and columns of positions, and the start of its taps among those of all grids."""
 
     rows: Axis
     columns: Axis
@@ -163,11 +163,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class ImageWindow:
-    """Where source pixels lie in the copy that the kernels read: see image_window.inc.h.
+    """Location of source pixels in the copy that kernels read: see image_window.inc.h.
 
     Rows and columns of the source are counted from `first`; `pixel` and `line` are in floats.
-    Without `copied` the source itself is the window. `merged` says that neighbouring taps of a row
-    are one segment.
+    Without `copied` the source itself is the window. If `merged`, adjacent taps of a row are one
+    segment.
     """
 
     copied: bool

@@ -1,4 +1,4 @@
-"""Compiling under a memory budget: kernels of less scratch where it is out of reach."""
+"""Compile under a memory budget: retry with kernels of less scratch if it is out of reach."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ from pockengine.errors import BudgetError
 
 
 def within_budget(build: Callable[..., Program], backend: Backend) -> tuple[Program, Backend]:
-    """Compile by `build(target=...)`; again with less scratch where the memory budget asks.
+    """Compile with `build(target=...)`; retry with less scratch if the memory budget is exceeded.
 
-    BudgetError where leaner kernels do not reach it, or the backend has none.
+    BudgetError if leaner kernels do not fit either, or the backend has none.
     """
     try:
         return build(target=backend.target()), backend

@@ -1,1 +1,1 @@
-"""The C backend: shape-specialised C11 kernels, the small runtime, and the build of both."""
+"""The C backend: shape-specialised C11 kernels, a small runtime, and their build."""

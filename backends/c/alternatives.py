@@ -1,9 +1,9 @@
-"""What the C backend chose between: of each product and convolution the plan, and the runner-up.
+"""Alternatives of the C backend: the plan of each product and convolution, and the runner-up.
 
-A plan computes directly, from windows of the image (the im2col of this backend, copied only where
-that pays), or by Winograd's method in tiles of 2 x 2 or 4 x 4. The runner-up is the cheapest plan
-of another method, or where there is no other method the next plan of the same one. Cycles are as
-the plans were compared: those of Winograd's method count for more than they are (conv.py).
+A plan computes directly, from windows of the image (the im2col of this backend, copied only if that
+pays), or by Winograd's method in tiles of 2 x 2 or 4 x 4. The runner-up is the cheapest plan of
+another method, or else the next plan of the same one. Cycles are those used for comparison: they
+are scaled up for Winograd's method (conv.py).
 """
 
 from collections import Counter
@@ -19,9 +19,9 @@ from pockengine.devices.schema import Device
 
 @dataclass(frozen=True)
 class Alternative:
-    """A problem, `calls` times in a step, with the plan that is taken and the runner-up.
+    """A problem, `calls` times in a step, with the chosen plan and the runner-up.
 
-    `runner_up` is empty, and its cycles are 0, where there is no other plan.
+    Without another plan, `runner_up` is empty and its cycles are 0.
     """
 
     problem: str
@@ -33,7 +33,7 @@ class Alternative:
 
 
 class _Recorder:
-    """A picker that lets another one pick, and keeps what it was asked for."""
+    """A picker that delegates to another, and records its problems."""
 
     def __init__(self, pick: Picker) -> None:
         self.pick = pick
@@ -52,7 +52,7 @@ class _Recorder:
 
 
 def list_alternatives(nodes: Sequence[Node], device: Device, pick: Picker) -> list[Alternative]:
-    """Return the problems of a step's nodes, those that take most cycles first."""
+    """List the problems of a step's nodes, most cycles first."""
     recorder = _Recorder(pick)
     for same, calls in Counter(map(node_key, nodes)).items():
         before = recorder.calls.copy()

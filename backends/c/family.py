@@ -1,4 +1,4 @@
-"""A family of kernels: first how a node is computed, in numbers, then the C that does so."""
+"""A family of kernels: first choose parameters, then emit C."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pockengine.devices.schema import Device
 
 @dataclass(frozen=True)
 class KernelFamily:
-    """Two functions: `choose` gives the numbers, `emit` the kernel that they mean."""
+    """Two functions: `choose` returns the parameters, `emit` the kernel for them."""
 
     choose: Callable[[Node, Device, KernelOptions], Choice]
     emit: Callable[[Node, Choice, Device], Kernel]
@@ -22,12 +22,12 @@ class KernelFamily:
 def plain_choice(
     node: Node, device: Device, label: str = "", *, scratch_bytes: int = 0, spec: object = None
 ) -> Choice:
-    """Choose a kernel that no plan estimates: its cycles are of its work and its traffic."""
+    """Choose a kernel without a plan: cycles are estimated from its work and traffic."""
     return Choice(label or node.op, plain_cycles(node, device), scratch_bytes, spec)
 
 
 def single_kernel(kernel: Callable[[Node, Device], Kernel]) -> KernelFamily:
-    """A family whose kernels are written in one way, and need no scratch."""
+    """A family with only one kind of kernel, and no scratch."""
     return KernelFamily(
         lambda node, device, options: plain_choice(node, device),
         lambda node, choice, device: kernel(node, device),

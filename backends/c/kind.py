@@ -1,4 +1,4 @@
-"""The C backend as the registry offers it."""
+"""The C backend's entry in the registry."""
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.native.session import LibrarySession
@@ -8,7 +8,7 @@ from pockengine.devices.schema import Device
 
 
 def make(device: Device, options: BackendOptions) -> CBackend:
-    """Set the C backend to a device."""
+    """Configure the C backend for a device."""
     pick = picker_of(options.tuned, device)
     return CBackend(device, bf16=options.bf16, pick=pick, prepare=options.prepare)
 

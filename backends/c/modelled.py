@@ -1,7 +1,7 @@
-"""Modelled cycles of what has no plan: elementwise work, and kernels that are written in one way.
+"""Cycle model of kernels without plans: elementwise work, and kernels with only one form.
 
-Cycles are of the busiest thread, with the work shared evenly by all cores. They rank kernels and
-schemes; they are no measured time.
+Cycles are of the busiest thread, with work split evenly over all cores. They rank kernels and
+schemes; they are not measured times.
 """
 
 from pockengine.compiler.ir import Node
@@ -10,14 +10,14 @@ from pockengine.devices.schema import Device
 
 
 def elementwise_cycles(node: Node, device: Device) -> float:
-    """Return the cycles of a kernel's elementwise nodes: a vector of results a cycle."""
+    """Return the cycles of a kernel's elementwise nodes: one vector of results per cycle."""
     return _elementwise_vectors(node, device) / device.cpu.cores
 
 
 def plain_cycles(node: Node, device: Device) -> float:
     """Return the cycles of a kernel without a plan.
 
-    Its multiply-adds and its traffic take a cycle a vector, and so do its elementwise nodes.
+    Multiply-adds, traffic and elementwise nodes each take a cycle per vector.
     """
     cpu = device.cpu
     traffic = sum(value.type.nbytes for value in (*node.operands, *node.results))
@@ -26,12 +26,12 @@ def plain_cycles(node: Node, device: Device) -> float:
 
 
 def whole_cycles(planned: float, node: Node, device: Device) -> float:
-    """Return the cycles of a kernel whose plan takes `planned`, 0 where it has none."""
+    """Return the cycles of a kernel whose plan takes `planned`; 0 for one without a plan."""
     return planned + elementwise_cycles(node, device) if planned else plain_cycles(node, device)
 
 
 def _elementwise_vectors(node: Node, device: Device) -> float:
-    """Return the vectors of results that the elementwise nodes of a kernel compute."""
+    """Return the number of result vectors of a kernel's elementwise nodes."""
     body = node.attrs["body"].nodes if node.op == "fusion" else [node]
     results = sum(
         value.type.size for inner in body if lookup(inner.op).elementwise for value in inner.results

@@ -1,4 +1,4 @@
-"""What may be asked of the C backend beside a device."""
+"""Options of the C backend, besides the device."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ class KernelOptions:
     """How convolutions and products are computed.
 
     Without `winograd` convolutions are direct sums: slower, with a tenth of the rounding error.
-    With `bf16` the operands of large products are rounded to bf16 and their sums are f32.
-    Without `packed` products of bytes read both operands as they lie: slower, without scratch.
-    With `prepare` what kernels make of frozen weights is made once, in memory of its own.
+    With `bf16` the operands of large products are rounded to bf16 and their sums are f32. Without
+    `packed` products of bytes read both operands in place: slower, without scratch. With `prepare`,
+    kernels' forms of frozen weights are made once, in memory of their own.
     """
 
     winograd: bool = True

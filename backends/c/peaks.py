@@ -1,7 +1,7 @@
-"""What this machine can do at most, measured by a small program of C.
+"""Peak performance of this machine, measured by a small C program.
 
-It times multiply-adds in registers and `y = a + s b` over arrays of several
-sizes. Both count by their best sample, since a roof is what was once reached.
+It times multiply-adds in registers and `y = a + s b` over arrays of several sizes. Both use their
+best sample, as a roofline is an upper bound.
 """
 
 import tempfile
@@ -13,19 +13,22 @@ from pockengine.backends.peaks import Peaks
 from pockengine.devices.schema import load_device
 
 CHAINS, ROUNDS, LEAST_BYTES = 12, 32768, 24 << 20
-"""As in peak.c: a thread does CHAINS * ROUNDS vector multiply-adds a call; a triad moves at least
-LEAST_BYTES, small arrays many times over."""
+"""As in peak.c: per call a thread does CHAINS * ROUNDS vector multiply-adds; a triad moves at
+least LEAST_BYTES, repeating small arrays.
+"""
 SIZES = tuple(kib * 1024 for kib in (96, 384, 1536, 6144, 24576, 393216))
 """Bytes of the three arrays of each triad of peak.c; the last is beyond every cache."""
 RUNS = 3
-"""Of the program, a second each: of a shared core another takes half for tenths of a second."""
+"""Runs of the program, one second each: on a shared core, others may take half the time for
+tenths of a second.
+"""
 FLOAT_BYTES = 4
 
 
 def measure_peaks(threads: int) -> Peaks:
-    """Measure this machine with so many threads; takes about three seconds.
+    """Measure this machine with this many threads; takes about three seconds.
 
-    BuildError where the program does not compile, RuntimeFailure where it fails.
+    BuildError if the program does not compile, RuntimeFailure if it fails.
     """
     device = load_device("host")
     lanes = device.cpu.vector_bytes // FLOAT_BYTES
@@ -44,6 +47,6 @@ def measure_peaks(threads: int) -> Peaks:
 
 
 def _falling(rates: Mapping[int, float]) -> dict[int, float]:
-    """Let a size be no slower than a larger one, which noise on this machine may make it."""
+    """Make bandwidth nonincreasing in size, which noise may violate."""
     sizes = sorted(rates)
     return {size: max(rates[other] for other in sizes[i:]) for i, size in enumerate(sizes)}

@@ -1,8 +1,8 @@
-"""The choice of a tile: the lanes, rows and vectors of sums that live in registers.
+"""Choice of a register tile: lanes, rows and vectors of sums.
 
 The estimate is in cycles of one core: each step of a tile costs the larger of its multiply-adds and
-its loads, and never less than the latency that too few independent sums leave open. It was set by
-measurements on Zen 4; other cores differ in the constants, not in the ranking.
+its loads, and at least the latency that too few independent sums cannot hide. It was calibrated on
+Zen 4; other cores differ in the constants, not in the ranking.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,14 @@ from pockengine.devices.schema import Device
 MAX_ROWS, MAX_VECTORS = 14, 8
 
 TURN_CYCLES = {8: 0.3, 16: 0.3}
-"""Cycles that each step takes beyond these on x86, by its lanes: set by tiles of 6 x 16, which are
-4 % faster than 4 x 16 on Zen 3, and 3 % faster than 3 x 24. Those of 16 lanes were not measured."""
+"""Additional cycles of each step on x86, by lanes: calibrated by tiles of 6 x 16, which are 4 %
+faster than 4 x 16 on Zen 3, and 3 % faster than 3 x 24. Tiles of 16 lanes were not measured.
+"""
 
 WAYS, WAY_FLOATS = 8, 1024
-"""Rows of A whose starts lie 4 KiB apart share a set of the first-level cache; eight fit."""
+"""Rows of A whose starts are 4 KiB apart share a set of the first-level cache, which holds
+eight.
+"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Tile:
 
     @property
     def label(self) -> str:
-        """Rows, vectors and lanes: unlike its string, no other tile's."""
+        """Rows, vectors and lanes: the tile's unique name, unlike its string."""
         return f"{self.rows}x{self.vectors}x{self.lanes}"
 
     def __str__(self) -> str:
@@ -46,7 +49,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class CoreModel:
-    """The numbers of a core that the estimate reads."""
+    """Parameters of a core for the estimate."""
 
     lanes: int
     registers: int
@@ -55,7 +58,7 @@ class CoreModel:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Lane counts worth trying: half the width too where a vector is wide."""
+        """Lane counts to try: also half the width of wide vectors."""
         return (16, 8) if self.lanes == 16 else (self.lanes,)
 
 
@@ -71,10 +74,10 @@ def _machine(name: str) -> CoreModel:
 
 
 def tiles(machine: CoreModel, rows: int, columns: int, row_stride: int = 1) -> tuple[Tile, ...]:
-    """Every tile that fits into the registers and is not larger than the matrix.
+    """Every tile that fits in registers and is not larger than the matrix.
 
-    `row_stride` is A's, in floats. Where lanes are multiplied by, one load takes four rows of a
-    transposed A (stride 1), but of a plain one four steps of a single row.
+    `row_stride` is A's, in floats. With multiplication by a lane, one load takes four rows of a
+    transposed A (stride 1), but four steps of a single row of a plain A.
     """
     most_rows = min(rows, MAX_ROWS if row_stride % WAY_FLOATS else WAYS)
     most_columns = min(columns, MAX_VECTORS * max(machine.widths))
@@ -98,9 +101,9 @@ def _tiles(machine: CoreModel, rows: int, columns: int, transposed: bool) -> tup
 @cache
 def step_cycles(machine: CoreModel, lanes: int, rows: int, vectors: int) -> float:
     """Cycles of one step of a tile."""
-    width = max(0.5, lanes / 16)  # two vectors of up to 32 bytes a cycle, or one of 64
+    width = max(0.5, lanes / 16)  # two vectors of up to 32 bytes per cycle, or one of 64
     sums = rows * vectors
-    if machine.by_lane:  # two vector instructions a cycle, one load
+    if machine.by_lane:  # two vector instructions per cycle, one load
         loads = vectors + rows / 4
         return max((sums + loads) / 2, loads, machine.latency)
     multiply = sums * width
@@ -109,7 +112,7 @@ def step_cycles(machine: CoreModel, lanes: int, rows: int, vectors: int) -> floa
 
 
 def multiply_cycles(machine: CoreModel, tile: Tile, rows: int, columns: int, depth: int) -> float:
-    """Cycles of a whole product, cut-off tiles and the writing of the results included."""
+    """Cycles of a whole product, including partial tiles and writing the results."""
     total, width = 0.0, tile.columns
     full_rows, tail_rows = divmod(rows, tile.rows)
     full_columns, tail_columns = divmod(columns, width)

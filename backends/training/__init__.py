@@ -1,1 +1,1 @@
-"""Training, judging and predicting from data in Python, by any backend's sessions."""
+"""Training, evaluation and prediction from data in Python, with any backend's sessions."""

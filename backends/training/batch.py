@@ -1,4 +1,4 @@
-"""Batches, and what gives them."""
+"""Batches and data sources."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pockengine.backends.training.signature import Arrays
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs of one run of an entry, of `rows` rows. `epoch` counts from 0; `last` ends it."""
+    """Inputs of one run of an entry, with `rows` rows. `epoch` counts from 0; `last` ends it."""
 
     inputs: Arrays
     rows: int
@@ -19,30 +19,30 @@ class Batch:
 
 
 class DataSource(Protocol):
-    """Data that training can go through again and again."""
+    """Data that training can iterate over repeatedly."""
 
     @property
     def rows(self) -> int:
-        """Rows of an epoch; 0 where they are not known."""
+        """Rows of an epoch; 0 if unknown."""
 
     @property
     def batch(self) -> int:
-        """Rows of a step; 0 where they are not known."""
+        """Rows per step; 0 if unknown."""
 
     @property
     def shuffled(self) -> bool:
-        """Whether training takes the rows in an order by seed and epoch."""
+        """Whether training shuffles the rows by seed and epoch."""
 
     @property
     def augmentation(self) -> Augmentation:
-        """What is done to its pictures."""
+        """Augmentation of its images."""
 
     @property
     def batches(self) -> int | None:
-        """Steps of an epoch, as far as they are known."""
+        """Steps of an epoch, if known."""
 
     def training(self, seed: int, done: int, epochs: int | None) -> Iterator[Batch]:
-        """Give the batches to train on behind the first `done`, to the end of the last epoch."""
+        """Yield the training batches after the first `done`, to the end of the last epoch."""
 
     def once(self) -> Iterator[Batch]:
-        """Give every row once and in order; the last batch may be short."""
+        """Yield every row once and in order; the last batch may be short."""

@@ -1,4 +1,4 @@
-"""What watches a training, and may end it."""
+"""Training callbacks, which may also stop a training."""
 
 from typing import Any
 
@@ -11,35 +11,39 @@ EVENTS = ("on_begin", "wait", "on_step", "on_epoch", "on_end")
 
 
 class Callback:
-    """Base of what is told of a training; `on_step` and `on_epoch` end it by returning True."""
+    """Base class of training callbacks; `on_step` and `on_epoch` stop a training by returning
+    True.
+    """
 
     @property
     def name(self) -> str:
-        """What a history calls it."""
+        """Name in the history."""
         return type(self).__name__
 
     def on_begin(self, session: Session) -> None:
-        """Learn of the session, before its first step."""
+        """Called with the session, before its first step."""
 
     def wait(self) -> float:
-        """Return for how many seconds the step that comes is to wait; asked again until it is 0.
+        """Return the seconds to wait before the next step; called again until it returns 0.
 
-        Checkpoints that are due lie behind it. What it raises ends the training, saved.
+        Due checkpoints are already written. An exception ends the training after saving it.
         """
         return 0.0
 
     def on_step(self, step: Step) -> bool | None:
-        """Learn of a step that was made."""
+        """Called after each step."""
 
     def on_epoch(self, epoch: Epoch) -> bool | None:
-        """Learn of an epoch that ended, its validation included."""
+        """Called after each epoch, including its validation."""
 
     def on_end(self) -> None:
-        """Learn that no more steps follow, whatever the reason."""
+        """Called when no more steps follow, for any reason."""
 
 
 def as_callbacks(given: Any) -> tuple[Callback, ...]:
-    """Return callbacks from one or several of them, or of objects with some of their methods."""
+    """Return a list of callbacks from one or several, or from objects with some of their
+    methods.
+    """
     if isinstance(given, Callback) or any(hasattr(given, event) for event in EVENTS):
         given = (given,)
     if isinstance(given, str) or not hasattr(given, "__iter__"):
@@ -48,7 +52,7 @@ def as_callbacks(given: Any) -> tuple[Callback, ...]:
 
 
 class _Plain(Callback):
-    """An object with some of a callback's methods."""
+    """Adapter of an object with some of a callback's methods."""
 
     def __init__(self, given: Any) -> None:
         self._given = given
@@ -62,5 +66,5 @@ class _Plain(Callback):
 
     @property
     def name(self) -> str:
-        """What a history calls it."""
+        """Name in the history."""
         return type(self._given).__name__

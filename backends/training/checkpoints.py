@@ -1,8 +1,8 @@
-"""A folder of checkpoints: the newest ones of a training, and the log of what it came to.
+"""A folder of checkpoints: the newest ones of a training, and its log.
 
-The files are named as the runner names them, `step-0000001000.safetensors`, so that either goes on
-from the other's. `history.jsonl` is synced before each of them is written, `best.safetensors` is
-what early stopping restores.
+The files are named as by the runner, `step-0000001000.safetensors`, so either can resume from the
+other's. `history.jsonl` is synced before each checkpoint is written; `best.safetensors` is restored
+by early stopping.
 """
 
 import os
@@ -24,11 +24,11 @@ _NAME = re.compile(r"step-(\d{10})\.safetensors")
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and how often a training is saved: every so many steps, or at each epoch's end.
+    """Where and how often a training is saved: every N steps, or at each epoch's end.
 
-    The newest `keep` stay. A kill at any moment leaves them whole. With `on_nan` "rollback" a loss
-    that is not finite brings back the last one, and training goes on with the batch behind the bad
-    one; with "stop" it raises TrainingDiverged, and the last one stays.
+    The newest `keep` are retained. A kill at any moment leaves them complete. With
+    `on_nan="rollback"` a non-finite loss restores the last one, and training continues with the
+    batch after the bad one; with "stop" it raises TrainingDiverged, and the last one stays.
     """
 
     folder: Path | str
@@ -51,20 +51,21 @@ class Checkpoints:
         return step.ends_epoch if self.every is None else step.number % self.every == 0
 
     def path(self, name: int | str) -> Path:
-        """Return the place of a step's checkpoint, or of another file of the training."""
+        """Return the path of a step's checkpoint, or of another file of the training."""
         return Path(self.folder) / (
             f"step-{name:010d}.safetensors" if isinstance(name, int) else name
         )
 
     def steps(self) -> list[int]:
-        """Return the steps that have a checkpoint, the newest first."""
+        """Return the steps that have a checkpoint, newest first."""
         found = (_NAME.fullmatch(path.name) for path in Path(self.folder).glob("step-*"))
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
     def load(self, session: Session) -> bool:
-        """Go on from the newest sound checkpoint; return whether there is one.
+        """Load the newest valid checkpoint; return whether there is one.
 
-        Unsound ones are passed over with a warning; where all are, the error is that of the newest.
+        Invalid ones are skipped with a warning; if all are invalid, the error of the newest is
+        raised.
         """
         failures = []
         for step in self.steps():
@@ -80,7 +81,7 @@ class Checkpoints:
         return False
 
     def check_unused(self) -> None:
-        """Raise RuntimeFailure where a new training would mix with another one's checkpoints."""
+        """Raise RuntimeFailure if a new training would mix with another one's checkpoints."""
         steps = self.steps()
         if steps:
             raise RuntimeFailure(
@@ -89,27 +90,27 @@ class Checkpoints:
             )
 
     def history(self, last: int) -> History:
-        """Read the log up to a step; a training of the runner has none."""
+        """Read the log up to a step; trainings of the runner have none."""
         with suppress(FileNotFoundError):
             text = self.path(LOG).read_text(encoding="utf-8", errors="replace")
             return from_lines(text.splitlines(), last)
         return History()
 
     def save(self, session: Session) -> None:
-        """Write a checkpoint, and let the oldest go."""
+        """Write a checkpoint, and remove the oldest."""
         session.save(self.path(session.steps))
         for step in self.steps()[self.keep :]:
             self.path(step).unlink(missing_ok=True)
 
     def begin(self, session: Session, history: History) -> "Log":
-        """Make the folder ready: a first checkpoint, and the log as far as it is known.
+        """Prepare the folder: write a first checkpoint and the log so far.
 
-        What would fail at the end fails here.
+        Failures of saving occur here instead of at the end.
         """
         try:
             Path(self.folder).mkdir(parents=True, exist_ok=True)
             for left in Path(self.folder).glob("step-*.safetensors.partial*"):
-                left.unlink(missing_ok=True)  # a killed training's
+                left.unlink(missing_ok=True)  # of a killed training
             write_text_whole(self.path(LOG), "".join(f"{line}\n" for line in to_lines(history)))
             log = Log(self.path(LOG))
         except OSError as error:
@@ -119,25 +120,25 @@ class Checkpoints:
 
 
 def as_checkpoints(given: Checkpoints | Path | str | None) -> Checkpoints | None:
-    """Return where a training is saved; a path is a folder."""
+    """Return the Checkpoints; a path is a folder."""
     return Checkpoints(given) if isinstance(given, Path | str) else given
 
 
 class Log:
-    """The file that steps and epochs are written to, one a line."""
+    """The file that steps and epochs are logged to, one per line."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, record: Step | Epoch) -> None:
-        """Add a record; it lies safely on the disk after `sync`."""
+        """Append a record; it is durable after `sync`."""
         self._file.write(f"{to_line(record)}\n")
 
     def sync(self) -> None:
-        """Wait until all records are on the disk."""
+        """Wait until all records are on disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; nothing more is written."""
+        """Close the file; nothing is written afterwards."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""The rates and the position of a training that begins, or that goes on."""
+"""The rates and the position of a new or resumed training."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from pockengine.errors import RuntimeFailure
 
 @dataclass(frozen=True)
 class Wish:
-    """What the caller says of the rates; None where he leaves it to the training he goes on with.
+    """The caller's rate settings; None means those of the resumed training.
 
     `total` is the schedule's last update.
     """
@@ -39,10 +39,10 @@ class Wish:
 
 
 def settle_rates(session: Session, source: DataSource, wish: Wish, steps: int | None) -> Rates:
-    """Return the rate of each update, and keep it in the session for its checkpoints.
+    """Return the rate of each update, and store it in the session for its checkpoints.
 
-    What the caller does not say is that of the training that the session goes on with. `steps` is
-    the number of the last step, None where it is not known.
+    Settings that the caller omits are those of the session's training. `steps` is the number of the
+    last step, None if unknown.
     """
     known = session.course
     if known and known.rows and source.rows:
@@ -76,10 +76,10 @@ def _schedule(
 
 
 def _total(session: Session, known: Course | None, wish: Wish, steps: int | None) -> int | None:
-    """Return the schedule's last update: the caller's, or that of the training's last step.
+    """Return the schedule's last update: the caller's, or the training's last step.
 
-    A training that goes on by a schedule which the caller does not name keeps its total, unless its
-    end lies beyond: rates would stay there what they were at the old end.
+    A resumed training whose schedule the caller does not name keeps its total, unless it ends
+    later: then rates would stay constant after the old end.
     """
     if wish.total is not None:
         return wish.total
@@ -87,7 +87,7 @@ def _total(session: Session, known: Course | None, wish: Wish, steps: int | None
     if known is None:
         return last
     before = None if known.schedule.kind == "constant" else known.schedule.steps
-    if last is None or (steps or 0) <= session.steps:  # not known, or nothing is left to train
+    if last is None or (steps or 0) <= session.steps:  # unknown, or nothing is left to train
         return before
     return last if wish.schedule is not None or before is None else max(last, before)
 

@@ -1,4 +1,4 @@
-"""What `fit`, `evaluate` and `predict` take as data.
+"""Data for `fit`, `evaluate` and `predict`.
 
 - a folder of pictures: `Pictures`
 - rows in memory: a dict of arrays [N, ...] by the inputs' names, a tuple of them in the inputs'
@@ -6,7 +6,7 @@
 - a stream of batches: a PyTorch DataLoader, a tf.data.Dataset, a list or any other iterable of
   dicts and tuples, or a function that returns one
 
-No framework is imported: tensors are known by what they can do.
+No framework is imported: tensors are recognised by their methods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,10 +30,10 @@ def open_data(
     shuffle: bool | None = False,
     augmentation: Augmentation = AS_THEY_ARE,
 ) -> DataSource:
-    """Return data as a source of batches for an entry; RuntimeFailure names what does not fit.
+    """Return data as a source of batches for an entry; RuntimeFailure names a mismatch.
 
-    `batch` is the number of rows where it may vary, else the largest. `shuffle` None is True for
-    rows; a stream has its own order, and its pictures as they come.
+    `batch` is the number of rows, if it is variable; by default the largest. `shuffle=None` means
+    True for rows; a stream keeps its own order, and its images are not augmented.
     """
     pictures = isinstance(data, Pictures)
     if not (isinstance(data, Mapping | tuple) or pictures or hasattr(data, "shape")):

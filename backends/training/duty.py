@@ -1,6 +1,7 @@
-"""Trainings that rest: by a share of the time, while the device is hot, while its battery is low.
+"""Duty cycling: pause a training by a share of time, at high temperature, or at low battery.
 
-As the runner's `--duty`, `--pause-above` and `--pause-below`. No step is another one for it.
+Equivalent to the runner's `--duty`, `--pause-above` and `--pause-below`. Results of steps do not
+change.
 """
 
 import time
@@ -14,16 +15,17 @@ from pockengine.backends.training.gauges import CHARGE, TEMPERATURE, Quantity, f
 from pockengine.errors import RuntimeFailure
 
 BETTER = 5
-"""Degrees, or points of a battery, by which it gets better in a pause: without them a training
-would stop and go at each step."""
+"""Hysteresis in degrees, or points of battery: without it a training would stop and go at each
+step.
+"""
 LOOK_S = 1.0
 LOOKS = 3
-"""So often a file is looked at that cannot be read: a sensor that is busy says EAGAIN."""
+"""Reads of a file before its failure counts: a busy sensor returns EAGAIN."""
 _MOST = 100  # percent
 
 
 class DutyCycle(Callback):
-    """Lets a training rest between its steps.
+    """Pauses a training between its steps.
 
     - `percent` of the time may compute, by the monotonic clock: after each step it rests.
     - Above `pause_above` degrees Celsius it pauses until it is 5 degrees cooler. `thermal` is the
@@ -31,8 +33,8 @@ class DutyCycle(Callback):
     - Below `pause_below` percent of the battery it pauses until there are 5 more. `battery` is the
       file with percents, or the first /sys/class/power_supply/*/capacity.
 
-    `say` is told of each pause and of its end. RuntimeFailure for a file that cannot be read: here,
-    and in a training after three looks, which ends it saved. A signal ends a rest.
+    `say` is called with each pause and its end. RuntimeFailure for an unreadable file: here, and
+    during a training after three reads, which saves and ends it. A signal ends a pause.
     """
 
     def __init__(
@@ -59,13 +61,13 @@ class DutyCycle(Callback):
         self._missed = 0
 
     def on_begin(self, session: Session) -> None:
-        """Begin anew: what was before the first step is none."""
+        """Reset the clock: time before the first step does not count."""
         self._begun, self._until, self._missed = None, 0.0, 0
         for pause in self._pauses:
             pause.since = None
 
     def wait(self) -> float:
-        """Rest for what the last step took, then look at the files each second."""
+        """Rest in proportion to the last step's time, then check the files each second."""
         now = time.monotonic()
         if self._begun is not None:
             busy = now - self._begun
@@ -78,7 +80,7 @@ class DutyCycle(Callback):
         return 0.0
 
     def _is_paused(self) -> bool:
-        """Whether a file asks for a pause, or cannot be read for a moment."""
+        """Whether a file requests a pause, or cannot be read for the moment."""
         try:
             paused = any(pause.waits(self._say) for pause in self._pauses)
         except RuntimeFailure:
@@ -92,7 +94,7 @@ class DutyCycle(Callback):
 
 @dataclass
 class _Pause:
-    """A file, and the numbers beyond which a training pauses and goes on."""
+    """A file, and the thresholds at which a training pauses and continues."""
 
     quantity: Quantity
     path: Path
@@ -101,7 +103,7 @@ class _Pause:
     since: float | None = None
 
     def waits(self, say: Callable[[str], None]) -> bool:
-        """Look, and return whether the training is to wait; `say` a change."""
+        """Read the file and return whether the training has to wait; report a change to `say`."""
         value = read(self.quantity, self.path)
         above = self.enough < self.limit
         limit = self.limit if self.since is None else self.enough

@@ -1,4 +1,4 @@
-"""Early stopping: a training ends when it no longer becomes better."""
+"""Early stopping: a training ends when it no longer improves."""
 
 import math
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ VALIDATION = "validation_"
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """End a training when a figure has not become better for `patience` epochs.
+    """End a training when a figure has not improved for `patience` epochs.
 
-    `monitor` is a figure of the history's epochs; it became better when it fell, or with `mode`
-    "max" rose, by more than `least`. With `restore` the session ends as it was in the best epoch.
+    `monitor` is a figure of the history's epochs; it improves if it falls, or with `mode="max"`
+    rises, by more than `least`. With `restore` the session ends in the state of the best epoch.
     """
 
     patience: int
@@ -32,7 +32,7 @@ class EarlyStopping:
 
 
 class BestEpoch:
-    """The best of the epochs so far, and for how many there was no better one."""
+    """The best epoch so far, and the number of epochs since."""
 
     def __init__(self, rule: EarlyStopping) -> None:
         self.rule = rule
@@ -41,11 +41,11 @@ class BestEpoch:
 
     @property
     def over(self) -> bool:
-        """Whether patience has ended."""
+        """Whether patience is exhausted."""
         return self._waited >= self.rule.patience
 
     def weigh(self, epoch: Epoch) -> bool:
-        """Take an epoch that ended; return whether it is the best so far."""
+        """Record an epoch; return whether it is the best so far."""
         figure = self._figure(epoch)
         if self.best is None or self._gain(figure, self._figure(self.best)) > self.rule.least:
             self.best, self._waited = epoch, 0
@@ -54,7 +54,7 @@ class BestEpoch:
         return False
 
     def _gain(self, new: float, old: float) -> float:
-        """Return by how much a figure is better; NaN is worse than any number."""
+        """Return the improvement of a figure; NaN is worse than any number."""
         if math.isnan(new) or math.isnan(old):
             return -math.inf if math.isnan(new) else math.inf
         return new - old if self.rule.mode == "max" else old - new

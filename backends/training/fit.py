@@ -1,4 +1,4 @@
-"""What `fit` settles and checks before the first step of a training."""
+"""Set-up and checks of `fit` before the first step."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from pockengine.errors import RuntimeFailure
 
 @dataclass(frozen=True)
 class End:
-    """Where a training ends: after an epoch, or after a step, counted from its beginning."""
+    """End of a training: after an epoch, or after a step, counted from its beginning."""
 
     epochs: int | None
     steps: int | None
@@ -33,14 +33,14 @@ class End:
             )
 
     def last(self, source: DataSource) -> int | None:
-        """Return the number of the last step, if the data say it."""
+        """Return the number of the last step, if the data determine it."""
         if self.epochs is None or source.batches is None:
             return self.steps
         return self.epochs * source.batches
 
 
 def judge_of(session: Session, signature: Signature, options: FitOptions) -> Judge | None:
-    """Return what judges the session by validation data; None where there are none."""
+    """Return the evaluator on validation data; None without such data."""
     validation, metrics = options.validation, options.metrics
     none = metrics is None or (isinstance(metrics, list | tuple | dict) and not metrics)
     if validation is None and not none:
@@ -52,9 +52,9 @@ def judge_of(session: Session, signature: Signature, options: FitOptions) -> Jud
 
 
 def begin(session: Session, place: Checkpoints | None, options: FitOptions) -> History:
-    """Place the session at a training's beginning, or where it goes on; return what came before.
+    """Set the session to the start of a training, or resume it; return the history so far.
 
-    Without a checkpoint it goes on from where it stands.
+    Without a checkpoint it continues from its present state.
     """
     history = History()
     if not options.resume:
@@ -69,7 +69,7 @@ def begin(session: Session, place: Checkpoints | None, options: FitOptions) -> H
 
 
 def watch_of(early_stopping: EarlyStopping | int | None, judge: Judge | None) -> BestEpoch | None:
-    """Return what watches a training; a number is the patience with the validation's loss."""
+    """Return the early stopping; a number is the patience for the validation loss."""
     if isinstance(early_stopping, int):
         monitor = LOSS if judge is None else f"{VALIDATION}{LOSS}"
         return BestEpoch(EarlyStopping(early_stopping, monitor))

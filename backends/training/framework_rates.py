@@ -1,8 +1,8 @@
-"""Schedules of PyTorch, Keras and optax as the rate of a training.
+"""Learning-rate schedules of PyTorch, Keras and optax.
 
-They are evaluated on the host, once for each update, as a training of the framework's own does: a
-schedule of PyTorch is stepped after each update, those of Keras and optax count updates from 0.
-They are known by their classes, so that no framework is imported for others.
+They are evaluated on the host, once per update, as in the framework's own training: a PyTorch
+schedule is stepped after each update, those of Keras and optax count updates from 0. They are
+recognised by class, so no framework is imported.
 """
 
 import copy
@@ -21,20 +21,22 @@ LR = "lr"
 
 @runtime_checkable
 class Scheduler(Protocol):
-    """A schedule of torch.optim.lr_scheduler."""
+    """Interface of a schedule of torch.optim.lr_scheduler."""
 
     def get_last_lr(self) -> Any:
         """Return the rates of the optimizer's groups."""
 
 
 def as_rates(given: Any) -> Any:
-    """Return a framework's schedule as a function of the update's number, and all else as it is."""
+    """Convert a framework's schedule to a function of the update number; return others
+    unchanged.
+    """
     if hasattr(given, "get_last_lr") and hasattr(given, "optimizer"):
         return _of_torch(given)
     if any(kind.__name__ == "LearningRateSchedule" for kind in type(given).__mro__):
         return _counted(given, int)
     if callable(given) and str(getattr(given, "__module__", "")).partition(".")[0] == "optax":
-        numpy = import_module("jax.numpy")  # optax brings it
+        numpy = import_module("jax.numpy")  # a dependency of optax
         return _counted(given, lambda count: numpy.asarray(count, numpy.int32))
     return given
 
@@ -45,7 +47,7 @@ def _counted(schedule: Callable[[Any], Any], count: Callable[[int], Any]) -> Rat
 
 
 def _of_torch(scheduler: Any) -> Rates:
-    """Return the rates of a copy of a scheduler, from where it stands."""
+    """Return the rates of a copy of a scheduler, from its present state."""
     name = type(scheduler).__name__
     if hasattr(scheduler, "num_bad_epochs"):
         raise RuntimeFailure(
@@ -60,12 +62,12 @@ def _of_torch(scheduler: Any) -> Rates:
             rates.append(next(steps))
         return rates[number - 1]
 
-    rate(2)  # what changes with the rate is told at once
+    rate(2)  # fails at once if more than the rate changes
     return rate
 
 
 def _copy(scheduler: Any) -> Any:
-    """Copy a scheduler and its optimizer, but none of the tensors that this one trains."""
+    """Copy a scheduler and its optimizer, without copying trained tensors."""
     optimizer = scheduler.optimizer
     tensors = [p for group in optimizer.param_groups for p in group["params"]]
     for state in optimizer.state.values():
@@ -74,9 +76,9 @@ def _copy(scheduler: Any) -> Any:
 
 
 def _stepped(name: str, scheduler: Any) -> Iterator[float]:
-    """Give the rate of the first group at each update; RuntimeFailure where more than it changes.
+    """Yield the first group's rate at each update; RuntimeFailure if anything else changes.
 
-    Other groups keep their ratio to it, as `compile` takes them.
+    Other groups must keep their ratio to it, which `compile` has fixed.
     """
     groups = scheduler.optimizer.param_groups
     begun = [_settings(group) for group in groups]
@@ -96,7 +98,7 @@ def _stepped(name: str, scheduler: Any) -> Iterator[float]:
             )
         yield float(rates[0])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the copy's optimizer makes no steps
+            warnings.simplefilter("ignore")  # that the copied optimizer makes no steps
             scheduler.step()
 
 

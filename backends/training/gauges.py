@@ -1,6 +1,6 @@
-"""Files of Linux that hold one whole number: a temperature, what is left in a battery.
+"""Linux files with one integer: a temperature, or the charge of a battery.
 
-The runner reads the same ones (`runtime/runner/pe_runner_gauge.c`).
+The runner reads the same files (`runtime/runner/pe_runner_gauge.c`).
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,11 @@ _NUMBER_BYTES = 32
 
 @dataclass(frozen=True)
 class Quantity:
-    """What such a file says: `scale` of it are one unit, and from `least` to `most` can be true.
+    """A quantity in such a file: `scale` is the number per unit; values outside `least` to `most`
+    are invalid.
 
-    `argument` names a file; without it the first below `folder` is taken that fits `pattern`.
+    `argument` names the option for a file; without it the first below `folder` that matches
+    `pattern` is used.
     """
 
     name: str
@@ -37,10 +39,10 @@ CHARGE = Quantity(
 
 
 def read(quantity: Quantity, path: Path) -> float:
-    """Return what a file says now, in units; RuntimeFailure for one that says something else."""
+    """Return the present value in units; RuntimeFailure for invalid contents."""
     fix = f"name a file that has it by `{quantity.argument}`"
     try:
-        if path.exists() and not path.is_file():  # a FIFO would be waited for
+        if path.exists() and not path.is_file():  # opening a FIFO would block
             raise OSError("it is no regular file")
         with path.open("rb") as file:
             text = file.read(_NUMBER_BYTES)
@@ -58,9 +60,9 @@ def read(quantity: Quantity, path: Path) -> float:
 
 
 def find(quantity: Quantity, given: Path | str | None) -> Path:
-    """Return the file that is given, or the first, by name, that can be read.
+    """Return the given file, or the first, by name, that can be read.
 
-    RuntimeFailure where there is none.
+    RuntimeFailure if there is none.
     """
     if given is not None:
         read(quantity, Path(given))

@@ -1,7 +1,7 @@
-"""What a training came to: a loss for each step, and figures for each epoch.
+"""The history of a training: a loss per step, and figures per epoch.
 
-Beside its checkpoints a training keeps them in `history.jsonl`, one object a line, so that a
-resumed training tells the same story as an uninterrupted one.
+A training stores it in `history.jsonl` beside its checkpoints, one object per line, so a resumed
+training has the same history as an uninterrupted one.
 """
 
 import json
@@ -17,8 +17,8 @@ from pockengine.backends.training.loop import Step
 class Epoch:
     """Figures at the end of an epoch by name: `loss`, `rate`, `seconds`, `validation_loss`, ...
 
-    `loss` is the mean over the rows that were trained on, each before its step. An epoch is not
-    `whole` where the training ended within it.
+    `loss` is the mean over the trained rows, each before its step. `whole` is False if the training
+    ended within the epoch.
     """
 
     number: int
@@ -33,7 +33,7 @@ class Epoch:
 
 @dataclass
 class History:
-    """A training's steps and epochs, in order; `stopped` says why it ended before its end."""
+    """Steps and epochs of a training, in order; `stopped` is the reason of an early end."""
 
     steps: list[Step] = field(default_factory=list)
     epochs: list[Epoch] = field(default_factory=list)
@@ -41,7 +41,7 @@ class History:
 
     @property
     def history(self) -> dict[str, list[float]]:
-        """The epochs' figures as columns by name; NaN where an epoch has none."""
+        """The epochs' figures as columns by name; NaN for missing figures."""
         names = dict.fromkeys(name for epoch in self.epochs for name in epoch.figures)
         return {
             name: [epoch.figures.get(name, math.nan) for epoch in self.epochs] for name in names
@@ -75,12 +75,12 @@ _SHOWN = 10
 
 
 def to_line(record: Step | Epoch) -> str:
-    """Write a record of the log."""
+    """Format a record of the log."""
     return json.dumps({type(record).__name__.lower(): asdict(record)})
 
 
 def to_lines(history: History) -> list[str]:
-    """Write a log as it came to be: each epoch behind its last step."""
+    """Format a whole log: each epoch after its last step."""
     epochs = {epoch.step: to_line(epoch) for epoch in history.epochs}
     lines = []
     for step in history.steps:
@@ -91,7 +91,7 @@ def to_lines(history: History) -> list[str]:
 
 
 def from_lines(lines: Iterable[str], last: int) -> History:
-    """Read a log up to a step; what comes behind it, or is cut short or damaged, is left out."""
+    """Read a log up to a step, skipping later, truncated or damaged records."""
     history = History()
     for line in lines:
         try:
@@ -106,7 +106,7 @@ def from_lines(lines: Iterable[str], last: int) -> History:
 
 
 def _record(line: str) -> Step | Epoch:
-    """Read a line; an error of some kind where it is none of `to_line`'s."""
+    """Parse a line; some exception for anything that `to_line` does not write."""
     ((kind, values),) = json.loads(line).items()
     made: Step | Epoch = {"step": Step, "epoch": Epoch}[kind](**values)
     numbers = {**values, **values.get("figures", {})}

@@ -1,4 +1,4 @@
-"""Signals during a training: they end it after the step under way."""
+"""Signals during a training: they end it after the current step."""
 
 import signal
 import threading
@@ -11,10 +11,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def signals_deferred() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM, and raise the first of them again at the end.
+    """Defer SIGINT and SIGTERM, and raise the first of them again at the end.
 
-    A step that was made is counted, then, and can be saved. A second signal has its effect at
-    once. Nothing is deferred outside of the main thread, where Python receives none.
+    The current step is then counted and can be saved. A second signal takes effect at once. Nothing
+    is deferred outside the main thread, which alone receives signals in Python.
     """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Evaluation and prediction over data: every row counts once, whatever the batches' size."""
+"""Evaluation and prediction over data: every row counts once, for any batch size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from pockengine.errors import RuntimeFailure
 
 @dataclass(frozen=True)
 class Scores:
-    """The mean loss over `rows` of the `of` rows that there are, and metrics over all of them.
+    """The mean loss over `rows` of the `of` available rows, and metrics over all of them.
 
-    A batch that is filled up has no loss of its own rows: where the batch does not vary, the loss
-    is over whole batches, and None where there is none.
+    A padded batch has no separate loss of its own rows: with a fixed batch size the loss covers
+    full batches only, and is None if there are none.
     """
 
     loss: float | None
@@ -35,7 +35,7 @@ class Scores:
 def evaluate(
     session: Session, signature: Signature, source: DataSource, metrics: Metrics = None
 ) -> Scores:
-    """Judge data by the entry `evaluate`, and train nothing."""
+    """Evaluate data with the entry `evaluate`, without training."""
     known = signature.by_entry.get("predict", ())
     targets = [name for name in signature.reads("evaluate") if name not in known]
     counts: list[Tally] | None = None
@@ -77,7 +77,7 @@ def predict(session: Session, signature: Signature, source: DataSource) -> Array
 
 
 def _filled(signature: Signature, batch: Batch) -> Arrays:
-    """Fill a batch that is too short for the program up by its last row."""
+    """Pad a short batch by repeating its last row."""
     missing = signature.smallest - batch.rows
     if missing <= 0 or not signature.even:
         return batch.inputs
@@ -90,7 +90,7 @@ def _filled(signature: Signature, batch: Batch) -> Arrays:
 
 
 def _by_row(signature: Signature, batch: Batch, outputs: Arrays) -> Arrays:
-    """Return the outputs that have a row for each of the batch, without those of filling up."""
+    """Return the outputs that have one row per batch row, without the padding."""
     size = max(batch.rows, signature.smallest)
     return {
         name: array[: batch.rows]

@@ -1,7 +1,7 @@
-"""The training loop: one step after another, from where a session stands.
+"""The training loop, from the session's present state.
 
-It trains, counts and notices a loss that is not finite. Who goes through it does all else: reports,
-judges, saves. A step is over when it is given.
+It trains, counts and detects a non-finite loss. Its caller does the rest: reports, evaluation,
+saving. A step is complete when it is yielded.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,12 +16,12 @@ from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import RuntimeFailure, TrainingDiverged
 
 Rates = Callable[[int], float]
-"""The rate of each update of the weights, the first being update 1."""
+"""The rate of each weight update; updates count from 1."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A training step that was made, on `rows` rows. Steps and epochs count from 1."""
+    """A completed training step on `rows` rows. Steps and epochs count from 1."""
 
     number: int
     epoch: int
@@ -34,10 +34,10 @@ class Step:
 def train(
     session: Session, batches: Iterable[Batch], rates: Rates, seed: int, until: int | None = None
 ) -> Iterator[Step]:
-    """Train on all batches, or to step `until`; give each step after it is made.
+    """Train on all batches, or to step `until`; yield each step once complete.
 
-    Every group of micro-batches ends with an update. TrainingDiverged after a step whose loss is
-    not finite.
+    Every group of micro-batches ends with an update. TrainingDiverged after a step with a
+    non-finite loss.
     """
     if until is not None and session.steps >= until:
         return

@@ -1,8 +1,8 @@
-"""Metrics: what a user judges by, given predictions and targets of rows.
+"""Metrics of predictions and targets, row by row.
 
-A metric is a function `f(prediction, target)`, whose values are averaged over the rows, or an
-object with `update`, `compute` and `reset`, as torchmetrics has them. Metrics of PyTorch's world
-are given its tensors, all others NumPy's arrays.
+A metric is a function `f(prediction, target)`, averaged over the rows, or an object with `update`,
+`compute` and `reset`, as in torchmetrics. Metrics from PyTorch packages get tensors, all others
+NumPy arrays.
 """
 
 import math
@@ -24,9 +24,9 @@ _TORCH = {"ignite", "torch", "torcheval", "torchmetrics"}
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric with the output and the input that it compares.
+    """A metric with the output and the target input that it compares.
 
-    They may be left out where the model has one output, and one input that `predict` does not read.
+    Both may be omitted if the model has one output, and one input that `predict` does not read.
     """
 
     judge: Any
@@ -35,7 +35,7 @@ class Metric:
 
 
 class Tally:
-    """One metric over many batches."""
+    """Accumulator of one metric over many batches."""
 
     def __init__(self, metric: Metric, name: str, output: str, target: str) -> None:
         self.name, self._output, self._target = name, output, target
@@ -51,7 +51,7 @@ class Tally:
             self._judge.reset()
 
     def add(self, outputs: Mapping[str, np.ndarray], inputs: Mapping[str, np.ndarray]) -> None:
-        """Take the rows of a batch."""
+        """Add the rows of a batch."""
         prediction, target = outputs[self._output], inputs[self._target]
         judge: Callable[[Any, Any], Any] = self._judge.update if self._keeps else self._judge
         value = theirs(judge, self._convert(prediction), self._convert(target))
@@ -75,7 +75,7 @@ class Tally:
 
 
 def tallies(metrics: Metrics, outputs: Iterable[str], targets: Iterable[str]) -> list[Tally]:
-    """Return a tally for each metric; RuntimeFailure where it is not clear what one compares."""
+    """Return an accumulator per metric; RuntimeFailure if a metric's operands are ambiguous."""
     given = metrics.items() if isinstance(metrics, Mapping) else _by_name(metrics)
     found = []
     for name, value in given:
@@ -87,7 +87,7 @@ def tallies(metrics: Metrics, outputs: Iterable[str], targets: Iterable[str]) ->
 
 
 def _by_name(metrics: Any) -> list[tuple[str, Any]]:
-    """Name metrics as their functions or classes are; those of one name by numbers too."""
+    """Name metrics by function or class; equal names get numbers."""
     found: dict[str, Any] = {}
     counts: Counter[str] = Counter()
     several = isinstance(metrics, Iterable) and not isinstance(metrics, str | np.ndarray)
@@ -100,7 +100,7 @@ def _by_name(metrics: Any) -> list[tuple[str, Any]]:
 
 
 def _chosen(metric: str, kind: str, wanted: str | None, known: tuple[str, ...]) -> str:
-    """Return what a metric compares, if it is said or the only one."""
+    """Return the operand of a metric: the given name, or the only one."""
     if wanted in known or (wanted is None and len(known) == 1):
         return wanted or known[0]
     fact = f"there is no {wanted}" if wanted else "which one is meant is not clear"
@@ -111,16 +111,16 @@ def _chosen(metric: str, kind: str, wanted: str | None, known: tuple[str, ...]) 
 
 
 def _keeps(judge: Any) -> bool:
-    """Whether a metric is an object that collects rows."""
+    """Whether a metric is an object that accumulates rows."""
     return all(callable(getattr(judge, name, None)) for name in ("update", "compute", "reset"))
 
 
 def _is_torch(judge: Any) -> bool:
-    """Whether a function or an object's class comes from PyTorch's world."""
+    """Whether a function or an object's class is from a PyTorch package."""
     kinds = (judge,) if hasattr(judge, "__name__") else type(judge).__mro__
     return any((kind.__module__ or "").partition(".")[0] in _TORCH for kind in kinds)
 
 
 def _tensor(array: np.ndarray) -> Any:
-    """Return an array as PyTorch has it, which who has such a metric has loaded."""
+    """Convert an array to a PyTorch tensor; such a metric implies that PyTorch is loaded."""
     return sys.modules["torch"].from_numpy(np.ascontiguousarray(array))

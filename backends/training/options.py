@@ -1,4 +1,4 @@
-"""All that a user says of a training beside its data."""
+"""Options of a training, besides its data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,9 +42,9 @@ class FitKeywords(TypedDict, total=False):
 class FitOptions:
     """How `fit` trains: for `epochs`, or up to step number `steps`.
 
-    Each call is a training of its own, on the weights so far and with fresh optimiser states,
-    unless it is to `resume`: from the newest checkpoint, or from where the last call ended. Resumed
-    is uninterrupted, bit for bit, given the same data.
+    Each call is a new training, on the current weights and with fresh optimiser states, unless it
+    `resume`s the newest checkpoint, or the last call. Given the same data, a resumed training
+    equals an uninterrupted one bit for bit.
 
     - `lr` is the highest rate of a `schedule` ("constant", "linear", "cosine") after `warmup`
       updates; or a function of the update's number from 1: `lambda n: ...`, or `RateSchedule`,
@@ -88,5 +88,5 @@ class FitOptions:
     progress: bool | None = option(None)
 
     def replaced(self, **keywords: Unpack[FitKeywords]) -> Self:
-        """Return options with other values; ArgumentError for a name or a type that is wrong."""
+        """Return options with other values; ArgumentError for an unknown name or a wrong type."""
         return with_keywords("fit", self, keywords, FitKeywords)

@@ -1,7 +1,7 @@
-"""Pictures as numbers, in the form that a program takes; the runner's, pe_picture*.c, are the same.
+"""Decode images to a program's input format, as the runner does (pe_picture*.c).
 
-PNG files give the runner's numbers bit for bit. Of a JPEG file Pillow's decoder and the runner's
-round differently: most samples are equal, and others differ by 1 to 3 of 255.
+PNG files give the runner's numbers bit for bit. JPEG decoders of Pillow and the runner round
+differently: most samples are equal, and others differ by 1 to 3 of 255.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ CHANNELS = {1: "L", 3: "RGB"}
 
 @dataclass(frozen=True)
 class PictureForm:
-    """What a program takes: pictures by this name, [B, C, H, W] or [B, H, W, C] f32, and labels.
+    """A program's image input, [B, C, H, W] or [B, H, W, C] f32, and its labels.
 
-    A pixel p of 0 to 255 becomes (p / 255 - mean) / spread, each one number or one a channel.
-    `target` is None where the program reads no labels.
+    A pixel p of 0 to 255 becomes (p / 255 - mean) / spread, each one number or one per channel.
+    `target` is None if the program reads no labels.
     """
 
     name: str
@@ -45,13 +45,13 @@ class PictureForm:
 
     @property
     def row(self) -> tuple[int, ...]:
-        """Shape of one picture's row."""
+        """Shape of one image's row."""
         return (self.channels, *self.size) if self.channels_first else (*self.size, self.channels)
 
     def read(self, path: Path) -> np.ndarray:
-        """Return a picture's row, upright, scaled to cover the size and cut at its middle.
+        """Return an image's row: upright, scaled to cover the size, and centre-cropped.
 
-        RuntimeFailure says what is wrong with a file that cannot be decoded.
+        RuntimeFailure, with the reason, for a file that cannot be decoded.
         """
         try:
             with Image.open(path) as file:
@@ -72,7 +72,7 @@ def picture_form(
     mean: Sequence[float] = (0.0,),
     spread: Sequence[float] = (1.0,),
 ) -> PictureForm:
-    """Find the pictures among a program's inputs; RuntimeFailure names it where there are none."""
+    """Find the image input of a program; RuntimeFailure if there is none."""
     labels = [(n, t) for n, t in inputs.items() if t.dtype in (I64, I32) and len(t.shape) == 1]
     for input_, type_ in inputs.items():
         if type_.dtype is not F32 or len(type_.shape) != 4:
@@ -94,9 +94,9 @@ def picture_form(
 
 
 def fitted(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Scale a picture to cover (height, width) and cut it at its middle: lines first, then columns.
+    """Scale an image to cover (height, width) and centre-crop it: rows first, then columns.
 
-    Pillow's own order of the two depends on its version; the runner's is this one.
+    Pillow's own order depends on its version; this is the runner's.
     """
     height, width = size
     is_, wanted = picture.width / picture.height, width / height
@@ -110,7 +110,7 @@ def fitted(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 
 def _converted(picture: Image.Image, mode: str) -> Image.Image:
-    """Return a picture as grey or RGB; of 16 bits the upper 8 are taken."""
+    """Return an image as grey or RGB; 16-bit samples keep their upper 8 bits."""
     if picture.mode.startswith("I;16"):
         picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     elif picture.mode in ("CMYK", "YCCK"):

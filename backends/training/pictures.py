@@ -1,4 +1,4 @@
-"""A folder of pictures as the data of a training: decoded when a batch wants them."""
+"""A folder of images as training data: decoded when a batch needs them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 
 @dataclass(frozen=True)
 class Pictures:
-    """A folder that has a folder of JPEG and PNG pictures for each class.
+    """A folder with one folder of JPEG and PNG images per class.
 
-    Pictures are scaled to cover the model's input and cut at their middle; a pixel p of 0 to 1
-    becomes (p - mean) / std, each one number or one a channel. Labels count the class folders in
-    the order of their names.
+    Images are scaled to cover the model's input and centre-cropped; a pixel p of 0 to 1 becomes (p
+    - mean) / std, each one number or one per channel. Labels number the class folders in the order
+    of their names.
     """
 
     folder: str | PathLike[str]
@@ -30,7 +30,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class LazyRows:
-    """Rows [N, ...] that are read one by one when they are wanted."""
+    """Rows [N, ...] that are read on demand, one by one."""
 
     paths: Sequence[Path]
     row: tuple[int, ...]
@@ -48,7 +48,7 @@ class LazyRows:
 
     @property
     def ndim(self) -> int:
-        """Dimensions, with that of the rows."""
+        """Number of dimensions, including that of the rows."""
         return len(self.shape)
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class LazyRows:
 def read_folder(
     signature: Signature, data: Pictures, entry: str
 ) -> dict[str, "np.ndarray | LazyRows"]:
-    """Return what an entry reads of a folder of pictures; RuntimeFailure where that is more."""
+    """Return an entry's inputs from a folder of images; RuntimeFailure if it has others."""
     try:
         from pockengine.backends.training.picture_form import picture_form
     except ImportError as error:
@@ -90,7 +90,7 @@ def read_folder(
 
 
 def list_classes(folder: Path) -> tuple[str, ...]:
-    """Return the class folders' names in order; RuntimeFailure where there are none."""
+    """Return the class folders' names in order; RuntimeFailure if there are none."""
     classes = tuple(sorted(path.name for path in folder.glob("[!.]*") if path.is_dir()))
     if not classes:
         raise RuntimeFailure(f"{folder} has no folders; give one with a folder for each class")
@@ -98,7 +98,7 @@ def list_classes(folder: Path) -> tuple[str, ...]:
 
 
 def list_files(folder: Path, classes: Sequence[str]) -> Iterator[tuple[int, Path]]:
-    """Yield the pictures of each class with its number, in the order of their names."""
+    """Yield the images of each class with its number, in the order of their names."""
     for label, name in enumerate(classes):
         for path in sorted((folder / name).rglob("*")):
             hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)

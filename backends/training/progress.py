@@ -1,4 +1,4 @@
-"""What a terminal shows of a training: a bar with examples per second, time left and memory."""
+"""Progress display of a training: a bar with examples per second, time left and memory."""
 
 import resource
 import time
@@ -17,7 +17,7 @@ _KIB = 1024
 
 
 def progress_callback(wanted: bool | None, steps: int | None) -> tuple[Callback, ...]:
-    """Return what shows progress: if it is wanted, or None and this is a terminal."""
+    """Return the progress display if requested, or by default (None) if this is a terminal."""
     console = PlainConsole(_WIDTH)
     shown = console.is_terminal if wanted is None else wanted
     return (Bar(console, steps),) if shown else ()
@@ -25,7 +25,7 @@ def progress_callback(wanted: bool | None, steps: int | None) -> tuple[Callback,
 
 @dataclass(frozen=True)
 class Unit:
-    """What a bar counts: so many of them in a row of data."""
+    """Progress unit, and units per row."""
 
     name: str = "examples"
     per_row: float = 1.0
@@ -35,9 +35,9 @@ EXAMPLES = Unit()
 
 
 class Bar(Callback):
-    """A bar over all steps, and a line for each epoch above it.
+    """A bar over all steps, with a line per epoch above it.
 
-    Where the output is no terminal there are the lines alone.
+    If the output is no terminal, only the lines are printed.
     """
 
     def __init__(self, console: PlainConsole, steps: int | None, unit: Unit = EXAMPLES) -> None:
@@ -67,7 +67,7 @@ class Bar(Callback):
         self._rows, self._begun = 0.0, 0.0
 
     def on_begin(self, session: Session) -> None:
-        """Show the bar where the training stands."""
+        """Show the bar at the training's position."""
         self._begun = time.perf_counter()
         self._progress.update(self._task, completed=session.steps)
         self._progress.start()
@@ -89,5 +89,5 @@ class Bar(Callback):
         self._console.print(str(epoch))
 
     def on_end(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._progress.stop()

@@ -3,7 +3,7 @@
 compiled.fit(rows, epochs=3, lr=0.1, callbacks=[TensorBoardLog("runs/first"), CsvLog("first.csv")])
 
 Each package is imported when its callback is made. Figures of a step are `loss` and `rate`; those
-of an epoch have `epoch_` before their names, and stand at the number of its last step.
+of an epoch are prefixed with `epoch_`, at the number of its last step.
 """
 
 import csv
@@ -27,9 +27,9 @@ STEP, EPOCH = "step", "epoch"
 
 
 class CsvLog(Callback):
-    """A line for each epoch, or by `every="step"` for each step.
+    """A line per epoch, or with `every="step"` per step.
 
-    A training that goes on keeps the lines up to the step where it stands, and adds to them.
+    A resumed training keeps the lines up to its step, and appends to them.
     """
 
     def __init__(self, path: Path | str, every: str = EPOCH) -> None:
@@ -42,7 +42,7 @@ class CsvLog(Callback):
         self._writer: csv.DictWriter[str] | None = None
 
     def on_begin(self, session: Session) -> None:
-        """Open the file, with the lines that stay."""
+        """Open the file, with the lines to keep."""
         kept = self._rows_until(session.steps) if session.steps else []
         try:
             self._file = self._path.open("w", encoding="utf-8", newline="")
@@ -89,7 +89,7 @@ class CsvLog(Callback):
 
 
 class TensorBoardLog(Callback):
-    """Scalars of each step and epoch in a folder that `tensorboard --logdir` shows."""
+    """Scalars of each step and epoch, in a folder for `tensorboard --logdir`."""
 
     def __init__(self, folder: Path | str) -> None:
         need("TensorBoardLog", "tensorboard")
@@ -129,8 +129,8 @@ class TensorBoardLog(Callback):
 class MlflowLog(Callback):
     """Metrics of each step and epoch in MLflow's active run, or in one that `run` describes.
 
-    `run` is what `mlflow.start_run` takes: `MlflowLog(run_name="first")`. A run that was active
-    before stays so.
+    `run` are the arguments of `mlflow.start_run`: `MlflowLog(run_name="first")`. A run that was
+    active before stays active.
     """
 
     def __init__(self, **run: Any) -> None:
@@ -139,7 +139,7 @@ class MlflowLog(Callback):
         self._before: BaseException | None = None
 
     def on_begin(self, session: Session) -> None:
-        """Start a run unless one is active; RuntimeFailure where MLflow starts none."""
+        """Start a run unless one is active; RuntimeFailure if MLflow cannot start one."""
         import mlflow
 
         self._lost, self._before = False, sys.exc_info()[1]
@@ -159,7 +159,7 @@ class MlflowLog(Callback):
         self._log(epoch.step, _of_epoch(epoch))
 
     def on_end(self) -> None:
-        """End the run that this callback started; it failed where an error ends the training."""
+        """End the run that this callback started; as failed if an exception ends the training."""
         import mlflow
 
         if self._own:
@@ -177,7 +177,7 @@ class MlflowLog(Callback):
 
     @contextmanager
     def _without(self) -> Iterator[None]:
-        """Let the training go on without MLflow where that fails: the figures are not the work."""
+        """Continue the training without MLflow if that fails: logging must not stop the work."""
         try:
             yield
         except Exception as error:
@@ -187,7 +187,7 @@ class MlflowLog(Callback):
 
 
 def _where() -> str:
-    """Say where MLflow keeps its runs."""
+    """Describe where MLflow stores its runs."""
     import mlflow
 
     return f" at {mlflow.get_tracking_uri()}"

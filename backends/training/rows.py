@@ -1,4 +1,4 @@
-"""Rows in memory: arrays [N, ...] by the inputs' names, cut into batches, in a keyed order."""
+"""Rows in memory: arrays [N, ...] by input name, cut into batches, in a keyed order."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,10 +16,11 @@ _BLOCK = 1 << 16
 
 @dataclass(frozen=True)
 class Rows:
-    """Arrays of rows by name; an input of shape [B, ...] takes B rows a batch, a scalar one number.
+    """Arrays of rows by name; an input of shape [B, ...] takes B rows per batch, a scalar one
+    number.
 
-    `size` is the B of inputs whose batch may vary. `shuffled` needs one B for all but scalars.
-    `augmentation` is what training does to pictures.
+    `size` is the B of inputs with a variable batch. `shuffled` requires one B for all inputs except
+    scalars. `augmentation` applies to images in training.
     """
 
     signature: Signature
@@ -54,17 +55,17 @@ class Rows:
 
     @property
     def batch(self) -> int:
-        """Rows of a step."""
+        """Rows per step."""
         return self._batch(self._first)
 
     @property
     def batches(self) -> int:
-        """Steps of an epoch of training: a short last batch only where batches may vary."""
+        """Steps of an epoch of training: a short last batch only if batches are variable."""
         whole, rest = divmod(self.rows, self.batch)
         return whole + (rest >= self.signature.smallest)
 
     def training(self, seed: int, done: int, epochs: int | None) -> Iterator[Batch]:
-        """Give the batches to train on behind the first `done`, to the end of the last epoch."""
+        """Yield the training batches after the first `done`, to the end of the last epoch."""
         count = self.batches
         if not count:
             raise RuntimeFailure(
@@ -81,13 +82,13 @@ class Rows:
             done += 1
 
     def once(self) -> Iterator[Batch]:
-        """Give every row once and in order; the last batch may be short."""
+        """Yield every row once and in order; the last batch may be short."""
         count = -(-self.rows // self.batch)
         for place in range(count):
             yield self._taken(None, 0, place, last=place + 1 == count)
 
     def _augmented(self, batch: Batch, seed: int, place: int) -> Batch:
-        """Return a batch with its pictures flipped and cropped."""
+        """Return a batch with its images flipped and cropped."""
         how = self.augmentation
         if how == AS_THEY_ARE:
             return batch
@@ -96,7 +97,7 @@ class Rows:
         return replace(batch, inputs={**batch.inputs, name: pictures})
 
     def _taken(self, index: np.ndarray | None, epoch: int, place: int, last: bool) -> Batch:
-        """Return batch `place` of an epoch: the rows of an index, or in the order they lie in."""
+        """Return batch `place` of an epoch: the rows of an index, or in stored order."""
         batch = self.batch
         count = min(batch, self.rows - place * batch)
         inputs = {
@@ -106,7 +107,7 @@ class Rows:
         return Batch(inputs, count, epoch, last)
 
     def _cut(self, name: str, place: int) -> np.ndarray:
-        """Return batch `place` of an input in the order in which its rows lie."""
+        """Return batch `place` of an input in stored order."""
         array, batch = self.arrays[name], self._batch(name)
         return np.asarray(
             array[place * batch : (place + 1) * batch] if self._rank(name) else array[place]
@@ -114,7 +115,7 @@ class Rows:
 
     @property
     def _first(self) -> str:
-        """The input whose rows are counted: the first that is no scalar."""
+        """The input whose rows are counted: the first that is not a scalar."""
         return next(iter(self._with_rows()), next(iter(self.arrays)))
 
     def _with_rows(self) -> list[str]:
@@ -124,14 +125,15 @@ class Rows:
         return self.signature.inputs[name].rank
 
     def _batch(self, name: str) -> int:
-        """Rows that one batch takes of an input."""
+        """Rows of an input per batch."""
         if self.size is not None and self.signature.free.get(name) == 0:
             return self.size
         return (*self.signature.inputs[name].shape, 1)[0]
 
 
 class _Order:
-    """The shuffled rows of each batch; many batches are shuffled at once, as NumPy is slow for few.
+    """The shuffled rows of each batch; many batches are shuffled at once, since NumPy is slow for
+    small arrays.
 
     On an x86 core it takes 0.2 ms for 4 rows, and 3 ms for 65536.
     """

@@ -1,4 +1,4 @@
-"""One training from its first step to its last: reports, validation, checkpoints, early end."""
+"""One training from first to last step: reports, validation, checkpoints, early stopping."""
 
 import tempfile
 import time
@@ -20,17 +20,17 @@ from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import PockEngineError, RuntimeFailure, TrainingDiverged
 
 ROLLBACKS = 3
-"""So often a training may go back without a checkpoint in between; PE_ROLLBACKS of the runner."""
+"""Maximum rollbacks without a checkpoint in between; PE_ROLLBACKS of the runner."""
 
 SLICE_S = 0.1
-"""So long a signal waits for a sleep to end, which Python goes on with after it."""
+"""Sleep in slices of this many seconds: Python resumes a sleep after a signal."""
 
 Judge = Callable[[], Scores]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a training goes through, when it ends, and what watches it."""
+    """A training's data, end, and observers."""
 
     source: DataSource
     rates: Rates
@@ -42,9 +42,9 @@ class Plan:
 
 
 def run(session: Session, plan: Plan, history: History, place: Checkpoints | None) -> None:
-    """Train by a plan, and write what comes of it into the history.
+    """Train by a plan, and record it in the history.
 
-    A signal ends the training after the step under way, and is raised again once all is saved.
+    A signal ends the training after the current step, and is raised again after saving.
     """
     with tempfile.TemporaryDirectory(prefix="pockengine-") as folder:
         best = place.path(BEST) if place else Path(folder) / BEST
@@ -54,7 +54,7 @@ def run(session: Session, plan: Plan, history: History, place: Checkpoints | Non
 
 @dataclass
 class _Run:
-    """A training under way. `best` is where the best epoch is kept, `caught` the signals."""
+    """A running training. `best` is the path of the best epoch, `caught` the signals."""
 
     session: Session
     plan: Plan
@@ -93,7 +93,7 @@ class _Run:
         self._stop_if_patience_ended()
 
     def _go_on(self) -> None:
-        """Go through the loop; after a divergence once more, where that is wanted."""
+        """Run the loop; restart after a divergence, if rollback is enabled."""
         while True:
             try:
                 self._steps()
@@ -116,7 +116,7 @@ class _Run:
                 return
 
     def _paused(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Give each batch when no callback lets it wait; none after a signal."""
+        """Yield each batch once no callback makes it wait; none after a signal."""
         for batch in batches:
             try:
                 self._pause()
@@ -135,7 +135,7 @@ class _Run:
                     time.sleep(min(left, SLICE_S))
 
     def _take(self, step: Step) -> None:
-        """Note a step, end its epoch, and save."""
+        """Record a step, end its epoch, and save."""
         self.history.steps.append(step)
         if self._log:
             self._log.write(step)
@@ -172,7 +172,7 @@ class _Run:
         return {f"{VALIDATION}{name}": value for name, value in {**loss, **scores.metrics}.items()}
 
     def _tell(self, event: str, report: Step | Epoch) -> None:
-        """Tell all callbacks; one that returns True ends the training."""
+        """Notify all callbacks; one that returns True ends the training."""
         for callback in self.plan.callbacks:
             if theirs(getattr(callback, event), report):
                 number = report.number if isinstance(report, Step) else report.step
@@ -187,7 +187,7 @@ class _Run:
             )
 
     def _save(self) -> None:
-        """Write a checkpoint unless there is one of this step."""
+        """Write a checkpoint unless this step has one."""
         if self.place and self._log and self._saved != self.session.steps:
             self._log.sync()
             self.place.save(self.session)
@@ -198,7 +198,9 @@ class _Run:
         return wanted and self._rollbacks < ROLLBACKS
 
     def _roll_back(self) -> None:
-        """Go back to the last checkpoint, but not in the data: the same batch would fail again."""
+        """Load the last checkpoint, but keep the position in the data: the same batch would fail
+        again.
+        """
         steps = self.session.steps
         if self.place is None or not self.place.load(self.session):
             raise RuntimeFailure("there is no checkpoint to roll back to; it is gone")
@@ -206,7 +208,7 @@ class _Run:
         self._rollbacks += 1
 
     def _finish(self) -> None:
-        """Close an epoch that the training ended within."""
+        """Close an epoch in which the training ended."""
         steps, epochs = self.history.steps, self.history.epochs
         if steps and (not epochs or epochs[-1].step < steps[-1].number):
             self._end_epoch(whole=False)

@@ -1,4 +1,4 @@
-"""What an artifact reads from data: its inputs by name, and how many rows of them make a batch."""
+"""An artifact's data inputs: names, and rows per batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ ENTRIES = ("train", "evaluate", "predict")
 
 @dataclass(frozen=True)
 class Signature:
-    """The inputs of an artifact's entries that are data, in the model's order.
+    """The data inputs of an artifact's entries, in the model's order.
 
-    `by_entry` has the names that each entry reads. Where a size varies, `inputs` have the largest,
-    `free` the dimension in which each varies, and `low` is the least.
+    `by_entry` has the names that each entry reads. With a variable size, `inputs` have the largest,
+    `free` is the variable dimension of each, and `low` the minimum.
     """
 
     name: str
@@ -34,36 +34,37 @@ class Signature:
 
     @property
     def batch(self) -> int:
-        """The rows of a batch, at most: those of the first input that is no scalar."""
+        """The maximum rows of a batch: those of the first input that is not a scalar."""
         return next((type_.shape[0] for type_ in self.inputs.values() if type_.shape), 1)
 
     @property
     def even(self) -> bool:
-        """Whether a batch has as many rows of each input."""
+        """Whether a batch has the same number of rows of each input."""
         return all(type_.shape[0] == self.batch for type_ in self.inputs.values() if type_.shape)
 
     @property
     def varies(self) -> bool:
-        """Whether batches may be of any size within a range."""
+        """Whether the batch size is variable."""
         return any(axis == 0 for axis in self.free.values())
 
     @property
     def smallest(self) -> int:
-        """The least rows that a step can be made of."""
+        """The minimum number of rows in a step."""
         return self.low if self.varies else self.batch
 
     def reads(self, entry: str) -> tuple[str, ...]:
-        """Return the names that an entry reads from data; RuntimeFailure where it is not there."""
+        """Return the names of an entry's data inputs; RuntimeFailure if there is no such entry."""
         if entry not in self.by_entry:
             known = ", ".join(self.by_entry)
             raise RuntimeFailure(f"{self.name} has no entry {entry!r}; it has {known}")
         return self.by_entry[entry]
 
     def named(self, item: Any, entry: str) -> Arrays:
-        """Return what an entry reads of a mapping by name, a tuple by the inputs' order, or one.
+        """Return an entry's inputs from a mapping by name, a tuple in the inputs' order, or a
+        single array.
 
-        A mapping within a tuple gives names, and the rest of the tuple the inputs that are left.
-        RuntimeFailure names what is missing, or what no entry reads.
+        A mapping within a tuple assigns by name, and the other elements fill the remaining inputs.
+        RuntimeFailure names a missing input, or one that no entry reads.
         """
         given, places = self._apart(item)
         free = [name for name in self.inputs if name not in given]
@@ -89,7 +90,7 @@ class Signature:
         return {name: to_numpy(given[name]) for name in wanted}
 
     def _apart(self, item: Any) -> tuple[dict[str, Any], list[Any]]:
-        """Return the parts of an item that have names, and those that have places."""
+        """Split an item into its named and its positional parts."""
         if isinstance(item, Mapping):
             return dict(item), []
         if not isinstance(item, tuple | list):
@@ -103,9 +104,9 @@ class Signature:
         return given, places
 
     def check(self, name: str, array: np.ndarray) -> None:
-        """Raise RuntimeFailure unless rows have an input's dtype, and its shape but for N.
+        """Raise RuntimeFailure unless rows have an input's dtype, and its shape except N.
 
-        Numbers may have fewer bits.
+        Narrower numbers are accepted.
         """
         type_ = self.inputs[name]
         if array.dtype != type_.dtype.numpy and not widens(array.dtype, type_.dtype):
@@ -125,7 +126,7 @@ class Signature:
 
 
 def signature_of(artifact: Artifact) -> Signature:
-    """Return what an artifact's entries read from data."""
+    """Return an artifact's data inputs."""
     sizes = artifact.sizes
     specs = {}
     for entry in ENTRIES:

@@ -1,7 +1,7 @@
 """Streams of batches: any iterable of dicts or tuples, or a function that returns one.
 
-A stream has the order of whoever made it. To go on where a training stopped it is read again from
-its beginning, so that a stream which repeats itself resumes exactly.
+A stream defines its own order. To resume a training it is read again from its beginning, so a
+repeatable stream resumes exactly.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,14 +30,14 @@ class BatchStream:
 
     @property
     def batches(self) -> int | None:
-        """Batches of an epoch, as the data's own length says."""
+        """Batches of an epoch, from the data's length."""
         try:
             return len(self.data)  # type: ignore[arg-type]
-        except TypeError:  # it has no length, or an infinite one
+        except TypeError:  # without a length, or infinite
             return None
 
     def training(self, seed: int, done: int, epochs: int | None) -> Iterator[Batch]:
-        """Give the batches to train on behind the first `done`, to the end of the last epoch."""
+        """Yield the training batches after the first `done`, to the end of the last epoch."""
         epoch = 0
         while epochs is None or epoch < epochs:
             ahead = None
@@ -53,7 +53,7 @@ class BatchStream:
             epoch += 1
 
     def once(self) -> Iterator[Batch]:
-        """Give every row once and in order; the last batch may be short."""
+        """Yield every row once and in order; the last batch may be short."""
         ahead = None
         for number, item in enumerate(self._items()):
             if ahead is not None:
@@ -63,7 +63,7 @@ class BatchStream:
             yield replace(ahead, last=True)
 
     def _items(self) -> Iterator[Any]:
-        """Give the items of the user's data; what making them raises is the user's."""
+        """Yield the items of the user's data; exceptions from it are the user's."""
         made = theirs(self.data) if callable(self.data) else self.data
         if not isinstance(made, Iterable):
             raise RuntimeFailure(
@@ -74,7 +74,7 @@ class BatchStream:
             yield item
 
     def _trained(self) -> Iterator[Batch]:
-        """Give the batches of an epoch but for a last one with too few rows for a step."""
+        """Yield the batches of an epoch, except a last one with too few rows for a step."""
         for batch in self.once():
             if batch.rows >= self.signature.smallest:
                 yield batch
@@ -115,6 +115,6 @@ class BatchStream:
 
 
 def _behind(done: int, batch: Batch) -> Iterator[Batch]:
-    """Give a batch unless it is one of those that were trained on before."""
+    """Yield a batch unless it was trained on before."""
     if not done:
         yield batch

@@ -1,4 +1,4 @@
-"""Training from data by an artifact, which `pockengine.compile` and `pockengine.load` return."""
+"""Training from data, for artifacts returned by `pockengine.compile` and `pockengine.load`."""
 
 from dataclasses import dataclass, field
 from typing import Any, Unpack
@@ -25,7 +25,8 @@ from pockengine.boundary import entry_points
 
 @dataclass(frozen=True, repr=False)
 class Trainer:
-    """Base of what has an artifact: it keeps one session, which `fit` trains and all others use.
+    """Base class of objects with an artifact: it owns one session, which `fit` trains and the other
+    methods use.
 
     Data are a dict of arrays of rows [N, ...] by the inputs' names, a tuple of them in the inputs'
     order, or batches one by one: a PyTorch DataLoader, a tf.data.Dataset, any iterable of dicts or
@@ -34,7 +35,7 @@ class Trainer:
 
     artifact: Artifact
     _sessions: list[Session] = field(default_factory=list, init=False, compare=False)
-    """The session that is kept, once something has used it: the one thing that changes."""
+    """The open session, once one is used: the only mutable state."""
 
     def session(self, threads: int = 1) -> Session:
         """Open the artifact on this machine; it must have been compiled for `host`."""
@@ -42,12 +43,12 @@ class Trainer:
 
     @property
     def switching(self) -> Switching | None:
-        """How `backend="auto"` chose; None where the backend was named, or is the device's."""
+        """How `backend="auto"` chose; None if the backend was named, or is the device's default."""
         return self.artifact.switching
 
     @property
     def trained(self) -> Session:
-        """The session that `fit` trains; before it the weights are as compiled."""
+        """The session that `fit` trains; before training, its weights are as compiled."""
         return self._open_session(None)
 
     def fit(
@@ -57,7 +58,7 @@ class Trainer:
         options: FitOptions | None = None,
         **overrides: Unpack[FitKeywords],
     ) -> History:
-        """Train; return what came of it. FitOptions says what the keywords mean."""
+        """Train; return the history. FitOptions documents the keywords."""
         wish = (options or FitOptions()).replaced(**overrides)
         session, signature = self._open_session(wish.threads), signature_of(self.artifact)
         end, place = End(wish.epochs, wish.steps), as_checkpoints(wish.checkpoint)
@@ -85,20 +86,20 @@ class Trainer:
         return history
 
     def evaluate(self, data: Any, *, metrics: Metrics = None, threads: int | None = None) -> Scores:
-        """Judge the trained weights by loss and metrics over all rows."""
+        """Evaluate the trained weights: loss and metrics over all rows."""
         signature = signature_of(self.artifact)
         source = open_data(signature, data, "evaluate")
         return evaluate(self._open_session(threads), signature, source, metrics)
 
     def predict(self, data: Any, *, threads: int | None = None) -> Arrays:
-        """Return the outputs by name, a row [N, ...] for each row of the data."""
+        """Return the outputs by name, a row [N, ...] per row of the data."""
         signature = signature_of(self.artifact)
         return predict(
             self._open_session(threads), signature, open_data(signature, data, "predict")
         )
 
     def _open_session(self, threads: int | None) -> Session:
-        """Return the session that is kept, moved to another one for another number of threads."""
+        """Return the open session; for another number of threads, move it to a new one."""
         known = self._sessions[0] if self._sessions else None
         if known and threads in (None, known.threads):
             return known

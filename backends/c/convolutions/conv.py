@@ -1,10 +1,10 @@
 """Kernels of `conv2d`, `conv2d_dx` and `conv2d_dw`.
 
-A 1x1 convolution of stride 1 is a matmul, with a larger stride it may be one of some pixels
+A 1x1 convolution of stride 1 is a matmul; with a larger stride it may be a matmul of some pixels
 (strided.py). A depthwise one has kernels of its own (depthwise.py) unless its rows of taps are
-long; a 3x3 one may be cheaper by Winograd's method (winograd.py). Everything else multiplies image
-windows, by conv.inc.h and conv_dw.inc.h: direct.py has chosen the tile, the blocks, and what
-threads share.
+long; a 3x3 one may be cheaper by Winograd's method (winograd.py). All others multiply image
+windows, with conv.inc.h and conv_dw.inc.h: direct.py chooses the tile, the blocks, and the split
+among threads.
 """
 
 from collections.abc import Sequence
@@ -66,17 +66,17 @@ from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 WINOGRAD_GAIN = 0.9
-"""Winograd's method is taken where it needs at most this share of the direct kernel's cycles."""
+"""Winograd's method is used if it needs at most this fraction of the direct kernel's cycles."""
 
 
 PREPARED_GAIN = 0.95
-"""Filters are made once where that leaves at most this share of the cycles."""
+"""Filters are prepared if that needs at most this fraction of the cycles."""
 
 
 def choose_conv(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Choose how to compute a convolution or one of its gradients, or a fusion around one.
+    """Choose how to compute a convolution, one of its gradients, or a fusion around one.
 
-    With `bf16` those that are plain products round their operands.
+    With `bf16` plain products round their operands.
     """
     fused = split_fusion(node)
     choice = _choose(fused, window_of(fused.anchor), device, options)
@@ -116,7 +116,7 @@ def _choose_convolution(
 def _planned_convolution(
     fused: Fused, window: ConvWindow, device: Device, options: KernelOptions, prepared: bool
 ) -> Choice:
-    """Choose among the plans; those of Winograd's method with filters that were made before."""
+    """Choose among the plans, including those of Winograd's method with prepared filters."""
     anchor, backward = fused.anchor, fused.anchor.op == "conv2d_dx"
     geometry = geometry_of(window, backward)
     others: list[WinogradPlan] = []
@@ -153,7 +153,7 @@ def _choose_gradient(
 
 
 def conv_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit a convolution or one of its gradients, or a fusion around one, as it was chosen."""
+    """Emit a convolution, one of its gradients, or a fusion around one, as chosen."""
     spec = choice.spec
     if isinstance(spec, StridedSpec):
         return strided_kernel(node, spec, device)

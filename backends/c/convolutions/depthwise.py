@@ -1,8 +1,9 @@
-"""Kernels of depthwise convolutions: `conv2d`, `conv2d_dx` and `conv2d_dw` with a window a channel.
+"""Kernels of depthwise convolutions: `conv2d`, `conv2d_dx` and `conv2d_dw` with one window per
+channel.
 
 The templates are runtime/kernels/depthwise.inc.h (forward and input gradient, which differ only in
-which pixel a tap goes to) and depthwise_dw.inc.h. Here a shape gets the blocks of each row: the
-inner ones are alike, the others are listed with the source columns that exist.
+the pixel of each tap) and depthwise_dw.inc.h. This module computes the blocks of each row: the
+inner ones are equal, the others are listed with the source columns that exist.
 """
 
 from dataclasses import dataclass
@@ -19,30 +20,31 @@ from pockengine.devices.schema import Device
 MOST_PIXELS, MOST_PIXELS_OF_SHORT_ROWS, MOST_PIXELS_BY_LANE = 8, 14, 16
 """Result pixels in a block, which share registers with a row of taps.
 
-Larger blocks load less but wait longer for memory: they pay where a row of results is short and
-comes from the caches, and on small cores, where instructions count.
+Larger blocks load less but wait longer for memory: they pay if a row of results is short and
+cached, and on small cores, which are bound by instructions.
 """
 
 UNEVEN = 1.15
-"""Rows are shared unless the busiest thread has this much more than its part: rows stay with the
-thread that wrote them, channels do not."""
+"""Threads split rows, unless that makes the busiest thread exceed its share by this factor: rows
+stay with the thread that wrote them, channels do not.
+"""
 
 
 MOST_UNROLLED = 16384
-"""Source pixels times taps of one row in all copies of a block, which the compiler unrolls.
-
-It takes seconds for so many, and minutes for the windows of 256 taps of an audio filter bank."""
+"""Maximum source pixels times taps of one row in all unrolled copies of a block. Compiling takes
+seconds for this many, and minutes for the windows of 256 taps of an audio filter bank.
+"""
 
 
 @dataclass(frozen=True)
 class Slide:
-    """How source pixels meet result pixels in one direction of a depthwise convolution.
+    """The mapping of source pixels to result pixels in one direction of a depthwise convolution.
 
     The block that starts at result column s sees `span` source columns from `numerator * s /
     denominator + offset` on. Forward, tap t of result row r reads source row `r * stride - before +
     t * gap`, and column i of a block meets it at result column `(i - t * gap) / stride`. Backward,
     it reads source row `(r + before - t * gap) / stride` and meets column `i * stride + t * gap -
-    shift`; where a division leaves a rest, there is no such pixel. Pairs are (rows, columns).
+    shift`; if a division leaves a remainder, there is no such pixel. Pairs are (rows, columns).
     """
 
     backward: bool
@@ -108,7 +110,7 @@ def slide_backward(window: ConvWindow, machine: CoreModel) -> Slide:
 
 
 def block_pixels(pixels: int, step: int, machine: CoreModel) -> int:
-    """Pixels of a block: a multiple of `step`, such that the last block wastes little."""
+    """Pixels of a block: a multiple of `step` that leaves little waste in the last block."""
     limit = MOST_PIXELS
     if machine.by_lane:
         limit = MOST_PIXELS_BY_LANE
@@ -134,7 +136,7 @@ class DepthwiseSpec:
 
 
 def is_unrolled(op: str, window: ConvWindow, device: Device) -> bool:
-    """Whether blocks of a depthwise convolution, or one of its gradients, are of bounded size."""
+    """Whether a depthwise convolution, or one of its gradients, has blocks of bounded size."""
     make = slide_backward if op == "conv2d_dx" else slide_forward
     slide = make(window, machine_of(device))
     copies = 1 + len(row_blocks(slide)[2])
@@ -218,7 +220,7 @@ def _macros(window: ConvWindow, slide: Slide, lanes: int) -> dict[str, object]:
 
 
 def _source_row(slide: Slide) -> str:
-    """Return the C expression, of `row` and `tap`, for the source row that meets a result row."""
+    """Return the C expression, of `row` and `tap`, for the source row of a result row."""
     stride, gap = slide.stride[0], slide.gap[0]
     if not slide.backward:
         return f"(row) * {stride} - {slide.before} + (tap) * {gap}"

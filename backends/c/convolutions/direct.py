@@ -1,6 +1,6 @@
-"""How a convolution or its weight gradient is computed directly: tile, blocks, what threads share.
+"""Plans of direct convolutions and weight gradients: tile, blocks, split among threads.
 
-Numbers only; conv.py writes the C that they mean.
+Parameters only; conv.py emits the C.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,23 @@ from pockengine.backends.window import ConvWindow, ImageWindow, Pair, forward_gr
 from pockengine.devices.schema import Device
 
 MOST_DEPTH, MOST_CONFLICTING_DEPTH = 1024, 512
-"""Inner dimension of a block, in floats, unless a single segment is larger. The second is for
-weights whose rows lie a multiple of 2 KiB apart: a panel's rows share cache sets, and few fit."""
+"""Maximum inner dimension of a block, in floats, unless a single segment is larger. The second
+is for weights with rows a multiple of 2 KiB apart: a panel's rows then share cache sets, and few
+fit.
+"""
 
 SAMPLE_DEPTH = 256
-"""Positions for which the estimate of a weight gradient is made."""
+"""Number of positions for which a weight gradient's cost is estimated."""
 
 LARGEST_PARTS = 200_000
-"""Weight gradients up to this size are summed by each thread on its own, larger ones by columns."""
+"""Maximum size of a weight gradient that each thread sums on its own; larger ones are split by
+columns.
+"""
 
 
 @dataclass(frozen=True)
 class ConvPlan:
-    """A tile, what threads share, the rows of positions in a block; a thread's cycles."""
+    """A tile, the split among threads, the rows of positions in a block; cycles per thread."""
 
     tile: Tile
     split: Split
@@ -49,8 +53,8 @@ class ConvPlan:
 class DirectSpec:
     """Windows of an image times weights: a convolution, or its gradient of the input.
 
-    `block` segments of the taps are summed at once; `unfinished` says that there are more. In
-    floats: `sums` for these, `packed` for transposed weights, `windows` of each copy of a window.
+    `block` segments of the taps are summed at once; `unfinished` if there are more. In floats:
+    `sums` for these, `packed` for transposed weights, `windows` of each copy of a window.
     """
 
     window: ConvWindow
@@ -73,8 +77,8 @@ class DirectSpec:
 class GradientSpec:
     """Windows of an image, transposed, times the cotangent: a gradient of the weights.
 
-    `images` make a block, and `unfinished` says that there is more than one. `segments` and `depth`
-    are those of the result's rows. In floats: `size` of the gradient, `parts` for unfinished sums,
+    A block has `images`; `unfinished` if there is more than one block. `segments` and `depth` are
+    those of the result's rows. In floats: `size` of the gradient, `parts` for unfinished sums,
     `windows` of each copy of a window.
     """
 
@@ -104,7 +108,7 @@ def geometry_of(window: ConvWindow, backward: bool) -> Geometry:
 def direct_spec(
     window: ConvWindow, g: Geometry, plan: ConvPlan, size: int, plain: bool
 ) -> DirectSpec:
-    """Lay out the scratch of a plan for `size` results; `plain` says that there are no others."""
+    """Lay out the scratch of a plan for `size` results; `plain`: there is no other result."""
     pitch = g.columns * (1 if g.backward else window.groups)
     block = _block_segments(g.segments, g.depths, pitch)
     unfinished = max(map(len, g.segments)) > block
@@ -131,7 +135,7 @@ def gradient_image(window: ConvWindow) -> tuple[ImageWindow, tuple[int, ...], in
 
 
 def gradient_spec(window: ConvWindow, plan: ConvPlan, device: Device, plain: bool) -> GradientSpec:
-    """Lay out the scratch of a plan; `plain` says that nothing follows the gradient."""
+    """Lay out the scratch of a plan; `plain`: nothing follows the gradient."""
     image, segments, depth = gradient_image(window)
     taken = _block_images(window, plan, device)
     blocks = -(-window.images // taken) * -(-window.output[0] // plan.rows)
@@ -155,7 +159,7 @@ def gradient_spec(window: ConvWindow, plan: ConvPlan, device: Device, plain: boo
 
 
 def _block_segments(segments: Sequence[Sequence[int]], depths: Sequence[int], pitch: int) -> int:
-    """Segments of a block: as even as possible, and few enough for the caches."""
+    """Segments of a block: balanced, and few enough for the caches."""
     most, depth = max(map(len, segments)), max(depths)
     limit = MOST_DEPTH if pitch % 512 else MOST_CONFLICTING_DEPTH
     blocks = -(-most * depth // limit)
@@ -167,9 +171,9 @@ def _window_floats(image: ImageWindow, plan: ConvPlan, step: Pair) -> int:
 
 
 def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device, weights: int) -> int:
-    """Rows of positions whose window fits into a quarter of the second-level cache.
+    """Rows of positions whose window fits in a quarter of the second-level cache.
 
-    Large weights, or their gradient, are gone through anew for each block: then into half of it.
+    Each block reads large weights, or their gradient, again: then half of the cache is used.
     """
     budget = device.cpu.l2_bytes // (8 if 4 * weights > device.cpu.l2_bytes else 16)
     fitting = [n for n in range(1, rows + 1) if image.lines(n, step[0]) * image.line <= budget]
@@ -178,7 +182,7 @@ def _block_rows(image: ImageWindow, rows: int, step: Pair, device: Device, weigh
 
 
 def _block_images(window: ConvWindow, plan: ConvPlan, device: Device) -> int:
-    """Images in a block of a weight gradient: several, where its sums are far beyond the cache.
+    """Images in a block of a weight gradient: several if its sums far exceed the cache.
 
     Each block reads and writes all sums. The images' windows take a quarter of the last cache.
     """
@@ -192,7 +196,7 @@ def _block_images(window: ConvWindow, plan: ConvPlan, device: Device) -> int:
 
 
 def direct_plans(window: ConvWindow, g: Geometry, device: Device) -> list[ConvPlan]:
-    """Every tile and split, by the estimate of tile.py."""
+    """Every tile and split, with the estimate of tile.py."""
     threads, machine = device.cpu.cores, machine_of(device)
     pixels, rows = max(g.pixels), window.images * g.rows
     taps = sum(max(grid.taps, 0.1) for grid in g.grids)
@@ -220,7 +224,7 @@ def direct_plans(window: ConvWindow, g: Geometry, device: Device) -> list[ConvPl
 
 
 def gradient_plans(window: ConvWindow, device: Device) -> list[ConvPlan]:
-    """Every tile, by the same estimate."""
+    """Every tile, with the same estimate."""
     image, _, depth = gradient_image(window)
     threads, columns = device.cpu.cores, window.group_features
     machine, rows = machine_of(device), window.images * window.output[0]

@@ -1,6 +1,6 @@
 """Kernels of pooling: `max_pool2d`, `avg_pool2d` and their gradients.
 
-The templates are runtime/kernels/max_pool.inc.h and avg_pool.inc.h, vectors being channels.
+The templates are runtime/kernels/max_pool.inc.h and avg_pool.inc.h, with vectors of channels.
 """
 
 import math
@@ -23,12 +23,12 @@ IMAGES: dict[str, Callable[[Node], tuple[Value, Value]]] = {
     "avg_pool2d": lambda node: (node.operands[0], node.result),
     "avg_pool2d_dx": lambda node: (node.result, node.operands[0]),
 }
-"""Each op's images before and after pooling, or values of their shapes."""
+"""Each op's images before and after pooling, or values of the same shapes."""
 
 
 @dataclass(frozen=True)
 class Pooling:
-    """A window slid over images x (n, h, w, c), with the result y (n, oh, ow, c)."""
+    """A pooling window sliding over images x (n, h, w, c), with the result y (n, oh, ow, c)."""
 
     x: Shape
     y: Shape
@@ -41,21 +41,21 @@ class Pooling:
 
 @dataclass(frozen=True)
 class PoolCut:
-    """Lanes of channels, and whether threads share the channels because there are few rows."""
+    """Lanes of channels, and whether threads split the channels because there are few rows."""
 
     lanes: int
     by_channels: bool
 
     @property
     def label(self) -> str:
-        """What threads share, and the lanes of a vector."""
+        """The split among threads, and the lanes of a vector."""
         return f"{'CHANNELS' if self.by_channels else 'ROWS'} x{self.lanes}"
 
 
 def choose_pool(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Cut a pooling or its gradient, or a fusion around one.
+    """Partition a pooling, its gradient, or a fusion around one.
 
-    A maximum's gradient with an epilogue is summed up in scratch.
+    A maximum's gradient with an epilogue is summed in scratch.
     """
     nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
     anchor = next(inner for inner in nodes if inner.op in IMAGES)
@@ -70,7 +70,7 @@ def choose_pool(node: Node, device: Device, options: KernelOptions) -> Choice:
 
 
 def emit_pool(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit a pooling or its gradient, or a fusion around one."""
+    """Emit a pooling, its gradient, or a fusion around one."""
     opened, cut = open_fusion(node, device), choice.spec
     assert isinstance(cut, PoolCut)
     pooling = _pooling_of(opened.anchor)
@@ -153,7 +153,7 @@ def _avg_pool(opened: Anchored, p: Pooling, cut: PoolCut, device: Device) -> Ker
 
 
 def _rectangle(p: Pooling, gradient: bool, dimension: int, letter: str) -> Mapping[str, object]:
-    """Which source pixels meet result pixel i, and how many pixels of x their window has."""
+    """The source pixels of result pixel i, and the number of pixels of x in their window."""
     k, s = p.kernel[dimension], p.stride[dimension]
     before, size, count = p.padding[2 * dimension], p.x[1 + dimension], p.y[1 + dimension]
     pooled = "(source)" if gradient else "(out)"

@@ -1,8 +1,8 @@
-"""1x1 convolutions with a stride, and their gradients: products of the pixels that they meet.
+"""Strided 1x1 convolutions and their gradients: products over the strided pixels.
 
-y = x w and dw = xᵀ dy read the pixels of x that are met, gathered into scratch; dx = dy wᵀ is made
-in scratch and then spread over the image, where the other pixels get zeros. The product is a
-function of gemm.py's, called by the kernel that is emitted here.
+y = x w and dw = xᵀ dy read the strided pixels of x, gathered into scratch; dx = dy wᵀ is computed
+in scratch and then scattered over the image, with zeros elsewhere. The product is a function of
+gemm.py, called by the kernel emitted here.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ from pockengine.devices.schema import Device
 
 @dataclass(frozen=True)
 class StridedSpec:
-    """A product over the pixels that are met, which `rows` floats of scratch hold."""
+    """A product over the strided pixels, which `rows` floats of scratch hold."""
 
     window: ConvWindow
     product: ProductSpec
@@ -53,10 +53,10 @@ def pixel_product(op: str, window: ConvWindow) -> MatmulShape:
 
 
 def is_strided_product(op: str, window: ConvWindow, device: Device) -> bool:
-    """Whether a convolution or gradient is a product of some pixels, and best computed as one.
+    """Whether a convolution or gradient is best computed as a product of strided pixels.
 
-    Weight gradients always are. The others copy more than the direct kernel does, which in turn
-    reads the weights once for each few rows of pixels: that is dear where they are large.
+    Weight gradients always are. The others copy more than the direct kernel, but that one reads the
+    weights again for every few rows of pixels, which is expensive for large weights.
     """
     alike = (
         window.kernel == (1, 1)
@@ -71,7 +71,9 @@ def is_strided_product(op: str, window: ConvWindow, device: Device) -> bool:
 def choose_strided(
     fused: Fused, window: ConvWindow, device: Device, options: KernelOptions
 ) -> Choice:
-    """Choose how to compute the product; an input gradient's is bare, what follows comes later."""
+    """Choose how to compute the product; an input gradient's is bare, and its epilogue runs
+    later.
+    """
     op = fused.anchor.op
     plain = fused.plain or op == "conv2d_dx"
     inner = choose_product(pixel_product(op, window), plain, device, options)

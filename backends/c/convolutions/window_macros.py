@@ -1,11 +1,11 @@
-"""A convolution's window as the macros of the templates that multiply integers."""
+"""A convolution's window as macros of the integer product templates."""
 
 from pockengine.backends.native.numbers import whole
 from pockengine.backends.window import ConvWindow
 
 
 def window_macros(window: ConvWindow, backward: bool) -> dict[str, object]:
-    """The window; of the gradient with respect to the input, dy is the source."""
+    """The window macros; for the input gradient, dy is the source."""
     source, result = window.size, window.output
     if backward:
         source, result = result, source

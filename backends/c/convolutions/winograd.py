@@ -1,12 +1,12 @@
 """3x3 convolutions of stride 1, and their input gradients, by Winograd's method.
 
 F(r x r, 3 x 3) takes (r + 2)² products for r² results instead of 9 r²: 4 times fewer for r = 4,
-2.25 times fewer for r = 2, less the transforms and what tiles waste at the border. The template is
-runtime/kernels/winograd.inc.h. Here a shape gets r, its blocks of tiles, and what threads share; or
-nothing, where the direct kernel is estimated to be as fast.
+2.25 times fewer for r = 2, minus the transforms and the waste of tiles at the border. The template
+is runtime/kernels/winograd.inc.h. This module chooses r, the blocks of tiles, and the split among
+threads; or nothing if the direct kernel is estimated to be as fast.
 
-Rounding: the interpolation of r = 4 multiplies sums by up to 8 in each dimension, so that errors
-are about ten times those of a direct sum.
+Rounding: the interpolation of r = 4 multiplies sums by up to 8 in each dimension, so errors are
+about ten times those of a direct sum.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,22 +28,23 @@ TRANSFORM_CYCLES = {2: (50.0, 40.0, 45.0), 4: (160.0, 110.0, 110.0)}
 """Cycles to transform 16 channels of a window, of a filter, and of a tile of products, by r."""
 
 RELOAD_CYCLES, STREAM_CYCLES, ROWS_CYCLES, MEMORY_CYCLES = 0.06, 0.25, 0.6, 2.0
-"""Cycles to bring a float from the second-level cache; from beyond it in one stream, and in short
-rows; and to write it to memory and read it back."""
+"""Cycles to load a float from the second-level cache; from beyond it in one stream; from beyond
+it in short rows; and to write it to memory and read it back.
+"""
 
 SIZES: tuple[int, ...] = (4, 2)
-"""Rows and columns of a tile, the larger first."""
+"""Tile sizes (rows = columns), larger first."""
 
 WEIGHTS = 1
-"""Place of the weights among the operands of `conv2d` and `conv2d_dx`."""
+"""Position of the weights among the operands of `conv2d` and `conv2d_dx`."""
 
 
 @dataclass(frozen=True)
 class Tiling:
     """A correlation of `source` (h, w, channels) with 3x3 filters, in tiles of `size` squared.
 
-    `before` is the padding at the top and at the left. `backward` says that it is the gradient with
-    respect to the input: filters are turned around and transposed.
+    `before` is the padding at the top and at the left. `backward` marks the input gradient: filters
+    are flipped and transposed.
     """
 
     size: int
@@ -56,7 +57,7 @@ class Tiling:
 
     @property
     def planes(self) -> int:
-        """Points of a window, each with a matrix multiply of its own."""
+        """Points of a window, each with its own matrix product."""
         return (self.size + 2) ** 2
 
     @cached_property
@@ -76,15 +77,15 @@ class Tiling:
 
 
 def row_pitch(columns: int) -> int:
-    """Floats from one row of a plane to the next: whole lines, not a multiple of 1 KiB."""
+    """Floats from one row of a plane to the next: whole cache lines, not a multiple of 1 KiB."""
     return align(columns, 16) + (16 if columns % 256 == 0 else 0)
 
 
 @dataclass(frozen=True)
 class WinogradPlan:
-    """A tiling, the multiply's tile, tiles in a block, what threads share; cycles of a thread.
+    """A tiling, the product's tile, tiles per block, the split among threads; cycles per thread.
 
-    `prepared`: filters were brought to the points before.
+    `prepared`: filters are transformed in advance.
     """
 
     tiling: Tiling
@@ -103,7 +104,7 @@ class WinogradPlan:
 
     @property
     def window_plane(self) -> int:
-        """Floats of one point's windows: those of a block, or of all tiles where shared."""
+        """Floats of one point's windows: those of a block, or of all tiles if shared."""
         rows = self.tiling.tiles if self.split == "COLUMNS" else self.block
         return rows * self.tiling.pitch + 16
 
@@ -119,7 +120,7 @@ class WinogradPlan:
 
     @property
     def scratch(self) -> Pair:
-        """Floats that all threads share, and those of each."""
+        """Floats shared by all threads, and floats per thread."""
         windows, planes = self.window_plane, self.tiling.planes
         if self.split == "COLUMNS":
             filters = 0 if self.prepared else self.filter_plane
@@ -129,13 +130,13 @@ class WinogradPlan:
 
     @property
     def filter_floats(self) -> int:
-        """Floats of the filters at all points: whole panels."""
+        """Floats of the transformed filters: whole panels."""
         panels = -(-self.tiling.columns // self.tile.columns)
         return panels * self.tiling.planes * self.filter_plane
 
     @property
     def filters(self) -> Prepared:
-        """The filters as a form of the weights, whatever the pictures are."""
+        """The transformed filters as a prepared form of the weights."""
         tiling, tile = self.tiling, self.tile
         key = ("winograd", tiling.size, tiling.backward, tile.lanes, tile.columns)
         return Prepared(WEIGHTS, 4 * self.filter_floats, key)
@@ -148,7 +149,7 @@ class WinogradPlan:
 
 
 def tiling_of(window: ConvWindow, backward: bool, size: int) -> Tiling | None:
-    """Return the tiling of a convolution or of its input gradient; None for what has none."""
+    """Return the tiling of a convolution or its input gradient; None if it has none."""
     plain = window.stride == window.dilation == (1, 1) and window.groups == 1
     if window.kernel != (3, 3) or not plain:
         return None
@@ -167,7 +168,7 @@ def winograd_plans(
     sizes: tuple[int, ...] = SIZES,
     prepared: bool = False,
 ) -> list[WinogradPlan]:
-    """Return all plans of the given tile sizes; none where the method does not apply."""
+    """Return all plans of these tile sizes; none if the method does not apply."""
     tilings = (tiling_of(window, backward, size) for size in sizes)
     return [plan for tiling in tilings if tiling for plan in _plans(tiling, device, prepared)]
 
@@ -183,7 +184,7 @@ def _plans(tiling: Tiling, device: Device, prepared: bool) -> Iterator[WinogradP
 
 
 def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
-    """Tiles in a block: even shares of what a thread gets, of a size that stays in its cache."""
+    """Tiles in a block: equal parts of a thread's share, of a size that stays in its cache."""
     columns = min(64, tiling.columns)
     if split == "ROWS":
         share, floats = -(-tiling.tiles // device.cpu.cores), tiling.pitch + columns
@@ -235,27 +236,27 @@ def _cycles(
 
 
 class Planned(Protocol):
-    """What plans of the transforms have in common."""
+    """Common properties of the transforms' plans."""
 
     @property
     def tiling(self) -> Tiling:
-        """How tiles cover the pictures."""
+        """How tiles cover the images."""
 
     @property
     def tile(self) -> Tile:
-        """The multiply's tile."""
+        """The tile of the product."""
 
     @property
     def split(self) -> str:
-        """What threads share."""
+        """The split among threads."""
 
     @property
     def threads(self) -> int:
-        """Threads that it is for."""
+        """Number of threads."""
 
     @property
     def scratch(self) -> Pair:
-        """Floats that all threads share, and those of each."""
+        """Floats shared by all threads, and floats per thread."""
 
     @property
     def scratch_bytes(self) -> int:
@@ -284,11 +285,11 @@ def winograd_kernel(
 
 
 FILTERS = Parameter("float", "filters")
-"""What a kernel reads in place of the weights once they are prepared."""
+"""The parameter that replaces the weights if filters are prepared."""
 
 
 def _filters_kernel(plan: WinogradPlan, device: Device) -> Kernel:
-    """Emit what brings weights to the points: all panels of filters."""
+    """Emit the transform of the weights: all panels of filters."""
     tiling = plan.tiling
     macros = {
         **_point_macros(tiling, plan.tile),
@@ -314,9 +315,9 @@ def emit_planned(
     sizes: Mapping[str, object],
     prepared: Parameter | None = None,
 ) -> Kernel:
-    """Emit a kernel from the template `source`; `sizes` are the parameters that it has alone.
+    """Emit a kernel from the template `source`; `sizes` are its own parameters.
 
-    `prepared` is read in place of the second operand.
+    `prepared` replaces the second operand.
     """
     shared, own = plan.scratch
     macros = {
@@ -340,7 +341,7 @@ def emit_planned(
 
 
 def _point_macros(tiling: Tiling, tile: Tile) -> dict[str, object]:
-    """Parameters of winograd_points.inc.h, and of the multiply's tile."""
+    """Parameters of winograd_points.inc.h, and of the product's tile."""
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
         "PE_VL": tile.lanes,

@@ -1,7 +1,7 @@
 """Weight gradients of 3x3 convolutions of stride 1 by Winograd's method, F(3 x 3, r x r).
 
-As in winograd.py, (r + 2)² products replace 9 r²; here they are summed over all tiles before they
-are brought back to the taps. The template is runtime/kernels/winograd_dw.inc.h.
+As in winograd.py, (r + 2)² products replace 9 r²; here they are summed over all tiles before the
+inverse transform to the taps. The template is runtime/kernels/winograd_dw.inc.h.
 """
 
 from collections.abc import Iterator
@@ -31,12 +31,12 @@ TRANSFORM_CYCLES = {2: (50.0, 35.0, 45.0), 4: (160.0, 90.0, 90.0)}
 """Cycles to transform 16 channels of a window, of a tile of dy, and of the sums, by r."""
 
 MOST_CHANNELS = 64
-"""Channels whose sums, times a panel, stay in the second-level cache."""
+"""Channels whose sums, times a panel, fit in the second-level cache."""
 
 
 @dataclass(frozen=True)
 class WinogradGradientPlan:
-    """A tiling, the multiply's tile, what threads share, tiles and channels in a block."""
+    """A tiling, the product's tile, the split among threads, tiles and channels in a block."""
 
     tiling: Tiling
     tile: Tile
@@ -67,7 +67,7 @@ class WinogradGradientPlan:
 
     @property
     def scratch(self) -> Pair:
-        """Floats that all threads share, and those of each."""
+        """Floats shared by all threads, and floats per thread."""
         windows, gradients, sums = (self.tiling.planes * plane for plane in self.planes)
         units = -(-self.tiling.source[2] // self.channels)
         panels = -(-self.tiling.columns // self.tile.columns)
@@ -86,7 +86,7 @@ class WinogradGradientPlan:
 def winograd_gradient_plans(
     window: ConvWindow, device: Device, sizes: tuple[int, ...] = SIZES
 ) -> list[WinogradGradientPlan]:
-    """Return all plans of the given tile sizes; none where the method does not apply."""
+    """Return all plans of these tile sizes; none if the method does not apply."""
     tilings = (tiling_of(window, False, size) for size in sizes)
     return [plan for tiling in tilings if tiling for plan in _plans(tiling, device)]
 
@@ -103,7 +103,7 @@ def _plans(tiling: Tiling, device: Device) -> Iterator[WinogradGradientPlan]:
 
 
 def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
-    """Tiles in a block: as even as can be, of a size that stays in the cache that it is for."""
+    """Tiles in a block: balanced, of a size that fits the target cache."""
     cpu = device.cpu
     if split == "INNER":
         share, floats = -(-tiling.tiles // cpu.cores), cpu.l2_bytes // 10

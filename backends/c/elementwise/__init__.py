@@ -1,1 +1,1 @@
-"""Elementwise loops, movement of data, and what ends a product."""
+"""Elementwise loops, data movement, and epilogues of products."""

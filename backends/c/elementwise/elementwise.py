@@ -1,8 +1,8 @@
-"""Kernels of elementwise nodes: single ones, and fusions without an anchor.
+"""Kernels of elementwise nodes and of fusions without an anchor.
 
 The generated part is one function that loads a tile, evaluates the body and stores all results; the
 loops around it are runtime/kernels/elementwise.inc.h. Each element is read before it is written at
-the same place, so that a result may lie on an operand of its own shape.
+the same position, so a result may overwrite an operand of its shape.
 """
 
 from collections.abc import Sequence
@@ -34,9 +34,10 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class Cut:
-    """How pointwise work is cut: its space, each pointer's walk, lanes, and what threads share.
+    """Partition of pointwise work: its space, each pointer's strides, lanes, and the split among
+    threads.
 
-    `by_integers`: by vectors of integers alone.
+    `by_integers`: with integer vectors only.
     """
 
     space: IterationSpace
@@ -47,13 +48,14 @@ class Cut:
 
     @property
     def label(self) -> str:
-        """What threads share, and the lanes of a vector."""
+        """The split among threads, and the lanes of a vector."""
         return f"{'COLUMNS' if self.by_columns else 'ROWS'} x{self.lanes}"
 
 
 @dataclass(frozen=True)
 class Pointwise:
-    """The C of an elementwise computation: its parameters, its body, the helpers of its accesses.
+    """The C code of an elementwise computation: its parameters, its body, the helpers of its
+    accesses.
 
     `helpers` are tables of indices and gathers.
     """
@@ -65,14 +67,14 @@ class Pointwise:
 
 
 def cut_space(sizes: Sequence[int], walks: Sequence[Strides], device: Device) -> Cut:
-    """Cut pointwise work over collapsed dimensions for a device."""
+    """Partition pointwise work over collapsed dimensions for a device."""
     space, padded = space_of(sizes, walks)
     lanes = lanes_for(space.columns, machine_of(device).lanes)
     return Cut(space, tuple(padded), lanes, by_columns(space, device.cpu.cores))
 
 
 def choose_elementwise(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Cut one elementwise node, or a fusion of such; CompileError for one that C cannot say."""
+    """Partition an elementwise node or a fusion of such; CompileError if C cannot express it."""
     body = open_body(node)
     full = next(iter(body.outputs.values())).shape
     for inner in body.nodes:
@@ -90,7 +92,7 @@ def choose_elementwise(node: Node, device: Device, options: KernelOptions) -> Ch
 
 
 def emit_elementwise(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit one elementwise node, or a fusion of such."""
+    """Emit an elementwise node, or a fusion of such."""
     cut = choice.spec
     assert isinstance(cut, Cut)
     body = open_body(node)
@@ -130,7 +132,7 @@ def pointwise_kernel(work: Pointwise, cut: Cut, device: Device) -> Kernel:
 
 
 def space_macros(space: IterationSpace, lanes: int) -> dict[str, object]:
-    """The template parameters that every kernel over a space has."""
+    """The template parameters of every kernel over a space."""
     return {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",
         "PE_VL": lanes,
@@ -141,12 +143,12 @@ def space_macros(space: IterationSpace, lanes: int) -> dict[str, object]:
 
 
 def tail_macro(space: IterationSpace, lanes: int) -> str:
-    """The lanes of a row's last vector, for kernels that do not know its columns."""
+    """The lanes of a row's last vector, for kernels without constant columns."""
     return of_many_shapes(f"#define PE_TAIL {space.columns % lanes}\n")
 
 
 def title_of(nodes: Sequence[Node]) -> str:
-    """Up to four different ops of a body, for a kernel's name."""
+    """Up to four distinct ops of a body, for a kernel's name."""
     return "_".join(list(dict.fromkeys(node.op for node in nodes))[:4])
 
 
@@ -161,9 +163,9 @@ def open_body(node: Node) -> Graph:
 
 
 def values_of(node: Node, body: Graph) -> list[Value]:
-    """The body's value behind each of the kernel's pointers: what is read, then what is written.
+    """The body's value of each kernel pointer: operands, then results.
 
-    A single node that reads one value twice gets it twice, as the caller passes it.
+    A single node that reads one value twice has it twice, as the caller passes it.
     """
     sources = list(body.inputs) if node.op == "fusion" else list(node.operands)
     return [*sources, *body.outputs.values()]

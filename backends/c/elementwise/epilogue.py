@@ -1,10 +1,10 @@
-"""What follows an anchor (matmul, convolution) in its fusion: the C function that stores results.
+"""Epilogues of anchors (matmul, convolution): the C function that stores results.
 
 A fusion's body holds one anchor and elementwise nodes after it. The anchor's template computes sums
 in registers and hands each vector of them to `store(io, acc, row, column, lanes)`, written here: it
 loads the other operands, evaluates the elementwise nodes, and stores every result. `row` counts the
-rows of the anchor's result seen as a matrix whose columns are its last dimension; `lanes` says how
-many lanes count. `io` is a struct of the pointers that the function needs.
+rows of the anchor's result seen as a matrix whose columns are its last dimension; `lanes` is the
+number of valid lanes. `io` is a struct of the pointers that the function needs.
 """
 
 import math
@@ -23,7 +23,7 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class Fused:
-    """A node as an anchor and the elementwise nodes after it; a bare anchor has no body."""
+    """A node as an anchor with the elementwise nodes after it; a bare anchor has no body."""
 
     anchor: Node
     after: tuple[Node, ...]
@@ -33,12 +33,12 @@ class Fused:
 
     @property
     def plain(self) -> bool:
-        """Whether the anchor's result is the kernel's only one."""
+        """Whether the anchor's result is the kernel's only result."""
         return not self.after and len(self.outputs) == 1
 
 
 def split_fusion(node: Node) -> Fused:
-    """Find the anchor of a node; CompileError where C cannot say the fusion."""
+    """Find the anchor of a node; CompileError if C cannot express the fusion."""
     if node.op != "fusion":
         return Fused(node, (), node.operands, node.results, None)
     body = node.attrs["body"]
@@ -53,9 +53,9 @@ def split_fusion(node: Node) -> Fused:
 class Anchored:
     """A node seen as an anchor with its epilogue, in C.
 
-    `symbol` begins the names of the kernel's helpers. `names` are the C names of the anchor's
-    operands; `parameters` those of the kernel; `plain` the name of the one result where the
-    epilogue does nothing to the sums, else None.
+    `symbol` prefixes the names of the kernel's helpers. `names` are the C names of the anchor's
+    operands; `parameters` those of the kernel; `plain` is the name of the single result if the
+    epilogue is empty, else None.
     """
 
     symbol: str
@@ -82,7 +82,7 @@ class Anchored:
 def open_fusion(
     node: Node, device: Device, symbol: str = SYMBOL, by_integers: bool = False
 ) -> Anchored:
-    """Write what surrounds the sums of a bare anchor, or of a fusion around one.
+    """Emit the code around the sums of a bare anchor, or of a fusion around one.
 
     `by_integers`: for sums in vectors of integers alone.
     """
@@ -110,10 +110,10 @@ def open_fusion(
 
 
 def _is_streamed(value: Value, device: Device) -> bool:
-    """Whether a result goes past the caches.
+    """Whether a result bypasses the caches.
 
-    It takes more than half of the last one, so that little of it is left when it is read; and its
-    vectors are whole cache lines, aligned.
+    It does if it is larger than half of the last-level cache, so little of it would be left when it
+    is read, and if its vectors are whole aligned cache lines.
     """
     cpu, lanes = device.cpu, device.cpu.vector_bytes // 4
     last = (cpu.l3_bytes or cpu.l2_bytes) // 2
@@ -132,7 +132,7 @@ def _anchor_of(node: Node, body: Graph) -> Node:
 
 
 def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
-    """The anchor's operands are called as its op calls them, the others e0, e1, ..."""
+    """The anchor's operands are named as in its op, the others e0, e1, ..."""
     definition = lookup(anchor.op)
     names: dict[Value, str] = {}
     for index, operand in enumerate(anchor.operands):
@@ -146,7 +146,7 @@ def _input_names(anchor: Node, inputs: Sequence[Value]) -> dict[Value, str]:
 def _reads(
     inputs: Sequence[Value], names: dict[Value, str], updated: Sequence[str]
 ) -> list[Parameter]:
-    """What the kernel is passed; a bare anchor is passed a value that it reads twice two times."""
+    """The kernel's operands; a bare anchor with a repeated operand is passed it twice."""
     first = {value: place for place, value in reversed([*enumerate(inputs)])}
     return [
         (write if names[value] in updated else read)(
@@ -162,7 +162,7 @@ def _io_struct(parameters: Sequence[Parameter]) -> str:
 
 
 def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
-    """The function that fetches the epilogue's operands before the sums: a line a vector."""
+    """The function that prefetches the epilogue's operands before the sums, one line per vector."""
     shape = anchor.result.shape
     large = [
         name
@@ -202,7 +202,7 @@ def _store(
             raise CompileError(
                 f"{anchor}: its epilogue gives {value!r}, not one value for each sum"
             )
-        if value not in variables:  # a constant or an operand is handed on
+        if value not in variables:  # a constant or an operand is returned unchanged
             raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
         at = f"io->{place} + row * {whole(shape[-1])} + column"
         suffix = c_scalar(value.dtype).suffix
@@ -218,7 +218,7 @@ def _store(
 
 
 def _load(value: Value, name: str, shape: Sequence[int]) -> str:
-    """Declare v_<name>: the part of an operand that meets this vector of sums, broadcast."""
+    """Declare v_<name>: the part of an operand for this vector of sums, broadcast."""
     kind, suffix = c_scalar(value.dtype).vector, c_scalar(value.dtype).suffix
     offset = row_offset(value.shape, shape)
     if not value.shape or value.shape[-1] == 1 != shape[-1]:
@@ -230,7 +230,7 @@ def _load(value: Value, name: str, shape: Sequence[int]) -> str:
 
 
 def row_offset(operand: Sequence[int], result: Sequence[int]) -> str:
-    """The C expression, of `row`, for where an operand's row starts that meets a result's row.
+    """The C expression, of `row`, for the offset of the operand's row that belongs to a result row.
 
     The operand's shape broadcasts to the result's; rows are all dimensions but the last.
     """

@@ -1,6 +1,6 @@
-"""Where each pointer of an elementwise or reduction kernel is, and the tile's C function.
+"""Pointer accesses of elementwise and reduction kernels, and the tile's C function.
 
-The kernel walks a `IterationSpace`: outer, row and column are the C variables of its place.
+The kernel walks a `IterationSpace`: outer, row and column are the C variables of its position.
 """
 
 import math
@@ -21,8 +21,8 @@ from pockengine.compiler.ir import BOOL, Node, Value
 class Access:
     """How a kernel walks the elements behind one pointer: strides of outer, rows and column.
 
-    The column's stride is 1, or 0 where the operand is broadcast along the columns. Dimension
-    `along` of the space, if any, is looked up in the constant table `table`.
+    The column's stride is 1, or 0 if the operand is broadcast along the columns. Dimension `along`
+    of the space, if any, is looked up in the constant table `table`.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Access:
 
     @property
     def gathers(self) -> bool:
-        """Whether neighbouring columns lie anywhere."""
+        """Whether adjacent columns are not contiguous."""
         return self.along == len(self.strides) - 1
 
 
@@ -52,7 +52,7 @@ def address(access: Access, space: IterationSpace, row: str = "row") -> str:
 
 
 def _offsets(index: str, sizes: Sequence[int], access: Access, first: int) -> list[str]:
-    """Terms of an address that come from one index over several dimensions, from `first` on."""
+    """Terms of an address from one index over several dimensions, from `first` on."""
     strides = access.strides[first : first + len(sizes)]
     simple = index if index.isidentifier() else f"({index})"
     terms = []
@@ -95,7 +95,7 @@ def store(access: Access, space: IterationSpace, variable: str, row: str = "row"
 
 
 def io_struct(parameters: Sequence[Parameter]) -> str:
-    """The struct of all pointers. PE_FN(name) gives a helper the kernel's own name for it."""
+    """The struct of all pointers. PE_FN(name) makes a helper's name unique to the kernel."""
     fields = "\n".join(f"    {parameter};" for parameter in parameters)
     return f"typedef struct PE_FN(io) {{\n{fields}\n{FIELDS}}} PE_FN(io);"
 
@@ -108,10 +108,10 @@ def io_value(parameters: Sequence[Parameter]) -> str:
 
 @dataclass(frozen=True)
 class Body:
-    """What a tile computes: loads, elementwise nodes, and the values that leave it.
+    """The computation of a tile: loads, elementwise nodes, and outputs.
 
     `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given`
-    values are C expressions already. `by_integers`: floats are in vectors of integers.
+    values are C expressions. `by_integers`: floats are in integer vectors.
     """
 
     accesses: Mapping[Value, Access]
@@ -163,7 +163,7 @@ def _render_tile(name: str, extra: str, before: Sequence[str], inside: Sequence[
 
 
 def _needed(body: Body) -> set[Value]:
-    """Values that something stored depends on."""
+    """Values that a store depends on."""
     needed = {value for value, _ in body.stores} | set(body.values)
     for node in reversed(body.nodes):
         if node.result in needed:

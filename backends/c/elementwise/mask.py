@@ -1,4 +1,4 @@
-"""Kernels that pack masks to bits and unpack them: a call of pe_mask.h with constant sizes."""
+"""Kernels that pack masks to bits and unpack them: calls of pe_mask.h with constant sizes."""
 
 from pockengine.backends.native.kernel import Kernel, define_kernel, read, write
 from pockengine.backends.native.numbers import of_one_shape, passed

@@ -1,4 +1,4 @@
-"""Kernels that move elements without computing: transpose, concat, pad, slice, broadcast, reshape.
+"""Kernels that only move elements: transpose, concat, pad, slice, broadcast, reshape.
 
 Each is a set of copies between strided boxes of elements: a box is copied run by run where its
 innermost dimension is contiguous on both sides, else element by element, or, for f32 matrices, by
@@ -27,15 +27,17 @@ from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 ELEMENT, RUN, MATRIX = 0, 1, 2
-"""Inner dimensions that a copy moves as one: none, a contiguous run, a transposed matrix."""
+"""Number of inner dimensions that a copy moves at once: single elements, a run, a transposed
+matrix.
+"""
 NAMES = ("ELEMENTS", "RUNS", "MATRICES")
 
 
 @dataclass(frozen=True)
 class Box:
-    """Elements of one operand and where they go: sizes, strides and starts on both sides.
+    """A copied box of one operand: sizes, and strides and starts on both sides.
 
-    `source` counts the operands. Once a box is collapsed, `inner` of its dimensions move as one.
+    `source` is the operand's index. After collapsing, `inner` of its dimensions move at once.
     """
 
     source: int
@@ -48,7 +50,7 @@ class Box:
 
 
 def choose_broadcast(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Cut broadcast_to, which is elementwise work without any."""
+    """Partition broadcast_to, which is elementwise work without computation."""
     (x,), y = node.operands, node.result
     sizes, walks, _ = collapse(
         y.shape, [broadcast_strides(x.shape, y.shape), contiguous_strides(y.shape)]
@@ -68,7 +70,7 @@ def emit_broadcast(node: Node, choice: Choice, device: Device) -> Kernel:
 
 
 def transpose_boxes(node: Node) -> list[Box]:
-    """List what transpose copies."""
+    """List the boxes that transpose copies."""
     (x,), y = node.operands, node.result
     own = contiguous_strides(x.shape)
     walk = tuple(own[axis] for axis in node.attrs["perm"])
@@ -76,12 +78,12 @@ def transpose_boxes(node: Node) -> list[Box]:
 
 
 def reshape_boxes(node: Node) -> list[Box]:
-    """List what a reshape copies whose result does not share its operand's memory."""
+    """List the boxes of a reshape whose result does not share its operand's memory."""
     return [Box(0, (node.result.type.size,), (1,), (1,))]
 
 
 def slice_boxes(node: Node) -> list[Box]:
-    """List what slice copies."""
+    """List the boxes that slice copies."""
     (x,), y = node.operands, node.result
     own = contiguous_strides(x.shape)
     start = sum(first * stride for first, stride in zip(node.attrs["start"], own, strict=True))
@@ -90,7 +92,7 @@ def slice_boxes(node: Node) -> list[Box]:
 
 
 def reverse_boxes(node: Node) -> list[Box]:
-    """List what reverse copies, walking backward along some axes."""
+    """List the boxes that reverse copies, walking backward along some axes."""
     x = node.operands[0]
     own, axes = contiguous_strides(x.shape), set(node.attrs["axes"])
     start = sum((x.shape[axis] - 1) * own[axis] for axis in axes)
@@ -99,7 +101,7 @@ def reverse_boxes(node: Node) -> list[Box]:
 
 
 def concat_boxes(node: Node) -> list[Box]:
-    """List what concat copies: one box for each operand."""
+    """List the boxes that concat copies: one per operand."""
     axis, whole = node.attrs["axis"], contiguous_strides(node.result.shape)
     boxes, at = [], 0
     for index, part in enumerate(node.operands):
@@ -110,7 +112,7 @@ def concat_boxes(node: Node) -> list[Box]:
 
 
 def pad_boxes(node: Node) -> list[Box]:
-    """List what pad copies into its result, which holds the padding value by then."""
+    """List the boxes that pad copies into its result, already filled with the padding value."""
     (x,), y = node.operands, node.result
     whole = contiguous_strides(y.shape)
     start = sum(low * stride for low, stride in zip(node.attrs["low"], whole, strict=True))
@@ -128,7 +130,7 @@ BOXES: dict[str, Callable[[Node], list[Box]]] = {
 
 
 def choose_movement(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Collapse the boxes of one of BOXES, and see what of each moves as one."""
+    """Collapse the boxes of an op of BOXES, and find how each moves."""
     boxes = tuple(_collapsed(box, node.result) for box in BOXES[node.op](node))
     label = "+".join(dict.fromkeys(NAMES[box.inner] for box in boxes))
     return plain_choice(node, device, label, spec=boxes)
@@ -153,7 +155,7 @@ def _is_matrix(sizes: Sequence[int], source: Strides, target: Strides) -> bool:
 
 
 def emit_movement(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit one of BOXES; pad fills its whole result first, and waits."""
+    """Emit an op of BOXES; pad first fills its whole result, then waits at a barrier."""
     boxes = choice.spec
     assert isinstance(boxes, tuple)
     operands, result = node.operands, node.result
@@ -189,7 +191,7 @@ def _fill(result: Value, number: float) -> list[str]:
 
 
 def _copy(box: Box, name: str, ctype: str, block: int) -> list[str]:
-    """The statements that copy one box, its outermost dimensions shared by the threads."""
+    """The statements that copy one box; threads split its outermost dimensions."""
     sizes, source, target = box.sizes, box.source_strides, box.target_strides
     outer = len(sizes) - box.inner
     count = math.prod(sizes[:outer])
@@ -229,7 +231,7 @@ def _transposition(to: str, at: str, sizes: tuple[int | str, ...], ctype: str, b
 
 
 def _split_matrix(box: Box, name: str, ctype: str, block: int) -> list[str]:
-    """One matrix: threads share the rows of the result."""
+    """One matrix: threads split the rows of the result."""
     sizes, source, target = box.sizes, box.source_strides, box.target_strides
     to = f"y + {box.target_start} + share.begin * {target[0]}"
     at = f"{name} + {box.source_start} + share.begin"

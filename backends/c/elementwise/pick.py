@@ -1,7 +1,7 @@
-"""Channels at indices that are known when compiling: pick, and the tables of indexed updates.
+"""Kernels of compile-time indices: pick, and the tables of indexed updates.
 
-The indices stand in the kernel as a constant table. Where channels are long, or stand in runs of
-neighbours, whole runs are copied; else the compiler makes vector gathers of the loop.
+The indices are a constant table in the kernel. If channels are long, or indices form contiguous
+runs, whole runs are copied; otherwise the compiler turns the loop into vector gathers.
 """
 
 import math
@@ -18,16 +18,16 @@ from pockengine.devices.schema import Device
 
 TABLE = f"{SYMBOL}_index"
 RUN_ELEMENTS = 12
-"""Mean length of a run from which a call of memcpy is quicker than as many gathered elements."""
+"""Mean length of a run from which memcpy is faster than gathering the elements."""
 
 
 def index_table(index: Sequence[int]) -> str:
-    """The C of the table of indices, by the name TABLE."""
+    """The C definition of the index table named TABLE."""
     return _table(TABLE, index)
 
 
 def runs_of(index: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbours among the indices, as (first, count)."""
+    """Contiguous runs of the indices, as (first, count)."""
     runs: list[tuple[int, int]] = []
     for at in index:
         if runs and at == sum(runs[-1]):
@@ -38,7 +38,7 @@ def runs_of(index: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def choose_pick(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Choose between copies of whole runs and gathered elements; the spec says whether by runs."""
+    """Choose between copies of runs and gathers; the spec is True for runs."""
     index = node.attrs["index"]
     behind = math.prod(node.operands[0].shape[node.attrs["axis"] + 1 :])
     by_runs = len(index) * behind >= RUN_ELEMENTS * len(runs_of(index))
@@ -46,7 +46,7 @@ def choose_pick(node: Node, device: Device, options: KernelOptions) -> Choice:
 
 
 def emit_pick(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit pick: y[a, i, :] = x[a, index[i], :]; threads share what is before the axis."""
+    """Emit pick: y[a, i, :] = x[a, index[i], :]; threads split the dimensions before the axis."""
     (x,), axis, index = node.operands, node.attrs["axis"], node.attrs["index"]
     behind = math.prod(x.shape[axis + 1 :])
     runs, by_runs = runs_of(index), choice.spec
@@ -114,7 +114,7 @@ def _lengths(runs: Sequence[tuple[int, int]], behind: int) -> list[int]:
 
 
 def _run_tables(runs: Sequence[tuple[int, int]], behind: int) -> list[str]:
-    """Where runs begin and how long they are, in elements."""
+    """Starts and lengths of runs, in elements."""
     tables = [_table(f"{SYMBOL}_first", _firsts(runs, behind))]
     lengths = _lengths(runs, behind)
     return tables if len(set(lengths)) == 1 else [*tables, _table(f"{SYMBOL}_length", lengths)]

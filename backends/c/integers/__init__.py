@@ -1,1 +1,1 @@
-"""Products and windows of integers."""
+"""Integer products and windows."""

@@ -1,7 +1,6 @@
 """Depthwise convolutions of two operands of i8, channels as lanes (kernels/bytes_depthwise*.h).
 
-The gradient with respect to the input, of windows that move pixel by pixel, is the convolution of
-dy with the flipped weights.
+The input gradient, for stride 1, is the convolution of dy with the flipped weights.
 """
 
 from dataclasses import dataclass
@@ -18,19 +17,19 @@ from pockengine.devices.isa import ISAS
 from pockengine.devices.schema import Device
 
 PIXELS = 4
-"""Pixels of a tile: their sums, their taps and a row of what they read fit into registers."""
+"""Pixels of a tile: their sums, taps and one source row fit in registers."""
 
 LEAST_LANES = 8
-"""Channels at once, where vectors are not wider."""
+"""Minimum channels processed at once, if vectors are not wider."""
 
 
 MOST_TAPS = 1024
-"""All of which the compiler unrolls."""
+"""Maximum number of taps, since the compiler unrolls them all."""
 
 
 @dataclass(frozen=True)
 class DepthwiseSpec:
-    """The window, which of its products `op` is, the lanes, and the threads with scratch."""
+    """The window, the product `op`, the lanes, and the threads with scratch."""
 
     window: ConvWindow
     op: str
@@ -39,7 +38,7 @@ class DepthwiseSpec:
 
     @property
     def patch_bytes(self) -> int:
-        """Bytes of what a tile's pixels read."""
+        """Bytes of the source patch of a tile's pixels."""
         w = self.window
         step = w.stride[1] if self.op == "conv2d" else 1
         reach = (PIXELS - 1) * step + (w.kernel[1] - 1) * w.dilation[1] + 1
@@ -47,7 +46,7 @@ class DepthwiseSpec:
 
     @property
     def scratch_bytes(self) -> int:
-        """Such a patch for each thread; the gradient with respect to the weights copies none."""
+        """One patch per thread; the weight gradient copies none."""
         return 0 if self.op == "conv2d_dw" else self.threads * self.patch_bytes
 
     @property
@@ -59,7 +58,7 @@ class DepthwiseSpec:
 def depthwise_spec(
     anchor: Node, op: str, window: ConvWindow, device: Device
 ) -> DepthwiseSpec | None:
-    """Return how a device computes it by lanes; None where it is left to the plain kernels."""
+    """Return how a device vectorises over channels; None to use the plain kernels."""
     isa = ISAS[device.cpu.isa]
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)
     moves = op != "conv2d_dx" or window.stride == (1, 1)
@@ -72,7 +71,7 @@ def depthwise_spec(
 
 
 def depthwise_bytes_kernel(node: Node, spec: DepthwiseSpec, device: Device) -> Kernel:
-    """Emit a depthwise convolution or one of its gradients, or a fusion around one."""
+    """Emit a depthwise convolution, one of its gradients, or a fusion around one."""
     window, backward = spec.window, spec.op == "conv2d_dx"
     lanes = epilogue_lanes(node, spec.lanes, device)
     opened = open_fusion(node, device, by_integers=lanes == integer_lanes(device))

@@ -1,8 +1,9 @@
 """Products of two i8 operands by Helium, the vectors of Arm's microcontrollers (MVE).
 
-An instruction adds 16 products to one sum, so operands lie along the depth: weights are packed so
-for four channels at a time, and for gradients of weights both operands are turned, into scratch
-that is small beside any activation. A depthwise convolution multiplies widened channels.
+An instruction adds 16 products to one sum, so operands must be contiguous along the depth. Weights
+are packed that way for four channels at a time; for weight gradients both operands are transposed,
+into scratch that is small beside any activation. A depthwise convolution multiplies widened
+channels.
 """
 
 from collections.abc import Sequence
@@ -21,18 +22,18 @@ from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 HELIUM = "helium"
-"""The instruction set that has blocks."""
+"""The instruction set with byte blocks."""
 
 BLOCK = 16
 """Bytes of a block."""
 
 MOST_TURNED = 16384
-"""Bytes of a turned operand, at most: scratch must stay small beside activations."""
+"""Maximum bytes of a transposed operand: scratch must stay small beside activations."""
 
 
 @dataclass(frozen=True)
 class HeliumSpec:
-    """A convolution, which of its products, and the bytes of scratch of a thread."""
+    """A convolution, which of its products, and the scratch bytes per thread."""
 
     window: ConvWindow
     op: str
@@ -40,7 +41,7 @@ class HeliumSpec:
 
 
 def choose_helium(node: Node, op: str, window: ConvWindow, device: Device) -> Choice | None:
-    """Choose blocks where the device has them and the kernels know the product."""
+    """Choose blocks if the device has them and the kernels support the product."""
     anchor = split_fusion(node).anchor
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)
     if device.cpu.isa != HELIUM or not integers or anchor.attrs["zeros"][1]:
@@ -55,13 +56,13 @@ def choose_helium(node: Node, op: str, window: ConvWindow, device: Device) -> Ch
 
 
 def _flat(window: ConvWindow) -> ConvWindow:
-    """See the pixels of all images as one row: products with a matrix have no other rows."""
+    """View the pixels of all images as one row: products with a matrix have no other rows."""
     row = (1, window.pixels)
     return replace(window, images=1, size=row, output=row)
 
 
 def _thread_bytes(op: str, window: ConvWindow) -> int:
-    """Return the bytes of scratch of a thread; 0 where there is no kernel."""
+    """Return the scratch bytes per thread; 0 if there is no kernel."""
     if op == "conv2d_dw":
         depth = align(window.pixels, BLOCK)
         turned = align(window.channels, 4) * depth
@@ -102,7 +103,7 @@ def _common(opened: Anchored, spec: HeliumSpec) -> Macros:
 
 def _product_text(opened: Anchored, spec: HeliumSpec) -> tuple[str, Sequence[str]]:
     window, turned = spec.window, spec.op == "conv2d_dw"
-    if turned:  # rows are the channels of x, and pixels the depth
+    if turned:  # rows are the channels of x; the depth is the pixels
         row = (1, window.channels)
         window = replace(window, size=row, output=row, channels=window.pixels)
     macros = _common(opened, spec) | product_macros(window, spec.op)

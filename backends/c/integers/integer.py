@@ -1,8 +1,8 @@
-"""Kernels of products with an operand of i8: matmul, convolutions and their gradients.
+"""Kernels of products with an i8 operand: matmul, convolutions and their gradients.
 
-Two operands of i8 are summed in i32; beside one of f32 the integers count as floats. The templates
-(runtime/kernels/integer*.inc.h) need no scratch: a small machine has none to give, nor has a step
-that must fit into a memory budget. A matmul is a convolution of one row of pixels by one tap.
+Products of two i8 operands are summed in i32; with an f32 operand the integers are converted to
+floats. The templates (runtime/kernels/integer*.inc.h) need no scratch, which small machines and
+tight memory budgets lack. A matmul is a convolution of one row of pixels with one tap.
 """
 
 import math
@@ -36,7 +36,7 @@ GRADIENTS = ("conv2d_dx", "conv2d_dw")
 
 @dataclass(frozen=True)
 class IntegerSpec:
-    """The convolution that a product is, which of its three products, and the tile of sums."""
+    """The convolution of a product, which of its three products, and the tile of sums."""
 
     window: ConvWindow
     op: str
@@ -44,7 +44,7 @@ class IntegerSpec:
 
 
 def by_operands(floats: KernelFamily) -> KernelFamily:
-    """Return a family of products: these of f32 alone, those of this file where i8 is read."""
+    """Return a family of products that uses these kernels for f32, and this module's for i8."""
 
     def choose(node: Node, device: Device, options: KernelOptions) -> Choice:
         anchor = split_fusion(node).anchor
@@ -69,7 +69,7 @@ def by_operands(floats: KernelFamily) -> KernelFamily:
 
 
 def choose_integer(node: Node, device: Device, options: KernelOptions = DEFAULT) -> Choice:
-    """Choose the kernel of a product, or of a fusion around one, and its tile."""
+    """Choose the kernel and the tile of a product, or of a fusion around one."""
     anchor = split_fusion(node).anchor
     if anchor.op == "matmul":
         op, window = _matrix_window(anchor)
@@ -85,7 +85,7 @@ def choose_integer(node: Node, device: Device, options: KernelOptions = DEFAULT)
 
 
 def _packed(node: Node, op: str, window: ConvWindow, device: Device) -> Choice | None:
-    """Choose a kernel that packs bytes in scratch, as the device's CPU multiplies them."""
+    """Choose a kernel that packs bytes in scratch in the CPU's order."""
     for choose in (choose_pairs, choose_helium):
         chosen = choose(node, op, window, device)
         if chosen is not None:
@@ -99,12 +99,12 @@ def _packed(node: Node, op: str, window: ConvWindow, device: Device) -> Choice |
 
 
 def _tile(op: str, window: ConvWindow, device: Device) -> Tile:
-    """Return the cheapest tile; where the template has none, its lanes alone count."""
+    """Return the cheapest tile; for a template without tiles, only its lanes matter."""
     columns = window.group_channels if op == "conv2d_dx" else window.group_features
     rows = window.group_channels if op == "conv2d_dw" else window.output[1]
     if window.is_depthwise:
         columns = window.channels
-    machine = replace(machine_of(device), by_lane=False)  # a tile's numbers of A are broadcast
+    machine = replace(machine_of(device), by_lane=False)  # a tile's elements of A are broadcast
 
     def cycles(tile: Tile) -> tuple[float, str]:
         depth = window.taps * window.group_channels
@@ -114,7 +114,7 @@ def _tile(op: str, window: ConvWindow, device: Device) -> Tile:
 
 
 def _matrix_window(node: Node) -> tuple[str, ConvWindow]:
-    """See a matmul as a convolution or as one of its gradients, of M pixels by one tap."""
+    """View a matmul as a convolution or one of its gradients, of M pixels with one tap."""
     (a, b), attrs = node.operands, node.attrs
     ta, tb = attrs["transpose_a"], attrs["transpose_b"]
     if len(b.shape) != 2 or (ta and (tb or len(a.shape) != 2)):
@@ -179,7 +179,7 @@ def _operand_macros(opened: Anchored, spec: IntegerSpec) -> dict[str, object]:
 
 
 def _inner_columns(window: ConvWindow) -> dict[str, object]:
-    """Return the result columns whose taps all lie in the image."""
+    """Return the result columns whose taps are all in the image."""
     step, left = window.stride[1], window.before[1]
     reach = (window.kernel[1] - 1) * window.dilation[1]
     begin = -(-left // step)

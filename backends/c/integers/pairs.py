@@ -1,8 +1,8 @@
 """Products of two i8 operands by pairs of 16-bit numbers: Arm's DSP extension of microcontrollers.
 
-An instruction makes two products of operands that are pairs along the depth. Weights are packed so
-for four channels at a time, into scratch that is small beside any activation; the source is read as
-it is. A depthwise convolution multiplies halves of such words.
+An instruction computes two products of operands that are pairs along the depth. Weights are packed
+that way for four channels at a time, into scratch that is small beside any activation; the source
+is read in place. A depthwise convolution multiplies halves of such words.
 """
 
 from collections.abc import Sequence
@@ -26,14 +26,14 @@ from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 DSP = "dsp"
-"""The instruction set that has pairs."""
+"""The instruction set with 16-bit pairs."""
 
 Macros = dict[str, object]
 
 
 @dataclass(frozen=True)
 class PairsSpec:
-    """A convolution, which of its products, and the words of scratch of a thread."""
+    """A convolution, which of its products, and the scratch words per thread."""
 
     window: ConvWindow
     op: str
@@ -41,7 +41,7 @@ class PairsSpec:
 
 
 def choose_pairs(node: Node, op: str, window: ConvWindow, device: Device) -> Choice | None:
-    """Choose pairs where the device has them and the kernels know the product."""
+    """Choose pairs if the device has them and the kernels support the product."""
     anchor = split_fusion(node).anchor
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)
     if device.cpu.isa != DSP or not integers or anchor.attrs["zeros"][1]:
@@ -56,7 +56,7 @@ def choose_pairs(node: Node, op: str, window: ConvWindow, device: Device) -> Cho
 
 
 def _words(op: str, window: ConvWindow) -> int:
-    """Return the words of scratch of a thread; 0 where there is no kernel."""
+    """Return the scratch words per thread; 0 if there is no kernel."""
     if op == "conv2d_dw":
         return 0
     if window.is_depthwise:
@@ -99,7 +99,7 @@ def _product_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]
 
 
 def product_macros(window: ConvWindow, op: str) -> Macros:
-    """Return the sizes of a convolution, or of a product with a matrix that is read transposed."""
+    """Return the sizes of a convolution, or of a product with a transposed matrix."""
     transposed = op == "conv2d_dx"
     depth, columns = window.channels, window.features
     if transposed:
@@ -129,7 +129,7 @@ def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[st
 def grids_text(
     opened: Anchored, window: ConvWindow, op: str, common: Macros, name: str
 ) -> tuple[str, Sequence[str]]:
-    """Include a template for each grid; result pixels without taps take part too.
+    """Include a template for each grid, including result pixels without taps.
 
     Returns the functions to call, without the kernel's symbol.
     """
@@ -179,7 +179,7 @@ def _grid_macros(
 
 
 def _inner(axis: Axis, width: int, step: int) -> tuple[int, int]:
-    """Return the first position whose taps all lie in the source, and the one after the last."""
+    """Return the first position with all taps in the source, and the one after the last."""
     begin = max(0, -(axis.start // step))
     end = (width - 1 - axis.last_tap) // step + 1
     return begin, max(begin, min(end, axis.positions))

@@ -1,1 +1,1 @@
-"""Products of matrices, and attention."""
+"""Matrix products and attention."""

@@ -1,8 +1,8 @@
-"""Products of operands rounded to bf16 by tiles of them: Intel's AMX.
+"""Tiled products of operands rounded to bf16, for Intel's AMX.
 
-Numbers only; gemm.py writes the C that they mean. An instruction multiplies 16 x 32 by 32 x 16
-numbers in 16 cycles, sixteen times as many as two vectors of f32 do, so that packing the operands
-into tiles, done by vectors, takes about as long as multiplying them.
+Parameters only; gemm.py emits the C. An instruction multiplies 16 x 32 by 32 x 16 numbers in 16
+cycles, sixteen times as many as two f32 vectors, so packing the operands into tiles takes about as
+long as multiplying them.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 SIDE = 32
-"""Rows and columns of a block: two tiles of 16 of both."""
+"""Rows and columns of a block: two tiles of 16 each way."""
 
 STEPS = 32
 """Steps of a tile."""
@@ -22,18 +22,19 @@ WORDS = 256
 """Words of a tile."""
 
 BLOCK_CYCLES = 130.0
-"""Cycles of a block's four products of tiles that come from the second-level cache: 41 to 55 ns on
-a Granite Rapids, whose instructions alone take 64 cycles."""
+"""Cycles of a block's four tile products from the second-level cache: 41 to 55 ns on a Granite
+Rapids, where the instructions alone take 64 cycles.
+"""
 
 PACK_CYCLES = 0.8
-"""Cycles to round an element and put it into its tile, most of which wait for memory."""
+"""Cycles to round an element and store it in its tile, mostly waiting for memory."""
 
 
 @dataclass(frozen=True)
 class AmxSpec:
-    """A product by tiles; threads share the rows, or the columns; a block has so many columns.
+    """A tiled product; threads split the rows or the columns; `columns` per block.
 
-    Of a batch each of `packers` threads has operands of its own.
+    In a batch each of `packers` threads packs its own operands.
     """
 
     product: MatmulShape
@@ -57,7 +58,7 @@ class AmxSpec:
 
 
 def choose_amx(product: MatmulShape, device: Device) -> Choice | None:
-    """Choose tiles where the device has them, and the product is large enough to fill them."""
+    """Choose tiles if the device has them and the product is large enough to fill them."""
     smallest = min(product.m, product.n, product.k)
     cores, batch = device.cpu.cores, product.batch
     if not device.cpu.amx or smallest < SIDE or 1 < batch < cores:
@@ -77,5 +78,5 @@ def choose_amx(product: MatmulShape, device: Device) -> Choice | None:
 
 
 def _idle(blocks: int, cores: int) -> float:
-    """Return the part of the threads' time that they wait for the one with the most blocks."""
+    """Return the fraction of the threads' time spent waiting for the one with the most blocks."""
     return 1 - blocks / (-(-blocks // cores) * cores)

@@ -1,4 +1,4 @@
-"""Kernels of attention and its gradients: some rows of a head's scores at a time.
+"""Kernels of attention and its gradients, a block of rows of a head's scores at a time.
 
 The templates are attention.inc.h and attention_dx.inc.h of runtime/kernels. The products in them
 are blocks of gemm_tile.inc.h, each with a tile of its own.
@@ -34,19 +34,20 @@ from pockengine.devices.schema import Device
 OPS = ("attention", *GRADIENTS)
 
 LONGEST = 512
-"""Numbers of a head at most."""
+"""Maximum head size."""
 
 BLOCK_ROWS, FEWEST_ROWS = 48, 12
-"""Rows of a block. More compute more above a causal diagonal; fewer add to the gradients of keys
-and values too often."""
+"""Rows of a block. More rows compute more above a causal diagonal; fewer add to the gradients of
+keys and values too often.
+"""
 
 
 @dataclass(frozen=True)
 class AttentionProduct:
-    """A product of a block: m rows and n columns of results, which lie `y_pitch` floats apart.
+    """A product of a block: m rows and n columns of results, with row pitch `y_pitch` in floats.
 
     `last` are the rows of the last block, `a` A's strides between rows and between steps. `store`
-    and `factor_step` are as attention_product.inc.h has them.
+    and `factor_step` are as in attention_product.inc.h.
     """
 
     name: str
@@ -65,8 +66,8 @@ class AttentionProduct:
 class AttentionSpec:
     """A block's rows, the pitch of its scores, and scratch, in floats.
 
-    `keys`, `values` and `shares` are the parts of each thread's scratch, `parts` what the heads of
-    a group give to its gradients. `reach` are the columns of a whole tile.
+    `keys`, `values` and `shares` are the parts of each thread's scratch, `parts` the heads'
+    contributions to a group's gradients. `reach` is the columns of a whole tile.
     """
 
     rows: int
@@ -93,9 +94,9 @@ class AttentionSpec:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What a node attends to: sizes, and which gradients it makes, none of a forward pass.
+    """Sizes of a node, and its gradients (none for a forward pass).
 
-    A fusion has gradients of the same operands.
+    A fusion computes gradients of the same operands.
     """
 
     node: Node
@@ -103,7 +104,7 @@ class _Sizes:
 
     @cached_property
     def members(self) -> Sequence[Node]:
-        """The node, or those of a fusion."""
+        """The node, or the members of a fusion."""
         return self.node.attrs["body"].nodes if self.node.op == "fusion" else [self.node]
 
     @cached_property
@@ -112,13 +113,13 @@ class _Sizes:
 
     @cached_property
     def named(self) -> Mapping[str, Value]:
-        """Operands by the op's names for them."""
+        """Operands by the op's names."""
         first = self.members[0]
         return dict(zip(lookup(first.op).operands, first.operands, strict=False))  # mask or none
 
     @cached_property
     def results(self) -> Mapping[str, Value]:
-        """What the kernel writes, by its names in the templates."""
+        """The kernel's results, by their names in the templates."""
         if not self.backward:
             return dict(zip(("y", "stats"), self.node.results, strict=True))
         made = {member.op.removeprefix("attention_"): member.result for member in self.members}
@@ -155,7 +156,7 @@ class _Sizes:
 
     @property
     def skips(self) -> bool:
-        """Whether nothing above the diagonal counts."""
+        """Whether nothing above the diagonal is visible."""
         return bool(self.attrs["causal"]) and self.attrs["hidden"] == -math.inf
 
     @property
@@ -177,7 +178,7 @@ def choose_attention(node: Node, device: Device, options: KernelOptions) -> Choi
     fitting = device.cpu.l2_bytes // 4 // (4 * columns)  # both matrices of a block: half of it
     block = min(rows, max(FEWEST_ROWS, min(BLOCK_ROWS, fitting)))
     lanes = machine_of(device).lanes
-    pitch = align(columns, lanes) + lanes  # and so in other sets of a cache than the next row
+    pitch = align(columns, lanes) + lanes  # so rows lie in different cache sets
     pitch += lanes if pitch % WAY_FLOATS == 0 else 0
     products = tuple(_products(sizes, block, pitch))
     shares = align(block * pitch, 16)
@@ -197,7 +198,7 @@ def choose_attention(node: Node, device: Device, options: KernelOptions) -> Choi
 
 
 def _parts(sizes: _Sizes) -> int:
-    """Return the floats that heads give to a group's gradients before they are added up."""
+    """Return the floats of the heads' contributions to a group's gradients before summation."""
     if not sizes.shares_heads:
         return 0
     (batch, _, heads, size), (columns, _, width) = sizes.rows, sizes.columns
@@ -206,7 +207,7 @@ def _parts(sizes: _Sizes) -> int:
 
 
 def _products(sizes: _Sizes, block: int, pitch: int) -> list[AttentionProduct]:
-    """Return a block's products: scores, then what is made of them."""
+    """Return a block's products: scores, then the products with them."""
     (_, rows, heads, size), (columns, groups, width) = sizes.rows, sizes.columns
     last = rows - (rows - 1) // block * block
 
@@ -266,7 +267,7 @@ def attention_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
 
 
 def _parameters(sizes: _Sizes) -> tuple[list[Parameter], str]:
-    """Return a kernel's parameters, and what it passes on: some operand where there is no mask."""
+    """Return a kernel's parameters and arguments; a dummy operand stands for a missing mask."""
     given = sizes.node.operands
     if sizes.node.op == "fusion":  # which has each operand once
         given = tuple(sizes.node.attrs["body"].inputs)
@@ -344,7 +345,7 @@ def _macros(spec: AttentionSpec, sizes: _Sizes) -> dict[str, object]:
 
 
 def _mask_macros(sizes: _Sizes) -> dict[str, object]:
-    """Return the mask's kind and strides, 0 where it is broadcast, and whether it replaces."""
+    """Return the mask's kind and strides (0 if broadcast), and whether it replaces scores."""
     mask = sizes.named.get("mask")
     bools = mask is not None and mask.dtype is BOOL
     kind = "NONE" if mask is None else "SEEN" if bools else "ADDED"

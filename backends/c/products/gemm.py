@@ -1,7 +1,7 @@
 """Kernels of `matmul`: the three products of training, y = x w, dx = dy wᵀ and dw = xᵀ dy.
 
-The templates are gemm.inc.h, gemm_dot.inc.h and gemm_amx.inc.h of runtime/kernels; product.py has
-chosen the numbers, an epilogue comes along from the fusion.
+The templates are gemm.inc.h, gemm_dot.inc.h and gemm_amx.inc.h of runtime/kernels; product.py
+chooses the parameters; an epilogue comes from the fusion.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def choose_matmul(node: Node, device: Device, options: KernelOptions) -> Choice:
 
 
 def matmul_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit a matmul, or a fusion around one, as it was chosen."""
+    """Emit a matmul, or a fusion around one, as chosen."""
     assert isinstance(choice.spec, ProductSpec)
     return product_kernel(open_fusion(node, device), choice.spec, device)
 
@@ -52,7 +52,7 @@ def product_kernel(opened: Anchored, spec: ProductSpec, device: Device) -> Kerne
 
 
 def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[str], str]:
-    """Return the lines of a product's function, and what must stand before it."""
+    """Return the lines of a product's function, and its prelude."""
     if isinstance(spec, DotSpec):
         run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)});"
         macros = _matrix_macros(opened, spec.product, spec.tile)
@@ -65,7 +65,7 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[str], str]:
 
 
 def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[str]:
-    """Cut the scratch: unfinished sums, panels of all threads, then the operands as pairs."""
+    """Divide the scratch: unfinished sums, panels of all threads, then the operands as pairs."""
     names = ", ".join(opened.names)
     pair = []
     if spec.f32:
@@ -147,7 +147,7 @@ def _matrix_macros(opened: Anchored, p: MatmulShape, tile: Tile) -> dict[str, ob
 
 
 def batch_offset(strides: Sequence[BatchStride], batch: int) -> str:
-    """Return the C expression, of i, for the element where the i-th of `batch` matrices starts."""
+    """Return the C expression, of i, for the first element of the i-th of `batch` matrices."""
     if not strides:
         return "0"
     first = strides[0]

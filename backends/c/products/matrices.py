@@ -1,4 +1,4 @@
-"""Kernels of matrices' factors and equations, matrix by matrix.
+"""Kernels of matrix factorizations and solves, matrix by matrix.
 
 Their templates are runtime/kernels/matrices.inc.h and factors.inc.h.
 """
@@ -20,14 +20,14 @@ OPS = ("cholesky", "eigh", *FACTORS, "slogdet", "solve", "svd", "triangular_solv
 
 
 def _shape(node: Node) -> tuple[int, int, int, int]:
-    """Matrices, their rows and columns, and the right sides."""
+    """Matrices, their rows and columns, and right-hand sides."""
     *batch, rows, columns = node.operands[0].shape
     sides = node.operands[1].shape[-1] if len(node.operands) > 1 else 0
     return math.prod(batch), rows, columns, sides
 
 
 def _room(node: Node) -> int:
-    """Doubles that the template keeps for each matrix."""
+    """Scratch doubles of the template per matrix."""
     _, rows, columns, sides = _shape(node)
     least = min(rows, columns)
     return {
@@ -41,12 +41,12 @@ def _room(node: Node) -> int:
 
 
 def choose_matrices(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Give each matrix its doubles."""
+    """Allocate each matrix's scratch."""
     return plain_choice(node, device, scratch_bytes=8 * _shape(node)[0] * _room(node))
 
 
 def emit_matrices(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit one of OPS."""
+    """Emit an op of OPS."""
     count, rows, columns, sides = _shape(node)
     macros = {
         "PE_FN(name)": f"PE_JOIN({SYMBOL}_, name)",

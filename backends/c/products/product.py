@@ -1,6 +1,6 @@
-"""How a product of matrices is computed: its tile, its blocks, what threads share.
+"""Plans of matrix products: tile, blocks, split among threads.
 
-Numbers only; gemm.py writes the C that they mean.
+Parameters only; gemm.py emits the C.
 """
 
 import math
@@ -19,50 +19,54 @@ from pockengine.devices.schema import Device
 Split = Literal["ROWS", "COLUMNS", "INNER"]
 
 WHOLE_DEPTH, BLOCK_DEPTH = 512, 320
-"""An inner dimension up to the first is taken at once, a longer one in blocks of the second."""
+"""An inner dimension up to the first is not blocked; a longer one is, in blocks of the second."""
 
 INNER_RESULTS, INNER_DEPTH = 40_000, 784
-"""Small results of a long sum split the sum: each thread reads the rows that it wrote itself."""
+"""Small results of long sums split the sum among threads: each reads the rows that it wrote
+itself.
+"""
 
 FEW_ROWS = 8
-"""Up to so many rows of A, transposing B costs more than sums along the inner dimension."""
+"""Up to this many rows of A, transposing B costs more than sums along the inner dimension."""
 
 SMALLEST_PAIRED = 16
-"""Rows, columns and steps from which on rounding the operands to bf16 costs less than it saves."""
+"""Minimum rows, columns and steps for which rounding operands to bf16 pays."""
 
 LONG_BLOCK = 384
-"""Rows of a block that hide the transposition of a panel: 4 % of their products."""
+"""Minimum rows of a block that hide the transposition of a panel: 4 % of their products."""
 
 WIDE_LANES, LONG_COPY = 8, 4
-"""From how wide vectors and how many tiles of rows on a panel is copied whose rows share too few
-sets of a cache: 1.2 times as fast at rows of 2,048 floats, which all share one."""
+"""Minimum vector width and number of row tiles for copying a panel whose rows share too few
+cache sets: 1.2 times as fast with rows of 2,048 floats, which all share one.
+"""
 
 FAR_STEP = 256
-"""Floats between the steps of a transposed A from which on the rows of a tile are copied."""
+"""Minimum floats between the steps of a transposed A for copying the rows of a tile."""
 
 MANY_VECTORS, COPIED_BLOCK = 32, 512
-"""From how many vectors of B on a tile's rows are copied although each holds its steps: 1.2 times
-as fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16; not measured with vectors of 16 lanes.
-The rows of a block are then read in order, and need not fit into a second-level cache; the second
-is their most."""
+"""Minimum vectors of B for copying a tile's rows although each row is contiguous: 1.2 times as
+fast at 256 vectors on Zen 3, 1.05 at 32, no faster at 16; not measured with vectors of 16 lanes.
+The rows of a block are then read in order and need not fit in a second-level cache; the second
+number is their maximum.
+"""
 
 SETS, WAYS, LINE_FLOATS = 64, 8, 16
-"""Of a first-level cache."""
+"""Geometry of a first-level cache."""
 
 SECOND_LEVEL_FLOATS = 6.5
-"""Floats a cycle of a panel that the first-level cache cannot hold: 2 x 32 tiles took 1.2 times as
-long as 6 x 16, whose panels are half as large, on Zen 3."""
+"""Floats per cycle of a panel that exceeds the first-level cache: 2 x 32 tiles took 1.2 times as
+long as 6 x 16, whose panels are half as large, on Zen 3.
+"""
 
 TRANSPOSE_CYCLES, COPY_CYCLES = 0.5, 0.75
-"""Cycles to transpose one element into a panel, and to copy one of a tile's rows."""
+"""Cycles to transpose one element into a panel, and to copy one element of a tile's rows."""
 
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a product is computed; `depth` steps and `rows` rows of A make a block.
+    """Plan of a product; a block is `depth` steps and `rows` rows of A.
 
-    `copied` panels of B are copied before they meet the rows, and with `rows_copied` the rows of a
-    block before they meet the panels.
+    With `copied`, panels of B are copied before use; with `rows_copied`, the rows of a block.
     """
 
     tile: Tile
@@ -93,10 +97,10 @@ class DotSpec:
 
 @dataclass(frozen=True)
 class TiledSpec:
-    """A product by tiles; of a product of bf16 pairs `f32` is what it is of.
+    """A tiled product; for a product of bf16 pairs, `f32` is the original f32 product.
 
-    In floats: `partial` for unfinished sums (0 where the result itself holds them), and `panel` for
-    each thread's panel of a transposed B, `copied_rows` for its rows of A.
+    In floats: `partial` for unfinished sums (0 if the result holds them), `panel` for each thread's
+    panel of a transposed B, `copied_rows` for its rows of A.
     """
 
     product: MatmulShape
@@ -152,10 +156,10 @@ ProductSpec = DotSpec | TiledSpec | AmxSpec
 def choose_product(
     product: MatmulShape, plain: bool, device: Device, options: KernelOptions
 ) -> Choice:
-    """Choose how to compute a product; `plain` says that its result is the node's only one.
+    """Choose how to compute a product; `plain`: its result is the node's only one.
 
-    With `bf16` the operands of products that are large enough are rounded to bf16; sums are f32.
-    The cycles are the plan's alone, 0 where there is none.
+    With `bf16` the operands of large products are rounded to bf16; sums are f32. The cycles are the
+    plan's, 0 without a plan.
     """
     if product.b_transposed and product.a_step == 1 and product.m <= FEW_ROWS:
         return Choice("dot", spec=DotSpec(product, _dot_tile(product, machine_of(device))))
@@ -183,7 +187,7 @@ def _dot_tile(product: MatmulShape, machine: CoreModel) -> Tile:
 
 
 def _pairs_of(product: MatmulShape) -> MatmulShape:
-    """The product of the operands' matrices of pairs: half the steps, dense rows."""
+    """The product on matrices of pairs: half the steps, dense rows."""
     steps = -(-product.k // 2)
     a_row, a_step = (1, product.m) if product.a_row == 1 else (steps, 1)
     pitch = steps if product.b_transposed else product.n
@@ -193,7 +197,9 @@ def _pairs_of(product: MatmulShape) -> MatmulShape:
 def plan_product(
     product: MatmulShape, device: Device, pick: Picker = cheapest, kind: str = "f32"
 ) -> PlanCandidate[ProductPlan]:
-    """Pick a tile and a split; the estimate is tile.py's. `kind` tells products of pairs apart."""
+    """Pick a tile and a split by the estimate of tile.py. `kind` distinguishes products of
+    pairs.
+    """
     machine, threads = machine_of(device), device.cpu.cores
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
     if product.batch == 1 and product.m * product.n <= INNER_RESULTS and product.k >= INNER_DEPTH:
@@ -219,7 +225,7 @@ def plan_product(
 
 
 def _pays_to_copy(p: MatmulShape, tile: Tile, rows: int, depth: int) -> bool:
-    """Whether a panel that its sets of a cache cannot hold meets so many rows that copying pays."""
+    """Whether copying pays for a panel that exceeds its cache sets and meets enough rows."""
     return (
         not p.b_transposed
         and tile.lanes >= WIDE_LANES
@@ -229,30 +235,32 @@ def _pays_to_copy(p: MatmulShape, tile: Tile, rows: int, depth: int) -> bool:
 
 
 def _pays_to_copy_rows(p: MatmulShape, tile: Tile, columns: int) -> bool:
-    """Whether a tile's rows, which lie in too many pages or too few sets, meet enough panels."""
+    """Whether copying pays for a tile's rows, spread over too many pages or too few sets, and
+    meeting enough panels.
+    """
     apart = p.a_row == 1 and p.a_step >= FAR_STEP and columns >= LONG_COPY * tile.columns
     by_rows = p.a_step == 1 and p.m > FEW_ROWS and columns >= MANY_VECTORS * tile.lanes
     return tile.lanes >= WIDE_LANES and (apart or by_rows)
 
 
 def _collides(pitch: int, tile: Tile, depth: int) -> bool:
-    """Whether a panel's rows lie in so few sets that they push each other out."""
+    """Whether a panel's rows evict each other because they map to few cache sets."""
     lines = -(-tile.columns // LINE_FLOATS)
     starts = SETS // math.gcd(pitch // LINE_FLOATS, SETS) if pitch % LINE_FLOATS == 0 else SETS
     return depth * lines > WAYS * min(SETS, starts * lines)
 
 
 def _key(p: MatmulShape) -> str:
-    """All that plans depend on."""
+    """Everything that plans depend on."""
     batch = f"{p.batch} of " if p.batch > 1 else ""
     a, b = ("t" if flag else "" for flag in (p.a_row == 1, p.b_transposed))
     return f"matmul {batch}{p.m}x{p.k}{a} {p.k}x{p.n}{b}"
 
 
 def _block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_copied: bool) -> int:
-    """Rows of A that stay in the second-level cache while all panels of B meet them.
+    """Rows of A that stay in the second-level cache while all panels of B are processed.
 
-    Each block transposes the panels of a transposed B anew, for which it must be long.
+    Each block transposes the panels of a transposed B again, so it must be long.
     """
     if p.n <= tile.columns or 4 * p.m * depth <= device.cpu.l2_bytes // 2:
         return align(p.m, tile.rows)
@@ -263,7 +271,9 @@ def _block_rows(p: MatmulShape, tile: Tile, depth: int, device: Device, rows_cop
 
 
 def _cycles(whole: float, p: MatmulShape, plan: ProductPlan) -> float:
-    """Cycles of the busiest thread; `whole` are of all results, over a thread's steps if INNER."""
+    """Cycles of the busiest thread; `whole` is for all results, over one thread's steps if
+    INNER.
+    """
     tile, threads = plan.tile, plan.threads
     panels = p.k * p.n * TRANSPOSE_CYCLES if p.b_transposed else 0.0
     rows = p.m * p.k * COPY_CYCLES if plan.rows_copied else 0.0
@@ -280,7 +290,7 @@ def _cycles(whole: float, p: MatmulShape, plan: ProductPlan) -> float:
 
 
 def _partial_floats(plain: bool, product: MatmulShape, plan: ProductPlan) -> int:
-    """Scratch for unfinished sums; plain results wait in the result itself."""
+    """Scratch for unfinished sums; without an epilogue the result itself holds them."""
     if plan.split == "INNER":
         return align(product.m * product.n, 16)
     unfinished = product.k > plan.depth and not plain

@@ -1,4 +1,4 @@
-"""The matrices of a product: sizes, strides, and which of a batch meet."""
+"""The matrices of a product: sizes, strides, and batch mapping."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,9 @@ from pockengine.compiler.ir import Node
 
 @dataclass(frozen=True)
 class BatchStride:
-    """One dimension of a batch: matrix i is `i / inner % extent` steps of so many elements on."""
+    """One dimension of a batch: matrix i is `i / inner % extent` steps of this many elements
+    further.
+    """
 
     inner: int
     extent: int
@@ -21,7 +23,8 @@ class MatmulShape:
     """The matrices of a matmul: y (m, n) is the sum over k, `batch` times.
 
     `a_row` and `a_step` are A's strides between rows and between steps of k. The i-th matrices
-    start where the strides `a_batch` and `b_batch` lead; all at the same one where there are none.
+    start at offsets by the strides `a_batch` and `b_batch`; without strides all use the same
+    matrix.
     """
 
     m: int
@@ -61,7 +64,7 @@ def product_of(node: Node) -> MatmulShape:
 
 
 def _batch_strides(operand: Sequence[int], batches: Sequence[int]) -> tuple[BatchStride, ...]:
-    """Return where an operand's matrices lie, as the result's batch counts them."""
+    """Return the strides of an operand's matrices, indexed by the result's batch."""
     size = operand[-2] * operand[-1]
     own = [1] * (len(batches) - len(operand[:-2])) + list(operand[:-2])
     if math.prod(own) == 1:

@@ -1,4 +1,6 @@
-"""Kernels of connectionist temporal classification: runtime/kernels/ctc.inc.h by samples."""
+"""Kernels of connectionist temporal classification: runtime/kernels/ctc.inc.h, one sample at a
+time.
+"""
 
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.options import KernelOptions
@@ -11,7 +13,7 @@ from pockengine.devices.schema import Device
 
 
 def choose_ctc(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Give each sample doubles for its frames and for rows of places, as the template says."""
+    """Allocate each sample's scratch doubles for its frames and rows, as the template requires."""
     frames, samples, _ = node.operands[0].shape
     places = 2 * node.operands[1].shape[1] + 1
     rows = frames + 1 if _is_gradient(node) else 1

@@ -1,7 +1,7 @@
-"""Kernels of reading, adding and updating at indices that are data: take, take_along and others.
+"""Kernels of gather and scatter at run-time indices: take, take_along and others.
 
-Reads at indices outside of the axis are moved into it and additions there dropped, so that no data
-can make a kernel leave its operands. Additions to one place happen in one thread, in the order of
+Reads at indices outside the axis are clamped and additions there dropped, so no data can make a
+kernel access memory out of bounds. Additions to one element happen in one thread, in the order of
 the indices: results do not depend on the number of threads.
 """
 
@@ -19,7 +19,7 @@ OPS = ("take", "take_dx", "take_along", "take_along_dx")
 
 
 def gather_kernel(node: Node, device: Device) -> Kernel:
-    """Emit one of OPS."""
+    """Emit an op of OPS."""
     source, index = node.operands
     whole = node.attrs.get("input_shape", source.shape)
     body = {"take": _take, "take_dx": _take_dx, "take_along": _along, "take_along_dx": _along_dx}
@@ -35,7 +35,7 @@ def gather_kernel(node: Node, device: Device) -> Kernel:
 
 
 def take_add_kernel(node: Node, device: Device) -> Kernel:
-    """Emit `take_add`, whose result may lie on x: only what differs is then touched."""
+    """Emit `take_add`, whose result may overwrite x: then only changed elements are touched."""
     (x, dy, index), axis = node.operands, node.attrs["axis"]
     names = zip(("x", "dy", "index"), node.operands, strict=True)
     return define_kernel(
@@ -48,7 +48,7 @@ def take_add_kernel(node: Node, device: Device) -> Kernel:
 
 
 def take_update_kernel(node: Node, device: Device) -> Kernel:
-    """Emit `take_update`: only what was taken is touched, a row as often as it was."""
+    """Emit `take_update`: only the read rows are touched, each once per occurrence."""
     param, dy, index, lr = node.operands
     names = zip(("dy", "index", "lr"), (dy, index, lr), strict=True)
     return define_kernel(
@@ -61,7 +61,7 @@ def take_update_kernel(node: Node, device: Device) -> Kernel:
 
 
 def _clipped(size: int, at: str) -> list[str]:
-    """Statements that set n to the index at a place, moved into the axis."""
+    """Statements that set n to the index at a position, clamped to the axis."""
     return [
         f"int64_t n = index[{at}];",
         f"n = n < 0 ? 0 : n >= {size} ? {size - 1} : n;",
@@ -69,17 +69,17 @@ def _clipped(size: int, at: str) -> list[str]:
 
 
 def _inside(size: int) -> list[str]:
-    """Statements that set n to the index at place i, and pass over one outside of the axis."""
+    """Statements that set n to the index at position i, and skip one outside the axis."""
     return ["const int64_t n = index[i];", f"if (n < 0 || n >= {size}) continue;"]
 
 
 def _split_shape(whole: Sequence[int], axis: int) -> tuple[int, int, int]:
-    """Elements before the axis, along it, and behind it."""
+    """Elements before the axis, along it, and after it."""
     return math.prod(whole[:axis]), whole[axis], math.prod(whole[axis + 1 :])
 
 
 def _take(node: Node, whole: Sequence[int]) -> list[str]:
-    """y[a, i, :] = x[a, index[i], :], whole rows of elements copied."""
+    """y[a, i, :] = x[a, index[i], :], copying whole rows of elements."""
     before, size, behind = _split_shape(whole, node.attrs["axis"])
     count = node.operands[1].type.size
     ctype = c_scalar(node.result.dtype).ctype
@@ -101,10 +101,11 @@ def _take_dx(node: Node, whole: Sequence[int]) -> list[str]:
 def _scatter(
     node: Node, whole: Sequence[int], each: str, start: str = "", unless: str = ""
 ) -> list[str]:
-    """Run a statement for each element of dy, `of` its place and `at` that in the whole tensor.
+    """Run a statement for each element of dy; `of` is its offset, `at` the offset in the whole
+    tensor.
 
-    Threads share the elements behind the axis, or before. `start` runs for the whole before that,
-    but not where `unless` holds.
+    Threads split the elements after the axis, or before it. `start` runs for the whole tensor
+    before that, unless `unless` holds.
     """
     before, size, behind = _split_shape(whole, node.attrs["axis"])
     indices = lookup(node.op).indices
@@ -137,7 +138,7 @@ def _scatter(
 
 
 def _place(index: Value, whole: Sequence[int], axis: int) -> str:
-    """Offset in the whole tensor that belongs to element i of the indices and to n on the axis."""
+    """Offset in the whole tensor for element i of the indices and n on the axis."""
     own, strides = contiguous_strides(index.shape), contiguous_strides(whole)
     terms = [f"n * {strides[axis]}"]
     for place, size in enumerate(index.shape):
@@ -147,7 +148,7 @@ def _place(index: Value, whole: Sequence[int], axis: int) -> str:
 
 
 def _along(node: Node, whole: Sequence[int]) -> list[str]:
-    """y[i] = x at i's place, but for the axis, where it is index[i]."""
+    """y[i] = x at i's position, with index[i] on the axis."""
     axis, index = node.attrs["axis"], node.operands[1]
     return [
         f"const pe_range share = pe_split(w, {index.type.size}, 16);",

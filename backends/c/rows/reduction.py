@@ -1,10 +1,9 @@
 """Kernels of reductions, with the elementwise nodes before and after them in a fusion.
 
-Every reduction is one or two sums, an extreme, a product, or the pair of mean and variance, over
-elements that the fusion's body computes on the way. Kept and reduced dimensions are collapsed to a
+Every reduction is one or two sums, an extreme, a product, or the pair of mean and variance, over elements that the fusion's body computes. Kept and reduced dimensions are collapsed to a
 space:
     columns kept     rows reduced, as vectors: reduce_columns.inc.h
-    columns reduced  to one number for each outer: reduce_rows.inc.h
+    columns reduced  to one number per outer: reduce_rows.inc.h
 """
 
 import math
@@ -51,14 +50,14 @@ KINDS = {
     "reduce_prod": "PROD",
     "moments": "MOMENTS",
 }
-"""How each reduction combines elements; the names are those of runtime/kernels/reduce.inc.h."""
+"""How each reduction combines elements; names as in runtime/kernels/reduce.inc.h."""
 
 
 @dataclass(frozen=True)
 class ReductionParts:
-    """A reduction taken apart: what is computed before, reduced, and computed after.
+    """The parts of a reduction: nodes before, the reduction, and nodes after.
 
-    `states` are the C accumulators that the anchor's results are made from.
+    `states` are the C accumulators of the anchor's results.
     """
 
     node: Node
@@ -78,17 +77,18 @@ class ReductionParts:
 
     @property
     def count(self) -> int:
-        """Elements that make one result."""
+        """Number of elements per result."""
         return math.prod(self.anchor.operands[0].shape[axis] for axis in self.axes)
 
 
 @dataclass(frozen=True)
 class ReductionCut:
-    """How a reduction is cut: its space, each pointer's walk, lanes, and what threads share.
+    """Partition of a reduction: its space, each pointer's strides, lanes, and the split among
+    threads.
 
-    With `by_columns` columns are kept and rows reduced, else columns are reduced. With `by_outer`
-    a thread makes whole results; else each has sums of its own in scratch, added up at the end.
-    With `by_integers` vectors of integers alone take it.
+    With `by_columns` columns are kept and rows reduced, else columns are reduced. With `by_outer` a
+    thread computes whole results; else each has partial sums in scratch, added at the end. With
+    `by_integers` only integer vectors are used.
     """
 
     space: IterationSpace
@@ -100,12 +100,12 @@ class ReductionCut:
 
     @property
     def label(self) -> str:
-        """What is kept, the lanes of a vector, and how threads share."""
+        """The kept dimensions, the lanes of a vector, and the split among threads."""
         kept = "COLUMNS" if self.by_columns else "ROWS"
         return f"{kept} x{self.lanes} {'of outers' if self.by_outer else 'in parts'}"
 
     def scratch_bytes(self, reduction: ReductionParts, threads: int) -> int:
-        """Bytes of the sums that threads have of their own."""
+        """Bytes of the threads' partial sums."""
         floats = self.space.outers * len(reduction.values) if not self.by_outer else 0
         if self.by_columns:
             floats = reduction.states * align(self.space.columns, self.lanes)
@@ -113,7 +113,7 @@ class ReductionCut:
 
 
 def choose_reduction(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Cut a reduction, or a fusion around one; CompileError for one that C cannot say."""
+    """Partition a reduction, or a fusion around one; CompileError if C cannot express it."""
     if _is_whole(node):
         check_whole_reduction(node)
         return plain_choice(node, device, "WHOLE")
@@ -200,7 +200,7 @@ def _take_apart(node: Node) -> ReductionParts:
 
 
 def _scaled_sums(anchor: Node) -> tuple[list[Node], tuple[Value, ...]]:
-    """The two values that batch_norm_sums adds up: dy and dy (x - mean) rstd."""
+    """The two values that batch_norm_sums adds: dy and dy (x - mean) rstd."""
     nodes: list[Node] = []
     g = Builder(Graph("sums"))
     dy, x, mean, rstd = anchor.operands
@@ -212,7 +212,7 @@ def _scaled_sums(anchor: Node) -> tuple[list[Node], tuple[Value, ...]]:
 def _space(
     reduction: ReductionParts, values: Sequence[Value]
 ) -> tuple[IterationSpace, list[Strides], bool]:
-    """The collapsed space, the walk of every parameter in it, and whether columns are kept."""
+    """The collapsed space, every parameter's strides in it, and whether columns are kept."""
     full = reduction.anchor.operands[0].shape
     axes = set(reduction.axes)
     kept = ["reduced" if axis in axes else "kept" for axis in range(len(full))]
@@ -239,7 +239,7 @@ def _walk(value: Value, reduction: ReductionParts, full: Sequence[int], axes: se
 
 
 def _is_reduced(value: Value, reduction: ReductionParts) -> bool:
-    """Whether a value lives after the reduction."""
+    """Whether a value is computed after the reduction."""
     after = {result for node in (reduction.anchor, *reduction.after) for result in node.results}
     read = {operand for node in reduction.after for operand in node.operands}
     early = {operand for node in reduction.before for operand in node.operands}
@@ -260,7 +260,9 @@ def _functions(
     parameters: Sequence[Parameter],
     values: Sequence[Value],
 ) -> list[str]:
-    """The tile, which computes what is reduced, and the finish, which stores results."""
+    """The tile function, which computes the reduced elements, and the finish, which stores
+    results.
+    """
     space, tile_rows = cut.space, 1
     if cut.by_columns:
         tile_rows = 8 if reduction.kind == "MOMENTS" else 4

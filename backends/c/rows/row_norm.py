@@ -14,13 +14,13 @@ OPS = ("layer_norm", "rms_norm", "layer_norm_dx", "rms_norm_dx")
 
 
 def choose_row_norm(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Cut one of OPS into rows."""
+    """Partition an op of OPS into rows."""
     cut = cut_rows(node.operands[0], device)
     return plain_choice(node, device, cut.label, spec=cut)
 
 
 def emit_row_norm(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit one of OPS."""
+    """Emit an op of OPS."""
     cut = choice.spec
     assert isinstance(cut, RowCut)
     macros = {

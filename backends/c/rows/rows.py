@@ -1,4 +1,4 @@
-"""Kernels that walk whole rows, the last dimension being the columns: softmax, row norms."""
+"""Kernels over whole rows (the last dimension): softmax, row norms."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pockengine.devices.schema import Device
 
 @dataclass(frozen=True)
 class RowCut:
-    """Rows, the columns of each, and the lanes of a vector."""
+    """Number of rows, columns of each, and lanes of a vector."""
 
     rows: int
     columns: int
@@ -19,12 +19,12 @@ class RowCut:
 
     @property
     def label(self) -> str:
-        """What threads share, and the lanes of a vector."""
+        """The split among threads, and the lanes of a vector."""
         return f"ROWS x{self.lanes}"
 
 
 def cut_rows(value: Value, device: Device) -> RowCut:
-    """Cut a value into rows for a device."""
+    """Partition a value into rows for a device."""
     columns = value.shape[-1]
     lanes = lanes_for(columns, machine_of(device).lanes)
     return RowCut(math.prod(value.shape[:-1]), columns, lanes)

@@ -1,4 +1,4 @@
-"""Kernels that walk one axis in order: cumulative sums and argmax. Threads share the other axes."""
+"""Kernels that scan one axis in order: cumulative sums and argmax. Threads split the other axes."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pockengine.devices.schema import Device
 
 
 def cumsum_kernel(node: Node, device: Device) -> Kernel:
-    """Emit cumsum; floats are summed in double precision, as their rounding would add up."""
+    """Emit cumsum; floats are summed in double precision, as rounding errors would accumulate."""
     ctype = c_scalar(node.result.dtype).ctype
     wide = "double" if node.result.dtype is F32 else ctype
     body = [f"{wide} total = 0;", *_walk(node, ["total += x[at];", f"y[at] = ({ctype})total;"])]
@@ -18,7 +18,7 @@ def cumsum_kernel(node: Node, device: Device) -> Kernel:
 
 
 def argmax_kernel(node: Node, device: Device) -> Kernel:
-    """Emit argmax: the first of the largest; NaN counts as the largest, as in NumPy."""
+    """Emit argmax: the first maximum; NaN counts as the largest, as in NumPy."""
     ctype = c_scalar(node.operands[0].dtype).ctype
     better = "x[at] > best || (x[at] != x[at] && best == best)"
     body = [
@@ -43,7 +43,7 @@ def _walk(node: Node, steps: Sequence[str]) -> list[str]:
 
 
 def _sizes(node: Node) -> tuple[int, int, int]:
-    """Elements before the axis, along it, and behind it."""
+    """Elements before the axis, along it, and after it."""
     shape, axis = node.operands[0].shape, node.attrs["axis"]
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 

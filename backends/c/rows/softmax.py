@@ -1,4 +1,4 @@
-"""Kernels of softmax, log-softmax and cross entropy: runtime/kernels/softmax.inc.h by rows."""
+"""Kernels of softmax, log-softmax and cross entropy: runtime/kernels/softmax.inc.h, by rows."""
 
 from pockengine.backends.c.family import KernelFamily, plain_choice
 from pockengine.backends.c.options import KernelOptions
@@ -19,14 +19,14 @@ KINDS = {
 
 
 def choose_softmax(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Cut one of KINDS into rows; a loss keeps a number for each."""
+    """Partition an op of KINDS into rows; a loss stores one number per row."""
     cut = cut_rows(node.operands[0], device)
     scratch = 4 * cut.rows if node.op == "cross_entropy" else 0
     return plain_choice(node, device, cut.label, scratch_bytes=scratch, spec=cut)
 
 
 def emit_softmax(node: Node, choice: Choice, device: Device) -> Kernel:
-    """Emit one of KINDS."""
+    """Emit an op of KINDS."""
     cut = choice.spec
     assert isinstance(cut, RowCut)
     names = lookup(node.op).operands

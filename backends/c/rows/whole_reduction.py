@@ -1,6 +1,6 @@
-"""Kernels of reductions of integers: one number after the other, as they are rare and small.
+"""Kernels of integer reductions: scalar loops, as they are rare and small.
 
-Sums and products wrap, as the frameworks' do.
+Sums and products wrap, as in the frameworks.
 """
 
 import math
@@ -23,14 +23,14 @@ STARTS = {"reduce_sum": "0", "reduce_prod": "1"}
 
 
 def check_whole_reduction(node: Node) -> None:
-    """Raise CompileError unless there is a kernel for this reduction of whole numbers."""
+    """Raise CompileError unless there is a kernel for this integer reduction."""
     dtype = node.operands[0].dtype
     if dtype not in (I32, I64) or node.op not in STEPS:
         raise CompileError(f"{node}: the C backend has no {node.op} of {dtype.value}; cast it")
 
 
 def whole_reduction_kernel(node: Node, device: Device) -> Kernel:
-    """Emit a sum, product or extreme of i32 or i64; threads share the results."""
+    """Emit a sum, product or extreme of i32 or i64; threads split the results."""
     (x,), y, axes = node.operands, node.result, node.attrs["axes"]
     kept = [axis for axis in range(len(x.shape)) if axis not in axes]
     ctype, shape = c_scalar(x.dtype).ctype, "x".join(map(str, x.shape))

@@ -1,1 +1,1 @@
-"""Updates of params, and weights in blocks."""
+"""Updates of params, and block-quantised weights."""

@@ -1,7 +1,7 @@
-"""Kernels of update nodes: they write params and states in place, where asked a part only.
+"""Kernels of update nodes: they write params and states in place, wholly or in part.
 
-An update is pointwise work over the written part; the formula is built from elementwise nodes, so
-that there is one way from a formula to C. The learning rate is read at run time.
+An update is pointwise work over the written part; its formula consists of elementwise nodes, which
+are lowered to C like any other. The learning rate is read at run time.
 """
 
 from collections.abc import Sequence
@@ -45,14 +45,14 @@ PE_INLINE void PE_FN(scatter)($element *to, const $vector v, const ptrdiff_t col
         to[{TABLE}[column + lane]] = ($element)v[lane];
     }}
 }}"""
-"""Columns at the table's indices: a depthwise weight's channels are its columns."""
+"""Gather the columns at the table's indices: a depthwise weight's channels are its columns."""
 
 
 @dataclass(frozen=True)
 class UpdateCut:
-    """How an update is cut, where each operand's part starts, and what a table looks up.
+    """Partition of an update, start of each operand's part, and the dimension of an index table.
 
-    `along` is the dimension of the cut's space whose indices stand in a table, if any does.
+    `along` is the dimension of the space whose indices are in a table, if any.
     """
 
     cut: Cut
@@ -61,7 +61,7 @@ class UpdateCut:
 
 
 def choose_update(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Cut an update node."""
+    """Partition an update node."""
     part = _part(node).shape
     walks, starts = _walks(node, part)
     indexed = node.attrs.get("index") is not None
@@ -110,7 +110,7 @@ UPDATE = KernelFamily(choose_update, emit_update)
 def _with_columns(
     sizes: list[int], walks: list[Strides], kinds: list[object]
 ) -> tuple[list[int], list[Strides], list[object]]:
-    """Add columns of one element where the innermost elements do not touch in the param.
+    """Add columns of one element if the innermost elements are not contiguous in the param.
 
     One channel of a depthwise weight is such a part.
     """
@@ -120,7 +120,7 @@ def _with_columns(
 
 
 def _helpers(index: Sequence[int], access: Access) -> str:
-    """The table of indices, and where it walks along the columns the gather and the scatter."""
+    """The index table, and if it runs along the columns, the gather and the scatter."""
     if not access.gathers:
         return of_one_shape(index_table(index))
     kind = c_scalar(access.value.dtype)
@@ -129,13 +129,13 @@ def _helpers(index: Sequence[int], access: Access) -> str:
 
 
 def _part(node: Node) -> TensorType:
-    """Type of the elements that are written."""
+    """Type of the written part."""
     param = node.operands[0].type
     return updated_type(param, node.attrs) if "axis" in node.attrs else param
 
 
 def _walks(node: Node, part: Shape) -> tuple[list[Strides], list[int]]:
-    """Strides over the written part, and where each operand's part starts."""
+    """Strides over the written part, and the start of each operand's part."""
     shapes = [part, *(operand.shape for operand in node.operands[1:])]
     walks = [broadcast_strides(shape, part) for shape in shapes]
     starts = [0] * len(walks)
