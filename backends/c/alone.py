@@ -1,7 +1,7 @@
-"""Times kernels one by one, outside of their step: operands in the cache, as far as they fit.
+"""Time kernels one by one, outside their step: operands are cached, as far as they fit.
 
-What a kernel loses against this in a step is cold operands; what it loses against the roofline here
-is its own code.
+The difference to its time in a step is due to cold operands; the difference to the roofline here is
+due to its own code.
 """
 
 import subprocess
@@ -21,15 +21,15 @@ from pockengine.errors import BuildError, RuntimeFailure
 
 BENCH = Path(__file__).parent / "bench"
 MOST_BUFFERS = 32
-"""As in bench.h: operands, results and scratch of one kernel."""
+"""As in bench.h: maximum operands, results and scratch of one kernel."""
 
 
 def time_alone(
     nodes: Sequence[Node], backend: CBackend, threads: int
 ) -> dict[str, tuple[float, float]]:
-    """Return median and best nanoseconds by symbol; kernels of too many operands are left out.
+    """Return median and best nanoseconds by symbol; kernels with too many operands are left out.
 
-    BuildError where the program does not compile, RuntimeFailure where it fails.
+    BuildError if the program does not compile, RuntimeFailure if it fails.
     """
     kernels = {backend.kernel(node).symbol: node for node in nodes}
     small = {
@@ -49,7 +49,9 @@ def time_alone(
 
 
 def bench_program(kernels: Sequence[tuple[Kernel, Node]], main: str) -> str:
-    """Return a C program over bench.h: `benches` are the nodes' kernels, `main` its status."""
+    """Return a C program on bench.h: `benches` call the nodes' kernels, `main` is the exit
+    status.
+    """
     calls, rows = [], []
     for index, (kernel, node) in enumerate(kernels):
         values = (*node.operands, *node.results)
@@ -74,7 +76,7 @@ def bench_program(kernels: Sequence[tuple[Kernel, Node]], main: str) -> str:
 def run_bench_program(
     source: str, threads: int, flags: Sequence[str] = ()
 ) -> list[tuple[float, float]]:
-    """Compile a program over bench.h for this machine; return its seconds, median and best."""
+    """Compile a program on bench.h for this machine; return its seconds, median and best."""
     with tempfile.TemporaryDirectory(prefix="pockengine-bench-") as folder:
         program = Path(folder) / "bench"
         build_bench(source, load_device("host"), program, flags)
@@ -82,7 +84,7 @@ def run_bench_program(
 
 
 def build_bench(source: str, device: Device, program: Path, flags: Sequence[str] = ()) -> None:
-    """Compile a program over bench.h for a device; BuildError has what the compiler says."""
+    """Compile a program on bench.h for a device; BuildError with the compiler's output."""
     text = program.with_suffix(".c")
     text.write_text(source, encoding="utf-8")
     toolchain = find_toolchain(device)
@@ -103,7 +105,7 @@ def build_bench(source: str, device: Device, program: Path, flags: Sequence[str]
 
 
 def run_bench(command: Sequence[str]) -> str:
-    """Run a benchmark on this machine and return what it prints."""
+    """Run a benchmark on this machine and return its output."""
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise RuntimeFailure(
@@ -113,7 +115,7 @@ def run_bench(command: Sequence[str]) -> str:
 
 
 def read_times(printed: str) -> list[tuple[float, float]]:
-    """Return the seconds that a benchmark printed, median and best; RuntimeFailure for others."""
+    """Parse a benchmark's median and best seconds; RuntimeFailure for other output."""
     try:
         lines = (line.split() for line in printed.splitlines())
         return [(float(median), float(best)) for median, best in lines]

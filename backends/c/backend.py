@@ -1,6 +1,6 @@
-"""The C backend as the compiler and the program's writer see it: which nodes, which kernels.
+"""The C backend, as used by the compiler and the code generator.
 
-One table maps each op (of a fusion: its anchor's) to the family of kernels that computes it.
+One table maps each op (for a fusion: its anchor's) to its family of kernels.
 """
 
 from pathlib import Path
@@ -85,7 +85,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(FORMULAS, UPDATE),
     "blockwise_update": BLOCKWISE,
 }
-"""Kernels by op, of a fusion by its anchor's."""
+"""Kernel families by op; for a fusion, by its anchor's."""
 
 FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
@@ -96,16 +96,17 @@ FUSION = FusionRules(
 
 
 OVERWRITES = {"cross_entropy_dx": (0,), "take_add": (0,)}
-"""Operands that a result may lie on: kernels read an element last where they write the result's."""
+"""Operands that a result may overwrite: kernels read an element last when they write the
+result's.
+"""
 
 OPS = frozenset(FAMILIES) | {op.name for op in all_ops() if op.elementwise}
 
 
 class CBackend:
-    """Emits kernels for one device, by `KernelOptions`. A node's kernel is made once.
+    """Emits kernels for one device, by `KernelOptions`. Each node's kernel is made once.
 
-    CompileError where `bf16` is asked of a device without such instructions, and `prepare` of one
-    with flash.
+    CompileError for `bf16` on a device without such instructions, or `prepare` on one with flash.
     """
 
     header = KERNEL_HEADER
@@ -135,7 +136,7 @@ class CBackend:
         self._kernels: dict[Node, tuple[Choice, Kernel]] = {}
 
     def with_less_scratch(self) -> "CBackend":
-        """The same backend without Winograd's method, packed bytes and attention as one op.
+        """The same backend without Winograd's method, packed bytes and fused attention.
 
         These need most scratch.
         """
@@ -143,7 +144,7 @@ class CBackend:
         return CBackend(self.device, winograd=False, bf16=bf16, pick=pick, packed=False)
 
     def facts(self, program: Program) -> CodeFacts:
-        """Return the ISA, the cores, and the number of different kernels."""
+        """Return the ISA, the cores, and the number of distinct kernels."""
         symbols = {
             self.kernel(node, entry.choices.get(node)).symbol
             for entry in program.entries.values()
@@ -152,7 +153,7 @@ class CBackend:
         return CodeFacts(self.device.cpu.isa, self.device.cpu.cores, len(symbols))
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write generated C and the runtime: all that a C compiler needs."""
+        """Write generated C and the runtime: everything that a C compiler needs."""
         for name, text in generate(program, self).items():
             (folder / name).write_text(text, encoding="utf-8")
         (folder / "CMakeLists.txt").write_text(cmake_lists(program, self.device), encoding="utf-8")
@@ -163,7 +164,9 @@ class CBackend:
         return build(code, self.device, out, progress)
 
     def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write what C and C++ programs link: headers, archives, CMake and pkg-config files."""
+        """Write the files that C and C++ programs link: headers, archives, CMake and pkg-config
+        files.
+        """
         package(program, self.device, code, place)
 
     def supports(self, node: Node) -> bool:
@@ -175,19 +178,19 @@ class CBackend:
         return True
 
     def choose(self, node: Node) -> Choice:
-        """Choose how to compute a node, alike for all that differ in names alone.
+        """Choose how to compute a node; equal for nodes that differ only in names.
 
-        CompileError names what the backend lacks.
+        CompileError for an unsupported node.
         """
-        key = node_key(node)  # and not the node, which would keep all of its graph
+        key = node_key(node)  # not the node, which would keep its whole graph alive
         if key not in self._choices:
             self._choices[key] = self._family(node).choose(node, self.device, self.options)
         return self._choices[key]
 
     def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
-        """Emit the kernel of a node as it was chosen, or as this backend chooses.
+        """Emit the kernel of a node by its choice, or by this backend's choice.
 
-        CompileError where it would need other scratch than was planned.
+        CompileError if it would need more scratch than planned.
         """
         if choice is None or choice is UNCHOSEN:
             choice = self.choose(node)
@@ -207,14 +210,14 @@ class CBackend:
         return self.kernel(node, choice).symbol, 1
 
     def scratch_bytes(self, node: Node) -> int:
-        """Bytes of the arena that the node's kernel needs while it runs."""
+        """Arena bytes that the node's kernel needs while it runs."""
         return self.choose(node).scratch_bytes
 
     def target(self) -> Target:
-        """What the compiler asks of a backend.
+        """The compiler's target.
 
-        Attention stays products where these are of bf16 by tiles of a matrix unit, and where memory
-        counts most: blocks of rows that are cut before take less than the scratch of all threads.
+        Attention is not fused if its products use bf16 tiles of a matrix unit, or if memory matters
+        most: tiled blocks of rows then take less than the scratch of all threads.
         """
         by_tiles = self.options.bf16 and self.device.cpu.amx
         stays = by_tiles or not self.options.packed
@@ -240,7 +243,7 @@ class CBackend:
 
 
 def _spaces(device: Device) -> tuple[MemorySpace, ...]:
-    """Return the memories of a device: what is frozen lies in flash where it has some."""
+    """Return the memories of a device: frozen params lie in flash, if it has some."""
     if not device.flash_bytes:
         return (MemorySpace(size=device.memory_bytes),)
     return (

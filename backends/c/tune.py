@@ -1,4 +1,4 @@
-"""What tuning measures of C: kernels alone, in programs of this machine or of a board."""
+"""Meters of the C tuner: kernels timed alone, on this machine or on a board."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -33,10 +33,10 @@ from pockengine.devices.schema import Device
 from pockengine.errors import RuntimeFailure
 
 TIME_NOISE = 0.02
-"""Plans that are not faster by this share, in the median and in the best call, do not win."""
+"""Minimum relative gain, in median and best call, for a plan to win."""
 
 RunBench = Callable[[Path, int], Sequence[Figure]]
-"""Runs a benchmark program that has so many kernels, and returns their figures."""
+"""Runs a benchmark program of this many kernels, and returns their figures."""
 
 
 def find_problems(
@@ -58,7 +58,7 @@ def find_problems(
 
 
 def bench_meter(device: Device, run: RunBench, unit: str, noise: float) -> Meter:
-    """Return a meter that builds benchmark programs for the device and has them run by `run`."""
+    """Return a meter that builds benchmark programs for the device and runs them by `run`."""
 
     def measure(problems: Sequence[TuningProblem]) -> list[Sequence[Figure]]:
         parts = list(batches(problems, BATCH))
@@ -92,7 +92,7 @@ def _run(
 
 
 def host_meter(device: Device, launcher: Sequence[str] = ()) -> Meter:
-    """Return a meter by time on this machine; `launcher` starts the programs, if anything does."""
+    """Return a meter by time on this machine; `launcher` is an optional command prefix."""
     threads = device.cpu.cores
 
     def run(program: Path, count: int) -> list[Figure]:
@@ -102,12 +102,12 @@ def host_meter(device: Device, launcher: Sequence[str] = ()) -> Meter:
 
 
 def time_unit(device: Device) -> str:
-    """Say what times are of."""
+    """Return the unit of times."""
     return f"ns of {device.cpu.cores} threads"
 
 
 def as_figures(printed: str, count: int) -> list[Figure]:
-    """Read the times of so many kernels, in ns."""
+    """Parse the times of this many kernels, in ns."""
     times = read_times(printed)
     if len(times) != count:
         raise RuntimeFailure(f"the benchmark printed {len(times)} times of {count} kernels")

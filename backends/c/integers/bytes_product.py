@@ -1,9 +1,9 @@
-"""Products of two operands of i8 by the dot products of bytes that a CPU has.
+"""Products of two i8 operands with the CPU's byte dot-product instructions.
 
-The templates (runtime/kernels/bytes_*.inc.h) bring the second operand into the order in which the
-CPU multiplies (runtime/simd/pe_dot.h), in scratch: a quarter to a half of an instruction a byte,
-each time the kernel runs, which also serves weights that the step has just changed. Tiles of sums
-live in registers.
+The templates (runtime/kernels/bytes_*.inc.h) pack the second operand in the CPU's order
+(runtime/simd/pe_dot.h), in scratch. That takes a quarter to a half of an instruction per byte at
+each run of the kernel, and works for weights that the step has just changed. Tiles of sums live in
+registers.
 """
 
 from dataclasses import dataclass, replace
@@ -24,14 +24,14 @@ BLOCK_BYTES = 16384
 """Bytes of A that are multiplied with one panel after another: half of a small cache."""
 
 PANEL = 16
-"""Columns of a panel at least, and rows of one of A."""
+"""Minimum columns of a panel, and minimum rows of a panel of A."""
 
 
 @dataclass(frozen=True)
 class BytesSpec:
-    """The product of a window that `op` is, and the tile: `rows` times `blocks` of `lanes` sums.
+    """The window, the product `op`, and the tile: `rows` times `blocks` of `lanes` sums.
 
-    A row of A takes `taps` times `tap_bytes`; `direct` says that it lies so in memory.
+    A row of A takes `taps` times `tap_bytes`; `direct`: it has this layout in memory.
     """
 
     window: ConvWindow
@@ -59,7 +59,7 @@ class BytesSpec:
 
     @property
     def tap_bytes(self) -> int:
-        """Bytes that they take: whole words where B is read transposed."""
+        """Their size in bytes, rounded up to whole words if B is read transposed."""
         return align(self.tap_steps, 4) if self.op == "conv2d_dx" else self.tap_steps
 
     @property
@@ -69,7 +69,7 @@ class BytesSpec:
 
     @property
     def direct(self) -> bool:
-        """Whether rows of A lie in memory, in whole words."""
+        """Whether rows of A are contiguous in memory, in whole words."""
         return self.window.is_matmul and self.tap_steps % 4 == 0
 
     @property
@@ -89,7 +89,7 @@ class BytesSpec:
 
     @property
     def scratch_bytes(self) -> int:
-        """Panels, the sums with which they begin, what was found in them, and rows of A."""
+        """Panels, initial sums, statistics of the panels, and rows of A."""
         panels = self.panels * self.panel * 4 * (self.depth + 1) + 4 * self.threads
         if self.op == "conv2d_dw":
             return panels + ceil(self.sizes[0] / PANEL) * PANEL * 4 * self.depth
@@ -97,7 +97,7 @@ class BytesSpec:
 
     @property
     def label(self) -> str:
-        """The tile: unlike its string, no other's."""
+        """The tile's unique name, unlike its string."""
         return f"bytes {self.rows}x{self.blocks}x{self.lanes}"
 
     def __str__(self) -> str:
@@ -105,9 +105,9 @@ class BytesSpec:
 
 
 def bytes_spec(anchor: Node, op: str, window: ConvWindow, device: Device) -> BytesSpec | None:
-    """Return how a device multiplies bytes; None where it has no way, or the product is none.
+    """Return how a device multiplies bytes; None if it or the product is unsupported.
 
-    A small machine has no scratch to give; groups, and a second zero point, are left to plain ones.
+    A small machine has no scratch; groups and a second zero point use the plain kernels.
     """
     isa = ISAS[device.cpu.isa]
     integers = all(operand.dtype is DType.I8 for operand in anchor.operands)
@@ -142,7 +142,7 @@ def _steps(rows: int, columns: int, count: int, width: int, lanes: int) -> int:
 
 
 def _epilogue_lanes(columns: int, width: int, lanes: int) -> int:
-    """Lanes that are finished at once: 16 bytes where as many are there."""
+    """Lanes finished at once: 16 bytes if available."""
     if lanes >= PANEL or width <= lanes:
         return lanes
     wide = width >= PANEL and (columns % PANEL == 0 or columns % PANEL > PANEL // 2)
@@ -170,7 +170,7 @@ def bytes_kernel(node: Node, spec: BytesSpec, device: Device) -> Kernel:
 
 
 def epilogue_lanes(node: Node, lanes: int, device: Device) -> int:
-    """Return how many lanes an epilogue takes: few floats where no vector computes with them."""
+    """Return the lanes of an epilogue: few floats if no vector computes with them."""
     anchored = split_fusion(node)
     columns = anchored.anchor.result.shape[-1]
     if not integer_lanes(device) or by_integer_vectors(anchored.after, device, columns):
@@ -181,9 +181,9 @@ def epilogue_lanes(node: Node, lanes: int, device: Device) -> int:
 
 
 def read_alone(node: Node, opened: Anchored) -> list[Parameter]:
-    """Return the parameters, of which those that every row reads again share no result's memory.
+    """Return the parameters; those that every row reads again are marked as not aliasing a result.
 
-    A result of bytes may overlay anything in C; each row would load its channels' scales anew.
+    In C a result of bytes may alias anything, so each row would reload its channels' scales.
     """
     size = opened.anchor.result.type.size
     values = [*node.operands, *node.results]

@@ -1,7 +1,7 @@
-"""What vectors of integers alone compute: elementwise bodies with few floats, on Hexagon's HVX.
+"""Elementwise bodies for CPUs with integer vectors only: Hexagon's HVX.
 
 Its vectors have 32 lanes of integers, and the functions of runtime/simd/pe_hvx_floats.h for floats;
-a body with any other arithmetic of floats runs on the scalar unit, in lanes of four.
+a body with other float arithmetic runs on the scalar unit, four lanes at a time.
 """
 
 from collections.abc import Iterable
@@ -23,17 +23,17 @@ ON_WHOLE = frozenset(
 ON_FLOATS = frozenset({"abs", "bits_float", "dequantize", "float_bits", "mul", "quantize", "where"})
 
 LEAST_COLUMNS = 9
-"""Shorter rows leave most of a vector empty: the scalar unit is as fast."""
+"""Minimum columns: shorter rows leave most of a vector empty, and the scalar unit is as fast."""
 
 
 def integer_lanes(device: Device) -> int:
-    """Lanes of vectors that hold integers alone; 0 where floats have vectors, or nothing has."""
+    """Lanes of integer-only vectors; 0 if floats have vectors, or there are none."""
     isa = ISAS[device.cpu.isa]
     return isa.dot_lanes if isa.vector_bytes == DType.F32.itemsize else 0
 
 
 def by_integer_vectors(nodes: Iterable[Node], device: Device, columns: int) -> bool:
-    """Whether vectors of integers take a body over rows of so many columns."""
+    """Whether integer vectors compute a body over rows of this many columns."""
     return bool(integer_lanes(device)) and columns >= LEAST_COLUMNS and all(map(_is_taken, nodes))
 
 

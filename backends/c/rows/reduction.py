@@ -1,7 +1,7 @@
 """Kernels of reductions, with the elementwise nodes before and after them in a fusion.
 
-Every reduction is one or two sums, an extreme, a product, or the pair of mean and variance, over elements that the fusion's body computes. Kept and reduced dimensions are collapsed to a
-space:
+Every reduction is one or two sums, an extreme, a product, or the pair of mean and variance, over
+elements that the fusion's body computes. Kept and reduced dimensions are collapsed to a space:
     columns kept     rows reduced, as vectors: reduce_columns.inc.h
     columns reduced  to one number per outer: reduce_rows.inc.h
 """

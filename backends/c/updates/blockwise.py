@@ -1,8 +1,8 @@
-"""Kernels of updates whose states are kept in 8 bits: runtime/simd/pe_states.h around the formula.
+"""Kernels of updates with 8-bit states: runtime/simd/pe_states.h around the formula.
 
-Threads share the blocks. The states of a block are decoded into scratch, the formula is computed
-there, and what it says of them is coded again. A part of a param that does not lie in one piece is
-copied to scratch and back, too.
+Threads split the blocks. The states of a block are decoded into scratch, the formula is computed
+there, and the new states are encoded. A part of a param that is not contiguous is also copied to
+scratch and back.
 """
 
 import math
@@ -28,24 +28,24 @@ from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
 SPACE, _ = space_of([STATE_BLOCK], [(1,)])
-"""A block: one row."""
+"""A block as an iteration space: one row."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """What a thread has of its own: floats of the states, and of the param where it is copied."""
+    """Scratch per thread: floats of the states, and of the param if it is copied."""
 
     states: int
     copied: bool
 
     @property
     def bytes(self) -> int:
-        """Bytes of one thread."""
+        """Bytes per thread."""
         return 4 * STATE_BLOCK * (self.states + self.copied)
 
 
 def choose_blockwise(node: Node, device: Device, options: KernelOptions) -> Choice:
-    """Give each thread room for the numbers of a block."""
+    """Allocate each thread's scratch for a block."""
     size = device.cpu.cores * _scratch(node).bytes
     return plain_choice(node, device, "BLOCKS", scratch_bytes=size)
 
@@ -88,7 +88,7 @@ def _parameters(node: Node, names: Sequence[str]) -> list[Parameter]:
 
 
 def _inside(node: Node, parameters: Sequence[Parameter]) -> list[Parameter]:
-    """What the formula reads and writes: of the states floats."""
+    """Operands and results of the formula, with states as floats."""
     places = coded_places(node.attrs)
     return [
         Parameter("float", parameter.name, written=True) if place in places else parameter
@@ -115,7 +115,7 @@ def _walk(value: Value) -> tuple[int, ...]:
 
 
 def _body(node: Node) -> list[str]:
-    """Return the kernel's lines: for each block decode, compute, code."""
+    """Return the kernel's lines: for each block decode, compute, encode."""
     scratch, size = _scratch(node), node.operands[1].type.size
     return [
         f"float *const own = (float *)scratch + (ptrdiff_t)w->index * {scratch.bytes // 4};",
@@ -165,7 +165,7 @@ def _target(node: Node) -> str:
 
 
 def _in_one_piece(node: Node) -> bool:
-    """Whether what is written of the param are neighbours."""
+    """Whether the written part of the param is contiguous."""
     axis = node.attrs["axis"]
     if axis is None:
         return True
@@ -174,7 +174,7 @@ def _in_one_piece(node: Node) -> bool:
 
 
 def _start(node: Node) -> int:
-    """Elements of the param before a part in one piece."""
+    """Offset of a contiguous part in the param."""
     axis = node.attrs["axis"]
     if axis is None:
         return 0
@@ -183,7 +183,7 @@ def _start(node: Node) -> int:
 
 
 def _part_macros(node: Node) -> dict[str, object]:
-    """The template's parameters of a part in pieces."""
+    """Template parameters of a part that is not contiguous."""
     if _in_one_piece(node):
         return {}
     axis, shape = node.attrs["axis"], node.operands[0].shape
