@@ -165,6 +165,15 @@ def _clamp_dx(g: "Builder", node: Node, dy: Value) -> Value:
     return _keep_where(g, inside, dy)
 
 
+def _hardtanh_dx(g: "Builder", node: Node, dy: Value) -> Value:
+    low, high = node.attrs["min"], node.attrs["max"]
+    if high == math.inf:
+        return _keep_where(g, g.gt(node.result, g.scalar(low)), dy)
+    if low == -math.inf:
+        return _keep_where(g, g.lt(node.result, g.scalar(high)), dy)
+    return _keep_where(g, _between(g, node.result, low, high), dy)
+
+
 def _hard_swish_dx(g: "Builder", node: Node, dy: Value) -> Value:
     (x,) = node.operands
     slope = g.add(g.mul(x, g.scalar(1 / 3)), g.scalar(0.5))
@@ -279,11 +288,7 @@ def _define_unary() -> None:
         "x",
         lambda x, min, max: np.clip(x, np.float32(min), np.float32(max)),
         attrs={"min": -1.0, "max": 1.0},
-        vjp={
-            "x": lambda g, n, dy: _keep_where(
-                g, _between(g, n.result, n.attrs["min"], n.attrs["max"]), dy
-            )
-        },
+        vjp={"x": _hardtanh_dx},
         clamps=_limits,
     )
     elementwise(

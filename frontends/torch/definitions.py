@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from pockengine.frontends.torch.ties import share_of_tie
+
 aten = torch.ops.aten
 Definition = Callable[..., Any]
 
@@ -281,3 +283,23 @@ def _starts(sample: torch.Tensor, size: int, count: int, kernel: int) -> torch.T
     first = (torch.arange(count - 1) + sample) * step
     starts = first.long() - (sample * step).long()
     return torch.cat([starts, torch.full_like(sample, last, dtype=torch.int64)], -1)
+
+
+@define(aten.clamp.Tensor)
+def clamp(
+    x: torch.Tensor, min: torch.Tensor | None = None, max: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Limit to bounds that are tensors; the gradient of a tie is shared where PyTorch shares it."""
+    if share_of_tie("tensor") == 1:
+        return _limited(x, min, max)
+    if min is None or max is None:
+        return torch.minimum(x, max) if min is None else torch.maximum(x, min)
+    shared = torch.minimum(torch.maximum(x, min), max)
+    return torch.where((min < max) & (x == x), shared, _limited(x, min, max))
+
+
+def _limited(x: torch.Tensor, low: torch.Tensor | None, high: torch.Tensor | None) -> torch.Tensor:
+    """Limit to bounds; the gradient of a tie is that of x."""
+    if low is not None:
+        x = torch.where((x < low) | (low != low), low, x)
+    return x if high is None else torch.where((x > high) | (high != high), high, x)

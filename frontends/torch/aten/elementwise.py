@@ -13,6 +13,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.emit.power import known_power
 from pockengine.frontends.layout import Tensor
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
+from pockengine.frontends.torch.ties import share_of_tie
 
 UNARY = alike(
     """
@@ -222,19 +223,24 @@ def clamp(ctx: AtenContext, x: Tensor, min: Number | None, max: Number | None) -
     """Limit to [min, max]; a missing bound is none."""
     low = -math.inf if min is None else float(min)
     high = math.inf if max is None else float(max)
-    return emit_activation.clip(ctx.g, "clamp", x, low, high)
+    return emit_activation.clip(ctx.g, _clamp(), x, low, high)
 
 
 @aten("clamp_min.default")
 def clamp_min(ctx: AtenContext, x: Tensor, min: Number) -> Tensor:
     """Limit from below."""
-    return emit_activation.clip(ctx.g, "clamp", x, float(min), math.inf)
+    return emit_activation.clip(ctx.g, _clamp(), x, float(min), math.inf)
 
 
 @aten("clamp_max.default")
 def clamp_max(ctx: AtenContext, x: Tensor, max: Number) -> Tensor:
     """Limit from above."""
-    return emit_activation.clip(ctx.g, "clamp", x, -math.inf, float(max))
+    return emit_activation.clip(ctx.g, _clamp(), x, -math.inf, float(max))
+
+
+def _clamp() -> str:
+    """Return the op whose gradient on the bounds is that of PyTorch's clamp."""
+    return "clamp" if share_of_tie("number") else "hardtanh"
 
 
 @aten("hardtanh.default")

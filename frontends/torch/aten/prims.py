@@ -15,20 +15,24 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.torch.aten.reduction import var
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
+from pockengine.frontends.torch.ties import share_of_tie
 
 
-def _define_ignoring_nan(name: str, comparison: str) -> None:
+def _define_ignoring_nan(name: str, comparison: str, extreme: str) -> None:
     @aten(f"{name}.default")
     def rule(ctx: AtenContext, x: Tensor, other: Tensor) -> Tensor:
-        nan = emit.arithmetic(ctx.g, "ne", other, other)
-        wins = emit.arithmetic(
-            ctx.g, "logical_or", emit.arithmetic(ctx.g, comparison, x, other), nan
-        )
-        return emit.elementwise(ctx.g, "where", wins, x, other)
+        g = ctx.g
+        nan = emit.arithmetic(g, "ne", other, other)
+        if share_of_tie("fmax") == 1:
+            wins = emit.arithmetic(g, "logical_or", emit.arithmetic(g, comparison, x, other), nan)
+            return emit.elementwise(g, "where", wins, x, other)
+        number = emit.arithmetic(g, "eq", x, x)
+        other = emit.elementwise(g, "where", number, emit.arithmetic(g, extreme, x, other), other)
+        return emit.elementwise(g, "where", nan, x, other)
 
 
-_define_ignoring_nan("fmax", "ge")
-_define_ignoring_nan("fmin", "le")
+_define_ignoring_nan("fmax", "ge", "maximum")
+_define_ignoring_nan("fmin", "le", "minimum")
 
 
 @aten("div.Tensor_mode", "div.Scalar_mode")

@@ -67,6 +67,8 @@ PARAMETERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "clamp to NaN": lambda x: x.clamp(NAN, 1.0),
     "clamp by tensors": lambda x: x.clamp(-x, x),
     "clamp tensors min > max": lambda x: torch.clamp(x, x + 1, x - 1),
+    "fmax of ties": lambda x: torch.fmax(x.nan_to_num(), x.nan_to_num().abs()),
+    "fmin of ties": lambda x: torch.fmin(x.nan_to_num(), x.nan_to_num().abs()),
     "nan_to_num": torch.nan_to_num,
     "nan_to_num of numbers": lambda x: torch.nan_to_num(x, 1.0, 2.0, -2.0),
     "isfinite": torch.isfinite,
