@@ -1,8 +1,8 @@
-"""The GPU backend: one kernel text for CUDA, OpenCL and a CPU that checks it.
+"""The GPU backend: one kernel text for CUDA, OpenCL, and an emulation on the CPU.
 
 `kernels/` writes kernels in a subset of C99, over the names of `dialect/`: a prelude maps those to
 a language. Sessions of the backend `gpu` run by `emulated.py`: on the CPU, item by item. Those of
 `cuda` and `opencl` (`cuda.py`, `opencl.py`) are launched by a driver (`driven.py`): `source.py`
-makes the text, `launches.py` writes tables for `runtime/`. `nvrtc.py` builds CUDA's text here,
-OpenCL's driver its own when a session opens.
+assembles the text, `launches.py` writes tables for `runtime/`. `nvrtc.py` compiles CUDA's text on
+this machine; an OpenCL driver compiles its text when a session opens.
 """

@@ -1,4 +1,4 @@
-"""The GPU backend as the compiler and the writer of programs see it."""
+"""The GPU backend, as used by the compiler and the code generator."""
 
 from pathlib import Path
 
@@ -32,15 +32,15 @@ from pockengine.devices import Device, load_device
 from pockengine.errors import CompileError
 
 ALIGNMENT = 128
-"""Bytes: a transaction of every GPU that we know."""
+"""Alignment in bytes: a memory transaction of all supported GPUs."""
 
 ISA = "gpu, emulated"
 
 EXAMPLE = "jetson-orin"
-"""The device whose GPU kernels are chosen for, where a file has no [gpu] table."""
+"""The device whose GPU parameters are used if a device file has no [gpu] table."""
 
 SHARED_BYTES = 32768
-"""What kernels take of a multiprocessor's shared memory at most: what OpenCL 1.2 promises."""
+"""Maximum shared memory of a kernel in bytes: the minimum that OpenCL 1.2 guarantees."""
 
 FUSION = FusionRules(
     epilogue=frozenset({"matmul", "conv2d", "conv2d_dx"}),
@@ -52,8 +52,8 @@ FUSION = FusionRules(
 class GpuBackend:
     """Emits kernels for GPUs, and a program that emulates them on the CPU.
 
-    With `bf16` tensor cores multiply what is large enough, of operands rounded to bf16. Tiles of
-    products are those that `pick` picks.
+    With `bf16` large products run on tensor cores, with operands rounded to bf16. `pick` picks the
+    tiles of products.
     """
 
     header = HEADER
@@ -96,19 +96,19 @@ class GpuBackend:
         )
 
     def choose(self, node: Node) -> Choice:
-        """Return the one way of each node; CompileError names what the backend lacks.
+        """Return the only choice for each node; CompileError for an unsupported node.
 
-        Its cycles are bytes moved, or the multiply-adds that take as long.
+        Cycles are bytes moved, or equivalent multiply-adds.
         """
         kernel = self.gpu_kernel(node)
         work = max(node_bytes(node), node_cost(node) / self._machine.per_byte(kernel.tensor_cores))
         return Choice(anchor_of(node), float(work), kernel.scratch_bytes)
 
     def with_less_scratch(self) -> None:
-        """Return None: no kernel could do with less."""
+        """Return None: no kernel can use less scratch."""
 
     def facts(self, program: Program) -> CodeFacts:
-        """Return that it is emulated, by one thread, and the number of different kernels."""
+        """Return the facts of the emulation: one thread, and the number of distinct kernels."""
         nodes = (node for entry in program.entries.values() for node in kernel_nodes(entry))
         return CodeFacts(
             ISA, self.device.cpu.cores, len({self.kernel(node).symbol for node in nodes})
@@ -124,11 +124,11 @@ class GpuBackend:
         copy_dialect(folder / "runtime")
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
-        """Build the emulation as any program of C."""
+        """Build the emulation like any C program."""
         return build(code, self.device, out, progress)
 
     def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write what C and C++ programs link, which is the emulation."""
+        """Write the files that C and C++ programs link, with the emulation."""
         package(program, self.device, code, place)
 
     def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
@@ -149,7 +149,7 @@ class GpuBackend:
 
 
 def _check_sizes(node: Node, kernel: GpuKernel) -> None:
-    """Raise CompileError for a tensor whose elements an int cannot count."""
+    """Raise CompileError for a tensor with more elements than an int can count."""
     tensors = (*node.operands, *node.results)
     largest = max(tensors, key=lambda value: value.type.size)
     scratch = kernel.scratch_bytes // F32.itemsize
@@ -162,7 +162,7 @@ def _check_sizes(node: Node, kernel: GpuKernel) -> None:
 
 
 def anchor_of(node: Node) -> str:
-    """Return the op that a kernel is built around."""
+    """Return the op around which a kernel is built."""
     nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
     anchors = (inner.op for inner in nodes if not lookup(inner.op).elementwise)
     return next(anchors, nodes[-1].op)

@@ -1,6 +1,6 @@
-"""Cubins by their text: equal kernels are built once for each architecture and compiler.
+"""A cache of cubins: equal kernels are built once per architecture and compiler.
 
-An entry's name holds the digest of its bytes, so that a damaged one is known and built again.
+An entry's name includes the digest of its bytes, so a damaged one is detected and rebuilt.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ FOLDER = "cubins"
 
 
 def cached_cubin(text: str, architecture: str) -> bytes:
-    """Return the code of a text for an architecture, from the cache if it is there."""
+    """Return the cubin of a text for an architecture, cached if possible."""
     identity = [architecture, str(compiler_version()), *OPTIONS, text]
     key = hashlib.sha256("\0".join(identity).encode()).hexdigest()
     shelf = own_cache() / FOLDER / key[:2]

@@ -1,7 +1,7 @@
-"""The backend that CUDA's driver runs: kernels as a cubin within the program that launches them.
+"""The CUDA backend: the program that launches the kernels embeds them as a cubin.
 
-Nothing of CUDA is needed to build it but NVRTC, and nothing to run it but a driver:
-`libcuda.so.1`, which the program loads when it starts.
+Building it needs only NVRTC of CUDA, and running it needs only a driver: `libcuda.so.1`, which the
+program loads when it starts.
 """
 
 from pathlib import Path
@@ -17,25 +17,25 @@ from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 
 KERNELS, CUBIN, IMAGE = "kernels.cu", "kernels.cubin", "cubin.c"
-"""Files in an artifact's folder `code`: the text, what NVRTC makes of it, and that as C."""
+"""Files in an artifact's folder `code`: the text, the cubin built by NVRTC, and the cubin as C."""
 
 IN_A_LINE = 64
 
 
 class CudaBackend(DrivenBackend):
-    """Writes programs for one device of NVIDIA's; `bf16` and `pick` are the GPU backend's."""
+    """Writes programs for one NVIDIA device; `bf16` and `pick` are as in the GPU backend."""
 
     def __init__(self, device: Device, bf16: bool = False, pick: Picker = cheapest) -> None:
         super().__init__(device, (CUDA, "CUDA", KERNELS), bf16, pick)
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write the kernels' text, what launches them, and the head of the file of their code."""
+        """Write the kernels' text, the launching program, and the head of the cubin's C file."""
         super().write(program, folder)
         head = _image_head(image_symbol(program), self.device.gpu.architecture)
         (folder / IMAGE).write_text(head, encoding="utf-8")
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
-        """Build the kernels by NVRTC into the file that the others refer to, and all of them."""
+        """Build the kernels with NVRTC into the cubin's C file, then the program."""
         architecture = self.device.gpu.architecture
         if progress is not None:
             progress(f"building {KERNELS} for {architecture}")
@@ -47,7 +47,7 @@ class CudaBackend(DrivenBackend):
 
 
 def _image_head(symbol: str, architecture: str) -> str:
-    """Return the beginning of the kernels' C file: what it will define, and for which GPU."""
+    """Return the start of the cubin's C file: its declaration, and the GPU."""
     return (
         '#include "pe_gpu.h"\n\n'
         f"#define IMAGE {symbol}\n"
@@ -57,7 +57,7 @@ def _image_head(symbol: str, architecture: str) -> str:
 
 
 def _image_text(data: bytes) -> str:
-    """Return the rest: the code of a cubin."""
+    """Return the rest: the bytes of a cubin."""
     lines = (data[start : start + IN_A_LINE] for start in range(0, len(data), IN_A_LINE))
     rows = "\n".join(f'    "{_octal(line)}"' for line in lines)
     return (

@@ -1,7 +1,7 @@
-"""A backend whose kernels a GPU's driver runs: a C program that launches them by tables.
+"""Base of backends with a GPU driver: a C program launches the kernels from tables.
 
-It makes the choices and the plan of the GPU backend. The program loads the driver's library when it
-starts, so that nothing of it is needed to build the program.
+It uses the choices and the plan of the GPU backend. The program loads the driver's library at
+start, so building needs no driver.
 """
 
 from dataclasses import replace
@@ -28,14 +28,14 @@ RUNTIME = Path(__file__).parent / "runtime"
 LIBRARIES = ("dl",)
 
 STATIC, DYNAMIC = "-linux-musl", "-linux-gnu.2.28"
-"""A static program loads no driver: the first target becomes the second."""
+"""Static programs cannot load a driver: the first target suffix is replaced by the second."""
 
 
 class DrivenBackend:
-    """Writes programs for one device by the driver of a language: cuda or opencl.
+    """Writes programs for one device and one driver: cuda or opencl.
 
-    `names` are the language's, its name to people, and the artifact's file of the kernels' text;
-    `bf16` and `pick` the GPU backend's.
+    `names` are the language's identifier, its display name, and the artifact's file of kernels;
+    `bf16` and `pick` are as in the GPU backend.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class DrivenBackend:
         return replace(self._gpu.target(), name=name, spaces=(MemorySpace(size=memory),))
 
     def choose(self, node: Node) -> Choice:
-        """Choose as the GPU backend does."""
+        """Choose as in the GPU backend."""
         return self._gpu.choose(node)
 
     def with_less_scratch(self) -> None:
-        """Return None: no kernel could do with less."""
+        """Return None: no kernel can use less scratch."""
 
     def facts(self, program: Program) -> CodeFacts:
-        """Return what runs it, one thread, which launches, and the number of kernels."""
+        """Return the driver, one launching thread, and the number of kernels."""
         symbols = {kernel.symbol for kernel in self.kernels(program)}
         names = filter(None, (self._language, self.device.gpu.architecture))
         return CodeFacts(", ".join(names), 1, len(symbols))
@@ -87,26 +87,26 @@ class DrivenBackend:
             copy_for_gpu(sorted(RUNTIME.glob(pattern)), folder / "runtime")
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
-        """Build the program, in which the kernels are already."""
+        """Build the program, which embeds the kernels."""
         return build(code, self.device, out, progress, LIBRARIES)
 
     def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write what C and C++ programs link."""
+        """Write the files that C and C++ programs link."""
         package(program, self.device, code, place, LIBRARIES)
 
     def timed(self, node: Node, choice: Choice | None = None) -> tuple[str, int]:
-        """Return a kernel's symbol, and its launches, which are timed one by one."""
+        """Return a kernel's symbol and number of launches, which are timed one by one."""
         kernel = self._gpu.gpu_kernel(node)
         return kernel.symbol, len(kernel.launches)
 
     def kernels(self, program: Program) -> list[GpuKernel]:
-        """Return the kernel of each node that has one, entry by entry."""
+        """Return the kernel of each node with one, by entry."""
         entries = program.entries.values()
         return [self._gpu.gpu_kernel(node) for entry in entries for node in kernel_nodes(entry)]
 
 
 def _launching(device: Device) -> Device:
-    """Return the device for a program that launches: one thread, and libraries can be loaded."""
+    """Return the device for a launching program: one thread, and dynamic loading."""
     toolchain = device.toolchain
     if toolchain.target.endswith(STATIC):
         toolchain = replace(toolchain, target=toolchain.target.removesuffix(STATIC) + DYNAMIC)

@@ -1,6 +1,6 @@
-"""Kernels as C functions that run them item by item on the CPU, for the C runtime to call.
+"""Emulation of kernels: C functions that run them item by item on the CPU.
 
-Thread 0 of the runtime launches; the others go by. `dialect/cpu/` is what runs the items.
+Thread 0 of the runtime launches; the others skip. `dialect/cpu/` runs the items.
 """
 
 from pathlib import Path
@@ -13,11 +13,11 @@ from pockengine.backends.native.runtime_files import copy_for_gpu
 HEADER = """#include "pe_worker.h"
 #include "pe_gpu_cpu.h"
 """
-"""What stands at the top of each file of kernels."""
+"""Head of each file of kernels."""
 
 
 def emulate(kernel: GpuKernel) -> Kernel:
-    """Return the C function of a kernel's launches."""
+    """Return the C function that performs a kernel's launches."""
     arguments = [f"{'' if p.written else 'const '}void *{p.name}" for p in kernel.parameters]
     names = [p.name for p in kernel.parameters]
     calls, launches = launch_rows(kernel)
@@ -40,7 +40,7 @@ def emulate(kernel: GpuKernel) -> Kernel:
 
 
 def launch_rows(kernel: GpuKernel) -> tuple[list[str], list[str]]:
-    """Return a C function for each launch that unpacks its pointers, and its pe_gpu_launch."""
+    """Return a C function per launch that unpacks its pointers, and its pe_gpu_launch."""
     passed = ", ".join(f"pointers[{place}]" for place in range(len(kernel.parameters)))
     calls, rows = [], []
     for launch in kernel.launches:
@@ -54,5 +54,5 @@ def launch_rows(kernel: GpuKernel) -> tuple[list[str], list[str]]:
 
 
 def copy_dialect(runtime: Path) -> None:
-    """Put what the kernels include beside the C runtime."""
+    """Copy the headers that kernels include beside the C runtime."""
     copy_for_gpu([*DIALECT.glob("*.h"), *(DIALECT / "cpu").glob("*.[ch]")], runtime)

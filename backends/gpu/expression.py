@@ -1,8 +1,8 @@
 """Elementwise nodes as statements of the dialect, an element at a time.
 
 Every value of a body becomes one local variable; a bool is 0 or 1. Variables are numbered in order
-of appearance, never named after the user's values, so that equal bodies give equal text. Loads,
-stores and indices are the caller's.
+of appearance, never named after the user's values, so that equal bodies give equal text. The caller
+emits loads, stores and indices.
 """
 
 from collections.abc import Iterable, Mapping, MutableMapping
@@ -27,7 +27,7 @@ NUMBERS: dict[str, str] = {
     "gt": "{0} > {1}",
     "ge": "{0} >= {1}",
 }
-"""Ops whose text is the same for all numbers."""
+"""Ops with the same text for all number types."""
 
 _LIBRARY = {
     **{name: name for name in ("exp", "log", "sqrt", "tanh", "erf", "erfc", "expm1", "log1p")},
@@ -53,7 +53,7 @@ FLOATS: dict[str, str] = {
     **{op: f"PE_MATH({name})({{0}})" for op, name in _LIBRARY.items()},
     **{op: f"PE_MATH({name})({{0}}, {{1}})" for op, name in _LIBRARY_2.items()},
 }
-"""Ops on f32 alone. NaN in gives NaN out, so that a training that diverges says so."""
+"""Ops on f32 only. NaN propagates, so a diverging training is detected."""
 
 INTEGERS: dict[str, str] = {
     "maximum": "{0} > {1} ? {0} : {1}",
@@ -111,9 +111,9 @@ OPS = BY_ATTRS | NUMBERS.keys() | FLOATS.keys() | INTEGERS.keys() | BOOLS.keys()
 
 
 def expression(node: Node, names: Mapping[Value, str]) -> str:
-    """Return one elementwise node's text, its operands being the variables in `names`.
+    """Return one elementwise node's text; its operands are the variables in `names`.
 
-    CompileError where the dialect has none for its types.
+    CompileError if the dialect has none for its types.
     """
     template = _template(node)
     if template is None:
@@ -127,10 +127,9 @@ def emit_nodes(
     names: MutableMapping[Value, str],
     constants: Mapping[Value, np.ndarray],
 ) -> list[str]:
-    """Return one statement for each node, in order; every new value is added to `names`.
+    """Return one statement per node, in order; every new value is added to `names`.
 
-    `names` holds the variables of all values that come from outside; constants of one element
-    become literals.
+    `names` has the variables of all values from outside; constants of one element become literals.
     """
     lines: list[str] = []
     for node in nodes:

@@ -1,7 +1,7 @@
-"""A kernel: what one node becomes, as text of the dialect and the launches that run it.
+"""A kernel: one node's text in the dialect, and the launches that run it.
 
-A launch is so many groups of so many items. All launches of a kernel take the same pointers: the
-node's operands, its results, and scratch memory where they need some; nothing else, so that a
+A launch is a number of groups of a number of items. All launches of a kernel take the same
+pointers: the node's operands, its results, and scratch memory if needed; nothing else, so a
 captured step never changes. Equal kernels have equal symbols, by a hash of their text.
 """
 
@@ -14,21 +14,21 @@ from pockengine.compiler.ir import Value
 from pockengine.errors import CompileError
 
 HEAD = "PE_KERNEL void PE_NAME(PE_PARAMETERS) {"
-"""How every kernel begins, here and in the templates."""
+"""First line of every kernel, here and in the templates."""
 
 SYMBOL = "PE_SYMBOL"
-"""Stands for the kernel's own symbol in its text."""
+"""Placeholder of the kernel's own symbol in its text."""
 
 MOST_ELEMENTS = (1 << 31) - (1 << 10)
-"""Of a tensor: indices are ints, and those that count go a step beyond the last."""
+"""Maximum elements of a tensor: indices are ints, and loops step once beyond the last."""
 
 ITEMS = 128
-"""Items of a group where nothing else is wanted: four warps."""
+"""Default items per group: four warps."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One pointer: the type of what it points at, its name, whether it is written."""
+    """A pointer parameter: element type, name, and whether it is written."""
 
     ctype: str
     name: str
@@ -40,7 +40,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Launch:
-    """So many groups of so many items of one function."""
+    """A number of groups of a number of items of one function."""
 
     function: str
     groups: int
@@ -51,7 +51,7 @@ class Launch:
 class GpuKernel:
     """Text of the dialect, and the launches in order.
 
-    `tensor_cores` says that they multiply in it.
+    `tensor_cores`: it uses them.
     """
 
     symbol: str
@@ -66,8 +66,8 @@ class GpuKernel:
 class Stage:
     """One function: a template of `dialect/` with its macros, or statements of its own.
 
-    `helpers` are functions and tables before it. Registers are left for so many groups at once on a
-    unit as are `resident`, where the language can say so.
+    `helpers` are functions and tables before it. `resident` groups per unit bound the registers, if
+    the language supports it.
     """
 
     groups: int
@@ -80,7 +80,7 @@ class Stage:
 
 
 def read(name: str, value: Value) -> Parameter:
-    """Return a parameter for an operand that is only read."""
+    """Return a parameter for a read-only operand."""
     return Parameter(scalar_of(value.dtype).stored, name)
 
 
@@ -96,9 +96,9 @@ def define_kernel(
     scratch_bytes: int = 0,
     scratch_type: str = "float",
 ) -> GpuKernel:
-    """Put a kernel together; `title` says in a word or two what it computes.
+    """Assemble a kernel; `title` names the computation in a word or two.
 
-    Its symbol is of its text and its sizes: rows of one length have one text, whatever their count.
+    Its symbol hashes its text and sizes: rows of one length share one text, for any count.
     """
     taken = [*parameters, *([Parameter(scratch_type, "scratch", True)] if scratch_bytes else [])]
     texts = [_stage(stage, number, taken) for number, stage in enumerate(stages)]
@@ -121,7 +121,7 @@ def define_kernel(
 
 
 def over(elements: int, body: Sequence[str], helpers: str = "") -> Stage:
-    """Return a stage that runs statements once for each element, whose number is `i`."""
+    """Return a stage that runs statements once per element, with number `i`."""
     head = [
         f"const int i = pe_group() * {ITEMS} + pe_item();",
         f"if (i >= {elements}) {{ return; }}",
@@ -130,7 +130,7 @@ def over(elements: int, body: Sequence[str], helpers: str = "") -> Stage:
 
 
 def block(lines: Sequence[str]) -> str:
-    """Return statements as what a macro stands for."""
+    """Return statements as the body of a macro."""
     return " ".join(lines) or ";"
 
 

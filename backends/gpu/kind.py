@@ -1,4 +1,4 @@
-"""The GPU backend and those that drivers run, as the registry offers them."""
+"""The registry's entries of the GPU backend and its driver variants."""
 
 from pockengine.backends.gpu.backend import GpuBackend
 from pockengine.backends.gpu.cuda import CudaBackend
@@ -11,25 +11,25 @@ from pockengine.devices.schema import Device
 
 
 def make(device: Device, options: BackendOptions) -> GpuBackend:
-    """Set the GPU backend to a device."""
+    """Configure the GPU backend for a device."""
     options.refuse_all_but("gpu", frozenset({"bf16"}))
     return GpuBackend(device, options.bf16)
 
 
 def make_cuda(device: Device, options: BackendOptions) -> CudaBackend:
-    """Set the CUDA backend to a device."""
+    """Configure the CUDA backend for a device."""
     options.refuse_all_but("cuda", frozenset({"bf16", "tuned"}))
     return CudaBackend(device, options.bf16, _pick(device, options))
 
 
 def make_opencl(device: Device, options: BackendOptions) -> OpenClBackend:
-    """Set the OpenCL backend to a device."""
+    """Configure the OpenCL backend for a device."""
     options.refuse_all_but("opencl", frozenset({"tuned"}))
     return OpenClBackend(device, _pick(device, options))
 
 
 def _pick(device: Device, options: BackendOptions) -> Picker:
-    """Return what picks tiles, by a table of `pockengine tune`; the device may have no GPU."""
+    """Return the picker of tiles from a table of `pockengine tune`; the device may have no GPU."""
     known = options.tuned is not None and device.graphics is not None
     return picker_of(options.tuned, device, gpu_name(device)) if known else cheapest
 

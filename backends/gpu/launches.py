@@ -1,4 +1,4 @@
-"""The launches of a program as C tables, for the runtime that gives them to a driver."""
+"""The launches of a program as C tables, from which the runtime calls a driver."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ from pockengine.errors import CompileError
 
 MEMORIES = {ARENA: "PE_GPU_ARENA", PARAMS: "PE_GPU_PARAMS", FROZEN: "PE_GPU_FROZEN"}
 NUMBER_BYTES = 16
-"""Between numbers that the program holds itself: each is aligned to any element."""
+"""Alignment of the program's inline numbers: that of any element."""
 
 MOST_POINTERS = 64
 """PE_GPU_POINTERS of pe_gpu.h."""
@@ -68,9 +68,9 @@ def image_symbol(program: Program) -> str:
 def launching_program(
     program: Program, kernels: Kernels, device: Device, runtime: str
 ) -> dict[str, str]:
-    """Return the C files of a program whose kernels are launched, but for their code.
+    """Return the C files of a launching program, without the kernels.
 
-    `runtime` is how the names of the C functions that launch them begin: `pe_cuda`.
+    `runtime` is the prefix of the C functions that launch them: `pe_cuda`.
     """
     layout = checked_layout(program, device)
     tables = _Tables(layout, kernels)
@@ -88,7 +88,7 @@ def launching_program(
 
 
 class _Tables:
-    """Rows of places, launches and steps, and the bytes of numbers, as entries are added."""
+    """Tables of places, launches and steps, and inline numbers, filled entry by entry."""
 
     def __init__(self, layout: Layout, kernels: Kernels) -> None:
         self._slots, self._kernels = layout.places, kernels
@@ -109,11 +109,11 @@ class _Tables:
 
     @property
     def launches(self) -> int:
-        """How many there are, of all entries."""
+        """Number of launches of all entries."""
         return len(self._launches)
 
     def text(self, image: str, runtime: str) -> str:
-        """Return the tables, and what names them; C has no empty ones."""
+        """Return the tables and their declarations; C has no empty arrays."""
         numbers = ", ".join(map(str, self._numbers or b"\0"))
         tail = _TAIL.format(
             image=image,

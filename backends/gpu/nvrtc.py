@@ -1,6 +1,7 @@
-"""CUDA text to the code of one architecture, by NVRTC: NVIDIA's compiler as a library.
+"""Compile CUDA text for one architecture with NVRTC, NVIDIA's compiler as a library.
 
-It is a wheel, and needs neither a GPU nor a driver. What ptxas says of each kernel comes with it.
+It is a wheel, and needs neither a GPU nor a driver. The result includes ptxas's report of each
+kernel.
 """
 
 import ctypes
@@ -29,7 +30,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @dataclass(frozen=True)
 class Usage:
-    """What a kernel takes of a multiprocessor: registers an item, bytes of spills and shared."""
+    """Resources of a kernel: registers per item, spilled bytes, and shared bytes."""
 
     registers: int
     spill_bytes: int
@@ -38,14 +39,16 @@ class Usage:
 
 @dataclass(frozen=True)
 class Cubin:
-    """Code of one architecture, and what each kernel takes."""
+    """Code of one architecture, and the resources of each kernel."""
 
     code: bytes
     usage: Mapping[str, Usage]
 
 
 def build_cubin(text: str, architecture: str) -> Cubin:
-    """Build text for an architecture such as `sm_87`; BuildError has the compiler's first words."""
+    """Compile text for an architecture such as `sm_87`; BuildError with the compiler's first
+    messages.
+    """
     library = _library()
     program = ctypes.c_void_p()
     _check(
@@ -68,7 +71,7 @@ def build_cubin(text: str, architecture: str) -> Cubin:
 
 
 def compiler_version() -> int:
-    """Return NVRTC's version as drivers count theirs: 12060 is 12.6."""
+    """Return NVRTC's version as drivers number them: 12060 is 12.6."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
     return major.value * 1000 + minor.value * 10
@@ -98,7 +101,7 @@ def _check(status: int) -> None:
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Load the wheel's library; MissingPackage where it is not installed."""
+    """Load the wheel's library; MissingPackage if it is not installed."""
     try:
         found = find_spec(PACKAGE)
     except ModuleNotFoundError:

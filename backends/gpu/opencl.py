@@ -1,7 +1,7 @@
-"""The backend that OpenCL runs: the kernels' text within the program that launches them.
+"""The OpenCL backend: the program that launches the kernels embeds their text.
 
-The driver builds the text when a session opens, so that nothing of OpenCL is needed to build the
-program, and nothing to run it but `libOpenCL.so.1` and a driver of OpenCL 1.2 or later.
+The driver compiles the text when a session opens. So building needs nothing of OpenCL, and running
+needs only `libOpenCL.so.1` and a driver of OpenCL 1.2 or later.
 """
 
 from pathlib import Path
@@ -15,24 +15,24 @@ from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 
 KERNELS, IMAGE = "kernels.cl", "kernels.c"
-"""Files in an artifact's folder `code`: the text, and the same as C."""
+"""Files in an artifact's folder `code`: the text, and the text as C."""
 
 
 class OpenClBackend(DrivenBackend):
-    """Writes programs for a device with a driver of OpenCL; `pick` is the GPU backend's."""
+    """Writes programs for a device with an OpenCL driver; `pick` is as in the GPU backend."""
 
     def __init__(self, device: Device, pick: Picker = cheapest) -> None:
         super().__init__(device, (OPENCL, "OpenCL", KERNELS), pick=pick)
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write the kernels' text, what launches them, and the text as C."""
+        """Write the kernels' text, the launching program, and the text as C."""
         super().write(program, folder)
         text = (folder / KERNELS).read_text(encoding="utf-8")
         (folder / IMAGE).write_text(_image(image_symbol(program), text), encoding="utf-8")
 
 
 def _image(symbol: str, text: str) -> str:
-    """Return a C file that defines the program's image as a text."""
+    """Return a C file that defines the program's text."""
     lines = "\n".join(f"    {c_string(line)}" for line in text.splitlines(keepends=True))
     return (
         '#include "pe_gpu.h"\n\n'

@@ -1,4 +1,4 @@
-"""What a GPU can do at most, as its device's file says: nothing of it is measured."""
+"""Peak performance of a GPU from its device file; not measured."""
 
 from pockengine.backends.gpu.kernels.tiling import machine_of
 from pockengine.backends.peaks import Peaks
@@ -6,7 +6,7 @@ from pockengine.devices import Device
 
 
 def peaks_of(device: Device, bf16: bool = False) -> Peaks:
-    """Return a roof of its memory and its arithmetic, with `bf16` that of its tensor cores."""
+    """Return the roofline of memory and arithmetic; with `bf16`, of tensor cores."""
     gpu = device.gpu
     machine = machine_of(gpu, bf16)
     lanes = machine.bf16_lanes or machine.lanes

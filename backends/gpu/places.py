@@ -1,4 +1,4 @@
-"""Offsets of elements as text: from a number in one space to the place in a tensor."""
+"""Offsets of elements as text: from an index in one space to an offset in a tensor."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ def coordinate(index: str, shape: Shape, axis: int) -> str:
 
 
 def strided(index: str, sizes: Shape, strides: Shape, start: int = 0) -> str:
-    """Return the offset of element number `index` of a space of `sizes`, walked by `strides`."""
+    """Return the offset of element number `index` of a space of `sizes` with `strides`."""
     terms = [str(start)] if start else []
     for axis, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         if size > 1 and stride:
@@ -29,6 +29,6 @@ def strided(index: str, sizes: Shape, strides: Shape, start: int = 0) -> str:
 
 
 def broadcast(index: str, shape: Shape, full: Shape) -> str:
-    """Return the offset in a tensor that is read as if it had shape `full`."""
+    """Return the offset in a tensor that is broadcast to shape `full`."""
     sizes, (walk,), _ = collapse(full, [broadcast_strides(shape, full)])
     return strided(index, sizes, walk)

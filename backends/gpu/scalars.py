@@ -1,4 +1,4 @@
-"""Element types in the kernels' dialect: how each lies in memory, and what it is in a register."""
+"""Element types in the kernels' dialect: memory types and register types."""
 
 import math
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ SCALARS: dict[DType, GpuScalar] = {
         "pe_half", "float", "pe_load_half({0}, {1})", "pe_store_half({0}, {1}, {2});"
     ),
 }
-"""What kernels take; there are no others. Integers of 8 bits are codes of stored weights."""
+"""Types that kernels support. Integers of 8 bits are codes of stored weights."""
 
 
 def scalar_of(dtype: DType) -> GpuScalar:
-    """Return the row of a type; CompileError where kernels have none."""
+    """Return the row of a type; CompileError if kernels do not support it."""
     if dtype not in SCALARS:
         known = ", ".join(known.value for known in SCALARS)
         raise CompileError(f"the GPU backend has no {dtype.value}; it has {known}")
@@ -48,7 +48,7 @@ def scalar_of(dtype: DType) -> GpuScalar:
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:
-    """Return a constant; floats in digits that read back exactly."""
+    """Return a constant as a literal; floats round-trip exactly."""
     if not dtype.is_float:
         return f"(({scalar_of(dtype).register}){int(value)})" if dtype is I64 else str(int(value))
     number = float(value)

@@ -1,4 +1,4 @@
-"""Kernels as one text of a language, with all that they include: what a driver's compiler takes."""
+"""Assemble kernels into one text of a language, with all included files."""
 
 import re
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def source_of(kernels: Iterable[GpuKernel], language: str) -> str:
 
 
 def _text(kernel: GpuKernel, language: str) -> str:
-    """Return a kernel's text; in OpenCL it begins by making pointers of buffers and offsets."""
+    """Return a kernel's text; in OpenCL it starts with pointers made from buffers and offsets."""
     text = _whole(kernel.text)
     if language != OPENCL:
         return text
@@ -32,5 +32,5 @@ def _text(kernel: GpuKernel, language: str) -> str:
 
 
 def _whole(text: str) -> str:
-    """Put files in the places of their names."""
+    """Replace include directives by the files' contents."""
     return _INCLUDE.sub(lambda found: _whole((DIALECT / found[1]).read_text("utf-8")), text)

@@ -1,8 +1,8 @@
-"""The tuner of a GPU: tries how products are tiled within the training step itself.
+"""The GPU tuner: measures tilings of products within the training step.
 
-The step is compiled with the likeliest plan of every problem, then with the second of every one,
-and so on, and its launches are timed where they stand: operands are as cold as they will be, and as
-many programs are built as a problem has plans, however many problems there are.
+The step is compiled with the likeliest plan of every problem, then with the second of each, and so
+on, and its launches are timed in place. So operands are as cold as in training, and the number of
+programs is the number of plans per problem, for any number of problems.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,16 +30,16 @@ from pockengine.errors import CompileError
 UNIT = "ns on a GPU"
 
 NOISE = 0.02
-"""Plans that are not faster by this share, in the median and in the best step, do not win."""
+"""Minimum relative gain, in median and best step, for a plan to win."""
 
 STEPS = 10
-"""Of a plan, of which the medians are taken."""
+"""Steps per plan, of which medians are taken."""
 
 
 class GpuTuner:
     """Lists and measures the plans of a step's products on a device's GPU.
 
-    CompileError where `bf16` is asked of a backend that has no tensor cores.
+    CompileError for `bf16` with a backend without tensor cores.
     """
 
     def __init__(self, device: Device, bf16: bool = False) -> None:
@@ -48,13 +48,13 @@ class GpuTuner:
         self.device, self._bf16 = device, bf16
 
     def backend(self, pick: Picker = cheapest) -> CudaBackend | OpenClBackend:
-        """Return the backend that the device names, by a picker."""
+        """Return the device's backend with a picker."""
         if self.device.backend == CUDA:
             return CudaBackend(self.device, self._bf16, pick)
         return OpenClBackend(self.device, pick)
 
     def problems(self, nodes: Iterable[Node], plans: int) -> list[TuningProblem]:
-        """List the products of a step's nodes, and the likeliest plans of each."""
+        """List the problems of a step's products, and the likeliest plans of each."""
         products = [node for node in nodes if lookup(anchor_of(node)).product]
         return list_problems(products, self._planner, plans, DIALECT)
 
@@ -64,7 +64,7 @@ class GpuTuner:
         run: RunProfile | None = None,
         progress: Progress | None = None,
     ) -> Meter:
-        """Return a meter by the steps of what a backend compiles; `run` is profile_step's."""
+        """Return a meter that runs steps of the compiled program; `run` is as in profile_step."""
         tell = progress or (lambda _: None)
 
         def measure(problems: Sequence[TuningProblem]) -> list[list[Figure]]:
@@ -92,7 +92,7 @@ class GpuTuner:
         return GpuBackend(self.device, self._bf16, pick)
 
     def _figures(self, times: Sequence[KernelTime]) -> Mapping[str, Figure]:
-        """Return what a call of each problem takes."""
+        """Return the time per call of each problem."""
         calls: dict[str, list[KernelTime]] = {}
         for time in times:
             asked = _Asked()
@@ -109,7 +109,7 @@ class GpuTuner:
 
 
 class _Asked:
-    """A picker that keeps the keys that it is asked for."""
+    """A picker that records the keys of its problems."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []

@@ -1,1 +1,3 @@
-"""What backends that write C share: kernels' text, programs, toolchains, sessions, the runtime."""
+"""Shared parts of backends that generate C: kernel text, programs, toolchains, sessions,
+runtime.
+"""

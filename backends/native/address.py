@@ -1,4 +1,4 @@
-"""Places in memory as C expressions, by the macros that a generated program begins with."""
+"""Memory addresses as C expressions, using macros at the head of a generated program."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from pockengine.compiler.ir import Value
 from pockengine.compiler.program import Entry
 
 MEMORIES = {ARENA: "ARENA", PARAMS: "PARAM", FROZEN: "FROZEN"}
-"""Macros of a program's header that give an address."""
+"""Macros for addresses in each memory."""
 
 
 def place(value: Value, entry: Entry, params: Mapping[str, Place]) -> str:

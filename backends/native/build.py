@@ -1,9 +1,9 @@
-"""Compile and link generated code by the toolchain of a device.
+"""Compile and link generated code with the toolchain of a device.
 
-Objects are cached by content: the same source, headers that it includes, flags, compiler and CPU
-give the same object, so that a changed model recompiles only the shards whose kernels changed, and
-a changed header only what includes it. An entry's name holds the digest of the object, so a damaged
-one is known and compiled again. The cache is the user's alone: what lies there is linked into
+Objects are cached by content: equal source, included headers, flags, compiler and CPU give the same
+object. So a changed model recompiles only the shards whose kernels changed, and a changed header
+only the files that include it. An entry's name includes the digest of the object, so a damaged one
+is detected and recompiled. The cache is private to the user, because its objects are linked into
 programs.
 """
 
@@ -92,9 +92,8 @@ def build(
     """Compile every C file of `code` and of its folder `runtime`, and link them into `out`.
 
     Only this machine gets a library, for sessions in Python; a device without an operating system
-    has nothing that could be started, and gets the archive of `package`. `libraries` are the names
-    of the system's beside those that every program needs.
-    BuildError carries the first lines that the compiler wrote.
+    cannot start a program, and gets only the archive of `package`. `libraries` are additional
+    system libraries. BuildError has the first lines of the compiler's output.
     """
     tell = progress or (lambda _: None)
     objects = compile_all(code, device, tell)
@@ -145,13 +144,15 @@ def compile_all(
 
 
 def own_flags(source: Path, device: Device) -> tuple[str, ...]:
-    """Return the further flags of a C file: where flash holds the code all but kernels is small."""
+    """Return extra flags of a C file: where flash holds the code, all but kernels is optimised
+    for size.
+    """
     small = device.flash_bytes and not source.stem.startswith(KERNELS)
     return (*OWN_FLAGS.get(source.stem, ()), *(("-Os",) if small else ()))
 
 
 def compile_flags(device: Device) -> tuple[str, ...]:
-    """Return the flags that every C file is compiled with."""
+    """Return the flags common to all C files."""
     if device.freestanding:
         return (*(flag for flag in FLAGS if flag != "-fPIC"), *FREESTANDING)
     return FLAGS
@@ -160,25 +161,29 @@ def compile_flags(device: Device) -> tuple[str, ...]:
 def link_library(
     device: Device, objects: Sequence[Path], out: Path, libraries: Sequence[str] = ()
 ) -> None:
-    """Link objects to a shared library, by whose name programs will ask for it."""
+    """Link objects to a shared library with this soname."""
     named = ("-shared", f"-Wl,-soname,{out.name}", "-s", "-lm", "-lpthread", *_asked(libraries))
     _link(find_toolchain(device), objects, out, named)
 
 
 def archive(device: Device, objects: Sequence[Path], out: Path) -> None:
-    """Put objects into a static library, without times or owners."""
+    """Make a static library, without timestamps or owners."""
     toolchain = find_toolchain(device)
     _run(toolchain, [*toolchain.archiver, "rcsD", str(out), *map(str, objects)], out.name)
 
 
 def named_by_content(library: Path) -> Path:
-    """Give a library a name of its own: a process loads each name once, whatever is there later."""
+    """Rename a library by its content: a process loads each name only once, even if the file
+    changes.
+    """
     digest = hashlib.sha256(library.read_bytes()).hexdigest()[:16]
     return library.rename(library.with_name(f"libprogram-{digest}.so"))
 
 
 def link_flags(device: Device) -> tuple[str, ...]:
-    """Static where the libc is musl: the program then needs nothing of the board's system."""
+    """Link flags: static if the libc is musl, so the program needs nothing of the board's
+    system.
+    """
     static = ("-static",) if "musl" in device.toolchain.target else ()
     return (*static, "-s", "-lm", "-lpthread")
 
@@ -193,7 +198,7 @@ def compile_object(
     how: tuple[Toolchain, Sequence[str]],
     tell: Progress = lambda _: None,
 ) -> Path:
-    """Return the object of one file by a compiler and its flags, from the cache if it is there."""
+    """Return the object of one file for a compiler and flags, cached if possible."""
     toolchain, flags = how
     identity = [*toolchain.command[1:], *flags, toolchain.version, includes.digest(source)]
     text = source.read_bytes()
@@ -218,7 +223,7 @@ def compile_object(
 
 
 def _entry_name(key: str, path: Path) -> str:
-    """Return the name in the cache of an object with this content."""
+    """Return the cache name of an object with this content."""
     with path.open("rb") as file:
         return f"{key}-{hashlib.file_digest(file, 'sha256').hexdigest()}.o"
 
@@ -234,10 +239,10 @@ def _link(toolchain: Toolchain, objects: Sequence[Path], out: Path, flags: Seque
 
 
 def linker(command: Sequence[str]) -> list[str]:
-    """Return the command that links what `command` compiles.
+    """Return the link command for a compile `command`.
 
-    zig builds a target's libc for each CPU that it is told, which takes 75 s of one core. All CPUs
-    of AArch64 run the libc of its baseline; what takes a step's time are kernels, objects by then.
+    zig builds a target's libc for each `-mcpu`, which takes 75 s of one core. All AArch64 CPUs run
+    the baseline libc; the time of a step is spent in kernels, which are compiled already.
     """
     if SHARED_LIBC not in command:
         return list(command)
@@ -245,9 +250,9 @@ def linker(command: Sequence[str]) -> list[str]:
 
 
 def _with_new_libraries(toolchain: Toolchain, command: Sequence[str], what: str) -> None:
-    """Link with libraries that zig builds anew, and keep them if that was what it needed.
+    """Link with libraries freshly built by zig, and keep them if that helps.
 
-    zig does not check what it cached, so one damaged library would fail every program.
+    zig does not verify its cache, so one damaged library would break every program.
     """
     try:
         new = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=f"{ZIG_FOLDER}-"))

@@ -1,7 +1,7 @@
-"""Where stb_image.h lies, with which the runner decodes pictures.
+"""Find stb_image.h, with which the runner decodes images.
 
-It is not in this repository: Debian has it (libstb-dev), and a wheel brings the one that it was
-built beside. Without it runners are built all the same, and refuse pictures.
+It is not in this repository: Debian has it (libstb-dev), and a wheel includes the one from its
+build machine. Without it runners are built without a decoder, and refuse images.
 """
 
 from pathlib import Path
@@ -12,5 +12,5 @@ INSTALL = "apt-get install libstb-dev"
 
 
 def find_decoder() -> Path | None:
-    """Return the header, or None where there is none."""
+    """Return the header's path; None if there is none."""
     return next((place / HEADER for place in PLACES if (place / HEADER).is_file()), None)

@@ -1,10 +1,10 @@
 """Elementwise nodes as C statements over the vectors of pe_vec.h and pe_math.h.
 
 Every value of a body becomes one local variable that holds PE_VL elements: `pe_vf` for floats,
-`pe_vi` for integers, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Masks meet bits
-only: MASK_TEMPLATES has all that is done with them, CASTS what they become. Variables are
-numbered in order of appearance, never named after the user's values, so that equal bodies give
-equal text and share one kernel. Loads, stores and indices are the caller's.
+`pe_vi` for integers, `pe_vl` for i64, and a mask of 0 and -1 in a `pe_vi` for bool. Masks only
+combine bitwise: MASK_TEMPLATES has all their ops, CASTS their conversions. Variables are numbered
+in order of appearance, never named after the user's values, so that equal bodies give equal text
+and share one kernel. The caller emits loads, stores and indices.
 """
 
 import math
@@ -31,7 +31,7 @@ TEMPLATES: dict[str, str] = {
     "gt": "{0} > {1}",
     "ge": "{0} >= {1}",
 }
-"""Ops whose C is the same for all numbers."""
+"""Ops with the same C text for all number types."""
 
 MASK_TEMPLATES: dict[str, str] = {
     "logical_and": "{0} & {1}",
@@ -105,7 +105,7 @@ FLOAT_TEMPLATES: dict[str, str] = {
     "igammac": "pe_igammac({0}, {1})",
     **{name: f"pe_{name}({{0}})" for name in _LIBRARY},
 }
-"""Ops on f32 alone."""
+"""Ops on f32 only."""
 
 INTEGER_TEMPLATES: dict[str, str] = {
     "maximum": "pe_select_{s}({0} > {1}, {0}, {1})",
@@ -131,10 +131,10 @@ QUANTIZED: dict[str, str] = {
     "narrow": "pe_narrow_sb({0}, {low}, {high}, {zero})",
     "unclamped": "({0} > {low}) & ({0} < {high})",
 }
-"""Ops between real numbers and the integers that stand for them."""
+"""Ops between real numbers and their quantised integers."""
 
 INTEGER_VECTORS: dict[str, str] = {"mul": "pe_mul({0}, {1})"}
-"""Ops on f32 where a vector holds floats as integers, which have operators of their own."""
+"""Ops on f32 for vectors that hold floats as integers, which need function calls."""
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
@@ -168,9 +168,9 @@ CASTS: dict[tuple[DType, DType], str] = {
 
 
 def literal(value: float | int | bool, dtype: DType, *, marked: bool = False) -> str:
-    """A C vector that holds one constant in every lane; floats in digits that read back exactly.
+    """A C vector with one constant in every lane; floats round-trip exactly.
 
-    `marked`: as a number that may be passed when the kernel runs.
+    `marked`: as a number that may be passed at run time.
     """
     if dtype is BOOL:
         return f"pe_splat_i({-int(bool(value))})"
@@ -183,7 +183,7 @@ def literal(value: float | int | bool, dtype: DType, *, marked: bool = False) ->
 
 
 def scalar(value: float) -> str:
-    """A C float literal that reads back as this value rounded to f32."""
+    """A C float literal that round-trips this value rounded to f32."""
     if math.isnan(value):
         return '__builtin_nanf("")'
     if math.isinf(value):
@@ -193,7 +193,7 @@ def scalar(value: float) -> str:
 
 
 def check_expression(node: Node) -> str:
-    """Return the template of an elementwise node; CompileError where it has no C expression."""
+    """Return the template of an elementwise node; CompileError if there is none."""
     template = _template(node)
     if template is None:
         types = ", ".join(operand.dtype.value for operand in node.operands)
@@ -202,7 +202,7 @@ def check_expression(node: Node) -> str:
 
 
 def expression(node: Node, names: Mapping[Value, str], by_integers: bool = False) -> str:
-    """The C expression of one elementwise node, its operands being the variables in `names`.
+    """The C expression of one elementwise node; its operands are the variables in `names`.
 
     `by_integers`: in vectors that hold floats as integers.
     """
@@ -219,10 +219,10 @@ def emit_nodes(
     prefix: str = "t",
     by_integers: bool = False,
 ) -> list[str]:
-    """One statement for each node, in order; every new value is added to `names`.
+    """One statement per node, in order; every new value is added to `names`.
 
-    `names` holds the variables of all values that come from outside; constants of one element (a
-    body has no others) become literals.
+    `names` has the variables of all values from outside; constants of one element (a body has no
+    others) become literals.
     """
     lines: list[str] = []
     for node in nodes:
@@ -271,7 +271,7 @@ def _quantized(node: Node) -> str:
 
 
 def _special(node: Node) -> str | None:
-    """Ops whose C depends on an attr or on the type of the result."""
+    """Ops whose C text depends on an attr or on the result type."""
     if node.op == "cast":
         source, target = node.operands[0].dtype, node.result.dtype
         return "{0}" if source is target else CASTS.get((source, target))

@@ -1,7 +1,7 @@
-"""The numbers of a program as C arrays, for devices without files: they lie in flash with its code.
+"""The numbers of a program as C arrays in flash, for devices without files.
 
-What is frozen is read where it is. The other params are copied from there when a session begins; a
-tail of zeros, as optimiser states are, takes no flash.
+Frozen params are read in place. The others are copied to RAM when a session starts; a tail of
+zeros, such as optimiser states, takes no flash.
 """
 
 from pockengine.backends.native.interface import identifier
@@ -10,10 +10,10 @@ from pockengine.backends.weights import check_known
 from pockengine.compiler.program import Program
 
 FLASH_FILE = "weights.c"
-"""Beside program.c."""
+"""Name of the file, beside program.c."""
 
 SESSION_BYTES = 2944
-"""Most that a pe_session takes where pointers have 32 bits; the C file asserts it."""
+"""Maximum size of a pe_session with 32-bit pointers; the C file asserts it."""
 
 _ASSERTION = (
     f"_Static_assert(sizeof(void *) > 4 || sizeof(pe_session) <= {SESSION_BYTES}, "
@@ -24,9 +24,9 @@ _IN_A_LINE = 24
 
 
 def images(layout: Layout) -> tuple[bytes, bytes]:
-    """Return the memory of frozen params, and of the others up to the last that is not zero.
+    """Return the bytes of frozen params, and of the others without trailing zeros.
 
-    CompileError names one that has no numbers.
+    CompileError for a param without numbers.
     """
     check_known(layout.in_file)
     frozen, params = bytearray(layout.frozen_bytes), bytearray(layout.params_bytes)

@@ -1,4 +1,4 @@
-"""The headers that a C file includes, and the files that those include."""
+"""Transitive includes of a C file."""
 
 import hashlib
 import re
@@ -9,9 +9,9 @@ _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULT
 
 
 class Includes:
-    """Follows includes into some folders; headers elsewhere are the compiler's or the system's.
+    """Follows includes within given folders; other headers are the compiler's or the system's.
 
-    Conditions are not evaluated: what is included under any of them counts.
+    Conditions are not evaluated: every include counts.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -19,7 +19,7 @@ class Includes:
         self._found: dict[Path, tuple[Path, ...]] = {}
 
     def headers(self, source: Path) -> list[Path]:
-        """Return all headers that a file reaches, by their paths."""
+        """Return all headers that a file reaches, by path."""
         reached: set[Path] = set()
         left = [source]
         while left:

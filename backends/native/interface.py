@@ -1,4 +1,4 @@
-"""What C and C++ programs see of a program: its symbol, its header, and the runner's `main`."""
+"""The C interface of a program: its symbol, its header, and the runner's `main`."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ IDENTIFIER_LETTERS = 60
 
 
 def identifier(name: str) -> str:
-    """Return a program's name as a part of C identifiers and of file names."""
+    """Convert a program's name to a C identifier and file name."""
     return _NOT_C.sub("_", name)[:IDENTIFIER_LETTERS] or "_"
 
 
@@ -23,12 +23,12 @@ def program_symbol(name: str) -> str:
 
 
 def header_name(name: str) -> str:
-    """Return the file name of a program's header, which is none of the runtime's."""
+    """Return the file name of a program's header, distinct from the runtime's."""
     return f"{program_symbol(name)}.h"
 
 
 def main_text(program: Program) -> str:
-    """Return the runner's own C file; all else of it is the runtime's."""
+    """Return the runner's own C file; the rest of the runner is in the runtime."""
     symbol = program_symbol(program.name)
     return (
         '#include "pe_runner.h"\n\n'
@@ -40,7 +40,7 @@ def main_text(program: Program) -> str:
 
 
 def header_text(program: Program) -> str:
-    """Return the header of a program: its symbol, the sizes of its memory, places of tensors."""
+    """Return the header of a program: its symbol, memory sizes, and tensor indices."""
     name = identifier(program.name)
     prefix = f"PE_{name.upper()}"
     layout = lay_out(program)
@@ -72,7 +72,7 @@ def header_text(program: Program) -> str:
 
 
 def _places(program: Program, prefix: str) -> Iterator[str]:
-    """Yield an enumeration for the inputs and one for the outputs of each entry."""
+    """Yield enumerations of the inputs and outputs of each entry."""
     taken: set[str] = set()
     for entry_name, entry in program.entries.items():
         for kind, tensors in (("INPUT", entry_inputs(entry)), ("OUTPUT", entry_outputs(entry))):

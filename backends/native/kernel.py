@@ -1,4 +1,4 @@
-"""A kernel: one C function with constant shapes, its name, and the scratch memory that it wants.
+"""A kernel: one C function with constant shapes, its name, and its scratch memory.
 
 Names follow one grammar: `pe_<dtype>_<op>[_<epilogue>][_<tile>]__<isa>_<hash>`, for example
 `pe_f32_gemm_bias_relu_8x48__avx512_1f0c9a`. The hash is of the kernel's text, so that equal kernels
@@ -14,22 +14,24 @@ from pockengine.backends.native.scalars import c_scalar
 from pockengine.compiler.ir import Value
 
 SYMBOL = "PE_SYMBOL"
-"""Stands for the kernel's own symbol in a prelude, for helpers that must not clash in a shard."""
+"""Placeholder of the kernel's symbol in a prelude, for helpers whose names must be unique in a
+shard.
+"""
 
 UNUSED = "    (void)w, (void)scratch;"
-"""Keeps -Wunused-parameter quiet in kernels that need no thread index or no scratch."""
+"""Avoids -Wunused-parameter in kernels without thread index or scratch."""
 
 
 def note(text: str) -> str:
-    """Return a comment of our own words, on its line; a kernel for many shapes has none."""
+    """Return a comment on its own line; omitted in a kernel for many shapes."""
     return of_one_shape(f"/* {text} */\n")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One pointer parameter of a kernel: its C element type, its name, whether it is written.
+    """A pointer parameter of a kernel: C element type, name, and whether it is written.
 
-    `alone` says that no result shares its memory: what was read of it need not be read again.
+    `alone`: no result aliases it, so its elements need not be reloaded.
     """
 
     ctype: str
@@ -48,8 +50,8 @@ class Kernel:
 
     `declaration` has no semicolon. `scratch_bytes` is memory for the time of the call, aligned to
     PE_ALIGN, shared by all threads: per-thread parts are the kernel's own arithmetic. With a
-    `preparation` its last parameter before the scratch is what that kernel makes of an operand. Its
-    `draft` has the numbers open that it need not know.
+    `preparation` its last parameter before the scratch is the form made by that kernel. Its `draft`
+    leaves numbers open that need not be constant.
     """
 
     symbol: str
@@ -62,7 +64,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelDraft:
-    """A kernel whose numbers are open: its name without the shape, the ISA, its text."""
+    """A kernel with open numbers: its name without the shape, the ISA, its text."""
 
     name: str
     isa: str
@@ -70,12 +72,12 @@ class KernelDraft:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What kernels must agree in to share a function."""
+        """Kernels with equal keys can share a function."""
         return self.name, self.isa, self.text.key
 
 
 def read(name: str, value: Value) -> Parameter:
-    """A parameter for an operand that is only read."""
+    """A parameter for a read-only operand."""
     return Parameter(c_scalar(value.dtype).ctype, name)
 
 
@@ -93,11 +95,11 @@ def define_kernel(
     scratch_bytes: int = 0,
     shape: str = "",
 ) -> Kernel:
-    """Put a kernel together from its parameters (operands, then results) and its body's lines.
+    """Assemble a kernel from its parameters (operands, then results) and its body's lines.
 
     `name` and `shape` are the grammar's part before `__`; `prelude` (includes, macros, helpers) may
-    say PE_SYMBOL for the symbol. The first parameter is always `pe_worker *w`, the last one
-    `void *scratch`.
+    use PE_SYMBOL for the symbol. The first parameter is always `pe_worker *w`, the last one `void
+    *scratch`.
     """
     arguments = _arguments(parameters, PARAMETER)
     text = f"{prelude}\n{_function(f'void {SYMBOL}', arguments, body)}"
@@ -110,12 +112,12 @@ def define_kernel(
 
 
 def shared_kernel(draft: KernelDraft, fields: Sequence[int | None]) -> Kernel:
-    """Return the kernel that is passed some of its numbers: each by its index, or None."""
+    """Return the shared kernel with some numbers as arguments: the index of each, or None."""
     return _named(draft.name, draft.isa, draft.text.written(fields))
 
 
 def _named(name: str, isa: str, unnamed: str) -> Kernel:
-    """Give a kernel its symbol; its declaration is what stands before its body."""
+    """Give a kernel its symbol; its declaration is the text before its body."""
     digest = hashlib.sha256(unnamed.encode()).hexdigest()[:10]
     symbol = f"{name}__{isa}_{digest}"
     head = unnamed[unnamed.rindex(f"void {SYMBOL}(") :].partition(") {")[0]
@@ -127,7 +129,7 @@ def _named(name: str, isa: str, unnamed: str) -> Kernel:
 
 
 def define_function(head: str, parameters: Sequence[Parameter], body: Sequence[str]) -> str:
-    """Return a C function with a kernel's arguments; `head` is all that stands before them."""
+    """Return a C function with a kernel's arguments; `head` is the text before them."""
     return _function(head, _arguments(parameters), body)
 
 

@@ -1,4 +1,4 @@
-"""An artifact's library in this process: checked against the manifest before anything is called."""
+"""An artifact's library in this process, checked against the manifest before any call."""
 
 import ctypes
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class MemorySizes(ctypes.Structure):
 
 
 class Caller(ctypes.Structure):
-    """pe_caller of pe.h: what this package knows of the library's structures."""
+    """pe_caller of pe.h: the structure versions that this package supports."""
 
     _fields_: ClassVar = [
         ("abi", ctypes.c_int),
@@ -49,12 +49,14 @@ def sizes_of(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Mem
 
 
 def program_in(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
-    """Return the address of a program that a library holds; ValueError where it does not."""
+    """Return the address of a library's program; ValueError if it has none."""
     return ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(library, program_symbol(name))))
 
 
 def open_program(library: ctypes.CDLL, name: str, threads: int) -> int:
-    """Return the address of a new session of a program; RuntimeFailure has what went wrong."""
+    """Return the address of a new session of a program; RuntimeFailure with the runtime's
+    message.
+    """
     text = ctypes.create_string_buffer(MESSAGE_BYTES)
     # No field of a session is read, so that none has a size here.
     caller = Caller(ABI, 0, ctypes.cast(text, ctypes.c_char_p), MESSAGE_BYTES)
@@ -67,7 +69,7 @@ def open_program(library: ctypes.CDLL, name: str, threads: int) -> int:
 
 
 def check_cpu(path: Path, lacking: bytes | None) -> None:
-    """Raise ArtifactError where this processor lacks an extension that a library needs."""
+    """Raise ArtifactError if this processor lacks an extension that a library needs."""
     if lacking:
         raise ArtifactError(
             f"{path} was compiled for a processor with {lacking.decode()}, which this one lacks; "
@@ -78,7 +80,7 @@ def check_cpu(path: Path, lacking: bytes | None) -> None:
 def load_library(artifact: Artifact) -> ctypes.CDLL:
     """Load the library with the C types of its functions; see pe_host.h and pe.h.
 
-    ArtifactError when it is of another program than the manifest.
+    ArtifactError if its program differs from the manifest's.
     """
     path = artifact.library
     try:

@@ -1,4 +1,4 @@
-"""What C programs may take of a device beside its memory: addresses, and what kernels can count."""
+"""Limits of C programs besides device memory: addresses, and kernels' counters."""
 
 from pockengine.backends.capacity import FIX
 from pockengine.backends.placement import Layout
@@ -7,11 +7,11 @@ from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 MOST_ELEMENTS = 2**31 - 1
-"""Elements of one tensor: kernels multiply sizes of its dimensions as C's int."""
+"""Maximum elements of a tensor: kernels multiply dimensions as C ints."""
 
 
 def check_limits(program: Program, layout: Layout, device: Device) -> None:
-    """Raise CompileError where params and arena are more than the device can address."""
+    """Raise CompileError if params and arena exceed the device's address space."""
     arena = program.arena_bytes
     params_bytes = layout.params_bytes + layout.frozen_bytes
     total = params_bytes + arena
@@ -31,11 +31,11 @@ def check_limits(program: Program, layout: Layout, device: Device) -> None:
 
 
 def largest_object(address_bits: int) -> int:
-    """Bytes up to which the difference of two addresses is a number, as C wants it."""
+    """Maximum bytes of a C object: differences of addresses must be representable."""
     return (1 << (address_bits - 1)) - 1
 
 
 def static_assertion(program: Program, layout: Layout) -> str:
-    """Return C that does not compile where a size does not fit into the machine's addresses."""
+    """Return a C assertion that sizes fit the machine's addresses."""
     total = layout.params_bytes + layout.frozen_bytes + program.arena_bytes
     return f'_Static_assert({total}ULL <= SIZE_MAX / 2, "the program exceeds the address space");'

@@ -1,9 +1,9 @@
-"""Numbers in a kernel's text that may be passed when it runs, so that many shapes share a function.
+"""Numbers in a kernel's text that may be passed at run time, so that shapes share a function.
 
-Emitters mark sizes, offsets and constants that nothing needs when the kernel is compiled. `closed`
-makes literals of them: a kernel for one shape. A `Draft` keeps them open: a program for a device
-with little flash gives kernels whose drafts are equal one function (`sharing.py`), which is passed
-the numbers that differ. They lie in the kernel's `io` beside its pointers, as constants that no
+Emitters mark sizes, offsets and constants that need not be known at compile time. `closed` turns
+them into literals: a kernel for one shape. A `Draft` leaves them open: for a device with little
+flash, kernels with equal drafts become one function (`sharing.py`), which takes the differing
+numbers as arguments. They are members of the kernel's `io` beside its pointers, constants that no
 store may change.
 """
 
@@ -33,38 +33,38 @@ def passed(value: object) -> str:
 
 
 def table(name: str, numbers: Sequence[int], *, in_body: bool = False) -> str:
-    """Mark the name of a constant table of i32, in a function that has `io` or in the body.
+    """Mark the name of a constant table of i32, in a function with `io` or in the body.
 
-    Its definition must be marked as of one shape.
+    Mark its definition by `of_one_shape`.
     """
     text = f"(const int32_t[]){{{', '.join(map(str, numbers))}}}"
     return f"\x02{_PASSED_TABLE if in_body else _TABLE}{name}={text}\x03"
 
 
 def of_one_shape(text: str) -> str:
-    """Mark text that only a kernel for one shape has: what a comment says of it."""
+    """Mark text that belongs only to a kernel for one shape, such as a comment."""
     return f"\x02{_ONE}{text}\x03"
 
 
 def of_many_shapes(text: str) -> str:
-    """Mark text that only a shared kernel has."""
+    """Mark text that belongs only to a shared kernel."""
     return f"\x02{_MANY}{text}\x03"
 
 
 FIELDS, VALUES, PARAMETER = (f"\x02{_PLACE}{name}\x03" for name in (_FIELDS, _VALUES, _PARAMETER))
-"""Where the numbers go: the fields of `io`, their values, and the parameter that brings them."""
+"""Placeholders: the fields of `io`, their values, and the parameter that passes them."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number as C writes it, or a table; and the field of pe_number that holds it."""
+    """A number as C text, or a table; and its field of pe_number."""
 
     text: str
     field: str
 
     @property
     def is_passed(self) -> bool:
-        """Whether it is passed even where it is always the same."""
+        """Whether it is passed even if it is always the same."""
         return self.field == "t"
 
     def __str__(self) -> str:
@@ -73,14 +73,14 @@ class Number:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel's text between its marks: `marks` are kind and payload of those that stay."""
+    """A kernel's text split at its marks: `marks` are kind and payload of the open numbers."""
 
     texts: tuple[str, ...]
     marks: tuple[tuple[str, str], ...]
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What kernels must agree in to share a function."""
+        """Kernels with equal keys can share a function."""
         return self.texts, tuple(mark if mark[0] == _PLACE else mark[0] for mark in self.marks)
 
     @property
@@ -111,7 +111,7 @@ class Draft:
 
 
 def closed(text: str) -> str:
-    """Return text with literals for its numbers."""
+    """Return the text with literals for its numbers."""
     return _MARK.sub(_closed_mark, text)
 
 
@@ -123,7 +123,7 @@ def _closed_mark(mark: re.Match[str]) -> str:
 
 
 def draft_of(text: str) -> Draft | None:
-    """Return the draft that text is; None where it has no numbers, or no `io` that takes them."""
+    """Return the draft of a text; None if it has no numbers, or no `io` to hold them."""
     first, *rest = _MARK.split(text)
     texts, marks = [first], []
     for kind, payload, following in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
@@ -143,13 +143,13 @@ def _use(kind: str, index: int) -> str:
 
 
 _IN_BODY = frozenset({_PASSED, _PASSED_TABLE})
-"""Marks that read what the kernel was passed, and not its `io`."""
+"""Marks that read the kernel's argument, not its `io`."""
 
 _FIELD = {_WHOLE: "i", _PASSED: "i", _REAL: "f", _TABLE: "t", _PASSED_TABLE: "t"}
-"""The fields of pe_number by kinds of marks."""
+"""Fields of pe_number by mark kind."""
 
 _TYPES = {"i": "const int32_t ", "f": "const float ", "t": "const int32_t *const "}
-"""And their types."""
+"""Their C types."""
 
 _PLACES: dict[str, Callable[[dict[int, str]], str]] = {
     _FIELDS: lambda types: "".join(

@@ -1,13 +1,12 @@
-"""An artifact as a C library: headers, archives, and how CMake and pkg-config find them.
+"""An artifact as a C library: headers, archives, CMake and pkg-config files.
 
-include/                       pe.h, pe_host.h, pe_train.h, and the program's own header
-lib/libpockengine-NAME.a       all but the runner; .so beside it where the target has such
-lib/cmake/pockengine-NAME/     find_package(pockengine-NAME): pockengine::NAME
-lib/pkgconfig/                 pockengine-NAME.pc
-code/CMakeLists.txt            the same target from its sources, by any toolchain (the NDK's)
+include/ pe.h, pe_host.h, pe_train.h, and the program's own header lib/libpockengine-NAME.a
+everything but the runner; also .so if the target has one lib/cmake/pockengine-NAME/
+find_package(pockengine-NAME): pockengine::NAME lib/pkgconfig/ pockengine-NAME.pc
+code/CMakeLists.txt the same target from its sources, by any toolchain (the NDK's)
 
 A device without an operating system has the headers, the archive, CMakeLists.txt, and
-lib/memory.txt, which says what it takes of flash and memory.
+lib/memory.txt, its use of flash and memory.
 """
 
 import shutil
@@ -34,11 +33,11 @@ from pockengine.devices.schema import Device
 
 HEADERS = ("pe.h", "pe_limits.h")
 HOSTED_HEADERS = ("pe_host.h", "pe_train.h")
-"""Those that a device without an operating system cannot have."""
+"""Headers that need an operating system."""
 CALLER_FLAG = "-fno-strict-aliasing"
 """A session's memory is bytes to its caller and numbers of several types to its program."""
 SHARED_OBJECTS = ("linux", "native")
-"""Parts of targets whose libraries may be shared ones of the name .so."""
+"""Parts of target names whose shared libraries are called .so."""
 
 
 def package(
@@ -46,7 +45,7 @@ def package(
 ) -> None:
     """Write include/ and lib/ of an artifact into its folder; `code` holds its sources.
 
-    `libraries` are the names of the system's that its programs need beside those of every one.
+    `libraries` are additional system libraries of its programs.
     """
     name = f"pockengine-{identifier(program.name)}"
     include, lib = place / "include", place / "lib"
@@ -67,7 +66,7 @@ def package(
 def _package_for_system(
     name: str, device: Device, objects: Sequence[Path], lib: Path, libraries: Sequence[str]
 ) -> None:
-    """Write what apps of an operating system link: a shared library, CMake and pkg-config files."""
+    """Write the files for apps on an operating system: shared library, CMake, pkg-config."""
     shared = device.cpu.arch != "hexagon" and any(
         part in device.toolchain.target for part in SHARED_OBJECTS
     )
@@ -86,7 +85,7 @@ def _package_for_system(
 
 
 def _cmake_config(name: str, shared: bool, libraries: Sequence[str]) -> str:
-    """Return a CMake package: a target of the archive, and one of the shared library."""
+    """Return a CMake package config: targets of the archive and the shared library."""
     target = f"pockengine::{name.removeprefix('pockengine-')}"
     linked = ["Threads::Threads", "m", *libraries]
     lines = [
@@ -102,7 +101,7 @@ def _cmake_config(name: str, shared: bool, libraries: Sequence[str]) -> str:
 
 
 def _cmake_version(version: str) -> str:
-    """Return what find_package(NAME VERSION) asks: below 1.0 a minor version is one of its own."""
+    """Return the CMake version file; below 1.0 each minor version is incompatible."""
     major, minor = version.split(".")[:2]
     series = f"{major}.{minor}" if major == "0" else major
     return (

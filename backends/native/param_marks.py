@@ -17,7 +17,7 @@ _CONTROL_FLAGS = {RATE: "PE_RATE", STEP: "PE_STEP", SEED: "PE_SEED"}
 
 @dataclass(frozen=True)
 class ParamMarks:
-    """Names of pe.h's flags, and the order of a param's dimensions in the model, unless as here."""
+    """Names of pe.h's flags, and the order of a param's dimensions in the model if permuted."""
 
     flags: tuple[str, ...] = ()
     order: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ def _marks(param: Param) -> ParamMarks:
 
 
 def input_marks(values: Iterable[tuple[str, Value]]) -> dict[str, ParamMarks]:
-    """Return the marks of the inputs of an entry that are controls, by name."""
+    """Return the marks of an entry's control inputs, by name."""
     return {
         name: ParamMarks((_CONTROL_FLAGS[value.name],))
         for name, value in values

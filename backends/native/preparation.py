@@ -1,4 +1,4 @@
-"""The C function that makes, of tensors which no entry writes, what kernels read in their place."""
+"""The C function that computes prepared forms of frozen tensors."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -11,18 +11,18 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.target import Choice
 
 PREPARE = "prepare"
-"""The name of the function in C."""
+"""Name of the C function."""
 
 
 class Writer(Protocol):
-    """What writes the kernels of a program."""
+    """The interface that emits a program's kernels."""
 
     def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
-        """Emit the kernel of a node as it was chosen."""
+        """Emit the kernel of a node, as chosen."""
 
 
 def prepare_function(program: Program, layout: Layout, writer: Writer) -> list[str]:
-    """Return the function, which calls a kernel for each form; nothing where there is no form."""
+    """Return the function, which calls a kernel per form; empty if there is no form."""
     if not layout.prepared:
         return []
     return [
@@ -34,7 +34,7 @@ def prepare_function(program: Program, layout: Layout, writer: Writer) -> list[s
 
 
 def _calls(program: Program, layout: Layout, writer: Writer) -> Iterator[str]:
-    """Yield a call for each form; the first kernel that reads it says how it is made."""
+    """Yield a call per form; the first kernel that reads a form defines how it is made."""
     made = set()
     for entry in program.entries.values():
         for node, choice in entry.choices.items():

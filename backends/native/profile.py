@@ -1,7 +1,7 @@
-"""Where a training step's time goes: every kernel of a program, timed in place.
+"""Profile a training step: every kernel of a program, timed in place.
 
-The program is built once more with its calls timed; the kernels' objects come from the cache. A
-GPU's launches are timed one by one, each from an empty queue on until it is done.
+The program is rebuilt with timed calls; the kernels' objects come from the cache. GPU launches are
+timed one by one, each from an empty queue to its completion.
 """
 
 import json
@@ -27,31 +27,31 @@ from pockengine.compiler.target import Choice
 from pockengine.errors import RuntimeFailure
 
 RATE = 1e-3
-"""Learning rate of the profiled steps: small, so that they stay typical."""
+"""Learning rate of the profiled steps: small, so that the data stay typical."""
 
 PROFILED = "#define PE_PROFILE 1\n"
-"""At the head of program.c, which then includes pe_profile.h."""
+"""Head of program.c, which then includes pe_profile.h."""
 
 WEIGHTS, DATA = "weights", "data"
 """The files of a profiled training."""
 
 RunProfile = Callable[[Path, Mapping[str, Path], Sequence[str]], str]
-"""Runs a program with files, which its arguments name in braces, and returns what it prints."""
+"""Runs a program with files, referenced in braces in its arguments, and returns its output."""
 
 
 class Timed(Backend, Protocol):
-    """A backend whose programs can be built so that their calls are timed."""
+    """A backend that supports builds with timed calls."""
 
     def timed(self, node: Node, choice: Choice | None = None) -> tuple[str, int]:
-        """Return a kernel's symbol, and how many timed calls it makes."""
+        """Return a kernel's symbol, and its number of timed calls."""
 
 
 @dataclass(frozen=True)
 class KernelTime:
-    """One kernel call of a step: its times over all steps but the first, and the work it must do.
+    """One kernel call of a step: its times over all steps but the first, and its work.
 
-    Of a kernel of several launches they are sums. `nbytes` is the traffic, were every operand read
-    and every result written once.
+    Several launches of a kernel are summed. `nbytes` is the traffic if every operand is read and
+    every result written once.
     """
 
     op: str
@@ -76,9 +76,9 @@ def profile_step(
     run: RunProfile | None = None,
     progress: Progress | None = None,
 ) -> list[KernelTime]:
-    """Time the kernels of `train`, in their order, on one batch again and again.
+    """Time the kernels of `train`, in order, on one repeated batch.
 
-    Without `run` on this machine; RuntimeFailure where the program fails.
+    By default (`run=None`) on this machine; RuntimeFailure if the program fails.
     """
     check_capacity(program, backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-profile-") as place:
@@ -95,7 +95,7 @@ def profile_step(
 
 
 def _build(program: Program, backend: Timed, folder: Path, progress: Progress | None) -> Path:
-    """Build a program that prints what its kernels took; return its runner."""
+    """Build a program that prints its kernels' times; return its runner."""
     code = folder / "code"
     code.mkdir()
     backend.write(program, code)
@@ -143,12 +143,12 @@ def _times(
 
 
 def example_inputs(train: Graph) -> dict[str, np.ndarray]:
-    """Return data for a step's inputs, but for the rate and the like."""
+    """Return example data for a step's inputs, except controls."""
     return {value.name: _example(value.type) for value in train.inputs if value.shape}
 
 
 def _example(type_: TensorType) -> np.ndarray:
-    """Return data of a type: numbers round zero, or indices that every table has."""
+    """Return example data of a type: normal numbers, or indices valid in every table."""
     rng = np.random.default_rng(0)
     if type_.dtype is F32:
         return rng.standard_normal(type_.shape).astype(np.float32)

@@ -1,12 +1,13 @@
 """A planned Program as C files: tables of params and entries, a function for each entry, kernels.
 
-    program.c              tables, and one function an entry that calls its kernels in order
+program.c              tables, and one function an entry that calls its kernels in order
     weights.c              of a device without files: its numbers
-    kernels_0.c ... 7.c    the kernels, each once, sharded by their symbols' hashes, so that shards
+    kernels_0.c ... 7.c    the kernels, each once, sharded by symbol hash, so that shards
                            compile in parallel and one new kernel recompiles one shard only
 
-The text depends on the program alone: same program, same bytes. Names come from a model file, which
-is data: they stand in string literals (`c_string`) and, of few characters, in comments (`comment`).
+The text depends on the program only: same program, same bytes. Names come from an untrusted model
+file: they occur only in string literals (`c_string`) and, with restricted characters, in comments
+(`comment`).
 """
 
 import math
@@ -48,14 +49,16 @@ from pockengine.errors import CompileError
 SHARDS = 8
 
 COMMENT_LETTERS = 1000
-"""Longer comments are cut: a name may be a megabyte."""
+"""Longer comments are truncated: a name may be a megabyte."""
 
 _ESCAPED = re.compile(rb"[^A-Za-z0-9_.,:;/@+=()\[\] -]")
 _UNCOMMENTED = re.compile(r"[^A-Za-z0-9_.,:;/@+=()\[\] -]")
-"""All other characters are escaped in a C string, and left out of a comment."""
+"""Other characters are escaped in a C string, and omitted from a comment."""
 
 NAME_BYTES = 511
-"""Longest name of a tensor in UTF-8: PE_ST_NAME_BYTES of pe_safetensors.h, with its end."""
+"""Maximum bytes of a tensor's name in UTF-8: PE_ST_NAME_BYTES of pe_safetensors.h, minus the
+terminator.
+"""
 
 KERNEL_HEADER = """#include <string.h>
 
@@ -82,7 +85,7 @@ _PROGRAM_HEADER = """#include "pe.h"
 
 
 class KernelWriter(Protocol):
-    """What writes the kernels of a program: `header` is what they all include."""
+    """Emits the kernels of a program: `header` is the common prelude."""
 
     @property
     def header(self) -> str:
@@ -90,10 +93,10 @@ class KernelWriter(Protocol):
 
     @property
     def device(self) -> Device:
-        """The device that it writes for."""
+        """The device to generate code for."""
 
     def kernel(self, node: Node, choice: Choice | None = None) -> Kernel:
-        """Emit the kernel of a node as it was chosen."""
+        """Emit the kernel of a node, as chosen."""
 
 
 def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
@@ -111,7 +114,7 @@ def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
     files = {f"kernels_{shard}.c": backend.header for shard in range(SHARDS)}
     for symbol in sorted(kernels):
         shard = int(symbol.rpartition("_")[2], 16) % SHARDS
-        # Weak: programs of one process that share a kernel may both bring it.
+        # Weak: programs in one process that share a kernel may both define it.
         files[f"kernels_{shard}.c"] += f"\n#pragma weak {symbol}\n{kernels[symbol].source}"
     declarations = "\n".join(f"{kernels[symbol].declaration};" for symbol in sorted(kernels))
     parts = [
@@ -132,7 +135,7 @@ def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
 
 
 def program_calls(program: Program, backend: KernelWriter) -> dict[str, Call]:
-    """Return the calls of all kernels by symbol; they share functions where code lies in flash."""
+    """Return the calls of all kernels by symbol; kernels share functions if code lies in flash."""
     kernels = []
     for entry in program.entries.values():
         emitted = [backend.kernel(node, entry.choices.get(node)) for node in kernel_nodes(entry)]
@@ -142,7 +145,7 @@ def program_calls(program: Program, backend: KernelWriter) -> dict[str, Call]:
 
 
 def _number_tables(calls: Mapping[str, Call]) -> dict[str, str]:
-    """Return the names of tables of numbers by their C text; equal ones are one."""
+    """Return names of number tables by C text; equal tables are shared."""
     rows = dict.fromkeys(_row(call) for call in calls.values() if call.numbers)
     return {row: f"numbers_{index}" for index, row in enumerate(rows)}
 
@@ -152,13 +155,15 @@ def _row(call: Call) -> str:
 
 
 def _call_begin(call: Call, tables: Mapping[str, str]) -> str:
-    """Return a call in C up to its places."""
+    """Return a call in C up to its arguments for memory."""
     numbers = f", {tables[_row(call)]}" if call.numbers else ""
     return f"{call.kernel.symbol}(w{numbers}"
 
 
 def checked_layout(program: Program, device: Device) -> Layout:
-    """Return where params lie; CompileError for names and sizes that the runtime cannot hold."""
+    """Return the layout of params; CompileError for names and sizes that the runtime cannot
+    hold.
+    """
     layout = lay_out(program)
     _check_names(program, layout)
     check_limits(program, layout, device)
@@ -166,13 +171,13 @@ def checked_layout(program: Program, device: Device) -> Layout:
 
 
 def files_around(program: Program, device: Device) -> dict[str, str]:
-    """Return what stands beside program.c: its header, and the runner's `main` where one can be."""
+    """Return the files beside program.c: its header, and the runner's `main` if it has one."""
     files = {} if device.flash_bytes else {"main.c": main_text(program)}
     return files | {header_name(program.name): header_text(program)}
 
 
 def _check_names(program: Program, layout: Layout) -> None:
-    """Raise CompileError for a name that the runtime or a safetensors file could not hold."""
+    """Raise CompileError for a name that the runtime or a safetensors file cannot hold."""
     tensors = list(layout.places)
     for entry in program.entries.values():
         tensors += [name for name, _ in (*entry_inputs(entry), *entry_outputs(entry))]
@@ -221,7 +226,7 @@ def _entry_function(
 
 
 def _scratch(node: Node, kernel: Kernel, entry: Entry) -> str:
-    """The C expression of a kernel's scratch; CompileError where less was planned than it needs."""
+    """The C expression of a kernel's scratch; CompileError if less was planned than it needs."""
     planned = entry.plan.scratch.get(node)
     size = 0 if planned is None else planned.size
     if kernel.scratch_bytes > size:
@@ -235,7 +240,7 @@ def _scratch(node: Node, kernel: Kernel, entry: Entry) -> str:
 def comment(text: str) -> str:
     """A C comment of any text.
 
-    Characters that could end a comment, join lines or begin a trigraph are not among those kept.
+    Characters that could end a comment, join lines or begin a trigraph are removed.
     """
     shown = _UNCOMMENTED.sub("_", text[:COMMENT_LETTERS])
     return f"/* {shown}{'...' if len(text) > COMMENT_LETTERS else ''} */"
@@ -246,7 +251,7 @@ def program_tables(
 ) -> str:
     """Return the C tables of params and entries, and the pe_program.
 
-    With the name of a pe_accelerator that runs the entries, and not functions of theirs.
+    With the name of a pe_accelerator, that runs the entries instead of functions.
     """
     threads = device.cpu.cores
     table = _listed(program, layout, device)
@@ -284,7 +289,7 @@ def program_tables(
 
 
 def _listed(program: Program, layout: Layout, device: Device) -> list[tuple[str, TensorType, int]]:
-    """Return the rows of the table of params; where it lies in flash, constants have none."""
+    """Return the rows of the table of params; if it lies in flash, constants are omitted."""
     return [
         (slot.name, slot.type, slot.place.offset)
         for slot in layout.slots
@@ -311,7 +316,7 @@ def _entry_tables(program: Program, accelerator: str | None) -> list[str]:
 
 
 def _size_table(sizes: Range) -> str:
-    """The C table of the size that varies."""
+    """The C table of the variable size."""
     pads = {name: float(sizes.pad.get(name, 0)) for name in sizes.axes}
     axes = "".join(
         f"    {{{c_string(name)}, {axis}, {_double(pads[name])}}},\n"
@@ -329,7 +334,7 @@ def _size_table(sizes: Range) -> str:
 
 
 def _double(number: float) -> str:
-    """A C literal of a number: `scalar` would round it to f32."""
+    """A C double literal: `scalar` would round to f32."""
     return repr(number) if math.isfinite(number) else scalar(number)
 
 
@@ -377,6 +382,6 @@ def _tensor_rows(
 
 
 def c_string(text: str) -> str:
-    """A C string literal of any text in UTF-8; all but plain letters are written as octals."""
+    """A C string literal of any text in UTF-8; everything but plain characters is octal."""
     body = _ESCAPED.sub(lambda match: b"\\%03o" % match[0][0], text.encode())
     return f'"{body.decode()}"'

@@ -1,4 +1,4 @@
-"""Element types in C: one row for each."""
+"""Element types in C, one row each."""
 
 from dataclasses import dataclass
 

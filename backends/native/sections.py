@@ -1,7 +1,7 @@
-"""What a program takes of flash and memory on a device without files, and whether it fits.
+"""Flash and memory use of a program on a device without files.
 
-Objects are read as ELF files of either word size. Beside what stands here a firmware has its own
-code, the functions that its compiler's library adds, and its stack.
+Objects are read as ELF files of either word size. A firmware additionally has its own code,
+functions of its compiler's library, and its stack.
 """
 
 import struct
@@ -17,12 +17,12 @@ from pockengine.errors import BuildError, CompileError
 
 _WRITE, _ALLOC, _CODE, _NOBITS = 1, 2, 4, 8
 _WIDE = 2
-"""The class of an ELF file of 64 bits."""
+"""ELF class of 64-bit files."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """What takes bytes of one of the device's memories."""
+    """A use of one of the device's memories."""
 
     memory: str
     name: str
@@ -30,7 +30,7 @@ class Share:
 
 
 def shares(program: Program, objects: Iterable[Path]) -> list[Share]:
-    """Return what a program's objects, its params and its arena take."""
+    """Return the memory use of a program's objects, params and arena."""
     layout = lay_out(program)
     code = tables = data = 0
     for path in objects:
@@ -55,7 +55,9 @@ def shares(program: Program, objects: Iterable[Path]) -> list[Share]:
 
 
 def sections_table(taken: Sequence[Share], device: Device) -> str:
-    """Return the shares as lines; CompileError, with all of them, where a memory is too small."""
+    """Return the memory uses as text lines; CompileError, listing them, if a memory is too
+    small.
+    """
     sizes = {"flash": device.flash_bytes, "memory": device.memory_bytes}
     lines, missing = [], []
     for memory, size in sizes.items():
@@ -75,14 +77,14 @@ def sections_table(taken: Sequence[Share], device: Device) -> str:
 
 
 def linked_bytes(path: Path) -> tuple[int, int]:
-    """Return what a linked ELF file takes of flash, and of memory."""
+    """Return the flash and memory bytes of a linked ELF file."""
     sections = list(_sections(path))
     flash = sum(size for kind, _, size in sections if kind != _NOBITS)
     return flash, sum(size for _, flags, size in sections if flags & _WRITE)
 
 
 def _sections(path: Path) -> Iterable[tuple[int, int, int]]:
-    """Yield type, flags and bytes of each section of an ELF file that is loaded.
+    """Yield type, flags and bytes of each loaded section of an ELF file.
 
     BuildError for another file.
     """

@@ -1,4 +1,4 @@
-"""Sessions of generated C: an artifact's library, called in this process."""
+"""Sessions of generated C: an artifact's library, loaded in this process."""
 
 import ctypes
 import os
@@ -26,16 +26,16 @@ class LibrarySession(Session):
         self._library = load_library(self.artifact)
         self._handle: int | None = open_program(self._library, artifact.name, threads)
         self._shut = weakref.finalize(self, _shut, self._library, self._handle, self._process)
-        self._shut.atexit = False  # a thread may be inside of a step when the interpreter ends
+        self._shut.atexit = False  # at exit, a thread may still be inside a step
         self.load(self.artifact.weights)
 
     def close(self) -> None:
-        """End the threads and give the memory back, after the call that another thread is in.
+        """End the threads and release the memory, after a concurrent call has finished.
 
         The session cannot be used afterwards.
         """
         if self._process != os.getpid():
-            self._handle = None  # a forked process has none of the threads, and a lock that may
+            self._handle = None  # a forked process has no threads, maybe a held lock
             return  # have been taken
         with self._lock:
             self._handle = None
@@ -70,7 +70,7 @@ class LibrarySession(Session):
         return self._handle
 
     def _call(self, name: str, *arguments: object) -> None:
-        """Call a function of the library on the session; RuntimeFailure has its message."""
+        """Call a function of the library on the session; RuntimeFailure with its message."""
         with self._locked():
             status = getattr(self._library, name)(self._open(), *arguments)
             if status:
@@ -80,7 +80,7 @@ class LibrarySession(Session):
 
 
 def _shut(library: ctypes.CDLL, handle: int, process: int) -> None:
-    """End a session, also one that was never closed, but not its parent's in a forked process."""
+    """End a session that was never closed, but not the parent's in a forked process."""
     if process == os.getpid():
         library.pe_shut(handle)
 

@@ -1,8 +1,8 @@
-"""Which kernels of a program share a function, and the numbers that each call of it passes.
+"""Share functions between kernels, and pass the differing numbers as arguments.
 
-A kernel for one shape knows all its sizes when it is compiled. On a device whose flash holds the
-code that costs more than the numbers do: kernels of equal drafts become one function, which is
-passed the numbers that differ among them.
+A kernel for one shape has all its sizes as constants. On a device with code in flash that costs
+more than passing them: kernels with equal drafts become one function, which takes the differing
+numbers as arguments.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,19 +14,19 @@ from pockengine.backends.native.numbers import Number
 
 @dataclass(frozen=True)
 class Call:
-    """The function that computes a kernel, and the numbers that it is passed."""
+    """The function that computes a kernel, and its number arguments."""
 
     kernel: Kernel
     numbers: tuple[Number, ...] = ()
 
 
 def apart(kernels: Iterable[Kernel]) -> dict[str, Call]:
-    """Return each kernel's call by its symbol: all are functions of their own."""
+    """Return each kernel's call by symbol, without sharing."""
     return {kernel.symbol: Call(kernel) for kernel in kernels}
 
 
 def share(kernels: Iterable[Kernel]) -> dict[str, Call]:
-    """Return each kernel's call by its symbol: those of equal drafts have one function."""
+    """Return each kernel's call by symbol; equal drafts share one function."""
     calls = apart(kernels)
     groups: dict[tuple[object, ...], list[tuple[str, KernelDraft]]] = {}
     for symbol, call in calls.items():
@@ -52,7 +52,7 @@ def _calls(group: Mapping[str, KernelDraft]) -> dict[str, Call]:
 
 
 def _fields(columns: Sequence[tuple[Number, ...]]) -> list[int | None]:
-    """Return the index of what is passed for each number; None for one that is always the same.
+    """Return the argument index of each number; None for one that is always the same.
 
     Numbers that are equal in every kernel are passed once.
     """

@@ -1,4 +1,4 @@
-"""A training's state in C: structures and list of fields, from the table of training_state.py.
+"""Generate C for a training's state: structures and fields, from the table of training_state.py.
 
 `python -m pockengine.backends.native.state_text` writes them into the runtime's files, between the
 lines BEGIN and END; a test compares.
@@ -19,12 +19,12 @@ from pockengine.backends.training_state import (
 BEGIN, END = "/* state_text.py: begin */\n", "/* state_text.py: end */\n"
 
 _OTHER_NAMES = {"constant": "CONSTANT_RATE", "step": "STEPS", "multistep": "MILESTONES"}
-"""Schedules whose constants are not called as they are."""
+"""C names of schedules that differ from their Python names."""
 _BELOW = " /* this one and those below have a factor */"
 
 
 def written() -> dict[str, str]:
-    """Return what stands between the lines in each file of the runtime."""
+    """Return the generated lines of each file of the runtime."""
     return {
         "pe.h": _structure("pe_progress", PROGRESS),
         "pe_train.h": f"{_kinds()}\n{_structure('pe_schedule', SCHEDULE)}",
@@ -34,7 +34,7 @@ def written() -> dict[str, str]:
 
 
 def replaced(text: str, between: str) -> str:
-    """Return a file's text with this between the lines."""
+    """Return a file's text with the lines between BEGIN and END replaced."""
     before, _, behind = text.partition(BEGIN)
     _, _, after = behind.partition(END)
     return f"{before}{BEGIN}{between}{END}{after}"
@@ -93,7 +93,7 @@ def _rows(place: str, group: str, fields: Iterable[Field]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all generated parts."""
     for name, between in written().items():
         path = runtime_file(name)
         path.write_text(replaced(path.read_text(encoding="utf-8"), between), encoding="utf-8")

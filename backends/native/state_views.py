@@ -1,4 +1,4 @@
-"""pe_progress and pe_schedule for ctypes, field by field from the table of a training's state."""
+"""ctypes views pe_progress and pe_schedule, generated from the table of a training's state."""
 
 import ctypes
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class ScheduleView(ctypes.Structure):
 
 
 def to_views(progress: Progress) -> tuple[ProgressView, ScheduleView]:
-    """Write a progress for the runtime; without a course the schedule is all zeros."""
+    """Convert a progress for the runtime; without a course the schedule is all zeros."""
     values = values_of(progress)
     views = ProgressView(), ScheduleView()
     for view, fields in zip(views, (PROGRESS, SCHEDULE), strict=True):
@@ -62,7 +62,7 @@ def to_views(progress: Progress) -> tuple[ProgressView, ScheduleView]:
 
 
 def from_views(progress: ProgressView, schedule: ScheduleView) -> Progress:
-    """Read a progress of the runtime."""
+    """Convert a progress of the runtime."""
     values = {field.name: getattr(progress, field.name) for field in PROGRESS}
     for field in SCHEDULE:
         value = getattr(schedule, field.name)

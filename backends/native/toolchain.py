@@ -1,7 +1,7 @@
-"""The C compiler for a device: zig's, which builds for every one; this system's for this machine.
+"""The C compiler for a device: zig for all targets, or the system's compiler for this machine.
 
-`zig cc` comes as a Python package and brings each target's libc. Where the package is missing,
-programs for this machine are built by its own gcc or clang.
+`zig cc` is a Python package that includes each target's libc. Without the package, programs for
+this machine are built with its own gcc or clang.
 """
 
 import hashlib
@@ -21,14 +21,14 @@ from pockengine.devices.schema import Device
 from pockengine.errors import BuildError
 
 ZIG_FOLDER = "zig"
-"""Of the cache: zig's own, with the C libraries that it has built."""
+"""Folder of zig's own cache, including the C libraries that it has built."""
 
 PLAIN = "-fno-sanitize=undefined"
-"""zig sanitizes C otherwise, and builds the runtime for it when it links: 4 s of the first time."""
+"""By default zig sanitizes C, and builds a runtime for it at link time: 4 s the first time."""
 
 OLDEST = "-mcpu=baseline"
 CHECKED = ("native", "x86_64", "aarch64")
-"""Targets whose programs look for the extensions that they need."""
+"""Targets whose programs check for the CPU extensions they need."""
 SYSTEM_OLDEST = {"x86_64": "-march=x86-64", "aarch64": "-march=armv8-a"}
 
 SYSTEM_COMPILERS = ("gcc", "clang", "cc")
@@ -36,10 +36,10 @@ SYSTEM_COMPILERS = ("gcc", "clang", "cc")
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The commands of compiler and archiver for one device, and what they find in the environment.
+    """The compiler and archiver commands for one device, and their environment.
 
-    `version` is all that decides what it makes beside its arguments: its own, and what CPU and
-    system `native` stands for.
+    `version` is everything besides the arguments that affects the output: the compiler's version,
+    and the CPU and system of `native`.
     """
 
     command: tuple[str, ...]
@@ -47,11 +47,13 @@ class Toolchain:
     environment: dict[str, str]
     version: str
     oldest: tuple[str, ...] = ()
-    """Arguments that mean the first processor of the device's architecture."""
+    """Arguments for the baseline CPU of the device's architecture."""
 
 
 def find_toolchain(device: Device) -> Toolchain:
-    """Return the compiler set to a device; BuildError, with what to install, when none is there."""
+    """Return the compiler configured for a device; BuildError, with what to install, if there is
+    none.
+    """
     try:
         import ziglang
     except ImportError:
@@ -72,7 +74,7 @@ def find_toolchain(device: Device) -> Toolchain:
 
 
 def _system_toolchain(device: Device) -> Toolchain:
-    """Return gcc or clang set to this machine."""
+    """Return gcc or clang configured for this machine."""
     if device.toolchain.target != "native":
         raise BuildError(
             f"no C compiler for {device.name}: install the package ziglang (pip install ziglang)"
@@ -99,7 +101,7 @@ def _flags(device: Device) -> Sequence[str]:
 def _output_digest(
     command: tuple[str, ...], environment: tuple[tuple[str, str], ...] | None = None
 ) -> str:
-    """Return a digest of what a compiler says of itself, or of the machine as it sees it."""
+    """Return a digest of a compiler's output about itself or the machine."""
     env = None if environment is None else dict(environment)
     try:
         done = subprocess.run(command, capture_output=True, check=False, env=env)

@@ -1,12 +1,12 @@
-"""Tuning: lists the plans of a step's kernels, and keeps those that measure best.
+"""Tuning: list the plans of a step's kernels, measure them, and record the best.
 
 A problem is an op and a shape; its plans are those that a planner lists (options.py). The likeliest
-are measured all: a handful of plans without order or gradient leaves nothing to sample, so that a
-search of Optuna's (its grid and brute-force samplers would do the same, its TPE needs more trials
-than there are plans) adds a dependency and no speed. What wins goes into a table (tuned.py).
+are all measured: a handful of unordered plans leaves nothing to sample, so Optuna would add a
+dependency and no speed (its grid and brute-force samplers would do the same, its TPE needs more
+trials than there are plans). The winners are stored in a table (tuned.py).
 
-A kernel is measured alone. Its operands are then warmer than in a step; and a count of instructions
-knows no caches. So the estimate has a say as well: it picks the plans that are tried.
+A kernel is measured alone. Its operands are then warmer than in a step, and an instruction count
+ignores caches. So the estimate also matters: it selects the plans to try.
 """
 
 import hashlib
@@ -25,21 +25,21 @@ from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
 
 PLANS = 6
-"""Plans tried of a problem."""
+"""Maximum plans tried per problem."""
 
 FAR = 2.0
-"""Plans whose estimate is so many times the default's are not tried."""
+"""Plans whose estimate exceeds the default's by this factor are not tried."""
 
 BATCH = 24
-"""Kernels in one benchmark program."""
+"""Kernels per benchmark program."""
 
 
 @dataclass(frozen=True)
 class TuningProblem:
-    """An op and a shape, `calls` times in a step: kernels by their plans, the default's first.
+    """An op and a shape, `calls` times in a step, with a kernel per plan, the default's first.
 
-    The node is the first that has it, so that the kernels end in its epilogue. Of the folder
-    `templates` kernels are made.
+    The node is the first with this problem; its kernels include its epilogue. `templates` is the
+    folder of the kernels' templates.
     """
 
     key: str
@@ -50,7 +50,7 @@ class TuningProblem:
 
     @property
     def digest(self) -> str:
-        """Changes with anything that the figures depend on but the device."""
+        """Changes with everything that the figures depend on, except the device."""
         kernels = (kernel.symbol for kernel in self.kernels.values())
         symbols = "\0".join([_headers(self.templates), *kernels])
         return hashlib.sha256(symbols.encode()).hexdigest()[:16]
@@ -58,7 +58,7 @@ class TuningProblem:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a kernel takes: the median call, and the best one."""
+    """Figures of a kernel: the median call, and the best one."""
 
     median: float
     best: float
@@ -68,8 +68,8 @@ class Figure:
 class Meter:
     """How kernels are measured: figures of each problem's kernels in their order.
 
-    A figure must be lower than the default's by more than the share `noise` to win; `unit` says of
-    what they are. About so many kernels as `at_once` are given to `measure` together.
+    A figure must be lower than the default's by more than the fraction `noise` to win; `unit` is
+    their unit. About `at_once` kernels are passed to `measure` together.
     """
 
     unit: str
@@ -79,7 +79,7 @@ class Meter:
 
 
 class Planner(Protocol):
-    """A backend set to a picker, which is asked whenever a node can be computed in several ways."""
+    """A backend with a picker, which is called for each node with several plans."""
 
     def choose(self, node: Node) -> Choice:
         """Choose how to compute a node."""
@@ -91,7 +91,7 @@ class Planner(Protocol):
 def list_problems(
     nodes: Sequence[Node], planner: Callable[[Picker], Planner], plans: int, templates: Path
 ) -> list[TuningProblem]:
-    """List what of the nodes has more than one plan worth trying, with each plan's kernel."""
+    """List the nodes' problems with more than one plan worth trying, with a kernel per plan."""
     found: dict[str, tuple[list[Node], list[str]]] = {}
     for node in nodes:
         listing = _Listing(plans)
@@ -111,7 +111,7 @@ def list_problems(
 
 
 class _Listing:
-    """A picker that picks the default, and keeps the plans to try."""
+    """A picker that picks the default, and records the plans to try."""
 
     def __init__(self, plans: int) -> None:
         self.plans = plans
@@ -124,7 +124,7 @@ class _Listing:
 
 @dataclass(frozen=True)
 class Forced:
-    """A picker of plans by their problems' keys; of others it picks the default."""
+    """A picker of plans by problem key; for other problems it picks the default."""
 
     plans: Mapping[str, str]
 
@@ -151,7 +151,9 @@ def tune(
     save: Callable[[TunedTable], None],
     progress: Progress | None = None,
 ) -> TunedTable:
-    """Measure the problems that the table lacks; `save` is given the table after each batch."""
+    """Measure the problems that are not in the table; `save` is called with the table after each
+    batch.
+    """
     tell = progress or (lambda _: None)
     missing = [problem for problem in problems if not _is_known(problem, table)]
     if len(missing) < len(problems):
@@ -177,7 +179,7 @@ def _is_known(problem: TuningProblem, table: TunedTable) -> bool:
 
 
 def decide(problem: TuningProblem, figures: Sequence[Figure], noise: float) -> TunedPlan:
-    """Take the lowest figure that is below the default's by more than noise, or else that."""
+    """Return the lowest figure that is below the default's by more than noise, else the default."""
     labels, default = list(problem.kernels), figures[0]
     share = 1.0 - noise
     lower = [
@@ -196,7 +198,7 @@ def decide(problem: TuningProblem, figures: Sequence[Figure], noise: float) -> T
 
 
 def batches(problems: Sequence[TuningProblem], kernels: int) -> Iterator[list[TuningProblem]]:
-    """Divide problems into runs of about so many kernels."""
+    """Group problems into batches of about this many kernels."""
     batch: list[TuningProblem] = []
     for problem in problems:
         batch.append(problem)
@@ -209,7 +211,7 @@ def batches(problems: Sequence[TuningProblem], kernels: int) -> Iterator[list[Tu
 
 @cache
 def _headers(templates: Path) -> str:
-    """Digest of the templates and of what they include."""
+    """Digest of the templates and the files they include."""
     digest = hashlib.sha256()
     for path in sorted(templates.rglob("*.h")):
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Kernels by op, of a fusion by its anchor's."""
+"""Kernels by op; for a fusion, by its anchor's."""
 
 from collections.abc import Callable
 
@@ -49,4 +49,4 @@ FAMILIES: dict[str, Emit] = {
     **dict.fromkeys(FORMULAS, update_kernel),
     **dict.fromkeys(sorted(ELEMENTWISE), elementwise_kernel),
 }
-"""What emits an op's kernel; of a product for a GPU that tiles are chosen for, by a picker."""
+"""Emitters by op; for products on a GPU with tile choice, by a picker."""

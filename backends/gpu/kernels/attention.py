@@ -1,4 +1,4 @@
-"""Attention and its gradients, by groups that have a tile of 64 x 64 scores at a time."""
+"""Attention and its gradients, by groups that process a 64 x 64 tile of scores at a time."""
 
 from pockengine.backends.gpu.kernel import GpuKernel, Parameter, Stage, define_kernel, read, write
 from pockengine.backends.gpu.places import strided
@@ -13,7 +13,7 @@ SIDE = 64
 """Rows and columns of a tile of scores."""
 
 LONGEST = 256
-"""Numbers of a query, a key or a value at most: what an item keeps of a result in registers."""
+"""Maximum size of a query, key or value: the part of a result that an item keeps in registers."""
 
 ITEMS = 256
 
@@ -24,7 +24,9 @@ MIXES = {
     "attention_dk": ("1", "q", "queries", "rows", "PE_HEADS", "PE_SIZE"),
     "attention_dv": ("1", "dy", "queries", "rows", "PE_HEADS", "PE_WIDTH"),
 }
-"""What each gradient multiplies a tile of shares by, transposed or not: see PE_TILE_MIX."""
+"""Operands of each gradient's product with a tile of softmax, transposed or not: see
+PE_TILE_MIX.
+"""
 
 
 def attention_kernel(node: Node) -> GpuKernel:
@@ -89,7 +91,7 @@ def _macros(node: Node, q: Value, v: Value, mask: tuple[Value, ...]) -> dict[str
 
 
 def _mask(mask: tuple[Value, ...], scores: tuple[int, ...], *, causal: bool) -> dict[str, object]:
-    """Return what is seen, and what a product becomes as a score."""
+    """Return the visibility of scores, and the transform from product to score."""
     seen, added = ["(column) <= (row)"] if causal else [], ""
     for value in mask:
         strides = broadcast_strides(value.shape, scores)

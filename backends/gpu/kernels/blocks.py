@@ -1,4 +1,4 @@
-"""The kernel that decodes weights stored as integers in blocks (compiler/ir/blocks.py)."""
+"""The kernel that decodes block-quantised weights (compiler/ir/blocks.py)."""
 
 import math
 
@@ -9,7 +9,7 @@ from pockengine.compiler.ir.blocks import BLOCK
 
 
 def blocks_kernel(node: Node) -> GpuKernel:
-    """Emit decode_blocks: an item for each number, neighbours read neighbours' codes."""
+    """Emit decode_blocks: one item per number; adjacent items read adjacent codes."""
     (codes, scales), y = node.operands, node.result
     inner = math.prod(y.shape[node.attrs["axis"] + 1 :])
     lines = [

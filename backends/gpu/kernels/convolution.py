@@ -1,4 +1,4 @@
-"""Convolutions: depthwise ones by an item for each element, all others as products."""
+"""Convolutions: depthwise ones with one item per element, others as products."""
 
 from pockengine.backends.gpu.kernel import SYMBOL, GpuKernel, Stage, define_kernel, over
 from pockengine.backends.gpu.kernels.fused import FusedOperands, end, open_node
@@ -16,7 +16,7 @@ from pockengine.compiler.ir import Node
 
 
 def convolution_kernel(node: Node, machine: GpuMachine, pick: Picker) -> GpuKernel:
-    """Emit a convolution or one of its gradients, with what follows it."""
+    """Emit a convolution or one of its gradients, with its epilogue."""
     opened = open_node(node)
     assert opened.anchor is not None
     window = window_of(opened.anchor)
@@ -28,7 +28,7 @@ def convolution_kernel(node: Node, machine: GpuMachine, pick: Picker) -> GpuKern
 
 
 def _image(opened: FusedOperands, window: ConvWindow) -> Stage:
-    """Forward, or the input gradient: the taps of each element, one after another."""
+    """Forward, or the input gradient: a loop over the taps of each element."""
     assert opened.anchor is not None
     backward = opened.anchor.op == "conv2d_dx"
     image, weight = opened.operands

@@ -1,7 +1,7 @@
 """Kernels of elementwise nodes, and of updates: an item computes an element.
 
-Each element is read before it is written at the same place, so that a result may lie on an operand
-of its own shape. Updates are the formulas of `compiler/optim/formulas.py` over the written part.
+Each element is read before it is written at the same position, so a result may overwrite an operand
+of its shape. Updates are the formulas of `compiler/optim/formulas.py` over the written part.
 """
 
 from pockengine.backends.gpu.expression import emit_nodes
@@ -30,7 +30,7 @@ def elementwise_kernel(node: Node) -> GpuKernel:
 
 
 def update_kernel(node: Node) -> GpuKernel:
-    """Emit an update: it writes params and states in place, where asked a part only."""
+    """Emit an update: it writes params and states in place, wholly or in part."""
     written = written_operands(node)
     param = node.operands[0].type
     part = updated_type(param, node.attrs) if "axis" in node.attrs else param
@@ -63,13 +63,13 @@ def update_kernel(node: Node) -> GpuKernel:
 
 
 def index_table(index: tuple[int, ...]) -> str:
-    """Return a table of indices that are known when a model is compiled."""
+    """Return a table of compile-time indices."""
     numbers = ", ".join(map(str, index))
     return f"PE_TABLE int {SYMBOL}_index[{len(index)}] = {{{numbers}}};"
 
 
 def _part_of(node: Node, part: Shape) -> tuple[str, str]:
-    """Return where element i of a part lies in the whole param, and the table that it needs."""
+    """Return the offset of element i of a part in the whole param, and the table it needs."""
     axis, index = node.attrs["axis"], node.attrs["index"]
     own = contiguous_strides(node.operands[0].shape)
     if index is None:

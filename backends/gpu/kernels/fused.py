@@ -1,7 +1,7 @@
-"""A node opened: its anchor, the elementwise nodes around it, and the pointers of its kernel.
+"""The parts of a node: its anchor, the elementwise nodes around it, and its kernel's pointers.
 
 Operands are called x0, x1, ... and results y0, y1, ... by position. A fusion's `writes` are results
-that lie on operands. A node that is no fusion counts as one of itself.
+that overwrite operands. A single node counts as a fusion of itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +18,9 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class FusedOperands:
-    """`pointers` are the names of what is read, `stores` the results with theirs, in order.
+    """`pointers` are the names of the operands, `stores` the results with their names, in order.
 
-    `anchor` is None for purely elementwise work, which is all `before` it.
+    `anchor` is None for purely elementwise work, which is all in `before`.
     """
 
     anchor: Node | None
@@ -33,7 +33,7 @@ class FusedOperands:
 
     @property
     def operands(self) -> list[str]:
-        """Pointers of the anchor's operands; CompileError where one is computed on the way."""
+        """Pointers of the anchor's operands; CompileError if one is computed inside the fusion."""
         assert self.anchor is not None
         missing = [value for value in self.anchor.operands if value not in self.pointers]
         if missing:
@@ -42,14 +42,14 @@ class FusedOperands:
 
     @property
     def title(self) -> str:
-        """Up to three different ops, for the kernel's name."""
+        """Up to three distinct ops, for the kernel's name."""
         anchor = [self.anchor] if self.anchor else []
         ops = (node.op for node in (*anchor, *self.before, *self.after))
         return "_".join(list(dict.fromkeys(ops))[:3])
 
 
 def open_node(node: Node) -> FusedOperands:
-    """Open a node; CompileError for a fusion around more than one anchor."""
+    """Split a node into its parts; CompileError for a fusion with more than one anchor."""
     fused = node.op == "fusion"
     body = node.attrs["body"] if fused else Graph(node.op, nodes=[node])
     inputs = list(body.inputs) if fused else list(node.operands)
@@ -85,7 +85,7 @@ def compute(
     names: dict[Value, str],
     place: Callable[[Value], str],
 ) -> list[str]:
-    """Return statements that load what the nodes read, and compute them; `names` grows by both."""
+    """Return statements that load the nodes' operands and compute them; `names` grows by both."""
     computed = {result for node in nodes for result in node.results}
     lines = []
     for value in dict.fromkeys(operand for node in nodes for operand in node.operands):
@@ -99,7 +99,7 @@ def compute(
 
 
 def end(opened: FusedOperands, index: str, **results: str) -> list[str]:
-    """Return statements that follow the anchor at element `index` of its results, and store all.
+    """Return the epilogue's statements at element `index` of the anchor's results, with all stores.
 
     `results` are the variables of its results, in order.
     """
@@ -124,7 +124,7 @@ def store(opened: FusedOperands, names: dict[Value, str], index: str) -> list[st
 
 @dataclass(frozen=True)
 class BroadcastIndex:
-    """Where an operand that broadcasts to `shape` has element `index` of it."""
+    """Offset in a broadcast operand of element `index` of `shape`."""
 
     index: str
     shape: Shape

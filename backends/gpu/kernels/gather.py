@@ -1,8 +1,8 @@
-"""Kernels of indices that are data, and of scans along an axis; no atomics, so no order of chance.
+"""Kernels of run-time indices, and scans along an axis; without atomics, so deterministic.
 
-Reads at indices outside of the axis are moved into it, additions there dropped. Where additions may
-meet, one item makes them all, in the order in which the indices stand: a launch before sorts these,
-so that what is equal lies together.
+Reads at indices outside the axis are clamped, additions there dropped. If additions may collide,
+one item makes them all, in the order of the indices: a launch before sorts these, so equal ones are
+adjacent.
 """
 
 import math
@@ -26,7 +26,7 @@ from pockengine.compiler.ir import I32, Node
 from pockengine.compiler.ops import lookup
 
 Parts = tuple[int, int, int, int]
-"""Elements before an axis and along it, the indices, and the elements behind it."""
+"""Elements before an axis and along it, the indices, and the elements after it."""
 
 
 def gather_kernel(node: Node) -> GpuKernel:
@@ -43,7 +43,7 @@ def gather_kernel(node: Node) -> GpuKernel:
 
 
 def take_update_kernel(node: Node) -> GpuKernel:
-    """Emit `take_update`: steps along gradients of rows, those of equal indices in turn."""
+    """Emit `take_update`: steps along gradients of rows, those of equal indices in sequence."""
     param, dy, index, lr = node.operands
     before, size, behind = _split(param.shape, node.attrs["axis"])
     parts = before, size, index.type.size, behind
@@ -53,7 +53,7 @@ def take_update_kernel(node: Node) -> GpuKernel:
 
 
 def take_dx_kernel(node: Node) -> GpuKernel:
-    """Emit `take_dx`: zeros, and then a sum for each index that there is."""
+    """Emit `take_dx`: zeros, then a sum per index that occurs."""
     (dy, index), y = node.operands, node.result
     before, size, behind = _split(y.shape, node.attrs["axis"])
     parts = before, size, index.type.size, behind
@@ -76,9 +76,9 @@ def _sorted_kernel(
 
 
 def _added(parts: Parts, start: str, add: str, end: str) -> Stage:
-    """Return a stage over dy, in which the first of equal indices, once sorted, works for all.
+    """Return a stage over dy, in which the first of equal sorted indices adds for all.
 
-    `add` is a format of an element of dy; `at` is the place along the axis that is written.
+    `add` is a format of an element of dy; `at` is the written position along the axis.
     """
     before, size, count, behind = parts
     step = add.format(dy=f"dy[(a * {count} + scratch[p + n]) * {behind} + b]")
@@ -95,7 +95,7 @@ def _added(parts: Parts, start: str, add: str, end: str) -> Stage:
 
 
 def scan_kernel(node: Node) -> GpuKernel:
-    """Emit argmax or cumsum: an item goes along each line."""
+    """Emit argmax or cumsum: one item per line."""
     x = node.operands[0]
     before, size, behind = _split(x.shape, node.attrs["axis"])
     register = scalar_of(x.dtype).register
@@ -126,7 +126,7 @@ def scan_kernel(node: Node) -> GpuKernel:
 
 
 def _split(shape: Sequence[int], axis: int) -> tuple[int, int, int]:
-    """Return the elements before an axis, along it, and behind it."""
+    """Return the elements before an axis, along it, and after it."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
@@ -174,4 +174,4 @@ OPS: dict[str, Callable[[Node], list[str]]] = {
     "take_along": _along,
     "take_along_dx": _along_dx,
 }
-"""Statements that give element i of y."""
+"""Statements that compute element i of y."""

@@ -1,4 +1,4 @@
-"""Kernels that move elements without changing them: an item for each element of the result."""
+"""Kernels that move elements unchanged: one item per element of the result."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def movement_kernel(node: Node) -> GpuKernel:
 
 
 def moved(value: Value) -> str:
-    """Return the type by which elements are moved: halves as what they are to every language."""
+    """Return the type for moving elements: 16-bit floats as plain integers in every language."""
     return "pe_u16" if value.dtype is DType.F16 else scalar_of(value.dtype).stored
 
 
@@ -115,4 +115,4 @@ OPS: dict[str, Callable[[Node], tuple[Sequence[str], str]]] = {
     "pad": _pad,
     "concat": _concat,
 }
-"""Statements that give element i, and the table that they read."""
+"""Statements that compute element i, and the table they read."""

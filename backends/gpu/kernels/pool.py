@@ -1,6 +1,7 @@
-"""Kernels of pooling and its gradients: an item for each element, taps one after another.
+"""Kernels of pooling and its gradients: one item per element, looping over taps.
 
-A gradient looks at the windows that hold its pixel; for maxima it finds each window's place again.
+A gradient visits the windows that contain its pixel; for maxima it recomputes each window's
+position.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ def pool_kernel(node: Node) -> GpuKernel:
 
 
 def window_of_pool(node: Node) -> ConvWindow:
-    """Read the shapes of a pooling or a gradient of one as those of a depthwise window."""
+    """Read the shapes of a pooling or its gradient as a depthwise window."""
     if node.op.endswith("_dx"):
         x, y = node.result.shape, node.operands[-1].shape
     else:
@@ -55,11 +56,11 @@ class _Pool:
         return f"const int pixel = i / {self.window.channels}, c = i % {self.window.channels};"
 
     def at(self) -> str:
-        """Return a function: the place in x that a tap of an output pixel reads, or -1."""
+        """Return a function: the offset in x that a tap of an output pixel reads, or -1."""
         return self._function("at", image_place)
 
     def back(self) -> str:
-        """Return a function: the place in y whose tap reads an image's pixel, or -1."""
+        """Return a function: the offset in y whose tap reads an image's pixel, or -1."""
         return self._function("back", gradient_place)
 
     def _function(self, name: str, place: Callable[..., str]) -> str:
@@ -68,7 +69,7 @@ class _Pool:
         return f"PE_FUNCTION int {SYMBOL}_{name}(int pixel, int tap, int c) {{\n{body}\n}}"
 
     def divisor(self) -> str:
-        """Return a function: the pixels that a window averages over."""
+        """Return a function: the number of pixels that a window averages over."""
         count = "1" if self.whole else f"({SYMBOL}_at(pixel, tap, 0) >= 0)"
         return (
             f"PE_FUNCTION float {SYMBOL}_divisor(int pixel) {{\n"
@@ -147,4 +148,4 @@ OPS: dict[str, Callable[[_Pool], tuple[list[str], str]]] = {
     "avg_pool2d": _average,
     "avg_pool2d_dx": _average_dx,
 }
-"""Statements that give element i, and the functions that they call."""
+"""Statements that compute element i, and the functions they call."""

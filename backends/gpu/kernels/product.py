@@ -1,13 +1,12 @@
-"""Products of matrices, and convolutions as such: a template, and where each element lies.
+"""Matrix products, and convolutions as implicit products: a template, and offset functions.
 
-A convolution is an implicit product: rows are pixels, what is summed over are taps and channels,
-and a function finds the element of the image, or that it is padding. Nothing is copied.
+A convolution is an implicit product: rows are pixels, sums run over taps and channels, and a
+function returns the offset in the image, or that it is padding. Nothing is copied.
 
-Where the result is small and what is summed over is long, as in a weight's gradient, groups share
-the sum: each adds up a part, and a second launch adds the parts, in order.
+If the result is small and the sum long, as in a weight gradient, groups split the sum: each
+computes a part, and a second launch adds the parts, in order.
 
-Where bf16 is asked for, tensor cores multiply what is large enough: a template of its own.
-`tiling.py` chooses.
+With bf16, large products use tensor cores, by a separate template. `tiling.py` chooses.
 """
 
 import math
@@ -33,10 +32,9 @@ from pockengine.errors import CompileError
 
 @dataclass(frozen=True)
 class Product:
-    """Sizes, and the bodies of three functions that give places: of a, of b, of the result.
+    """Sizes, and the bodies of three offset functions: of a, of b, of the result.
 
-    Of an operand that is `deep`, numbers that are multiplied and added up are neighbours in memory,
-    and not those of different sums.
+    A `deep` operand is contiguous along the summed dimension, not across sums.
     """
 
     rows: int
@@ -51,9 +49,9 @@ class Product:
 
 
 def product_kernel(node: Node, machine: GpuMachine, pick: Picker) -> GpuKernel:
-    """Emit a product or a convolution that is not depthwise, with what follows it.
+    """Emit a product or a convolution that is not depthwise, with its epilogue.
 
-    A picker knows products by their op, their sizes and how operands lie.
+    A picker identifies products by op, sizes and operand layout.
     """
     opened = open_node(node)
     anchor = opened.anchor
@@ -78,14 +76,14 @@ def _key(anchor: Node, p: Product) -> str:
 
 
 def check_f32(node: Node, anchor: Node) -> None:
-    """Raise CompileError for a product of integers, by the node that it is within."""
+    """Raise CompileError for a product of integers, naming its node."""
     for value in anchor.operands:
         if value.dtype is not F32:
             raise CompileError(f"{node}: the GPU backend multiplies f32, not {value.dtype.value}")
 
 
 def tiled_kernel(opened: FusedOperands, product: Product, tiled: Tiled) -> GpuKernel:
-    """Emit a product by one way of tiling it."""
+    """Emit a product with one tiling."""
     tiling, share = tiled.tiling, tiled.share
     groups = tiling.groups((product.rows, product.columns, product.batches))
     parts = -(-product.depth // share)
@@ -131,7 +129,7 @@ def _macros(opened: FusedOperands, product: Product, tiling: Tiling) -> dict[str
 
 
 def _places(product: Product) -> str:
-    """Return the functions that say where elements lie."""
+    """Return the offset functions."""
     return "\n".join(
         f"PE_FUNCTION int {SYMBOL}_{name}(int batch, int {first}, int {second}) {{\n"
         f"    (void)batch;\n{body}\n}}"
@@ -144,7 +142,7 @@ def _places(product: Product) -> str:
 
 
 def matmul_product(node: Node) -> Product:
-    """Return a product of matrices: batches of it, or of rows, where B is one matrix."""
+    """Return a matrix product: batched, or over all rows if B is a single matrix."""
     a, b, y = node.operands[0].shape, node.operands[1].shape, node.result.shape
     ta, tb = node.attrs["transpose_a"], node.attrs["transpose_b"]
     (rows, columns), depth = y[-2:], a[-2] if ta else a[-1]
@@ -170,7 +168,7 @@ def matmul_product(node: Node) -> Product:
 
 
 def _batch(own: tuple[int, ...], batch: tuple[int, ...], size: int) -> str:
-    """Return where a batch's matrix begins in an operand whose batches broadcast."""
+    """Return the offset of a batch's matrix in a broadcast operand."""
     if math.prod(own) == 1:
         return "0"
     strides = tuple(stride * size for stride in broadcast_strides(own, batch))
@@ -178,7 +176,7 @@ def _batch(own: tuple[int, ...], batch: tuple[int, ...], size: int) -> str:
 
 
 def image_place(window: ConvWindow, pixel: str, tap_row: str, tap_column: str, channel: str) -> str:
-    """Return statements that give the place in x that an output pixel's tap reads, or -1."""
+    """Return statements for the offset in x that an output pixel's tap reads, or -1."""
     (height, width), (rows, columns) = window.size, window.output
     (top, left), (sh, sw), (dh, dw) = window.before, window.stride, window.dilation
     return (
@@ -194,7 +192,7 @@ def image_place(window: ConvWindow, pixel: str, tap_row: str, tap_column: str, c
 def gradient_place(
     window: ConvWindow, pixel: str, tap_row: str, tap_column: str, channel: str
 ) -> str:
-    """Return statements that give the place in dy that read an image's pixel by a tap, or -1."""
+    """Return statements for the offset in dy that read an image's pixel by a tap, or -1."""
     (height, width), (rows, columns) = window.size, window.output
     (top, left), (sh, sw), (dh, dw) = window.before, window.stride, window.dilation
     return (

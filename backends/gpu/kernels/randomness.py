@@ -1,4 +1,4 @@
-"""Kernels of random numbers and dropout: a number for each element, by its index."""
+"""Kernels of random numbers and dropout: one number per element, by its index."""
 
 from pockengine.backends.gpu.kernel import GpuKernel, define_kernel, over, read, write
 from pockengine.backends.gpu.scalars import literal

@@ -1,7 +1,7 @@
 """Reductions, with the elementwise nodes before them in a fusion: a tree for each result.
 
-Results are the kept dimensions, elements of each the reduced ones. Where neighbours in memory are
-kept, a group makes several results at once, so that its items read next to each other.
+Results are the kept dimensions, their elements the reduced ones. If the innermost dimension is
+kept, a group computes several results at once, so its items read adjacent elements.
 """
 
 import math
@@ -22,12 +22,14 @@ OPS = frozenset(
 )
 GROUP = 256
 ACROSS = 32
-"""Results of a group whose items read next to each other: a warp."""
+"""Results of a group whose items read adjacent elements: a warp."""
 
 
 @dataclass(frozen=True)
 class Tree:
-    """So many results of so many elements; `across` says that neighbours are different results."""
+    """A number of results of a number of elements; `across`: adjacent elements are of different
+    results.
+    """
 
     results: int
     count: int
@@ -35,14 +37,14 @@ class Tree:
 
     @property
     def sides(self) -> tuple[int, int]:
-        """Results of a group, and items for each, as powers of two."""
+        """Results of a group, and items per result, as powers of two."""
         x = min(ACROSS, _power(self.results)) if self.across else 1
         return x, min(GROUP // x, _power(self.count))
 
 
 @dataclass(frozen=True)
 class _Combined:
-    """How numbers of a type are combined: the first, and a template of two."""
+    """How numbers of a type are combined: the initial value, and a template of two."""
 
     start: str
     combine: str
@@ -78,9 +80,9 @@ def tree_stage(
     macros: Mapping[str, object] = MappingProxyType({}),
     helpers: str = "",
 ) -> Stage:
-    """Return the stage of a tree: statements for element q of result r, and for its end.
+    """Return the stage of a reduction tree: statements for element q of result r, and for its end.
 
-    Without further macros it is one sum of floats.
+    By default it is one sum of floats.
     """
     x, y = tree.sides
     sums = {
@@ -135,7 +137,7 @@ def _combined(op: str, dtype: DType) -> _Combined:
 
 @dataclass(frozen=True)
 class _Walk:
-    """Where element q of result r lies in an operand that broadcasts to the full shape."""
+    """Offset of element q of result r in an operand that broadcasts to the full shape."""
 
     full: tuple[int, ...]
     kept: tuple[int, ...]
@@ -176,5 +178,5 @@ def _elements(opened: FusedOperands, walk: _Walk) -> list[str]:
 
 
 def _power(size: int) -> int:
-    """Return the least power of two that is no smaller."""
+    """Return the least power of two that is not smaller."""
     return 1 << max(0, size - 1).bit_length()

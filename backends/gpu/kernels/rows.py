@@ -1,4 +1,4 @@
-"""Kernels of whole rows, a group for each: softmax, norms, cross entropy."""
+"""Kernels over whole rows, one group per row: softmax, norms, cross entropy."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from pockengine.compiler.ir import F32, Node
 from pockengine.compiler.ops import lookup
 
 LEAST, MOST = 32, 256
-"""Items of a group: from one warp up."""
+"""Minimum and maximum items of a group: at least one warp."""
 
 TEMPLATES: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, object]]] = {
     "softmax": ("softmax.inc.h", ("y",), {"PE_LOGARITHM": 0}),
@@ -30,7 +30,9 @@ IN_PLACE: Mapping[str, tuple[int, ...]] = {
     "rms_norm_dx": (0, 1),
     "cross_entropy_dx": (0,),
 }
-"""Operands that a result may lie on: an item writes what it alone has read, and after that."""
+"""Operands that a result may overwrite: an item writes only elements that it alone has read
+before.
+"""
 
 
 def row_kernel(node: Node) -> GpuKernel:

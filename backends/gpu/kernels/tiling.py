@@ -1,13 +1,13 @@
-"""How a product is tiled, by a model of what each way takes, or by what a tuner measured.
+"""The tiling of a product, by a cost model or by a tuner's measurements.
 
-The model is reasoned: no GPU has measured it.
+The model is theoretical: it was not calibrated on a GPU.
 
-A unit (CUDA's multiprocessor) runs the groups that it has room for at once, by their registers, and
-the others after them. A group goes through what is summed over step by step: it waits for its
-operands, and then multiplies, at the pace of its arithmetic or of shared memory. While one group
-waits others multiply; so a step takes the arithmetic of all of them, or the wait of one and its own
-arithmetic. Large tiles read less, small ones give every unit work; so does a sum that groups share,
-whose parts a second launch adds.
+A unit (CUDA's multiprocessor) runs as many groups at once as its registers allow, and the others
+after them. A group loops over the summed dimension in steps: it waits for its operands, then
+multiplies, at the rate of its arithmetic or of shared memory. While one group waits, others
+multiply; so a step takes the arithmetic of all resident groups, or the latency of one plus its own
+arithmetic. Large tiles read less; small ones occupy all units, as does splitting a sum among
+groups, whose parts a second launch adds.
 """
 
 from collections.abc import Iterator
@@ -17,36 +17,36 @@ from pockengine.backends.picking import Picker, PlanCandidate, cheapest
 from pockengine.devices import Gpu
 
 ITEMS = 256
-"""Items of a group: eight warps."""
+"""Items per group: eight warps."""
 
 WARPS = ITEMS // 32
 
 TEMPLATE, TENSOR_TEMPLATE = "product.inc.h", "product_bf16.inc.h"
 
 SMALLEST = 16
-"""Rows, columns and steps from which on a product goes by tensor cores: a tile of theirs."""
+"""Minimum rows, columns and steps for tensor cores: one of their tiles."""
 
 SHORTEST = 256
-"""Elements that a part of a sum has at least: more than what adding a part up again costs."""
+"""Minimum elements of a part of a sum: shorter parts do not pay for adding them again."""
 
 MOST_PARTS = 64
 
 WAIT_CYCLES = 600.0
-"""That a group waits for operands from memory, taken to be."""
+"""Assumed cycles that a group waits for operands from memory."""
 
 LAUNCH_SECONDS = 2e-6
-"""Of a launch within a graph, taken to be."""
+"""Assumed seconds of a launch within a graph."""
 
 REGISTERS = 65536
-"""Of a unit, of CUDA's from sm_70 on."""
+"""Registers of a unit, in CUDA devices from sm_70 on."""
 
 BANKS = 32
-"""Numbers of 4 bytes that shared memory moves in a cycle."""
+"""Numbers of 4 bytes that shared memory moves per cycle."""
 
 
 @dataclass(frozen=True)
 class GpuMachine:
-    """A GPU as kernels are chosen for it; `bf16_lanes` of 0 leave its tensor cores out."""
+    """Parameters of a GPU for choosing kernels; `bf16_lanes` of 0 disables tensor cores."""
 
     units: int
     lanes: int
@@ -55,13 +55,13 @@ class GpuMachine:
     bf16_lanes: int = 0
 
     def per_byte(self, tensor_cores: bool) -> float:
-        """Return the multiply-adds in the time that a byte of memory takes."""
+        """Return the multiply-adds in the time of one byte from memory."""
         lanes = self.bf16_lanes if tensor_cores else self.lanes
         return self.units * lanes / self.bytes_per_cycle
 
 
 def machine_of(gpu: Gpu, bf16: bool) -> GpuMachine:
-    """Return what a device's file says; with tensor cores only where bf16 is asked for."""
+    """Return the parameters in a device file; with tensor cores only for bf16."""
     hertz = gpu.mhz * 1e6
     lanes = gpu.bf16_lanes if bf16 else 0
     return GpuMachine(gpu.units, gpu.lanes, hertz, gpu.bandwidth / hertz, lanes)
@@ -69,10 +69,10 @@ def machine_of(gpu: Gpu, bf16: bool) -> GpuMachine:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A template, and how it tiles: its macros PE_MR and PE_NR, which make `rows` x `columns`.
+    """A template and its tile: the macros PE_MR and PE_NR, which give `rows` x `columns`.
 
-    A group adds up multiples of `step` products. An item takes `registers` at most; so many groups
-    are `resident` on a unit.
+    A group sums multiples of `step` products. An item uses at most `registers`; `resident` groups
+    fit on a unit.
     """
 
     template: str
@@ -85,16 +85,16 @@ class Tiling:
 
     @property
     def resident(self) -> int:
-        """Groups that a unit has room for."""
+        """Groups that fit on a unit."""
         return REGISTERS // (self.registers * ITEMS)
 
     def groups(self, sizes: tuple[int, int, int]) -> int:
-        """Return how many tiles `batches` results of rows x columns have."""
+        """Return the number of tiles of `batches` results of rows x columns."""
         rows, columns, batches = sizes
         return batches * -(-rows // self.rows) * -(-columns // self.columns)
 
     def step_cycles(self, machine: GpuMachine) -> float:
-        """Return what a step of one group takes a unit: its arithmetic, or shared memory."""
+        """Return the cycles of a step of one group on a unit: its arithmetic, or shared memory."""
         written = (self.rows + self.columns) * self.step
         if self.template == TENSOR_TEMPLATE:
             lanes = machine.bf16_lanes
@@ -109,7 +109,7 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A tiling, and how much of what is summed over a group adds up."""
+    """A tiling, and the part of the sum per group."""
 
     tiling: Tiling
     share: int
@@ -139,9 +139,10 @@ def choose_tiles(
     pick: Picker = cheapest,
     key: str = "product",
 ) -> Tiled:
-    """Return the way of a product that is picked: by the model the fastest, of equals the first.
+    """Return the picked plan of a product: by default the fastest in the model, the first of equal
+    ones.
 
-    `sizes` are its rows, columns, depth and batches. A picker's key also says what is multiplied.
+    `sizes` are its rows, columns, depth and batches. A picker's key also has the operand types.
     """
     rows, columns, depth, batches = sizes
     by_cores = machine.bf16_lanes and min(rows, columns, depth) >= SMALLEST
@@ -158,7 +159,7 @@ def choose_tiles(
 
 
 def _shares(depth: int, step: int) -> Iterator[int]:
-    """Yield how much of a sum a group may add up: all, a half, a quarter."""
+    """Yield the fractions of a sum per group: all, a half, a quarter."""
     yield depth
     parts = 2
     while parts <= MOST_PARTS and depth // parts >= SHORTEST:
@@ -167,7 +168,7 @@ def _shares(depth: int, step: int) -> Iterator[int]:
 
 
 def _cycles(way: Tiled, sizes: tuple[int, int, int], depth: int, machine: GpuMachine) -> float:
-    """Return what a product takes: its steps, and where sums have parts, adding these."""
+    """Return the cycles of a product: its steps, and adding the parts of split sums."""
     tiling = way.tiling
     parts = -(-depth // way.share)
     on_a_unit = -(-tiling.groups(sizes) * parts // machine.units)
