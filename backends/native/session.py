@@ -36,7 +36,7 @@ class LibrarySession(Session):
         """
         if self._process != os.getpid():
             self._handle = None  # a forked process has no threads, maybe a held lock
-            return  # have been taken
+            return
         with self._lock:
             self._handle = None
             self._shut()

@@ -6,10 +6,10 @@ from pockengine.backends.onnx.model import write_models
 from pockengine.backends.runtimes.backend import ModelBackend, Models
 from pockengine.devices.schema import Device
 
-# A table is only written where it is read.
+# scatter_updates does not pay: an update writes the whole table anyway.
 MODELS = Models("onnx", FORMS.keys(), NUMBERS.keys(), frozenset({"scatter_updates"}), write_models)
 
 
 def onnx_backend(device: Device) -> ModelBackend:
-    """Set the backend to a device."""
+    """Configure the backend for a device."""
     return ModelBackend(device, MODELS)

@@ -1,15 +1,15 @@
-"""The files of an artifact's models; `runtimes/bindings.py` has what is read beside them.
+"""The files of an artifact's models; `runtimes/bindings.py` has their metadata.
 
-train.onnx ...   the entries; inputs are data, then written params, outputs results and NEXT
-train.update.onnx ...   what the backend qnn keeps on the CPU of an entry; it reads CUT of the other
-constants.bin    frozen params and large constants, which all the models refer to
+train.onnx ... the entries; inputs are data, then written params, outputs results and NEXT
+train.update.onnx ... the part of an entry that the backend qnn runs on the CPU; it reads CUT
+outputs constants.bin frozen params and large constants, which all the models refer to
 """
 
 CONSTANTS = "constants.bin"
 NEXT = "next."
-"""Begins the names of outputs that are new contents of params."""
+"""Prefix of output names for new contents of params."""
 CUT = "cut."
-"""Begins the names of an entry's outputs that its updates read."""
+"""Prefix of output names that an entry's updates read."""
 
 
 def model_name(entry: str) -> str:
@@ -18,5 +18,5 @@ def model_name(entry: str) -> str:
 
 
 def update_name(entry: str) -> str:
-    """Name of the model that makes an entry's updates, where these have one of their own."""
+    """Name of an entry's update model, if it has one."""
     return f"{entry}.update"

@@ -1,4 +1,4 @@
-"""Element types as the format numbers them (TensorProto.DataType); sessions need no onnx for it."""
+"""ONNX's numbers of element types (TensorProto.DataType), so that sessions do not need onnx."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ NUMBERS: Mapping[DType, int] = {
     DType.F16: 10,
     DType.BF16: 16,
 }
-"""Our types that ONNX has."""
+"""Our types that ONNX supports."""
 
 RUNTIME_NAMES: Mapping[str, DType] = {
     "tensor(float)": DType.F32,
@@ -24,4 +24,4 @@ RUNTIME_NAMES: Mapping[str, DType] = {
     "tensor(int64)": DType.I64,
     "tensor(bool)": DType.BOOL,
 }
-"""As ONNX Runtime names those of inputs and outputs that NumPy has too."""
+"""ONNX Runtime's names of the input and output types that NumPy supports."""

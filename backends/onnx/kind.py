@@ -1,4 +1,4 @@
-"""The ONNX backend as the registry offers it: neither onnx nor its runtime is imported for it."""
+"""The registry's entry of the ONNX backend: it imports neither onnx nor its runtime."""
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.protocol import Backend, BackendKind, BackendOptions
@@ -8,7 +8,7 @@ from pockengine.extras import need
 
 
 def make(device: Device, options: BackendOptions) -> Backend:
-    """Set the ONNX backend to a device."""
+    """Configure the ONNX backend for a device."""
     options.refuse_all_but("onnx", frozenset())
     need("the backend onnx", "onnx")
     from pockengine.backends.onnx.backend import onnx_backend
@@ -17,7 +17,7 @@ def make(device: Device, options: BackendOptions) -> Backend:
 
 
 def open_artifact(artifact: Artifact, threads: int) -> Session:
-    """Open an artifact's models by ONNX Runtime."""
+    """Open an artifact's models with ONNX Runtime."""
     from pockengine.backends.onnx.session import OnnxSession
 
     return OnnxSession(artifact, threads)

@@ -1,4 +1,4 @@
-"""A planned program as ONNX models, a file for each entry; `bindings.py` says what is beside."""
+"""Write a planned program as ONNX models, one per entry; `bindings.py` lists the other files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ from pockengine.errors import CompileError
 
 
 def write_models(program: Program, folder: Path, forms: Mapping[str, Form] = FORMS) -> None:
-    """Write a program's models into a folder; CompileError where ONNX's checker refuses one."""
+    """Write a program's models into a folder; CompileError if ONNX's checker refuses one."""
     tensors = Tensors(folder / CONSTANTS)
     for name, entry in program.entries.items():
         _save(_model(program, entry, tensors, forms), folder / model_name(name))
@@ -48,7 +48,7 @@ def _serialized(model: onnx.ModelProto) -> bytes:
 def _save(model: onnx.ModelProto, path: Path) -> None:
     try:
         path.write_bytes(_serialized(model))
-    except ValueError as error:  # what protobuf says of more than 2 GiB
+    except ValueError as error:  # protobuf's error for more than 2 GiB
         raise CompileError(
             f"{path.name} is too large for ONNX, although its constants lie outside: {error}; "
             "use a smaller batch or fewer layers"

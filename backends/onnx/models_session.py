@@ -1,7 +1,7 @@
-"""What sessions of ONNX models have in common, whatever runtime computes.
+"""Common base of sessions with ONNX models, for any runtime.
 
-Each written param is held by the runtime in the layout of the models; frozen ones and large
-constants lie in one file, mapped, of which the runtime reads.
+The runtime stores each written param in the models' layout; frozen params and large constants are
+in one memory-mapped file.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ from pockengine.errors import RuntimeFailure
 
 
 class ModelsSession(Session):
-    """An artifact of models, and the memory of what they train."""
+    """An artifact's models, and the memory of trained params."""
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
         super().__init__(artifact, threads)
@@ -39,28 +39,28 @@ class ModelsSession(Session):
 
     @abstractmethod
     def _set_content(self, name: str, content: np.ndarray) -> None:
-        """Make an array, that lies as in the models, what a written param holds."""
+        """Set a written param to an array in the models' layout."""
 
     @abstractmethod
     def _content(self, name: str) -> np.ndarray:
-        """Return what a written param holds, as it lies in the models."""
+        """Return a written param in the models' layout."""
 
     @abstractmethod
     def _run_model(
         self, entry: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
     ) -> None:
-        """Run an entry's model on what is checked, into the outputs and the written params."""
+        """Run an entry's model on checked inputs, into the outputs and the written params."""
 
     @abstractmethod
     def _constants_changed(self) -> None:
-        """Read the constants anew before a model runs next."""
+        """Reread the constants before the next run of a model."""
 
     @abstractmethod
     def _release(self) -> None:
-        """Give the runtime's memory back."""
+        """Release the runtime's memory."""
 
     def close(self) -> None:
-        """Give the memory back, after the call that another thread is in."""
+        """Release memory, after a concurrent call has finished."""
         with self._lock:
             self._release()
             self._frozen, self._constants = {}, np.empty(0, np.uint8)
@@ -94,7 +94,7 @@ class ModelsSession(Session):
                 self._set_content(name, np.array(data.transpose(layout), order="C"))
 
     def _write_frozen(self, name: str, data: np.ndarray) -> None:
-        """Exchange a constant of the models."""
+        """Replace a constant of the models."""
         if self._frozen[name].tobytes() == data.tobytes():
             return
         self._frozen[name] = data.copy()
@@ -120,7 +120,7 @@ class ModelsSession(Session):
 
 
 def _mapped(path: Path) -> np.ndarray:
-    """The bytes of a file, whose changes stay in memory; an empty one cannot be mapped."""
+    """Map a file with private changes; an empty file cannot be mapped."""
     if path.stat().st_size == 0:
         return np.empty(0, np.uint8)
     return np.memmap(path, np.uint8, "c")

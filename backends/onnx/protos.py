@@ -1,4 +1,4 @@
-"""Tensors as ONNX describes them: in a model, or in a file beside it."""
+"""ONNX tensor descriptions: inline, or in an external file."""
 
 import numpy as np
 import onnx
@@ -9,12 +9,12 @@ from pockengine.compiler.ir.types import DType, Shape
 
 
 def described(name: str, dtype: DType, shape: Shape) -> onnx.ValueInfoProto:
-    """Return what a model says of an input or output."""
+    """Return a model's description of an input or output."""
     return onnx.helper.make_tensor_value_info(name, NUMBERS[dtype], list(shape))
 
 
 def tensor(name: str, data: np.ndarray) -> onnx.TensorProto:
-    """Return a small constant, kept in the model itself."""
+    """Return a small constant, stored in the model."""
     contiguous = np.ascontiguousarray(data).reshape(data.shape)
     return onnx.TensorProto(
         name=name,
@@ -25,7 +25,7 @@ def tensor(name: str, data: np.ndarray) -> onnx.TensorProto:
 
 
 def outside(name: str, dtype: DType, shape: Shape, file: str, place: range) -> onnx.TensorProto:
-    """Return a constant whose bytes lie in another file."""
+    """Return a constant whose bytes are in an external file."""
     known = {"location": file, "offset": place.start, "length": len(place)}
     return onnx.TensorProto(
         name=name,

@@ -1,4 +1,4 @@
-"""ONNX Runtime, imported where a session opens: what is missing, too old or refused says so."""
+"""Import ONNX Runtime when a session opens, with clear errors if it is missing or too old."""
 
 import re
 import types
@@ -15,11 +15,11 @@ from pockengine.extras import need, pip_command
 
 EXTRA = "onnxruntime"
 OLDEST = (1, 24)
-"""The first release whose Python takes a file of constants from memory."""
+"""The first release whose Python API takes a file of constants from memory."""
 
 
 def import_runtime() -> types.ModuleType:
-    """Import onnxruntime; MissingPackage where it is not there, or is too old."""
+    """Import onnxruntime; MissingPackage if it is missing or too old."""
     need("a session of the backend onnx", EXTRA)
     import onnxruntime
 
@@ -35,15 +35,15 @@ def import_runtime() -> types.ModuleType:
 
 
 class Provider(Protocol):
-    """What computes a model's nodes beside the runtime's own kernels."""
+    """An execution provider, besides the runtime's own kernels."""
 
     def add_to(self, runtime: Any, options: Any) -> None:
-        """Have the sessions that are opened with these options use it."""
+        """Add it to the options of sessions."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A node as the runtime has rewritten it: its operator, its name, and what runs it."""
+    """A node as rewritten by the runtime: its operator, its name, and its provider."""
 
     op: str
     name: str
@@ -51,10 +51,10 @@ class Placed:
 
 
 class OnnxModel:
-    """A model that the runtime has read; RuntimeFailure with its words where it refuses it.
+    """A model loaded by the runtime; RuntimeFailure with its message if it refuses the model.
 
-    Its words name a node by our node, which says the user's layer. `beside` are the bytes of the
-    files that the model refers to, by their names; nothing is read from disk.
+    The message names our node, with the user's layer. `beside` has the bytes of external files by
+    name; nothing is read from disk.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class OnnxModel:
         options = self._runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors; no user can mend what it only warns of
+        options.log_severity_level = 3  # errors only; users cannot fix warnings
         files = {name: data for name, data in beside.items() if data.size}
         sizes = [data.size for data in files.values()]
         options.add_external_initializers_from_files_in_memory([*files], [*files.values()], sizes)
@@ -80,26 +80,26 @@ class OnnxModel:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         try:
             self._session = self._runtime.InferenceSession(model, options, providers=providers)
-        except Exception as error:  # the runtime's errors have no base of their own
+        except Exception as error:  # the runtime's exceptions have no common base class
             raise self._failure("refuses", error) from error
 
     @property
     def inputs(self) -> list[str]:
-        """Names of the inputs in their order."""
+        """Names of the inputs in order."""
         return [value.name for value in self._session.get_inputs()]
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the outputs in their order."""
+        """Names of the outputs in order."""
         return [value.name for value in self._session.get_outputs()]
 
     def placed(self) -> list[Placed]:
-        """Which provider runs each node; known of a model with a provider of its own."""
+        """The provider of each node; available for a model with its own provider."""
         parts = self._session.get_provider_graph_assignment_info()
         return [Placed(n.op_type, n.name, part.ep_name) for part in parts for n in part.get_nodes()]
 
     def made(self, beginning: str) -> dict[str, np.ndarray]:
-        """Return arrays for the outputs whose names begin so."""
+        """Allocate arrays for the outputs with this name prefix."""
         return {
             value.name: np.empty(value.shape, RUNTIME_NAMES[value.type].numpy)
             for value in self._session.get_outputs()
@@ -107,7 +107,7 @@ class OnnxModel:
         }
 
     def bind(self, inputs: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> Any:
-        """Bind arrays, which must live as long: they are read and written where they are."""
+        """Bind arrays, which must outlive the binding: they are read and written in place."""
         binding = self._session.io_binding()
         for name, array in inputs.items():
             binding.bind_ortvalue_input(name, self._value(array))
@@ -116,7 +116,7 @@ class OnnxModel:
         return binding
 
     def run(self, binding: Any) -> None:
-        """Run the model on what is bound; RuntimeFailure with the runtime's words."""
+        """Run the model on the bound arrays; RuntimeFailure with the runtime's message."""
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:

@@ -1,7 +1,7 @@
-"""Sessions of ONNX models: ONNX Runtime computes, and what it trains stays bound to it.
+"""Sessions of ONNX models: ONNX Runtime computes, and trained params stay bound to it.
 
-Each written param has two arrays. An entry reads one and writes the other, and then they change
-roles: nothing is copied, and no node can read what another has written already.
+Each written param has two arrays. An entry reads one and writes the other, then they swap: nothing
+is copied, and no node can read new contents too early.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from pockengine.backends.onnx.runtime import OnnxModel, Placed, Provider, import
 
 
 class _Pair:
-    """A written param: the array that holds it, and the one that the next step writes."""
+    """A written param: its current array, and the one that the next step writes."""
 
     def __init__(self, content: np.ndarray) -> None:
         self.side = 0
@@ -24,21 +24,21 @@ class _Pair:
 
     @property
     def content(self) -> np.ndarray:
-        """What it holds."""
+        """The current array."""
         return self._sides[self.side]
 
     @property
     def next(self) -> np.ndarray:
-        """What the next step writes."""
+        """The array that the next step writes."""
         return self._sides[1 - self.side]
 
     def swap(self) -> None:
-        """Make what was written what it holds."""
+        """Make the written array the current one."""
         self.side = 1 - self.side
 
 
 class _Part:
-    """A model with the arrays that it reads and writes; what is not among these is a param's."""
+    """A model with its input and output arrays; all others are params."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class _Part:
             pair.swap()
 
     def _binding(self) -> Any:
-        """What is bound for the sides that the params are on now; few of these ever occur."""
+        """The binding for the present arrays of the params; only a few combinations occur."""
         sides = tuple(pair.side for pair in (*self._read.values(), *self._written.values()))
         if sides not in self._bindings:
             read = {name: pair.content for name, pair in self._read.items()}
@@ -94,9 +94,9 @@ class _Entry:
 
 
 class OnnxSession(ModelsSession):
-    """An artifact's models as ONNX Runtime has read them.
+    """An artifact's models, loaded by ONNX Runtime.
 
-    A provider computes what it takes of them, but for updates that are models of their own.
+    A provider computes the nodes it supports, except updates in separate models.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class OnnxSession(ModelsSession):
         self._opened(entry).run(inputs, outputs)
 
     def _opened(self, entry: str) -> _Entry:
-        """The entry's model, read when it is first run."""
+        """The entry's model, loaded on first use."""
         if entry not in self._entries:
             ways = {entry: self._provider, update_name(entry): None}
             models = [self._read(name, way) for name, way in ways.items() if name in self._models]
@@ -130,7 +130,9 @@ class OnnxSession(ModelsSession):
         return OnnxModel(name, self._models[name], beside, self.threads, provider)
 
     def placed(self, entry: str) -> list[Placed]:
-        """Return what runs each node of an entry, but for its updates, which the CPU runs."""
+        """Return the provider of each node of an entry, except its updates, which run on the
+        CPU.
+        """
         with self._locked():
             self._check_open()
             return self._opened(entry).parts[0].model.placed()

@@ -1,8 +1,8 @@
-"""What the entries of a program share: one file of constants, and how each written param lies.
+"""Data shared by a program's entries: one file of constants, and the layouts of written params.
 
-A param that an entry writes lies in one layout in all entries: what `settle.py` says, else what its
-first reader wants. It goes in and out of the models so. A frozen one is a constant, written once
-for each layout in which it is read.
+A written param has one layout in all entries: that of `settle.py`, else the one its first reader
+needs. Inputs and outputs of the models use this layout. A frozen param is a constant, written once
+per layout in which it is read.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,11 +13,11 @@ import numpy as np
 from pockengine.backends.runtimes.layout import Layout
 
 ALIGNMENT = 64
-"""Of each constant in the file."""
+"""Alignment of each constant in the file."""
 
 
 class Tensors:
-    """The file of constants, while it is written. Close it when all entries are."""
+    """The file of constants while it is written. Close it after all entries."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,14 +27,14 @@ class Tensors:
         self._file = path.open("wb")
 
     def frozen_place(self, name: str, layout: Layout, read: Callable[[], np.ndarray]) -> range:
-        """Return the bytes of the file that hold a frozen param in a layout."""
+        """Return the location in the file of a frozen param in a layout."""
         places = self.frozen.setdefault(name, {})
         if layout not in places:
             places[layout] = self._append(read().transpose(layout))
         return places[layout]
 
     def place(self, key: Hashable, data: np.ndarray) -> range:
-        """Return the bytes of the file that hold a constant; `key` is equal for equal ones."""
+        """Return the location in the file of a constant; equal constants have equal `key`s."""
         if key not in self._places:
             self._places[key] = self._append(data)
         return self._places[key]

@@ -1,4 +1,6 @@
-"""Writes the nodes of one entry as an ONNX graph, as `runtimes/layout_writer.py` lays them out."""
+"""Write the nodes of one entry as an ONNX graph, with the layouts of
+`runtimes/layout_writer.py`.
+"""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,9 +25,9 @@ from pockengine.compiler.ir.graph import Graph, Param, Space
 from pockengine.compiler.ir.types import DType, Shape
 
 OPSET, IR_VERSION = 18, 8
-"""The oldest that have exclusive or of integers, by which random numbers are made."""
+"""The oldest versions with exclusive or of integers, which random numbers need."""
 INLINE_BYTES = 1024
-"""Larger constants lie in the file beside the model."""
+"""Larger constants are stored in the external file."""
 
 
 WEIGHTS = {"conv2d": 1, "conv2d_dx": 1}
@@ -33,7 +35,7 @@ WEIGHTS = {"conv2d": 1, "conv2d_dx": 1}
 
 
 class EntryWriter(LayoutWriter[str]):
-    """One entry's ONNX graph while it is written; a tensor is its name."""
+    """An entry's ONNX graph while it is written; tensors are identified by name."""
 
     def __init__(self, graph: Graph, tensors: Tensors) -> None:
         super().__init__(graph, tensors.layouts)
@@ -42,11 +44,11 @@ class EntryWriter(LayoutWriter[str]):
             if graph.params[name].space is Space.MUTABLE:
                 self.own_layout(name, layout)
         self.products: set[Value] = set()
-        """Results that forms have written as products with a mask."""
+        """Results that forms have emitted as products with a mask."""
         self.done: set[Node] = set()
-        """Nodes of ours that the form of an earlier one has written."""
+        """Nodes of ours that an earlier node's form has emitted."""
         self.unchanged: dict[Node, Value] = {}
-        """Nodes that leave an operand as it is: an earlier form did what they do."""
+        """Nodes whose work an earlier form has included; they return an operand unchanged."""
         self._users = graph.users()
         self._into_outputs = _makers(graph.outputs.values())
         self._inputs: dict[str, onnx.ValueInfoProto] = {}
@@ -60,11 +62,11 @@ class EntryWriter(LayoutWriter[str]):
             self._declare(value, canonical(value.type.rank))
 
     def begin(self, node: Node) -> None:
-        """Name what follows by this node."""
+        """Name the following ONNX nodes after this node."""
         self._node = node
 
     def only_reader(self, value: Value, op: str | None = None) -> Node | None:
-        """Return the node, of this op if one is named, that alone reads a value, if one does."""
+        """Return the only reader of a value (with this op, if given), if it has one."""
         users = self._users.get(value, [])
         alone = len(users) == 1 and all(value is not other for other in self.graph.outputs.values())
         return users[0] if alone and op in (None, users[0].op) else None
@@ -74,11 +76,11 @@ class EntryWriter(LayoutWriter[str]):
         return self._users.get(value, [])
 
     def is_gradient(self, value: Value) -> bool:
-        """Whether a value goes into no output of the entry, but only into what it writes."""
+        """Whether a value reaches no output of the entry, only written params."""
         return value.node not in self._into_outputs
 
     def is_made(self, value: Value) -> bool:
-        """Whether a value can be read already."""
+        """Whether a value is already available."""
         return value.node is None or bool(self.layouts(value))
 
     def node(self, op: str, *inputs: str, **attrs: object) -> str:
@@ -95,23 +97,23 @@ class EntryWriter(LayoutWriter[str]):
         return names
 
     def reshape(self, name: str, shape: Shape) -> str:
-        """Give a tensor another shape."""
+        """Reshape a tensor."""
         return self.node("Reshape", name, self.numbers(shape))
 
     def transpose(self, name: str, perm: Layout) -> str:
-        """Put a tensor's dimensions in another order."""
+        """Transpose a tensor."""
         return name if perm == canonical(len(perm)) else self.node("Transpose", name, perm=perm)
 
     def numbers(self, values: Sequence[int]) -> str:
-        """Return a constant vector of i64, as shapes and axes are."""
+        """Return a constant i64 vector, for shapes and axes."""
         return self.constant(np.asarray(values, np.int64))
 
     def scalar(self, number: float, dtype: DType = DType.F32) -> str:
-        """Return a constant without dimensions."""
+        """Return a scalar constant."""
         return self.constant(np.asarray(number, dtype.numpy))
 
     def constant(self, data: np.ndarray) -> str:
-        """Return a constant, the same for equal arrays."""
+        """Return a constant, shared among equal arrays."""
         data = np.ascontiguousarray(data).reshape(data.shape)
         digest = hashlib.sha256(data.reshape(-1).view(np.uint8).data).hexdigest()[:24]
         key = f"constant.{DType.of(data).value}.{'x'.join(map(str, data.shape))}.{digest}"
@@ -125,7 +127,7 @@ class EntryWriter(LayoutWriter[str]):
         return key
 
     def write(self, param: Value, name: str, layout: Layout) -> None:
-        """Make a tensor the new content of a param, that lies in this layout."""
+        """Set the new content of a param to a tensor in this layout."""
         own = self.own_layout(param.name, layout)
         self._declare(param, own)
         if layout != own:
@@ -154,7 +156,7 @@ class EntryWriter(LayoutWriter[str]):
         )
 
     def _name_outputs(self, results: dict[str, str]) -> None:
-        """Give outputs their names: that of the tensor, unless it has another already."""
+        """Give outputs their names: the tensor's name, unless it already has another."""
         made = {name for node in self._nodes for name in node.output}
         renamed: dict[str, str] = {}
         for output, name in results.items():
@@ -168,7 +170,7 @@ class EntryWriter(LayoutWriter[str]):
                 names[:] = [renamed.get(name, name) for name in names]
 
     def frozen(self, param: Param, layout: Layout) -> str:
-        """Return a frozen param as a constant in the file beside the model."""
+        """Return a frozen param as a constant in the external file."""
         value = param.value
         place = self.tensors.frozen_place(value.name, layout, param.contents.read)
         name = self._unique(value.name) if value.name in self._constants else value.name
@@ -177,7 +179,7 @@ class EntryWriter(LayoutWriter[str]):
         return name
 
     def content(self, param: Value, layout: Layout) -> str:
-        """Return the input that a written param comes in by."""
+        """Return the input of a written param."""
         self._declare(param, layout)
         return param.name
 
@@ -198,7 +200,7 @@ class EntryWriter(LayoutWriter[str]):
 
 
 def _makers(values: Iterable[Value]) -> set[Node]:
-    """Return the nodes that these values come of."""
+    """Return the nodes that these values depend on."""
     found: set[Node] = set()
     waiting = [value.node for value in values]
     while waiting:
@@ -210,7 +212,7 @@ def _makers(values: Iterable[Value]) -> set[Node]:
 
 
 def _windows(node: Node) -> Iterator[tuple[Value, Layout]]:
-    """Yield the windows of convolutions, and their gradients."""
+    """Yield the windows of convolutions and their gradients."""
     if node.op == "conv2d_dw":
         yield node.result, WEIGHT_FIRST
     elif node.op in WEIGHTS:

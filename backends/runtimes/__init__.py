@@ -1,1 +1,1 @@
-"""What backends of runtimes that only know inference share: a backend, layouts, checks."""
+"""Shared parts of backends for inference-only runtimes: a backend, layouts, checks."""

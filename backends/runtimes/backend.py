@@ -1,4 +1,4 @@
-"""A backend whose runtime reads the models that are written as they are."""
+"""A backend for runtimes that load models as written, without a build."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from pockengine.devices.schema import Device
 
 @dataclass(frozen=True)
 class Models:
-    """What a runtime takes: the ops that have a form, their types, and how models are written.
+    """A model format: the ops with a form, their types, and the function that writes models.
 
-    `passes` are those that a target may do without. With `rate_first` plain SGD multiplies the
-    loss's gradient by the rate, and so all others.
+    `passes` are the optional passes that pay. With `rate_first` plain SGD multiplies the loss's
+    gradient by the rate, and thereby all others.
     """
 
     runtime: str
@@ -29,13 +29,13 @@ class Models:
 
 @dataclass(frozen=True)
 class ModelBackend:
-    """The backend of a kind of models set to a device; it has no options."""
+    """The backend for a model format, configured for a device; it has no options."""
 
     device: Device
     models: Models
 
     def target(self) -> Target:
-        """Return the ops that have a form, and no fusions: the runtime fuses as it likes."""
+        """Return the ops with a form, without fusions: the runtime fuses by itself."""
         return Target(
             name=f"{self.models.runtime} on {self.device.name}",
             ops=frozenset(self.models.ops),
@@ -46,26 +46,26 @@ class ModelBackend:
         )
 
     def choose(self, node: Node) -> Choice:
-        """Choose nothing: the runtime does."""
+        """Choose nothing: the runtime chooses."""
         return choose_nothing(node)
 
     def with_less_scratch(self) -> None:
-        """Return None: the runtime's kernels are what they are."""
+        """Return None: the runtime's kernels are fixed."""
 
     def facts(self, program: Program) -> CodeFacts:
-        """Count nodes as kernels; the runtime takes as many threads as it is told."""
+        """Count nodes as kernels; the runtime uses the given number of threads."""
         processor = self.device.processor
         threads = 1 if processor is None else processor.cores
         nodes = sum(len(entry.graph.nodes) for entry in program.entries.values())
         return CodeFacts(self.models.runtime, threads, nodes)
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write a program's models, and what is beside them."""
+        """Write a program's models, and their metadata."""
         self.models.write(program, folder)
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
-        """Build nothing: the runtime reads the models as they are."""
+        """Build nothing: the runtime loads the models as written."""
         return Built()
 
     def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write nothing: what other programs load are the models."""
+        """Write nothing: other programs load the models themselves."""

@@ -1,7 +1,7 @@
-"""What a session must know of an artifact's models beside themselves, as a file of JSON.
+"""Metadata of an artifact's models for sessions, as a JSON file.
 
-It has the layout of each written param, layouts and bytes of each frozen one, and what inputs that
-are read as indices may hold.
+It has the layout of each written param, layouts and offsets of each frozen one, and the valid
+ranges of index inputs.
 """
 
 import json
@@ -19,7 +19,7 @@ BINDINGS = "bindings.json"
 
 @dataclass(frozen=True)
 class Frozen:
-    """One form of a frozen param: its layout, and where its bytes begin in the constants' file."""
+    """One form of a frozen param: its layout, and its offset in the constants' file."""
 
     layout: Layout
     offset: int
@@ -27,7 +27,7 @@ class Frozen:
 
 @dataclass(frozen=True)
 class Bindings:
-    """How params lie in the models, and the ranges of each entry's inputs."""
+    """Layouts of params in the models, and the ranges of each entry's inputs."""
 
     written: Mapping[str, Layout]
     frozen: Mapping[str, tuple[Frozen, ...]]
@@ -41,7 +41,7 @@ def write_bindings(bindings: Bindings, folder: Path) -> None:
 
 
 def read_bindings(folder: Path) -> Bindings:
-    """Read the file, whose hash was checked; ArtifactError where it is of another form."""
+    """Read the file, whose hash was checked; ArtifactError if it is malformed."""
     try:
         table: dict[str, Any] = json.loads((folder / BINDINGS).read_text(encoding="utf-8"))
         return Bindings(

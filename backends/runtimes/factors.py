@@ -1,11 +1,11 @@
-"""What products multiply: runtimes' products of integers are not ours, so none is written."""
+"""Operands of products: integer products of runtimes differ from ours, so none is emitted."""
 
 from pockengine.compiler.ir import F32, Node, Value
 from pockengine.errors import CompileError
 
 
 def floats(node: Node, backend: str) -> tuple[Value, Value]:
-    """Return the factors; CompileError for integers, of which no form multiplies."""
+    """Return the operands; CompileError for integers, which no form multiplies."""
     first, second = node.operands
     if first.dtype is not F32 or second.dtype is not F32:
         raise CompileError(

@@ -1,7 +1,7 @@
-"""Forms that work in the layout of their operand, written once for all runtimes.
+"""Forms that work in any layout of their operand, shared by all runtimes.
 
-A runtime says how it moves or reduces a tensor; axes and shapes that it gets are those of the
-tensor as it lies, in its own order of dimensions.
+A runtime implements moves and reductions of a tensor; axes and shapes passed to it are in the
+tensor's layout.
 """
 
 from abc import ABC, abstractmethod
@@ -21,29 +21,29 @@ Span = tuple[int, int, int]
 
 
 def layout_of(w: LayoutWriter[Any], x: Value) -> Layout:
-    """Return the layout that a value lies in."""
+    """Return the layout of a value."""
     return w.common_layout([x], x.shape)
 
 
 class LaidOutForms(ABC, Generic[Writer, Tensor]):
-    """Forms of what moves elements, reduces them, or assigns them to a param."""
+    """Forms of ops that move elements, reduce them, or assign them to a param."""
 
     reductions: Mapping[str, str]
-    """Operators of the runtime by the ops that reduce."""
+    """Operators of the runtime, by reduction op."""
 
     @abstractmethod
     def expand(self, w: Writer, x: Tensor, shape: Shape) -> Tensor:
-        """Copy a tensor to a whole shape."""
+        """Broadcast a tensor to a shape."""
 
     @abstractmethod
     def concat(self, w: Writer, tensors: Sequence[Tensor], axis: int) -> Tensor:
-        """Put tensors behind each other."""
+        """Concatenate tensors."""
 
     @abstractmethod
     def pad(
         self, w: Writer, x: Tensor, low: Shape, high: Shape, value: float, dtype: DType
     ) -> Tensor:
-        """Put a number around a tensor."""
+        """Pad a tensor with a number."""
 
     @abstractmethod
     def slice(self, w: Writer, x: Tensor, spans: Mapping[int, Span]) -> Tensor:
@@ -51,25 +51,25 @@ class LaidOutForms(ABC, Generic[Writer, Tensor]):
 
     @abstractmethod
     def reverse(self, w: Writer, x: Tensor, axes: Sequence[int]) -> Tensor:
-        """Turn axes round."""
+        """Reverse axes."""
 
     @abstractmethod
     def pick(self, w: Writer, x: Tensor, index: Sequence[int], axis: int) -> Tensor:
-        """Take slices of an axis at known indices."""
+        """Select slices of an axis at constant indices."""
 
     @abstractmethod
     def reduce(
         self, w: Writer, op: str, x: Tensor, axes: Sequence[int], keep: bool, shape: Shape
     ) -> Tensor:
-        """Reduce axes, which may be none, by an operator of the runtime."""
+        """Reduce axes, possibly none, with an operator of the runtime."""
 
     @abstractmethod
     def argmax(self, w: Writer, x: Tensor, axis: int, shape: Shape, dtype: DType) -> Tensor:
-        """Return the place of the largest element along an axis."""
+        """Return the index of the largest element along an axis."""
 
     @abstractmethod
     def cumsum(self, w: Writer, x: Tensor, axis: int, reverse: bool) -> Tensor:
-        """Sum along an axis so far."""
+        """Cumulative sum along an axis."""
 
     def forms(self) -> dict[str, Form[Writer]]:
         """Return the table of these forms."""
@@ -96,7 +96,7 @@ class LaidOutForms(ABC, Generic[Writer, Tensor]):
         w.share(node.result, node.operands[0])
 
     def _transpose(self, w: Writer, node: Node) -> None:
-        """Move nothing: the result lies in another layout, and is transposed where that matters."""
+        """Move nothing: the result has another layout, and is transposed only if needed."""
         (x,), perm = node.operands, node.attrs["perm"]
         layout = layout_of(w, x)
         w.bind(node.result, w.read(x, layout), tuple(perm.index(axis) for axis in layout))
@@ -168,7 +168,7 @@ class LaidOutForms(ABC, Generic[Writer, Tensor]):
         w.bind(node.result, self.cumsum(w, tensor, place, attrs["reverse"]), layout)
 
     def _assign(self, w: Writer, node: Node) -> None:
-        """Take a tensor as it lies, or fill the param with a scalar."""
+        """Assign a tensor in its layout, or fill the param with a scalar."""
         param, value = node.operands
         layout = w.common_layout([value], param.shape)
         tensor = w.aligned(value, layout)

@@ -1,4 +1,4 @@
-"""How a tensor lies: the order of its dimensions in the ONNX model.
+"""Layouts: the order of a tensor's dimensions in the model.
 
 A layout is a permutation: dimension i of the tensor in the model is dimension `layout[i]` of the
 value. Our images are NHWC and weights HWIO; ONNX has NCHW and OIHW.
@@ -17,7 +17,7 @@ WEIGHT_FIRST: Layout = (3, 2, 0, 1)
 
 
 def canonical(rank: int) -> Layout:
-    """Dimensions as the value has them."""
+    """The value's own order of dimensions."""
     return tuple(range(rank))
 
 
@@ -27,23 +27,23 @@ def laid_out(shape: Shape, layout: Layout) -> Shape:
 
 
 def between(source: Layout, target: Layout) -> Layout:
-    """Permutation that leads from one layout to another."""
+    """Permutation from one layout to another."""
     return tuple(source.index(axis) for axis in target)
 
 
 def moves_nothing(shape: Shape, source: Layout, target: Layout) -> bool:
-    """Whether only dimensions of size 1 change places, so that a reshape does it."""
+    """Whether only dimensions of size 1 move, so that a reshape is enough."""
     order = [[axis for axis in layout if shape[axis] != 1] for layout in (source, target)]
     return order[0] == order[1]
 
 
 def without(layout: Layout, axes: Iterable[int]) -> Layout:
-    """Layout of what is left when the value's `axes` are gone."""
+    """Layout after removing the value's `axes`."""
     gone = set(axes)
     return ranked([axis for axis in layout if axis not in gone])
 
 
 def ranked(order: Sequence[int]) -> Layout:
-    """Layout of a value that has only these dimensions, in this order."""
+    """Layout of a value with only these dimensions, in this order."""
     ranks = sorted(order)
     return tuple(ranks.index(axis) for axis in order)

@@ -1,8 +1,8 @@
-"""Remembers in which layouts each value of a graph is held, while a backend writes its nodes.
+"""Track the layouts in which each value of a graph is available, while a backend writes its nodes.
 
-A form reads its operands in the layouts that it wants and says in which one its result lies. What
-is not held so is transposed, once. Elementwise forms go along with their operands, so images stay
-as convolutions want them, and transposes meet at the borders alone.
+A form reads its operands in the layouts it needs and declares the layout of its result. Missing
+layouts are made by a transpose, once. Elementwise forms adopt their operands' layout, so images
+stay in the convolutions' layout, and transposes remain only at the borders.
 """
 
 from abc import ABC, abstractmethod
@@ -25,14 +25,14 @@ from pockengine.compiler.ir.graph import Graph, Param, Space
 from pockengine.compiler.ir.types import Shape
 
 Tensor = TypeVar("Tensor")
-"""What a backend knows a tensor of its model by."""
+"""A backend's handle of a tensor of its model."""
 
 
 class LayoutWriter(ABC, Generic[Tensor]):
-    """Which tensors hold the values of one graph.
+    """The tensors of one graph's values, by layout.
 
-    `written` are the layouts of params that training writes, the same in all graphs of a program:
-    what `settle.py` says, else what the first reader wants.
+    `written` are the layouts of written params, the same in all graphs of a program: that of
+    `settle.py`, else the one the first reader needs.
     """
 
     def __init__(self, graph: Graph, written: dict[str, Layout]) -> None:
@@ -42,38 +42,38 @@ class LayoutWriter(ABC, Generic[Tensor]):
 
     @abstractmethod
     def reshape(self, tensor: Tensor, shape: Shape) -> Tensor:
-        """Give a tensor another shape."""
+        """Reshape a tensor."""
 
     @abstractmethod
     def transpose(self, tensor: Tensor, perm: Layout) -> Tensor:
-        """Put a tensor's dimensions in another order."""
+        """Transpose a tensor."""
 
     @abstractmethod
     def constant(self, data: np.ndarray) -> Tensor:
-        """Return a constant, the same for equal arrays."""
+        """Return a constant, shared among equal arrays."""
 
     @abstractmethod
     def frozen(self, param: Param, layout: Layout) -> Tensor:
-        """Return a param that nothing writes, in a layout."""
+        """Return a frozen param in a layout."""
 
     @abstractmethod
     def content(self, param: Value, layout: Layout) -> Tensor:
-        """Return what a written param holds before the step, in its own layout."""
+        """Return a written param's content before the step, in its own layout."""
 
     @abstractmethod
     def write(self, param: Value, tensor: Tensor, layout: Layout) -> None:
-        """Make a tensor in this layout the new content of a param."""
+        """Set the new content of a param to a tensor in this layout."""
 
     def layouts(self, value: Value) -> tuple[Layout, ...]:
-        """The layouts in which a result or input is held; none of a param or constant."""
+        """The available layouts of a result or input; none for a param or constant."""
         if value in self.graph.constants or self.graph.param_of(value) is not None:
             return ()
         return tuple(self._laid_out.get(value, ()))
 
     def common_layout(self, values: Sequence[Value], shape: Shape) -> Layout:
-        """The layout that most of those values lie in which have this shape.
+        """The most common layout of the values with this shape.
 
-        Params come last, as they may be wanted in any layout.
+        Params have the lowest priority, as they are available in any layout.
         """
         alike = [value for value in values if value.shape == shape]
         votes = Counter(layout for value in alike for layout in self.layouts(value))
@@ -83,7 +83,7 @@ class LayoutWriter(ABC, Generic[Tensor]):
         return max(votes, key=lambda layout: votes[layout]) if votes else canonical(len(shape))
 
     def read(self, value: Value, layout: Layout | None = None) -> Tensor:
-        """Return what holds a value in this layout; without one, as it is ours."""
+        """Return a value's tensor in this layout; by default in our own order."""
         layout = canonical(value.type.rank) if layout is None else layout
         held = self._laid_out.setdefault(value, {})
         if layout not in held:
@@ -105,21 +105,21 @@ class LayoutWriter(ABC, Generic[Tensor]):
         return self._aligned[value, layout]
 
     def bind(self, value: Value, tensor: Tensor, layout: Layout | None = None) -> None:
-        """Say which tensor holds a result, in which layout."""
+        """Bind a result to a tensor in a layout."""
         layout = canonical(value.type.rank) if layout is None else layout
         self._laid_out[value] = {layout: tensor}
 
     def share(self, value: Value, other: Value) -> None:
-        """Say that a result is another value of the same type."""
+        """Bind a result to another value of the same type."""
         layout = self.common_layout([other], other.shape)
         self.bind(value, self.read(other, layout), layout)
 
     def own_layout(self, name: str, wanted: Layout) -> Layout:
-        """Return how a written param lies: as it is wanted, if nobody has wanted it before."""
+        """Return the layout of a written param: this one, if none was chosen before."""
         return self.written.setdefault(name, wanted)
 
     def _make(self, value: Value, layout: Layout) -> Tensor:
-        """Return a tensor that holds the value so, which none does yet."""
+        """Return a new tensor of the value in a layout that is not available yet."""
         data = self.graph.constants.get(value)
         if data is not None:
             return self.constant(data.transpose(layout))
@@ -138,7 +138,7 @@ class LayoutWriter(ABC, Generic[Tensor]):
 
 
 class Operands(Generic[Tensor]):
-    """An elementwise node's operands, read in the layout that most of them lie in."""
+    """An elementwise node's operands, read in their most common layout."""
 
     def __init__(self, w: LayoutWriter[Tensor], node: Node) -> None:
         self.w, self.node = w, node

@@ -1,4 +1,4 @@
-"""Which numbers an input may hold, because they are read as indices: checked before a step."""
+"""Check input numbers that are used as indices, before a step."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from pockengine.errors import RuntimeFailure
 def check_ranges(
     entry: str, ranges: Iterable[IndexRange], names: Sequence[str], inputs: Sequence[np.ndarray]
 ) -> None:
-    """Raise RuntimeFailure for a number that an entry's reader would take for another index."""
+    """Raise RuntimeFailure for a number that an entry's reader would misinterpret as an index."""
     arrays = dict(zip(names, inputs, strict=True))
     for known in ranges:
         array = arrays[known.input]

@@ -1,7 +1,7 @@
-"""How written params lie, before any node is written: as the nodes that read them want.
+"""Choose layouts of written params before any node is written: those that their readers need.
 
-A weight, its gradient and its states meet in elementwise nodes alone. All that so meet lie alike,
-and an update moves nothing.
+A weight, its gradient and its states are connected by elementwise nodes only. Connected values get
+one layout, so an update needs no transpose.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,20 +11,20 @@ from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
 
 Wanted = Callable[[Node], Iterator[tuple[Value, Layout]]]
-"""Yields the operands and results of a node that its form wants in a layout."""
+"""Yields the operands and results of a node for which its form needs a layout."""
 
 
 def settled_layouts(graph: Graph, wanted: Wanted) -> dict[str, Layout]:
-    """Return the layouts of the params that meet a value that is wanted in one.
+    """Return the layouts of params that are connected to a value with a required layout.
 
-    Of several that are wanted the first is taken.
+    If there are several, the first is used.
     """
     leaders: dict[Value, Value] = {}
 
     def leader(value: Value) -> Value:
         while value in leaders:
             above = leaders[value]
-            leaders[value] = leaders.get(above, above)  # so that chains stay short
+            leaders[value] = leaders.get(above, above)  # path compression
             value = above
         return value
 
@@ -42,7 +42,7 @@ def settled_layouts(graph: Graph, wanted: Wanted) -> dict[str, Layout]:
 
 
 def _alike(node: Node) -> Iterator[tuple[Value, Value]]:
-    """Yield pairs of values of one shape that a node reads and makes element by element."""
+    """Yield pairs of same-shaped operands and results of elementwise nodes."""
     if node.op == "assign" or lookup(node.op).elementwise:
         values = (*node.operands, *node.results)
         largest = max(values, key=lambda value: value.type.size)

@@ -1,4 +1,5 @@
-"""The TFLite backend: a planned program as one TFLite file, with a signature for each entry.
+"""The TFLite backend: a planned program as one TFLite file, with a signature per entry.
 
-It has operators of the runtime alone. What training writes are variables (resources) of the file.
+It uses built-in operators of the runtime only. Trained params are variables (resources) of the
+file.
 """

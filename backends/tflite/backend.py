@@ -6,10 +6,10 @@ from pockengine.backends.tflite.kinds import KINDS
 from pockengine.backends.tflite.model import write_model
 from pockengine.devices.schema import Device
 
-# The runtime adds to a table in no place but a new one, so that no pass is asked for.
+# No optional pass pays: the runtime cannot add to a table in place.
 MODELS = Models("tflite", FORMS.keys(), KINDS.keys(), frozenset(), write_model)
 
 
 def tflite_backend(device: Device) -> ModelBackend:
-    """Set the backend to a device."""
+    """Configure the backend for a device."""
     return ModelBackend(device, MODELS)

@@ -1,7 +1,7 @@
-"""What controls a step: variables of the file, so that `train` takes data and nothing else.
+"""Controls of a step as variables of the file, so that `train` takes only data.
 
-`configure` sets the learning rate and where the counts begin. Each step counts on by itself: the
-step's number, and the seed of its random numbers, which `Session.train_step` makes one larger too.
+`configure` sets the learning rate and the initial counts. Each step increments the step number and
+the random seed, as `Session.train_step` does.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ FIRST: Mapping[str, np.ndarray] = {
     STEP: np.asarray(0, np.int32),
     SEED: np.asarray(0, np.int32),
 }
-"""What a file begins with. The rate is that of Keras's SGD, where nobody configures another."""
+"""Initial values. The rate is that of Keras's SGD, if it is not configured."""
 
 
 def is_training(entry: str) -> bool:
-    """Whether an entry writes params, and is controlled; those of other sizes end in @SIZE."""
+    """Whether an entry writes params, and has controls; variants of other sizes end in @SIZE."""
     return entry.partition("@")[0] in ("train", "update")
 
 
 def variable_of(control: str) -> str:
-    """Name of a control's variable, which no param has: theirs have no colon."""
+    """Name of a control's variable, distinct from all params, whose names have no colon."""
     return f"control:{control}"

@@ -1,7 +1,7 @@
-"""Put subgraphs and signatures into the bytes of a TFLite file.
+"""Serialise subgraphs and signatures to a TFLite file.
 
-The file is a flatbuffer by the schema that the package `tflite` carries. Equal constants are one
-buffer, whatever subgraphs read them. Every operator is of the runtime itself (BuiltinOperator).
+The file is a flatbuffer with the schema in the package `tflite`. Equal constants share one buffer
+across subgraphs. Every operator is a BuiltinOperator.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ from pockengine.backends.tflite.parts import (
 
 SCHEMA_VERSION = 3
 MOST_BYTES = 2**31
-"""Of a flatbuffer: places in it are numbers of 32 bits with a sign."""
+"""Maximum bytes of a flatbuffer, whose offsets are signed 32-bit numbers."""
 ENUMS = {"OutputType": "TensorType", "Padding": "Padding"}
-"""Attributes that the schema numbers, and where it names their values."""
+"""Enum attributes, by their names in the schema."""
 VERSIONS = {"BROADCAST_TO": 2}
-"""Those that the runtime has no first version of."""
+"""Minimum versions of operators that have no version 1."""
 LAST_OLD_CODE = 127
-"""Codes above it have a field of their own, and this one in the old field."""
+"""Codes above it have a separate field, and this number in the old field."""
 ALIGNMENT = 16
-"""Bytes, as the schema asks of a buffer."""
+"""Alignment of buffers in bytes, required by the schema."""
 
 
 class FlatWriter:
@@ -47,7 +47,7 @@ class FlatWriter:
         subgraphs: Sequence[LiteSubgraph],
         signatures: Sequence[LiteSignature],
     ) -> bytearray:
-        """Return the file; ValueError where its constants alone are above 2 GiB."""
+        """Return the file; ValueError if its constants alone exceed 2 GiB."""
         data = {id(array): array.nbytes for graph in subgraphs for array in graph.data.values()}
         if sum(data.values()) >= MOST_BYTES:
             raise ValueError(f"its constants have {sum(data.values())} bytes")
@@ -70,11 +70,11 @@ class FlatWriter:
         return written
 
     def place(self, data: np.ndarray) -> int:
-        """Return where in the file the bytes of a constant begin."""
+        """Return the offset of a constant's bytes in the file."""
         return self._size - self._ends[id(data)]
 
     def _table(self, name: str, **fields: int | float | bool) -> int:
-        """Append a table; offsets of what lies in it are given as numbers."""
+        """Append a table; offsets of nested tables are passed as numbers."""
         getattr(tflite, f"{name}Start")(self._builder)
         for field, value in fields.items():
             getattr(tflite, f"{name}Add{field}")(self._builder, value)
@@ -93,7 +93,7 @@ class FlatWriter:
         return end
 
     def _buffer(self, data: np.ndarray) -> int:
-        """Number of the buffer that holds an array; the same array has one buffer."""
+        """Return the buffer number of an array; the same array has one buffer."""
         if id(data) not in self._places:
             held = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             self._builder.StartVector(1, held.size, ALIGNMENT)

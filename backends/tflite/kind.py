@@ -1,4 +1,4 @@
-"""The TFLite backend as the registry offers it: neither the schema nor a runtime is imported."""
+"""The registry's entry of the TFLite backend: it imports neither the schema nor a runtime."""
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.protocol import Backend, BackendKind, BackendOptions
@@ -8,7 +8,7 @@ from pockengine.extras import need
 
 
 def make(device: Device, options: BackendOptions) -> Backend:
-    """Set the TFLite backend to a device."""
+    """Configure the TFLite backend for a device."""
     options.refuse_all_but("tflite", frozenset())
     need("the backend tflite", "tflite")
     from pockengine.backends.tflite.backend import tflite_backend
@@ -17,7 +17,7 @@ def make(device: Device, options: BackendOptions) -> Backend:
 
 
 def open_artifact(artifact: Artifact, threads: int) -> Session:
-    """Open an artifact's file by the runtime."""
+    """Open an artifact's file with the runtime."""
     from pockengine.backends.tflite.session import TfliteSession
 
     return TfliteSession(artifact, threads)

@@ -1,4 +1,4 @@
-"""Element types as the format names them (TensorType)."""
+"""TFLite's names of element types (TensorType)."""
 
 from collections.abc import Mapping
 
@@ -13,6 +13,6 @@ KINDS: Mapping[DType, str] = {
     DType.I64: "INT64",
     DType.BOOL: "BOOL",
 }
-"""Our types that the runtime computes or casts."""
+"""Our types that the runtime computes with or casts."""
 FLOAT, INT, WIDE, UNSIGNED, TRUTH = "FLOAT32", "INT32", "INT64", "UINT32", "BOOL"
 RESOURCE = "RESOURCE"

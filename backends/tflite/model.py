@@ -1,7 +1,7 @@
-"""A planned program as one TFLite file; `names.py` says what is beside it.
+"""Write a planned program as one TFLite file; `names.py` lists the other files.
 
-Subgraphs are the entries, then what saves, restores and configures, then what every other runs
-once before it begins: it assigns to each variable what it holds at first.
+Subgraphs are the entries, then save, restore and configure, then the initializer, which every other
+calls once first: it assigns the initial contents to each variable.
 """
 
 import json
@@ -26,11 +26,11 @@ from pockengine.compiler.program import Entry, Program
 from pockengine.errors import CompileError
 
 INITIALIZE = "initialize"
-"""The subgraph that no signature names."""
+"""The subgraph without a signature."""
 
 
 class _File:
-    """The subgraphs and signatures of a program's file, while they are written."""
+    """A program's subgraphs and signatures, while they are written."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.shared = program, Shared()
@@ -53,7 +53,7 @@ class _File:
         self._sign(signature_of(entry.name), writer, writer.inputs, writer.results())
 
     def _save(self) -> None:
-        """Give each variable out, in our order of dimensions."""
+        """Return each variable, in our order of dimensions."""
         writer = self._begun(SAVE)
         outputs = {}
         for name, param in self._params.items():
@@ -64,7 +64,7 @@ class _File:
         self._sign(SAVE, writer, {}, writer.outputs(outputs))
 
     def _restore(self) -> None:
-        """Take in what `save` gave out."""
+        """Assign the values returned by `save`."""
         writer = self._begun(RESTORE)
         inputs = {}
         for name, param in self._params.items():
@@ -105,7 +105,7 @@ class _File:
 
 
 def write_model(program: Program, folder: Path) -> None:
-    """Write a program's file into a folder; CompileError where it is above 2 GiB."""
+    """Write a program's file into a folder; CompileError if it exceeds 2 GiB."""
     file, flat = _File(program), FlatWriter()
     subgraphs = [writer.subgraph for writer in file.writers]
     try:

@@ -1,16 +1,16 @@
-"""The file of an artifact, and its signatures: as Google's guide to on-device training has them.
+"""An artifact's files, and the signatures, as in Google's guide to on-device training.
 
-model.tflite     a signature for each entry, and those below
-nodes.json       for each signature its operators, and of which node of ours, with the user's layer
-bindings.json    where frozen params lie, and what inputs that are read as indices may hold
+model.tflite a signature for each entry, and those below nodes.json for each signature its
+operators, with our nodes and the user's layers bindings.json offsets of frozen params, and valid
+ranges of index inputs
 """
 
 MODEL, NODES = "model.tflite", "nodes.json"
 SAVE, RESTORE, CONFIGURE = "save", "restore", "configure"
-"""Give out what training writes, take it in, and set what controls a step."""
+"""Return the trained params, restore them, and set the controls of a step."""
 
 
 def signature_of(entry: str) -> str:
-    """Name of an entry's signature; those of other sizes end in @SIZE."""
+    """Name of an entry's signature; variants of other sizes end in @SIZE."""
     kind, at, size = entry.partition("@")
     return f"{'infer' if kind == 'predict' else kind}{at}{size}"

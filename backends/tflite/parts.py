@@ -1,4 +1,4 @@
-"""The parts of a TFLite file as plain data; `flat.py` puts them into bytes."""
+"""Parts of a TFLite file as plain data, which `flat.py` serialises."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ import numpy as np
 from pockengine.compiler.ir.types import Shape
 
 Attribute = int | float | bool | str
-"""Names stand for what the schema numbers."""
+"""Strings are enum names of the schema."""
 
 
 @dataclass(frozen=True)
 class LiteTensor:
-    """A tensor of a subgraph; `number` is its place there, `kind` a name of TensorType."""
+    """A tensor of a subgraph; `number` is its index there, `kind` a name of TensorType."""
 
     number: int
     name: str
@@ -37,7 +37,7 @@ class LiteOperator:
 
 @dataclass
 class LiteSubgraph:
-    """A list of operators, in the order in which they run. `data` are the contents of constants."""
+    """A list of operators in execution order. `data` are the contents of constants."""
 
     name: str
     tensors: list[LiteTensor] = field(default_factory=list)
@@ -54,7 +54,7 @@ class LiteSubgraph:
 
 @dataclass(frozen=True)
 class LiteSignature:
-    """A subgraph as callers name it, and its inputs and outputs."""
+    """A signature: a subgraph's name for callers, with its inputs and outputs."""
 
     key: str
     subgraph: int

@@ -1,4 +1,4 @@
-"""The runtime, imported where a session opens: what is missing, too old or refused says so."""
+"""Import the runtime when a session opens, with clear errors if it is missing or too old."""
 
 import importlib
 import re
@@ -18,12 +18,13 @@ RUNTIMES = (
     ("tflite_runtime", "tflite_runtime.interpreter", (2, 14)),
     ("tensorflow", "tensorflow.lite", (2, 14)),
 )
-"""Packages that have the interpreter, where in them, and their first release that has every
-operator that we write."""
+"""Packages with the interpreter: module, and first release with all operators that we emit."""
 
 
 def import_runtime() -> tuple[str, Any]:
-    """Return a runtime's name with its version, and its Interpreter; MissingPackage for none."""
+    """Return a runtime's name with its version, and its Interpreter; MissingPackage if there is
+    none.
+    """
     known = next((row for row in RUNTIMES if find_spec(row[0]) is not None), None)
     if known is None:
         need("a session of the backend tflite", EXTRA)
@@ -39,14 +40,14 @@ def import_runtime() -> tuple[str, Any]:
 
 
 Nodes = Mapping[str, Sequence[tuple[str, str]]]
-"""For each subgraph its operators, and of which node of ours they are."""
+"""For each subgraph its operators, with the node of ours that each belongs to."""
 
 
 class LiteModel:
-    """A file that the runtime has read; RuntimeFailure with its words where it refuses it.
+    """A file loaded by the runtime; RuntimeFailure with its message if it refuses the file.
 
-    Where its words number an operator, or name one that it lacks, our node and the user's layer are
-    named too.
+    If the message has an operator's number, or an unsupported operator's name, our node and the
+    user's layer are added.
     """
 
     def __init__(self, model: Path | bytes, nodes: Nodes, threads: int) -> None:
@@ -62,7 +63,7 @@ class LiteModel:
     def run(
         self, signature: str, subgraph: str, inputs: Mapping[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """Run a signature; RuntimeFailure with the runtime's words."""
+        """Run a signature; RuntimeFailure with the runtime's message."""
         try:
             if signature not in self._runners:
                 self._runners[signature] = self._interpreter.get_signature_runner(signature)
@@ -80,7 +81,7 @@ class LiteModel:
         )
 
     def _blamed(self, subgraph: str, words: str) -> str | None:
-        """Our node that the runtime's words speak of."""
+        """Our node that the runtime's message refers to."""
         number = re.search(r"Node number (\d+) ", words)
         if number and int(number[1]) < len(self._nodes.get(subgraph, ())):
             return self._nodes[subgraph][int(number[1])][1]

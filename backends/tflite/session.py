@@ -1,8 +1,7 @@
-"""Sessions of TFLite files: the runtime computes, and holds what it trains in its variables.
+"""Sessions of TFLite files: the runtime computes, and stores trained params in its variables.
 
-A session calls the signatures that every other program calls. What it reads of params it has from
-`save`, once after each step that was followed by a reading; what is set goes in by `restore`,
-before the next step.
+A session calls the same signatures as any other program. Params are read by `save`, at most once
+after each step, and set by `restore`, before the next step.
 """
 
 import json
@@ -46,7 +45,7 @@ class TfliteSession(Session):
         self._model: LiteModel | None = LiteModel(self._file, self._nodes, threads)
 
     def close(self) -> None:
-        """Give the memory back, after the call that another thread is in."""
+        """Release memory, after a concurrent call has finished."""
         with self._lock:
             self._model, self._content = None, None
             self._trained, self._frozen = {}, {}
@@ -69,7 +68,7 @@ class TfliteSession(Session):
                 array[...] = results[name]
 
     def _run_training(self, entry: str, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run an entry that writes; after one that failed nothing is known of what is held."""
+        """Run an entry that writes; after a failure the variables' contents are unknown."""
         wanted = {name: data.pop(name) for name in CONTROLS if name in data}
         held, self._controls, self._is_read = self._controls, {}, False
         before = {name: _before(name, number) for name, number in wanted.items()}
@@ -87,7 +86,7 @@ class TfliteSession(Session):
         return self._model.run(signature, subgraph, data)
 
     def _flush(self) -> None:
-        """Take what was set into the variables, of a file that is read anew if it has to be."""
+        """Write pending params to the variables, reloading the file if necessary."""
         if self._model is None:
             assert self._content is not None
             self._model = LiteModel(self._content.tobytes(), self._nodes, self.threads)
@@ -97,7 +96,7 @@ class TfliteSession(Session):
             self._is_set = False
 
     def _fetch(self) -> None:
-        """Read what the variables hold, if a step may have written them."""
+        """Read the variables, if a step may have written them."""
         if not self._is_read:
             self._trained = self._call(SAVE, SAVE, {})
             self._is_read = True
@@ -119,7 +118,7 @@ class TfliteSession(Session):
                 self._write_frozen(name, data)
 
     def _write_frozen(self, name: str, data: np.ndarray) -> None:
-        """Exchange a constant of the file, which is read anew for it before the next run."""
+        """Replace a constant of the file, which is reloaded before the next run."""
         if self._frozen[name].tobytes() == data.tobytes():
             return
         self._frozen[name] = data.copy()
@@ -147,7 +146,7 @@ class TfliteSession(Session):
 
 
 def _before(name: str, number: np.ndarray) -> np.ndarray:
-    """What a control must hold before a step that is to read this number; counts wrap around."""
+    """The value of a control before a step that reads this number; counts wrap around."""
     if name not in COUNTED:
         return number
     return np.asarray(int(number) - 1 & 0xFFFFFFFF, np.uint32).astype(np.int32)

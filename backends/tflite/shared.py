@@ -1,4 +1,4 @@
-"""What the subgraphs of a file share: constants, and how each written param lies."""
+"""Data shared by a file's subgraphs: constants, and layouts of written params."""
 
 import hashlib
 from collections.abc import Hashable
@@ -18,13 +18,13 @@ class Shared:
         self._constants: dict[Hashable, np.ndarray] = {}
 
     def constant(self, data: np.ndarray) -> np.ndarray:
-        """Return the first array that was equal to this one."""
+        """Return the first array equal to this one."""
         data = np.ascontiguousarray(data).reshape(data.shape)
         digest = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()
         return self._constants.setdefault((digest, data.size, data.dtype.str), data)
 
     def frozen_param(self, param: Param, layout: Layout) -> np.ndarray:
-        """Return what a frozen param holds, in a layout."""
+        """Return a frozen param in a layout."""
         key = (param.value.name, layout)
         if key not in self.frozen:
             self.frozen[key] = laid_out_data(param, layout)
@@ -32,6 +32,6 @@ class Shared:
 
 
 def laid_out_data(param: Param, layout: Layout) -> np.ndarray:
-    """What a param holds at first, in a layout."""
+    """Return a param's initial contents in a layout."""
     held = param.contents.read().transpose(layout)
     return np.ascontiguousarray(held).reshape(held.shape)

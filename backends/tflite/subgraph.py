@@ -1,6 +1,6 @@
-"""Writes a TFLite subgraph: tensors, operators, constants and variables.
+"""Write a TFLite subgraph: tensors, operators, constants and variables.
 
-The runtime's kernels take few dimensions where operands broadcast: see `broadcast`.
+The runtime's kernels broadcast only few dimensions: see `broadcast`.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ OPTIONS = {
     "VAR_HANDLE": "VarHandleOptions",
     **dict.fromkeys(("MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"), "ReducerOptions"),
 }
-"""The tables of attributes of those operators that have any here."""
+"""Attribute tables of the operators that have any."""
 
 
 class SubgraphWriter:
@@ -56,13 +56,13 @@ class SubgraphWriter:
         self._handles: dict[str, LiteTensor] = {}
 
     def call_once(self, subgraph: int) -> None:
-        """Run another subgraph before anything else, the first time that any asks for it."""
+        """Call another subgraph first, once per model."""
         self._append("CALL_ONCE", (), (), InitSubgraphIndex=subgraph)
 
     def op(
         self, op: str, *inputs: LiteTensor, shape: Shape, kind: str = "", **attrs: Attribute
     ) -> LiteTensor:
-        """Append an operator of one output; its kind is that of the first input, or given."""
+        """Append an operator of one output; its kind is that of the first input by default."""
         result = self.subgraph.tensor(f"{self.label}.{op}", kind or inputs[0].kind, shape)
         self._append(op, inputs, (result,), **attrs)
         return result
@@ -74,21 +74,21 @@ class SubgraphWriter:
         return tensor
 
     def variable(self, name: str, kind: str, shape: Shape) -> LiteTensor:
-        """Return what a variable holds now."""
+        """Return a variable's current value."""
         return self.op("READ_VARIABLE", self._handle(name), shape=shape, kind=kind)
 
     def assign(self, name: str, tensor: LiteTensor) -> None:
-        """Make a tensor what a variable holds."""
+        """Assign a tensor to a variable."""
         self._append("ASSIGN_VARIABLE", (self._handle(name), tensor), ())
 
     def reshape(self, tensor: LiteTensor, shape: Shape) -> LiteTensor:
-        """Give a tensor another shape."""
+        """Reshape a tensor."""
         if tensor.shape == shape:
             return tensor
         return self.op("RESHAPE", tensor, self.numbers(shape), shape=shape)
 
     def transpose(self, tensor: LiteTensor, perm: Layout) -> LiteTensor:
-        """Put a tensor's dimensions in another order."""
+        """Transpose a tensor."""
         if perm == canonical(len(perm)):
             return tensor
         shape = laid_out(tensor.shape, perm)
@@ -101,10 +101,10 @@ class SubgraphWriter:
         return self.op("CAST", tensor, shape=tensor.shape, kind=kind)
 
     def broadcast(self, op: str, *tensors: LiteTensor, kind: str = "") -> LiteTensor:
-        """Append an elementwise operator, whose operands broadcast as NumPy's do.
+        """Append an elementwise operator with NumPy broadcasting.
 
-        Dimensions over which all operands walk alike are merged where there are too many; if there
-        still are, the operands are copied to the whole shape first.
+        If there are too many dimensions, those that all operands broadcast equally are merged; if
+        there are still too many, the operands are expanded first.
         """
         kind = kind or tensors[-1].kind
         shape: Shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
@@ -122,30 +122,30 @@ class SubgraphWriter:
         return self.reshape(self.op(op, *merged, shape=tuple(sizes), kind=kind), shape)
 
     def expand(self, tensor: LiteTensor, shape: Shape) -> LiteTensor:
-        """Copy a tensor to a whole shape."""
+        """Broadcast a tensor to a shape."""
         if tensor.shape == shape:
             return tensor
         return self.op("BROADCAST_TO", tensor, self.numbers(shape), shape=shape)
 
     def numbers(self, values: Sequence[int]) -> LiteTensor:
-        """Return a constant vector of i32, as shapes and axes are."""
+        """Return a constant i32 vector, for shapes and axes."""
         return self.constant(np.asarray(values, np.int32))
 
     def scalar(self, number: float, dtype: DType = DType.F32) -> LiteTensor:
-        """Return a constant without dimensions."""
+        """Return a scalar constant."""
         return self.constant(np.asarray(number, dtype.numpy))
 
     def constant(self, data: np.ndarray) -> LiteTensor:
-        """Return a constant, the same for equal arrays."""
+        """Return a constant, shared among equal arrays."""
         return self.shared_tensor(self.shared.constant(data), data.shape, KINDS[DType.of(data)])
 
     def unsigned(self, number: int) -> LiteTensor:
-        """Return a constant of 32 bits without a sign, which is none of our types."""
+        """Return a constant of 32 unsigned bits, which is not one of our types."""
         data = self.shared.constant(np.asarray(number, np.uint32))
         return self.shared_tensor(data, (), "UINT32")
 
     def outputs(self, results: dict[str, LiteTensor]) -> dict[str, int]:
-        """Make tensors the outputs, each a tensor of its own that an operator made."""
+        """Make tensors the outputs, each a separate tensor made by an operator."""
         made = {number for operator in self.subgraph.operators for number in operator.outputs}
         taken: set[int] = set()
         numbers = {}
@@ -159,7 +159,7 @@ class SubgraphWriter:
         return numbers
 
     def shared_tensor(self, data: np.ndarray, shape: Shape, kind: str) -> LiteTensor:
-        """Return a tensor of an array that `shared` keeps."""
+        """Return a tensor of an array from `shared`."""
         key = (id(data), shape)
         if key not in self._constants:
             tensor = self.subgraph.tensor("constant", kind, shape)
@@ -187,5 +187,5 @@ class SubgraphWriter:
 
 
 def _walked(sizes: Sequence[int], strides: Sequence[int]) -> Shape:
-    """Sizes of an operand, which has 1 where it does not walk."""
+    """Shape of an operand, with 1 in dimensions that it does not iterate."""
     return tuple(n if step else 1 for n, step in zip(sizes, strides, strict=True))

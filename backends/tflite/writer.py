@@ -1,7 +1,8 @@
-"""Writes the nodes of one entry as a TFLite subgraph, as `runtimes/layout_writer.py` lays it out.
+"""Write the nodes of one entry as a TFLite subgraph, with the layouts of
+`runtimes/layout_writer.py`.
 
-A param that training writes is a variable: it is read where it is first needed, and assigned where
-its new content is made.
+A trained param is a variable: it is read at its first use, and assigned when its new content is
+computed.
 """
 
 from collections.abc import Iterator
@@ -44,11 +45,11 @@ class EntryWriter(SubgraphWriter, LayoutWriter[LiteTensor]):
                 self.bind(value, tensor)
 
     def begin(self, node: Node) -> None:
-        """Name what follows by this node."""
+        """Name the following operators after this node."""
         self.label = str(node)
 
     def frozen(self, param: Param, layout: Layout) -> LiteTensor:
-        """Return a param that nothing writes as a constant."""
+        """Return a frozen param as a constant."""
         data = self.shared.frozen_param(param, layout)
         return self.shared_tensor(data, data.shape, KINDS[param.value.dtype])
 
@@ -58,7 +59,7 @@ class EntryWriter(SubgraphWriter, LayoutWriter[LiteTensor]):
         return self.variable(param.name, KINDS[param.dtype], shape)
 
     def write(self, param: Value, tensor: LiteTensor, layout: Layout) -> None:
-        """Make a tensor the new content of a param, that lies in this layout."""
+        """Set the new content of a param to a tensor in this layout."""
         own = self.own_layout(param.name, layout)
         if layout != own:
             tensor = self.transpose(tensor, between(layout, own))
@@ -70,7 +71,7 @@ class EntryWriter(SubgraphWriter, LayoutWriter[LiteTensor]):
         return self.outputs({name: self.read(value) for name, value in self.graph.outputs.items()})
 
     def _control(self, value: Value) -> LiteTensor:
-        """Read what a caller configured; what counts steps goes on by one."""
+        """Read a control's variable; counters are incremented."""
         held = variable_of(value.name)
         tensor = self.variable(held, KINDS[value.dtype], ())
         if value.name in COUNTED:
@@ -80,7 +81,7 @@ class EntryWriter(SubgraphWriter, LayoutWriter[LiteTensor]):
 
 
 def _windows(node: Node) -> Iterator[tuple[Value, Layout]]:
-    """Yield the windows of convolutions over all channels, and their gradients."""
+    """Yield the windows of dense convolutions and their gradients."""
     window = node.result if node.op == "conv2d_dw" else None
     if node.op in WEIGHTS:
         window = node.operands[WEIGHTS[node.op]]

@@ -1,4 +1,4 @@
-"""The TVM backend: the entries' ONNX models, read by TVM and built ahead of time by LLVM.
+"""The TVM backend: the entries' ONNX models, imported by TVM and compiled by LLVM.
 
-The ONNX backend's forms are the only ones; nothing here knows an op by name.
+It uses the ONNX backend's forms; nothing here depends on op names.
 """

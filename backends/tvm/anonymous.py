@@ -1,7 +1,7 @@
-"""An entry's ONNX model as TVM shall read it: numbers for names, large constants as inputs.
+"""Anonymise an entry's ONNX model for TVM: numbers for names, large constants as inputs.
 
-TVM makes names in code from those that it reads, so none of a user's get so far. It would also
-build a model's constants into the code; frozen weights are memory that a session may exchange.
+TVM derives names in code from the model's, so user names are removed. It would also compile a
+model's constants into the code, but a session may replace frozen weights.
 """
 
 import onnx
@@ -13,12 +13,12 @@ _DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 
 
 def node_name(number: int) -> str:
-    """What a node is called; TVM may say it where it refuses one."""
+    """Name of a node; TVM's error messages may contain it."""
     return f"n{number}"
 
 
 def function_of(model: onnx.ModelProto) -> Function:
-    """Return what the function takes and gives that is made of a model."""
+    """Return the inputs and outputs of a model's function."""
     graph = model.graph
     return Function(
         tuple(value.name for value in graph.input),
@@ -28,14 +28,14 @@ def function_of(model: onnx.ModelProto) -> Function:
 
 
 def make_anonymous(model: onnx.ModelProto) -> None:
-    """Number all names of a model; the constants that lie outside of it become its last inputs."""
+    """Number all names of a model; its external constants become its last inputs."""
     graph = model.graph
     for tensor in _outside(graph):
         graph.input.append(
             onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         )
         graph.initializer.remove(tensor)
-    names = {"": ""}  # an operand that is left out
+    names = {"": ""}  # an omitted operand
     for value in (*graph.input, *graph.initializer):
         value.name = names.setdefault(value.name, f"v{len(names)}")
     for number, node in enumerate(graph.node):

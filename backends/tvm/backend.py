@@ -1,4 +1,4 @@
-"""The TVM backend, set to a device."""
+"""The TVM backend, configured for a device."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,16 +23,16 @@ from pockengine.errors import CompileError
 LIBRARY = "libprogram.so"
 
 MISREAD = frozenset({"layer_norm", "dequantize", "quantize", "unclamped"})
-"""Ops in whose forms TVM's importer overlooks something: of a LayerNormalization, that it has three
-results; they are computed by other ops. Integers of 8 bits were not tried, and are refused.
+"""Ops whose forms TVM's importer gets wrong (LayerNormalization has three results); they are
+legalized to other ops. 8-bit integers are untested, and refused.
 """
 
 
 @dataclass(frozen=True)
 class TvmBackend:
-    """The backend set to a device; CompileError where TVM has no code for it.
+    """The backend for one device; CompileError if TVM cannot generate code for it.
 
-    `tuned` are schedules of kernels that were measured on it.
+    `tuned` are measured schedules of kernels.
     """
 
     device: Device
@@ -46,23 +46,23 @@ class TvmBackend:
             )
 
     def target(self) -> Target:
-        """Return what the ONNX backend has, and TVM reads as it is meant."""
+        """Return the ONNX backend's target, without ops that TVM misreads."""
         name = f"tvm on {self.device.name}"
         return replace(self._models.target(), name=name, ops=frozenset(FORMS) - MISREAD)
 
     def choose(self, node: Node) -> Choice:
-        """Choose nothing: TVM does."""
+        """Choose nothing: TVM chooses."""
         return choose_nothing(node)
 
     def with_less_scratch(self) -> None:
-        """Return None: TVM's kernels are what they are."""
+        """Return None: TVM's kernels are fixed."""
 
     def facts(self, program: Program) -> CodeFacts:
         """Count nodes as kernels; TVM's threads are the process's."""
         return self._models.facts(program)
 
     def write(self, program: Program, folder: Path) -> None:
-        """Write a model for each entry, what they share, and what their functions will take."""
+        """Write a model per entry, the shared constants, and the functions' signatures."""
         self._models.write(program, folder)
         models = {name: load_model(folder, name) for name in program.entries}
         write_functions({name: function_of(model) for name, model in models.items()}, folder)
@@ -78,7 +78,7 @@ class TvmBackend:
         return Built(library=named_by_content(library))
 
     def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write nothing: the library is loaded by TVM's runtime, whose interface is its own."""
+        """Write nothing: TVM's runtime loads the library through its own interface."""
 
     @property
     def _models(self) -> ModelBackend:

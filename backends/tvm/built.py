@@ -1,4 +1,4 @@
-"""Kernels that LLVM has built in this process, what they are called with, and their times."""
+"""Kernels compiled by LLVM in this process: their arguments and times."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,13 +11,13 @@ import tvm
 
 @dataclass(frozen=True)
 class BuiltKernel:
-    """A kernel of a library that LLVM has built in this process."""
+    """A kernel of a library compiled in this process."""
 
     library: Any
     name: str
 
     def seconds(self, number: int, arguments: Sequence[Any]) -> float:
-        """Return what a call takes, of so many."""
+        """Return the seconds per call, over this many calls."""
         timer = self.library.time_evaluator(self.name, tvm.cpu(), number=number)
         return float(timer(*arguments).mean)
 
@@ -35,7 +35,7 @@ def build_one(function: Any, target: tvm.target.Target) -> BuiltKernel:
 
 
 def arguments_of(function: Any) -> list[Any]:
-    """Draw what a kernel takes, results among it: small numbers, indices of 0."""
+    """Make random arguments of a kernel, including results: small numbers, indices of 0."""
     rng = np.random.default_rng(0)
     arrays = []
     for each in function.params:
@@ -46,12 +46,12 @@ def arguments_of(function: Any) -> list[Any]:
 
 
 def calls_in(seconds: float, taken: float) -> int:
-    """Return how many calls of so many seconds fill a time."""
+    """Return the number of calls that fit in a time."""
     return max(1, math.ceil(seconds / max(taken, 1e-7)))
 
 
 def results_of(kernel: BuiltKernel, arguments: Sequence[Any]) -> list[np.ndarray]:
-    """Run a kernel on copies; return all that it was given."""
+    """Run a kernel on copies; return all its arguments."""
     copies = [tvm.runtime.tensor(each.numpy().copy()) for each in arguments]
     kernel.library[kernel.name](*copies)
     return [each.numpy() for each in copies]

@@ -1,7 +1,7 @@
-"""What the functions of a built library take and give, in their order, as a file of JSON.
+"""Signatures of a built library's functions, as a JSON file.
 
-What lies in the ONNX backend's file of constants is given to a function as its last arguments: a
-session may exchange frozen weights, and all entries share one copy.
+Constants in the ONNX backend's file are a function's last arguments: a session may replace frozen
+weights, and all entries share one copy.
 """
 
 import json
@@ -17,7 +17,7 @@ FUNCTIONS = "functions.json"
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor in the file of constants: where its bytes begin, their type and shape."""
+    """A tensor in the file of constants: offset, type and shape."""
 
     offset: int
     dtype: str
@@ -26,7 +26,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Function:
-    """Names of inputs and outputs as the ONNX model has them, and the constants after those."""
+    """Names of inputs and outputs as in the ONNX model, followed by the constants."""
 
     inputs: tuple[str, ...]
     constants: tuple[Constant, ...]
@@ -40,7 +40,7 @@ def write_functions(functions: Mapping[str, Function], folder: Path) -> None:
 
 
 def read_functions(folder: Path) -> dict[str, Function]:
-    """Read the file, whose hash was checked; ArtifactError where it is of another form."""
+    """Read the file, whose hash was checked; ArtifactError if it is malformed."""
     try:
         table = json.loads((folder / FUNCTIONS).read_text(encoding="utf-8"))
         return {

@@ -1,4 +1,4 @@
-"""The TVM backend as the registry offers it: TVM is imported where it is asked for."""
+"""The registry's entry of the TVM backend: it imports TVM only on use."""
 
 import re
 from pathlib import Path
@@ -13,11 +13,11 @@ from pockengine.extras import need, pip_command
 
 EXTRA = "tvm"
 OLDEST = (0, 27)
-"""The release whose importer of ONNX was tried, op by op."""
+"""The release whose ONNX importer was tested, op by op."""
 
 
 def make(device: Device, options: BackendOptions) -> Backend:
-    """Set the TVM backend to a device."""
+    """Configure the TVM backend for a device."""
     options.refuse_all_but("tvm", frozenset({"tuned"}))
     _need_tvm("the backend tvm")
     from pockengine.backends.tvm.backend import TvmBackend
@@ -26,7 +26,7 @@ def make(device: Device, options: BackendOptions) -> Backend:
 
 
 def _schedules(path: Path | str, device: Device) -> dict[str, str]:
-    """Return what won in a file of `pockengine tune --backend tvm`, by kernel."""
+    """Return the winning schedules in a file of `pockengine tune --backend tvm`, by kernel."""
     from pockengine.backends.tvm.tune import UNIT
 
     table = read_table(Path(path), device)
@@ -39,7 +39,7 @@ def _schedules(path: Path | str, device: Device) -> dict[str, str]:
 
 
 def open_artifact(artifact: Artifact, threads: int) -> Session:
-    """Open what TVM has built."""
+    """Open a library built by TVM."""
     _need_tvm("a session of the backend tvm")
     from pockengine.backends.tvm.session import TvmSession
 
@@ -47,7 +47,7 @@ def open_artifact(artifact: Artifact, threads: int) -> Session:
 
 
 def _need_tvm(what: str) -> None:
-    """Raise MissingPackage where TVM is not there, or is too old."""
+    """Raise MissingPackage if TVM is missing or too old."""
     need(what, EXTRA)
     import tvm
 

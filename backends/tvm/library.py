@@ -1,4 +1,4 @@
-"""Builds a program's models into one library: TVM's importer of ONNX, its passes, and LLVM."""
+"""Build a program's models into one library: TVM's ONNX importer, its passes, and LLVM."""
 
 import re
 import warnings
@@ -24,25 +24,25 @@ from pockengine.devices.schema import Device
 from pockengine.errors import CompileError
 
 Traces = Mapping[str, str]
-"""Tuned schedules by the keys of kernels."""
+"""Tuned schedules by kernel key."""
 
 GNU = "linux-gnu.2.28"
 """The C library that TVM's own runtime needs."""
 
 WIDE = 64
-"""Bytes of a vector of which registers hold 8 rows of 16 sums; of narrower ones they hold 4."""
+"""Minimum vector bytes for register tiles of 8 rows of 16 sums; narrower vectors get 4 rows."""
 
 
 def build_library(
     models: Mapping[str, onnx.ModelProto], device: Device, path: Path, tuned: Traces | None = None
 ) -> None:
-    """Build a function for each model; CompileError with TVM's words where it refuses one."""
+    """Build a function per model; CompileError with TVM's message if it refuses one."""
     module = module_of(models)
     try:
         executable = compiled(module, device, tuned)
-    except CompileError:  # ours, of what was tuned
+    except CompileError:  # ours, about tuned schedules
         raise
-    except Exception as error:  # TVM's errors have no base of their own
+    except Exception as error:  # TVM's exceptions have no common base class
         raise CompileError(f"TVM {tvm.__version__} cannot build it: {_words(error)}") from error
 
     def link(out: str, objects: Sequence[str], **_: object) -> None:
@@ -52,7 +52,7 @@ def build_library(
 
 
 def module_of(models: Mapping[str, onnx.ModelProto]) -> tvm.IRModule:
-    """Import models as functions of one module; CompileError where TVM refuses one."""
+    """Import models as functions of one module; CompileError if TVM refuses one."""
     builder = relax.BlockBuilder()
     for name, model in models.items():
         _append(builder, name, _imported(name, model))
@@ -60,7 +60,7 @@ def module_of(models: Mapping[str, onnx.ModelProto]) -> tvm.IRModule:
 
 
 def compiled(module: tvm.IRModule, device: Device, tuned: Traces | None = None) -> Any:
-    """Compile a module: TVM's own passes for CPUs, its kernels scheduled between them."""
+    """Compile a module: TVM's passes for CPUs, with our schedules of kernels in between."""
     target = target_of(device)
     after = [*pipeline.dataflow_lower_passes(target), *pipeline.finalize_passes(target)]
     kernels = _scheduled(legal(module, target), rows_of(device), tuned or {})
@@ -77,7 +77,7 @@ def legal(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
 
 
 def target_of(device: Device) -> tvm.target.Target:
-    """Return LLVM set to a device."""
+    """Return the LLVM target of a device."""
     if device.toolchain.cpu == "native":
         return tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
     triple = device.toolchain.target.replace("linux-musl", "linux-gnu")
@@ -86,12 +86,12 @@ def target_of(device: Device) -> tvm.target.Target:
 
 
 def rows_of(device: Device) -> int:
-    """Return the rows of a tile of sums that a device's registers hold."""
+    """Return the rows of a register tile of sums for a device."""
     return 8 if device.cpu.vector_bytes >= WIDE else 4
 
 
 def _scheduled(module: tvm.IRModule, rows: int, tuned: Traces) -> tvm.IRModule:
-    """Schedule a module's kernels: as they were tuned, else for a device's registers."""
+    """Schedule a module's kernels: tuned, or by the device's registers."""
     functions = {}
     for var, function in module.functions_items():
         if isinstance(function, PrimFunc):
@@ -117,19 +117,19 @@ def _tuned(name: str, function: Any, trace: str) -> Any:
 
 @mutator
 class _Renamed(PyExprMutator):  # type: ignore[misc]  # TVM has no types
-    """Exchanges the functions that an expression calls."""
+    """Replaces the functions that an expression calls."""
 
     def __init__(self, functions: Mapping[tvm.ir.GlobalVar, tvm.ir.GlobalVar]) -> None:
         super().__init__()
         self._functions = functions
 
     def visit_global_var_(self, op: tvm.ir.GlobalVar) -> tvm.ir.GlobalVar:
-        """Return what is called instead."""
+        """Return the replacement."""
         return self._functions.get(op, op)
 
 
 def _append(builder: relax.BlockBuilder, entry: str, module: tvm.IRModule) -> None:
-    """Add an entry's module, whose helper functions may be called like those of another."""
+    """Append an entry's module; its helper functions' names may collide with another's."""
     functions = {
         var: builder.add_func(function, var.name_hint)
         for var, function in module.functions_items()
@@ -140,7 +140,7 @@ def _append(builder: relax.BlockBuilder, entry: str, module: tvm.IRModule) -> No
 
 
 def _imported(entry: str, model: onnx.ModelProto) -> tvm.IRModule:
-    """Import a model; what TVM refuses is named by our node, which says the user's layer."""
+    """Import a model; an error of TVM is reported with our node and the user's layer."""
     names = {node_name(number): node.name for number, node in enumerate(model.graph.node)}
     kinds = {node.op_type: node.name for node in model.graph.node}
     anonymous = onnx.ModelProto()
@@ -149,7 +149,7 @@ def _imported(entry: str, model: onnx.ModelProto) -> tvm.IRModule:
     make_anonymous(anonymous)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it renames, and of its own deprecations
+            warnings.simplefilter("ignore")  # about its renaming, and its own deprecations
             return from_onnx(anonymous, keep_params_in_input=False)
     except Exception as error:
         words = _words(error)
@@ -160,12 +160,12 @@ def _imported(entry: str, model: onnx.ModelProto) -> tvm.IRModule:
 
 
 def _beside_runtime(device: Device) -> Device:
-    """The device with the C library that TVM's runtime there is linked to."""
+    """The device with the C library that its TVM runtime is linked to."""
     target = device.toolchain.target.replace("linux-musl", GNU)
     return replace(device, compiler=replace(device.toolchain, target=target))
 
 
 def _words(error: Exception) -> str:
-    """The last line of what TVM says, without the places in its own sources."""
+    """The last line of TVM's message, without its own source locations."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -1,9 +1,8 @@
-"""Maxima and minima that keep NaN, as ONNX's do: TVM's give the other operand.
+"""Maxima and minima that propagate NaN, as in ONNX: TVM's return the other operand.
 
-A training that diverges must be seen in its loss, so a ReLU may not make a zero of NaN. Each such
-operator of floats becomes a choice by comparisons, which are false for NaN. In fused kernels of TVM
-0.27 a choice by x = x was seen to take NaN for a number, and so was the negation of a comparison;
-an operator asks it.
+A diverging training must show in its loss, so a ReLU must not turn NaN into zero. Each such float
+operator becomes a selection by comparisons, which are false for NaN. In fused kernels of TVM 0.27,
+selection by x = x, or by a negated comparison, treated NaN as a number, so IsNaN is used.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ Rewrite = Callable[["_Writer", NodeProto], None]
 
 
 def keep_nans(model: onnx.ModelProto) -> None:
-    """Rewrite a model's operators that would lose NaN; the results keep their names."""
+    """Rewrite a model's operators that would lose NaN; result names stay."""
     types = _element_types(model)
     old = list(model.graph.node)
     del model.graph.node[:]
@@ -32,7 +31,7 @@ def keep_nans(model: onnx.ModelProto) -> None:
 
 
 class _Writer:
-    """Appends the nodes that stand for one, under its name."""
+    """Appends the nodes that replace one, under its name."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._graph, self.name = graph, ""
@@ -52,11 +51,11 @@ class _Writer:
         return self._scalars[number]
 
     def number(self, x: str, out: str) -> str:
-        """Give whether x is a number; a choice by x = x did not see NaN where TVM fuses kernels."""
+        """Return whether x is not NaN; a selection by x = x failed when TVM fused kernels."""
         return self.node("Not", [self.node("IsNaN", [x], f"{out}.nan")], out)
 
     def bounded(self, comparison: str, x: str, bound: str, out: str) -> str:
-        """Give the bound where x compares so, else x."""
+        """Return the bound if the comparison holds, else x."""
         beyond = self.node(comparison, [x, bound], f"{out}.beyond")
         return self.node("Where", [beyond, bound, x], out)
 
@@ -93,7 +92,7 @@ def _extreme(w: _Writer, node: NodeProto, comparison: str) -> None:
 
 
 def _reduced(w: _Writer, node: NodeProto) -> None:
-    """Add the sum of what is 0 but for NaN."""
+    """Add a sum that is 0, or NaN if an element is."""
     (x, axes), out = node.input, node.output[0]
     attrs = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     number = w.number(x, f"{out}.number")
@@ -121,4 +120,4 @@ REWRITES: Mapping[str, Rewrite] = {
     "ReduceMax": _reduced,
     "ReduceMin": _reduced,
 }
-"""By operator of ONNX."""
+"""Rewrites by ONNX operator."""

@@ -1,8 +1,8 @@
-"""Schedules of TVM's kernels, whose default pipeline leaves them plain loops on CPUs.
+"""Schedules of TVM's kernels; its default pipeline leaves plain loops on CPUs.
 
-Elementwise blocks are computed where they are read. A reduction becomes a tile of results that are
-held in registers while the sum runs, or partial sums in lanes where the data lie along what is
-summed. What a primitive of TVM refuses stays as it was: only speed is chosen here.
+Elementwise blocks are inlined in their readers. A reduction becomes a register tile of results, or
+partial sums in lanes if the data are contiguous along the sum. If a TVM primitive refuses, the
+kernel stays unchanged: only speed is affected.
 """
 
 import math
@@ -18,24 +18,24 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV, ScheduleError
 from tvm.tirx import IterVar
 
 LIGHT, HEAVY = 24, 200
-"""Operators that may be computed again for each reader rather than stored, and at most in one."""
+"""Maximum operators recomputed per reader instead of stored, and maximum for a single reader."""
 
 CALL = 32
-"""Operators that a call counts for: an exponential, or the choice that pads an image."""
+"""Operators that a call counts for: an exponential, or the selection that pads an image."""
 
 FEWEST_LANES = 4
 
 LANES = 16
-"""Floats of a tile's row, and of a cache line: one vector of AVX-512, two or four of others."""
+"""Floats of a tile's row and of a cache line: one AVX-512 vector, two or four of others."""
 
 
 @dataclass(frozen=True)
 class ReductionSchedule:
-    """How a function's reductions run.
+    """Schedule of a function's reductions.
 
     A tile of `rows` times `lanes` results is summed in registers, its lanes along the last axis, or
     with `plane` along the last two as one. Without rows `lanes` are partial sums of one result.
-    With `padded` an image's border is stored before the sum, else it is decided at each reading.
+    With `padded` the padded image is stored before the sum, else padding is decided at each read.
     """
 
     rows: int
@@ -45,7 +45,7 @@ class ReductionSchedule:
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
+        """Name in tables."""
         if not self.rows:
             return f"lanes {self.lanes}"
         name = f"{'plane' if self.plane else 'tile'} {self.rows}x{self.lanes}"
@@ -53,10 +53,9 @@ class ReductionSchedule:
 
 
 def scheduled(function: Any, rows: int, plan: ReductionSchedule | None = None) -> Any:
-    """Return a function of TIR, scheduled by a plan, or by what suits each of its reductions.
+    """Return a scheduled TIR function, by a plan or by a default for each of its reductions.
 
-    `rows` are those of a tile that a CPU's registers hold. What is not made of blocks is returned
-    as it is.
+    `rows` are those of a register tile. A function without blocks is returned unchanged.
     """
     schedule = Schedule(tvm.IRModule({"main": function}))
     try:
@@ -72,7 +71,7 @@ def scheduled(function: Any, rows: int, plan: ReductionSchedule | None = None) -
 
 
 def reductions(schedule: Schedule) -> list[SBlockRV]:
-    """Return the blocks that sum, or take the largest; ScheduleError without blocks."""
+    """Return the blocks that sum or take a maximum; ScheduleError if there are no blocks."""
     return [block for block in _blocks(schedule) if _extents(schedule, block, IterVar.CommReduce)]
 
 
@@ -93,17 +92,17 @@ def _names(schedule: Schedule, blocks: Sequence[SBlockRV]) -> list[str]:
 def _attempt(
     schedule: Schedule, name: str, transform: Callable[[Schedule, SBlockRV], None]
 ) -> Schedule:
-    """Return a schedule in which one block is transformed; the same where TVM refuses."""
+    """Return a schedule with one block transformed; unchanged if TVM refuses."""
     trial = schedule.copy()
     try:
         transform(trial, trial.get_sblock(name))
-    except (ScheduleError, InternalError):  # the latter for lanes of a scalar
+    except (ScheduleError, InternalError):  # the latter from lanes of a scalar
         return schedule
     return trial
 
 
 def _inline(schedule: Schedule, light: int) -> None:
-    """Compute elementwise blocks where they are read; ScheduleError without blocks."""
+    """Inline elementwise blocks in their readers; ScheduleError if there are no blocks."""
     for block in _blocks(schedule):
         readers = schedule.get_consumers(block)
         summed = _extents(schedule, block, IterVar.CommReduce)
@@ -115,7 +114,7 @@ def _inline(schedule: Schedule, light: int) -> None:
 
 
 def _is_worth(schedule: Schedule, block: SBlockRV, readers: Sequence[SBlockRV], light: int) -> bool:
-    """Whether a block is cheap enough for how often its elements would be computed again."""
+    """Whether recomputing a block at each read is cheap enough."""
     cost = _operators(getattr(schedule.get(block).body, "value", None))
     elements = math.prod(_extents(schedule, block, IterVar.DataPar))
     readings = sum(
@@ -140,7 +139,7 @@ def _operators(value: Any) -> int:
 
 
 def _usual(schedule: Schedule, block: SBlockRV, rows: int) -> ReductionSchedule:
-    """The plan that suits a reduction by how it reads its data."""
+    """The default schedule of a reduction, by its access pattern."""
     if _is_along_sum(schedule, block):
         return ReductionSchedule(0, LANES)
     results = _extents(schedule, block, IterVar.DataPar)
@@ -149,12 +148,12 @@ def _usual(schedule: Schedule, block: SBlockRV, rows: int) -> ReductionSchedule:
 
 
 def _is_image(results: Sequence[int], summed: Sequence[int]) -> bool:
-    """Whether a block is a convolution in NCHW: products have one axis that is summed."""
+    """Whether a block is a convolution in NCHW: products have one summed axis."""
     return len(results) == 4 and len(summed) == 3
 
 
 def _is_along_sum(schedule: Schedule, block: SBlockRV) -> bool:
-    """Whether neighbours in memory are summed: all last indices are those of the sum."""
+    """Whether the summed axis is contiguous in memory: all last indices are summed."""
     inner = schedule.get(block)
     summed = [each.var for each in inner.iter_vars if int(each.iter_type) == IterVar.CommReduce]
     lasts = [read.region[-1].min for read in inner.reads if len(read.region)]
@@ -162,7 +161,7 @@ def _is_along_sum(schedule: Schedule, block: SBlockRV) -> bool:
 
 
 def _loops(schedule: Schedule, block: SBlockRV) -> tuple[list[LoopRV], list[LoopRV]]:
-    """Reorder a block's loops: those over results, from which ones are gone, and those of sums."""
+    """Reorder a block's loops: outer result loops, and the sum's loops."""
     loops, variables = schedule.get_loops(block), schedule.get(block).iter_vars
     kinds = [int(each.iter_type) for each in variables]
     if len(kinds) != len(loops):
@@ -178,7 +177,7 @@ def _extent(schedule: Schedule, loop: LoopRV) -> int:
 
 
 def _tile(schedule: Schedule, block: SBlockRV, plan: ReductionSchedule) -> None:
-    """Sum a tile in registers: loops over the sum outside of an unrolled tile of vectors."""
+    """Sum a register tile: loops over the sum outside an unrolled tile of vectors."""
     spatial, summed = _loops(schedule, block)
     extents = [_extent(schedule, loop) for loop in spatial]
     long = [axis for axis, extent in enumerate(extents) if extent > 1]
@@ -203,7 +202,7 @@ def _tile(schedule: Schedule, block: SBlockRV, plan: ReductionSchedule) -> None:
 
 
 def _transpose(schedule: Schedule, block: SBlockRV) -> None:
-    """Copy square by square what is read along another axis than it is written."""
+    """Transpose by squares a buffer that is read along another axis than it is written."""
     inner, loops = schedule.get(block), schedule.get_loops(block)
     axes = [each.var for each in inner.iter_vars]
     if len(inner.reads) != 1 or not inner.reads[0].region or len(loops) != len(axes):
@@ -223,10 +222,10 @@ def _transpose(schedule: Schedule, block: SBlockRV) -> None:
 
 
 def _whole_rows(extents: Sequence[int], start: int, most: int) -> int:
-    """The longest vector along the axes from one on.
+    """The longest vector along the axes from one onwards.
 
-    It is part of a row or whole rows: where vectors ended within another row, kernels of TVM 0.27
-    were seen to give other numbers than plain loops; why was not found.
+    It is part of a row or whole rows: vectors that ended within another row gave wrong results in
+    TVM 0.27, for unknown reasons.
     """
     width = [extent for extent in extents if extent > 1][-1]
     whole = math.prod(extents[start:])
@@ -250,5 +249,5 @@ def _lanes(schedule: Schedule, block: SBlockRV, plan: ReductionSchedule) -> None
 
 
 def _part(extent: int, most: int) -> int:
-    """The largest divisor of an extent that is no more than so many."""
+    """The largest divisor of an extent up to a limit."""
     return max(size for size in range(1, most + 1) if extent % size == 0)

@@ -1,7 +1,7 @@
-"""Sessions of what TVM has built: its virtual machine runs entries on tensors that stay its own.
+"""Sessions of TVM libraries: its virtual machine runs entries on its own tensors.
 
-A function gives each written param anew, and the next call takes that: nothing is copied, and no
-node can read what another has written already.
+A function returns each written param as a new tensor, which is the next call's input: nothing is
+copied, and no node can read new contents too early.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from pockengine.errors import RuntimeFailure
 
 
 class TvmSession(ModelsSession):
-    """An artifact's functions as TVM's virtual machine runs them, in one thread."""
+    """An artifact's functions, run by TVM's virtual machine in one thread."""
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
         self._written: dict[str, tvm.runtime.Tensor] = {}
@@ -29,7 +29,7 @@ class TvmSession(ModelsSession):
         try:
             library = tvm.runtime.load_module(str(artifact.library))
             self._machine: Any = relax.VirtualMachine(library, tvm.cpu())
-        except Exception as error:  # TVM's errors have no base of their own
+        except Exception as error:  # TVM's exceptions have no common base class
             raise _failure(f"cannot open {artifact.library}", error) from error
         self._functions = functions
         self._views: dict[Constant, tvm.runtime.Tensor] = {}
@@ -52,7 +52,7 @@ class TvmSession(ModelsSession):
         self._written |= {name.removeprefix(NEXT): tensor for name, tensor in found.items()}
 
     def _view(self, constant: Constant) -> tvm.runtime.Tensor:
-        """A constant where it lies: nothing is copied."""
+        """A view of a constant in place, without a copy."""
         if constant not in self._views:
             numpy = DType(constant.dtype).numpy
             count = int(np.prod(constant.shape, dtype=np.int64)) * numpy.itemsize
@@ -69,7 +69,7 @@ class TvmSession(ModelsSession):
         return data
 
     def _constants_changed(self) -> None:
-        """Do nothing: functions read the constants where they lie."""
+        """Do nothing: functions read the constants in place."""
 
     def _release(self) -> None:
         self._written, self._views, self._machine = {}, {}, None

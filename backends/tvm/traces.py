@@ -1,8 +1,8 @@
-"""Schedules that TVM's tuner found, as text: what it did to a kernel, step by step.
+"""Schedules found by TVM's tuner, as text: its transformation steps of a kernel.
 
-A trace is MetaSchedule's own, as JSON. It comes from a file, so it is checked before TVM sees it:
-the steps that a tuner of CPUs takes and no others, for TVM has steps that put a file's text into
-the code. What it has left to say, TVM refuses where it does not fit the kernel.
+A trace is MetaSchedule's, as JSON. It comes from a file, so it is checked before TVM sees it: only
+the steps of a CPU tuner are allowed, because TVM has steps that insert text into the code. Beyond
+that, TVM refuses a trace that does not fit the kernel.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ STEPS = frozenset(
         *("Annotate", "Unannotate", "EnterPostproc"),
     )
 )
-"""What a trace may do. Parallel is not among them: kernels run in one thread."""
+"""Allowed steps of a trace. Parallel is excluded: kernels run in one thread."""
 
 NOTES = frozenset(
     (
@@ -34,24 +34,24 @@ NOTES = frozenset(
         "pragma_unroll_explicit",
     )
 )
-"""What may be noted on a loop or a block; TVM's other pragmas may hold code."""
+"""Allowed annotations of a loop or block; TVM's other pragmas may contain code."""
 
 MOST_UNROLLED = 512
 LONGEST = 1 << 16
-"""Characters of a trace."""
+"""Maximum characters of a trace."""
 
 
 def key_of(function: Any) -> str:
-    """Return what names a kernel in tables: a digest of its text and of TVM's release."""
+    """Return a kernel's key in tables: a digest of its text and of TVM's release."""
     text = function.without_attr("global_symbol").script(show_meta=True)
     return hashlib.sha256(f"{tvm.__version__}\n{text}".encode()).hexdigest()[:16]
 
 
 def normalized(function: Any) -> tvm.IRModule:
-    """Return a module of a copy of a kernel, by the name that traces call it.
+    """Return a module with a copy of a kernel, under the name used in traces.
 
-    A copy of all: TVM 0.27 was seen to change a kernel in place by a trace that computes blocks
-    elsewhere, though another function still shared its body.
+    A deep copy: TVM 0.27 changes a kernel in place if a trace moves blocks, even if another
+    function shares its body.
     """
     whole = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return tvm.ir.load_json(tvm.ir.save_json(whole))
@@ -63,13 +63,13 @@ def text_of(trace: Trace) -> str:
 
 
 def _number(constant: Any) -> int | float:
-    """Return the number of a constant of TVM's."""
+    """Return the value of a TVM constant."""
     value: int | float = constant.value
     return value
 
 
 def applied(function: Any, text: str) -> Any:
-    """Return a kernel scheduled by a trace; ValueError where it is none, or does not fit."""
+    """Return a kernel scheduled by a trace; ValueError if it is invalid or does not fit."""
     schedule = Schedule(normalized(function))
     told = _checked(text)
     try:
@@ -82,7 +82,7 @@ def applied(function: Any, text: str) -> Any:
 
 
 def _checked(text: str) -> list[Any]:
-    """Read a trace; ValueError for one that does what a tuner of CPUs does not."""
+    """Parse a trace; ValueError for a step that a CPU tuner does not use."""
     if len(text) > LONGEST:
         raise ValueError(f"a trace of {len(text)} characters; {LONGEST} are taken")
     try:

@@ -1,9 +1,9 @@
-"""Lets TVM's MetaSchedule tune the costliest kernels of a step, and keeps what wins.
+"""Tune the costliest kernels of a step with TVM's MetaSchedule, and record the winners.
 
-Every kernel of the step is timed as it is scheduled by default; of those that take most of a step
-MetaSchedule tries schedules, which a process of their own builds and runs. The best of them are
-timed again here, in turns with the default, and their results are compared with those of the plain
-loops. What is right and faster goes into a table, by the kernel's text.
+Every kernel of the step is timed with its default schedule; for the costliest, MetaSchedule tries
+schedules, which a separate process builds and runs. The best of them are timed again here,
+interleaved with the default, and their results are compared with those of plain loops. Correct and
+faster ones are stored in a table, by the kernel's text.
 """
 
 import logging
@@ -46,25 +46,25 @@ BEST = 3
 
 TURNS, CALL_SECONDS = 9, 0.02
 NOISE = 0.02
-"""A schedule that is not faster by this share does not win."""
+"""Minimum relative gain for a schedule to win."""
 
 TOLERANCE = 1e-4
-"""Of a result that sums in another order, beside the largest of its numbers."""
+"""Tolerance of a result with another order of sums, relative to its largest number."""
 
 DEFAULT = "ours"
 UNIT = f"ns of 1 thread, by TVM {tvm.__version__}"
 
 
 Search = Callable[[Any, tvm.target.Target, int], Sequence[str]]
-"""Returns traces of a kernel, the fastest first, after so many trials."""
+"""Returns traces of a kernel, fastest first, after this many trials."""
 
 Timed = Callable[[Sequence[BuiltKernel], Sequence[Any]], Sequence[float]]
-"""Returns the seconds of a call of each of some built kernels, of the same arguments."""
+"""Returns the seconds per call of several built kernels with the same arguments."""
 
 
 @dataclass(frozen=True)
 class TvmProblem:
-    """A kernel that a step calls so often, and what a call takes by default."""
+    """A kernel with its calls per step, and its default time per call."""
 
     name: str
     key: str
@@ -74,7 +74,9 @@ class TvmProblem:
 
 
 def find_problems(model: onnx.ModelProto, device: Device) -> list[TvmProblem]:
-    """Time a step's kernels that sum; return the costliest first, CompileError where none does."""
+    """Time a step's kernels with sums; return the costliest first, CompileError if there are
+    none.
+    """
     target = target_of(device)
     module = legal(module_of({"train": model}), target)
     calls = _calls(module)
@@ -112,7 +114,7 @@ def tune(
     search: Search | None = None,
     timed: Timed | None = None,
 ) -> TunedTable:
-    """Tune what the table lacks; it is kept after each kernel."""
+    """Tune the problems that the table lacks; it is saved after each kernel."""
     timed = timed or _seconds
     target, rows = target_of(device), rows_of(device)
     with trial_process() as process:
@@ -138,14 +140,14 @@ def tune(
 def searched(
     function: Any, target: tvm.target.Target, trials: int, process: PopenPoolExecutor
 ) -> list[str]:
-    """Have MetaSchedule try schedules of a kernel in a process; RuntimeFailure where none ran."""
+    """Let MetaSchedule try schedules of a kernel in a process; RuntimeFailure if none ran."""
     one_core = tvm.target.Target({**target.export(), "num-cores": 1})
     need_processes()
     measured = measuring(process, one_core)
     database = ms.tune_tasks(
         tasks=[_task(function, one_core, trials)],
         task_weights=[1.0],
-        work_dir="",  # for databases in files
+        work_dir="",  # for its file databases
         max_trials_global=trials,
         num_trials_per_iter=min(16, trials),
         builder=measured.builder,
@@ -167,7 +169,7 @@ def searched(
 
 
 def need_processes() -> None:
-    """Raise MissingPackage where TVM lacks what it starts processes by."""
+    """Raise MissingPackage if TVM lacks its dependency for processes."""
     lacking = [name for name in ("cloudpickle", "psutil") if find_spec(name) is None]
     if lacking:
         raise MissingPackage(
@@ -196,7 +198,7 @@ def _is_timed(record: Any) -> bool:
 
 
 def _space() -> ms.space_generator.SpaceGenerator:
-    """The rules of TVM for CPUs, in one thread."""
+    """TVM's rules for CPUs, in one thread."""
     rule = ms.schedule_rule
     return ms.space_generator.PostOrderApply(
         sch_rules=[
@@ -237,7 +239,7 @@ def _space() -> ms.space_generator.SpaceGenerator:
 
 
 def _strategy(trials: int) -> ms.search_strategy.SearchStrategy:
-    """Evolution from as many samples as there are trials: no model of costs chooses among more."""
+    """Evolution from as many samples as there are trials, without a cost model."""
     return ms.search_strategy.EvolutionarySearch(
         population_size=max(trials, 32), init_min_unmeasured=min(trials, 32), genetic_num_iters=2
     )
@@ -250,7 +252,7 @@ def _winner(
     rows: int,
     timed: Timed,
 ) -> tuple[str, float, float]:
-    """Return the plan to take, its seconds and the default's."""
+    """Return the winning plan, its seconds and the default's."""
     arguments = arguments_of(function)
     wanted = results_of(build_one(function, target), arguments)
     plans = {DEFAULT: build_one(scheduled(function, rows), target)}
@@ -268,12 +270,12 @@ def _winner(
 def _sums(function: Any) -> bool:
     try:
         return bool(reductions(Schedule(tvm.IRModule({"main": function}))))
-    except Exception:  # what is not made of blocks has no schedule
+    except Exception:  # a function without blocks has no schedule
         return False
 
 
 def _calls(module: tvm.IRModule) -> Counter[str]:
-    """Count how often each kernel is called."""
+    """Count the calls of each kernel."""
     counted: Counter[str] = Counter()
 
     def visit(expression: Any) -> None:
@@ -297,7 +299,7 @@ def _agree(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
 
 
 def _seconds(kernels: Sequence[BuiltKernel], arguments: Sequence[Any]) -> list[float]:
-    """Time kernels in turns; return the median of each."""
+    """Time kernels interleaved; return the median of each."""
     slowest = max(kernel.seconds(1, arguments) for kernel in kernels)
     number = calls_in(CALL_SECONDS, slowest)
     times: list[list[float]] = [[] for _ in kernels]

@@ -1,4 +1,4 @@
-"""Elementwise ops. They stay in the layout that their operands lie in."""
+"""Elementwise ops. They keep the layout of their operands."""
 
 from collections.abc import Mapping
 
@@ -53,7 +53,7 @@ SAME = {
     "tan": "Tan",
     "tanh": "Tanh",
 }
-"""Ops that mean what the operator of ONNX means."""
+"""Ops that equal an ONNX operator."""
 
 ORDERED = {"lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
 
@@ -67,7 +67,7 @@ def _same(op: str) -> Form:
 
 
 def _ordered(op: str) -> Form:
-    """Compare; truth values as integers, for they have no order in ONNX."""
+    """Compare; bools as integers, since ONNX has no order for them."""
 
     def form(w: EntryWriter, node: Node) -> None:
         operands = Operands(w, node)
@@ -93,9 +93,9 @@ def _relu(w: EntryWriter, node: Node) -> None:
 
 
 def _where(w: EntryWriter, node: Node) -> None:
-    """Choose; a gradient is masked by multiplication, as the operator itself passes three times.
+    """Choose; a gradient is masked by multiplication, since the operator makes three passes.
 
-    Only where it is a product, which is finite unless the training is lost already.
+    Only for a product, which is finite unless the training has already diverged.
     """
     operands = Operands(w, node)
     _, taken, other = node.operands
@@ -111,7 +111,7 @@ def _where(w: EntryWriter, node: Node) -> None:
 
 
 def _is_product(w: EntryWriter, value: Value) -> bool:
-    """Whether a value is a product's result, what was chosen of one, or a sum of two."""
+    """Whether a value is a product's result, a selection from one, or a sum of two."""
     maker = value.node
     if maker is None or value.dtype is not DType.F32:
         return False
@@ -139,7 +139,7 @@ def _clip(w: EntryWriter, node: Node) -> None:
 
 
 def _quotient(w: EntryWriter, node: Node) -> None:
-    """Divide integers towards zero; by 0 it is -1, and by -1 it wraps: neither may trap."""
+    """Divide integers, truncating; division by 0 gives -1, and by -1 wraps: neither may trap."""
     operands = Operands(w, node)
     a, b = operands.tensors
     operands.give(_divided(w, a, b, node.result.dtype))
@@ -164,7 +164,7 @@ def _rem(w: EntryWriter, node: Node) -> None:
 
 
 def _cast(w: EntryWriter, node: Node) -> None:
-    """Convert; floats go to the nearest integer that there is, and NaN to 0."""
+    """Convert; floats saturate to the nearest integer, and NaN becomes 0."""
     operands = Operands(w, node)
     (name,), source, target = operands.tensors, node.operands[0].dtype, node.result.dtype
     number = NUMBERS[target]

@@ -1,6 +1,6 @@
-"""Depthwise convolutions by taps, with channels last: the runtime's own take a product a channel.
+"""Depthwise convolutions by taps, channels-last: the runtime's own run one product per channel.
 
-The figures that decide were measured in ONNX Runtime 1.32 on an x86 CPU, one thread.
+The thresholds were measured in ONNX Runtime 1.32 on an x86 CPU, one thread.
 """
 
 from pockengine.backends.onnx.forms.taps import ImageWindows, Taps, windows_of
@@ -18,21 +18,23 @@ from pockengine.compiler.ir.graph import Space
 CHANNELS_LAST: Layout = canonical(4)
 
 CHANNELS = 32
-"""From so many on weight gradients are quicker with channels last, two transposes more: 1.1 to 4.7
-times, and 0.7 times with 16."""
+"""Minimum channels for channels-last weight gradients, with two more transposes: 1.1 to 4.7
+times as fast, and 0.7 times with 16.
+"""
 
 GATHERED = 1 << 15
-"""Up to so many pixels, counted for each tap, one gather is as fast as slices or twice as fast."""
+"""Maximum pixels, counted per tap, for which one gather is as fast as slices or twice as fast."""
 
 FEW_PIXELS = 16
-"""Of an image, up to which taps are 1.4 to 3.7 times as fast as the runtime's convolution; with
-36 they are no faster."""
+"""Maximum pixels of an image for which taps are 1.4 to 3.7 times as fast as the runtime's
+convolution; with 36 they are no faster.
+"""
 
 
 def goes_by_taps(w: EntryWriter, weight: Value, y: Value) -> bool:
-    """Whether a depthwise convolution to y is faster so.
+    """Whether a depthwise convolution to y is faster by taps.
 
-    It is not with a weight that nothing writes: the runtime lays that out in blocks as it loads.
+    It is not with a frozen weight: the runtime repacks that in blocks at load time.
     """
     param, pixels = w.graph.param_of(weight), y.shape[1] * y.shape[2]
     constant = weight in w.graph.constants or (param and param.space is Space.CONSTANT)
@@ -49,7 +51,7 @@ def convolved(w: EntryWriter, x: Value, window: str, y: Value, windows: ImageWin
 def depthwise_dw(w: EntryWriter, node: Node) -> None:
     """Each tap's sum over images and pixels of x dy.
 
-    Where there are channels enough these lie last: pixels are copied whole, and sums add rows.
+    With enough channels these are last: pixels are copied whole, and sums add rows.
     """
     (x, dy), shape = node.operands, node.result.shape
     windows, last = windows_of(node.attrs, shape), x.shape[3] >= CHANNELS

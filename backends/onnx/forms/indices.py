@@ -1,8 +1,8 @@
-"""Reading and adding at indices that are data.
+"""Gather and scatter-add at run-time indices.
 
-A read outside of an axis goes to the nearer end, an addition there is dropped. Additions go by
-ScatterElements: ONNX Runtime's ScatterND adds in several threads at once, so that of two additions
-to one place some runs lose one.
+A read outside an axis is clamped, an addition there is dropped. Additions use ScatterElements: ONNX
+Runtime's ScatterND adds in several threads without synchronisation, so that some runs lose one of
+two additions to the same element.
 """
 
 import math
@@ -15,7 +15,7 @@ from pockengine.compiler.ir import Node, Value
 
 
 def _inside(w: EntryWriter, index: Value, size: int) -> str:
-    """Move each index to the nearer end of its axis, unless all are known to be inside."""
+    """Clamp each index to its axis, unless all are constant and in range."""
     name = w.read(index)
     if _is_sound(w, index, size):
         return name
@@ -28,7 +28,7 @@ def _is_sound(w: EntryWriter, index: Value, size: int) -> bool:
 
 
 def _masked(w: EntryWriter, index: Value, size: int, dy: str, shape: tuple[int, ...]) -> str:
-    """Put 0 for what is added at indices, in this shape, that lie outside."""
+    """Zero the additions at indices, in this shape, that are out of range."""
     if _is_sound(w, index, size):
         return dy
     name = w.read(index)
@@ -65,7 +65,7 @@ def _take_along_dx(w: EntryWriter, node: Node) -> None:
 
 
 def _take_update(w: EntryWriter, node: Node) -> None:
-    """param -= lr dy, where it was read."""
+    """param -= lr dy, at the rows that were read."""
     param, dy, index, lr = node.operands
     step = w.node("Neg", w.node("Mul", w.read(lr), w.read(dy)))
     whole = _added(w, w.read(param), step, index, param.shape, node.attrs["axis"])
@@ -77,7 +77,7 @@ def _zeros(w: EntryWriter, shape: tuple[int, ...]) -> str:
 
 
 def _added(w: EntryWriter, x: str, dy: str, index: Value, shape: tuple[int, ...], axis: int) -> str:
-    """Add dy to the slices of x, of this shape, that the index takes along an axis."""
+    """Add dy to the slices of x, of this shape, that the index selects along an axis."""
     before, size, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     count = index.type.size
     parts = _masked(w, index, size, w.reshape(dy, (before, count, after)), (count, 1))

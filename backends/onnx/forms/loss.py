@@ -1,4 +1,4 @@
-"""Cross entropy of labels and its gradient: a look-up in each row, not a product with one-hot rows.
+"""Cross entropy of labels and its gradient: a look-up in each row instead of a one-hot product.
 
 Rows with the label `ignore_index` do not count; any other label outside makes the loss NaN.
 """
@@ -14,7 +14,7 @@ from pockengine.compiler.ir import Node
 
 
 class _Labels:
-    """What labels say of their rows, as columns (N, 1): which count, their class, NaN if wrong."""
+    """Columns (N, 1) from labels: whether the row counts, its class, NaN for an invalid label."""
 
     def __init__(self, w: EntryWriter, node: Node) -> None:
         logits, labels = node.operands[:2]

@@ -1,4 +1,4 @@
-"""Ops that move, reduce or assign elements, in the layout that their operand lies in."""
+"""Ops that move, reduce or assign elements, in the layout of their operand."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from pockengine.backends.runtimes.forms import LaidOutForms
 from pockengine.compiler.ir.types import DType, Shape
 
 BEFORE_FIRST = -(2**31)
-"""Where a slice with a negative step ends that takes the first element too."""
+"""End of a slice with a negative step that includes the first element."""
 
 
 def sliced(w: EntryWriter, name: str, spans: Mapping[int, Sequence[int]]) -> str:
@@ -52,7 +52,7 @@ class _Forms(LaidOutForms[EntryWriter, str]):
     def reduce(
         self, w: EntryWriter, op: str, x: str, axes: Sequence[int], keep: bool, shape: Shape
     ) -> str:
-        """ONNX 18 takes the axes as an input, and none at all as all of them."""
+        """ONNX 18 takes the axes as an input, and an empty list means all axes."""
         return w.node(op, x, w.numbers(axes), keepdims=int(keep), noop_with_empty_axes=1)
 
     def argmax(self, w: EntryWriter, x: str, axis: int, shape: Shape, dtype: DType) -> str:

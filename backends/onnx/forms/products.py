@@ -22,9 +22,9 @@ def _matmul(w: EntryWriter, node: Node) -> None:
 def _matrices(
     w: EntryWriter, node: Node, pair: tuple[Value, Value], transposed: tuple[bool, bool]
 ) -> None:
-    """Gemm, which reads either matrix transposed: however it lies, it is not moved.
+    """Gemm, which reads either matrix transposed, so no layout needs a transpose.
 
-    Where the product is a gradient, it is the step of the param too.
+    If the product is a gradient, it can include the step of the param.
     """
     names, turned = [], []
     for matrix, flipped in zip(pair, transposed, strict=True):
@@ -40,7 +40,7 @@ def _matrices(
 
 
 def _batches(w: EntryWriter, pair: tuple[Value, Value], transposed: tuple[bool, bool]) -> str:
-    """MatMul; a transposed operand lies so before, which runtimes fuse."""
+    """MatMul; a transposed operand gets a Transpose before it, which runtimes fuse."""
     names = []
     for matrices, flipped in zip(pair, transposed, strict=True):
         own = canonical(len(matrices.shape))

@@ -1,8 +1,8 @@
-"""Integers of 8 bits and the real numbers that they stand for, as QDQ pairs.
+"""Quantised 8-bit integers as QDQ pairs.
 
-Products are of real numbers between a DequantizeLinear and a QuantizeLinear, by which runtimes
-recognise those that they compute with integers. A scale that is found while a step runs, and
-integers of 32 bits, are plain arithmetic.
+Products of real numbers lie between DequantizeLinear and QuantizeLinear, from which runtimes
+recognise products to compute with integers. Scales computed at run time, and 32-bit integers, use
+plain arithmetic.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,9 @@ I8 = DType.I8
 
 
 def _dequantize(w: EntryWriter, node: Node) -> None:
-    """Dequantise; a window lies as convolutions read it, so that nothing comes between."""
+    """Dequantise; a window is transposed to the convolution's layout, so nothing lies in
+    between.
+    """
     q, scale = node.operands
     layout = w.common_layout([q], q.shape)
     if w.graph.param_of(q) is not None and q.type.rank == len(WEIGHT_FIRST):
@@ -43,7 +45,7 @@ def _dequantize(w: EntryWriter, node: Node) -> None:
 
 
 def _quantize(w: EntryWriter, node: Node) -> None:
-    """Quantise; what is beyond `low` and `high` becomes these, and NaN 0 where it is computed."""
+    """Quantise; values beyond `low` and `high` saturate, and NaN becomes 0 if it is computed."""
     x, scale = node.operands
     layout = w.common_layout([x], x.shape)
     zero, low, high = (node.attrs[name] for name in ("zero", "low", "high"))
@@ -67,7 +69,7 @@ def _quantize(w: EntryWriter, node: Node) -> None:
 
 
 def _unclamped(w: EntryWriter, node: Node) -> None:
-    """Whether integers are between the limits; compared as i32, for which all runtimes can."""
+    """Whether integers are between the limits; compared as i32, which all runtimes support."""
     operands = Operands(w, node)
     whole = w.node("Cast", *operands.tensors, to=TensorProto.INT32)
     above = w.node("Greater", whole, w.scalar(node.attrs["low"], I32))
@@ -78,7 +80,7 @@ def _unclamped(w: EntryWriter, node: Node) -> None:
 def _linear(
     w: EntryWriter, scale: Value, value: Value, layout: Layout
 ) -> tuple[np.ndarray, int] | None:
-    """Return constant scales as ONNX takes them, one or a vector, and its axis in the layout."""
+    """Return constant scales in ONNX's form, one or a vector, and its axis in the layout."""
     data = w.graph.constants.get(scale)
     if data is None:
         return None

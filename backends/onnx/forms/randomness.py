@@ -39,7 +39,7 @@ def _mixed(w: EntryWriter, x: str) -> str:
 
 
 def _unsigned(w: EntryWriter, number: int) -> str:
-    """A number of 32 bits without a sign, which is none of our types."""
+    """A number of 32 unsigned bits, which is not one of our types."""
     return w.node("Cast", w.scalar(number, I64), to=TensorProto.UINT32)
 
 

@@ -1,4 +1,4 @@
-"""Softmax and layer norm: operators of ONNX along the last axis."""
+"""Softmax and layer norm: ONNX operators along the last axis."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ def _softmax(op: str) -> Form:
 
 
 def _layer_norm(w: EntryWriter, node: Node) -> None:
-    """Normalise by the operator; its mean is an output that nobody reads."""
+    """Normalise with the operator; its mean is an unused output."""
     (x,), (y, rstd) = node.operands, node.results
     ones = w.constant(np.ones(x.shape[-1:], np.float32))
     epsilon = node.attrs["eps"]

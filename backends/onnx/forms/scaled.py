@@ -1,7 +1,7 @@
-"""A scale and a shift of each channel in one pass: the operator for batch norm as it infers.
+"""Scale and shift of channels in one pass: the inference mode of batch norm.
 
-It normalises by a mean of 0 and a variance of 1. Its training mode has no use here: ONNX Runtime
-writes the moments into what the running ones came in by, though that be a constant.
+It normalises with a mean of 0 and a variance of 1. Its training mode is unusable: ONNX Runtime
+writes the moments into its inputs for the running ones, even if they are constants.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from pockengine.compiler.ir.types import F32
 
 @dataclass(frozen=True)
 class _Shift:
-    """What is added to an image that was scaled: a vector by `node`, which then is as `before`.
+    """The shift of a scaled image: `node` adds a vector, and is replaced by `before`.
 
     `before` is the scaled image, or its sum with another image.
     """
@@ -31,7 +31,7 @@ class _Shift:
 
 
 def _mul(w: EntryWriter, node: Node) -> None:
-    """Multiply; an image by a vector together with the vector that is added later."""
+    """Multiply; an image by a vector, merged with a vector that is added later."""
     image, scale = sorted(node.operands, key=lambda value: -len(value.shape))
     shift = _shift_of(w, node, image) if _is_channels(scale, image) else None
     if shift is None:
@@ -47,7 +47,7 @@ def _mul(w: EntryWriter, node: Node) -> None:
 
 
 def _shift_of(w: EntryWriter, node: Node, image: Value) -> _Shift | None:
-    """Return what shifts a scaled image, at once or after a sum; None without, or too late."""
+    """Return the shift of a scaled image, direct or after a sum; None if absent, or too late."""
     rank, before = len(image.shape), node.result
     if rank < 3 or layout_of(w, image) != (0, rank - 1, *canonical(rank)[1:-1]):
         return None

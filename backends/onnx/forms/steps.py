@@ -1,4 +1,4 @@
-"""Plain steps w - g that the product which makes g can take: it adds w, and g is never made."""
+"""Plain steps w - g merged into the product that makes g, which adds w; g is never materialized."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,9 @@ from pockengine.compiler.ir import Node, Value
 
 @dataclass(frozen=True)
 class UpdateStep:
-    """`result`, made by `node`, is `param` less a gradient, times the rate, that only it reads."""
+    """`result`, made by `node`, is `param` minus a gradient times the rate, of which it is the
+    only reader.
+    """
 
     param: Value
     result: Value
@@ -16,7 +18,7 @@ class UpdateStep:
 
 
 def step_of(w: EntryWriter, gradient: Value) -> UpdateStep | None:
-    """Return the step that reads a gradient; None where more is done with it."""
+    """Return the step that reads a gradient; None if the gradient has other uses."""
     node = w.only_reader(gradient, "sub")
     if node is None:
         return None
@@ -28,6 +30,6 @@ def step_of(w: EntryWriter, gradient: Value) -> UpdateStep | None:
 def stepped(
     w: EntryWriter, step: UpdateStep, pair: tuple[str, str], turned: tuple[int, int], content: str
 ) -> str:
-    """Return the content of a param less the product of a pair of matrices."""
+    """Return the content of a param minus the product of a pair of matrices."""
     w.done.add(step.node)
     return w.node("Gemm", *pair, content, transA=turned[0], transB=turned[1], alpha=-1.0)

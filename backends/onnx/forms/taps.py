@@ -1,4 +1,4 @@
-"""Windows on an image, and what each of their elements, a tap, sees of it."""
+"""Windows on an image, and the taps: slices of the image for each element of the window."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pockengine.compiler.ir.types import Shape
 
 @dataclass(frozen=True)
 class ImageWindows:
-    """How windows lie on images; rows and columns each, `pads` in ONNX's order."""
+    """Geometry of windows on images; rows and columns each, `pads` in ONNX's order."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]
@@ -32,7 +32,7 @@ def windows_of(attrs: Mapping[str, Any], weight: Shape) -> ImageWindows:
 
 
 class Taps:
-    """What each tap sees of x, where the windows make an image of the size of y.
+    """The slice of x for each tap, for windows that produce an image of y's size.
 
     Iterated, slices (N, C, OH, OW) of the padded image; with canonical `layout` (N, OH, OW, C).
     """
@@ -55,7 +55,7 @@ class Taps:
         self.padded = (x.shape[1] + top + bottom, x.shape[2] + left + right)
 
     def __iter__(self) -> Iterator[str]:
-        """Cut columns once for all rows: a slice of columns copies single elements."""
+        """Slice columns once for all rows: a slice of columns copies single elements."""
         high, wide = self.windows.size
         columns = [self._cut(self.image, 1, kw) for kw in range(wide)]
         for kh in range(high):
@@ -63,7 +63,7 @@ class Taps:
                 yield self._cut(column, 0, kh)
 
     def pixels(self, batch: int) -> np.ndarray:
-        """Return which pixels of all padded images each tap sees: i32 [taps, batch OH OW]."""
+        """Return which pixels of all padded images each tap reads: i32 [taps, batch OH OW]."""
         rows, columns = (
             [np.arange(*self._span(axis, place)) for place in range(count)]
             for axis, count in enumerate(self.windows.size)

@@ -1,6 +1,6 @@
 """Convolutions, their gradients, and mean pooling: channels-first, as ONNX has them.
 
-MaxPool has no form here: ONNX Runtime's passes over a NaN that ours finds.
+MaxPool has no form: ONNX Runtime's ignores NaN, ours propagates it.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,11 @@ from pockengine.backends.runtimes.layout import IMAGES_FIRST, WEIGHT_FIRST, Layo
 from pockengine.compiler.ir import Node, Value
 
 TURNED: Layout = (2, 3, 0, 1)
-"""A window whose convolution of dy gives channels of x."""
+"""Layout of a window whose convolution with dy gives channels of x."""
 
 
 def geometry(windows: ImageWindows, groups: int) -> dict[str, Any]:
-    """Return the attributes by which Conv and ConvTranspose know their windows."""
+    """Return the window attributes of Conv and ConvTranspose."""
     return {
         "kernel_shape": list(windows.size),
         "strides": list(windows.stride),
@@ -44,7 +44,7 @@ def _conv2d(w: EntryWriter, node: Node) -> None:
 
 
 def _is_depthwise(weight: Value, groups: int) -> bool:
-    """Whether each channel has a window of its own, of more than one pixel."""
+    """Whether each channel has its own window, of more than one pixel."""
     return weight.shape[:2] != (1, 1) and weight.shape[2:] == (1, groups)
 
 
@@ -54,9 +54,9 @@ def _tap_rows(w: EntryWriter, weight: Value) -> str:
 
 
 def _conv2d_dx(w: EntryWriter, node: Node) -> None:
-    """Convolve dy by the window turned around where that is fast, else by the transposed operator.
+    """Convolve dy with the flipped window if that is fast, else use ConvTranspose.
 
-    It is for single pixels and for single channels; larger windows take longer to turn.
+    It is fast for single pixels and single channels; larger windows take longer to flip.
     """
     (dy, weight), groups = floats(node, "onnx"), node.attrs["groups"]
     windows = _turned(node)
@@ -77,9 +77,9 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
 
 
 def _turned(node: Node) -> ImageWindows | None:
-    """Windows on dy where the convolution has stride 1, and 1x1 windows or one channel each.
+    """Windows on dy for stride 1, and 1x1 windows or one channel each.
 
-    None for other convolutions, and where dy would have to be cut.
+    None for other convolutions, and if dy would need cropping.
     """
     (_, weight), attrs = node.operands, node.attrs
     windows = windows_of(attrs, weight.shape)
@@ -92,7 +92,7 @@ def _turned(node: Node) -> ImageWindows | None:
 
 
 def _transposed_convolution(w: EntryWriter, node: Node) -> None:
-    """Convolve dy transposed: its operator reads the weight as the convolution does.
+    """ConvTranspose of dy: the operator reads the weight in the convolution's layout.
 
     `output_padding` are the rows and columns that no window of the convolution reached.
     """
@@ -117,8 +117,8 @@ def _transposed_convolution(w: EntryWriter, node: Node) -> None:
 def _conv2d_dw(w: EntryWriter, node: Node) -> None:
     """Gradient of the weight: by taps for a depthwise convolution, else by one product.
 
-    A convolution with dy as its window is what it is by its meaning, but runtimes have no fast one
-    with a window that large.
+    It is equivalent to a convolution with dy as the window, but runtimes are slow for windows that
+    large.
     """
     (x, _), shape = floats(node, "onnx"), node.result.shape
     if shape[:2] != (1, 1) and node.attrs["groups"] == x.shape[3] == shape[3]:
@@ -130,7 +130,7 @@ def _conv2d_dw(w: EntryWriter, node: Node) -> None:
 
 
 def _is_one_product(node: Node) -> bool:
-    """Whether a product over all images costs less than one of each, which have to be summed.
+    """Whether one product over all images costs less than one per image and their sum.
 
     It needs x and dy channels-last.
     """
@@ -141,7 +141,7 @@ def _is_one_product(node: Node) -> bool:
 
 
 def _product_dw(w: EntryWriter, node: Node) -> None:
-    """Product of dy and the taps over all pixels; a step of the weight where that is all of it."""
+    """Product of dy and the taps over all pixels; a step of the weight, if that is its only use."""
     (_, dy), (high, wide, inner, outer) = node.operands, node.result.shape
     rows = w.reshape(w.read(dy), (dy.type.size // outer, outer))
     pair, shape = (rows, _pixel_rows(w, node)), laid_out(node.result.shape, WEIGHT_FIRST)
@@ -156,7 +156,7 @@ def _product_dw(w: EntryWriter, node: Node) -> None:
 
 
 def _pixel_rows(w: EntryWriter, node: Node) -> str:
-    """What each pixel of dy sees of x, as rows (N pixels, taps and I)."""
+    """The taps of each pixel of dy in x, as rows (N pixels, taps and I)."""
     (x, dy), (high, wide, inner, _) = node.operands, node.result.shape
     shape = (dy.type.size // dy.shape[3], high * wide * inner)
     if x.shape[:3] == dy.shape[:3] and (high, wide) == (1, 1):
@@ -187,7 +187,7 @@ def _summed_products(w: EntryWriter, node: Node) -> str:
 
 
 def _window(w: EntryWriter, rows: str, shape: tuple[int, ...]) -> str:
-    """Rows of taps, channels of x last in each, as a window of this shape, weight first."""
+    """Rows of taps, with channels of x last, as a window of this shape in the weight's layout."""
     high, wide, inner, outer = shape
     if (high, wide) == (1, 1):
         return w.reshape(rows, laid_out(shape, WEIGHT_FIRST))

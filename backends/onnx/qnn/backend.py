@@ -1,4 +1,4 @@
-"""The backend qnn, set to a device."""
+"""The backend qnn, configured for a device."""
 
 from pathlib import Path
 
@@ -16,9 +16,11 @@ def _write(program: Program, folder: Path) -> None:
 
 
 MISCOMPUTED = frozenset({"decode_blocks", "random_uniform"})
-"""Ops that the HTP computes otherwise: a Cast of 8 bits adds 128 there, and none has 64 bits."""
+"""Ops that the HTP computes differently: a Cast from 8 bits adds 128, and 64-bit types are
+missing.
+"""
 
-# Gradients that a rate has made small would be nothing in 16 bits.
+# Gradients multiplied by a small rate would underflow in 16 bits.
 MODELS = Models(
     "qnn",
     FORMS.keys() - MISCOMPUTED,
@@ -30,5 +32,5 @@ MODELS = Models(
 
 
 def qnn_backend(device: Device) -> ModelBackend:
-    """Set the backend to a device."""
+    """Configure the backend for a device."""
     return ModelBackend(device, MODELS)

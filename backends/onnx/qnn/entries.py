@@ -1,7 +1,7 @@
-"""A training step in two: the HTP's part, and the updates, which the CPU computes in f32.
+"""Split a training step: the HTP's part, and the updates, which the CPU computes in f32.
 
-A weight of 16 bits would not move: a step is smaller than the distance between two such numbers.
-Nor would remainders and states keep what they are for.
+A 16-bit weight would not change: a step is smaller than the spacing of such numbers. Remainders and
+states would lose their purpose as well.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from pockengine.compiler.program import Entry, Program
 
 
 def split(program: Program) -> Program:
-    """Return the program with each entry's updates as an entry of their own, by `update_name`."""
+    """Return the program with each entry's updates as a separate entry, named by `update_name`."""
     entries = (part for entry in program.entries.values() for part in _parts(entry))
     return replace(program, entries={part.name: part for part in entries})
 
 
 def _parts(entry: Entry) -> Iterator[Entry]:
-    """Yield an entry's parts in the order in which they run; one that is empty is left out."""
+    """Yield an entry's parts in execution order, except empty ones."""
     graph = clone(entry.graph)
     update = _updates(graph)
     rest = [node for node in graph.nodes if node not in update]
@@ -38,7 +38,7 @@ def _parts(entry: Entry) -> Iterator[Entry]:
 
 
 def _updates(graph: Graph) -> set[Node]:
-    """Return the nodes that come after the last product of what only new contents are made of."""
+    """Return the nodes after the last product that only new contents depend on."""
     users, results = graph.users(), set(graph.outputs.values())
     found: set[Node] = set()
     for node in reversed(graph.nodes):
@@ -50,14 +50,14 @@ def _updates(graph: Graph) -> set[Node]:
 
 
 def _without(graph: Graph, update: set[Node], cut: list[Value]) -> Graph:
-    """Return the graph without its updates, which gives what they read as outputs."""
+    """Return the graph without its updates, with their operands as outputs."""
     graph.nodes = [node for node in graph.nodes if node not in update]
     graph.outputs |= {CUT + value.name: value for value in cut}
     return _with_inputs_that_are_read(graph)
 
 
 def _alone(graph: Graph, cut: list[Value]) -> Graph:
-    """Return a copy that has the updates alone, and what they read of the others as inputs."""
+    """Return a copy with only the updates, and their operands as inputs."""
     graph = clone(graph)
     update, names = _updates(graph), {value.name for value in cut}
     rest = [node for node in graph.nodes if node not in update]

@@ -1,8 +1,8 @@
-"""Forms by which the HTP computes what is meant; all other ops are written as everywhere.
+"""Forms for ops that the HTP would otherwise compute differently; others use the ONNX forms.
 
-A convolution of integers is one between pairs whose weight and bias are constants. Everywhere else
-the HTP computes floats of 16 bits and drops pairs: what these clamp is clamped by a node beside.
-It dequantises no weight by channels, so integers become floats first, and scales multiply these.
+An integer convolution lies between pairs and has a constant weight and bias. Everywhere else the
+HTP computes 16-bit floats and drops pairs, so an extra node clamps. It cannot dequantise a weight
+by channels, so integers become floats first, and are then multiplied by scales.
 """
 
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ I8 = DType.I8
 
 @dataclass(frozen=True)
 class _Unit:
-    """A convolution of integers: its weight's pair, and the node that adds its bias, if any."""
+    """An integer convolution: its weight's pair, and the node that adds its bias, if any."""
 
     weight: Node
     bias: Node | None
 
 
 def _conv2d(w: EntryWriter, node: Node) -> None:
-    """Convolve between pairs, a frozen bias as the third operand, where both are constants."""
+    """Convolve between pairs, with a frozen bias as the third operand, if both are constants."""
     unit = _unit(w, node)
     if unit is None:
         PLAIN["conv2d"](w, node)
@@ -48,7 +48,7 @@ def _conv2d(w: EntryWriter, node: Node) -> None:
 
 
 def _unit(w: EntryWriter, node: Node) -> _Unit | None:
-    """Return the unit that a convolution begins; None where the HTP convolves floats."""
+    """Return the integer convolution that starts at a node; None if the HTP convolves floats."""
     if node.op != "conv2d" or not all(_is_pair(value) for value in node.operands):
         return None
     weight, last = node.operands[1].node, node.result
@@ -64,7 +64,7 @@ def _unit(w: EntryWriter, node: Node) -> _Unit | None:
 
 
 def _is_pair(value: Value) -> bool:
-    """Whether a value is i8 dequantised."""
+    """Whether a value is a dequantised i8."""
     return value.node is not None and value.node.op == "dequantize" and _of_integers(value.node)
 
 
@@ -78,7 +78,7 @@ def _is_frozen(w: EntryWriter, value: Value) -> bool:
 
 
 def _by_channel(w: EntryWriter, pair: Node) -> str:
-    """Return a frozen weight's pair, as convolutions of integers want it."""
+    """Return a frozen weight's pair, in the form of integer convolutions."""
     q, scale = pair.operands
     scales = w.graph.constants[scale].reshape(-1)
     zeros = np.full(scales.shape, pair.attrs["zero"], np.int8)
@@ -87,7 +87,7 @@ def _by_channel(w: EntryWriter, pair: Node) -> str:
 
 
 def _dequantize(w: EntryWriter, node: Node) -> None:
-    """Make floats of integers, then multiply by scales, where each channel has its own."""
+    """Convert integers to floats, then multiply by scales, if scales are per channel."""
     q, scale = node.operands
     scales = w.graph.constants.get(scale)
     if scales is None or scales.size == 1 or not _of_integers(node):
@@ -103,7 +103,7 @@ def _dequantize(w: EntryWriter, node: Node) -> None:
 
 
 def _quantize(w: EntryWriter, node: Node) -> None:
-    """Clamp floats to what integers can be, ReLUs among it, before they are quantised."""
+    """Clamp floats, including ReLUs, to the range of the integers before quantising."""
     x, step = node.operands[0], _step(w, node)
     if step is None or _ends_unit(w, x):
         PLAIN["quantize"](w, node)
@@ -116,7 +116,7 @@ def _quantize(w: EntryWriter, node: Node) -> None:
 
 
 def _step(w: EntryWriter, node: Node) -> np.ndarray | None:
-    """Return the scale of a `quantize` to i8, where it has one for all and knows it."""
+    """Return the scale of a `quantize` to i8, if it is a single constant."""
     scales = w.graph.constants.get(node.operands[1])
     if scales is None or scales.size > 1 or node.result.dtype is not I8:
         return None
@@ -124,7 +124,7 @@ def _step(w: EntryWriter, node: Node) -> np.ndarray | None:
 
 
 def _ends_unit(w: EntryWriter, x: Value) -> bool:
-    """Whether what is quantised comes of integers: the HTP clamps it as it rounds."""
+    """Whether the quantised value comes from integers: then the HTP clamps on rounding."""
     node = x.node
     if node is None or w.only_reader(x, "quantize") is None:
         return False
@@ -137,7 +137,9 @@ def _ends_unit(w: EntryWriter, x: Value) -> bool:
 
 
 def _unclamped(w: EntryWriter, node: Node) -> None:
-    """Compare what integers stand for with the middle between two: a Cast of them adds 128."""
+    """Compare the dequantised numbers with the middle between two integers: a Cast of them adds
+    128.
+    """
     q = node.operands[0]
     step = _step(w, q.node) if q.node is not None and q.node.op == "quantize" else None
     if q.node is None or step is None:

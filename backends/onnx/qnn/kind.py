@@ -1,4 +1,4 @@
-"""The backend qnn as the registry offers it: nothing that it needs is imported for it."""
+"""The registry's entry of the backend qnn: it imports none of its dependencies."""
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.protocol import Backend, BackendKind, BackendOptions
@@ -8,7 +8,7 @@ from pockengine.extras import need
 
 
 def make(device: Device, options: BackendOptions) -> Backend:
-    """Set the backend qnn to a device."""
+    """Configure the backend qnn for a device."""
     options.refuse_all_but("qnn", frozenset())
     need("the backend qnn", "onnx")
     from pockengine.backends.onnx.qnn.backend import qnn_backend
@@ -17,7 +17,7 @@ def make(device: Device, options: BackendOptions) -> Backend:
 
 
 def open_artifact(artifact: Artifact, threads: int) -> Session:
-    """Open an artifact's models by ONNX Runtime, on the HTP where it takes a node."""
+    """Open an artifact's models with ONNX Runtime, on the HTP for the nodes it supports."""
     from pockengine.backends.onnx.qnn.provider import HtpProvider
     from pockengine.backends.onnx.session import OnnxSession
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's plugin for QNN, and through it the HTP: this machine's own, or its simulator."""
+"""ONNX Runtime's QNN plugin and through it the HTP: this machine's, or its simulator."""
 
 import re
 import types
@@ -9,22 +9,24 @@ from pockengine.extras import need, pip_command
 
 EXTRA = "qnn"
 OLDEST = (2, 7)
-"""The release of onnxruntime-qnn that was tried."""
+"""The release of onnxruntime-qnn that was tested."""
 NAME = "QNNExecutionProvider"
 SIMULATED = "43"
-"""QNN's number of the Snapdragon 8 Gen 2, which the simulator is told to be. Told nothing it is a
-chip without floats, for which the compiler says that it has no memory.
+"""QNN's number of the Snapdragon 8 Gen 2, which the simulator emulates. Its default is a chip
+without floats, for which the compiler reports that it has no memory.
 """
 
 
 class HtpProvider:
-    """Has the HTP run what it takes of a model; the runtime's own kernels run the rest."""
+    """Runs the supported nodes of a model on the HTP, and the others with the runtime's own
+    kernels.
+    """
 
     def __init__(self) -> None:
         self._plugin = _import_plugin()
 
     def add_to(self, runtime: Any, options: Any) -> None:
-        """Register the plugin once, and name its device; RuntimeFailure where there is none."""
+        """Register the plugin once, and select its device; RuntimeFailure if there is none."""
         if not _devices(runtime):
             runtime.register_execution_provider_library(NAME, self._plugin.get_library_path())
         devices = _devices(runtime)
@@ -44,7 +46,7 @@ def _devices(runtime: Any) -> list[Any]:
 
 
 def _import_plugin() -> types.ModuleType:
-    """Import onnxruntime_qnn; MissingPackage where it is not there, or is too old."""
+    """Import onnxruntime_qnn; MissingPackage if it is missing or too old."""
     what = "a session of the backend qnn"
     need(what, EXTRA)
     import onnxruntime_qnn

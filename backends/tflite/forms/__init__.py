@@ -1,6 +1,6 @@
-"""How each op is written as operators of TFLite: a table, by the op's name.
+"""TFLite forms of ops: a table by op name.
 
-An op without a form is made of others by the compiler's `legalize`, or is refused by its name.
+The compiler's `legalize` rewrites an op without a form, or an error names it.
 """
 
 from collections.abc import Mapping

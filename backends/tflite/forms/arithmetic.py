@@ -1,4 +1,4 @@
-"""Elementwise ops. They stay in the layout that their operands lie in."""
+"""Elementwise ops. They keep the layout of their operands."""
 
 import math
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ SAME = {
     "tanh": "TANH",
     "where": "SELECT_V2",
 }
-"""Ops that mean what the operator of TFLite means."""
+"""Ops that equal a TFLite operator."""
 
 COMPARED = {
     "eq": "EQUAL",
@@ -51,10 +51,10 @@ COMPARED = {
 }
 
 EXTREMES = {"maximum": "MAXIMUM", "minimum": "MINIMUM"}
-"""The runtime's are the second operand where they meet a NaN in either."""
+"""The runtime's operators return the second operand if either is NaN."""
 
 CLAMPED = {(0.0, 6.0): "RELU6", (0.0, 1.0): "RELU_0_TO_1", (-1.0, 1.0): "RELU_N1_TO_1"}
-"""Bounds that have an operator of their own."""
+"""Bounds with an operator of their own."""
 
 
 def _same(op: str) -> Form:
@@ -66,7 +66,7 @@ def _same(op: str) -> Form:
 
 
 def _compared(op: str) -> Form:
-    """Compare; truth values as integers, for they have no order here."""
+    """Compare; bools as integers, since the runtime has no order for them."""
 
     def form(w: EntryWriter, node: Node) -> None:
         operands = Operands(w, node)
@@ -87,7 +87,7 @@ def _relu(w: EntryWriter, node: Node) -> None:
 
 
 def _clip(w: EntryWriter, node: Node) -> None:
-    """Clamp by one operator where there is one for the bounds, else by one for each."""
+    """Clip with one operator if the bounds have one, else with one per bound."""
     operands, bounds = Operands(w, node), (node.attrs["min"], node.attrs["max"])
     (tensor,) = operands.tensors
     if bounds in CLAMPED:
@@ -100,7 +100,7 @@ def _clip(w: EntryWriter, node: Node) -> None:
 
 
 def _extreme(op: str) -> Form:
-    """Of two numbers; a NaN stays one, first or second."""
+    """Maximum or minimum that propagates NaN in either operand."""
 
     def form(w: EntryWriter, node: Node) -> None:
         operands = Operands(w, node)
@@ -118,7 +118,7 @@ def _extreme(op: str) -> Form:
 
 
 def _atan2(w: EntryWriter, node: Node) -> None:
-    """ATAN2, which broadcasts nothing; of one operand the other is 1."""
+    """ATAN2, which does not broadcast, so operands are expanded first."""
     operands = Operands(w, node)
     y, x = operands.tensors if len(operands.tensors) == 2 else (*operands.tensors, w.scalar(1.0))
     shape = np.broadcast_shapes(y.shape, x.shape)

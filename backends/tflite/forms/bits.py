@@ -1,7 +1,7 @@
-"""Bits of integers, of which the runtime has exclusive or and shifts to the right, of 32 bits.
+"""Bitwise ops; the runtime has only exclusive or and right shifts, of 32 bits.
 
-Integers of 64 bits are seen as pairs of 32; `wide.py` has their shifts. What both operands
-have follows from a + b = (a ^ b) + 2 (a & b), in 64 bits.
+64-bit integers are viewed as pairs of 32; `wide.py` has their shifts. AND is computed from a + b =
+(a ^ b) + 2 (a & b), in 64 bits.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from pockengine.compiler.ir import I32, I64, Node
 from pockengine.errors import CompileError
 
 Word = Callable[[EntryWriter, LiteTensor, LiteTensor], LiteTensor]
-"""What is done to integers of 32 bits."""
+"""An op on 32-bit integers."""
 
 
 def _xor(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
@@ -34,12 +34,12 @@ def _and(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
 
 
 def _or(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
-    """Add what one of them has, and what both have."""
+    """OR: the bits of exactly one operand, plus those of both."""
     return w.broadcast("ADD", _xor(w, a, b), _and(w, a, b))
 
 
 def _bitwise(word: Word) -> Form:
-    """Of both operands; those of 64 bits get a last dimension of two words."""
+    """Apply to both operands; 64-bit ones get a last dimension of two words."""
 
     def form(w: EntryWriter, node: Node) -> None:
         operands = Operands(w, node)
@@ -60,7 +60,7 @@ def _of_words(w: EntryWriter, word: Word, a: LiteTensor, b: LiteTensor) -> LiteT
 
 
 def lowest_bit(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    """Return the lowest bit of 64 that is set, alone."""
+    """Return the lowest set bit of 64, isolated."""
     return _of_words(w, _and, x, w.broadcast("SUB", w.scalar(0, I64), x))
 
 
@@ -86,9 +86,9 @@ def _shift_right(w: EntryWriter, node: Node) -> None:
 def _shifted(
     w: EntryWriter, node: Node, operands: Operands[LiteTensor], outside: Callable[[int], int]
 ) -> tuple[LiteTensor, ...]:
-    """Return a, the bits to shift by as i32, and where they are of the width.
+    """Return a, the shift as i32, and whether it is within the width.
 
-    Where they are not, they are what `outside` says of it.
+    Out-of-range shifts are replaced by `outside`.
     """
     dtype = node.result.dtype
     if dtype not in (I32, I64):

@@ -1,6 +1,6 @@
 """Convolutions and their gradients: images are channels-last, as ours are.
 
-The runtime convolves all channels, or each by itself; other groups are convolved one by one.
+The runtime has dense and depthwise convolutions; other groups are convolved one by one.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ def _convolved(
 def _depthwise(
     w: EntryWriter, x: LiteTensor, kernel: LiteTensor, window: PaddedWindow
 ) -> LiteTensor:
-    """Convolve each channel by kernels of its own (1, KH, KW, O)."""
+    """Depthwise convolution with kernels (1, KH, KW, O)."""
     image, attrs = window.prepared(w, x)
     shape = (x.shape[0], *window.output, kernel.shape[3])
     return w.op(
@@ -68,7 +68,7 @@ def _depthwise(
 
 
 def _no_bias(w: EntryWriter, channels: int) -> LiteTensor:
-    """Zeros: XNNPACK takes no convolution without a bias."""
+    """A zero bias: XNNPACK requires one."""
     return w.constant(np.zeros(channels, np.float32))
 
 
@@ -80,7 +80,7 @@ def _by_group(
     form: Grouped,
     axis: int = 3,
 ) -> LiteTensor:
-    """Compute from each group of channels of two tensors, which lie along an axis of each."""
+    """Compute by groups of channels of two tensors, along an axis of each."""
     results = []
     for group in range(groups):
         parts = []
@@ -111,7 +111,7 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
 def _transposed(
     w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: PaddedWindow
 ) -> LiteTensor:
-    """The runtime's transposed convolution by (I, KH, KW, O), or a product for one pixel."""
+    """The runtime's transposed convolution with (I, KH, KW, O), or a product for one pixel."""
     if window.kernel == window.stride == (1, 1) and not any(window.padding):
         return product(w, dy, w.reshape(kernel, (kernel.shape[0], kernel.shape[3])))
     name, size = (window.named, window.size) if window.named else ("VALID", window.padded)
@@ -131,15 +131,15 @@ def _transposed(
 
 
 def _cropped(w: EntryWriter, x: LiteTensor, window: PaddedWindow) -> LiteTensor:
-    """Take the padding off an image."""
+    """Crop the padding of an image."""
     (top, _, left, _), (rows, columns) = window.padding, window.size
     return sliced(w, x, {1: (top, top + rows, 1), 2: (left, left + columns, 1)})
 
 
 def _spread(w: EntryWriter, dy: LiteTensor, window: PaddedWindow) -> LiteTensor:
-    """Put zeros between the pixels of dy, and around them what windows reach, by the stride.
+    """Dilate dy by the stride with zeros, and pad it to the reach of the windows.
 
-    What no window reached is 0 behind.
+    Pixels that no window reached are 0 at the end.
     """
     batch, rows, columns, channels = dy.shape
     (sh, sw), (h, width), reach = window.stride, window.padded, window.reach
@@ -159,7 +159,7 @@ def _spread(w: EntryWriter, dy: LiteTensor, window: PaddedWindow) -> LiteTensor:
 
 
 def _turned(w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: PaddedWindow) -> LiteTensor:
-    """Convolve dy, spread by the stride, with the window turned round."""
+    """Convolve dilated dy with the flipped window."""
     return _against(w, dy, kernel, window, _convolved)
 
 
@@ -185,7 +185,7 @@ def _against(
 
 
 def _conv2d_dw(w: EntryWriter, node: Node) -> None:
-    """Gradient of the weight: of each channel by a convolution, else by one product."""
+    """Gradient of the weight: a convolution for depthwise, else one product."""
     (x, dy), shape, attrs = floats(node, "tflite"), node.result.shape, node.attrs
     window = PaddedWindow.of(attrs, x.shape[1:3], shape[:2])
     groups, image, cotangent = attrs["groups"], w.read(x), w.read(dy)
@@ -203,7 +203,7 @@ def _conv2d_dw(w: EntryWriter, node: Node) -> None:
 def _depthwise_dw(
     w: EntryWriter, x: LiteTensor, dy: LiteTensor, window: PaddedWindow
 ) -> LiteTensor:
-    """Convolve x with dy as its window, each image's channels by themselves, and add images up."""
+    """Convolve x with dy as the window, per channel and image, and sum over images."""
     batch, channels = x.shape[0], x.shape[3]
     image, kernel = (_beside(w, tensor) for tensor in (window.pad(w, x), dy))
     size, stride = window.padded, window.dilation
@@ -220,7 +220,7 @@ def _depthwise_dw(
 
 
 def _beside(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    """Put the images of a batch beside each other, as channels of one."""
+    """Move the images of a batch into the channels of one image."""
     batch, rows, columns, channels = x.shape
     if batch == 1:
         return x
@@ -239,7 +239,7 @@ def _product_dw(w: EntryWriter, x: LiteTensor, dy: LiteTensor, window: PaddedWin
 
 
 def _planes(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    """An image for each channel (C, N, H, W), by the transpose of a matrix."""
+    """One image per channel (C, N, H, W), by a matrix transpose."""
     *pixels, channels = x.shape
     lines = w.reshape(x, (int(np.prod(pixels)), channels))
     return w.reshape(w.transpose(lines, (1, 0)), (channels, *pixels))

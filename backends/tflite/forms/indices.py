@@ -1,7 +1,7 @@
-"""Reading and adding at indices that are data.
+"""Gather and scatter-add at run-time indices.
 
-A read outside of an axis goes to the nearer end, an addition there is dropped. Additions go by
-SCATTER_ND, which adds what meets in one place, one after another.
+A read outside an axis is clamped, an addition there is dropped. Additions use SCATTER_ND, which
+accumulates colliding elements in order.
 """
 
 import math
@@ -19,7 +19,7 @@ from pockengine.compiler.ir.types import Shape
 
 
 def _inside(w: EntryWriter, index: Value, size: int) -> LiteTensor:
-    """Move each index to the nearer end of its axis; the result has 32 bits."""
+    """Clamp each index to its axis; the result has 32 bits."""
     known = w.graph.constants.get(index)
     if known is not None:
         return w.constant(np.clip(known, 0, size - 1).astype(np.int32))
@@ -28,7 +28,7 @@ def _inside(w: EntryWriter, index: Value, size: int) -> LiteTensor:
 
 
 def _masked(w: EntryWriter, index: Value, size: int, dy: LiteTensor, shape: Shape) -> LiteTensor:
-    """Put 0 for what is added at indices, in this shape, that lie outside."""
+    """Zero the additions at indices, in this shape, that are out of range."""
     known = w.graph.constants.get(index)
     if known is not None and known.min() >= 0 and known.max() < size:
         return dy
@@ -59,7 +59,7 @@ def _take_dx(w: EntryWriter, node: Node) -> None:
 
 
 def _places(w: EntryWriter, index: Value, shape: Shape, axis: int) -> LiteTensor:
-    """Where in a flat tensor of this shape the elements lie that indices name along an axis."""
+    """Offsets, in a flat tensor of this shape, of the elements at the indices along an axis."""
     own = index.shape
     strides = [math.prod(shape[place + 1 :]) for place in range(len(shape))]
     others = [
@@ -89,7 +89,7 @@ def _take_along_dx(w: EntryWriter, node: Node) -> None:
 
 
 def _added(w: EntryWriter, places: LiteTensor, rows: LiteTensor, shape: Shape) -> LiteTensor:
-    """Add rows to rows of zeros at sound places."""
+    """Add rows to rows of zeros at valid positions."""
     return w.op("SCATTER_ND", places, rows, w.numbers(shape), shape=shape, kind=rows.kind)
 
 

@@ -1,4 +1,4 @@
-"""Ops that move, reduce or assign elements, in the layout that their operand lies in."""
+"""Ops that move, reduce or assign elements, in the layout of their operand."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ from pockengine.backends.tflite.writer import EntryWriter
 from pockengine.compiler.ir.types import DType, Shape
 
 MOST_MOVED = 5
-"""Dimensions that the runtime pads and slices."""
+"""Maximum dimensions for the runtime's pads and slices."""
 
 
 def concat(w: EntryWriter, tensors: Sequence[LiteTensor], axis: int) -> LiteTensor:
-    """Put tensors behind each other."""
+    """Concatenate tensors."""
     if len(tensors) == 1:
         return tensors[0]
     shape = list(tensors[0].shape)
@@ -32,7 +32,7 @@ def padded(
     high: Sequence[int],
     value: LiteTensor | None = None,
 ) -> LiteTensor:
-    """Put zeros, or copies of a scalar, around a tensor."""
+    """Pad a tensor with zeros, or with copies of a scalar."""
     if not any((*low, *high)):
         return x
     shape = tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True))
@@ -46,7 +46,7 @@ def padded(
 
 
 def _groups(shape: Sequence[int], touched: Sequence[int]) -> list[list[int]]:
-    """Axes, neighbours that nothing touches as one where there are too many for the runtime."""
+    """Group axes, merging untouched adjacent ones if there are too many for the runtime."""
     groups: list[list[int]] = []
     for axis in range(len(shape)):
         alone = len(shape) <= MOST_MOVED or axis in touched or not groups
@@ -79,12 +79,12 @@ def sliced(w: EntryWriter, x: LiteTensor, spans: Mapping[int, Span]) -> LiteTens
 
 
 def reversed_axis(w: EntryWriter, x: LiteTensor, axis: int) -> LiteTensor:
-    """Turn one axis round: all that every release of the runtime turns at once."""
+    """Reverse one axis: some releases of the runtime support only one at once."""
     return w.op("REVERSE_V2", x, w.numbers([axis]), shape=x.shape)
 
 
 def gathered(w: EntryWriter, x: LiteTensor, index: LiteTensor, axis: int) -> LiteTensor:
-    """Take slices of an axis at sound indices."""
+    """Take slices of an axis at valid indices."""
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     return w.op("GATHER", x, index, shape=shape, Axis=axis)
 

@@ -14,7 +14,7 @@ from pockengine.compiler.ir import Node
 
 
 def _max_pool2d(w: EntryWriter, node: Node) -> None:
-    """The runtime's own, but that a window with a NaN gives one."""
+    """The runtime's own, fixed to propagate NaN."""
     (x,), attrs = node.operands, node.attrs
     window = PaddedWindow.of(attrs, x.shape[1:3], attrs["kernel"])
     image = w.read(x)
@@ -46,7 +46,7 @@ def _pooled(
 
 
 def _avg_pool2d(w: EntryWriter, node: Node) -> None:
-    """Average over the window, or over the part of it that is the image."""
+    """Average over the window, or over its part inside the image."""
     (x,), attrs = node.operands, node.attrs
     window = PaddedWindow.of(attrs, x.shape[1:3], attrs["kernel"])
     whole, name = attrs["count_include_pad"], window.named
@@ -61,7 +61,7 @@ def _avg_pool2d(w: EntryWriter, node: Node) -> None:
 
 
 def _shares(window: PaddedWindow) -> np.ndarray:
-    """By how much the mean over a window is to be multiplied, to be that over its pixels."""
+    """Factors from the mean over a window to the mean over its pixels in the image."""
     top, bottom, left, right = window.padding
     image = np.pad(np.ones(window.size, np.float32), ((top, bottom), (left, right)))
     counts = sum(image[slice(*rows), slice(*columns)] for rows, columns in window.spans())

@@ -22,7 +22,7 @@ def _matmul(w: EntryWriter, node: Node) -> None:
 
 
 def product(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
-    """Product of a (..., K) and the transpose of b (N, K): what multiplies fastest here."""
+    """Product of a (..., K) and the transpose of b (N, K), with the fastest operator."""
     shape = (*a.shape[:-1], b.shape[0])
     return w.op("FULLY_CONNECTED", a, b, shape=shape, KeepNumDims=len(shape) > 2)
 
@@ -30,7 +30,7 @@ def product(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
 def _batches(
     w: EntryWriter, node: Node, pair: tuple[Value, Value], transposed: tuple[bool, bool]
 ) -> LiteTensor:
-    """BATCH_MATMUL, which reads either factor transposed: however it lies, it is not moved."""
+    """BATCH_MATMUL, which reads either factor transposed, so no layout needs a transpose."""
     tensors, turned = [], []
     for matrices, flipped in zip(pair, transposed, strict=True):
         own = canonical(len(matrices.shape))

@@ -1,7 +1,7 @@
 """Our random numbers, bit for bit, in the runtime's arithmetic of integers.
 
-It has shifts and exclusive or for 32 bits, but wraps products for 64 bits alone: what is above 32
-is taken away after each.
+It has shifts and exclusive or for 32 bits, but wrapping products only for 64 bits: the bits above
+32 are cleared after each.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Weights that are stored as integers in blocks, decoded; see compiler/ir/blocks.py."""
+"""Decode block-quantised weights; see compiler/ir/blocks.py."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from pockengine.compiler.ir.blocks import BLOCK
 
 
 def _decode_blocks(w: EntryWriter, node: Node) -> None:
-    """Codes times scales, a row for each block; two codes of 4 bits lie in a byte."""
+    """Codes times scales, one row per block; a byte has two 4-bit codes."""
     (codes, scales), axis, shape = node.operands, node.attrs["axis"], node.result.shape
     before, behind = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     blocks = shape[axis] // BLOCK

@@ -1,4 +1,4 @@
-"""Conversions, and divisions with a remainder."""
+"""Conversions, and integer division with remainder."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from pockengine.compiler.ir.types import DType
 
 
 def _cast(w: EntryWriter, node: Node) -> None:
-    """Convert; floats go to the nearest integer that there is, and NaN to 0."""
+    """Convert; floats saturate to the nearest integer, and NaN becomes 0."""
     operands = Operands(w, node)
     (x,), source, target = operands.tensors, node.operands[0].dtype, node.result.dtype
     if not (source.is_float and target.is_integer):
@@ -33,7 +33,7 @@ def _cast(w: EntryWriter, node: Node) -> None:
 
 
 def _quotient(w: EntryWriter, node: Node) -> None:
-    """Divide integers towards zero; by 0 it is -1, and by -1 it wraps: neither may trap."""
+    """Divide integers, truncating; division by 0 gives -1, and by -1 wraps: neither may trap."""
     operands, dtype = Operands(w, node), node.result.dtype
     a, b = operands.tensors
     minus, by_zero, by_minus, safe = _safe(w, b, dtype)
@@ -44,13 +44,13 @@ def _quotient(w: EntryWriter, node: Node) -> None:
 
 
 def _wide_quotient(w: EntryWriter, a: LiteTensor, b: LiteTensor) -> LiteTensor:
-    """Divide what is left without the remainder, which the runtime has of 64 bits."""
+    """Subtract the remainder, which the runtime has for 64 bits, and divide exactly."""
     multiple = w.broadcast("SUB", a, _left_over(w, a, b, I64))
     return divided(w, multiple, b, logarithm(w, lowest_bit(w, b)))
 
 
 def _safe(w: EntryWriter, b: LiteTensor, dtype: DType) -> tuple[LiteTensor, ...]:
-    """Return -1, where b is 0, where it is -1, and b with 1 in the place of both."""
+    """Return -1, whether b is 0, whether it is -1, and b with 1 in place of both."""
     minus = w.scalar(-1, dtype)
     by_zero = w.broadcast("EQUAL", b, w.scalar(0, dtype), kind=TRUTH)
     by_minus = w.broadcast("EQUAL", b, minus, kind=TRUTH)
@@ -59,7 +59,7 @@ def _safe(w: EntryWriter, b: LiteTensor, dtype: DType) -> tuple[LiteTensor, ...]
 
 
 def _rem(w: EntryWriter, node: Node) -> None:
-    """What is left of a, with its sign; by 0 it is a itself."""
+    """Remainder with a's sign; division by 0 gives a."""
     operands, dtype = Operands(w, node), node.result.dtype
     a, b = operands.tensors
     if dtype.is_float:
@@ -71,7 +71,7 @@ def _rem(w: EntryWriter, node: Node) -> None:
 
 
 def _left_over(w: EntryWriter, a: LiteTensor, b: LiteTensor, dtype: DType) -> LiteTensor:
-    """Return what is left of integers, with a's sign; b is neither 0 nor -1."""
+    """Return the remainder with a's sign; b is neither 0 nor -1."""
     zero = w.scalar(0, dtype)
     left = w.broadcast("FLOOR_MOD", a, b)  # it has the sign of b
     signs = (w.broadcast("LESS", x, zero, kind=TRUTH) for x in (a, b))

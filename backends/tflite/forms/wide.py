@@ -1,7 +1,7 @@
-"""Shifts and quotients of 64 bits, exact, by what the runtime has for them: products that wrap,
-sums, remainders, and shifts to the right of 32 bits.
+"""64-bit shifts and exact quotients, from what the runtime has for 64 bits: wrapping products,
+sums, remainders, and 32-bit right shifts.
 
-Amounts of shifts are 0 to 63 here, and divisors neither 0 nor -1.
+Shifts are 0 to 63 here, and divisors neither 0 nor -1.
 """
 
 from pockengine.backends.tflite.forms.movement import gathered
@@ -11,16 +11,18 @@ from pockengine.backends.tflite.writer import EntryWriter
 from pockengine.compiler.ir import I32, I64
 
 DOUBLINGS = 5
-"""An odd number is its own inverse in 3 bits; each step of Newton doubles these, to 96."""
+"""Newton steps of a modular inverse: an odd number is its own inverse in 3 bits, and each step
+doubles the bits, to 96.
+"""
 
 
 def lower(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    """Return the lower 32 bits of 64, without a sign."""
+    """Return the lower 32 bits of 64, unsigned."""
     return w.cast(w.broadcast("FLOOR_MOD", x, w.scalar(2**32, I64)), UNSIGNED)
 
 
 def words(w: EntryWriter, x: LiteTensor) -> LiteTensor:
-    """See integers of 64 bits as two of 32, the lower first, along a last dimension."""
+    """View 64-bit integers as two of 32, the lower first, along a last dimension."""
     return w.op("BITCAST", x, shape=(*x.shape, 2), kind=INT)
 
 
@@ -30,14 +32,14 @@ def power(w: EntryWriter, by: LiteTensor) -> LiteTensor:
 
 
 def moved_left(w: EntryWriter, a: LiteTensor, by: LiteTensor) -> LiteTensor:
-    """Multiply by a power of two, in two steps: 2 to the power of 63 is none of 64 bits."""
+    """Multiply by a power of two in two steps: 2^63 does not fit in 64 signed bits."""
     first = w.broadcast("MINIMUM", by, w.scalar(32, I32))
     rest = w.broadcast("SUB", by, first)
     return w.broadcast("MUL", w.broadcast("MUL", a, power(w, first)), power(w, rest))
 
 
 def moved_right(w: EntryWriter, a: LiteTensor, by: LiteTensor) -> LiteTensor:
-    """Move the upper word down by a product, by up to 32 bits; by more it is all that is left."""
+    """Move the upper word down by a product, by up to 32 bits; beyond that only it remains."""
     high = gathered(w, words(w, a), w.scalar(1, I32), len(a.shape))
     far = w.broadcast("GREATER_EQUAL", by, w.scalar(32, I32), kind=TRUTH)
     near = w.broadcast("SELECT_V2", far, w.scalar(0, I32), by)
@@ -50,9 +52,9 @@ def moved_right(w: EntryWriter, a: LiteTensor, by: LiteTensor) -> LiteTensor:
 
 
 def divided(w: EntryWriter, a: LiteTensor, b: LiteTensor, zeros: LiteTensor) -> LiteTensor:
-    """Divide a multiple of b by b, which ends in so many zeros.
+    """Divide a multiple of b by b, which has this many trailing zero bits.
 
-    What is odd in b has an inverse modulo 2 to the power of 64, and products are modulo that.
+    The odd part of b has an inverse modulo 2^64, and products are modulo 2^64.
     """
     odd = moved_right(w, b, zeros)
     inverse = odd
@@ -63,7 +65,7 @@ def divided(w: EntryWriter, a: LiteTensor, b: LiteTensor, zeros: LiteTensor) -> 
 
 
 def logarithm(w: EntryWriter, single: LiteTensor) -> LiteTensor:
-    """Return the place of the only bit that is set; the sign's is a negative number."""
+    """Return the position of the only set bit; the sign bit is a negative number."""
     real = w.broadcast("ABS", w.cast(single, FLOAT))
     places = w.broadcast("MUL", w.broadcast("LOG", real), w.scalar(1.4426950408889634))
     return w.cast(w.broadcast("ROUND", places), INT)

@@ -1,4 +1,4 @@
-"""How a window walks over an image: the padding that the runtime knows by name, and taps."""
+"""Windows over an image: the runtime's named padding, and taps."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from pockengine.backends.tflite.writer import EntryWriter
 
 Attrs = Mapping[str, Any]
 Pair = tuple[int, ...]
-"""Two numbers, of rows and of columns."""
+"""Two numbers, for rows and columns."""
 
 
 @dataclass(frozen=True)
 class PaddedWindow:
-    """A window of `kernel` over images (N, H, W, C) of `size` that are padded."""
+    """A window of `kernel` over padded images (N, H, W, C) of `size`."""
 
     size: Pair
     kernel: Pair
@@ -26,7 +26,7 @@ class PaddedWindow:
 
     @classmethod
     def of(cls, attrs: Attrs, size: Pair, kernel: Pair) -> Self:
-        """Read what a node says of its window."""
+        """Read a node's window."""
         dilation = attrs.get("dilation", (1, 1))
         return cls(size, kernel, attrs["stride"], dilation, attrs["padding"])
 
@@ -38,7 +38,7 @@ class PaddedWindow:
 
     @property
     def reach(self) -> Pair:
-        """Rows and columns from a window's first pixel to its last, of the image."""
+        """Rows and columns from a window's first pixel to its last in the image."""
         (kh, kw), (dh, dw) = self.kernel, self.dilation
         return (kh - 1) * dh + 1, (kw - 1) * dw + 1
 
@@ -50,7 +50,7 @@ class PaddedWindow:
 
     @property
     def named(self) -> str:
-        """The runtime's name of the padding; nothing where it has none."""
+        """The runtime's name of the padding; None if it has none."""
         if not any(self.padding):
             return "VALID"
         sides = (self.padding[:2], self.padding[2:])
@@ -58,14 +58,14 @@ class PaddedWindow:
         return "SAME" if all(_is_same(*row) for row in rows) else ""
 
     def pad(self, w: EntryWriter, x: LiteTensor, value: LiteTensor | None = None) -> LiteTensor:
-        """Put the padding around an image."""
+        """Pad an image."""
         top, bottom, left, right = self.padding
         return padded(w, x, (0, top, left, 0), (0, bottom, right, 0), value)
 
     def prepared(
         self, w: EntryWriter, x: LiteTensor, value: LiteTensor | None = None
     ) -> tuple[LiteTensor, dict[str, Any]]:
-        """Return the image and the attributes of an operator that walks over it."""
+        """Return the image and the attributes for an operator with this window."""
         name, (sh, sw) = self.named, self.stride
         if not name:
             x, name = self.pad(w, x, value), "VALID"
@@ -73,17 +73,17 @@ class PaddedWindow:
 
     @property
     def dilated(self) -> dict[str, Any]:
-        """The attributes that convolutions have besides."""
+        """The additional attributes of convolutions."""
         return dict(zip(("DilationHFactor", "DilationWFactor"), self.dilation, strict=True))
 
     def spans(self) -> Iterator[tuple[Span, Span]]:
-        """Yield what each element of the window sees of the padded image: rows, and columns."""
+        """Yield the slices of the padded image for each element of the window: rows, columns."""
         for kh in range(self.kernel[0]):
             for kw in range(self.kernel[1]):
                 yield self._span(0, kh), self._span(1, kw)
 
     def taps(self, w: EntryWriter, image: LiteTensor, axis: int = 1) -> Iterator[LiteTensor]:
-        """Yield the slices of a padded image; `axis` is that of its rows."""
+        """Yield the taps of a padded image; `axis` is that of its rows."""
         for rows, columns in self.spans():
             yield sliced(w, image, {axis: rows, axis + 1: columns})
 
@@ -93,6 +93,6 @@ class PaddedWindow:
 
 
 def _is_same(size: int, stride: int, reach: int, sides: Pair) -> bool:
-    """Whether the sides are what `SAME` pads: the lesser half before, the rest behind."""
+    """Whether the padding equals `SAME`: the smaller half before, the rest after."""
     whole = max((-(-size // stride) - 1) * stride + reach - size, 0)
     return sides == (whole // 2, whole - whole // 2)
