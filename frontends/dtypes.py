@@ -29,3 +29,10 @@ def known_dtype(numpy: Any, what: str) -> DType:
     if dtype is None:
         raise Unsupported(f"{what}; {USE}")
     return dtype
+
+
+def dtype_of(data: np.ndarray) -> DType:
+    """Return our element type; Unsupported names one that there is none for."""
+    if data.dtype.kind in "OSU":
+        raise Unsupported("a string; only numbers can be computed with, look words up before")
+    return known_dtype(data.dtype, f"numbers of {data.dtype}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Builder, DType, Shape, Value
 from pockengine.compiler.ops.custom import is_variable
+from pockengine.compiler.ops.elementwise import STOP
 from pockengine.frontends.layout import (
     Layout,
     Tensor,
@@ -228,9 +229,9 @@ def trains(g: Builder, x: Tensor) -> bool:
             continue
         seen.add(value)
         param = g.graph.param_of(value)
-        if is_variable(value) or (param is not None and param.trainable):
+        if is_variable(value) or (value.dtype.is_float and param is not None and param.trainable):
             return True
-        waiting.extend(value.node.operands if value.node else ())
+        waiting.extend(value.node.operands if value.node and value.node.op != STOP else ())
     return False
 
 

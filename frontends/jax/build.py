@@ -9,7 +9,7 @@ import numpy as np
 from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir import F32, DType, Graph, TensorType
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
-from pockengine.errors import GraphError, ImportModelError
+from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
@@ -44,8 +44,7 @@ def build(traced: TracedFunction, loss: str | None, forward: bool) -> Graph:
         if not outputs:
             raise ImportModelError(f"{traced.name} returns nothing that a loss could judge")
         add_loss(walker.g, _classes_second(next(iter(outputs.values())), loss), loss)
-    for name, tensor in outputs.items():
-        walker.g.output(name, framework_order(walker.g, tensor))
+    walker.name_outputs(outputs)
     by_name = {leaf.name: x for leaf, x in zip(traced.leaves, known, strict=True)}
     _write(walker, traced, by_name, results)
     if forward:
@@ -76,7 +75,7 @@ def _declare(walker: JaxprWalker, leaf: Leaf, used: bool, forward: bool) -> Know
     """Take in one array; what nothing reads is left out, as long as it is no input."""
     if not used and leaf.role != "input":
         return None
-    try:
+    with walker.noting(leaf.name, f"the {leaf.role}s"):
         dtype = known_dtype(np.dtype(jax.dtypes.canonicalize_dtype(leaf.value.dtype)))
         if 0 in leaf.value.shape:
             return np.zeros(leaf.value.shape, dtype.numpy)
@@ -96,9 +95,7 @@ def _declare(walker: JaxprWalker, leaf: Leaf, used: bool, forward: bool) -> Know
         data = np.array(leaf.value, dtype.numpy, order="C")
         trains = leaf.role == "param"
         return plain(walker.g.param(leaf.name, data, trainable=trains))
-    except (Unsupported, GraphError) as error:
-        walker.problems.add(leaf.name, str(error), f"the {leaf.role}s")
-        return None
+    return None
 
 
 def _input(walker: JaxprWalker, leaf: Leaf, dtype: DType) -> Tensor:
@@ -116,10 +113,8 @@ def _outputs(
     for index, (name, result) in enumerate(zip(traced.outputs, results, strict=True)):
         if index in traced.writes or result is None or isinstance(result, Key):
             continue
-        try:
-            outputs[name] = walker.tensor(result)
-        except (Unsupported, GraphError) as error:
-            walker.problems.add(f"result {name}", str(error), "")
+        if (tensor := walker.output(name, result)) is not None:
+            outputs[name] = tensor
     if "loss" not in outputs and outputs:
         first, tensor = next(iter(outputs.items()))
         if is_loss(tensor):

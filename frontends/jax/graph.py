@@ -1,8 +1,4 @@
-"""Walk a jaxpr and build our graph from it, equation by equation.
-
-What cannot be imported is collected while walking, so that one error names all of it: an equation
-that reads the result of a failed one is checked for a rule and otherwise passed over.
-"""
+"""Walk a jaxpr and build our graph from it, equation by equation."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +7,6 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Literal
 
-from pockengine.compiler.ir import Builder, Graph
-from pockengine.errors import GraphError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.nn import Unsupported
@@ -26,8 +20,9 @@ from pockengine.frontends.jax.primitives.emulated_types import fitted, plain_arr
 from pockengine.frontends.jax.primitives.indexing import whole
 from pockengine.frontends.jax.primitives.random import DRAWN, Key
 from pockengine.frontends.jax.primitives.registry import known_dtype
-from pockengine.frontends.layout import Tensor, plain
-from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.layout import Tensor
+from pockengine.frontends.problems import NO_RULE
+from pockengine.frontends.walker import GraphWalker, complex_constant, constant
 
 Known = Any
 """What a variable stands for: a tensor, a random key, an array that is known now (a NumPy array, or
@@ -48,13 +43,14 @@ JOINING = {"concatenate", "stack"}
 """Primitives of any number of tensors, of which those without elements add nothing."""
 
 
-class JaxprWalker:
-    """One import: the graph as far as it is built, and what went wrong."""
+class JaxprWalker(GraphWalker):
+    """One import of a function's jaxpr."""
+
+    framework = "JAX"
 
     def __init__(self, name: str, *, forward: bool) -> None:
         """Start an empty graph; `forward` says that it will be differentiated."""
-        self.g = Builder(Graph(name, checks_indices=False))
-        self.problems = Problems()
+        super().__init__(name, checks_indices=False)
         self.forward = forward
         self._smooth = False
         self._streams: dict[Hashable, int] = {}
@@ -95,11 +91,8 @@ class JaxprWalker:
     def _equation(self, equation: Any, operands: list[Known], place: SourceLocation) -> list[Known]:
         """Build one equation, or note why not."""
         name = equation.primitive.name
-        try:
-            with self.g.scope(place.scope):
-                return self._evaluate(name, equation, operands, place)
-        except (Unsupported, GraphError) as error:
-            self.problems.add(name, str(error), str(place))
+        with self.building(name, str(place), place.scope):
+            return self._evaluate(name, equation, operands, place)
         return [None] * len(equation.outvars)
 
     def _evaluate(
@@ -130,9 +123,7 @@ class JaxprWalker:
         """Combine elements by a function that the equation holds."""
         if any(operand is None for operand in operands):
             return [None] * len(equation.outvars)
-        built = COMBINING[name](self, equation, operands, place)
-        pairs = zip(built, equation.outvars, strict=True)
-        return [None if x is None else _checked(x, v.aval) for x, v in pairs]
+        return self._checked(COMBINING[name](self, equation, operands, place), equation)
 
     def _drawn(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
         """Draw by a key."""
@@ -171,17 +162,14 @@ class JaxprWalker:
             for index, operand in enumerate(operands)
         ]
         built = rule(self.context(equation), *arguments, **equation.params)
-        results = built if isinstance(built, (list, tuple)) else [built]
-        return [_checked(x, v.aval) for x, v in zip(results, equation.outvars, strict=True)]
+        return self._checked(built if isinstance(built, (list, tuple)) else [built], equation)
 
     def _pair(self, known: Known) -> Tensor | Complex:
         """Put what is known now into the graph, complex numbers as two tensors."""
         if isinstance(known, Complex):
             return known
         if isinstance(known, np.ndarray) and np.iscomplexobj(known):
-            return Complex(
-                *(self.tensor(part.astype(np.float32)) for part in (known.real, known.imag))
-            )
+            return complex_constant(self.g, known)
         return self.tensor(known)
 
     def _apply(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
@@ -198,15 +186,20 @@ class JaxprWalker:
         if name in UNIFORM_AS_SCALAR and results[0].shape != shape:  # what gave it was uniform
             results[0] = emit.broadcast(self.g, results[0], shape)
         return [
-            self._fitted(name, _checked(x, v.aval), v.aval)
-            for x, v in zip(results, equation.outvars, strict=True)
+            fitted(self.g, name, x, v.aval.dtype, forward=self.forward)
+            if isinstance(x, Tensor)
+            else x
+            for x, v in zip(self._checked(results, equation), equation.outvars, strict=True)
         ]
 
-    def _fitted(self, name: str, result: Known, type_: Any) -> Known:
-        """Bring a result into the range of a type that another one holds."""
-        if not isinstance(result, Tensor):
-            return result
-        return fitted(self.g, name, result, type_.dtype, forward=self.forward)
+    def _checked(self, results: Sequence[Known], equation: Any) -> list[Known]:
+        """Compare what was built with JAX's own shapes and types."""
+        for result, variable in zip(results, equation.outvars, strict=True):
+            if isinstance(result, (Tensor, Complex)):
+                shape, dtype = tuple(variable.aval.shape), variable.aval.dtype
+                real = None if isinstance(result, Complex) else known_dtype(dtype)
+                self.check_result(result, shape, real, f"{dtype}{list(shape)}")
+        return list(results)
 
     def context(self, equation: Any) -> JaxContext:
         """Return what a rule is told about an equation."""
@@ -229,16 +222,13 @@ class JaxprWalker:
         if isinstance(known, Tensor):
             return known
         if isinstance(known, Complex):
-            raise Unsupported("complex numbers; return their real parts, sizes or angles")
+            raise Unsupported(self.complex_result)
         if isinstance(known, Key):
             raise Unsupported("a random key, or a number for one, as data; use it for drawing only")
         array = plain_array(_static(known))
-        dtype = known_dtype(array.dtype)
-        if not array.size:
-            raise Unsupported(EMPTY)
-        if array.ndim and not np.all(array == array.flat[0]):
-            return plain(self.g.constant(array))
-        number = emit.scalar(self.g, array.flat[0].item(), dtype)
+        if not array.size or (array.ndim and not np.all(array == array.flat[0])):
+            return constant(self.g, array)
+        number = constant(self.g, array.flat[0])
         return number if scalars else emit.broadcast(self.g, number, array.shape)
 
 
@@ -294,19 +284,3 @@ def _computed(equation: Any, operands: list[Known]) -> list[Known]:
     return [
         _known_constant(x) for x in (results if equation.primitive.multiple_results else [results])
     ]
-
-
-def _checked(result: Known, expected: Any) -> Known:
-    """Compare what a rule built with JAX's own shapes and types."""
-    if isinstance(result, np.ndarray):
-        return result
-    if isinstance(result, Complex) and expected.dtype == np.complex64:
-        if result.shape == tuple(expected.shape):
-            return result
-        raise Unsupported(f"its result is {expected} in JAX, complex {list(result.shape)} here")
-    if result.shape != tuple(expected.shape) or result.dtype is not known_dtype(expected.dtype):
-        raise Unsupported(
-            f"its result is {expected.dtype}{list(expected.shape)} in JAX, "
-            f"{result.dtype.value}{list(result.shape)} here"
-        )
-    return result

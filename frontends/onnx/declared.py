@@ -54,11 +54,6 @@ def numpy_type(code: int) -> np.dtype:
         return np.dtype(np.void)
 
 
-def dtype_of(data: np.ndarray) -> DType:
-    """Return our type of an array's elements; Unsupported where there is none."""
-    return emulated_dtype(data.dtype, f"elements of type {data.dtype}")
-
-
 def checked_type(type_: TensorType) -> TensorType:
     """Return a type; Unsupported where it is absurdly large."""
     if type_.size > MAX_ELEMENTS:

@@ -1,8 +1,4 @@
-"""Walk an ONNX graph and build ours from it, operator by operator.
-
-What cannot be imported is collected while walking, so that one error names all of it: an operator
-that reads the result of a failed one is passed over.
-"""
+"""Walk an ONNX graph and build ours from it, operator by operator."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +10,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from pockengine.compiler.controls import CONTROLS
 from pockengine.compiler.ir import Builder, Graph, TensorType, Value
-from pockengine.errors import CompileError, GraphError, ImportModelError
+from pockengine.errors import ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity, plain
 from pockengine.frontends.onnx.control import CONTROL, Known
 from pockengine.frontends.onnx.declared import (
@@ -25,7 +20,6 @@ from pockengine.frontends.onnx.declared import (
     check_declared,
     checked_type,
     dtype_named,
-    dtype_of,
     numpy_type,
     sizes_of,
 )
@@ -46,7 +40,7 @@ from pockengine.frontends.onnx.roles import Roles
 from pockengine.frontends.onnx.sequences import Item, build_sequence, is_sequence
 from pockengine.frontends.onnx.uses import uses_of
 from pockengine.frontends.onnx.weights import place_of
-from pockengine.frontends.problems import Problems
+from pockengine.frontends.walker import FailedBody, GraphWalker, constant
 
 
 @dataclass(frozen=True)
@@ -81,14 +75,17 @@ def _drop_unread(graph: Graph, read: set[Value]) -> None:
         del graph.params[name]
 
 
-class _Importer:
+class _Importer(GraphWalker):
     """One import: what each name stands for by now.
 
     A name is known as an array, a tensor or both: `arrays` are the values known at compile time,
     initializers among them; `weights` names those of them that become params.
     """
 
+    damage = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+
     def __init__(self, model: ModelProto, folder: Path | None, choices: Choices) -> None:
+        super().__init__(model.graph.name or "model")
         self.graph: GraphProto = model.graph
         self.nodes = flat_nodes(model)
         self.folder = folder
@@ -97,8 +94,6 @@ class _Importer:
             "" if entry.domain == "ai.onnx" else entry.domain: entry.version
             for entry in model.opset_import
         }
-        self.g = Builder(Graph(model.graph.name or "model"))
-        self.problems = Problems()
         self.arrays: dict[str, np.ndarray] = {}
         self.tensors: dict[str, Tensor] = {}
         self.sequences: dict[str, list[Known]] = {}
@@ -129,15 +124,10 @@ class _Importer:
 
     def _attempt(self, name: str, declare: Any) -> None:
         """Declare one input or initializer, or note why not."""
-        try:
+        with self.noting("a tensor", name):
             declare()
-        except (Unsupported, GraphError) as error:
-            self.failed.add(name)
-            self.problems.add("a tensor", str(error), name)
-        except (ArithmeticError, TypeError, ValueError) as error:
-            check_own(error, f"it read {name}")
-            self.failed.add(name)
-            self.problems.add("a tensor", f"what the file says of it is damaged: {error}", name)
+            return
+        self.failed.add(name)
 
     def _fixed(self, value: Any) -> None:
         """Take an input's value as one of the model's constants."""
@@ -210,20 +200,12 @@ class _Importer:
         """Build one operator, or note why not."""
         place = place_of(node)
         thing = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        try:
+        with self.building(thing, place):
             if not self.failed.intersection(node.input):
-                with self.g.scope(place):
-                    self._evaluate(node, place)
+                self._evaluate(node, place)
                 return
             if not is_known(node):
                 raise Unsupported(REFUSED.get(node.op_type, NO_RULE))
-        except _FailedBody:
-            pass
-        except (GraphError, CompileError, ImportModelError) as error:
-            self.problems.add(thing, str(error), place)
-        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
-            check_own(error, f"it read {thing} in {place}")
-            self.problems.add(thing, f"its inputs or attributes do not fit: {error}", place)
         self.failed.update(name for name in node.output if name)
 
     def _evaluate(self, node: NodeProto, place: str) -> None:
@@ -294,7 +276,7 @@ class _Importer:
         for node in body.node:
             self.build(node)
         if self.failed.intersection(output.name for output in body.output):
-            raise _FailedBody
+            raise FailedBody
         return [self._known(output.name) for output in body.output]
 
     def _inner_initializer(self, tensor: TensorProto) -> None:
@@ -367,28 +349,16 @@ class _Importer:
         if name not in self.tensors:
             if name not in self.arrays:
                 raise Unsupported(f"nothing before it makes {name!r}; are the operators in order?")
-            data = emulated_array(self.arrays[name])
-            if not data.size:
-                raise Unsupported(f"{name!r} is empty")
-            dtype = dtype_of(data)
-            self.tensors[name] = plain(
-                self.g.constant(data) if data.ndim else self.g.scalar(data.item(), dtype)
-            )
+            self.tensors[name] = constant(self.g, emulated_array(self.arrays[name]))
         return self.tensors[name]
 
     def outputs(self) -> dict[str, Tensor]:
         """Return the graph's outputs, in the framework's order and of the declared type."""
         outputs = {}
         for value in self.graph.output:
-            try:
+            with self.noting(f"output {value.name}", ""):
                 if value.name not in self.failed:
                     tensor = self._tensor(value.name)
                     check_declared(value, tensor)
                     outputs[value.name] = plain(framework_order(self.g, tensor))
-            except (Unsupported, GraphError) as error:
-                self.problems.add("an output", str(error), value.name)
         return outputs
-
-
-class _FailedBody(Unsupported):
-    """A graph inside of an operator failed; what failed there has been noted."""

@@ -1,8 +1,4 @@
-"""Walk a traced TensorFlow function and build our graph from it, operator by operator.
-
-What cannot be imported is collected while walking, so that one error names all of it: an operator
-that reads the result of a failed one is checked for a rule and otherwise passed over.
-"""
+"""Walk a traced TensorFlow function and build our graph from it, operator by operator."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,14 +7,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pockengine.compiler.ir import F32, Builder, Graph
-from pockengine.errors import CompileError, GraphError, ImportModelError
+from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
-from pockengine.frontends.emit.complex import Complex
+from pockengine.frontends.dtypes import find_dtype
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Tensor, framework_order, plain
-from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.problems import NO_RULE
 from pockengine.frontends.tensorflow.control import (
     BRANCHES,
     CALLS,
@@ -33,7 +27,8 @@ from pockengine.frontends.tensorflow.ops.complex import COMPLEX_RULES, complex_r
 from pockengine.frontends.tensorflow.ops.truths import VALUE_SHAPE, check_truths
 from pockengine.frontends.tensorflow.own_gradient import build as own_gradient
 from pockengine.frontends.tensorflow.own_gradient import has_own_gradient, is_ctc_loss, sources_of
-from pockengine.frontends.tensorflow.variables import Variable, dtype_of
+from pockengine.frontends.tensorflow.variables import Variable
+from pockengine.frontends.walker import GraphWalker, complex_constant
 
 VARIABLE_OPS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape")
 ASSIGNMENTS = {"AssignVariableOp": "", "AssignAddVariableOp": "add", "AssignSubVariableOp": "sub"}
@@ -59,18 +54,19 @@ REASONS = {
 FOLDED = {"bool", "float32", "int32", "int64"}
 """Types of results that are computed now where all inputs are known."""
 
-MAX_NODES = 200_000
-"""Loops inside of loops grow without bounds; no step of this many kernels is meant."""
 TRAINED_WRITE = "it changes a trainable variable; only states, such as running statistics, are kept"
 
 
-class Importer:
+class Importer(GraphWalker):
     """One import: what each traced name stands for by now."""
+
+    framework = "TensorFlow"
+    damage = (ArithmeticError, LookupError, TypeError, ValueError)
+    packages = ("tensorflow",)
 
     def __init__(self, name: str, library: Library, layers: Iterable[str]) -> None:
         """Start a graph; `layers` are the names of the model's layers, for places in errors."""
-        self.g = Builder(Graph(name))
-        self.problems = Problems()
+        super().__init__(name)
         self.library = library
         self.layers = frozenset(layers)
         self.written: dict[Variable, str] = {}
@@ -105,28 +101,15 @@ class Importer:
 
     def _build(self, op: Any, known: dict[str, Known], function: str) -> Sequence[Known]:
         """Build one operator, or note why not; one result for each output."""
-        if len(self.g.graph.nodes) > MAX_NODES:
-            raise ImportModelError(
-                f"{self.g.graph.name} unrolls to more than {MAX_NODES} operations; shorten its "
-                "loops"
-            )
-        place = self.place(f"{function}/{op.name}")
-        failed = [Opaque()] * len(op.outputs)
-        try:
+        with self.building(op.type, self.place(f"{function}/{op.name}")):
             values = [known[source.name] for source in sources_of(op)]
-            with self.g.scope(place):
-                if has_own_gradient(self.g, op, values):
-                    results: Sequence[Known] = own_gradient(self, op, known, function)
-                else:
-                    results = self._evaluate(op, values, function)
-            _check(op, results)
+            if has_own_gradient(self.g, op, values):
+                results: Sequence[Known] = own_gradient(self, op, known, function)
+            else:
+                results = self._evaluate(op, values, function)
+            self._check(op, results)
             return results
-        except (CompileError, GraphError, ImportModelError) as error:
-            self.problems.add(op.type, str(error), place)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            check_own(error, f"it read {op.type} in {place}", "tensorflow")
-            self.problems.add(op.type, f"its inputs or attributes do not fit: {error}", place)
-        return failed
+        return [Opaque()] * len(op.outputs)
 
     def _evaluate(self, op: Any, values: Sequence[Known], function: str) -> Sequence[Known]:
         if op.type in SKIPPED:
@@ -264,17 +247,9 @@ class Importer:
         """Put what is known at compile time into the graph; pass everything else."""
         if isinstance(value, Opaque):
             raise Unsupported(value.reason)
-        if not isinstance(value, np.ndarray):
-            return value
-        if np.iscomplexobj(value):
-            parts = (value.real, value.imag)
-            return Complex(*(self.tensor(np.ascontiguousarray(x, np.float32)) for x in parts))
-        dtype = dtype_of(value)
-        if not value.size:
-            raise Unsupported(EMPTY)
-        if not value.ndim:
-            return plain(self.g.scalar(value.item(), dtype))
-        return plain(self.g.constant(value))
+        if isinstance(value, np.ndarray) and np.iscomplexobj(value):
+            return complex_constant(self.g, value)
+        return super().tensor(value)
 
     def place(self, path: str) -> str:
         """Return the layers that an operator stands in, by the names that the user knows.
@@ -292,18 +267,16 @@ class Importer:
 
     def output(self, name: str, value: Known) -> Tensor | None:
         """Return one of the function's results as a tensor, or note why it is none."""
-        try:
-            if isinstance(value, Opaque) and not value.reason:
-                return None
-            tensor = self.tensor(value)
-            if isinstance(tensor, Complex):
-                raise Unsupported("complex numbers; return their real parts, sizes or angles")
-            if not isinstance(tensor, Tensor):
-                raise Unsupported("it is no tensor")
-            return tensor
-        except (Unsupported, GraphError) as error:
-            self.problems.add(f"output {name}", str(error), "")
-            return None
+        failed = isinstance(value, Opaque) and not value.reason
+        return None if failed else super().output(name, value)
+
+    def _check(self, op: Any, results: Sequence[Known]) -> None:
+        """Compare what was built with TensorFlow's own shapes and types, as far as it knows."""
+        for output, result in zip(op.outputs, results, strict=False):
+            if isinstance(result, Tensor):
+                shape, name = _static_shape(output), output.dtype.name
+                dtype = find_dtype(emulated_types.EMULATED.get(name, name))
+                self.check_result(result, shape, dtype, f"{name}{list(shape or ())}")
 
 
 def _needed(graph: Any) -> list[Any]:
@@ -362,22 +335,6 @@ def _attribute(op: Any, name: str) -> Any:
 def _static_shape(output: Any) -> tuple[int, ...] | None:
     shape = output.shape
     return tuple(shape.as_list()) if shape.is_fully_defined() else None
-
-
-def _check(op: Any, results: Sequence[Known]) -> None:
-    """Compare what a rule built with TensorFlow's own shapes and types, as far as it knows them."""
-    for output, result in zip(op.outputs, results, strict=False):
-        if not isinstance(result, Tensor):
-            continue
-        shape = _static_shape(output)
-        named = output.dtype.name
-        if (shape is not None and shape != result.shape) or (
-            emulated_types.EMULATED.get(named, named) != np.dtype(result.dtype.numpy).name
-        ):
-            raise Unsupported(
-                f"its result is {named}{list(shape or ())} in TensorFlow, "
-                f"{result.dtype.value}{list(result.shape)} here"
-            )
 
 
 def library_of(graph: Any) -> Library:

@@ -10,7 +10,8 @@ import tensorflow as tf
 from pockengine.compiler.ir import Graph, TensorType
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
-from pockengine.errors import GraphError, ImportModelError
+from pockengine.errors import ImportModelError
+from pockengine.frontends.dtypes import dtype_of
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.layout import Tensor, framework_order, plain
@@ -29,7 +30,6 @@ from pockengine.frontends.tensorflow.trace import (
 )
 from pockengine.frontends.tensorflow.variables import (
     RESERVED,
-    dtype_of,
     import_variable,
     named_variables,
     uses_of,
@@ -74,8 +74,7 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
     importer.write_states()
     if shared is not None:
         add_loss(g, next(iter(outputs.values())), shared)
-    for name, tensor in outputs.items():
-        g.output(name, framework_order(g, tensor))
+    importer.name_outputs(outputs)
     if penalty is not None and LOSS in g.graph.outputs:
         total = g.add(g.graph.outputs[LOSS], framework_order(g, penalty))
         g.graph.outputs[LOSS] = total
@@ -149,11 +148,9 @@ def _handle(variable: Any) -> Any:
 
 
 def _input(importer: Importer, name: str, source: Any) -> Known:
-    try:
+    with importer.noting(f"input {name}", ""):
         if name in RESERVED - {TARGET}:
             raise Unsupported("the training step has an input of this name; rename the model's")
         dtype = dtype_of(np.empty(0, source.dtype.as_numpy_dtype))
         return plain(importer.g.input(name, TensorType(dtype, tuple(source.shape.as_list()))))
-    except (Unsupported, GraphError) as error:
-        importer.problems.add(f"input {name}", str(error), "")
-        return Opaque()
+    return Opaque()

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.controls import CONTROLS
-from pockengine.compiler.ir import F32, Builder, DType
-from pockengine.frontends.dtypes import known_dtype
+from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Layout, Tensor, identity, plain
 from pockengine.frontends.problems import EMPTY
@@ -111,10 +110,3 @@ def uses_of(handle: Any, may_write: bool) -> Uses:
         for reader, value in reads
     )
     return Uses(bool(reads) and depthwise, written)
-
-
-def dtype_of(data: np.ndarray) -> DType:
-    """Return our element type; Unsupported names one that there is none for."""
-    if data.dtype.kind in "OSU":
-        raise Unsupported("a string; only numbers can be computed with, look words up before")
-    return known_dtype(data.dtype, f"numbers of {data.dtype}")

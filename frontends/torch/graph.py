@@ -1,8 +1,4 @@
-"""Walk an exported PyTorch program and build our graph from it, operator by operator.
-
-What cannot be imported is collected while walking, so that one error names all of it: an operator
-that reads the result of a failed one is checked for a rule and otherwise passed over.
-"""
+"""Walk an exported PyTorch program and build our graph from it, operator by operator."""
 
 import operator
 from collections.abc import Iterable
@@ -11,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import Node
 
-from pockengine.compiler.ir import Builder, Graph
+from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.graph import LOSS
-from pockengine.errors import GraphError, ImportModelError
+from pockengine.errors import ImportModelError
 from pockengine.frontends import emit
 from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.gradient import variable
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
-from pockengine.frontends.layout import Tensor, framework_order
+from pockengine.frontends.layout import Tensor
 from pockengine.frontends.losses import add_loss, is_loss
-from pockengine.frontends.problems import NO_RULE, Problems
+from pockengine.frontends.problems import NO_RULE
 from pockengine.frontends.torch.aten import AtenContext, complex_rule_for, rule_for
 from pockengine.frontends.torch.aten.numbers import ON_NUMBERS
 from pockengine.frontends.torch.aten.registry import Missing
@@ -35,7 +31,6 @@ from pockengine.frontends.torch.memory import Known, Memory
 from pockengine.frontends.torch.nodes import (
     arguments_of,
     check_order,
-    checked,
     module_path,
     placeholders,
     result_type,
@@ -45,7 +40,7 @@ from pockengine.frontends.torch.nodes import (
     written_by,
 )
 from pockengine.frontends.torch.outputs import output_names, with_loss_named
-from pockengine.frontends.torch.params import declare
+from pockengine.frontends.torch.params import WITHIN, declare
 from pockengine.frontends.torch.states import (
     STATE_WRITE,
     check_assigned,
@@ -54,6 +49,7 @@ from pockengine.frontends.torch.states import (
     keep,
     renewed,
 )
+from pockengine.frontends.walker import GraphWalker
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,8 +66,6 @@ UNSEEN = "aten.logical_"
 
 COMPLEX_WRITE = "it changes a complex tensor in place; use the operator's out-of-place form"
 
-COMPLEX_OUTPUT = "it is complex; return torch.view_as_real of it"
-
 ROUNDED = (
     "autocast is enabled in an exported program; export the module without it, and pass bf16=True "
     "to pockengine.compile to round the operands of large products"
@@ -86,7 +80,7 @@ def import_program(
     With a loss that is a function, the program is that of `with_loss`.
     """
     name = type(module).__name__
-    importer = _Importer(Graph(name))
+    importer = _Importer(name)
     importer.declare(program, module)
     importer.walk(program.graph_module, program.graph.nodes)
     outputs = importer.outputs(program, own_loss=callable(loss))
@@ -103,18 +97,19 @@ def import_program(
         )
     if isinstance(loss, str):
         add_loss(importer.g, next(iter(outputs.values())), loss)
-    for key, tensor in outputs.items():
-        importer.g.output(key, framework_order(importer.g, tensor))
+    importer.name_outputs(outputs)
     recognise(importer.g.graph, DROPPED_PATHS)
     return importer.g.graph
 
 
-class _Importer:
+class _Importer(GraphWalker):
     """One import: walks the program's operators in order."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.g = Builder(graph)
-        self.problems = Problems()
+    framework = "PyTorch"
+    complex_result = "it is complex; return torch.view_as_real of it"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self.memory = Memory(self.g, self._derive)
         self.known = self.memory.known
         self.state: set[Node] = set()
@@ -161,15 +156,13 @@ class _Importer:
         written = [
             node for node, before in self.buffers.items() if self.known[node] not in (before, None)
         ]
-        try:
+        with self.noting(type(module).__name__, ""):
             for node in written:
                 keep(self.g, self.buffers[node].value, self.memory.current(node))
             if written:
                 check_assigned(program)
                 args, kwargs = program.example_inputs
                 check_evaluation(module, args, kwargs, [names[node.name] for node in written])
-        except Unsupported as error:
-            self.problems.add(type(module).__name__, str(error), "")
 
     def outputs(self, program: "ExportedProgram", *, own_loss: bool) -> dict[str, Tensor]:
         """Name what the module returns: "output", "output.0", or by the keys of a mapping.
@@ -180,42 +173,27 @@ class _Importer:
         names = output_names(program.call_spec.out_spec, len(flat), own_loss)
         tensors: dict[str, Tensor] = {}
         for name, result in zip(names, flat, strict=True):
-            tensor = self._output(name, result) if isinstance(result, Node) else None
+            tensor = self.output(name, result) if isinstance(result, Node) else None
             if tensor is not None:
                 tensors[name] = tensor
         return tensors
 
-    def _output(self, name: str, node: Node) -> Tensor | None:
-        try:
-            value = self._value(node)
-            if isinstance(value, Complex):
-                raise Unsupported(COMPLEX_OUTPUT)
-            return value
-        except Unsupported as error:
-            self.problems.add(f"output {name}", str(error), "")
-            return None
-
     def _call(self, node: Node) -> None:
         """Build one operator, or note why not."""
-        place = module_path(node)
         written = written_by(node)
         recorded = not (UNRECORDED in node.meta or str(node.target).startswith(UNSEEN))
-        result: Known = None
-        try:
-            with self.g.scope(place):
-                result = self._derive(node)
-                if node in self.variables:
-                    result = self._variable(result)
-                for name in written:
-                    self._write(name, result, recorded=recorded)
-        except (Unsupported, GraphError) as error:
-            self.problems.add(str(node.target), str(error), place)
+        origin = written[0] if written else None
+        with self.building(str(node.target), module_path(node)):
+            result = self._derive(node)
+            if node in self.variables:
+                result = self._variable(result)
             for name in written:
-                self.known.update(dict.fromkeys(self.memory.storages.path(name)))
-        if written:
-            self.memory.add(node, self.known[written[0]], origin=written[0])
-        else:
-            self.memory.add(node, result)
+                self._write(name, result, recorded=recorded)
+            self.memory.add(node, result if origin is None else self.known[origin], origin)
+            return
+        for name in written:
+            self.known.update(dict.fromkeys(self.memory.storages.path(name)))
+        self.memory.add(node, None, origin)
 
     def _derive(self, node: Node) -> Known:
         """Compute what an operator gives, by what its arguments stand for now."""
@@ -273,7 +251,7 @@ class _Importer:
         missing = next((self.known[x] for x in node.all_input_nodes if self._is_missing(x)), None)
         if missing is not None:
             return missing
-        arguments = {name: self._value(arg) for name, arg in self._bound(node).items()}
+        arguments = {name: self.tensor(arg) for name, arg in self._bound(node).items()}
         if refused:
             return None
         arguments = rounded_arguments(self.g, node, arguments)
@@ -282,7 +260,18 @@ class _Importer:
             raise Unsupported(COMPLEX_WRITE)
         if written_by(node) and isinstance(result, Tensor) and dtype is not None:
             result = emit.cast(self.g, result, dtype)  # what is written keeps its type
-        return checked(node, fitted(self.g, node, result))
+        result = fitted(self.g, node, result)
+        self._check(node, result)
+        return result
+
+    def _check(self, node: Node, result: Any) -> None:
+        """Compare what a rule built with PyTorch's own shapes and types."""
+        values = node.meta.get("val")
+        single = isinstance(result, (Tensor, Complex))
+        for built, value in [(result, values)] if single else zip(result, values, strict=False):
+            if isinstance(built, (Tensor, Complex)) and isinstance(value, torch.Tensor):
+                named = f"{value.dtype}{list(value.shape)}"
+                self.check_result(built, tuple(value.shape), WITHIN.get(value.dtype), named)
 
     def _is_complex(self, node: Node) -> bool:
         """Whether an operator reads or gives complex numbers."""
@@ -310,7 +299,7 @@ class _Importer:
     def _of_python(self, node: Node) -> Known:
         """Calculate of numbers, or gather results in a named tuple, as definitions of operators."""
         if node.target in ON_NUMBERS:
-            known = [self._value(part) for part in node.args]
+            known = [self.tensor(part) for part in node.args]
             return None if None in known else ON_NUMBERS[node.target](self.g, *known)
         if not (isinstance(node.target, type) and issubclass(node.target, tuple)):
             raise Unsupported(NO_RULE)
@@ -340,15 +329,15 @@ class _Importer:
         """Return what a result stands for; unread, it may be missing or have no elements."""
         if isinstance(argument, Node) and (self._is_missing(argument) or self._is_empty(argument)):
             return self.known[argument]
-        return self._value(argument)
+        return self.tensor(argument)
 
-    def _value(self, argument: Any) -> Known:
+    def tensor(self, known: Any) -> Known:
         """Replace traced names by what they stand for, inside of lists too."""
-        if isinstance(argument, Node):
-            return self.memory.tensor(argument)
-        if isinstance(argument, (list, tuple)):
-            return [self._value(item) for item in argument]
-        return argument
+        if isinstance(known, Node):
+            return self.memory.tensor(known)
+        if isinstance(known, (list, tuple)):
+            return [self.tensor(item) for item in known]
+        return known
 
     def _is_unregistered(self, name: Node) -> bool:
         """Return whether this is memory of the module that is no buffer of its own."""

@@ -11,19 +11,16 @@ import torch
 from torch.fx import Node
 
 from pockengine.compiler.ir import Builder
-from pockengine.compiler.ops.custom import is_variable
-from pockengine.compiler.ops.elementwise import STOP
-from pockengine.frontends.dtypes import USE
+from pockengine.frontends.emit import trains
 from pockengine.frontends.emit.complex import Complex, each
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain
-from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.torch.aten import AtenContext, elementwise
 from pockengine.frontends.torch.aten.registry import Missing
 from pockengine.frontends.torch.nodes import DETACH, written_by
-from pockengine.frontends.torch.params import DTYPES
 from pockengine.frontends.torch.storage import Storages
 from pockengine.frontends.torch.views import begins_at, put_back, put_back_at, put_back_constant
+from pockengine.frontends.walker import complex_constant, constant
 
 Known = Any
 """What a name stands for: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
@@ -118,7 +115,7 @@ class Memory:
 
     def _is_trained(self, value: Known) -> bool:
         """Return whether a gradient may flow through a value to a parameter."""
-        return isinstance(value, Tensor) and _is_float(value) and _has_params(self.g, value)
+        return isinstance(value, Tensor) and _is_float(value) and trains(self.g, value)
 
     def _unrecorded(self, name: Node, value: Known) -> Known:
         """Return a value that a write left without autograd's knowledge."""
@@ -150,7 +147,7 @@ class Memory:
         if not isinstance(known, torch.Tensor):
             return known
         if known.is_complex():
-            return self._complex_constant(known)
+            return complex_constant(self.g, known.to(torch.complex64).resolve_conj().numpy())
         if name not in self._constants:
             self._constants[name] = self._constant(known)
         return self._constants[name]
@@ -159,22 +156,10 @@ class Memory:
         """Return a value, a constant put into the graph."""
         return self._constant(known) if isinstance(known, torch.Tensor) else known
 
-    def _complex_constant(self, data: torch.Tensor) -> Complex:
-        if data.numel() == 0:
-            raise Unsupported(EMPTY)
-        parts = torch.view_as_real(data.to(torch.complex64).resolve_conj()).unbind(-1)
-        return Complex(*map(self._constant, parts))
-
     def _constant(self, data: torch.Tensor) -> Tensor:
-        if data.numel() == 0:
-            raise Unsupported(EMPTY)
         if data.is_floating_point():  # of fewer bits they are numbers of float32 as well
             data = data.float()
-        if data.dtype not in DTYPES:
-            raise Unsupported(f"a constant of {data.dtype}; {USE}")
-        if data.dim() == 0:
-            return plain(self.g.scalar(data.item(), DTYPES[data.dtype]))
-        return plain(self.g.constant(data.cpu().numpy()))
+        return constant(self.g, data.cpu().numpy())
 
 
 def _stops(name: Node) -> bool:
@@ -186,21 +171,3 @@ def _is_float(value: Known) -> bool:
     if isinstance(value, torch.Tensor):
         return value.is_floating_point()
     return isinstance(value, Tensor) and value.dtype.is_float
-
-
-def _has_params(g: Builder, tensor: Tensor) -> bool:
-    """Return whether a gradient may flow through this tensor to a parameter, or a variable."""
-    seen, waiting = set(), [tensor.value]
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        param = g.graph.param_of(value)
-        if value.dtype.is_float and param is not None and param.trainable:
-            return True
-        if is_variable(value):
-            return True
-        if value.node is not None and value.node.op != STOP:
-            waiting.extend(value.node.operands)
-    return False

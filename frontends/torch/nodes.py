@@ -10,9 +10,7 @@ import torch
 from torch.fx import Node
 
 from pockengine.compiler.ir import Shape
-from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Tensor
 from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.torch.params import WITHIN
 
@@ -153,21 +151,3 @@ def without_elements(node: Node) -> Any:
     if any(value.numel() for value in values):
         raise Unsupported(EMPTY)
     return [torch.empty(value.shape, dtype=value.dtype) for value in values]
-
-
-def checked(node: Node, result: Any) -> Any:
-    """Compare what a rule built with PyTorch's own shapes and types."""
-    values = node.meta.get("val")
-    single = isinstance(result, (Tensor, Complex))
-    pairs = [(result, values)] if single else zip(result, values, strict=False)
-    for built, value in pairs:
-        if isinstance(built, Complex) and built.shape != tuple(value.shape):
-            raise Unsupported(f"its result is {list(value.shape)} in PyTorch, {built.shape} here")
-        if isinstance(built, Tensor) and isinstance(value, torch.Tensor):
-            dtype = WITHIN.get(value.dtype)
-            if built.shape != tuple(value.shape) or built.dtype is not dtype:
-                raise Unsupported(
-                    f"its result is {value.dtype}{list(value.shape)} in PyTorch, "
-                    f"{built.dtype.value}{list(built.shape)} here"
-                )
-    return result

@@ -13,10 +13,10 @@ import numpy as np
 
 from pockengine.compiler.ir import BOOL, F32, I32, I64, Graph, TensorType
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
-from pockengine.errors import GraphError, ImportModelError
+from pockengine.errors import ImportModelError
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.faults import check_own
-from pockengine.frontends.layout import Tensor, framework_order, plain
+from pockengine.frontends.layout import Tensor, plain
 from pockengine.frontends.losses import LOSSES, add_loss
 from pockengine.frontends.tensorflow.lite.file import FileTensor, read_lite
 from pockengine.frontends.tensorflow.lite.rounding import integer_input
@@ -64,8 +64,7 @@ def _imported(walker: OperatorWalker, example_inputs: Any, loss: Any) -> Graph:
         raise ImportModelError(f"{model.name} has no output that a loss could judge")
     if loss is not None:
         add_loss(g, next(iter(outputs.values())), loss)
-    for name, tensor in outputs.items():
-        g.output(name, framework_order(g, tensor))
+    walker.name_outputs(outputs)
     DeadCode().run(g.graph)
     walker.roles.tell(g.graph)
     if walker.integers and not any(param.held for param in g.graph.params.values()):
@@ -88,13 +87,11 @@ def declare(walker: OperatorWalker, given: Any) -> None:
         )
     for number, name in zip(model.main.inputs, names, strict=True):
         tensor, shape = model.main.tensors[number], np.shape(given[name])
-        try:
+        walker.main.failed.add(number)
+        with walker.noting("an input", name):
             _check_shape(tensor, shape)
             walker.main.known[number] = _input(walker, name, tensor, shape)
-        except (Unsupported, GraphError) as error:
-            walker.main.failed.add(number)
-            walker.problems.add("an input", str(error), name)
-        else:
+            walker.main.failed.remove(number)
             if shape and 0 not in tensor.open and shape[0] != tensor.shape[0]:
                 walker.rows = shape[0] // tensor.shape[0]
 

@@ -15,10 +15,9 @@ import numpy as np
 
 from pockengine.compiler.ir import Builder, Shape
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.layout import Layout, Tensor, plain
-from pockengine.frontends.problems import EMPTY
+from pockengine.frontends.layout import Layout, Tensor
 from pockengine.frontends.tensorflow.ops import Known, TfContext
-from pockengine.frontends.tensorflow.variables import dtype_of
+from pockengine.frontends.walker import constant
 
 Rule = Callable[..., Known]
 
@@ -123,7 +122,4 @@ def in_graph(g: Builder, value: Known) -> Tensor:
         return value
     if not isinstance(value, np.ndarray):
         raise Unsupported("a variable, where numbers are read")
-    dtype = dtype_of(value)
-    if not value.size:
-        raise Unsupported(EMPTY)
-    return plain(g.constant(value) if value.ndim else g.scalar(value.item(), dtype))
+    return constant(g, value)

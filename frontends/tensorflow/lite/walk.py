@@ -13,12 +13,11 @@ import numpy as np
 
 from pockengine.compiler.ir import Builder, Graph, Shape
 from pockengine.compiler.ir.evaluate import run as evaluate
-from pockengine.errors import CompileError, GraphError, ImportModelError
+from pockengine.errors import ImportModelError
 from pockengine.frontends.bounds import MAX_ELEMENTS
 from pockengine.frontends.emit.nn import Unsupported
-from pockengine.frontends.faults import check_own
 from pockengine.frontends.layout import Layout, Tensor, framework_order, identity
-from pockengine.frontends.problems import EMPTY, NO_RULE, Problems
+from pockengine.frontends.problems import EMPTY, NO_RULE
 from pockengine.frontends.tensorflow.lite.control import CONTROL
 from pockengine.frontends.tensorflow.lite.file import FileOperator, LiteGraph, LiteModel
 from pockengine.frontends.tensorflow.lite.registry import (
@@ -37,6 +36,7 @@ from pockengine.frontends.tensorflow.lite.roles import (
 from pockengine.frontends.tensorflow.lite.rounding import rounded, weight_quantization
 from pockengine.frontends.tensorflow.ops import Known
 from pockengine.frontends.tensorflow.variables import RESERVED
+from pockengine.frontends.walker import FailedBody, GraphWalker
 
 DAMAGE = (
     ArithmeticError,
@@ -49,9 +49,6 @@ DAMAGE = (
     struct.error,
 )
 """What flatbuffers, NumPy and our rules raise for numbers that do not fit; see `check_own`."""
-MOST_NODES = 200_000
-"""Loops inside of loops grow without bounds; no step of this many kernels is meant."""
-
 MOST_DEPTH = 32
 """Subgraphs within subgraphs; each is a few calls of Python."""
 
@@ -86,16 +83,17 @@ class TensorReader:
         return rule is not None and rule.bias == self.place
 
 
-class OperatorWalker:
+class OperatorWalker(GraphWalker):
     """One import. `rows` is by how much the batch is larger than that which the file is for."""
 
+    damage = DAMAGE
+
     def __init__(self, model: LiteModel, integers: bool, chosen: Mapping[str, bool]) -> None:
+        super().__init__(model.name)
         self.model = model
         self.integers = integers
         self.rows = 1
         self.depth = 0
-        self.g = Builder(Graph(model.name))
-        self.problems = Problems()
         self.variables: dict[str, Known] = {}
         self.roles = Roles(chosen)
         self.main = self._frame(0)
@@ -116,35 +114,22 @@ class OperatorWalker:
         self.build(frame)
         self.depth -= 1
         if frame.failed.intersection(frame.graph.outputs):
-            raise Unsupported("it runs a part of the file that cannot be imported")
+            raise FailedBody
         return [self.value(frame, number) for number in frame.graph.outputs]
 
     def build(self, frame: Frame) -> None:
         """Build the operators of a subgraph, or note why not."""
         for position, operator in enumerate(frame.graph.operators):
-            if len(self.g.graph.nodes) > MOST_NODES:
-                raise ImportModelError(
-                    f"{self.model.name} unrolls to more than {MOST_NODES} operations; shorten its "
-                    "loops"
-                )
             self._build(frame, position, operator)
 
     def _build(self, frame: Frame, position: int, operator: FileOperator) -> None:
         place = frame.graph.tensors[operator.outputs[0]].name if operator.outputs else ""
-        try:
+        with self.building(operator.name, place):
             if not frame.failed.intersection(operator.inputs):
-                with self.g.scope(place):
-                    self._evaluate(frame, position, operator)
+                self._evaluate(frame, position, operator)
                 return
             if operator.name not in LITE_RULES and operator.name not in CONTROL:
                 raise Unsupported(NO_RULE)
-        except (CompileError, GraphError, ImportModelError) as error:
-            self.problems.add(operator.name, str(error), place)
-        except DAMAGE as error:
-            if operator.options is not None:  # else the file lacks them
-                check_own(error, f"it read {operator.name} of {self.model.name}")
-            reason = f"its inputs or options do not fit: {error}"
-            self.problems.add(operator.name, reason, place)
         frame.failed.update(operator.outputs)
 
     def _evaluate(self, frame: Frame, position: int, operator: FileOperator) -> None:
@@ -154,22 +139,29 @@ class OperatorWalker:
             else self.value(frame, number, TensorReader(position, place, operator))
             for place, number in enumerate(operator.inputs)
         ]
-        if operator.name in CONTROL:
-            results = CONTROL[operator.name](self, operator.options, values)
-        elif (rule := LITE_RULES.get(operator.name)) is None:
-            raise Unsupported(NO_RULE)
-        else:
-            rule.check(values)
-            known = bool(values) and all(isinstance(x, np.ndarray) for x in values)
-            results = (
-                _folded(rule, operator, _context(frame.graph, operator), values)
-                if known
-                else self._applied(rule, operator, frame.graph, values)
-            )
+        try:
+            results = self._results(operator, frame.graph, values)
+        except (AttributeError, TypeError) as error:
+            if operator.options is not None:
+                raise
+            raise Unsupported(f"the file lacks its options: {error}") from error
         for number, result in zip(operator.outputs, results, strict=True):
             tensor = frame.graph.tensors[number]
             rounds = self.integers and isinstance(result, Tensor)
             frame.known[number] = rounded(self.g, result, tensor) if rounds else result
+
+    def _results(
+        self, operator: FileOperator, graph: LiteGraph, values: Sequence[Known]
+    ) -> Sequence[Known]:
+        if operator.name in CONTROL:
+            return CONTROL[operator.name](self, operator.options, values)
+        rule = LITE_RULES.get(operator.name)
+        if rule is None:
+            raise Unsupported(NO_RULE)
+        rule.check(values)
+        if values and all(isinstance(x, np.ndarray) for x in values):
+            return _folded(rule, operator, _context(graph, operator), values)
+        return self._applied(rule, operator, graph, values)
 
     def _applied(
         self, rule: LiteRule, operator: FileOperator, graph: LiteGraph, values: Sequence[Known]
@@ -270,11 +262,9 @@ class OperatorWalker:
         outputs = {}
         for number in self.main.graph.outputs:
             name = self.model.name_of(number)
-            try:
+            with self.noting(f"output {name}", ""):
                 if number not in self.main.failed:
                     outputs[name] = self.tensor(self.value(self.main, number))
-            except (Unsupported, GraphError) as error:
-                self.problems.add("an output", str(error), name)
         return outputs
 
 

@@ -302,7 +302,7 @@ def test_declared_outputs_must_be_true() -> None:
     model = one("Relu", {"x": (2,)}, (2,))
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
 
-    with pytest.raises(ImportModelError, match="an output in y: the file declares i64, but it is"):
+    with pytest.raises(ImportModelError, match=r"output y in .*: the file declares i64, but"):
         from_onnx(model)
 
 
