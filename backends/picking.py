@@ -64,6 +64,6 @@ def cheapest(key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
 
 
 def picked(pick: Picker, key: str, candidates: Sequence[PlanCandidate[P]]) -> PlanCandidate[P]:
-    """Let a picker choose among the plans; return the chosen plan."""
+    """Pick one of the plans by a picker; return the chosen plan."""
     plan = pick(key, candidates)
     return next(candidate for candidate in candidates if candidate.plan is plan)

@@ -1,7 +1,7 @@
 """The commands by name: where each one is, and the extras that it cannot start without.
 
-Nothing is imported before its command is called, so that help and completion are at once there and
-a missing package is told before any work.
+Nothing is imported before its command is called, so help and completion are instant, and a missing
+package is reported before any work.
 """
 
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
     },
     "This installation": {
         "doctor": Row(
-            "cli.doctor:doctor", "Say what is installed, what is missing, and what brings it."
+            "cli.doctor:doctor", "List what is installed and missing, and how to install it."
         ),
         "completion": Row("cli.completion:completion", "Print what completes commands in a shell."),
     },

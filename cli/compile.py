@@ -50,7 +50,7 @@ def compile_command(
 
 
 def default_folder(model: str, device: str) -> Path:
-    """Return where an artifact goes that nobody named: beside what the user works on."""
+    """Return the default path of an artifact: beside the user's files."""
     name = Path(model).stem if Path(model).exists() else model
     return Path(f"{name.replace(':', '.')}-{Path(device).stem}")
 

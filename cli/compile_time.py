@@ -123,7 +123,7 @@ def _generate(times: Times, found: Found, training: Training, backend: Backend) 
 
 
 def _build(times: Times, found: Found, training: Training, backend: Backend) -> None:
-    """Time the C compiler: all that an artifact takes but for generating its code."""
+    """Time the C compiler: the whole build of an artifact except code generation."""
     program = compile_program(found.graph(), training, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-time-") as folder, _empty_cache(folder):
         before = time.perf_counter()
@@ -196,7 +196,7 @@ def _write(path: Path, what: tuple[str, int, str], where: tuple[str, Load], time
 
 
 def _used(times: Times, stage: str) -> str:
-    """Say what a stage took of the processor; the compiler's own processes are not counted."""
+    """Report a stage's processor time; the compiler's own processes are not counted."""
     if stage == COMPILER:
         return ""
     return f"; {statistics.median(times.processor[stage]):.2f} CPU s"

@@ -62,7 +62,7 @@ TOOLS = (
 @click.option("--quick", is_flag=True, help="Only look; do not train a layer of each framework.")
 @json_option
 def doctor(quick: bool, as_json: bool) -> None:
-    """Say what is installed, what is missing, and the command that brings it.
+    """List what is installed, what is missing, and the command that brings it.
 
     Compiles and trains one layer of each framework that is installed. The exit status is 1 if one
     of them fails, or if nothing can be built: no C compiler, or a Python that is too old.

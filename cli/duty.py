@@ -34,7 +34,9 @@ _OPTIONS = (
 
 
 def duty_options(command: Command) -> Command:
-    """Give a command --duty and its like, as `callbacks`; pauses are told on standard error."""
+    """Add --duty and related options to a command, as `callbacks`; pauses are reported on
+    stderr.
+    """
 
     @wraps(command)
     def wrapped(

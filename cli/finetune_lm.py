@@ -104,7 +104,7 @@ def finetune_lm(
 
 
 def _nothing(text: str) -> None:
-    """Say nothing: what is printed is JSON alone."""
+    """Print nothing: the output is JSON only."""
 
 
 def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:

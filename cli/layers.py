@@ -107,7 +107,7 @@ def _owner(state: Param, weights: list[Param]) -> Param:
 
 
 def _trained(program: Program) -> dict[str, str]:
-    """Say by layer which params train; of a channel range as first and one past the last."""
+    """List by layer which params train; a channel range as first and one past the last."""
     texts: dict[str, list[str]] = {}
     adapters = {adapter.a: adapter for adapter in program.adapters}
     second = {adapter.b for adapter in program.adapters}

@@ -296,7 +296,7 @@ def describe(
     measured: str,
     judge: Judge = ACCURACY,
 ) -> str:
-    """Say in a few lines what a scheme is."""
+    """Describe a scheme in a few lines."""
     cost = best.cost
     lines = [f"Searched for {options.model.name}, batch {batch}, on {options.device}; {signal}."]
     if best.gain is not None and signal.contributions is not None:

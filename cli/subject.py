@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 OPTIMIZER, RATE = "sgd:momentum=0.9", 0.05
-"""By which a classifier's trials train, where nobody says otherwise."""
+"""Default training options of a classifier's trials."""
 DECODER_OPTIMIZER, DECODER_RATE = "adamw", 2e-4
 """The same of a decoder's: adapters' rate in `finetune-lm`, as little trains at a time."""
 

@@ -23,7 +23,7 @@ DATA_SEED = 0
 
 @dataclass(frozen=True)
 class RowForm:
-    """How texts become rows of tokens; `length` is None where nobody said it."""
+    """How texts become rows of tokens; `length` is None by default."""
 
     length: int | None = None
     truncate: bool = False
@@ -97,7 +97,7 @@ def open_decoder(model: ModelChoice, form: RowForm, others: Mapping[str, object]
 
 
 def read_texts(model: ModelChoice, data: Path, share: float, form: RowForm) -> Tuning:
-    """Read a decoder's texts, a share of which judges; what is left out is told."""
+    """Read a decoder's texts and hold out a share for evaluation; skipped texts are reported."""
     if not 0 < share < 1:
         raise FinetuneError(f"the share of validation is {share:g}; give one in (0, 1)")
     from pockengine.finetune.lm.settings import Texts

@@ -242,7 +242,7 @@ def _gain(problem: TuningProblem, row: TunedPlan) -> int:
 
 
 def summary(problems: Sequence[TuningProblem], table: TunedTable) -> str:
-    """Say what a whole step is predicted to gain."""
+    """Report the predicted gain of a whole step."""
     rows = [(problem, table.rows[problem.key]) for problem in problems]
     gain = sum(_gain(problem, row) for problem, row in rows)
     whole = sum(problem.calls * row.default_value for problem, row in rows)

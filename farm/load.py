@@ -72,6 +72,6 @@ def _times() -> list[int] | None:
 
 
 def _by_average() -> str | None:
-    """Say what the load of the last minute says, our own work included."""
+    """Report the load average of the last minute, including our own work."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     return f"{BUSY}: load {load:.1f} on {cores} cores" if load >= cores / 2 else None

@@ -1,9 +1,9 @@
 """The gains that a search adds up: by the first measure of a table that tells items apart.
 
-A better score is what is wanted, and accuracy on a few hundred examples mostly chance. Less
-training loss is measured far more exactly; it says how much an item can fit. On MCUNet and
-Fashion-MNIST sums of it ranked 16 schemes by their accuracy with a correlation of 0.86, sums of
-gains in accuracy with -0.60 (studies/results/sparse.md).
+The goal is a better score, but accuracy on a few hundred examples is mostly noise. Less training
+loss is measured far more exactly; it says how much an item can fit. On MCUNet and Fashion-MNIST
+sums of it ranked 16 schemes by their accuracy with a correlation of 0.86, sums of gains in accuracy
+with -0.60 (studies/results/sparse.md).
 """
 
 from collections.abc import Mapping

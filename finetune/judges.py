@@ -1,4 +1,4 @@
-"""What judges a trial, and in which words it is told.
+"""Metrics that judge a trial, and their names.
 
     accuracy         the share of the judged examples that come out right
     held-out loss    the mean loss of the judged tokens, of models that return a loss of their own

@@ -144,8 +144,8 @@ def search(
 ) -> Front:
     """Return the front within the budget; the same arguments give the same front.
 
-    `progress` is told after each evaluation how many were made, and the best gain so far.
-    FinetuneError, with the cost of the cheapest scheme, where none is within the budget.
+    `progress` is called after each evaluation with the number made, and the best gain so far.
+    FinetuneError, with the cost of the cheapest scheme, if none is within the budget.
     """
     contributions = shrunk(contributions)
     space = worth_choosing(space, contributions)

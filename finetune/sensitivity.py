@@ -83,7 +83,7 @@ def measure(
 def header_of(
     subject: Subject, tuning: Tuning, recipe: Recipe, seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """Say what a table's trials have in common."""
+    """Describe the common settings of a table's trials."""
     shared = {name: value for name, value in _plain(recipe).items() if name != "seed"}
     judge = {} if subject.judge == ACCURACY.name else {"judge": subject.judge}
     return {

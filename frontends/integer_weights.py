@@ -1,4 +1,4 @@
-"""Weights that a model's file holds as integers: how, and back into such."""
+"""Weights stored as integers in a model's file, and the conversion back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from pockengine.compiler.ir.quantization import Quantization
 from pockengine.errors import ImportModelError
 
 WIDTHS = {np.dtype(np.int8): 0, np.dtype(np.uint8): 128}
-"""Types of integers of 8 bits, and how much less they are as i8."""
+"""8-bit integer types, and their offset from i8."""
 
 
 @dataclass(frozen=True)
 class IntegerWeight:
-    """How a file holds a weight, in its order of dimensions; `symmetric` fits i8 as it is."""
+    """How a file stores a weight, in its order of dimensions; `symmetric` fits i8 unchanged."""
 
     quantization: Quantization
     symmetric: bool
     in_file: bool
-    """Whether the file has integers, and not floats that it rounds."""
+    """Whether the file has integers, not floats that it rounds."""
 
 
 def integer_weight(
     quantization: Quantization, integers: np.ndarray, *, in_file: bool = True
 ) -> IntegerWeight:
-    """Say how these integers are held."""
+    """Return the quantization of these integers."""
     shift = WIDTHS.get(integers.dtype)
     symmetric = (
         shift is not None
@@ -38,9 +38,9 @@ def integer_weight(
 
 
 def store_integers(graph: Graph, held: Mapping[str, IntegerWeight], integers: bool) -> None:
-    """Let params know how the file holds them, and with `integers` hold those of i8 so.
+    """Record the file's quantization in params; with `integers`, store i8 ones as integers.
 
-    ImportModelError where there is nothing to hold.
+    ImportModelError if there is none.
     """
     for name, weight in held.items():
         param = graph.params.get(name)
@@ -59,9 +59,9 @@ def store_integers(graph: Graph, held: Mapping[str, IntegerWeight], integers: bo
 
 
 def as_integers(array: np.ndarray, dtype: np.dtype, param: Param | None) -> np.ndarray:
-    """Return real numbers as the integers that the file has of them, if it has such.
+    """Convert real numbers to the file's integers, if it has any.
 
-    The dimensions are in the order of the file.
+    The dimensions are in the file's order.
     """
     if param is None or param.source is None or dtype.kind == "f":
         return array

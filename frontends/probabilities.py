@@ -28,7 +28,7 @@ ROUNDING = 1e-6
 """How far below zero, of the largest number, a probability may be."""
 MOVES = ("reshape", "transpose")
 SAME = ("quantize", "dequantize", "stop_gradient")
-"""Ops that keep every number, but for rounding."""
+"""Ops that keep every number, except for rounding."""
 
 
 def as_logits(g: Builder, output: Tensor, loss: str) -> Tensor:

@@ -7,7 +7,7 @@ from pockengine.models.layers import global_average, initialise
 
 
 def conv_bn(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
-    """3x3 convolution that keeps the resolution (but for the stride), batch norm."""
+    """3x3 convolution with padding that keeps the resolution (before the stride), batch norm."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs)
     )

@@ -28,7 +28,7 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 
 
 def shapes_of(name: str) -> Any:
-    """Return a decoder of shapes alone; ImportModelError names what is known."""
+    """Return a decoder with shapes only; ImportModelError lists the known names."""
     check_decoder(name)
     import transformers
 

@@ -57,11 +57,10 @@ def find_model(
     classes: int | None = None,
     usual: int = 1,
 ) -> Found:
-    """Find a model by its name; ImportModelError says what is wrong with it.
+    """Find a model by its name; ImportModelError names the fault.
 
-    A batch of None is nobody's wish: what the model has or a function makes by default, else the
-    `usual` one. `shapes` are of the inputs of a file whose sizes it leaves open. `classes` is for a
-    listed name.
+    A batch of None means the model's or the function's default, else the `usual` one.
+    `shapes` are of the inputs of a file whose sizes it leaves open. `classes` is for a listed name.
     """
     path = Path(name)
     if classes is not None and (":" in name or path.suffix in FILES or path.is_dir()):

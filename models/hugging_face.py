@@ -121,7 +121,7 @@ def model_class(folder: Path) -> str:
 
 
 def _inputs(folder: Path, model: Any, own_loss: bool) -> list[Declared]:
-    """Say what the model takes: pictures, or tokens with their mask."""
+    """Return the inputs of a model: pictures, or tokens with their mask."""
     config, floats, integers = model.config, np.dtype(np.float32), np.dtype(np.int64)
     if model.main_input_name == "pixel_values":
         size = getattr(config, "image_size", None)

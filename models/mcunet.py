@@ -25,7 +25,9 @@ class ConvUnit(nn.Module):
         norm: bool,
         act: nn.Module,
     ) -> None:
-        """Keep the resolution but for the stride; `norm` False stands for a folded batch norm."""
+        """Convolve, keeping the resolution before the stride; `norm=False` stands for a folded
+        batch norm.
+        """
         super().__init__()
         pad = (kernel - 1) // 2
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, pad, groups=groups, bias=not norm)

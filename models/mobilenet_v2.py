@@ -16,7 +16,7 @@ from pockengine.models.specs import MOBILENET_V2_STAGES, round_channels
 def conv_bn_relu6(
     inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1
 ) -> nn.Sequential:
-    """Convolution that keeps the resolution (but for the stride), batch norm, ReLU6."""
+    """Convolution with padding that keeps the resolution (before the stride), batch norm, ReLU6."""
     pad = (kernel - 1) // 2
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride, pad, groups=groups, bias=False),

@@ -35,7 +35,9 @@ def conv_bn(
     groups: int = 1,
     act: Callable[[], nn.Module] | None = None,
 ) -> nn.Sequential:
-    """Convolution that keeps the resolution (but for the stride), batch norm, activation."""
+    """Convolution with padding that keeps the resolution (before the stride), batch norm,
+    activation.
+    """
     pad = (kernel - 1) // 2
     conv = nn.Conv2d(inputs, outputs, kernel, stride, pad, groups=groups, bias=False)
     layers = [conv, nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)]

@@ -46,7 +46,7 @@ def int8_graph(path: Path, batch: int = 1, loss: str | None = "cross_entropy") -
 
 
 def _hold(graph: Graph, layer: str, scales: np.ndarray) -> None:
-    """Let a weight be the integers that the file has of it."""
+    """Set a weight to the file's integers."""
     name = "classifier.weight" if layer == "classifier" else f"{layer}.conv.weight"
     param = graph.params[name]
     flat = tuple(map(float, scales.reshape(-1).astype(np.float32)))

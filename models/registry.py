@@ -61,7 +61,7 @@ class ModelName:
 
     @property
     def classes(self) -> int:
-        """How many classes the family has unless `build` is told otherwise."""
+        """Default number of classes of the family."""
         return self.known.classes
 
     def build(self, classes: int | None = None) -> "nn.Module":

@@ -16,7 +16,7 @@ from pockengine.models.specs import RESNET50_DEPTHS
 
 
 def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
-    """3x3 convolution without bias that keeps the resolution but for the stride."""
+    """3x3 convolution without bias, with padding that keeps the resolution (before the stride)."""
     return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
 
 

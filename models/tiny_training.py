@@ -55,7 +55,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Widths:
-    """Bits of an element of what is kept or trained; a mask tells where a clamp was open."""
+    """Bits per element of saved or trained tensors; a mask marks where a clamp was open."""
 
     activation: int
     weight: int
@@ -126,7 +126,7 @@ def _numbers(value: object, where: str) -> list[float]:
 
 
 def convert(config: Config, graph: Graph, name: str) -> Scheme:
-    """Say by names what a scheme of theirs trains of a forward graph.
+    """Return the names that a tiny-training scheme trains in a forward graph.
 
     SchemeError when the graph has too few convolutions, or one that should train has no bias; and,
     as theirs, when a weight should train whose bias does not.

@@ -21,7 +21,7 @@ def unfilled(kind: type, config: Any) -> Any:
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Let modules that are made meanwhile register parameters of shapes alone."""
+    """Make modules built inside register parameters with shapes only."""
     register = nn.Module.register_parameter
 
     def registered(module: nn.Module, name: str, held: nn.Parameter | None) -> None:

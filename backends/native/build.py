@@ -49,7 +49,7 @@ DECODER = "pe_picture_decode"
 """The name of the C file that includes stb_image.h."""
 
 OWN_FLAGS = {
-    # A hostile JPEG makes sums overflow; stb_image.h tests macros that nobody defines.
+    # A hostile JPEG makes sums overflow; stb_image.h tests undefined macros.
     DECODER: ("-Os", "-fwrapv", "-Wno-undef"),
     "pe_picture_fit": ("-ffp-contract=off",),  # as Pillow rounds
 }

@@ -140,7 +140,7 @@ def tune(
 def searched(
     function: Any, target: tvm.target.Target, trials: int, process: PopenPoolExecutor
 ) -> list[str]:
-    """Let MetaSchedule try schedules of a kernel in a process; RuntimeFailure if none ran."""
+    """Search a kernel's schedules by MetaSchedule in a process; RuntimeFailure if none ran."""
     one_core = tvm.target.Target({**target.export(), "num-cores": 1})
     need_processes()
     measured = measuring(process, one_core)

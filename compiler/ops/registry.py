@@ -103,7 +103,7 @@ class OpDef:
         indices      its operand of indices
         stored       it moves or casts elements of any dtype without calculating
         storage      dtypes of storage that it calculates with
-        decodes      its result is what stored elements stand for: cheap to make again
+        decodes      its result is what stored elements stand for: cheap to recompute
     """
 
     name: str

@@ -132,7 +132,7 @@ def mean_loss(found: list[tuple[int, dict[str, Scalar]]]) -> dict[str, Scalar]:
 def federate(
     clients: dict[str, NumPyClient], server: Compiled, judge: Judge, rounds: int
 ) -> History:
-    """Let Flower's server average the clients' weights for some rounds."""
+    """Average the clients' weights with Flower's server for some rounds."""
     manager = SimpleClientManager()
     for name, client in clients.items():
         manager.register(LocalProxy(name, client))

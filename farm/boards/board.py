@@ -115,7 +115,7 @@ def board_for(device: str, boards: Sequence[Board]) -> Board:
 
 
 def _without_board(device: str) -> str:
-    """Say how a device is built for, and how it is run, where no board is one of it."""
+    """Describe how a device is built for, and how it runs if no board has it."""
     built = "built and inspected, not run" if not load_device(device).runs else "built, not run"
     return (
         f"{device} has no board, emulated or real: programs for it are {built}. Build one by "

@@ -44,7 +44,7 @@ def print_rows(
 ) -> None:
     """Print a line each, with the row's fields in it, or all rows as JSON.
 
-    Without rows one line says so: nothing printed says nothing.
+    Without rows, print a line that there are none.
     """
     listed = list(rows)
     if as_json:

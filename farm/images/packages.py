@@ -64,7 +64,7 @@ def _private_apt(folder: Path) -> list[str]:
     settings = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
-        "APT::Sandbox::User": "root",  # the folders are ours; nobody to drop to
+        "APT::Sandbox::User": "root",  # the folders are ours; no other user to drop to
         "APT::Get::AllowUnauthenticated": "false",
         "Acquire::Languages": "none",
         "Dir::State": str(folder),

@@ -65,7 +65,7 @@ class JobVerdict:
     log: str | None = None
 
     def describe(self) -> str:
-        """Say in one line how far the job is."""
+        """Summarise a job's progress in one line."""
         tries = ", ".join(f"{board} {outcome}" for board, outcome in self.attempts)
         return f"{self.name}: {self.verdict or 'open'}{f' ({tries})' if tries else ''}"
 
@@ -122,7 +122,7 @@ class JobBatch:
         return self._store.work(lambda c: int(c.execute(query).scalar_one()))
 
     def verdicts(self) -> list[JobVerdict]:
-        """Return what is known of every job, in the order in which they were added."""
+        """Return the state of every job, in the order in which they were added."""
         return self._store.work(self._verdicts)
 
     def _row(self, task: QueuedJob) -> dict[str, object]:

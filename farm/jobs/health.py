@@ -20,7 +20,7 @@ ZEROS = "d29751f2649b32ff572b5e0a9f541ea660a50f94ff0beedfb0b692b924cc8025"
 KERNEL_LIMIT_S = 60.0
 
 Tell = Callable[[str], None]
-"""Is told of what takes long."""
+"""Called before slow steps."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def known_answer_program(
     """Return the program for a device; None where none can be built.
 
     The package ziglang is not installed, the device runs firmware alone, or the compiler takes too
-    long or fails, which is not the board's fault. `tell` is told of what takes minutes.
+    long or fails, which is not the board's fault. `tell` is called before steps that take minutes.
     """
     if device.freestanding:
         return None

@@ -1,4 +1,4 @@
-"""Boards that nobody gets until a person says so, with the reason; and what happened to boards."""
+"""Quarantined boards, released by hand, with the reason; and the history of boards."""
 
 from collections.abc import Mapping
 from secrets import token_hex
@@ -31,7 +31,7 @@ class Quarantine:
         self._store.work(task)
 
     def let_in(self, board: str) -> None:
-        """Let a board back in; FarmError when it is not shut out."""
+        """Release a board from quarantine; FarmError if it is not quarantined."""
         key = token_hex(8)
 
         def task(connection: sql.Connection) -> bool:

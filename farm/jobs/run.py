@@ -72,7 +72,9 @@ def _every(seconds: float) -> Iterator[bool]:
 
 
 def _give_up(site: Site, reasons: dict[str, str]) -> None:
-    """Call jobs unrunnable whose boards have all been given up, so that nobody waits for them."""
+    """Mark jobs unrunnable whose boards have all been given up, so that no client waits for
+    them.
+    """
     lost = {board: reason for board, reason in dict(reasons).items() if reason}
     if lost:
         text = "; ".join(f"{board} is in quarantine: {reason}" for board, reason in lost.items())

@@ -15,7 +15,7 @@ from pockengine.farm.labgrid.session import LabgridSession
 
 
 class Guard:
-    """The client's side: tells the process what is held."""
+    """The client's side: tells the process which places are acquired."""
 
     def __init__(self, address: str, name: str) -> None:
         self._process = subprocess.Popen(
@@ -35,7 +35,7 @@ class Guard:
         self._say(f"-{reservation} {place}\n")
 
     def close(self) -> None:
-        """End it; what is held is released."""
+        """End it; acquired places are released."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(60)
@@ -46,7 +46,7 @@ class Guard:
 
 
 def watch(address: str, name: str) -> None:
-    """Read lines until they end, then release what is held as `name`."""
+    """Read lines until they end, then release the places acquired as `name`."""
     held: set[str] = set()
     for line in sys.stdin:
         if line[0] == "+":

@@ -81,7 +81,7 @@ class LabgridPool:
         wait_s: float = WAIT_S,
         stop: Callable[[], bool] = lambda: False,
     ) -> PlaceLease | None:
-        """Wait for the board in labgrid's queue and acquire its place; None when `stop` says so.
+        """Wait for the board in labgrid's queue and acquire its place; None if `stop` is set.
 
         Labgrid reserves by tags: only one board can be waited for at a time.
         """
@@ -115,7 +115,7 @@ class LabgridPool:
         self._give_up(lease.board, lease.reservation)
 
     def close(self) -> None:
-        """Release what is held and hang up."""
+        """Release acquired places and disconnect."""
         self.session.close()
         self._guard.close()
 

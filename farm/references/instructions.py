@@ -3,7 +3,7 @@
 An aarch64 program runs under QEMU's user mode with the plugin of plugin/count.c, which counts from
 `hint #100` to `hint #101`. For one thread the count is exact and the same on every run; for several
 it is the sum over all threads and varies by what they spin. Instructions are not cycles: every
-table says so beside the figure. Wall time under emulation is never reported.
+table notes that beside the figure. Wall time under emulation is never reported.
 """
 
 import hashlib

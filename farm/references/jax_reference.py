@@ -38,7 +38,7 @@ class JaxLayers:
     def convolution(
         self, x: jax.Array, name: str, filters: int, kernel: int, stride: int = 1
     ) -> jax.Array:
-        """Convolve without a bias, padded to keep the resolution (but for the stride)."""
+        """Convolve without a bias, with padding that keeps the resolution (before the stride)."""
         return self._convolve(x, name, stride, groups=1)
 
     def depthwise(self, x: jax.Array, name: str, kernel: int, stride: int) -> jax.Array:

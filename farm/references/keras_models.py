@@ -83,7 +83,7 @@ class KerasLayers:
     def convolution(
         self, x: Tensor, name: str, filters: int, kernel: int, stride: int = 1
     ) -> Tensor:
-        """Convolve without a bias, padded to keep the resolution (but for the stride)."""
+        """Convolve without a bias, with padding that keeps the resolution (before the stride)."""
         layer = layers.Conv2D(filters, kernel, stride, "valid", use_bias=False)
         y = layer(_padded(x, kernel))
         self.parameters[f"{name}.weight"] = KerasParameter(layer.kernel, CONVOLUTION)

@@ -1,7 +1,7 @@
 """Weights by PyTorch's names in the layouts of channels-last frameworks, and back.
 
-Convolutions become HWIO and linear weights [in, out]; embeddings and vectors stay. A tensor that
-is tied to another one is left out on the way there and filled in on the way back.
+Convolutions become HWIO and linear weights [in, out]; embeddings and vectors stay. A tied tensor is
+omitted in the channels-last form and restored in the conversion back.
 """
 
 import numpy as np

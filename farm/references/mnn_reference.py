@@ -36,7 +36,7 @@ class MnnNet(nn.Module):
         return F.convert(y, F.NCHW)
 
     def convolution(self, x: Var, name: str, filters: int, kernel: int, stride: int = 1) -> Var:
-        """Convolve without a bias, padded to keep the resolution (but for the stride)."""
+        """Convolve without a bias, with padding that keeps the resolution (before the stride)."""
         return self._convolve(x, name, kernel, stride, depthwise=False)
 
     def depthwise(self, x: Var, name: str, kernel: int, stride: int) -> Var:

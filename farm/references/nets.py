@@ -27,7 +27,7 @@ class Layers(Protocol):
     def convolution(
         self, x: Tensor, name: str, filters: int, kernel: int, stride: int = 1
     ) -> Tensor:
-        """Convolve without a bias, padded to keep the resolution (but for the stride)."""
+        """Convolve without a bias, with padding that keeps the resolution (before the stride)."""
         ...
 
     def depthwise(self, x: Tensor, name: str, kernel: int, stride: int) -> Tensor:

@@ -35,7 +35,7 @@ class OnnxLayers:
         self.used: dict[str, NDArray[np.generic]] = {}
 
     def convolution(self, x: str, name: str, filters: int, kernel: int, stride: int = 1) -> str:
-        """Convolve without a bias, padded to keep the resolution (but for the stride)."""
+        """Convolve without a bias, with padding that keeps the resolution (before the stride)."""
         return self._convolve(x, name, kernel, stride, 1)
 
     def depthwise(self, x: str, name: str, kernel: int, stride: int) -> str:

@@ -223,7 +223,7 @@ def open_lm_worker(module: str, folder: Path, engine: str, threads: int) -> Work
 
 
 def why_lm_missing(engine: str, adapters: bool) -> str | None:
-    """Say why an engine cannot fine-tune a language model here, None where it can."""
+    """Return why an engine cannot fine-tune a language model here; None if it can."""
     if not _binary(LM_TORCH).is_file():
         for package in ("torch", "transformers", *(("peft",) if adapters else ())):
             if find_spec(package) is None:
@@ -268,13 +268,13 @@ def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker
 
 
 def is_available(engine: str) -> bool:
-    """Say whether an engine's framework can be run here without naming another interpreter."""
+    """Whether an engine's framework can run here without another interpreter."""
     kind = find_engine(engine)
     return _binary(kind.worker).is_file() or find_spec(kind.framework) is not None
 
 
 def why_missing(engine: str) -> str | None:
-    """Say why an engine cannot run here, None where it can."""
+    """Return why an engine cannot run here; None if it can."""
     if not is_available(engine):
         return f"{find_engine(engine).framework} is not installed"
     return _why_not_compiled(engine)
@@ -287,7 +287,7 @@ def _why_not_compiled(engine: str) -> str | None:
 
 
 def why_runtime_missing(backend: str) -> str | None:
-    """Say what a runtime of ours lacks here and what brings it, None where it can run."""
+    """Return what a runtime of ours lacks here and what installs it; None if it can run."""
     runtime = find_runtime(backend)
     if runtime.extra is None or _binary(runtime.worker).is_file():
         return None

@@ -60,7 +60,7 @@ def blocks(entry: Entry) -> list[ArenaBlock]:
 
 
 def _kind(first: int, last: int, turn: int) -> str:
-    """Say what a value is by where the loss, the turn from forward to backward, lies."""
+    """Classify a value by its position relative to the loss, between forward and backward pass."""
     if first < 0:
         return "input"
     if first > turn:

@@ -320,7 +320,7 @@ def _read_rows(file: Path) -> tuple[list[dict[str, object]], int]:
 
 
 def _set_aside(file: Path) -> Path:
-    """Give a file another name, under which nobody tries to store it again; return that name."""
+    """Rename a file so that it is not stored again; return its new name."""
     aside = file.with_suffix(".refused")
     with suppress(FileNotFoundError):  # another process has done so
         file.rename(aside)

@@ -40,7 +40,7 @@ class Move:
     between: int | None  # commits that were not measured in between; None when git does not know
 
     def describe(self) -> str:
-        """Say in one line what moved where."""
+        """Summarise in one line what changed and where."""
         change = f"{(self.after / self.before - 1):+.1%}" if self.before else "from 0"
         levels = f"{_number(self.before)} to {_number(self.after)}"
         text = f"{change} at {self.first.commit}: {levels}"

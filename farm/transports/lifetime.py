@@ -1,10 +1,10 @@
-"""Children that end with us, however we end."""
+"""Child processes that end with this process, however it ends."""
 
 import os
 from collections.abc import Iterable
 
-# setpriv asks the kernel to kill the child with the thread that started it. Nobody is told of a
-# parent that was gone before that, so the shell looks whether ours still is, and else runs nothing.
+# setpriv asks the kernel to kill the child with the thread that started it. A parent that
+# ended before that goes unnoticed, so the shell checks its parent first, and else runs nothing.
 _STILL_OURS = '[ "$PPID" = "$0" ] && exec "$@"'
 
 

@@ -166,7 +166,7 @@ class _Host(paramiko.ServerInterface):
             while child.poll() is None and not channel.closed:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(0.2)
-            if channel.closed:  # nobody is there for the rest
+            if channel.closed:  # no reader is left
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
             for pump in pumps:
@@ -187,7 +187,7 @@ class _Host(paramiko.ServerInterface):
 
 
 def _pump(stream: object, send: object) -> None:
-    """Pass a stream on until it ends or nobody takes it."""
+    """Forward a stream until it ends or its reader is gone."""
     with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
         while data := os.read(stream.fileno(), CHUNK):  # type: ignore[attr-defined]
             send(data)  # type: ignore[operator]

@@ -53,7 +53,7 @@ class SshAddress:
 
 
 def connect_ssh(address: SshAddress, timeout_s: float = 10.0) -> "SshTransport":
-    """Log in; BoardUnreachable when nobody answers, the key is refused or the host is another."""
+    """Log in; BoardUnreachable without an answer, or for a refused key or a wrong host."""
     client = paramiko.SSHClient()
     client.set_log_channel(LOG)
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
@@ -291,7 +291,7 @@ def _client_key(address: SshAddress) -> paramiko.PKey:
 
 
 def _refusal(address: SshAddress, error: Exception) -> BoardUnreachable:
-    """Say what went wrong in the terms of the board's description."""
+    """Explain an error in the terms of the board's description."""
     place = f"{address.board} at {address.host}:{address.port}"
     if isinstance(error, paramiko.BadHostKeyException):
         return BoardRefused(

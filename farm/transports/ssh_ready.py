@@ -7,8 +7,8 @@ OLD_TIMEOUT = ("timeout", "-s", "KILL", "-t")
 """That of BusyBox before 1.30."""
 TIMEOUT = ("timeout", "-s", "KILL")
 
-# "$1" is the work folder. It is made ours, or found to be: nobody else may write there, or have
-# made it. A program is run there, as a file system may refuse that.
+# "$1" is the work folder. It is created, or checked to be private: no other user may write
+# there, or have created it. A program is run there, as a file system may refuse that.
 SCRIPT = rf"""
 for tool in {" ".join(TOOLS)}; do
   command -v "$tool" > /dev/null 2>&1 || echo "lacks $tool"

@@ -28,7 +28,7 @@ MOST_BEFORE = 1 << 20
 
 @dataclass(frozen=True)
 class Upload:
-    """What a command is given on its standard input."""
+    """Standard input of a command."""
 
     stream: IO[bytes]
     size: int

@@ -36,7 +36,7 @@ class RunResult:
         return self.status == 0
 
     def describe(self) -> str:
-        """Say in one line how it ended, with the last line it printed to stderr."""
+        """Summarise in one line how it ended, with the last line of stderr."""
         lines = self.stderr.decode(errors="replace").strip().splitlines()
         tail = f": {printable(lines[-1][:200])}" if lines else ""
         if self.signal:

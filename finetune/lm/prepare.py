@@ -137,7 +137,7 @@ def _questions(
     judging: Sequence[Tokens],
     examples: Mapping[int, Example],
 ) -> list[list[int]]:
-    """Return what is answered: the user's prompts, or questions of texts that are not learned."""
+    """Return the evaluation prompts: the user's, or questions from held-out texts."""
     if prompts:
         asked = [_asked(tokenizer, prompt) for prompt in prompts]
         return [question_ids(tokenizer, question) for question in asked]

@@ -157,7 +157,7 @@ def _before(
 
 
 def described(judged: Judgement) -> str:
-    """Say a judgement in words."""
+    """Format an evaluation."""
     return (
         f"loss {judged.loss:.4f}, perplexity {judged.perplexity:.4g}, on {judged.tokens:,} tokens "
         "held out"
@@ -218,7 +218,7 @@ class _HeldOutCallback(Callback):
         self._last = now
 
     def on_epoch(self, epoch: Epoch) -> None:
-        """Say the epoch's losses."""
+        """Print the epoch's losses."""
         text = f"epoch {epoch.number}, step {epoch.step}: training loss {epoch.figures['loss']:.4f}"
         held_out = self._prepared.held_out
         if self._session is not None and held_out is not None:

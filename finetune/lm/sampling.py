@@ -39,7 +39,7 @@ def complete(
 def _answers(
     session: Session, rows: list[list[int]], how: Sampling, end: int | None
 ) -> list[list[int]]:
-    """Let a batch of rows grow token by token."""
+    """Extend a batch of rows token by token."""
     batch, length = session.artifact.entries["predict"].inputs["input_ids"].shape
     starts = [len(row) for row in rows]
     ids = np.zeros((batch, length), np.int64)

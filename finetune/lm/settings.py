@@ -43,7 +43,7 @@ class Texts:
 
 
 DECODER = CompileOptions(scheme="lora", optimizer=AdamW(), clip=Clip(norm=1.0))
-"""How a decoder trains where nobody says otherwise."""
+"""Default training options of a decoder."""
 
 
 @dataclass(frozen=True)

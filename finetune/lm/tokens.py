@@ -38,7 +38,7 @@ class Dataset:
     cut: Sequence[int]
 
     def remarks(self, path: Path, length: int) -> list[str]:
-        """Say what of a file is not learned, by the numbers of its lines."""
+        """Report which lines of a file are skipped, by their numbers."""
         rows = (
             (self.empty, "hold nothing to learn, and are left out"),
             (self.long, f"are longer than {length} tokens, and are left out; --truncate cuts them"),

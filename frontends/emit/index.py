@@ -8,11 +8,11 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 
 MOST_COMPARED = 4096
-"""Each index is compared with each: so many of them at most."""
+"""Maximum number of indices: each is compared with each."""
 
 
 def wrapped(g: Builder, index: Tensor, size: int) -> Tensor:
-    """Let negative indices count from the end."""
+    """Make negative indices count from the end."""
     data = g.graph.constants.get(index.value)
     if data is not None:
         whole = np.where(data < 0, data + size, data)
@@ -23,9 +23,9 @@ def wrapped(g: Builder, index: Tensor, size: int) -> Tensor:
 
 
 def last_writers(g: Builder, index: Tensor, *, known_only: bool = False) -> Tensor | None:
-    """Say which indices along the last dimension no later one equals; None for all of them.
+    """Return whether each index along the last dimension is the last of its value; None for all.
 
-    With `known_only` the index itself stands for an answer that depends on data.
+    With `known_only` a result that depends on data is replaced by the index itself.
     """
     count = index.shape[-1]
     if count == 1 or _distinct(g, index.value):

@@ -99,8 +99,8 @@ def ctc_of_logarithms(
 ) -> Tensor:
     """Do the same with log-probabilities.
 
-    Those of a log-softmax are read before it. Others may add up to something else than one at a
-    frame; the loss says so, and its gradient, as PyTorch's, does not.
+    Those of a log-softmax are read before it. Others may not sum to one at a frame; as in PyTorch,
+    that affects the loss but not its gradient.
     """
     node = x.value.node
     if node is not None and node.op == "log_softmax" and x.layout[-1] == 2:

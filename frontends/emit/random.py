@@ -14,11 +14,11 @@ from pockengine.frontends.layout import Tensor, plain
 DRAWING = ("dropout", "random_uniform")
 
 LEAST = 2.0**-25
-"""Half of the smallest uniform number above zero; what a logarithm is taken of is no less."""
+"""Half of the smallest positive uniform number: the minimum argument of a logarithm."""
 
 
 def seed_input(g: Builder) -> Value:
-    """Return the input that random numbers depend on, another one at every step."""
+    """Return the random seed input, which differs at every step."""
     return control(g, SEED)
 
 

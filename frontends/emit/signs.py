@@ -1,24 +1,24 @@
-"""What a graph that is being built says of the signs of its numbers."""
+"""Infer the signs of a value's numbers from the graph being built."""
 
 from enum import IntEnum
 
 from pockengine.compiler.ir import Builder, Value
 
 NOT_NEGATIVE = frozenset({"abs", "exp", "relu", "sigmoid", "softmax", "sqrt", "square"})
-"""Ops of no number below 0; all of them may give 0, if only by underflow."""
+"""Ops whose results are never negative; all may give 0, if only by underflow."""
 
 KEEPING = frozenset(
     {"broadcast_to", "concat", "reshape", "slice", "stop_gradient", "transpose"}
     | {"reduce_max", "reduce_mean", "reduce_min", "reduce_sum"}
 )
-"""Ops whose results are above 0, or not below, where all their operands are."""
+"""Ops whose results are positive, or nonnegative, if all their operands are."""
 
 COMBINING = KEEPING | {"add", "div", "maximum", "mul"}
-"""Ops the sign of whose results follows from those of their operands."""
+"""Ops whose sign follows from the signs of their operands."""
 
 
 class Sign(IntEnum):
-    """What is known of all numbers of a value, NaN aside; a greater one says more."""
+    """Sign of all numbers of a value, except NaN; a greater one is more specific."""
 
     UNKNOWN = 0
     NOT_NEGATIVE = 1
@@ -26,9 +26,9 @@ class Sign(IntEnum):
 
 
 def sign_of(g: Builder, value: Value) -> Sign:
-    """Return what the constants and ops that made a value say of its numbers.
+    """Return the sign that follows from the constants and ops of a value.
 
-    Each value is looked at once: paths through a residual net double with every block.
+    Each value is visited once: paths through a residual net double with every block.
     """
     known: dict[Value, Sign] = {}
     pending = [value]

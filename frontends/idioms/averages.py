@@ -1,4 +1,4 @@
-"""Recognise running averages: what a norm keeps of the batches that it saw."""
+"""Recognise running averages of a norm's statistics."""
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node
@@ -9,7 +9,7 @@ EXACT = 1e-4
 
 
 def running_average(finder: Finder, node: Node) -> bool:
-    """Turn state = a state + b value, with 0 < a < 1, into the update that says so."""
+    """Turn state = a state + b value, with 0 < a < 1, into an `ema_update`."""
     state, new = node.operands
     weights: dict[Value, float] = {}
     for weight, part in finder.linear(core(new, STOPPING)):

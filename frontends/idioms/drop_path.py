@@ -1,6 +1,6 @@
-"""Recognise dropout that a model spells by random numbers: stochastic depth, whole rows dropped.
+"""Recognise dropout written with random numbers: stochastic depth, which drops whole rows.
 
-As the op it is none when predicting, which is what these models do then themselves.
+As an op it is removed in prediction, as in these models.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from pockengine.compiler.ir.graph import Node
 from pockengine.frontends.idioms.finder import Finder, Rules, core, made_by
 
 DIGITS = 6
-"""A chance is a float32 in the graph: compare so many of its digits."""
+"""Compared digits of a probability, which is a float32 in the graph."""
 
 
 def _scaled_bernoulli(finder: Finder, node: Node) -> Value | None:

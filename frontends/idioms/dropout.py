@@ -1,4 +1,4 @@
-"""Recognise dropout, which is none when predicting."""
+"""Recognise dropout, which is removed in prediction."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from pockengine.compiler.ir.graph import Node
 from pockengine.frontends.idioms.finder import Finder, unbroadcast
 
 DIGITS = 7
-"""A rate is 1 less a float32: keep so many of its digits."""
+"""Kept digits of a rate, which is 1 minus a float32."""
 
 
 def dropout(finder: Finder, node: Node) -> Value | None:

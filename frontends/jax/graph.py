@@ -25,8 +25,9 @@ from pockengine.frontends.problems import NO_RULE
 from pockengine.frontends.walker import GraphWalker, complex_constant, constant
 
 Known = Any
-"""What a variable stands for: a tensor, a random key, an array that is known now (a NumPy array, or
-JAX's own for keys), or None for what could not be imported."""
+"""The value of a variable: a tensor, a random key, a compile-time array (a NumPy array, or JAX's
+own for keys), or None for what could not be imported.
+"""
 
 REASONS = {
     "pure_callback": "a call back into Python, which the device does not have; express it in JAX",
@@ -36,7 +37,7 @@ REASONS = {
 """Why some primitives have no rule."""
 
 SILENT = {"debug_callback", "debug_print"}
-"""Primitives that only show values to whoever runs the function; the device leaves them out."""
+"""Primitives that only print values; they are omitted on the device."""
 
 
 JOINING = {"concatenate", "stack"}
@@ -165,7 +166,7 @@ class JaxprWalker(GraphWalker):
         return self._checked(built if isinstance(built, (list, tuple)) else [built], equation)
 
     def _pair(self, known: Known) -> Tensor | Complex:
-        """Put what is known now into the graph, complex numbers as two tensors."""
+        """Add compile-time values to the graph, complex numbers as two tensors."""
         if isinstance(known, Complex):
             return known
         if isinstance(known, np.ndarray) and np.iscomplexobj(known):
@@ -202,7 +203,7 @@ class JaxprWalker(GraphWalker):
         return list(results)
 
     def context(self, equation: Any) -> JaxContext:
-        """Return what a rule is told about an equation."""
+        """Return the context of an equation's rule."""
         types = [variable.aval for variable in equation.outvars]
         return JaxContext(
             self.g,
@@ -276,7 +277,9 @@ def _known_constant(value: Any, dtype: Any = None) -> Known:
 
 
 def _computed(equation: Any, operands: list[Known]) -> list[Known]:
-    """Let JAX compute an equation whose operands are all known; a broadcast takes no memory."""
+    """Evaluate with JAX an equation whose operands are all constants; a broadcast takes no
+    memory.
+    """
     params = equation.params
     if equation.primitive.name == "broadcast_in_dim" and np.ndim(operands[0]) == 0:
         return [np.broadcast_to(operands[0], params["shape"])]

@@ -1,6 +1,6 @@
-"""Which arrays of uint32 are random keys: those that a program draws by, and nothing else.
+"""Decide which uint32 arrays are random keys: those used only for drawing.
 
-An old-style key is an array of two numbers like any other; what is done with it tells.
+An old-style key is an ordinary array of two numbers; its uses identify it.
 """
 
 from collections.abc import Iterator
@@ -53,9 +53,9 @@ def counts(jaxpr: Any, variable: Any) -> bool:
 
 
 def _readers(jaxpr: Any, held: set[Any], through: set[str] | None) -> Iterator[Any]:
-    """Yield the equations that read what is held, or what primitives in `through` make of it.
+    """Yield the equations that read a value, also through primitives in `through`.
 
-    None stands for all primitives but those that give keys. Bodies of calls and loops are searched
+    None means all primitives except those that return keys. Bodies of calls and loops are searched
     in place of their equation.
     """
     for equation in jaxpr.eqns:

@@ -18,11 +18,11 @@ Moved = tuple[Value, Sequence[Value]]
 
 
 class Link(ABC):
-    """A transformation of the step, elementwise but for its scalars."""
+    """A transformation of the step, elementwise except for its scalars."""
 
     @property
     def states(self) -> Sequence[tuple[str, float]]:
-        """Names of its states, and what they begin with."""
+        """Names of its states, with their initial values."""
         return ()
 
     def scalars(self, update: Update, before: Before) -> Sequence[Value]:

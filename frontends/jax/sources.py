@@ -52,7 +52,7 @@ def arguments_of(model: Any, example_inputs: Any) -> dict[str, Any]:
 
 
 def source_of(model: Any, example_inputs: Any, carried: int) -> PytreeFunction:
-    """Say how a model is called: ImportModelError for what is no function or module."""
+    """Return how a model is called; ImportModelError for anything but a function or module."""
     if carried and (is_linen(model) or holds_parameters(model)):
         raise ImportModelError("carried= is for a function that does a whole step, not for modules")
     if is_linen(model):
@@ -96,8 +96,8 @@ def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) 
 
 
 def _arrays_of(tree: Any) -> Any:
-    """Make arrays of numbers, but for those in modules: there they are settings, as 0.5 of a
-    dropout is, and no parameters.
+    """Convert numbers to arrays, except in modules, where they are settings, such as a dropout's
+    rate.
     """
     return jax.tree.map(
         lambda node: node if _is_module(node) else as_arrays(node), tree, is_leaf=_is_module

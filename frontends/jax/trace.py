@@ -226,7 +226,7 @@ def with_statics(
 
 
 def _explained(source: PytreeFunction, error: Exception) -> str:
-    """Say what went wrong while tracing, in the user's terms."""
+    """Explain an error of tracing in the user's terms."""
     name, line = source.name, raised_at(error.__traceback__)
     place = f" (at {line})" if line else ""
     text = str(error)

@@ -140,7 +140,7 @@ def _list(given: Mapping[str, AttributeProto], name: str, count: int) -> list[in
 
 
 def emit_tensor(g: Builder, value: Known) -> Tensor:
-    """Return what is known as a tensor."""
+    """Return a constant as a tensor."""
     if isinstance(value, Tensor):
         return value
     return plain(g.constant(np.array(value)))

@@ -67,7 +67,9 @@ def sizes_of(declared: Any) -> list[int | None]:
 
 
 def check_declared(value: Any, tensor: Tensor) -> None:
-    """Compare an output with what the file says of it: another type is damage, a shape is told."""
+    """Compare an output with the file's declaration: a wrong type is an error, a wrong shape a
+    warning.
+    """
     declared = value.type.tensor_type
     if declared.elem_type and dtype_named(declared.elem_type) is not tensor.dtype:
         raise Unsupported(

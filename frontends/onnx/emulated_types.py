@@ -139,7 +139,7 @@ def _types(op: str, opset: int, domain: str) -> tuple[list[str], list[str]]:
 
 
 def note_widened(graph: Graph, types: Mapping[str, np.dtype]) -> None:
-    """Say in one line which inputs and weights are floats of another size than they are here."""
+    """Report in one line which inputs and weights are floats of another width than here."""
     read = {*graph.params, *(value.name for value in graph.inputs)}
     found = sorted({str(types[name]) for name in read & types.keys() if types[name] in FLOATS})
     if found:

@@ -47,7 +47,9 @@ def read_model(source: str | Path | ModelProto) -> tuple[ModelProto, Path | None
 
 
 def _check(model: ModelProto) -> None:
-    """Let the standard's own checker look at all but the tensors' data, which `array_of` does."""
+    """Run the standard's own checker on everything except the tensors' data, which `array_of`
+    checks.
+    """
     if not model.HasField("graph") or not model.graph.node:
         raise ImportModelError("the ONNX model has no operators, or is cut short; export it again")
     _check_names(model.graph)

@@ -237,7 +237,7 @@ class _Importer(GraphWalker):
             raise Unsupported(f"its output {missing[0]!r}")
 
     def _bind(self, name: str, known: Item) -> None:
-        """Let a name stand for a result; in a loop's body it may have stood for another."""
+        """Bind a name to a result; in a loop's body it may have been bound before."""
         for held in (self.arrays, self.tensors, self.sequences):
             held.pop(name, None)
         if isinstance(known, list):
@@ -249,7 +249,7 @@ class _Importer(GraphWalker):
             self.arrays[name] = known
 
     def _bind_constant(self, name: str, data: np.ndarray) -> None:
-        """Let a name stand for numbers of the file; a weight once, also in a loop."""
+        """Bind a name to numbers of the file; a weight only once, also in a loop."""
         if name in self.weights and np.array_equal(self.arrays[name], data):
             return
         if name in self.weights:

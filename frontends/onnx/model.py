@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pockengine.frontends.onnx.graph import Choices
 
 OLDEST_OPSET = 7
-"""The first with today's broadcasting. What changed since is told by attributes and inputs."""
+"""The first opset with today's broadcasting. Later changes are visible in attributes and inputs."""
 
 
 def from_onnx(
@@ -39,8 +39,8 @@ def from_onnx(
     """Import an ONNX model as a forward graph with the model's names of inputs and outputs.
 
     Float initializers of one dimension or more become params under their names. Which of them
-    train, and whether `Constant` operators do, is decided in `roles.py` and told by a warning where
-    it is not plain; `trainable` says of names that they do or do not.
+    train, and whether `Constant` operators do, is decided in `roles.py`, with a warning if it is
+    ambiguous; `trainable` sets it by name.
 
     `training` imports a model that was exported for inference in training mode: batch norm
     normalises by the batch and updates its running statistics, dropout drops.
@@ -52,9 +52,9 @@ def from_onnx(
     A quantised model (QDQ pairs, QLinearConv, QLinearMatMul) is imported as the real numbers that
     its integers stand for; with `integers` they are rounded as it says, and weights are held so.
 
-    Equal weights that an exporter plainly merged are taken apart (untie.py). Warns of those that
-    it may have merged, and of what it folded, which train unlike the model's own.
-    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    Equal weights that an exporter plainly merged are taken apart (untie.py). Warns of those that it
+    may have merged, and of what it folded, which train unlike the model's own. Raises
+    ImportModelError naming everything that cannot be imported, and where it stands.
     """
     _check_loss(loss)
     _need_onnx("from_onnx")
@@ -92,7 +92,7 @@ def _imported(
 
 
 def _scores(outputs: "Mapping[str, Tensor]") -> "Tensor":
-    """Return what a loss is taken of: the first floats; scikit-learn has labels before them."""
+    """Return the operand of a loss: the first float output; scikit-learn has labels before it."""
     floats = [tensor for tensor in outputs.values() if tensor.dtype is F32]
     return next(iter(floats or outputs.values()))
 

@@ -1,8 +1,8 @@
 """Int8 models of ONNX as the real ones that they stand for: QDQ pairs, and operators on integers.
 
 QuantizeLinear becomes `Round` (ops/integers.py), DequantizeLinear nothing, and what it reads of the
-file a float initializer of the same name; what is held as which integers is told beside. An
-operator that is not understood raises ImportModelError with its name and place.
+file a float initializer of the same name; the quantizations are returned beside it. An operator
+that is not understood raises ImportModelError with its name and place.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -86,7 +86,7 @@ class _Rewriter:
         self._outputs()
 
     def _outputs(self) -> None:
-        """Let outputs be the real numbers that their integers stand for."""
+        """Replace outputs by the real numbers of their integers."""
         for output in self.model.graph.output:
             name = self.renamed.get(output.name, output.name)
             if name != output.name:
@@ -128,7 +128,7 @@ class _Rewriter:
         return [rounding]
 
     def _dequantize(self, node: NodeProto) -> Iterable[NodeProto]:
-        """Let the integers' name stand for the real numbers; make those of a weight or an input."""
+        """Bind the integers' name to the real numbers; dequantise those of a weight or an input."""
         given, result = node.input[0], node.output[0]
         if given in self.arrays:
             self.renamed[result] = self._weight(node)
@@ -201,7 +201,7 @@ class _Rewriter:
         return float(scale.item()), int(zero.item()) - WIDTHS[zero.dtype]
 
     def _expanded(self, node: NodeProto) -> Iterator[NodeProto]:
-        """Say an operator on integers by one on real numbers, between QDQ pairs."""
+        """Replace an operator on integers by one on real numbers, between QDQ pairs."""
         copy = NodeProto()
         copy.CopyFrom(node)
         form = FORMS.get(node.op_type)

@@ -1,7 +1,7 @@
 """What exporters do to weights that makes them train unlike the model that was exported.
 
 An exporter for inference may store equal weights once, and fold batch norms into convolutions. The
-file computes the same either way, and does not say that it was done; the traces of it are told.
+file computes the same either way, and does not record it; its traces are reported.
 """
 
 import re

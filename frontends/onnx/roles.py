@@ -67,7 +67,7 @@ class ConstantReader:
 
 
 class Roles:
-    """What is known of a model's constants, and what was decided of them so far."""
+    """Facts about a model's constants, and the decisions so far."""
 
     def __init__(
         self, model: ModelProto, nodes: Sequence[NodeProto], chosen: Mapping[str, bool]
@@ -122,7 +122,7 @@ class Roles:
                 )
 
     def tell(self, graph: Graph) -> None:
-        """Say in one line what was decided, where that is more than that all weights train."""
+        """Summarise the decisions in one line, unless simply all weights train."""
         read = {why: [n for n in self.frozen[why] if n in graph.params] for why in self.frozen}
         parts = [f"{listed(names)} do not ({why})" for why, names in read.items() if names]
         added = [name for name in self.added if name in graph.params]

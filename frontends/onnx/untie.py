@@ -4,7 +4,7 @@ Fresh biases are all zeros and scales of norms all ones, so exporters for infere
 for all. Only weights of one repeated number are taken apart, and only where the file shows that
 they were several: by a name of its own behind Identity (PyTorch's older exporter), by the module
 that an operator came from (its newer one), by the weights beside them, which differ, or by one
-being a running statistic. What is left together is told by `rewrites.py`.
+being a running statistic. Remaining ties are reported by `rewrites.py`.
 """
 
 import ast
@@ -160,6 +160,6 @@ def _beside(slot: _Slot, makers: Mapping[str, NodeProto]) -> str:
 
 
 def _one_number(tensor: TensorProto, folder: Path | None) -> bool:
-    """Say whether a weight repeats one number, as no weight does that has been trained."""
+    """Whether a weight repeats a single number, as no trained weight does."""
     data = array_of(tensor, folder)
     return bool(data.size > 1 and np.all(data == data.flat[0]))

@@ -162,7 +162,7 @@ def _factor_shapes(adapter: Adapter, param: Param) -> tuple[tuple[int, ...], tup
 
 
 def _scheme_line(weight: str, module: str, config: Mapping[str, Any], a: np.ndarray) -> Adapter:
-    """Return rank and alpha of a module's adapter; rsLoRA's scale is told as an alpha."""
+    """Return rank and alpha of a module's adapter; rsLoRA's scale is converted to an alpha."""
     rank = _setting(module, config, "r", "rank_pattern")
     alpha = _setting(module, config, "lora_alpha", "alpha_pattern")
     if not a.ndim or rank != a.shape[0]:
@@ -207,7 +207,7 @@ def _as_ours(
 def _stranger(
     folder: Path, key: str, tensors: Arrays, config: Mapping[str, Any], graph: Graph
 ) -> str:
-    """Say what to do about a tensor that nothing in the graph is for."""
+    """Return a hint for a tensor without a counterpart in the graph."""
     match = re.fullmatch(re.escape(PREFIX) + r"(.+)\.lora_[AB]\.weight", key)
     if match is None:
         return f"{folder}: the model has no parameter {_plain_name(key)}; was it another model's?"

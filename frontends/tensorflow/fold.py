@@ -43,7 +43,7 @@ BOUNDS: dict[str, bounds.Bound] = {
 def fold(op: Any, arrays: bounds.Arrays, elements: int | None = None) -> list[np.ndarray]:
     """Compute an operator; Unsupported when it cannot be, or gives too much.
 
-    `elements` is how many numbers it gives, where its shapes say so.
+    `elements` is the number of results, if its shapes determine it.
     """
     try:
         bound = BOUNDS[op.type] if elements is None else lambda _: elements

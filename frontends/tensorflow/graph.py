@@ -244,7 +244,7 @@ class Importer(GraphWalker):
                     self.g.emit("assign", state, value)
 
     def tensor(self, value: Known) -> Known:
-        """Put what is known at compile time into the graph; pass everything else."""
+        """Add compile-time values to the graph; pass everything else."""
         if isinstance(value, Opaque):
             raise Unsupported(value.reason)
         if isinstance(value, np.ndarray) and np.iscomplexobj(value):
@@ -302,7 +302,7 @@ def _has_effect(op: Any) -> bool:
 
 
 def _no_rule(op: Any) -> str:
-    """Say why an operator has no rule."""
+    """Return why an operator has no rule."""
     if op.type in REASONS:
         return REASONS[op.type]
     if any(value.dtype == tf.string for value in (*op.inputs, *op.outputs)):

@@ -47,7 +47,7 @@ def import_subject(given: Any, example_inputs: Any, loss: Any, training: bool) -
         check_model(subject.model, loss)
     shared = loss if isinstance(loss, str) and loss in LOSSES else None
     if not shared and not isinstance(loss, (list, tuple, Mapping, NoneType)):
-        loss_of(loss)  # what is no loss at all is told before the model is traced
+        loss_of(loss)  # an invalid loss is reported before the model is traced
     traced = trace(subject, arguments, None if shared else loss)
     importer = Importer(subject.name, library_of(traced.concrete.graph), _layers(subject))
     sources = _sources(importer, subject, arguments, traced)

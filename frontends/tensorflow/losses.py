@@ -29,7 +29,7 @@ class Term:
 
 
 def terms_of(loss: Any, outputs: Sequence[str], model: Any) -> list[Term]:
-    """Say which losses judge which outputs: one the first; a list or a dict each its own.
+    """Assign losses to outputs: a single loss to the first; a list or a dict to each its own.
 
     A dict has the names of outputs, or those of Keras's output layers; a pair is a loss and its
     weight. The targets are inputs of the outputs' names: `target.0`, `target.boxes`.

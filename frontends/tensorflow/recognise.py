@@ -1,4 +1,4 @@
-"""Tell TensorFlow's models from others without importing TensorFlow."""
+"""Recognise TensorFlow's models without importing TensorFlow."""
 
 import sys
 from typing import Any

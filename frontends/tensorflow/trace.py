@@ -83,7 +83,7 @@ class TracedModel:
 
 
 def subject_of(given: Any, training: bool) -> TraceSubject:
-    """Say how to call what the user gave; ImportModelError when it cannot be called."""
+    """Return how to call the user's object; ImportModelError if it cannot be called."""
     if is_keras_model(given):
 
         def call(*args: Any, **kwargs: Any) -> Any:

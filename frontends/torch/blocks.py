@@ -21,7 +21,7 @@ BLOCKS = {"wrap_with_set_grad_enabled": 1, "wrap_with_autocast": 4}
 AUTOCAST = "wrap_with_autocast"
 
 UNRECORDED = "unrecorded"
-"""In its meta data an operator under `torch.no_grad()` says so."""
+"""Metadata key that marks operators under `torch.no_grad()`."""
 
 
 def inline_blocks(program: "ExportedProgram") -> None:

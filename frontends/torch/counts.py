@@ -141,7 +141,9 @@ def _counted(func: Any, most: int) -> list[torch.Tensor]:
 
 @contextmanager
 def lengths() -> Iterator[None]:
-    """Let `len` of a tensor be its first size, which may stand for rows that data select."""
+    """Make `len` of a tensor return its first size, which may be symbolic for rows selected by
+    data.
+    """
 
     def length(thing: Any) -> Any:
         is_tensor = isinstance(thing, torch.Tensor) and thing.dim() > 0
@@ -163,7 +165,7 @@ class Guards(TorchFunctionMode):
         self._stack = ExitStack()
 
     def __enter__(self) -> "Guards":
-        """Let `len` ask too, as far as there are lines."""
+        """Make `len` ask too, if there are rows."""
         if self._lines:
             self._stack.enter_context(lengths())
         super().__enter__()

@@ -121,7 +121,7 @@ def _without(overload: Any, outs: list[str]) -> Callable[..., Any]:
 
 
 def _takes(overload: Any) -> list[tuple[str, str]]:
-    """Return the names and types of an operator's arguments, but for where results go."""
+    """Return the names and types of an operator's arguments, except output arguments."""
     return [(one.name, str(one.type)) for one in overload._schema.arguments if not one.is_out]
 
 

@@ -23,7 +23,7 @@ CASTS = {torch.Tensor.bfloat16, torch.Tensor.half}
 
 @contextmanager
 def in_floats(module: nn.Module) -> Iterator[dict[str, None]]:
-    """Let a module be of float32 for a while, without autocast; say what that changes."""
+    """Convert a module to float32 temporarily, without autocast; report the change."""
     changes: dict[str, None] = {}
     with ExitStack() as stack:
         if kinds := _put(module, stack):
@@ -35,7 +35,7 @@ def in_floats(module: nn.Module) -> Iterator[dict[str, None]]:
 
 
 def warn_of_floats(module: nn.Module, changes: dict[str, None]) -> None:
-    """Say that a module is computed in another type than its own."""
+    """Warn that a module is computed in another type than its own."""
     if changes:
         warnings.warn(
             f"{type(module).__name__} is computed and trained in float32: {', '.join(changes)}; "
@@ -89,7 +89,7 @@ def _wide_type(argument: Any) -> Any:
 
 @contextmanager
 def _no_autocast(changes: dict[str, None]) -> Iterator[None]:
-    """Let `with torch.autocast(...)` change nothing."""
+    """Make `with torch.autocast(...)` a no-op."""
 
     def enter(block: torch.autocast) -> torch.autocast:
         if block._enabled:

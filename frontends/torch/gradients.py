@@ -195,7 +195,7 @@ def _with_gradient(
 
 
 def _traced_hook(tensor: torch.Tensor, hook: Callable[..., Any]) -> Any:
-    """Let the gradient of a traced tensor be what a hook makes of it."""
+    """Replace the gradient of a traced tensor by a hook's result."""
     node = traced_node(tensor)
     if node is None or not tensor.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")

@@ -201,7 +201,7 @@ class _Importer(GraphWalker):
         return self.memory.detached(result) if UNRECORDED in node.meta else result
 
     def _variable(self, value: Known) -> Known:
-        """Let a value be one of its own, which other uses of the same numbers are not."""
+        """Make a value distinct from other uses of the same numbers."""
         if not isinstance(value, (Tensor, torch.Tensor)):
             return value
         return variable(self.g, self.memory.in_graph(value))

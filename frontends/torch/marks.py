@@ -21,7 +21,7 @@ VIEWS = ("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default
 
 
 def pick_marked(program: "ExportedProgram") -> None:
-    """Let an operator of ours pick the rows."""
+    """Replace the selection of rows by an operator of ours."""
     for part in program.graph_module.modules():
         if isinstance(part, torch.fx.GraphModule):
             for node in list(part.graph.nodes):

@@ -72,7 +72,7 @@ class Memory:
                 raise Unsupported(OVERLAP)
 
     def write(self, name: Node, value: Known, *, recorded: bool = True) -> None:
-        """Let a name and all that shares its memory show a new value.
+        """Bind a new value to a name and everything that shares its memory.
 
         Where autograd does not record the write, gradients flow as they did before.
         """

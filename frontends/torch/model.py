@@ -35,8 +35,8 @@ def from_torch(
     Parameters that forward does not use are left out. Those on the device `meta` come in as shapes
     alone, and `ir/attach.py` gives them numbers.
 
-    What has 16 bits becomes float32, without autocast; a warning says so. In train() mode batch
-    norm updates its running statistics, in eval() mode they are frozen.
+    What has 16 bits becomes float32, without autocast, with a warning. In train() mode batch norm
+    updates its running statistics, in eval() mode they are frozen.
 
     `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
     output and an output `loss`. A function or module `loss(outputs, target, ...)` is traced with
@@ -45,10 +45,10 @@ def from_torch(
     scalar is taken to return its loss.
 
     A loss's own parameters train too, as `loss.` and their names. Random numbers are ours: dropout
-    and stochastic depth are none when predicting, noise that forward draws itself stays.
-    A module of `convert_pt2e` is imported as the real numbers that its integers stand for, which
-    keep the names of its buffers; with `integers` activations are rounded as it says, and weights
-    are held so.
+    and stochastic depth are none when predicting, noise that forward draws itself stays. A module
+    of `convert_pt2e` is imported as the real numbers that its integers stand for, which keep the
+    names of its buffers; with `integers` activations are rounded as it says, and weights are held
+    so.
 
     ImportModelError names everything that cannot be imported, and where it stands.
     """

@@ -41,7 +41,7 @@ class Distances(TorchFunctionMode):
 
 
 def _lies_within(x: torch.Tensor, dim: int, start: Any, stop: Any) -> None:
-    """Say of a slice of a known length that it is not cut."""
+    """Mark a slice of known length as not truncated."""
     if isinstance(start, torch.SymInt) and isinstance(stop, torch.SymInt):
         length = (stop - start).node.maybe_as_int()
         if length is not None and length > 0:

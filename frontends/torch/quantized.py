@@ -2,8 +2,8 @@
 
 `convert_pt2e` leaves operators of `quantized_decomposed`. A quantize and its dequantize become one
 operator of ours that rounds (aten/integers.py), or a clamp; integers that a dequantize reads of the
-module become a parameter of the same name, and how they were held is told beside. What is not
-understood raises ImportModelError with its name and place.
+module become a parameter of the same name, and their quantization is returned beside it. What is
+not understood raises ImportModelError with its name and place.
 """
 
 import operator
@@ -104,7 +104,9 @@ class _Rewriter:
         return self.rounded[node]
 
     def _weight(self, node: Node, source: Node, known: _Range) -> Node:
-        """Let the module hold the real numbers of integers, as a parameter; return its reader."""
+        """Replace integers in the module by a parameter of their real numbers; return its
+        reader.
+        """
         target = str(source.target)
         if target not in self.arrays:
             self.arrays[target] = self._without_integers(source)

@@ -66,7 +66,7 @@ class SameSizes(TorchFunctionMode):
         return result
 
     def _by_places(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """Let constant masks, as of what is off a diagonal, be the places that they select."""
+        """Replace constant masks (such as off-diagonal ones) by the positions that they select."""
         x, *rest = args
         if func in (torch.masked_select, torch.Tensor.masked_select):
             if x.shape != rest[0].shape:

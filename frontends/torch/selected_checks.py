@@ -1,4 +1,4 @@
-"""Which operators go row by row over selected rows, so that rows can be added that nobody reads."""
+"""Which operators go row by row over selected rows, so that unused rows can be added."""
 
 import math
 from collections.abc import Callable
@@ -52,7 +52,7 @@ PICKED = {"index", "index_select", "gather", "masked_select"}
 
 @dataclass
 class FamilyReader:
-    """What is known of a family while its readers are looked at."""
+    """Facts about a family while its readers are checked."""
 
     symbols: set[str]
     rows: dict[Node, int | None]
@@ -67,7 +67,7 @@ class FamilyReader:
 
 
 def problem(reader: FamilyReader, node: Node) -> str:
-    """Say why this node cannot be given more rows; nothing where it can."""
+    """Return why this node cannot be given more rows; None if it can."""
     if node.op != "call_function":
         return "depends on what is selected"
     if reader.row(node) == -1:

@@ -22,7 +22,7 @@ from pockengine.frontends.torch.selected_checks import (
 aten = torch.ops.aten
 
 MEAN = 1
-"""How losses are told to give the mean."""
+"""The argument of losses for the mean."""
 
 Form = Callable[[Node], Node]
 
@@ -252,7 +252,7 @@ class Rewriter:
         return self._average(total, math.prod(shape) // shape[row]) if how == MEAN else total
 
     def _labels(self, node: Node) -> Node:
-        """Let the labels that are not selected be those that are ignored."""
+        """Mark the labels that are not selected as ignored."""
         ignored = arguments_of(node)["ignore_index"]
         target: Any = node.args[1]
         args = (node.args[0], self._masked(target, 0, ignored), *node.args[2:])

@@ -64,12 +64,12 @@ class _Calls(TorchFunctionMode):
 
 
 def _is_called_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """Say whether the user calls a mask causal; it is applied as it is either way."""
+    """Whether the user marks a mask as causal; it is applied in either case."""
     return is_causal is True
 
 
 def _sliced(kind: Any, make: Callable[[list[nn.Module]], nn.Module]) -> Any:
-    """Let lists of modules be sliced where they are traced as a class of PyTorch's own.
+    """Make slices of module lists traceable, as instances of PyTorch's own class.
 
     They are where modules share parts; PyTorch 2.6 cannot slice them there.
     """

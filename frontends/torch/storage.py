@@ -50,7 +50,7 @@ class Storages:
         self._names.setdefault(self._merged.get(storage, storage), []).append(name)
 
     def _merge(self, storage: int, other: int | None) -> None:
-        """Let two storages be one."""
+        """Merge two storages."""
         if other is not None and other != storage and storage not in self._merged:
             self._merged[storage] = self._merged.get(other, other)
 
@@ -66,7 +66,7 @@ class Storages:
         return names
 
     def write(self, name: Node) -> None:
-        """Outdate all names that show what is written here, but for those on the way up."""
+        """Invalidate all names that alias a written storage, except those on the way up."""
         path = self.path(name)
         others = (other for other in self.sharers(name) if other not in path)
         self._outdated.update(other for other in others if _overlap(name, other))

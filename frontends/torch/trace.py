@@ -1,6 +1,6 @@
 """Trace a PyTorch module for training: what is set meanwhile, and what cannot be traced.
 
-Models of transformers are told to keep no cache of keys, to route to experts without sorting, and
+Models of transformers are set to keep no cache of keys, to route to experts without sorting, and
 that labels are classes; their configurations are as before afterwards.
 """
 
@@ -179,7 +179,7 @@ def _explained(
     *,
     counted: bool = False,
 ) -> PockEngineError:
-    """Say in the user's terms why a module could not be run or traced, or that we failed.
+    """Explain in the user's terms why a module could not be run or traced, or that we failed.
 
     `counted` says that the module took a count of a mask for a number.
     """
@@ -207,7 +207,7 @@ def _explained(
 
 
 def _mask_advice(error: Exception) -> str:
-    """Say what to do about a module that fails only where it is traced."""
+    """Return a hint for a module that fails only in tracing."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if any("/transformers/" in file and "mask" in Path(file).name for file in files):
         return (

@@ -1,7 +1,7 @@
 """Transforms of functions (`torch.func`) that a module applies while it is traced.
 
 `vmap` calls its function for each row, which is what it means. Derivatives are traced
-(`derivatives.py`), but for `Tensor.backward` and dual numbers, which are refused by name.
+(`derivatives.py`), except `Tensor.backward` and dual numbers, which are refused by name.
 """
 
 import sys

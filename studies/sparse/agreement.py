@@ -59,7 +59,7 @@ def _best(journal: Journal, pair: str, purpose: str, judge: object) -> dict[str,
 
 
 def agreement_section(agreements: Sequence[Agreement]) -> str:
-    """Say how far the judge's order of schemes is that of the test part."""
+    """Return how far the judge's ranking of schemes agrees with the test part's."""
     known = [(one, one.rho) for one in agreements]
     values = [rho for _, rho in known if rho is not None]
     if not values:

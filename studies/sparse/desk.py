@@ -68,7 +68,7 @@ class LoadedPair:
         return self.task.tuning.validation if self.choosing is None else self.choosing
 
     def key(self, trial: Trial) -> dict[str, Any]:
-        """Say everything that the outcome of a trial depends on."""
+        """Return everything that the outcome of a trial depends on."""
         recipe = trial.recipe
         return {
             "kind": "trial",

@@ -185,7 +185,7 @@ def against(figures: Sequence[PairFigures], other: str) -> list[Against]:
 
 
 def disturbed(step: Mapping[str, Any]) -> bool:
-    """Tell whether a step was timed while others used the machine: its times are far apart."""
+    """Whether other work on the machine disturbed the timing of a step: its times vary widely."""
     least = step["low"]
     return bool(step["median"] > QUIET * least or step["high"] > CALM * least)
 

@@ -51,7 +51,7 @@ BLIND = (Pair("resnet8", "cifar10"), Pair("minilm-l6", "banking77"))
 - Said later, with both test parts opened: no picture that ResNet-8 was pretrained on trains or
   judges (studies/results/sparse-reading.md), 1500 more sentences judge rates and races, and test
   parts have 7000 pictures, no longer 4000, and all sentences.
-- Each is run once, whole. What it shows is told whether it is liked or not.
+- Each is run once, whole. The result is reported, whatever it is.
 - ResNet-8 is MLPerf Tiny's with its published weights, trained on CIFAR-10 itself: little is left
   to learn, so that what can be confirmed is that nothing is lost. BANKING77 takes CLINC150's
   effort.

@@ -88,7 +88,7 @@ def predictions_of(journal: Journal) -> list[Prediction]:
 def pooled(predictions: Sequence[Prediction]) -> tuple[float | None, int]:
     """Return the mean of the pairs' rank correlations, weighted by their schemes; their count.
 
-    Within each pair: the difficulty of pairs, and the units of their gains, are not what is asked.
+    Within each pair: the difficulty of pairs, and the units of their gains, do not matter.
     """
     known = [(one.rho, len(one.predicted)) for one in predictions]
     weights = [(rho, count) for rho, count in known if rho is not None]

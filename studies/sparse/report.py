@@ -76,7 +76,7 @@ def write_report(journal: Journal, out: Path) -> Path:
 
 
 def _origin(journal: Journal) -> str:
-    """Say which commits the figures come from, and which machines the times of steps."""
+    """Describe the commits of the figures, and the machines of the step times."""
     commits, machines = (
         ", ".join(dict.fromkeys(str(result[name]) for _, result in entries if name in result))
         for name, entries in (
@@ -105,7 +105,7 @@ def _section(figures: PairFigures) -> str:
 
 
 def _validation(facts: Mapping[str, Any]) -> str:
-    """Say how many examples judge probes, and how many more rates and races."""
+    """Describe how many examples judge probes, and how many more rates and races."""
     count = facts.get("validation", "?")
     more = facts.get("choosing", count) - count if count != "?" else 0
     return f"{count} and {more} more" if more else str(count)

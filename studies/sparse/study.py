@@ -83,7 +83,7 @@ def main(
 def run_all(
     desk: Desk, efforts: dict[Pair, Effort], out: Path, instructions: bool, controls: bool
 ) -> None:
-    """Study the pairs in turn; what one of them fails by is told, and the others go on."""
+    """Study the pairs in turn; a failure of one is reported, and the others continue."""
     failed = []
     for pair, effort in efforts.items():
         try:

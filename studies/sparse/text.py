@@ -30,7 +30,7 @@ GOAL_POINTS, GOAL_RATIO = 0.5, 4.5
 
 
 def goals(figures: Sequence[PairFigures]) -> str:
-    """Say how the searched schemes stand beside full, and beside LoRA."""
+    """Compare the searched schemes with full training, and with LoRA."""
     parts = ["## Searched beside full and LoRA"]
     full, lora = against(figures, FULL), against(figures, LORA)
     if not full:

@@ -16,7 +16,7 @@ from pockengine.tests.finetune.tiny import digits, tiny_subject, tiny_tuning
 STUDIES = Path(__file__).parents[1]
 PLACES = pockengine._PLACES  # where each public name is defined
 INTERNAL = {"cli", "tests"}
-"""Folders whose names are for nobody else."""
+"""Folders whose names are unique to this test."""
 
 
 def imported() -> Iterator[tuple[str, str, str]]:

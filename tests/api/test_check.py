@@ -112,7 +112,7 @@ class Scaled(nn.Module):
 def test_small_and_large_gradients_are_measured(scale: float, wrong: list[float]) -> None:
     """A gradient of 1e-8 is lost in a weight that it moves by a rate of 1; that is no fault of it.
 
-    One that is wrong by 1 % is refused at each scale but 1e-30, whose digits nobody can see.
+    One that is wrong by 1 % is refused at each scale but 1e-30, whose digits are below rounding.
     """
     torch.manual_seed(0)
     loss = "mse" if scale > 1 else "cross_entropy"

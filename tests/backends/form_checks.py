@@ -20,7 +20,7 @@ GONE = frozenset({"unpack_mask"})
 
 
 def made(forms: Collection[str], elsewhere: Collection[str] = ()) -> list[str]:
-    """Return the ops that have a form or a rule, but for those that other tests show."""
+    """Return the ops that have a form or a rule, except those covered by other tests."""
     ops = {*forms, *RULES} - WRITTEN - GONE - set(elsewhere)
     return sorted(op for op in ops if not op.endswith("_update"))
 

@@ -24,7 +24,7 @@ ODD = {
     "places": np.array([7], np.int64),
     "large_mask": np.arange(128) % 3 == 0,
 }
-"""Frozen params but for one, some of them whole cache lines."""
+"""Frozen params except one, some of them whole cache lines."""
 
 
 def program_of(alignment: int) -> Program:

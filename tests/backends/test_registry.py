@@ -1,4 +1,4 @@
-"""A device names its backend; what is unknown, or lacks something, is an error that says so."""
+"""A device names its backend; an unknown or incomplete one is an error that names it."""
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints

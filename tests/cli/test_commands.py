@@ -1,4 +1,4 @@
-"""Every command is there; help imports none, and a missing package is told at once."""
+"""Every command is there; help imports none, and a missing package is reported at once."""
 
 import subprocess
 import sys

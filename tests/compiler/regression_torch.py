@@ -24,7 +24,7 @@ class Stepping(Protocol):
 
 
 def set_rate(optimizer: Stepping, step: int) -> None:
-    """Let each group go by the rate of this step."""
+    """Set each group's rate to that of this step."""
     for group in optimizer.param_groups:
         group["lr"] = float(rate(step))
 

@@ -33,7 +33,7 @@ def _input(g: Builder, name: str, *shape: int, dtype: Any = F32) -> Value:
 
 
 def _chosen(number: float, *, inverted: bool = False, of: np.ndarray | None = None) -> Mask:
-    """Hide scores by a number, where an input or a constant says so."""
+    """Hide scores by a number, according to an input or a constant."""
 
     def mask(g: Builder, scores: Value) -> Value:
         if of is None:

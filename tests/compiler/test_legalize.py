@@ -53,7 +53,7 @@ def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
 
 
 def test_bits_of_a_float_are_exact() -> None:
-    """But for those of a NaN, which no other op can see."""
+    """Except those of a NaN, which no other op can see."""
     drawn = np.random.default_rng(0).integers(2**32, size=2000)
     forms = [0, 1, 0x7FFFFF, 0x800000, 0x7F800000, 0x7F7FFFFF, 0x3F800000, 0x7FC00000]
     numbers = np.array([*forms, *(form | 1 << 31 for form in forms[:-1]), *drawn], np.uint32)

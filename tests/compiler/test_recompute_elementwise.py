@@ -1,4 +1,4 @@
-"""Activations made again from what is kept: the same numbers, fewer bytes, no budget needed."""
+"""Activations recomputed from saved values: the same numbers, fewer bytes, no budget needed."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def compiled(graph: Graph, scheme: str, *, again: bool) -> Program:
 
 
 def kept_after_the_pass(graph: Graph) -> set[str]:
-    """What large values, by their op, the way back still reads from the forward pass."""
+    """Large values, by their op, that the backward pass still reads from the forward pass."""
     found: set[str] = set()
 
     def watch(name: str, seen: Graph) -> None:

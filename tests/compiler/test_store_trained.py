@@ -1,4 +1,4 @@
-"""Trained weights in bf16: steps are those of f32 weights but for chance, and none is lost."""
+"""Trained weights in bf16: steps equal those of f32 weights on average, and none is lost."""
 
 import numpy as np
 import pytest

@@ -71,7 +71,7 @@ def _compared(ops: list[Op], mask: Op) -> list[Mapping[str, Any]]:
 
 
 def _is_kept(op: Op, result: Mapping[str, Any], readers: set[str]) -> bool:
-    """Say whether an op's result is in memory, rather than inside of a fused kernel."""
+    """Whether an op's result is in memory, rather than inside a fused kernel."""
     if op["type"] == "nn.mcuconv2d":
         return "nn.mcutruncate" not in readers
     if op["type"] in ALWAYS or result["meta"].get("output_info"):

@@ -1,8 +1,8 @@
 """Run ONNX's conformance cases through the importer, the compiler and the generated C.
 
 All cases become entries of one program, which is built once. A case passes when every output has
-the expected type and shape and is within the case's own tolerance; it is unsupported when the
-importer or the compiler says so, or when its expected values cannot be anybody else's.
+the expected type and shape and is within the case's own tolerance; it is unsupported if the
+importer or the compiler refuses it, or when its expected values cannot be anybody else's.
 
     bazel run //tests/conformance:onnx -- --json records.jsonl
 """

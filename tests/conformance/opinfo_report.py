@@ -1,4 +1,4 @@
-"""What is said of OpInfo results: a table by op, a summary in plain words, and records."""
+"""Reports of OpInfo results: a table by op, a summary, and records."""
 
 import re
 from collections import Counter
@@ -97,7 +97,7 @@ def reason_table(ops: Sequence[Tally]) -> Table:
 
 
 def summary(ops: Sequence[Tally]) -> str:
-    """Say the counts in one paragraph."""
+    """Summarise the counts in one paragraph."""
     figures = metrics(ops)
     samples = sum(len(op.results) for op in ops)
     failed = sum(op.count(FAILED) for op in ops)

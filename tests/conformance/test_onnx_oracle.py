@@ -22,7 +22,7 @@ def outcome(case: Case) -> str:
     except ImportModelError:
         return "refused"
     if any(value.name not in case.inputs for value in graph.inputs):
-        return "refused"  # its random numbers are nobody else's
+        return "refused"  # its random numbers are implementation-defined
     found = run(graph, {value.name: case.inputs[value.name] for value in graph.inputs})
     for name, expected in case.outputs.items():
         got = found[name]

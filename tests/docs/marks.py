@@ -8,7 +8,7 @@ PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", 
 
 
 def render(page: str, make: Callable[[str], str]) -> str:
-    """Return the page with each generated part made again, by its name."""
+    """Return the page with each generated part regenerated, by its name."""
     return PART.sub(lambda part: f"{part[1]}{make(part['name'])}{part[3]}", page)
 
 

@@ -1,4 +1,4 @@
-"""Subjects in int8: what is kept, compiled, priced and trained is the int8 program."""
+"""Subjects in int8: the int8 program is saved, compiled, priced and trained."""
 
 from dataclasses import replace
 from pathlib import Path

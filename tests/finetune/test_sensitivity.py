@@ -90,7 +90,7 @@ def gone(pids: list[int]) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and no zombie that nobody has asked for."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

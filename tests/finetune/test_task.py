@@ -1,4 +1,4 @@
-"""Data: what is kept apart stays apart, and files of any content are data or an error."""
+"""Data: held-out data stay apart, and files of any content are data or an error."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Adapter folders without peft: what ours hold, and what is said of damaged or foreign ones."""
+"""Adapter folders without peft: contents of ours, and errors for damaged or foreign ones."""
 
 import json
 from collections.abc import Callable

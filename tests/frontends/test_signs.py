@@ -1,4 +1,4 @@
-"""What is known of the signs of a graph's numbers, by what made them."""
+"""Inferred signs of a graph's numbers."""
 
 import numpy as np
 from hypothesis import given

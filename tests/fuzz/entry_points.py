@@ -164,7 +164,7 @@ class Fuzzer:
     def _near(
         self, label: str, function: Callable[..., Any], good: dict[str, Any]
     ) -> tuple[str, Callable[[], Any]]:
-        """Give right arguments, but for one or two."""
+        """Generate valid arguments, except one or two."""
         names = list(inspect.signature(function).parameters)
         wrong = {name: self.rng.choice(BAD) for name in self.rng.sample(names, 2)}
         if label == "fit" and self.rng.random() < 0.5:

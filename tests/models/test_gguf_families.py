@@ -1,4 +1,4 @@
-"""Decoders of every family whose GGUF files are read: PyTorch's loss, and the way back."""
+"""Decoders of every family whose GGUF files are read: PyTorch's loss, and export back to GGUF."""
 
 import re
 import struct

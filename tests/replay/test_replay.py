@@ -1,4 +1,6 @@
-"""Everything that is generated as text stays as it is, byte for byte, unless a commit says so."""
+"""Everything that is generated as text does not change, byte for byte, unless a commit updates
+the hashes.
+"""
 
 import os
 from pathlib import Path

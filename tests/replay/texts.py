@@ -1,7 +1,7 @@
-"""What an artifact holds as text, and the hashes of it that are kept.
+"""The text of an artifact, and its stored hashes.
 
-Weights are left out but for their names, types and order: their last bits may depend on the
-machine. So are the version and the hashes of files in the manifest.
+Of weights only names, types and order are included: their last bits may depend on the
+machine. The manifest's version and hashes of files are left out.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def hash_text(text: str) -> str:
 
 
 def read_hashes() -> dict[tuple[str, str], str]:
-    """Read what is kept."""
+    """Read the stored hashes."""
     rows = (line.split() for line in HASHES.read_text().splitlines())
     return {(case, file): digest for case, file, digest in rows}
 

@@ -18,7 +18,7 @@ OF_BACKENDS = {
     "backends/tflite": {"tflite"},
     "backends/tvm": {"onnx", "tvm"},
 }
-"""What a backend is made of is its own."""
+"""Frameworks that a backend itself is based on."""
 
 # What may know of one backend, and why; all else goes through backends/protocol.py and registry.py.
 KNOWS_C = {

@@ -87,7 +87,7 @@ def _dropped(graph: Graph, seed: int) -> list[torch.Tensor]:
 
 @contextmanager
 def _drawing(numbers: list[torch.Tensor]) -> Iterator[None]:
-    """Let `torch.rand` draw these, and all of them."""
+    """Make `torch.rand` return these, and all of them."""
     left = iter(numbers)
 
     def rand(shape: Any, **_: Any) -> torch.Tensor:

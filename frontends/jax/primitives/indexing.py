@@ -1,4 +1,4 @@
-"""Reading and writing at indices that are data: gather and scatter as JAX's indexing emits them.
+"""Gather and scatter at run-time indices, as JAX's indexing emits them.
 
 What lies outside of x is read and written as XLA does it on a CPU: reads are filled, or moved to
 the nearer end (without a gradient unless the mode is "clip"); writes are dropped, or moved.
@@ -154,7 +154,7 @@ def _added(g: Builder, rows: Tensor, places: FlatIndex, windows: IndexWindows) -
 def _written(
     g: Builder, x: Tensor, index: Tensor, updates: Tensor, numbers: Any, mode: Any
 ) -> tuple[IndexWindows, FlatIndex]:
-    """Say where each update goes; what is seen to break a promise is refused."""
+    """Return the target of each update; visibly broken promises are refused."""
     _check_mode(mode)
     windows = scatter_windows(x, updates, numbers)
     if mode == Mode.PROMISE_IN_BOUNDS and _may_leave(g, index, windows, known_only=True):
@@ -257,7 +257,7 @@ def _repeated(updates: Tensor) -> Tensor | None:
 
 
 def _hits(g: Builder, places: FlatIndex, windows: IndexWindows) -> Tensor:
-    """Say which elements of x are written."""
+    """Return which elements of x are written."""
     rest = math.prod(windows.shape[dim] for dim in windows.whole_dims)
     ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), (*places.flat.shape, rest))
     return emit.arithmetic(g, "gt", _added(g, ones, places, windows), 0.5)

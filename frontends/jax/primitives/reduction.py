@@ -77,7 +77,7 @@ def reduce_xor(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> 
 
 @primitive("argmax")
 def argmax(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
-    """Say where the first maximum stands along a dimension."""
+    """Return the index of the first maximum along a dimension."""
     (dim,) = axes
     value = ctx.g.argmax(framework_order(ctx.g, x), axis=dim)
     return emit.cast(ctx.g, plain(value), ctx.dtype)
@@ -85,7 +85,7 @@ def argmax(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tens
 
 @primitive("argmin")
 def argmin(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
-    """Say where the first minimum stands along a dimension."""
+    """Return the index of the first minimum along a dimension."""
     return argmax(ctx, emit.unary("neg")(ctx.g, x), axes=axes)
 
 

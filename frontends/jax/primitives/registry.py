@@ -1,9 +1,9 @@
 """Rules of the JAX frontend: one small function for each primitive of a jaxpr.
 
 A rule is called with a context, the equation's operands in order and its parameters by name; it
-takes what it does not need as `**_`. Operands are `Tensor`s, but for the positions in `static`,
-which arrive as NumPy arrays because they must be known now. A rule returns one result or a list.
-Equations whose operands are all known never come here: JAX itself computes them while importing.
+accepts unused ones as `**_`. Operands are `Tensor`s, except the positions in `static`, which are
+NumPy arrays because they must be compile-time constants. A rule returns one result or a list.
+Equations with constant operands never get here: JAX itself evaluates them during the import.
 """
 
 from collections.abc import Callable, Hashable, Sequence

@@ -17,7 +17,7 @@ from pockengine.frontends.layout import Tensor, framework_order, identity, permu
 def reshape_(
     ctx: JaxContext, x: Tensor, *, dimensions: Sequence[int] | None = None, **_: Any
 ) -> Tensor:
-    """Reshape, after permuting where `dimensions` says so, or add dimensions of size 1."""
+    """Reshape, after a permutation by `dimensions`, or add dimensions of size 1."""
     return reshape(ctx.g, x if dimensions is None else permute(x, dimensions), ctx.shape)
 
 

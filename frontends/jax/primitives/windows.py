@@ -159,7 +159,7 @@ def _part(g: Builder, index: Tensor, position: int) -> Tensor:
 
 
 def _inside(g: Builder, parts: Sequence[Tensor], room: Sequence[int]) -> Tensor:
-    """Say which index vectors lie inside."""
+    """Return which index vectors are in range."""
     total: Tensor | None = None
     for part, most in zip(parts, room, strict=True):
         low, high = emit.arithmetic(g, "ge", part, 0), emit.arithmetic(g, "le", part, most)

@@ -151,7 +151,7 @@ def _gru_step(g: Builder, cell: _Cell, x: Tensor, state: State, after: bool = Fa
 
 
 def _input_bias(g: Builder, cell: _Cell, kind: _Kind, after: bool) -> Tensor | None:
-    """Return what is added to W x for all steps: both biases, but for what the reset gates."""
+    """Return the bias added to W x for all steps: both biases, except for the reset gates."""
     if cell.b is None:
         return None
     size = kind.gates * cell.hidden

@@ -1,4 +1,4 @@
-"""ONNX operators that only move elements, and those that tell shapes."""
+"""ONNX operators that only move elements, and those that return shapes."""
 
 import math
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from pockengine.frontends.onnx.ops.registry import OnnxContext, dims_of, integer
 
 @onnx_op("Shape")
 def shape(ctx: OnnxContext, x: Tensor, *, start: int = 0, end: int | None = None) -> np.ndarray:
-    """Tell the shape, which is known now."""
+    """Return the shape, a constant."""
     return np.asarray(x.shape[start:end], np.int64)
 
 
 @onnx_op("Size")
 def size(ctx: OnnxContext, x: Tensor) -> np.ndarray:
-    """Tell the number of elements, which is known now."""
+    """Return the number of elements, a constant."""
     return np.asarray(x.size, np.int64)
 
 

@@ -29,7 +29,7 @@ def window_of(
     dilations: Sequence[int] | None,
     auto_pad: str,
 ) -> Window:
-    """Say how a kernel slides over (N, C, ...); a line is a picture of height 1."""
+    """Return the window of a kernel over (N, C, ...); a line is a picture of height 1."""
     rank = x.rank - 2
     if rank not in (1, 2, 3) or len(kernel) != rank:
         raise Unsupported(f"windows of {list(kernel)} over {list(x.shape)}; use up to three dims")

@@ -205,7 +205,7 @@ def _graph(path: Path, model: Any, codes: list[str], graph: Any) -> LiteGraph:
 def _decoded(
     tensors: list[FileTensor], operators: list[FileOperator]
 ) -> tuple[tuple[FileTensor, ...], tuple[FileOperator, ...]]:
-    """Let the constants that operators decode be what their readers read, and drop these.
+    """Replace operators that decode constants by the decoded constants.
 
     A result is named as the constant is, which is what users know.
     """

@@ -97,7 +97,7 @@ def declare(walker: OperatorWalker, given: Any) -> None:
 
 
 def _check_shape(tensor: FileTensor, shape: tuple[int, ...]) -> None:
-    """Let the batch be any number of the file's own, and the rest as the file has it or open."""
+    """Make the batch any multiple of the file's own; other sizes stay as in the file, or open."""
     fits = len(shape) == len(tensor.shape) and all(
         given == size or dim in tensor.open or (not dim and size and given % size == 0)
         for dim, (given, size) in enumerate(zip(shape, tensor.shape, strict=True))

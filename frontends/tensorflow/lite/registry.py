@@ -117,7 +117,7 @@ def lite_op(
 
 
 def in_graph(g: Builder, value: Known) -> Tensor:
-    """Return a tensor as it is, and what is known as a constant of the graph."""
+    """Return a tensor unchanged, and a compile-time value as a constant of the graph."""
     if isinstance(value, Tensor):
         return value
     if not isinstance(value, np.ndarray):

@@ -62,7 +62,7 @@ class Roles:
             )
 
     def tell(self, graph: Graph) -> None:
-        """Say in one line what does not train, and how to change it."""
+        """Summarise in one line what does not train, and how to change it."""
         read = {why: [n for n in self.frozen[why] if n in graph.params] for why in self.frozen}
         parts = [f"{listed(names)} do not train: {why}" for why, names in read.items() if names]
         if parts:

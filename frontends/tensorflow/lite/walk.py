@@ -1,7 +1,7 @@
 """Walk a TFLite file's subgraphs and build our graph, operator by operator.
 
-What is known when the file is read stays a NumPy array: integers of the file, shapes, and what is
-computed of these. Branches are taken and loops unrolled where that decides.
+Compile-time values stay NumPy arrays: integers of the file, shapes, and what is computed of these.
+Branches are taken and loops unrolled where that decides.
 """
 
 import struct
@@ -176,7 +176,7 @@ class OperatorWalker(GraphWalker):
         return results
 
     def _is_grown(self, declared: Shape, found: Shape) -> bool:
-        """Whether sizes are those that the file declares, but for one that is of more rows."""
+        """Whether sizes are those that the file declares, except that of the rows."""
         batch = self.model.main.tensors[self.model.main.inputs[0]].shape[:1]
         pairs = enumerate(zip(declared, found, strict=True))
         grown = [(dim, old, new) for dim, (old, new) in pairs if old != new]
@@ -254,7 +254,7 @@ class OperatorWalker(GraphWalker):
         return free
 
     def tensor(self, value: Known) -> Tensor:
-        """Put what is known into the graph; pass everything else."""
+        """Add compile-time values to the graph; pass everything else."""
         return in_graph(self.g, value)
 
     def outputs(self) -> dict[str, Tensor]:

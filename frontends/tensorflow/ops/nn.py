@@ -70,7 +70,7 @@ def window_of(
     explicit: Sequence[int] = (),
     data_format: str = "NHWC",
 ) -> Window:
-    """Say how a kernel slides over a picture, or a volume; SAME pads more below and right."""
+    """Return a kernel's window over a picture or a volume; SAME pads more below and right."""
     if padding == "EXPLICIT":
         at = 2 if data_format == "NHWC" else 4
         top, bottom, left, right = explicit[at : at + 4]

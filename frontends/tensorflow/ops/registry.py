@@ -1,7 +1,7 @@
 """Rules of the TensorFlow frontend: one small function for each operator of a GraphDef.
 
 A rule is called with a context, the operator's inputs in order and the attributes that its keyword-
-only parameters name (others do not change the meaning). Inputs are `Tensor`s, but for the positions
+only parameters name (others do not change the meaning). Inputs are `Tensor`s, except the positions
 in `static`, which arrive as NumPy arrays because shapes depend on them, those in `either`, which
 arrive as NumPy arrays where they are known, and those in `ignored`, which arrive as None. A rule
 returns one result or a sequence of them; a NumPy array is a result known at compile time.

@@ -27,7 +27,7 @@ def _window(
     dilations: Sequence[int],
     padding: str,
 ) -> Window:
-    """Say how a kernel slides over a volume, given sizes of all five dimensions."""
+    """Return a kernel's window over a volume, from sizes of all five dimensions."""
     around = [strides[0], strides[4], dilations[0], dilations[4]]
     if any(step != 1 for step in around):
         raise Unsupported("windows that move along the batch or the channels")

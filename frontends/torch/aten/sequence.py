@@ -192,7 +192,7 @@ def _blind_rows(ctx: AtenContext, mask: Tensor) -> Tensor | None:
 
 
 def _repeated_heads(ctx: AtenContext, x: Tensor, heads: int) -> Tensor:
-    """Let groups of query heads share one of (..., heads, length, size)."""
+    """Repeat (..., heads, length, size) for groups of query heads that share it."""
     *lead, own, length, size = x.shape
     wide = reshape(ctx.g, x, (*lead, own, 1, length, size))
     repeated = emit.broadcast(ctx.g, wide, (*lead, own, heads // own, length, size))

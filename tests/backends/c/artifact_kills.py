@@ -98,7 +98,7 @@ def _forked(work) -> int:  # type: ignore[no-untyped-def]
 
 
 def write_at_once(folder: Path, times: int) -> int:
-    """Let four processes replace one artifact at the same time; return how often it was read."""
+    """Replace one artifact from four processes at the same time; return how often it was read."""
     programs = compiled()
     write(programs, folder, 1)
     context = multiprocessing.get_context("fork")

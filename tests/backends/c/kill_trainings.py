@@ -71,7 +71,7 @@ def kill_trainings(runner: Runner, folder: Path, count: int, seed: int) -> Kille
 def _train_killed(
     runner: Runner, place: Path, rng: np.random.Generator, counts: _Counts, wanted: dict[int, float]
 ) -> bool:
-    """Train until nobody kills it; whether every loss that was printed is the wanted one."""
+    """Train until a run survives; whether every printed loss is the expected one."""
     told: dict[int, float] = {}
     ended = False
     while not ended:

@@ -12,7 +12,7 @@ DTYPES = {"float32": "F32", "int32": "I32", "int64": "I64", "bool": "BOOL"}
 
 
 def texts_of(path: Path) -> dict[str, str]:
-    """Return a checkpoint's texts but for its checksums."""
+    """Return a checkpoint's texts without its checksums."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         texts: dict[str, str] = json.loads(file.read(length))["__metadata__"]

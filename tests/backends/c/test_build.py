@@ -157,7 +157,7 @@ def _raise(error: Exception) -> None:
 def test_boards_of_one_architecture_share_a_libc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """zig builds it for each CPU that it is told when it links, and that takes a minute."""
+    """zig builds it for each `-mcpu` when it links, and that takes a minute."""
     linked = []
     monkeypatch.setattr(module, "_run", lambda _, command, __: linked.append(command))
     for name in ("rpi4", "rpi5"):

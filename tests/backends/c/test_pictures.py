@@ -206,7 +206,7 @@ def png(width: int, height: int, data: bytes) -> bytes:
 
 
 def bad_files(sound_png: bytes, sound_jpeg: bytes) -> dict[str, tuple[bytes, str]]:
-    """Damaged files by name, with what is said of each."""
+    """Damaged files by name, with the expected message of each."""
     table = sound_jpeg.index(b"\xff\xc4")
     wrong = sound_jpeg[: table + 5] + b"\xff" * 16 + sound_jpeg[table + 21 :]
     flipped = bytearray(sound_png)
@@ -226,7 +226,7 @@ def bad_files(sound_png: bytes, sound_jpeg: bytes) -> dict[str, tuple[bytes, str
 
 
 def spoil(folder: Path, photos: Path) -> dict[str, str]:
-    """Copy the pictures and put damaged ones among them; return what is said of each."""
+    """Copy the pictures and add damaged ones; return the expected messages."""
     shutil.copytree(photos, folder)
     drawn(20, 20, 1).save(folder / "sound.jpg")
     sound_png = (files(photos)[0]).read_bytes()

@@ -48,7 +48,9 @@ class Only:
 def test_training_agrees_with_the_oracle(
     split: str, flags: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One form for the way in and one for the way back; predictions and evaluations share them."""
+    """One form for the forward and one for the backward pass; predictions and evaluations share
+    them.
+    """
     monkeypatch.setattr(conv, "PREPARED_GAIN", 2.0)
     backend = CBackend(device_of("avx2", 3), pick=Only(split), prepare=True)
     program = compile_program(residual_graph(), HEAD, target=backend.target(), check=True)

@@ -99,7 +99,7 @@ def draw_operands(node: Node, seed: int = 0) -> list[np.ndarray]:
 
 
 def watch_every_op(draw: Draw, backend: GpuBackend) -> list[Watched]:
-    """Draw a case of each op that has a kernel, but for those that write params."""
+    """Draw a case of each op that has a kernel, except those that write params."""
     cases = []
     for op in sorted(op for op in FAMILIES if not lookup(op).writes):
         case = case_of(op, draw)

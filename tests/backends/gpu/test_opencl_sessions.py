@@ -94,7 +94,7 @@ def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> N
 
 
 def _train(compiled: Compiled, folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Let the runner train on drawn rows, where a folder has the library."""
+    """Run the runner on random rows, with the library in a folder."""
     arguments = [*training_arguments(compiled, folder), "--save", str(folder / "saved")]
     command = [str(compiled.artifact.executable), *arguments]
     folders = ":".join([str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])

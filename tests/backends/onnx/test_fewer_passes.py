@@ -39,7 +39,7 @@ def _ops(path: Path) -> Counter[str]:
 
 
 def test_a_batch_norm_scales_and_shifts_in_one_pass(tmp_path: Path) -> None:
-    """On the way in and on the way back, where a sum stands between."""
+    """In the forward and the backward pass, with a sum in between."""
     graph = mobile_net(2, 16)
     norms = sum(node.op == "batch_norm" for node in graph.nodes)
     assert norms > 5

@@ -22,7 +22,7 @@ from pockengine.errors import TrainingDiverged
 from pockengine.files import write_whole
 
 RUBBISH = 0xFF
-"""A byte of which every float is NaN: what nobody wrote must not be read."""
+"""A byte of which every float is NaN: unwritten memory must not be read."""
 
 
 class ToySession(Session):

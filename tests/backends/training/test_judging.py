@@ -138,7 +138,7 @@ def test_better_is_by_more_than_the_least(mode: str, figures: list[float], best:
 
 
 class Listener(Callback):
-    """Notes all that it is told."""
+    """Records all its calls."""
 
     def __init__(self) -> None:
         self.events: list[object] = []

@@ -1,4 +1,4 @@
-"""The suite of decoders: what is trained and checked, what is kept, what is missing."""
+"""The suite of decoders: training, checks, records, missing engines."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The suite of runtimes: what is measured and checked, what is kept, what is missing."""
+"""The suite of runtimes: measurements, checks, records, missing runtimes."""
 
 from pathlib import Path
 

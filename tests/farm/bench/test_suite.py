@@ -1,4 +1,4 @@
-"""The suite of peers: what is measured and checked, what is kept, and the page of it."""
+"""The suite of peers: measurements, checks, records, and their page."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
 
 def test_every_engine_is_checked_and_timed(result: SuiteResult) -> None:
     timed = {(line.engine, line.scheme) for line in result.lines}
-    # A processor without bf16 has no such line, and says so.
+    # A processor without bf16 has no such line, and a note.
     assert (("pockengine-bf16", "full") in timed) != ("pockengine-bf16" in result.missing)
     assert timed - {("pockengine-bf16", "full")} == {
         ("pockengine", "full"),

@@ -67,7 +67,7 @@ def _serve(module: str, asked: Connection, answer: Connection, printed: Connecti
 
 @contextmanager
 def warm_workers(module: str, *imported: str) -> Iterator[None]:
-    """Let all workers of a module of `farm.references` but the first begin warm.
+    """Start all workers of a module of `farm.references`, except the first, warm.
 
     `imported` are further modules that they need.
     """

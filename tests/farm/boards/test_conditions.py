@@ -127,7 +127,7 @@ class Shared:
         self.board, self.workdir = transport.board, transport.workdir
 
     def run(self, argv: Sequence[str], **more: Any) -> RunResult:
-        """Let time pass on the board between both readings of the command that looks."""
+        """Make time pass on the board between both readings of the command."""
         if "rest" not in argv:
             return self._transport.run(argv, **more)
         used = int(100 * self._shares.pop(0))

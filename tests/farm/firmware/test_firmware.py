@@ -68,7 +68,7 @@ def test_a_microcontroller_trains_as_the_oracle(
 def test_the_same_step_takes_the_same_instructions(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
-    """But for a tick of the clock, up to 40; other data decide a few branches otherwise."""
+    """Except for a tick of the clock, up to 40; other data decide a few branches otherwise."""
     again = replace(steps(), batches=[steps().batches[0]] * STEPS, rate=0.0)
     with connect(board_for(compiled[1].device, load_boards([BUILT_IN]))) as board:
         found = train_firmware(board, compiled[1], again, tmp_path)

@@ -22,7 +22,7 @@ from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.store import LEASES, TICKETS, Store
 from pockengine.tests.farm.helpers import eventually
 
-# Takes a board, says so, and holds it until it is ended.
+# Takes a board, prints a line, and holds it until it is ended.
 HOLDER = """
 import sys, time
 from pockengine.farm.jobs.leases import Leases

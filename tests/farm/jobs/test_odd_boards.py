@@ -25,7 +25,7 @@ Answer = Callable[[RunResult], bytes]
 
 
 class OddTransport(LocalTransport):
-    """This machine, but for the output of commands that contain a word."""
+    """This machine, with altered output of commands that contain a word."""
 
     word = ""
     answer: Answer = staticmethod(lambda result: result.stdout)

@@ -33,7 +33,7 @@ from pockengine.tests.farm.jobs.site import NEEDS, expect_no_garbage
 from pockengine.tests.farm.labgrid.lab import lab
 from pockengine.tests.farm.rack import GUEST
 
-# Acquires a place, says so, and holds it until it is ended.
+# Acquires a place, prints a line, and holds it until it is ended.
 HOLDER = """
 import sys, time
 from pockengine.farm.labgrid import pool as pool_module

@@ -71,7 +71,8 @@ def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path
 def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
     """Of a token: gate and up, two residuals, q, k, v, and attention's result with its sums.
 
-    What norms and activations make of these is made again, and no gradient waits for the last one.
+    Results of norms and activations on these are recomputed, and no gradient waits for the last
+    one.
     """
     hidden, inner, tokens, heads = 128, 512, 64, 4
     shape = {"hidden_size": hidden, "intermediate_size": inner, "num_key_value_heads": heads}

@@ -110,7 +110,7 @@ Results = Mapping[str, np.ndarray]
 
 
 def differences(found: Results, expected: Results) -> dict[str, str]:
-    """Say where arrays differ."""
+    """Describe where arrays differ."""
     wrong = {}
     for place, reference in expected.items():
         text = _difference(found[place], reference)

@@ -122,7 +122,7 @@ def inputs_of(module: Cases, graph: Graph) -> dict[str, np.ndarray]:
 def differences(
     module: Cases, graph: Graph, found: Mapping[str, np.ndarray], expected: Expected
 ) -> list[str]:
-    """Say where results or gradients differ from PyTorch's: "case: part: where"."""
+    """Describe where results or gradients differ from PyTorch's: "case: part: where"."""
     arrays = iter(found.values())
     wrong = []
     for case, results in zip(module.cases, expected.results, strict=True):

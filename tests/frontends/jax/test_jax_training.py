@@ -1,4 +1,4 @@
-"""Ten steps of training beside JAX and optax: losses, weights, and their way back."""
+"""Ten steps of training beside JAX and optax: losses, weights, and their export."""
 
 from typing import Any
 

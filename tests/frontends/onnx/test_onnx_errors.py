@@ -29,7 +29,7 @@ def bounded() -> Iterator[None]:
 
 
 def external(model: ModelProto, location: str, **entries: str) -> ModelProto:
-    """Say that the data of the first initializer lie in another file."""
+    """Mark the data of the first initializer as external."""
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL

@@ -44,7 +44,7 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
 
 
 def calm(model: keras.Model) -> keras.Model:
-    """Let batch norms start at 2 +- 0.3, the middle of ReLU6, logits small, and nothing drop.
+    """Make batch norms start at 2 +- 0.3, the middle of ReLU6, logits small, and nothing drop.
 
     A net as it is initialised, normalised by four pictures of one pixel, amplifies rounding by
     orders of magnitude within one step. Random masks are ours and not TensorFlow's.

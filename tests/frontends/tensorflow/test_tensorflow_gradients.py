@@ -24,7 +24,7 @@ bits = tf.bitwise
 
 
 def sized(x: Any, *shape: int) -> Any:
-    """Tell TensorFlow a shape that it does not infer."""
+    """Set a shape that TensorFlow does not infer."""
     return tf.ensure_shape(x, shape)
 
 

@@ -154,7 +154,7 @@ def test_forces_are_a_result_of_the_model() -> None:
 def train(module: nn.Module, draw: Callable[[], tuple[torch.Tensor, ...]], steps: int) -> None:
     """Take steps in C and in PyTorch: losses within 1e-4.
 
-    Not by Adam: where a gradient is 0 but for rounding, its steps are as large as any.
+    Not with Adam: for gradients that are 0 up to rounding, its steps are as large as any.
     """
     torch.manual_seed(1)
     batches = [draw() for _ in range(steps)]
