@@ -103,6 +103,7 @@ FLOAT_TEMPLATES: dict[str, str] = {
     "zeta": "pe_zeta({0}, {1})",
     "igamma": "pe_igamma({0}, {1})",
     "igammac": "pe_igammac({0}, {1})",
+    "igamma_da": "pe_igamma_da({0}, {1})",
     **{name: f"pe_{name}({{0}})" for name in _LIBRARY},
 }
 """Ops on f32 only."""

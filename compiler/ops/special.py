@@ -126,6 +126,56 @@ def _fraction(a: float, x: float) -> float:
     return total
 
 
+def _gamma_share_slope(a: float, x: float) -> float:
+    """The derivative of igamma(a, x) in a."""
+    if not a > 0 or not x >= 0 or math.isinf(a):
+        return math.nan
+    if x == 0 or math.isinf(x):
+        return 0.0
+    scale = math.exp(a * math.log(x) - x - math.lgamma(a))
+    below = x < a + 1
+    share, slope = _series_slope(a, x) if below else _fraction_slope(a, x)
+    slope = scale * (slope + share * (math.log(x) - _digamma(a)))
+    return slope if below else -slope
+
+
+def _series_slope(a: float, x: float) -> tuple[float, float]:
+    """Return `_series` and its derivative in a."""
+    term = total = 1 / a
+    logarithmic = -1 / a  # (d term / da) / term
+    slope = term * logarithmic
+    for k in range(1, TERMS):
+        term *= x / (a + k)
+        logarithmic -= 1 / (a + k)
+        total += term
+        slope += term * logarithmic
+        if term < total * SMALL:
+            break
+    return total, slope
+
+
+def _fraction_slope(a: float, x: float) -> tuple[float, float]:
+    """Return `_fraction` and its derivative in a, of which d_c and d_d are parts."""
+    b = x + 1 - a
+    c, d = math.inf, 1 / b
+    d_c, d_d = 0.0, d * d
+    total, logarithmic = d, d
+    for k in range(1, TERMS):
+        b += 2
+        over = -k * (k - a)
+        d_d_inverse = k * d + over * d_d - 1
+        d = 1 / (over * d + b)
+        d_d = -d * d * d_d_inverse
+        d_c = k / c - over * d_c / (c * c) - 1
+        c = b + over / c
+        total *= c * d
+        step = d_c / c + d_d / d
+        logarithmic += step
+        if abs(c * d - 1) + abs(step) < SMALL * 100:
+            break
+    return total, total * logarithmic
+
+
 def _bessel(order: int, x: float) -> float:
     """exp(-|x|) I_order(x), for order 0 or 1."""
     size = abs(x)
@@ -176,16 +226,29 @@ def _zeta_db(g: "Builder", node: Node, dy: Value) -> Value:
     return g.neg(g.mul(dy, g.mul(s, g.zeta(g.add(s, g.scalar(1.0)), q))))
 
 
-def _gamma_share_db(sign: float) -> Vjp:
-    """y = igamma(a, x)  =>  dx = dy x^(a - 1) exp(-x) / gamma(a); igammac's is the opposite."""
+def _gamma_density(g: "Builder", a: Value, x: Value) -> Value:
+    """x^(a - 1) exp(-x) / gamma(a): the derivative of igamma(a, x) in x."""
+    power = g.mul(g.sub(a, g.scalar(1.0)), g.log(x))
+    return g.exp(g.sub(g.sub(power, x), g.lgamma(a)))
 
-    def rule(g: "Builder", node: Node, dy: Value) -> Value:
-        a, x = node.operands
-        power = g.mul(g.sub(a, g.scalar(1.0)), g.log(x))
-        slope = g.exp(g.sub(g.sub(power, x), g.lgamma(a)))
-        return g.mul(g.mul(dy, slope), g.scalar(sign))
 
-    return rule
+def _gamma_share_vjp(sign: float) -> dict[str, Vjp]:
+    """Return the rules of igamma; igammac's are the opposite."""
+
+    def da(g: "Builder", node: Node, dy: Value) -> Value:
+        return g.mul(g.mul(dy, g.igamma_da(*node.operands)), g.scalar(sign))
+
+    def dx(g: "Builder", node: Node, dy: Value) -> Value:
+        return g.mul(g.mul(dy, _gamma_density(g, *node.operands)), g.scalar(sign))
+
+    return {"a": da, "b": dx}
+
+
+def _gamma_share_slope_db(g: "Builder", node: Node, dy: Value) -> Value:
+    """y = igamma_da(a, x)  =>  dx = dy (log x - digamma a) times igamma's derivative in x."""
+    a, x = node.operands
+    slope = g.mul(_gamma_density(g, a, x), g.sub(g.log(x), g.digamma(a)))
+    return g.mul(dy, slope)
 
 
 def _i0_dx(g: "Builder", node: Node, dy: Value) -> Value:
@@ -232,13 +295,14 @@ UNARY: Mapping[str, tuple[Callable[[float], float], Vjp]] = {
     "erf_inv": (_erf_inv, _erf_inv_dx),
 }
 
-BINARY: Mapping[str, tuple[Callable[[float, float], float], Vjp]] = {
-    "zeta": (_zeta, _zeta_db),  # sum of (q + k)^-s, s > 1
-    "igamma": (lambda a, x: _gamma_share(a, x, upper=False), _gamma_share_db(1.0)),
-    "igammac": (lambda a, x: _gamma_share(a, x, upper=True), _gamma_share_db(-1.0)),
+BINARY: Mapping[str, tuple[Callable[[float, float], float], dict[str, Vjp]]] = {
+    "zeta": (_zeta, {"b": _zeta_db}),  # sum of (q + k)^-s, s > 1
+    "igamma": (lambda a, x: _gamma_share(a, x, upper=False), _gamma_share_vjp(1.0)),
+    "igammac": (lambda a, x: _gamma_share(a, x, upper=True), _gamma_share_vjp(-1.0)),
+    "igamma_da": (_gamma_share_slope, {"b": _gamma_share_slope_db}),
 }
 
 for _name, (_meaning, _rule) in UNARY.items():
     elementwise(_name, "x", _elements(_meaning), vjp={"x": _rule})
-for _name, (_of_two, _rule) in BINARY.items():
-    elementwise(_name, "a b", _elements(_of_two), vjp={"b": _rule})
+for _name, (_of_two, _rules) in BINARY.items():
+    elementwise(_name, "a b", _elements(_of_two), vjp=_rules)

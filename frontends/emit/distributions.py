@@ -15,6 +15,9 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 LOG_TINY = -87.0
 """Logarithm of a number that f32 holds in full."""
 
+LOG_SMALL = -40.0
+"""Logarithm of a number beside which 1 + x is 1."""
+
 TRIES = 8
 """Of drawing by rejection: one is rejected in twenty at most, so that all are in 4e-11."""
 
@@ -39,11 +42,35 @@ def log_gamma(g: Builder, shape: Shape, alpha: emit.Operand, draw: Draw) -> Tens
 
     By the method of Marsaglia and Tsang (2000), which rejects some draws: as many as `TRIES` stand
     ready, and the first that is accepted is taken. Below an alpha of 1 it is that of alpha + 1
-    times u^(1 / alpha). An alpha that trains is refused: its gradient is no formula's.
+    times u^(1 / alpha). The gradient of alpha is that of the quantile that was drawn (Figurnov et
+    al. 2018), as frameworks have it.
     """
-    if isinstance(alpha, Tensor) and emit.trains(g, alpha):
-        raise Unsupported("gamma-distributed numbers whose shape trains; keep the shape fixed")
-    alpha = emit.arithmetic(g, "mul", alpha, plain(g.constant(np.ones(shape, np.float32))))
+    whole = emit.arithmetic(g, "mul", alpha, plain(g.constant(np.ones(shape, np.float32))))
+    if not emit.trains(g, whole):
+        return _log_gamma(g, shape, whole, draw)
+    fixed = emit.unary("stop_gradient")(g, whole)
+    size = _log_gamma(g, shape, fixed, draw)
+    change = emit.arithmetic(g, "sub", whole, fixed)
+    change = emit.arithmetic(g, "mul", change, _slope_of_quantile(g, fixed, size))
+    return emit.arithmetic(g, "add", size, change)
+
+
+def _slope_of_quantile(g: Builder, alpha: Tensor, size: Tensor) -> Tensor:
+    """d log x / d alpha where igamma(alpha, x) stays; `size` is log x.
+
+    For a small x, igamma is x^alpha / gamma(alpha + 1).
+    """
+    x = emit.unary("exp")(g, size)
+    power = emit.arithmetic(g, "sub", emit.arithmetic(g, "mul", alpha, size), x)
+    density = emit.unary("exp")(g, emit.arithmetic(g, "sub", power, emit.unary("lgamma")(g, alpha)))
+    slope = emit.arithmetic(g, "div", emit.arithmetic(g, "igamma_da", alpha, x), density)
+    above = emit.unary("digamma")(g, emit.arithmetic(g, "add", alpha, 1.0))
+    least = emit.arithmetic(g, "div", emit.arithmetic(g, "sub", size, above), alpha)
+    tiny = emit.arithmetic(g, "lt", size, LOG_SMALL)
+    return emit.unary("neg")(g, emit.choose(g, tiny, least, slope))
+
+
+def _log_gamma(g: Builder, shape: Shape, alpha: Tensor, draw: Draw) -> Tensor:
     small = emit.arithmetic(g, "lt", alpha, 1.0)
     raised = emit.arithmetic(g, "add", alpha, emit.cast(g, small, F32))
     d = emit.arithmetic(g, "sub", raised, 1 / 3)

@@ -24,7 +24,7 @@ def _t(*shape: int) -> TensorType:
 
 DOMAINS = {
     **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal", "div", "pow", "log1p"), "positive"),
-    **dict.fromkeys(("lgamma", "digamma", "igamma", "igammac"), "positive"),
+    **dict.fromkeys(("lgamma", "digamma", "igamma", "igammac", "igamma_da"), "positive"),
     **dict.fromkeys(("asin", "acos", "atanh", "tan", "erf_inv"), "small"),
     **dict.fromkeys(("acosh", "zeta"), "above one"),
     "binary_cross_entropy": "share",

@@ -20,7 +20,7 @@ KINKED = {"reduce_max", "reduce_min", "max_pool2d", "rem", *STEPS}
 KINKED |= {"cholesky", "eigh"}  # they read a triangle, and share the gradient with the other one
 KINKED |= {"ctc_loss"}  # infinite where the labels are longer than the frames
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
-ONCE = {"attention", "ctc_loss", "hard_sigmoid"}
+ONCE = {"attention", "ctc_loss", "hard_sigmoid", "igamma", "igammac"}
 """Ops whose gradients have none: ours, or PyTorch's."""
 HELPERS = {
     "bit_and",
@@ -67,7 +67,7 @@ def weighted_loss(g: Builder, y: Value, weight: np.ndarray) -> Value:
 
 
 def differentiable(case: OpCase) -> list[int]:
-    """Operands that have a gradient: the order of a zeta or gamma function has none."""
+    """Operands that have a gradient: the order of zeta has none."""
     rule = lookup(case.op).vjp_rule
     return [i for i, type_ in enumerate(case.types) if type_.dtype is F32 and rule(i) is not None]
 

@@ -26,6 +26,7 @@ UNARY = alike(
 
 BINARY = alike("add atan2 eq ge gt igamma igammac le lt mul ne rem sub zeta") | {
     "add_any": "add",
+    "igamma_grad_a": "igamma_da",
     "max": "maximum",
     "min": "minimum",
 }

@@ -40,6 +40,7 @@ MEANINGS = alike(
     "GreaterEqual": "ge",
     "Igamma": "igamma",
     "Igammac": "igammac",
+    "IgammaGradA": "igamma_da",
     "IsInf": "is_infinite",
     "Lgamma": "lgamma",
     "LeftShift": "shift_left",

@@ -146,6 +146,8 @@ def gamma(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
 @aten("_sample_dirichlet.default")
 def dirichlet(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
     """Draw shares of a whole along the last dimension."""
+    if emit.trains(ctx.g, x):
+        raise Unsupported("Dirichlet draws whose concentration trains; divide Gamma's by their sum")
     parts = gamma(ctx, x)
     whole = emit.reduce(ctx.g, "reduce_sum", parts, [-1], keepdims=True)
     return emit.arithmetic(ctx.g, "div", parts, whole)

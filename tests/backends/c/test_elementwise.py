@@ -52,6 +52,7 @@ BINARY = [
     "hypot",
     "igamma",
     "igammac",
+    "igamma_da",
     "zeta",
     "rem",
     "binary_cross_entropy",
@@ -123,7 +124,7 @@ def nodes(draw: st.DrawFn) -> Node:
 def case_of(node: Node, isa: str, seed: int) -> Case:
     rng = np.random.default_rng(seed)
     arrays = [draw_array(rng, value) for value in node.operands]
-    if node.op in ("log", "sqrt", "rsqrt", "pow", "log1p", "igamma", "igammac"):
+    if node.op in ("log", "sqrt", "rsqrt", "pow", "log1p", "igamma", "igammac", "igamma_da"):
         arrays = [np.abs(array) + np.float32(0.01) for array in arrays]
     if node.op == "binary_cross_entropy":
         arrays = [np.abs(np.tanh(array)) * np.float32(0.99) for array in arrays]

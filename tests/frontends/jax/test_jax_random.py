@@ -7,7 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import Builder
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
 from pockengine.frontends.jax import from_jax
@@ -74,12 +77,20 @@ def test_one_key_draws_the_same_numbers_and_another_others() -> None:
     assert abs(np.corrcoef(first, other)[0, 1]) < 0.5
 
 
-def test_gamma_whose_shape_trains_is_refused() -> None:
-    def noisy(params: Any, key: Any) -> Any:
-        return jax.random.gamma(key, params["w"]).sum()
+def test_gamma_whose_shape_trains_has_the_gradient_of_what_was_drawn() -> None:
+    def squares(params: Any, key: Any) -> Any:
+        drawn = jax.random.gamma(key, params["shape"], (64, 4))
+        return {"loss": (drawn * drawn).sum(), "drawn": drawn}
 
-    with pytest.raises(ImportModelError, match=r"random_gamma .*whose shape trains; keep"):
-        from_jax(noisy, ({"w": np.ones(3, np.float32)}, jax.random.key(0)))
+    shape = np.array([0.03, 0.7, 2.0, 30.0], np.float32)
+    graph = from_jax(squares, ({"shape": shape}, jax.random.key(0)))
+    g, param = Builder(graph), graph.params["shape"].value
+    g.output("slope", backward(g, graph.outputs["loss"], {param: None})[param])
+    found = run(graph, {"seed": np.int32(3)})
+
+    shapes = np.broadcast_to(shape, (64, 4))
+    slopes = 2 * found["drawn"] * lax.random_gamma_grad(shapes, found["drawn"])
+    np.testing.assert_allclose(found["slope"], slopes.sum(0), rtol=1e-4)
 
 
 def test_counts_that_take_as_many_draws_as_they_say_are_refused() -> None:

@@ -61,6 +61,7 @@
 #define pe_zeta PE_OF_WIDTH(pe_zeta)
 #define pe_igamma PE_OF_WIDTH(pe_igamma)
 #define pe_igammac PE_OF_WIDTH(pe_igammac)
+#define pe_igamma_da PE_OF_WIDTH(pe_igamma_da)
 #define pe_i0 PE_OF_WIDTH(pe_i0)
 #define pe_i1 PE_OF_WIDTH(pe_i1)
 #define pe_i0e PE_OF_WIDTH(pe_i0e)

@@ -138,6 +138,58 @@ PE_SCALAR double pe_gamma_share(const double a, const double x, const int upper)
 PE_SCALAR double pe_igamma_of(const double a, const double x) { return pe_gamma_share(a, x, 0); }
 PE_SCALAR double pe_igammac_of(const double a, const double x) { return pe_gamma_share(a, x, 1); }
 
+/* pe_gamma_series, and to *slope its derivative in a. */
+PE_SCALAR double pe_gamma_series_slope(const double a, const double x, double *slope) {
+    double term = 1 / a, y = term, logarithmic = -term;
+    *slope = term * logarithmic;
+    for (int k = 1; k < PE_TERMS && term > y * 1e-17; k++) {
+        term *= x / (a + k);
+        logarithmic -= 1 / (a + k);
+        y += term;
+        *slope += term * logarithmic;
+    }
+    return y;
+}
+
+/* pe_gamma_fraction, and to *slope its derivative in a. */
+PE_SCALAR double pe_gamma_fraction_slope(const double a, const double x, double *slope) {
+    double b = x + 1 - a, c = INFINITY, d = 1 / b, y = d;
+    double dc = 0, dd = d * d, logarithmic = d;
+    for (int k = 1; k < PE_TERMS; k++) {
+        const double over = -k * (k - a), inverse = k * d + over * dd - 1;
+        b += 2;
+        d = 1 / (over * d + b);
+        dd = -d * d * inverse;
+        dc = k / c - over * dc / (c * c) - 1;
+        c = b + over / c;
+        y *= c * d;
+        const double step = dc / c + dd / d;
+        logarithmic += step;
+        if (fabs(c * d - 1) + fabs(step) < 1e-15) {
+            break;
+        }
+    }
+    *slope = y * logarithmic;
+    return y;
+}
+
+/* The derivative of igamma(a, x) in a. */
+PE_SCALAR double pe_igamma_da_of(const double a, const double x) {
+    if (!(a > 0 && x >= 0 && a < INFINITY)) {
+        return NAN;
+    }
+    if (x == 0 || x == INFINITY) {
+        return 0;
+    }
+    const double scale = exp(a * log(x) - x - pe_lgamma_of(a));
+    const int low = x < a + 1;
+    double slope;
+    const double share =
+        low ? pe_gamma_series_slope(a, x, &slope) : pe_gamma_fraction_slope(a, x, &slope);
+    slope = scale * (slope + share * (log(x) - pe_digamma_of(a)));
+    return low ? slope : -slope;
+}
+
 /* exp(-|x|) I(x) of order 0 or 1: the power series, and far from zero the asymptotic one. */
 PE_SCALAR double pe_bessel(const int order, const double x) {
     const double size = fabs(x), sign = order ? copysign(1, x) : 1;
