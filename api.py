@@ -36,8 +36,7 @@ def compile(
 
     `model` is a PyTorch, TensorFlow, JAX or ONNX model, or a `Graph`. For JAX, `example_inputs`
     begin with the parameters. Pass `loss=None` if the model returns its loss. Every field of
-    CompileOptions is also a keyword, which overrides the field of `options`; docs/usage.md lists
-    them all.
+    CompileOptions is also a keyword, which overrides the field of `options`.
     """
     wanted = (options or CompileOptions()).replaced(**overrides)
     place = None if folder is None else Path(folder)

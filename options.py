@@ -46,7 +46,7 @@ class CompileOptions(Training, BackendOptions):
     `optimizer` is one of ours, of the model's framework, or a name. `backend` is one that the
     device supports, by default its own; "auto" tries them. With `sizes` one dimension of the inputs
     may vary. `quantize` trains in int8. `check` compares a first step with the framework's own.
-    docs/usage.md has them all.
+    The pages of docs/howto explain them.
     """
 
     device: Device | str | Path = option("host", "A name that `devices` lists, or a file.")

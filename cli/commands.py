@@ -10,46 +10,68 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """A command `module:attribute` of ours, its line of help, and the extras that it needs."""
+    """A command `module:attribute` of ours: its help, an example, and the extras that it needs."""
 
     place: str
     help: str
+    example: str
     extras: tuple[str, ...] = ()
 
 
 SECTIONS: Mapping[str, Mapping[str, Row]] = {
     "Compile": {
         "compile": Row(
-            "cli.compile:compile_command", "Compile MODEL to an artifact, a folder for a device."
+            "cli.compile:compile_command",
+            "Compile MODEL to an artifact, a folder for a device.",
+            "compile net:digits_net --device rpi4 --out digits",
         ),
         "inspect": Row(
             "cli.inspect:inspect_command",
             "Show what of MODEL trains, memory by layer, cost; or what an artifact holds.",
+            "inspect net:digits_net --device rpi4 --scheme sparse",
         ),
         "export": Row(
             "cli.export:export",
             "Write what a checkpoint trained: weights, adapters, an ONNX model.",
+            "export digits tuned.safetensors --out weights.safetensors",
         ),
-        "models": Row("cli.listings:models", "List what MODEL may be."),
-        "devices": Row("cli.listings:devices", "List the devices that programs can be built for."),
+        "models": Row("cli.listings:models", "List what MODEL may be.", "models"),
+        "devices": Row(
+            "cli.listings:devices", "List the devices that programs can be built for.", "devices"
+        ),
     },
     "Train on this machine": {
-        "train": Row("cli.train:train", "Train an artifact on rows of data."),
-        "evaluate": Row("cli.judge:evaluate", "Judge an artifact's weights by rows of data."),
-        "predict": Row("cli.judge:predict", "Write an artifact's outputs for rows of data."),
+        "train": Row(
+            "cli.train:train",
+            "Train an artifact on rows of data.",
+            "train digits --data rows.npz --epochs 5 --lr 0.1",
+        ),
+        "evaluate": Row(
+            "cli.judge:evaluate",
+            "Judge an artifact's weights by rows of data.",
+            "evaluate digits --data rows.npz --metric accuracy",
+        ),
+        "predict": Row(
+            "cli.judge:predict",
+            "Write an artifact's outputs for rows of data.",
+            "predict digits --data rows.npz --out outputs.safetensors",
+        ),
         "finetune-lm": Row(
             "cli.finetune_lm:finetune_lm",
             "Fine-tune a decoder of transformers on chats or texts.",
+            "finetune-lm MODEL --data chats.jsonl --out tuned",
             ("language",),
         ),
         "plan-lm": Row(
             "cli.plan_lm:plan_lm",
             "Plan the memory of a decoder's training, from its shapes alone.",
+            "plan-lm llama2-7b --batch 1 --max-length 512",
             ("language",),
         ),
         "pictures": Row(
             "cli.pictures:pictures",
             "Turn a folder of pictures into the rows that an artifact trains on.",
+            "pictures photos digits rows",
             ("pictures",),
         ),
     },
@@ -57,62 +79,115 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         "sensitivity": Row(
             "cli.sensitivity:sensitivity_command",
             "Measure what each tensor of MODEL is worth training.",
+            "sensitivity net:digits_net --train train.npz --out gains.jsonl",
         ),
         "search": Row(
             "cli.search:search_command",
             "Find the scheme of MODEL that gains the most within a budget.",
+            "search net:digits_net --contributions gains.jsonl --memory 36KB",
             ("search",),
         ),
     },
     "Speed": {
         "profile": Row(
-            "cli.profile_step:profile", "Time every kernel of MODEL's training step here."
+            "cli.profile_step:profile",
+            "Time every kernel of MODEL's training step here.",
+            "profile net:digits_net",
         ),
-        "tune": Row("cli.tune:tune_command", "Measure kernels' plans on a device, keep the best."),
+        "tune": Row(
+            "cli.tune:tune_command",
+            "Measure kernels' plans on a device, keep the best.",
+            "tune net:digits_net --device rpi4 --out tuned.json",
+        ),
         "compile-time": Row(
-            "cli.compile_time:compile_time", "Time every stage of compiling MODEL."
+            "cli.compile_time:compile_time",
+            "Time every stage of compiling MODEL.",
+            "compile-time net:digits_net",
         ),
-        "passes": Row("cli.passes:passes_command", "Run passes on a graph that was dumped."),
+        "passes": Row(
+            "cli.passes:passes_command", "Run passes on a graph that was dumped.", "passes --list"
+        ),
     },
     "Boards": {
-        "boards": Row("farm.cli.boards:boards", "List the boards: what and where they are."),
-        "add": Row("farm.cli.enroll:add", "Add the board at ssh://user@host.", ("farm",)),
-        "ping": Row("farm.cli.enroll:ping", "Ask a board what it is.", ("farm",)),
+        "boards": Row(
+            "farm.cli.boards:boards", "List the boards: what and where they are.", "boards"
+        ),
+        "add": Row(
+            "farm.cli.enroll:add",
+            "Add the board at ssh://user@host.",
+            "add ssh://pi@192.168.1.20",
+            ("farm",),
+        ),
+        "ping": Row("farm.cli.enroll:ping", "Ask a board what it is.", "ping rpi4-qemu", ("farm",)),
         "run": Row(
-            "farm.cli.jobs:run", "Run the jobs of a file on all boards that can.", ("farm",)
+            "farm.cli.jobs:run",
+            "Run the jobs of a file on all boards that can.",
+            "run jobs.toml --out results",
+            ("farm",),
         ),
-        "jobs": Row("farm.cli.jobs:jobs", "List batches and how far their jobs are.", ("farm",)),
-        "leases": Row("farm.cli.jobs:leases", "List who has which board.", ("farm",)),
+        "jobs": Row(
+            "farm.cli.jobs:jobs", "List batches and how far their jobs are.", "jobs", ("farm",)
+        ),
+        "leases": Row("farm.cli.jobs:leases", "List who has which board.", "leases", ("farm",)),
         "quarantine": Row(
-            "farm.cli.jobs:quarantine", "List, shut out or let in boards that fail.", ("farm",)
+            "farm.cli.jobs:quarantine",
+            "List, shut out or let in boards that fail.",
+            "quarantine rpi4-qemu --release",
+            ("farm",),
         ),
-        "log": Row("farm.cli.jobs:log", "Print what happened to the boards.", ("farm",)),
-        "ab": Row("farm.cli.ab:ab", "Have two artifacts train in turns on a board.", ("farm",)),
+        "log": Row(
+            "farm.cli.jobs:log", "Print what happened to the boards.", "log rpi4-qemu", ("farm",)
+        ),
+        "ab": Row(
+            "farm.cli.ab:ab",
+            "Have two artifacts train in turns on a board.",
+            "ab rpi4-qemu before after",
+            ("farm",),
+        ),
     },
     "Figures": {
         "bench": Row(
             "farm.cli.bench:main",
             "Fine-tune on a board, check all numbers, measure.",
+            "bench --device rpi4",
             ("farm", "torch"),
         ),
         "results": Row(
-            "farm.cli.results:results_command", "List the newest of each stored figure.", ("farm",)
+            "farm.cli.results:results_command",
+            "List the newest of each stored figure.",
+            "results",
+            ("farm",),
         ),
         "report": Row(
             "farm.cli.report:report",
             "Write the stored figures as one page of HTML.",
+            "report --out report.html",
             ("farm", "report"),
         ),
-        "history": Row("farm.cli.results:history", "Draw a metric over the commits.", ("farm",)),
+        "history": Row(
+            "farm.cli.results:history",
+            "Draw a metric over the commits.",
+            "history guest_instructions --device rpi4",
+            ("farm",),
+        ),
         "compare": Row(
-            "farm.cli.results:compare", "Compare a commit's figures with a baseline's.", ("farm",)
+            "farm.cli.results:compare",
+            "Compare a commit's figures with a baseline's.",
+            "compare --baseline main --device rpi4",
+            ("farm",),
         ),
     },
     "This installation": {
         "doctor": Row(
-            "cli.doctor:doctor", "List what is installed and missing, and how to install it."
+            "cli.doctor:doctor",
+            "List what is installed and missing, and how to install it.",
+            "doctor --quick",
         ),
-        "completion": Row("cli.completion:completion", "Print what completes commands in a shell."),
+        "completion": Row(
+            "cli.completion:completion",
+            "Print what completes commands in a shell.",
+            "completion bash",
+        ),
     },
 }
 

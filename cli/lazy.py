@@ -28,6 +28,7 @@ class LazyGroup(click.Group):
         need(f"pockengine {cmd_name}", *row.extras)
         module, _, attribute = row.place.partition(":")
         command: click.Command = getattr(import_module(f"pockengine.{module}"), attribute)
+        command.epilog = f"\b\nExample:\n  pockengine {row.example}"
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -95,6 +95,9 @@ def _as_one(given: str, kind: type, names: Any, defaults: dict[str, Any]) -> Dec
     return decorate
 
 
+MOST_METAVAR = 60
+"""Characters that an option's line of help has room for; longer choices stand in its text."""
+
 _GROUPS: dict[str, Decorator] = {"storage": storage_options, "quantize": quantize_options}
 """Fields that have fields of their own."""
 
@@ -110,7 +113,9 @@ def _reader(part: "Field[Any]", type_: Any) -> dict[str, Any]:
     if part.name == "memory_budget":
         return {"type": budget}
     if "names" in part.metadata:
-        return {"type": click.Choice(part.metadata["names"])}
+        choice = click.Choice(part.metadata["names"])
+        long = len("|".join(choice.choices)) > MOST_METAVAR
+        return {"type": choice, "metavar": part.name.upper()} if long else {"type": choice}
     if "reads" in part.metadata:
         return {"type": part.metadata["reads"]}
     if type_ in (int, int | None):

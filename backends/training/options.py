@@ -71,7 +71,7 @@ class FitOptions:
     lr: float | Rates | Scheduler | None = option(
         None, "The highest rate; not needed to --resume.", reads=float
     )
-    schedule: str | None = option(None, "By default constant.", names=KINDS)
+    schedule: str | None = option(None, f"{', '.join(KINDS)}; by default constant.", names=KINDS)
     warmup: int | None = option(None, "Updates until the highest rate.", least=0)
     total: int | None = option(None, "The schedule's last update; by default all.")
     batch: int | None = option(None, "Where the program takes a range of sizes.")

@@ -22,6 +22,38 @@ def test_each_command_is_there_and_has_help(name: str) -> None:
     assert f"{name} [OPTIONS]" in said.output
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_help_has_an_example_and_fits_the_terminal(name: str) -> None:
+    said = CliRunner().invoke(cli, [name, "--help"], terminal_width=80)
+
+    lines = said.output.splitlines()
+    assert f"    pockengine {ROWS[name].example}" in lines
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_an_example_has_arguments_that_the_command_takes(name: str) -> None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    first, *words = ROWS[name].example.split()
+    flags = {flag for part in command.params for flag in part.opts}
+    arguments = [part for part in command.params if isinstance(part, click.Argument)]
+    given = [word for place, word in enumerate(words) if _is_argument(place, words, command)]
+
+    assert first == name
+    assert {word for word in words if word.startswith("--")} <= flags
+    assert sum(part.required for part in arguments) <= len(given) <= len(arguments)
+
+
+def _is_argument(place: int, words: list[str], command: click.Command) -> bool:
+    """Whether a word is neither an option nor an option's value."""
+    if words[place].startswith("--"):
+        return False
+    before = words[place - 1] if place else ""
+    taken = next((part for part in command.params if before in part.opts), None)
+    return not (isinstance(taken, click.Option) and not taken.is_flag)
+
+
 def test_help_lists_all_and_imports_no_command() -> None:
     program = (
         "import sys; from pockengine.cli.main import cli; cli(['--help'], standalone_mode=False); "

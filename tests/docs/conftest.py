@@ -2,13 +2,14 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Someone's home and current folder, with the command on the path."""
     programs, desk = tmp_path / "bin", tmp_path / "desk"
     programs.mkdir()
@@ -21,4 +22,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     monkeypatch.setenv("XDG_DATA_HOME", str(desk / "data"))
     monkeypatch.syspath_prepend(str(desk))
     monkeypatch.chdir(desk)
-    return dict(os.environ)
+    yield dict(os.environ)
+    for name, module in list(sys.modules.items()):  # another page writes its own net.py
+        if str(getattr(module, "__file__", None)).startswith(str(desk)):
+            del sys.modules[name]

@@ -7,22 +7,56 @@ import pytest
 
 from pockengine.tests.docs.page import ROOT, WITH_BOARDS, blocks_of, follow
 
+START = "docs/start.md"
 FOLLOWED = {
     "README.md": (),
     "docs/index.md": (),
     "docs/tutorials/app.md": (pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake"),),
     "docs/tutorials/research.md": (),
     "docs/tutorials/search.md": (),
-    "docs/usage.md": (),
 }
-NOT_RUN = {"c", "toml"}
+CONTINUED = (
+    "docs/howto/add-board.md",
+    "docs/howto/data.md",
+    "docs/howto/debug.md",
+    "docs/howto/fit.md",
+    "docs/howto/int8.md",
+    "docs/howto/memory.md",
+    "docs/howto/microcontroller.md",
+    "docs/howto/models.md",
+    "docs/howto/resume.md",
+    "docs/howto/scheme.md",
+    "docs/howto/tune.md",
+)
+"""Pages that begin in the folder that `START` leaves."""
+NOT_RUN = {"c", "rust", "swift", "toml"}
 """Languages of blocks that are excerpts unless they have a title."""
+
+_started: list[Path] = []
 
 
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=marks, id=page) for page, marks in FOLLOWED.items()]
 )
 def test_a_page_does_what_it_says(page: str, environment: dict[str, str]) -> None:
+    follow(ROOT / page, Path.cwd(), environment)
+
+
+def test_getting_started_does_what_it_says(
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    follow(ROOT / START, Path.cwd(), environment)
+    _started.append(tmp_path_factory.mktemp("started") / "desk")
+    shutil.copytree(Path.cwd(), _started[0])
+
+
+@pytest.mark.parametrize("page", CONTINUED)
+def test_a_page_continues(page: str, environment: dict[str, str]) -> None:
+    if _started:
+        shutil.copytree(_started[0], Path.cwd(), dirs_exist_ok=True)
+    else:  # this test was chosen alone
+        follow(ROOT / START, Path.cwd(), environment)
+    assert START.removeprefix("docs/") in (ROOT / page).read_text(), "say where the page begins"
     follow(ROOT / page, Path.cwd(), environment)
 
 
@@ -33,4 +67,4 @@ def test_every_page_with_code_is_followed() -> None:
         for page in pages
         if any(block.language not in NOT_RUN or block.title for block in blocks_of(page))
     }
-    assert running == {*FOLLOWED, *WITH_BOARDS}
+    assert running == {*FOLLOWED, *CONTINUED, *WITH_BOARDS, START}

@@ -1,0 +1,55 @@
+"""A hook of mkdocs: adds the reference pages that sources define, as the site is built.
+
+So they cannot be stale. `python docs/site/hook.py FOLDER` writes them as files.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[3]))  # a clone that is not installed
+
+from pockengine.docs.site.command_pages import command_page
+from pockengine.docs.site.python_pages import error_page, fields_page, python_page
+
+DEVICES = "Device", "Cpu", "ToolchainSpec", "Emulator", "Gpu"
+
+
+def pages() -> dict[str, str]:
+    """Return the generated pages by their place."""
+    return {
+        "reference/commands.md": command_page(),
+        "reference/python.md": python_page(),
+        "reference/errors.md": error_page(),
+        "reference/devices.md": fields_page(
+            "Device files",
+            "A device is one TOML file in `devices/`, or any file whose path is given. Its tables "
+            "`[processor]`, `[compiler]`, `[emulator]` and `[graphics]` have the fields of `Cpu`, "
+            "`ToolchainSpec`, `Emulator` and `Gpu`. `pockengine devices` lists those that exist.",
+            "pockengine.devices.schema",
+            DEVICES,
+        ),
+        "reference/records.md": fields_page(
+            "Records",
+            "Every measurement is one JSON object on one line. Commands that measure write it by "
+            "`--json FILE`, and the database of results stores it.",
+            "pockengine.farm.results.results",
+            ("Record",),
+        ),
+    }
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages to those of the folder."""
+    file = import_module("mkdocs.structure.files").File
+    for place, text in pages().items():
+        files.append(file.generated(config, place, content=text))
+    return files
+
+
+if __name__ == "__main__":
+    for place, text in pages().items():
+        path = Path(sys.argv[1]) / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
