@@ -23,6 +23,7 @@ from pockengine.farm.bench.check import LOSS_TOLERANCE, loss_error
 from pockengine.farm.bench.llm_case import RATE, LmCase, make_lm_case
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
+from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.references.lm_job import LmData, LmJob, write_lm_job
 from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import (
@@ -199,7 +200,9 @@ class _Scheme:
         for engine in (name for name in others if self._is_requested(name)):
             with self.result.keeping(f"{engine} {self.scheme}"), step(f"{title}: {engine}"):
                 runner = self._run(engine, LM_TORCH, place / "job", engine)
-                runners.append(_checked(runner, first.losses, "bf16" in engine))
+                runners.append(
+                    _checked(runner, first.losses, find_lm_engine(engine).dtype == "bf16")
+                )
         return runners
 
     @property

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from pockengine.farm.bench.case import TOKENS
 from pockengine.farm.bench.llm import FULL, LORA, PEFT, TORCH, LlmLine, LlmResult
+from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup
 
@@ -36,13 +37,9 @@ def llm_records(result: LlmResult, commit: str, threads: int) -> list[Record]:
         ]
         if line.arena_bytes:
             found.append(setup.record(*key, "arena_bytes", line.arena_bytes))
-        dtype = _dtype(line.engine)
+        dtype = find_lm_engine(line.engine).dtype
         records += [replace(record, dtype=dtype, seq_len=result.length) for record in found]
     return records
-
-
-def _dtype(engine: str) -> str:
-    return next((name for name in ("bf16", "int4") if name in engine.split("-")), "f32")
 
 
 def _speed(result: LlmResult, line: LlmLine) -> float:

@@ -113,6 +113,11 @@ def _train_firmware(
     return BoardRun(run.losses, [], run.tensors, *sizes, tuple(run.instructions))
 
 
+def read_losses(board: str, stdout: bytes) -> list[float]:
+    """Return the losses of all steps that the runner prints; JobFailed where it prints others."""
+    return [_loss(line) for line in _report(board, stdout) if "step" in line]
+
+
 def _report(board: str, stdout: bytes) -> list[dict[str, Any]]:
     """Read the JSON lines that the runner prints."""
     lines = []

@@ -9,7 +9,7 @@ from pockengine.errors import FarmError
 from pockengine.models.decoders import SIZES, check_decoder
 from pockengine.models.registry import FAMILIES, ModelName, parse_model
 
-PEERS, RUNTIMES, LLM, GPU = SUITES = ("peers", "runtimes", "llm", "gpu")
+PEERS, RUNTIMES, LLM, GPU, PAPER = SUITES = ("peers", "runtimes", "llm", "gpu", "paper")
 MODEL = "mobilenet_v2-0.35-96"
 SPARSE = "sparse"
 SCHEMES = ("full", "bias-only", "last-2-blocks", SPARSE)

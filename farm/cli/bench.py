@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pockengine.devices import known_devices
 from pockengine.devices.schema import ARCHITECTURES
@@ -20,6 +21,7 @@ from pockengine.extras import need
 from pockengine.farm.bench.schemes import LLM, MODEL, NAMES, SUITES, check_schemes, listed_model
 from pockengine.farm.boards.board import Board, Local, board_for, load_boards
 from pockengine.farm.cli.base import from_user
+from pockengine.farm.cli.bench_options import check_options
 from pockengine.farm.references.guest import FRAMEWORKS
 
 HOST = "host"
@@ -52,7 +54,8 @@ EPILOG = "\n\n".join(
 @click.option(
     "--suite",
     type=click.Choice(SUITES),
-    help="Ours beside all that is installed; in C, ONNX Runtime, TFLite and TVM; decoders; a GPU.",
+    help="Ours beside all that is installed; in C, ONNX Runtime, TFLite and TVM; decoders; a GPU; "
+    "the paper's tables.",
 )
 @click.option(
     "--tokens",
@@ -71,7 +74,7 @@ EPILOG = "\n\n".join(
     metavar="ENGINE=INTERPRETER",
     help="Of runtimes: an engine's own Python, as pockengine-tvm=tvm/bin/python; repeatable.",
 )
-@click.option("--quick", is_flag=True, help="Of a suite: three rounds, no torch.compile.")
+@click.option("--quick", is_flag=True, help="Of a suite: less of it; of paper: small models.")
 @click.option("--resume", is_flag=True, help="Of a suite: leave out what --json holds already.")
 @click.option("--bf16", is_flag=True, help="Of a suite: ours in bf16 too, where the CPU can.")
 @click.option("--tuned", type=click.Path(path_type=Path), help="Of a suite: a file of tune.")
@@ -83,6 +86,7 @@ EPILOG = "\n\n".join(
 @click.option("--list", "only_list", is_flag=True, help="List the boards and end.")
 def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
     """Fine-tune a model on a board by several schemes, beside PyTorch and TensorFlow."""
+    given = {**options, "database": database, "json_file": json_file}
     try:
         if options["report"] is not None:
             need("bench --report", "report")
@@ -91,14 +95,23 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
             _list(boards)
             return
         options["schemes"] = tuple(map(_scheme, options["schemes"]))
+        everywhere = options["device"] == "all"
+        chosen = boards if everywhere else [board_for(options["device"], boards)]
+        check_options(_named(given), options["suite"], chosen)
         _check(options)
-        if options["device"] == "all":
+        if everywhere:
             status = _on_all(boards, lambda board: _on(board, options, json_file, database))
         else:
-            status = _on(board_for(options["device"], boards), options, json_file, database)
+            status = _on(chosen[0], options, json_file, database)
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(status)
+
+
+def _named(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the user named."""
+    source = click.get_current_context().get_parameter_source
+    return {name: x for name, x in options.items() if source(name) is not ParameterSource.DEFAULT}
 
 
 def _check(options: Mapping[str, Any]) -> None:

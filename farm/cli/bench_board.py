@@ -13,20 +13,22 @@ from pockengine.farm.bench.flow import run_bench
 from pockengine.farm.bench.graphics import MODELS as GPU_MODELS
 from pockengine.farm.bench.graphics import SCHEMES as GPU_SCHEMES
 from pockengine.farm.bench.graphics import gpu_backend
+from pockengine.farm.bench.paper.cells import PaperChoice
 from pockengine.farm.bench.result import BenchOptions, BenchResult, Keep
 from pockengine.farm.bench.runtimes import BACKENDS
 from pockengine.farm.bench.runtimes import SCHEMES as RUNTIMES_SCHEMES
-from pockengine.farm.bench.schemes import GPU, LLM, MODEL, PEERS, RUNTIMES, SCHEMES
+from pockengine.farm.bench.schemes import GPU, LLM, MODEL, PAPER, PEERS, RUNTIMES, SCHEMES
 from pockengine.farm.bench.suite import FULL
 from pockengine.farm.bench.table import bench_table, meaning_of
 from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.cli.base import from_user
 from pockengine.farm.cli.bench_llm import LlmOptions, run_llm
+from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
 from pockengine.farm.cli.bench_runtimes import RuntimesOptions, interpreters, run_runtimes
 from pockengine.farm.cli.bench_suite import SuiteOptions, run_peers
 from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results.gate import against, report
-from pockengine.farm.results.results import Record, Results, write_lines
+from pockengine.farm.results.results import Record, Results, read_lines, write_lines
 from pockengine.terminal import PlainConsole
 
 BATCH = 4
@@ -37,6 +39,8 @@ def bench_on(
 ) -> int:
     """Bench one board; return the exit status."""
     suite = options["suite"]
+    if suite == PAPER:
+        return _run_paper(options, board, json_file, database)
     by_gpu = options["backend"] or suite == GPU
     threads = options["threads"] or (1 if by_gpu else _default_threads(board))
     if suite == LLM or (suite in (PEERS, RUNTIMES) and not board.emulated):
@@ -51,6 +55,27 @@ def bench_on(
         status |= _report(result)
         records += result.records
     return status | _gate(records, options, database)
+
+
+def _run_paper(
+    options: Mapping[str, Any], board: Board, json_file: Path | None, database: str | None
+) -> int:
+    """Measure the paper's cells; records are kept as they come."""
+    stored = from_user(json_file) if json_file is not None else None
+    paper = PaperOptions(
+        choice=PaperChoice(
+            board=board,
+            models=options["models"],
+            batches=options["batches"],
+            schemes=options["schemes"],
+            engines=options["engines"],
+            quick=options["quick"],
+        ),
+        threads=options["threads"] or _default_threads(board),
+        records=read_lines(stored) if stored is not None and options["resume"] else (),
+        report=None if options["report"] is None else from_user(options["report"]),
+    )
+    return run_paper(paper, lambda records: _store(records, json_file, database))
 
 
 def _gpu_runs(options: Mapping[str, Any], board: Board) -> list[dict[str, Any]]:
@@ -121,8 +146,6 @@ def _run_suite(
         return run_llm(_llm_options(options, threads), keep)
     if suite == RUNTIMES:
         return run_runtimes(_runtimes_options(options, threads), keep)
-    if options["resume"] and json_file is None:
-        raise FarmError("--resume needs --json, whose records say what is done")
     report = options["report"]
     suite_options = SuiteOptions(
         models=options["models"],
@@ -166,10 +189,7 @@ def _llm_options(options: Mapping[str, Any], threads: int) -> LlmOptions:
 
 def _done(path: Path) -> frozenset[tuple[str, int]]:
     """Return the models and batches that a file has our step times of."""
-    if not path.exists():
-        return frozenset()
-    records = [Record.from_json(line) for line in path.read_text().splitlines()]
-    return frozenset((x.model, x.batch) for x in records if x.metric == "step_ms")
+    return frozenset((x.model, x.batch) for x in read_lines(path) if x.metric == "step_ms")
 
 
 def _default_threads(board: Board) -> int:

@@ -12,6 +12,7 @@ from pockengine.farm.bench.llm_case import KNOWN
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.bench.schemes import check_decoders
 from pockengine.farm.cli.base import from_user
+from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 from pockengine.terminal import PlainConsole
@@ -20,7 +21,6 @@ MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
 ENGINES = (*FORMS, *dict.fromkeys(name for names in PEERS.values() for name in names))
-COMPILED = "compile"
 BLOCKS = re.compile(r"sparse-\d+-\d+$")
 """The preset `sparse` in some blocks, measured beside what `sparse` is."""
 
@@ -63,7 +63,7 @@ def run_llm(options: LlmOptions, keep: Callable[[Sequence[Record]], None]) -> in
 def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
     """Return what is to be measured, in order."""
     engines = options.engines or tuple(
-        name for name in ENGINES if not (options.quick and COMPILED in name.split("-"))
+        name for name in ENGINES if not (options.quick and find_lm_engine(name).compiled)
     )
     return [
         LlmMeasurement(

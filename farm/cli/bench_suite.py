@@ -118,7 +118,7 @@ def _engines(options: SuiteOptions, model: str) -> tuple[str, ...]:
     """Return the chosen engines; PyTorch is always one, for its numbers."""
     known = engines_for(model)
     if options.quick:  # torch.compile takes a minute a model the first time, and is rarely ahead
-        known = tuple(name for name in known if "compile" not in name)
+        known = tuple(name for name in known if not find_engine(name).compiled)
     chosen = options.engines or known
     return tuple(dict.fromkeys((REFERENCE, *chosen)))
 

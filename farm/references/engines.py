@@ -1,7 +1,12 @@
-"""The reference engines: which worker holds each, and in which environment it runs."""
+"""The engines of a bench as values: framework, mode, dtype, memory format, allocator.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+A name such as `torch-eager-cl-malloc` is made from the value and looked up in a table; nothing
+reads an engine's properties off its name.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
 
 from pockengine.errors import FarmError
 
@@ -13,82 +18,151 @@ KEEP_MEMORY = {
     ":glibc.malloc.top_pad=268435456"
     ":glibc.malloc.hugetlb=1"
 }
+T = TypeVar("T")
+SYSTEM, MALLOC = "system", "malloc"
+ALLOCATORS: dict[str, Mapping[str, str]] = {SYSTEM: {}, MALLOC: KEEP_MEMORY}
+"""What each allocator adds to an engine's environment."""
+
+
+@dataclass(frozen=True)
+class Framework:
+    """A framework: its name in engines' names, its Python package, its worker module."""
+
+    name: str
+    package: str
+    worker: str
+
+
+TORCH = Framework("torch", "torch", "torch_worker")
+PEFT = Framework("peft", "torch", "lm_torch_worker")
+TENSORFLOW = Framework("tf", "tensorflow", "tensorflow_worker")
+FLEX = Framework("tf", "tensorflow", "flex_worker")
+JAX = Framework("jax", "jax", "jax_worker")
+ORT = Framework("ort", "onnxruntime", "ort_worker")
+MNN = Framework("mnn", "MNN", "mnn_worker")
+OWN = Framework("pockengine", "pockengine", "pockengine_worker")
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A reference engine: its name in records, its framework and worker module, what it is."""
+    """An engine: a framework in one of its modes, with all that changes its figures.
 
-    name: str
-    framework: str
-    worker: str
-    meaning: str
-    environment: Mapping[str, str] = field(default_factory=dict)
+    `dtype` is that of products or of frozen weights, `states` that of the optimizer's states.
+    """
+
+    framework: Framework
+    mode: str = ""
+    dtype: str = "f32"
+    states: str = "f32"
+    channels_last: bool = False
+    allocator: str = SYSTEM
+
+    @property
+    def name(self) -> str:
+        """The name in records, tables and on the command line."""
+        parts = (
+            self.framework.name,
+            self.mode,
+            self.dtype if self.dtype != "f32" else "",
+            self.states if self.states != "f32" else "",
+            "cl" if self.channels_last else "",
+            self.allocator if self.allocator != SYSTEM else "",
+        )
+        return "-".join(filter(None, parts))
+
+    @property
+    def compiled(self) -> bool:
+        """Whether torch.compile makes its step, which takes a C++ compiler and a minute."""
+        return self.mode == "compile"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What its allocator adds to the environment of its process."""
+        return ALLOCATORS[self.allocator]
 
 
-TORCH, TENSORFLOW = ("torch", "torch_worker"), ("tensorflow", "tensorflow_worker")
-KEPT = ", glibc told to keep freed memory"
-ENGINES = {
-    engine.name: engine
-    for engine in (
-        Engine("torch-eager", *TORCH, "PyTorch as it comes"),
-        Engine("torch-eager-malloc", *TORCH, f"PyTorch{KEPT}", KEEP_MEMORY),
-        Engine("torch-eager-cl", *TORCH, "PyTorch in channels-last format"),
-        Engine(
-            "torch-eager-cl-malloc", *TORCH, f"PyTorch in channels-last format{KEPT}", KEEP_MEMORY
-        ),
-        Engine("torch-compile-malloc", *TORCH, f"torch.compile{KEPT}", KEEP_MEMORY),
-        Engine(
-            "torch-compile-cl-malloc",
-            *TORCH,
-            f"torch.compile in channels-last format{KEPT}",
-            KEEP_MEMORY,
-        ),
-        Engine("tf-eager", *TENSORFLOW, "TensorFlow (Keras) run op by op"),
-        Engine("tf-graph", *TENSORFLOW, "TensorFlow (Keras) under tf.function"),
-        Engine("tf-xla", *TENSORFLOW, "TensorFlow (Keras) compiled by XLA"),
-        Engine(
-            "tf-flex", "tensorflow", "flex_worker", "TensorFlow's step as a TFLite file, by Flex"
-        ),
-        Engine("jax-jit", "jax", "jax_worker", "JAX, the whole step jitted"),
-        Engine("ort-training", "onnxruntime", "ort_worker", "ONNX Runtime's on-device training"),
-        Engine("mnn-train", "MNN", "mnn_worker", "MNN's training in Python"),
+def _table(engines: Iterable[Engine]) -> dict[str, Engine]:
+    return {engine.name: engine for engine in engines}
+
+
+ENGINES = _table(
+    (
+        Engine(TORCH, "eager"),
+        Engine(TORCH, "eager", allocator=MALLOC),
+        Engine(TORCH, "eager", channels_last=True),
+        Engine(TORCH, "eager", channels_last=True, allocator=MALLOC),
+        Engine(TORCH, "compile", allocator=MALLOC),
+        Engine(TORCH, "compile", channels_last=True, allocator=MALLOC),
+        Engine(TENSORFLOW, "eager"),
+        Engine(TENSORFLOW, "graph"),
+        Engine(TENSORFLOW, "xla"),
+        Engine(FLEX, "flex"),  # TensorFlow's step as a TFLite file
+        Engine(JAX, "jit"),
+        Engine(ORT, "training"),
+        Engine(MNN, "train"),
     )
-}
+)
+"""The engines of listed models, by name."""
+
+LM_ENGINES = _table(
+    (
+        Engine(TORCH, "eager"),
+        Engine(TORCH, "eager", allocator=MALLOC),
+        Engine(TORCH, "compile", allocator=MALLOC),
+        Engine(TORCH, "eager", dtype="bf16", allocator=MALLOC),
+        Engine(PEFT),
+        Engine(PEFT, allocator=MALLOC),
+        Engine(PEFT, dtype="bf16", allocator=MALLOC),
+        Engine(OWN),
+        Engine(OWN, dtype="bf16"),
+        Engine(OWN, dtype="int4"),
+        Engine(OWN, states="8bit"),
+    )
+)
+"""The engines of language models, by name, ours among them."""
 
 
 @dataclass(frozen=True)
 class Runtime:
     """What computes a step of ours: a backend, the extra that brings it, and its worker."""
 
-    engine: str
     backend: str
     extra: str | None
     worker: str
+
+    @property
+    def engine(self) -> str:
+        """The engine's name in records; of the C backend the project's."""
+        return Engine(OWN, "" if self.backend == "c" else self.backend).name
 
 
 RUNTIMES = {
     runtime.backend: runtime
     for runtime in (
-        Runtime("pockengine", "c", None, "pockengine_worker"),
-        Runtime("pockengine-onnx", "onnx", "onnxruntime", "pockengine_onnx_worker"),
-        Runtime("pockengine-tflite", "tflite", "litert", "pockengine_tflite_worker"),
-        Runtime("pockengine-tvm", "tvm", "tvm", "pockengine_tvm_worker"),
+        Runtime("c", None, "pockengine_worker"),
+        Runtime("onnx", "onnxruntime", "pockengine_onnx_worker"),
+        Runtime("tflite", "litert", "pockengine_tflite_worker"),
+        Runtime("tvm", "tvm", "pockengine_tvm_worker"),
     )
 }
 
 
 def find_runtime(backend: str) -> Runtime:
     """Return what computes by a backend; FarmError names those that exist."""
-    runtime = RUNTIMES.get(backend)
-    if runtime is None:
-        raise FarmError(f"unknown runtime {backend!r}; use one of {', '.join(RUNTIMES)}")
-    return runtime
+    return _found("runtime", backend, RUNTIMES)
 
 
 def find_engine(name: str) -> Engine:
-    """Return an engine by its name; FarmError names those that exist."""
-    engine = ENGINES.get(name)
-    if engine is None:
-        raise FarmError(f"unknown reference engine {name!r}; use one of {', '.join(ENGINES)}")
-    return engine
+    """Return an engine of listed models by its name; FarmError names those that exist."""
+    return _found("reference engine", name, ENGINES)
+
+
+def find_lm_engine(name: str) -> Engine:
+    """Return an engine of language models by its name; FarmError names those that exist."""
+    return _found("language model engine", name, LM_ENGINES)
+
+
+def _found(kind: str, name: str, table: Mapping[str, T]) -> T:
+    if name not in table:
+        raise FarmError(f"unknown {kind} {name!r}; use one of {', '.join(table)}")
+    return table[name]

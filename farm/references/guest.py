@@ -28,6 +28,7 @@ from pockengine.farm.references.instructions import (
     emulator_command,
     emulator_version,
     plugin_library,
+    read_regions,
     read_report,
 )
 from pockengine.farm.references.job import JobData, write_job
@@ -45,6 +46,17 @@ GUEST_TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
+class GuestSteps:
+    """How many steps are done after the checked ones: to warm up, and counted."""
+
+    warm_up: int = WARM_UP_STEPS
+    counted: int = COUNTED_STEPS
+
+
+STEPS = GuestSteps()
+
+
+@dataclass(frozen=True)
 class GuestFramework:
     """Engines of one guest process, and its sources: those that decide instructions, and others."""
 
@@ -55,6 +67,7 @@ class GuestFramework:
 
 SHARED = (
     "errors.py",
+    "farm/references/engines.py",
     "farm/references/job.py",
     "farm/references/marks.py",
     "farm/references/serve.py",
@@ -129,10 +142,9 @@ def measure_guest(
     cached = cached_guest(data, framework)
     if cached is not None:
         return cached
-    guest = install_guest_python(framework)
     short, wanted = checked_part(data, losses)
     with tempfile.TemporaryDirectory(prefix="pockengine-guest-") as folder:
-        figures = _measure(guest, framework, short, wanted, Path(folder))
+        figures = _measure(framework, short, wanted, Path(folder))
     file = _result_file(data, framework)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}")
@@ -165,38 +177,61 @@ def guest_worker(
     )  # fmt: skip
 
 
+class GuestProcess:
+    """A framework in one emulated process, for any number of jobs; a context manager that ends it.
+
+    To import a framework takes minutes under emulation, which one process pays once.
+    """
+
+    def __init__(self, framework: str, folder: Path, cpu: str | None = None) -> None:
+        """Start it, installed first where it is missing; `folder` takes its sources and report."""
+        kind = FRAMEWORKS[framework]
+        self.framework, self.report = framework, folder / "report"
+        guest = install_guest_python(framework)
+        _stage_sources(kind, folder / "sources")
+        self.worker = guest_worker(guest, kind.worker, folder / "sources", self.report, cpu)
+
+    def measure(
+        self, job: Path, engine: str, losses: Sequence[float], steps: GuestSteps = STEPS
+    ) -> GuestFigure:
+        """Return an engine's figure on a written job; FarmError unless its losses are right."""
+        before = len(read_regions(self.report))
+        error = run_engine(self.worker, job, engine, losses, steps)
+        counts = read_regions(self.report)[before:]
+        if len(counts) != steps.counted:
+            raise FarmError(
+                f"the emulated {self.framework} marked {len(counts)} steps, not {steps.counted}"
+            )
+        return GuestFigure(engine, self.worker.version, emulator_version(), counts, error)
+
+    def __enter__(self) -> "GuestProcess":
+        """Return itself: it runs already."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the process."""
+        self.worker.close()
+
+
 def _measure(
-    guest: GuestPython, framework: str, data: JobData, losses: Sequence[float], folder: Path
+    framework: str, data: JobData, losses: Sequence[float], folder: Path
 ) -> dict[str, GuestFigure]:
-    """Run its engines in one emulated process; read the count of each step when it has ended."""
-    kind = FRAMEWORKS[framework]
+    """Run a framework's engines in one emulated process."""
     write_job(folder / "job", data)
-    _stage_sources(kind, folder / "sources")
-    report = folder / "report"
-    worker = guest_worker(guest, kind.worker, folder / "sources", report)
-    errors = {}
-    with worker:
-        for engine in kind.engines:
+    figures = {}
+    with GuestProcess(framework, folder) as process:
+        for engine in FRAMEWORKS[framework].engines:
             with step(f"aarch64 {framework} under emulation: {engine}") as progress:
-                errors[engine] = run_engine(worker, folder / "job", engine, losses)
-                progress.detail = f"losses within {errors[engine]:.1e} of PyTorch's"
-    regions, _ = read_report(report)
-    expected = COUNTED_STEPS * len(kind.engines)
-    if len(regions) != expected:
-        raise FarmError(f"the emulated {framework} marked {len(regions)} steps, not {expected}")
-    return {
-        engine: GuestFigure(
-            engine,
-            worker.version,
-            emulator_version(),
-            regions[index * COUNTED_STEPS : (index + 1) * COUNTED_STEPS],
-            errors[engine],
-        )
-        for index, engine in enumerate(kind.engines)
-    }
+                figure = process.measure(folder / "job", engine, losses)
+                progress.detail = f"losses within {figure.max_rel_error:.1e} of PyTorch's"
+            figures[engine] = figure
+    read_report(process.report)  # which says what went wrong with the count
+    return figures
 
 
-def run_engine(worker: Worker, job: Path, engine: str, losses: Sequence[float]) -> float:
+def run_engine(
+    worker: Worker, job: Path, engine: str, losses: Sequence[float], steps: GuestSteps = STEPS
+) -> float:
     """Check an engine's losses, then do its counted steps; return the largest relative error."""
     worker.prepare(job, engine, threads=1)
     trained = worker.train().losses
@@ -207,8 +242,9 @@ def run_engine(worker: Worker, job: Path, engine: str, losses: Sequence[float]) 
             f"{engine} on aarch64 computes losses {trained}, PyTorch {list(losses)}: a relative "
             f"error of {error:.1e} where {TOLERANCE:g} is allowed; its figure would mean nothing"
         )
-    worker.step(WARM_UP_STEPS)
-    worker.marked_steps(COUNTED_STEPS)
+    if steps.warm_up:
+        worker.step(steps.warm_up)
+    worker.marked_steps(steps.counted)
     return error
 
 
@@ -225,14 +261,21 @@ def _stage_sources(kind: GuestFramework, folder: Path) -> None:
 
 def _result_file(data: JobData, framework: str = "tensorflow") -> Path:
     """Return where the figures of such a step are kept: what it computes, and with what."""
+    digest = guest_digest(data, framework)
+    return cache_folder() / f"guest-{framework}" / "results" / f"{digest}.json"
+
+
+def guest_digest(
+    data: JobData, framework: str, cpu: str | None = None, steps: GuestSteps = STEPS
+) -> str:
+    """Return the hash of all that decides a framework's instructions on a job."""
     job = data.job
     trainable = None if job.trainable is None else sorted(job.trainable.items())
     project, measured = Path(__file__).parents[2], FRAMEWORKS[framework].measured
     key: list[Any] = [
         job.model, job.classes, data.images.shape[1:], job.batch_norm, bool(job.momentum),
         bool(job.weight_decay), trainable, lock_digest(framework), plugin_library().name,
-        emulator_version(), WARM_UP_STEPS, COUNTED_STEPS,
+        emulator_version(), steps.warm_up, steps.counted, cpu,
         [hashlib.sha256((project / name).read_bytes()).hexdigest() for name in measured],
     ]  # fmt: skip
-    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]
-    return cache_folder() / f"guest-{framework}" / "results" / f"{digest}.json"
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]

@@ -102,7 +102,8 @@ def emulator_command(
 ) -> list[str]:
     """Return the emulator with the plugin, to be put in front of a command.
 
-    The plugin writes `report` when the program has ended; `read_report` reads it.
+    The plugin writes `report`: a region when it is closed, which `read_regions` finds while the
+    program runs, and the rest when it has ended, which `read_report` reads.
     """
     counter = COUNTERS[arch]
     emulator = _find(counter.emulator)
@@ -165,6 +166,15 @@ def read_report(report: Path) -> tuple[tuple[int, ...], int]:
         return counts, int(fields[-2][1])
     except (ValueError, IndexError):
         raise FarmError(f"the instruction count in {report} is damaged: {lines[:3]}") from None
+
+
+def read_regions(report: Path) -> tuple[int, ...]:
+    """Read the regions that a running program has closed so far."""
+    try:
+        lines = report.read_text().splitlines()
+    except FileNotFoundError:
+        return ()
+    return tuple(int(line.removeprefix("region ")) for line in lines if line.startswith("region "))
 
 
 def plugin_library() -> Path:

@@ -1,6 +1,6 @@
 """The worker process that fine-tunes language models in PyTorch, a job with adapters by PEFT.
 
-An engine's name says by "compile" torch.compile, by "bf16" autocast, as PyTorch's users have it.
+An engine in bf16 is PyTorch under autocast, as its users have it.
 The model and its loss are those of transformers.
 """
 
@@ -10,6 +10,7 @@ import transformers
 from numpy.typing import NDArray
 
 from pockengine.errors import FarmError
+from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.references.job import Tensors
 from pockengine.farm.references.lm_job import LmData, LmJob, read_lm_job
 from pockengine.farm.references.serve import serve
@@ -23,8 +24,8 @@ class TorchLm:
     def prepare(self, data: LmData, engine: str, threads: int) -> "PreparedLm":
         """Load the job's model from its folder."""
         torch.set_num_threads(threads)
-        words = engine.split("-")
-        return PreparedLm(data, "compile" in words, "bf16" in words)
+        found = find_lm_engine(engine)
+        return PreparedLm(data, found.compiled, found.dtype == "bf16")
 
 
 class PreparedLm:

@@ -39,10 +39,12 @@ class TrainedVariable:
 class TensorFlowTrainer:
     """Trains a job's model step by step: op by op, or (`graph`, `xla`) as one tf.function."""
 
-    def __init__(self, data: JobData, graph: bool, xla: bool = False) -> None:
-        """Build the model with the job's weights and convert the batches to [N, H, W, C]."""
+    def __init__(
+        self, data: JobData, graph: bool, xla: bool = False, nets: "KerasNets | None" = None
+    ) -> None:
+        """Take the model of `nets`, with the job's weights, and convert batches to [N, H, W, C]."""
         self.job = data.job
-        self.tensors, self.model, self.trained = _build(data)
+        self.tensors, self.model, self.trained = _build(data, nets or KerasNets())
         pictures = data.images.ndim == 5
         self.batches = [
             (tf.constant(np.moveaxis(images, 1, -1) if pictures else images), tf.constant(labels))
@@ -109,8 +111,25 @@ class TensorFlowTrainer:
             )
 
 
+class KerasNets:
+    """The last Keras model, for the next job of it: to build one takes a minute under emulation."""
+
+    def __init__(self) -> None:
+        """Start without a model."""
+        self._key: tuple[str, int, int] | None = None
+        self._net: KerasNet | None = None
+
+    def find(self, data: JobData) -> KerasNet:
+        """Return a job's model with the job's weights."""
+        key = (data.job.model, data.job.classes, data.images.shape[1])
+        if self._net is None or key != self._key:
+            self._key, self._net = key, build_keras(*key)
+        self._net.load(data.weights)
+        return self._net
+
+
 def _build(
-    data: JobData,
+    data: JobData, nets: KerasNets
 ) -> tuple[Callable[[], Tensors], Callable[..., tf.Tensor], list[TrainedVariable]]:
     """Return what reads all tensors, the model, and what is trained of it."""
     job = data.job
@@ -118,8 +137,7 @@ def _build(
     if family not in (*CONVOLUTIONAL, *TRANSFORMERS):
         raise FarmError(f"{family} has no TensorFlow form here; pick another engine")
     if family in CONVOLUTIONAL:
-        net = build_keras(job.model, job.classes, data.images.shape[1])
-        net.load(data.weights)
+        net = nets.find(data)
         return net.tensors, net.model, _choose(net, job)
     if job.momentum:
         raise FarmError(f"{job.model} is trained by plain SGD here")

@@ -6,11 +6,12 @@ It runs on this machine (Keras 3) and in an emulated board's Python (TensorFlow 
 import tensorflow as tf
 
 from pockengine.errors import FarmError
+from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.serve import serve
-from pockengine.farm.references.tensorflow_reference import TensorFlowTrainer
+from pockengine.farm.references.tensorflow_reference import KerasNets, TensorFlowTrainer
 
-ENGINES = ("tf-eager", "tf-graph", "tf-xla")
+MODES = ("eager", "graph", "xla")
 
 
 class TensorFlowFramework:
@@ -21,18 +22,21 @@ class TensorFlowFramework:
     def __init__(self) -> None:
         """Start before TensorFlow has made its threads."""
         self.threads: int | None = None
+        self.nets = KerasNets()
 
     def prepare(self, data: JobData, engine: str, threads: int) -> TensorFlowTrainer:
         """Build the job's Keras model."""
-        if engine not in ENGINES:
-            raise FarmError(f"unknown TensorFlow engine {engine!r}; use one of {ENGINES}")
+        found = find_engine(engine)
+        if found.framework.package != "tensorflow" or found.mode not in MODES:
+            raise FarmError(f"{engine} is no engine of TensorFlow's worker; its modes: {MODES}")
         if self.threads is None:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
             tf.config.threading.set_inter_op_parallelism_threads(threads)  # 9 % faster than one
             self.threads = threads
         if threads != self.threads:
             raise FarmError("TensorFlow's threads cannot change once it has run; start a worker")
-        return TensorFlowTrainer(data, graph=engine == "tf-graph", xla=engine == "tf-xla")
+        graph, xla = found.mode == "graph", found.mode == "xla"
+        return TensorFlowTrainer(data, graph, xla, self.nets)
 
 
 if __name__ == "__main__":

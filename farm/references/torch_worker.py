@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pockengine.farm.references.engines import find_engine
 from pockengine.farm.references.job import JobData, Tensors
 from pockengine.farm.references.serve import serve
 from pockengine.farm.references.torch_reference import TorchTrainer, load_weights
@@ -11,7 +12,7 @@ from pockengine.models.registry import parse_model
 
 
 class TorchFramework:
-    """PyTorch: the engine's name says by "cl" channels-last format, by "compile" torch.compile."""
+    """PyTorch, op by op or by torch.compile, in either memory format."""
 
     version = torch.__version__
 
@@ -20,8 +21,8 @@ class TorchFramework:
         torch.set_num_threads(threads)
         module = parse_model(data.job.model).build(data.job.classes)
         load_weights(module, data.weights)
-        words = engine.split("-")
-        trainer = TorchTrainer(module, data.job, "cl" in words, "compile" in words)
+        found = find_engine(engine)
+        trainer = TorchTrainer(module, data.job, found.channels_last, found.compiled)
         return PreparedTorch(trainer, data)
 
 

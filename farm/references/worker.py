@@ -21,7 +21,12 @@ from safetensors.numpy import load_file
 
 from pockengine.errors import FarmError, MissingPackage
 from pockengine.extras import need
-from pockengine.farm.references.engines import KEEP_MEMORY, find_engine, find_runtime
+from pockengine.farm.references.engines import (
+    Engine,
+    find_engine,
+    find_lm_engine,
+    find_runtime,
+)
 from pockengine.farm.references.job import Tensors
 
 REPLY_TIMEOUT = 900.0
@@ -105,6 +110,11 @@ class Worker:
     def peak_rss(self) -> int:
         """Return the process's highest resident memory so far, in bytes."""
         return int(self.ask(do="peak_rss")["bytes"])
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process.poll() is None
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Send one request and return its reply; Refused where its framework cannot do that."""
@@ -197,7 +207,7 @@ def open_worker(engine: str, folder: Path, threads: int, python: str | None = No
     able to import pockengine. Under Bazel each worker is a binary with an environment of its own.
     """
     kind = find_engine(engine)
-    command = _command(kind.worker, threads, kind.environment, python)
+    command = _command(kind.framework.worker, threads, kind.environment, python)
     return _prepared(Worker(*command), folder, engine, threads)
 
 
@@ -215,9 +225,9 @@ def open_own_worker(
 def open_lm_worker(module: str, folder: Path, engine: str, threads: int) -> Worker:
     """Start a worker of language models on this machine with a job of `lm_job.py` prepared.
 
-    `module` is `lm_torch_worker` or `lm_own_worker`. A name with "malloc" has glibc keep memory.
+    `module` is `lm_torch_worker` or `lm_own_worker`.
     """
-    extra = KEEP_MEMORY if module == LM_TORCH and "malloc" in engine.split("-") else {}
+    extra = find_lm_engine(engine).environment if module == LM_TORCH else {}
     worker = Worker(*_command(module, threads, extra, None), timeout=LM_TIMEOUT)
     return _prepared(worker, folder, engine, threads)
 
@@ -228,7 +238,7 @@ def why_lm_missing(engine: str, adapters: bool) -> str | None:
         for package in ("torch", "transformers", *(("peft",) if adapters else ())):
             if find_spec(package) is None:
                 return f"{package} is not installed"
-    return _why_not_compiled(engine)
+    return _why_not_compiled(find_lm_engine(engine))
 
 
 def compile_by_worker(request: Path, backend: str, python: str | None = None) -> None:
@@ -269,19 +279,19 @@ def _prepared(worker: Worker, folder: Path, engine: str, threads: int) -> Worker
 
 def is_available(engine: str) -> bool:
     """Whether an engine's framework can run here without another interpreter."""
-    kind = find_engine(engine)
-    return _binary(kind.worker).is_file() or find_spec(kind.framework) is not None
+    framework = find_engine(engine).framework
+    return _binary(framework.worker).is_file() or find_spec(framework.package) is not None
 
 
 def why_missing(engine: str) -> str | None:
     """Return why an engine cannot run here; None if it can."""
     if not is_available(engine):
-        return f"{find_engine(engine).framework} is not installed"
-    return _why_not_compiled(engine)
+        return f"{find_engine(engine).framework.package} is not installed"
+    return _why_not_compiled(find_engine(engine))
 
 
-def _why_not_compiled(engine: str) -> str | None:
-    if "compile" in engine.split("-") and not any(map(shutil.which, CPP_COMPILERS)):
+def _why_not_compiled(engine: Engine) -> str | None:
+    if engine.compiled and not any(map(shutil.which, CPP_COMPILERS)):
         return f"torch.compile needs a C++ compiler ({' or '.join(CPP_COMPILERS)}): none is here"
     return None
 

@@ -351,3 +351,10 @@ def write_lines(records: Iterable[Record], path: Path) -> None:
     lines = "".join(record.to_json() + "\n" for record in records)
     with path.open("ab", buffering=0) as stream:  # one write: other writers' lines stay whole
         stream.write(lines.encode())
+
+
+def read_lines(path: Path) -> tuple[Record, ...]:
+    """Return the records of a file of JSON lines; none where there is no file yet."""
+    if not path.exists():
+        return ()
+    return tuple(map(Record.from_json, path.read_text(encoding="utf-8").splitlines()))

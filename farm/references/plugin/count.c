@@ -7,8 +7,9 @@
  * instructions are split at the marks, so that a single thread's count is exact. Regions do not
  * nest.
  *
- * Argument: out=FILE. When the guest exits the file gets one line per region in the order in which
- * they were closed ("region N"), then "total N" and "end"; or one line "error TEXT".
+ * Argument: out=FILE. The file gets a line for each region when it is closed ("region N"), so that
+ * who drives the guest can read it meanwhile, and "total N" and "end" when the guest exits; or it
+ * holds the one line "error TEXT" then.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,7 +25,7 @@ __attribute__((visibility("default"))) int
 qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, char **argv);
 
 /* QEMU numbers a guest's threads one after another and uses the numbers of ended ones again. */
-enum { MAX_THREADS = 4096, MAX_REGIONS = 65536, MARK_BYTES = 4, CACHE_LINE = 64 };
+enum { MAX_THREADS = 4096, MARK_BYTES = 4, CACHE_LINE = 64 };
 
 static uint32_t open_mark = 0xd5032c9fU;  /* hint #100 */
 static uint32_t close_mark = 0xd5032cbfU; /* hint #101 */
@@ -37,12 +38,11 @@ struct counter {
 static struct counter counters[MAX_THREADS];
 static atomic_uint threads;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t regions[MAX_REGIONS];
-static size_t closed;
 static bool open;
 static uint64_t opened_at;
 static const char *failure;
 static const char *out;
+static FILE *stream;
 static pid_t owner;
 static bool copies; /* whether QEMU copies instructions, of version 3 and later */
 
@@ -98,16 +98,29 @@ static void run_open(unsigned int vcpu, void *user) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Whether this is the process that was started; a forked child shares the file's name alone. */
+static bool reports(void) {
+    if (getpid() != owner) {
+        return false;
+    }
+    if (stream == NULL) {
+        stream = fopen(out, "w");
+        if (stream == NULL) {
+            perror(out);
+        }
+    }
+    return stream != NULL;
+}
+
 static void run_close(unsigned int vcpu, void *user) {
     (void)vcpu;
     (void)user;
     pthread_mutex_lock(&lock);
     if (!open) {
         fail("a region was closed that was not open");
-    } else if (closed == MAX_REGIONS) {
-        fail("the program marks more than 65536 regions");
-    } else {
-        regions[closed++] = executed() - opened_at;
+    } else if (reports()) {
+        fprintf(stream, "region %llu\n", (unsigned long long)(executed() - opened_at));
+        fflush(stream);
     }
     open = false;
     pthread_mutex_unlock(&lock);
@@ -160,23 +173,20 @@ static void translate(qemu_plugin_id_t id, struct qemu_plugin_tb *block) {
 
 static void report_7(void *user) {
     (void)user;
-    if (getpid() != owner) { /* a forked child shares nothing of the count but the file's name */
-        return;
-    }
-    FILE *stream = fopen(out, "w");
-    if (stream == NULL) {
-        perror(out);
+    if (!reports()) {
         return;
     }
     if (open) {
         fail("the program ended inside a region");
     }
     if (failure != NULL) {
+        stream = freopen(out, "w", stream);
+        if (stream == NULL) {
+            perror(out);
+            return;
+        }
         fprintf(stream, "error %s\n", failure);
     } else {
-        for (size_t i = 0; i < closed; i++) {
-            fprintf(stream, "region %llu\n", (unsigned long long)regions[i]);
-        }
         fprintf(stream, "total %llu\nend\n", (unsigned long long)executed());
     }
     fclose(stream);

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from pockengine.errors import FarmError
-from pockengine.farm.references.engines import ENGINES, find_engine
+from pockengine.farm.references.engines import (
+    ENGINES,
+    KEEP_MEMORY,
+    MALLOC,
+    OWN,
+    TORCH,
+    Engine,
+    find_engine,
+    find_lm_engine,
+)
 from pockengine.farm.references.job import JobData, TrainingJob, read_job, write_job
 from pockengine.farm.references.timing import Timing, interleave
 from pockengine.farm.references.worker import Refused, Worker, open_worker
@@ -153,6 +162,15 @@ def test_unknown_engine_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"unknown reference engine 'mxnet'.*torch-eager"):
         open_worker("mxnet", tmp_path, threads=1)
     assert find_engine("tf-graph") is ENGINES["tf-graph"]
+
+
+def test_a_name_of_an_engine_is_made_from_its_value() -> None:
+    value = Engine(TORCH, "compile", dtype="bf16", channels_last=True, allocator=MALLOC)
+
+    assert value.name == "torch-compile-bf16-cl-malloc"
+    assert value.compiled
+    assert value.environment == KEEP_MEMORY
+    assert find_lm_engine("pockengine-int4") == Engine(OWN, dtype="int4")
 
 
 class Clock:

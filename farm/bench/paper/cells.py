@@ -1,0 +1,196 @@
+"""The cells of the paper's tables: which there are, which cannot be measured and why, and how long.
+
+A cell is one engine's step on a model, batch and scheme. Nothing heavy is imported here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.devices import load_device
+from pockengine.farm.bench.schemes import SPARSE, listed_model, scheme_for
+from pockengine.farm.boards.board import Board, Local
+from pockengine.farm.references.engines import find_engine
+from pockengine.farm.references.guest import FRAMEWORKS
+from pockengine.farm.references.instructions import GUEST
+from pockengine.models.registry import ModelName, parse_model
+
+OURS = "pockengine"
+ENGINES = (OURS, "tf-graph", "tf-eager", "torch-eager", "mnn-train")
+TENSORFLOW = ("tf-graph", "tf-eager")
+SCHEMES = ("full", "bias-only", SPARSE)
+TRANSFORMERS = ("vit_tiny", "distilbert", "bert_base")
+MODELS = (
+    *("mcunet-128", "mobilenet_v2-0.35-128", "vit_tiny-224", "mobilenet_v2-1.0-224"),
+    *("distilbert-128", "resnet50-224", "bert_base-128"),
+)
+QUICK_MODELS = ("mobilenet_v2-0.35-64", "mcunet-64", "vit_tiny-32")
+FORWARD_MACS = {
+    "mcunet": 23e6 / 128**2,
+    "mobilenet_v2": 300e6 / 224**2,
+    "resnet50": 4.1e9 / 224**2,
+    "vit_tiny": 1.1e9 / 224**2,
+    "distilbert": 42.5e6,
+    "bert_base": 85e6,
+}
+"""Of a pixel, of MobileNetV2 at width 1; of a token. For estimates alone."""
+SECONDS_OF_CELL = {
+    OURS: 8.0,
+    "tf-graph": 12.0,
+    "tf-eager": 8.0,
+    "torch-eager": 6.0,
+    "mnn-train": 6.0,
+}
+SECONDS_OF_START = {"tensorflow": 75.0, "torch": 20.0, "mnn": 10.0, OURS: 15.0}
+SECONDS_PER_MAC = 2.5e-7
+"""What an emulated step takes of an idle core, its backward pass and all repetitions included."""
+HOST_SHARE = 0.02
+"""What a cell takes on this machine of what it takes under emulation."""
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One engine's training step on a model, batch and scheme."""
+
+    model: str
+    batch: int
+    scheme: str
+    engine: str
+
+    @property
+    def job(self) -> tuple[str, int, str]:
+        """What all engines train alike."""
+        return self.model, self.batch, self.scheme
+
+    @property
+    def framework(self) -> str:
+        """The process that measures it: ours, or a framework's."""
+        if self.engine == OURS:
+            return OURS
+        return next(name for name, kind in FRAMEWORKS.items() if self.engine in kind.engines)
+
+    def __str__(self) -> str:
+        """Return the words for a line of progress."""
+        return f"{self.model}, batch {self.batch}, {self.scheme}, {self.engine}"
+
+
+@dataclass(frozen=True)
+class PaperChoice:
+    """What of the suite the user chose; empty: all of it."""
+
+    board: Board
+    models: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
+    schemes: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class PaperPlan:
+    """The cells to measure, in order, and the reasons of those that cannot be."""
+
+    board: Board
+    cells: tuple[Cell, ...]
+    gaps: dict[Cell, str]
+
+    def without(self, done: Sequence[Cell]) -> "PaperPlan":
+        """Return the plan of what is left."""
+        left = tuple(cell for cell in self.cells if cell not in set(done))
+        return PaperPlan(self.board, left, self.gaps)
+
+    @property
+    def seconds(self) -> float:
+        """An estimate on idle cores: of the longer of two lanes that run at a time."""
+        return max((self.lane_seconds(lane) for lane in self.lanes()), default=0.0)
+
+    def lanes(self) -> list[list[Cell]]:
+        """Return the cells that one core measures after each other: TensorFlow's, all others."""
+        first = [cell for cell in self.cells if cell.engine in TENSORFLOW]
+        others = [cell for cell in self.cells if cell.engine not in TENSORFLOW]
+        return [lane for lane in (first, others) if lane]
+
+    def lane_seconds(self, lane: Sequence[Cell]) -> float:
+        """Estimate a lane."""
+        share = HOST_SHARE if isinstance(self.board.place, Local) else 1.0
+        starts = sum(SECONDS_OF_START[name] for name in {cell.framework for cell in lane})
+        return share * (starts + sum(map(seconds_of, lane)))
+
+
+def plan(choice: PaperChoice) -> PaperPlan:
+    """Return the cells and the gaps of a choice; FarmError for names that do not exist."""
+    cells: list[Cell] = []
+    gaps: dict[Cell, str] = {}
+    for engine in choice.engines:
+        if engine != OURS:
+            find_engine(engine)
+    for model in choice.models or (QUICK_MODELS if choice.quick else MODELS):
+        for batch in choice.batches or batches_of(model, choice.quick):
+            for scheme in choice.schemes or SCHEMES:
+                for engine in choice.engines or ENGINES:
+                    cell = Cell(str(listed_model(model)), batch, scheme, engine)
+                    reason = why_not(cell, choice.board)
+                    if reason is None:
+                        cells.append(cell)
+                    else:
+                        gaps[cell] = reason
+    ordered = sorted(cells, key=lambda x: (seconds_of_job(x), x.job, ENGINES.index(x.engine)))
+    return PaperPlan(choice.board, tuple(ordered), gaps)
+
+
+def batches_of(model: str, quick: bool) -> tuple[int, ...]:
+    """Return the batch sizes of a model: the paper's, smaller ones of texts and of --quick."""
+    return (1, 4) if quick or listed_model(model).family in TRANSFORMERS else (1, 8)
+
+
+def why_not(cell: Cell, board: Board) -> str | None:
+    """Say why a cell has no figure on a board; None where it can be measured."""
+    device, family = load_device(board.device), parse_model(cell.model).family
+    if isinstance(board.place, Local):
+        return _why_no_form(cell, family)
+    if not board.emulated:
+        return "a board's own steps are timed by `bench --device`, without --suite"
+    if device.cpu.arch != GUEST:
+        command = f"bench --device={board.device} --model={cell.model} --int8"
+        return f"no Linux: `{command}` counts our step" if cell.engine == OURS else (
+            f"{cell.engine} does not exist for {device.cpu.arch}"
+        )  # fmt: skip
+    if family in TRANSFORMERS and cell.engine == "torch-eager":
+        return "its model takes the package transformers, which the aarch64 Python here has not"
+    return _why_no_form(cell, family)
+
+
+def _why_no_form(cell: Cell, family: str) -> str | None:
+    """Say why the references have no form of a cell, on any machine."""
+    if cell.engine == "mnn-train" and family in TRANSFORMERS:
+        return "MNN's nets are convolutional here"
+    if cell.engine == "mnn-train" and cell.scheme != "full":
+        return "MNN trains everything here"
+    if cell.engine in TENSORFLOW and family == "bert_base":
+        return "the references have no BERT in TensorFlow; DistilBERT stands for it"
+    return None
+
+
+def paper_scheme(scheme: str, model: str) -> str:
+    """Return a preset or a file: `sparse` is the paper's published scheme where there is one."""
+    name = parse_model(model)
+    width = "" if name.width is None else f"-{name.width:g}"
+    published = Path(__file__).with_name(f"{name.family}{width}.toml")
+    return str(published) if scheme == SPARSE and published.exists() else scheme_for(scheme, model)
+
+
+def seconds_of(cell: Cell) -> float:
+    """Estimate a cell's seconds under emulation on an idle core."""
+    return SECONDS_OF_CELL.get(cell.engine, 30.0) + seconds_of_job(cell)
+
+
+def seconds_of_job(cell: Cell) -> float:
+    """Estimate what the arithmetic of a cell takes."""
+    name = parse_model(cell.model)
+    return SECONDS_PER_MAC * cell.batch * _forward_macs(name)
+
+
+def _forward_macs(name: ModelName) -> float:
+    one = FORWARD_MACS.get(name.family, 1e5)
+    size = name.size if name.known.vocabulary else name.size**2
+    return one * size * (1.0 if name.width is None else name.width**1.5)

@@ -1,0 +1,157 @@
+"""The paper's cells on an emulated board: guest instructions of one thread, in two lanes.
+
+TensorFlow's cells run in one emulated process that is kept, all others beside it: ours as static
+programs, PyTorch and MNN in a process each.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from safetensors.numpy import load_file
+
+from pockengine import __version__
+from pockengine.backends.artifact import Artifact
+from pockengine.devices import load_device
+from pockengine.errors import FarmError, PockEngineError
+from pockengine.farm.bench.case import to_torch_layout
+from pockengine.farm.bench.check import compare
+from pockengine.farm.bench.paper.cells import OURS, Cell, PaperPlan
+from pockengine.farm.bench.paper.jobs import PaperJobs, PreparedJob
+from pockengine.farm.bench.paper.outcome import CellOutcome, CellOutcomes
+from pockengine.farm.bench.run import read_losses, train_arguments, write_rows
+from pockengine.farm.references.guest import GuestProcess, GuestSteps, guest_digest
+from pockengine.farm.references.instructions import (
+    GUEST,
+    count_twice,
+    emulator_version,
+    plugin_library,
+)
+from pockengine.options import CompileOptions
+
+METRIC = "guest_instructions"
+COUNTED = GuestSteps(warm_up=0, counted=2)
+"""The two checked steps warm up."""
+COUNT_TIMEOUT = 4 * 3600.0
+
+Keep = Callable[[Cell, CellOutcome], None]
+Fail = Callable[[Cell, str], None]
+
+
+class EmulatedBench:
+    """Measures a plan's cells on an emulated board; outcomes and failures are told as they come."""
+
+    def __init__(self, plan: PaperPlan, folder: Path, outcomes: CellOutcomes | None = None) -> None:
+        """Take the plan and a folder for its files."""
+        device = load_device(plan.board.device)
+        if device.emulator is None:
+            raise FarmError(f"{plan.board.name} is not emulated")
+        self.plan, self.folder, self.cpu = plan, folder, device.emulator.cpu
+        self.jobs = PaperJobs(plan.cells, folder / "jobs")
+        self.outcomes = outcomes or CellOutcomes()
+
+    def run(self, keep: Keep, fail: Fail) -> None:
+        """Measure all cells, a lane on each of two threads."""
+        lanes = self.plan.lanes()
+        with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+            for future in [pool.submit(self._lane, lane, keep, fail) for lane in lanes]:
+                future.result()
+
+    def _lane(self, cells: Sequence[Cell], keep: Keep, fail: Fail) -> None:
+        with ExitStack() as stack:
+            guests = _Guests(self.folder, self.cpu, stack)
+            for cell in cells:
+                try:
+                    keep(cell, self._measured(cell, guests))
+                except PockEngineError as error:
+                    guests.drop_dead(cell.framework)
+                    fail(cell, str(error))
+                finally:
+                    self.jobs.release(cell)
+
+    def _measured(self, cell: Cell, guests: "_Guests") -> CellOutcome:
+        """Return a cell's outcome, that of an earlier run where its inputs are the same."""
+        job = self.jobs.prepare(cell)
+        if cell.engine == OURS:
+            return self._ours(cell, job)
+        digest = f"{cell.engine}-{guest_digest(job.data, cell.framework, self.cpu, COUNTED)}"
+        found = self.outcomes.find(digest)
+        if found is None:
+            process = guests.find(cell.framework)
+            figure = process.measure(job.folder, cell.engine, job.losses, COUNTED)
+            counts = tuple(map(float, figure.counts))
+            found = CellOutcome(figure.version, METRIC, counts, figure.max_rel_error)
+            self.outcomes.keep(digest, found)
+        return found
+
+    def _ours(self, cell: Cell, job: PreparedJob) -> CellOutcome:
+        """Compile for the board, train under emulation, compare with PyTorch, and count."""
+        place = self.folder / "ours" / job.folder.name
+        options = CompileOptions(scheme=job.scheme, device=self.plan.board.device)
+        compiled = job.case.compile(options, place / "artifact")
+        rows = place / "rows.safetensors"
+        write_rows(compiled.artifact, job.data, rows)
+        digest = self._digest(compiled.artifact, rows)
+        found = self.outcomes.find(digest)
+        if found is not None:
+            return found
+        saved = place / "tuned"
+        arguments = train_arguments(job.data, str(compiled.artifact.weights), str(rows), threads=1)
+        counted = count_twice(
+            [str(compiled.artifact.executable), *arguments, "--save", str(saved), "--save-whole"],
+            marks=job.data.steps,
+            timeout=COUNT_TIMEOUT,
+            cpu=self.cpu,
+        )
+        check = compare(
+            read_losses(str(cell), counted.stdout.encode()),
+            to_torch_layout(compiled.graph, load_file(saved)),
+            job.losses,
+            job.tensors,
+            job.data.weights,
+            list(job.data.job.trainable or job.tensors),
+        )
+        if check.problems:
+            raise FarmError(f"wrong numbers: {'; '.join(check.problems)}")
+        found = CellOutcome(
+            __version__,
+            METRIC,
+            tuple(map(float, counted.regions)),
+            check.largest,
+            compiled.artifact.arena_bytes,
+            compiled.artifact.executable.stat().st_size,
+        )
+        self.outcomes.keep(digest, found)
+        return found
+
+    def _digest(self, artifact: Artifact, rows: Path) -> str:
+        """Return the hash of a program, its weights and rows, and of what counts."""
+        digest = hashlib.sha256(f"{plugin_library().name} {emulator_version()} {self.cpu}".encode())
+        for file in (artifact.executable, artifact.weights, rows):
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        return f"{OURS}-{GUEST}-{digest.hexdigest()[:24]}"
+
+
+class _Guests:
+    """The emulated processes of one lane, started when they are first needed."""
+
+    def __init__(self, folder: Path, cpu: str, stack: ExitStack) -> None:
+        self.folder, self.cpu, self._stack = folder, cpu, stack
+        self._processes: dict[str, GuestProcess] = {}
+        self._started = 0
+
+    def find(self, framework: str) -> GuestProcess:
+        if framework not in self._processes:
+            self._started += 1
+            folder = self.folder / f"{framework}-{self._started}"
+            process = self._stack.enter_context(GuestProcess(framework, folder, self.cpu))
+            self._processes[framework] = process
+        return self._processes[framework]
+
+    def drop_dead(self, framework: str) -> None:
+        """Forget a process that has ended, so that the next cell starts another."""
+        process = self._processes.get(framework)
+        if process is not None and not process.worker.is_alive:
+            del self._processes[framework]

@@ -1,0 +1,98 @@
+"""What a cell came to, and where it is kept so that no cell is measured twice."""
+
+import json
+import os
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pockengine.farm.bench.paper.cells import Cell
+from pockengine.farm.boards.board import Board
+from pockengine.farm.results.results import Record
+from pockengine.farm.results.setup import Setup
+from pockengine.folders import cache_folder
+
+SIZES = ("arena_bytes", "binary_bytes", "peak_rss_bytes")
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """A checked cell: the counts or milliseconds of its steps, and what it took. Zero: unknown."""
+
+    version: str
+    metric: str
+    values: tuple[float, ...]
+    max_rel_error: float
+    arena_bytes: int = 0
+    binary_bytes: int = 0
+    peak_rss_bytes: int = 0
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return statistics.median(self.values)
+
+
+class CellOutcomes:
+    """CellOutcomes by the hash of all that they depend on, a file each."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Keep them in a folder; None: in the user's cache."""
+        self.folder = folder or cache_folder() / "paper-cells"
+
+    def find(self, digest: str) -> CellOutcome | None:
+        """Return what was measured of the same inputs, None where nothing was."""
+        try:
+            values = json.loads((self.folder / f"{digest}.json").read_text())
+            return CellOutcome(**{**values, "values": tuple(values["values"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def keep(self, digest: str, outcome: CellOutcome) -> None:
+        """Store an outcome."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = self.folder / f"{digest}.{os.getpid()}"
+        partial.write_text(json.dumps(asdict(outcome)))
+        os.replace(partial, self.folder / f"{digest}.json")
+
+
+def records_of(cell: Cell, outcome: CellOutcome, setup: Setup) -> list[Record]:
+    """Return the figures of a cell as records."""
+    key = (cell.engine, outcome.version, cell.scheme)
+    spread = (min(outcome.values), max(outcome.values), len(outcome.values))
+    found = [
+        setup.record(
+            *key, outcome.metric, outcome.value, spread=spread, samples=tuple(outcome.values)
+        ),
+        setup.record(*key, "max_rel_error", outcome.max_rel_error),
+    ]
+    sizes = ((name, getattr(outcome, name)) for name in SIZES)
+    return found + [setup.record(*key, name, size) for name, size in sizes if size]
+
+
+def setup_of(cell: Cell, board: Board, commit: str, dataset: str, threads: int = 1) -> Setup:
+    """Return what all records of a cell share."""
+    place = (commit, board.device, board.name, board.emulated)
+    return Setup(*place, cell.model, dataset, cell.batch, threads)
+
+
+def done_cells(records: Sequence[Record], board: Board) -> dict[Cell, list[Record]]:
+    """Return the records of cells that were measured and checked on a board."""
+    found: dict[Cell, list[Record]] = {}
+    for record in records:
+        if record.device == board.device and record.ok and record.dtype == "f32":
+            cell = Cell(record.model, record.batch, record.scheme, record.engine)
+            found.setdefault(cell, []).append(record)
+    metrics = {cell: {record.metric for record in those} for cell, those in found.items()}
+    speed = {"guest_instructions", "step_ms"}
+    return {
+        cell: newest(those)
+        for cell, those in found.items()
+        if metrics[cell] & speed and "max_rel_error" in metrics[cell]
+    }
+
+
+def newest(records: Sequence[Record]) -> list[Record]:
+    """Return the last record of each metric."""
+    return list({record.metric: record for record in records}.values())

@@ -1,0 +1,44 @@
+"""What a long run says of itself: how much is done, how much is left, and an estimate."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from pockengine.farm.bench.paper.cells import Cell, PaperPlan
+
+Say = Callable[[str], None]
+
+
+class CellProgress:
+    """Counts cells; the estimate learns from what the measured ones took. Threads may share it."""
+
+    def __init__(
+        self, plan: PaperPlan, say: Say, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start the clock."""
+        self.plan, self.say, self._clock = plan, say, clock
+        self._begin, self._lock = clock(), threading.Lock()
+        self._left = set(plan.cells)
+
+    def done(self, cell: Cell, text: str) -> None:
+        """Say that a cell has its figure, or why it has none."""
+        with self._lock:
+            self._left.discard(cell)
+            total, left = len(self.plan.cells), len(self._left)
+            more = f"{left} left, about {duration(self.seconds_left())}" if left else "none left"
+            self.say(f"{total - left} of {total} done, {more}: {cell}: {text}")
+
+    def seconds_left(self) -> float:
+        """Estimate what is left: the plan's own estimate, by how slow this machine has been."""
+        spent = self._clock() - self._begin
+        left = PaperPlan(self.plan.board, tuple(self._left), {}).seconds
+        measured = self.plan.seconds - left
+        return left * (spent / measured if measured > 0 else 1.0)
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in words: `40 s`, `7 min`, `2 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,92 @@
+"""The paper's rows as tables of a terminal, at most 100 columns wide, and a sentence of them."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from pockengine.farm.bench.paper.rows import ModelSpeedup, PaperRow, PublicFigures
+
+NOTHING = "-"
+HEADINGS = ("M instr.", "x TF", "paper x TF", "modelled ms", "paper ms", "x paper", "error")
+
+
+def headings(rows: Sequence[PaperRow]) -> tuple[str, ...]:
+    """Return the headings of the figures: milliseconds stand where time was measured."""
+    timed = any(row.metric == "step_ms" for row in rows)
+    return ("step ms" if timed else HEADINGS[0], *HEADINGS[1:])
+
+
+def cells_of(row: PaperRow) -> tuple[str, ...]:
+    """Return a row's figures as text, in the order of `headings`."""
+    if row.value is None:
+        return ("gap",) + (NOTHING,) * (len(HEADINGS) - 1)
+    size = row.value / 1e6 if row.metric == "guest_instructions" else row.value
+    return (
+        f"{size:,.1f}",
+        ratio_text(row.over_tensorflow),
+        row.paper_over or NOTHING,
+        NOTHING if row.modelled_ms is None else f"{row.modelled_ms:,.1f}",
+        NOTHING if row.paper_ms is None else f"{row.paper_ms:,.0f}",
+        ratio_text(row.paper_ratio),
+        NOTHING if row.error is None else f"{row.error:.0e}",
+    )
+
+
+def ratio_text(value: float | None) -> str:
+    """Return a ratio as text."""
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def rows_table(model: str, batch: int, rows: Sequence[PaperRow], board: str) -> Table:
+    """Lay one model and batch out, scheme by scheme."""
+    table = Table(title=f"{model}, batch {batch}, on {board}")
+    table.add_column("scheme")
+    table.add_column("engine", no_wrap=True)
+    for heading in headings(rows):
+        table.add_column(heading, justify="right")
+    last = ""
+    for row in rows:
+        if last not in ("", row.cell.scheme):
+            table.add_section()
+        last = row.cell.scheme
+        table.add_row(row.cell.scheme, row.cell.engine, *cells_of(row))
+    return table
+
+
+def speedup_table(speedups: Sequence[ModelSpeedup], figures: PublicFigures) -> Table:
+    """Lay the speed-ups out by model, beside the paper's range."""
+    over = figures.over_tensorflow
+    caption = "over TensorFlow's full training; sparse: our sparse step over its full graph"
+    table = Table(title="times less than TensorFlow", caption=caption)
+    table.add_column("model, batch")
+    for heading in ("full / eager", "full / graph", "sparse / graph", "paper"):
+        table.add_column(heading, justify="right")
+    for one in speedups:
+        ratios = map(ratio_text, (one.eager, one.graph, one.sparse))
+        table.add_row(f"{one.model}, {one.batch}", *ratios, str(over) if over else NOTHING)
+    return table
+
+
+def sentence(
+    rows: Sequence[PaperRow], speedups: Sequence[ModelSpeedup], figures: PublicFigures
+) -> str:
+    """Say what the result means."""
+    checked = sum(row.value is not None for row in rows)
+    gaps = len(rows) - checked
+    text = f"{checked} checked rows, {gaps} gaps."
+    graph = [one.graph for one in speedups if one.graph]
+    if not graph:
+        return text
+    unit = "instructions" if any(row.metric == "guest_instructions" for row in rows) else "time"
+    text += f" Full training takes {_span(graph)} times less {unit} than TensorFlow's graph"
+    sparse = [one.sparse for one in speedups if one.sparse]
+    if sparse:
+        text += f", the sparse scheme {_span(sparse)} times less"
+    over = figures.over_tensorflow
+    paper = f"; the paper's times on this board: {over} ({over.source})" if over else ""
+    return f"{text}{paper}."
+
+
+def _span(values: Sequence[float]) -> str:
+    """Return a range as text, or its one value."""
+    return " to ".join(dict.fromkeys(f"{x:.1f}" for x in (min(values), max(values))))

@@ -1,0 +1,238 @@
+"""The paper's tables: which cells, what is left of them, rows beside public figures, the page."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.bench.case import make_case
+from pockengine.farm.bench.paper import emulated
+from pockengine.farm.bench.paper.cells import (
+    ENGINES,
+    OURS,
+    SCHEMES,
+    Cell,
+    PaperChoice,
+    PaperPlan,
+    paper_scheme,
+    plan,
+)
+from pockengine.farm.bench.paper.emulated import EmulatedBench, Fail, Keep
+from pockengine.farm.bench.paper.outcome import (
+    CellOutcome,
+    CellOutcomes,
+    done_cells,
+    records_of,
+    setup_of,
+)
+from pockengine.farm.bench.paper.progress import CellProgress, duration
+from pockengine.farm.bench.paper.rows import figures_of, rows_of, speedups_of
+from pockengine.farm.bench.paper.table import rows_table
+from pockengine.farm.boards.board import Board, board_for, load_boards
+from pockengine.farm.cli import bench_paper
+from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
+from pockengine.farm.results.results import Record, read_lines, write_lines
+from pockengine.models.tiny_training import convert, published
+
+MODEL = "mobilenet_v2-0.35-64"
+STEPS = {OURS: 10e6, "tf-graph": 60e6, "tf-eager": 90e6, "torch-eager": 80e6, "mnn-train": 40e6}
+
+
+@pytest.fixture(scope="module")
+def rpi4() -> Board:
+    return board_for("rpi4", load_boards())
+
+
+@pytest.fixture
+def choice(rpi4: Board) -> PaperChoice:
+    return PaperChoice(rpi4, models=(MODEL,), batches=(1,))
+
+
+class FakeBench:
+    """Knows every cell's instructions, and fails those of `broken`."""
+
+    def __init__(self, cells: PaperPlan, broken: tuple[str, ...] = ()) -> None:
+        self.cells, self.broken = cells.cells, broken
+
+    def run(self, keep: Keep, fail: Fail) -> None:
+        for cell in self.cells:
+            if cell.engine in self.broken:
+                fail(cell, "its losses are off by 1")
+            else:
+                steps = STEPS[cell.engine] * (0.5 if cell.scheme == "sparse" else 1.0)
+                keep(cell, CellOutcome("1.0", "guest_instructions", (steps, steps), 1e-6))
+
+
+def test_every_cell_has_a_figure_to_come_or_a_reason(choice: PaperChoice) -> None:
+    whole = plan(choice)
+
+    assert len(whole.cells) + len(whole.gaps) == len(SCHEMES) * len(ENGINES)
+    assert set(whole.gaps) == {Cell(MODEL, 1, scheme, "mnn-train") for scheme in SCHEMES[1:]}
+    lanes = whole.lanes()
+    assert {cell.framework for cell in lanes[0]} == {"tensorflow"}
+    assert sorted(cell for lane in lanes for cell in lane) == sorted(whole.cells)
+
+
+def test_the_quick_suite_is_large_and_short_enough(rpi4: Board) -> None:
+    quick = plan(PaperChoice(rpi4, quick=True))
+
+    assert len(quick.cells) >= 40
+    assert quick.seconds < 20 * 60
+    assert plan(PaperChoice(rpi4)).seconds > 10 * quick.seconds
+
+
+def test_a_board_without_linux_has_gaps_that_name_what_measures_it() -> None:
+    whole = plan(PaperChoice(board_for("stm32f746", load_boards()), models=(MODEL,)))
+
+    assert not whole.cells
+    reason = whole.gaps[Cell(MODEL, 1, "full", OURS)]
+    assert f"bench --device=stm32f746 --model={MODEL} --int8" in reason
+    with pytest.raises(FarmError, match="unknown reference engine 'nonsense'"):
+        plan(PaperChoice(board_for("rpi4", load_boards()), engines=("nonsense",)))
+
+
+@pytest.mark.parametrize(
+    ("net", "model"), [("mcunet-5fps", "mcunet-64"), ("mbv2-w0.35", "mobilenet_v2-0.35-64")]
+)
+def test_sparse_is_the_published_scheme(net: str, model: str) -> None:
+    case = make_case(model, 1, 1, plain=True)
+    theirs = next(x for x in published() if x.net == net and 90 < x.budget_kb < 110)
+    leading = replace(theirs.config, by="leading")
+
+    trained = case.for_scheme(paper_scheme("sparse", model)).job.trainable
+
+    expected = convert(leading, case.graph, "sparse").resolve(case.graph)
+    assert trained == {
+        name: None if channels is None else (min(channels), max(channels) + 1)
+        for name, channels in expected.items()
+    }
+
+
+def test_what_was_measured_of_the_same_inputs_is_found(tmp_path: Path) -> None:
+    outcome = CellOutcome("1.0", "guest_instructions", (3.0, 5.0), 1e-6, arena_bytes=7)
+    outcomes = CellOutcomes(tmp_path)
+    assert outcomes.find("abc") is None
+
+    outcomes.keep("abc", outcome)
+
+    assert CellOutcomes(tmp_path).find("abc") == outcome
+    (tmp_path / "abc.json").write_text("{")
+    assert outcomes.find("abc") is None
+
+
+def test_progress_learns_how_slow_a_machine_is(choice: PaperChoice) -> None:
+    whole, now = plan(choice), [0.0]
+    said: list[str] = []
+    progress = CellProgress(whole, said.append, lambda: now[0])
+    lane = whole.lanes()[0]
+    for cell in lane[: len(lane) // 2]:
+        now[0] += 10 * whole.seconds / len(lane)
+        progress.done(cell, "1.0 M")
+
+    left = whole.without(lane[: len(lane) // 2]).seconds
+    assert progress.seconds_left() > 5 * left
+    assert said[0].startswith(f"1 of {len(whole.cells)} done, {len(whole.cells) - 1} left, about ")
+    assert [duration(x) for x in (40, 420, 7500)] == ["40 s", "7 min", "2 h 5 min"]
+
+
+def test_a_run_is_recorded_and_resumed(
+    choice: PaperChoice,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "records.jsonl"
+    runs: list[tuple[Cell, ...]] = []
+
+    def bench(_: PaperOptions, left: PaperPlan, __: Path) -> FakeBench:
+        runs.append(left.cells)
+        return FakeBench(left, ("torch-eager",) if len(runs) == 1 else ())
+
+    monkeypatch.setattr(bench_paper, "_bench", bench)
+
+    def keep(records: list[Record]) -> None:
+        write_lines(records, file)
+
+    assert run_paper(PaperOptions(choice), keep) == 1
+    first = capsys.readouterr().out
+    status = run_paper(PaperOptions(choice, records=read_lines(file)), keep)
+    second = capsys.readouterr().out
+
+    assert status == 0
+    assert {cell.engine for cell in runs[1]} == {"torch-eager"}
+    assert "0 done before" in first
+    assert "gap: torch-eager full, torch-eager bias-only, torch-eager sparse: its losses" in first
+    assert f"{len(runs[0]) - 3} done before" in second
+    assert "Full training takes 6.0 times less instructions than TensorFlow's graph, the" in second
+    assert "the paper's times on this board: 13 to 21" in second
+    assert all(len(line) <= 100 for line in second.splitlines() if line.startswith("│"))
+    assert set(done_cells(read_lines(file), choice.board)) == set(plan(choice).cells)
+
+
+def measured(choice: PaperChoice) -> tuple[dict[Cell, list[Record]], dict[Cell, str]]:
+    records: dict[Cell, list[Record]] = {}
+
+    def keep(cell: Cell, outcome: CellOutcome) -> None:
+        setup = setup_of(cell, choice.board, "abc", "photographs")
+        records[cell] = records_of(cell, outcome, setup)
+
+    whole = plan(choice)
+    FakeBench(whole).run(keep, lambda *_: None)
+    return records, whole.gaps
+
+
+def test_rows_stand_beside_tensorflow_and_the_paper(rpi4: Board) -> None:
+    model = "mobilenet_v2-1-224"
+    records, gaps = measured(PaperChoice(rpi4, models=(model,), batches=(1,)))
+    ours = Cell(model, 1, "full", OURS)
+    spread = {"value": 80.0, "min": 80.0, "max": 80.0, "samples": None}
+    modelled = replace(records[ours][0], metric="modelled_ms", unit="ms", **spread)
+    records[ours].append(modelled)
+
+    rows = rows_of(records, gaps, figures_of("rpi4"))
+
+    row = next(row for row in rows if row.cell == ours)
+    assert (row.over_tensorflow, row.paper_over) == (6.0, "13 to 21")
+    assert (row.modelled_ms, row.paper_ms, row.paper_ratio) == (80.0, 160.0, 2.0)
+    assert all(row.reason for row in rows if row.value is None)
+    (speedup,) = speedups_of(rows)
+    assert (speedup.eager, speedup.graph, speedup.sparse) == (9.0, 6.0, 12.0)
+    assert rows_table(model, 1, rows, "rpi4").row_count == len(SCHEMES) * len(ENGINES)
+
+
+def test_the_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None:
+    page = pytest.importorskip("pockengine.farm.report.paper")
+    records, gaps = measured(PaperChoice(rpi4, models=(MODEL,), batches=(1, 4)))
+    rows = rows_of(records, gaps, figures_of("rpi4"))
+    flat = [record for those in records.values() for record in those]
+
+    html = page.write_paper(rpi4, rows, flat, tmp_path).read_text()
+    markdown = (tmp_path / "README.md").read_text()
+
+    assert html.count("<tr") == len(rows) + 2 + 3  # two tables' headings, and that of speed-ups
+    for text in (html, markdown):
+        assert "MNN trains everything here" in text
+        assert "13 to 21" in text
+    assert "| sparse | pockengine | 5.0 | 6.00 |" in markdown
+    assert (tmp_path / "rpi4.svg").read_text().count("mobilenet_v2-0.35-64") >= 1
+
+
+def test_a_failing_cell_leaves_the_others(
+    choice: PaperChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(self: EmulatedBench, cell: Cell, *_: object) -> CellOutcome:
+        if cell.engine == "tf-graph":
+            raise FarmError("no")
+        return CellOutcome("1.0", emulated.METRIC, (1.0,), 0.0)
+
+    monkeypatch.setattr(EmulatedBench, "_measured", wrong)
+    kept: list[Cell] = []
+    failed: list[Cell] = []
+    whole = plan(choice)
+    bench = EmulatedBench(whole, tmp_path, CellOutcomes(tmp_path))
+
+    bench.run(lambda cell, _: kept.append(cell), lambda cell, _: failed.append(cell))
+
+    assert {cell.engine for cell in failed} == {"tf-graph"}
+    assert sorted((*kept, *failed)) == sorted(whole.cells)
