@@ -1,8 +1,8 @@
 /* Trains the program on batches of the file "data" and writes what came of it to "out".
  *
  *     data: u32 steps, f32 rate, u32 judged, then the inputs of entry "predict" for each judged
- *           batch, for each step the inputs of "train" but for the controls, and what is judged
- *           once more
+ *           batch, for each step the inputs of "train" except the controls, and the judged batches
+ *           again
  *     out:  outputs of "predict" for each judged batch; for each step f32 loss, u32 0,
  *           u64 instructions; predictions once more; then all params, in order
  */

@@ -163,7 +163,7 @@ SHOWN int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     return fake_ready();
 }
 
-/* A page that nobody may touch stands behind what was asked for, and NaN in it. */
+/* An inaccessible page follows the allocation, which is filled with NaN. */
 SHOWN int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     allocation *free_one = NULL;
     for (int i = 0; i < MOST_ALLOCATIONS; i++) {

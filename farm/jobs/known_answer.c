@@ -1,5 +1,5 @@
-/* Computes what is known beforehand, in integers and in floating point: a board that answers
- * something else is broken, or what runs on it was not built for it. Every sum is exact in f32.
+/* Computes a known answer in integers and in floating point: a board with another answer is
+ * broken, or runs a program that was not built for it. Every sum is exact in f32.
  */
 #include <stdint.h>
 #include <stdio.h>

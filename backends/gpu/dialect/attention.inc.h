@@ -5,7 +5,7 @@
  * PE_HEADS, PE_GROUPS   heads of a sample, and those that keys and values have
  * PE_ROWS, PE_COLUMNS   of the scores
  * PE_SIZE, PE_WIDTH     numbers of a query and a key, of a value
- * PE_STOP(row)          columns that rows below this one see; no one looks further
+ * PE_STOP(row)          limit of the columns visible to rows below this one
  * PE_SCORE(sum, head, row, column)   a product of a query and a key, scaled and masked
  */
 #include "attention_tiles.h"

@@ -1,7 +1,7 @@
 /* A product of matrices as in product.inc.h, by tensor cores: its operands are rounded to bf16, its
  * sums are f32.
  *
- * Macros are those of product.inc.h, but for
+ * Macros are those of product.inc.h, except
  * PE_MR, PE_NR          tiles of 16 x 16 sums that a warp has, down and across; a group of 2 x 4
  *                       warps has a tile of 32 PE_MR x 64 PE_NR
  */

@@ -59,7 +59,7 @@ typedef struct pe_gpu_code {
     const pe_gpu_launch *launches;
     const pe_gpu_step *steps; /* one for each entry */
     int launch_count;
-    void (*timed)(int launch, long long ns); /* is told of each launch; NULL where none is timed */
+    void (*timed)(int launch, long long ns); /* called for each launch; NULL if none is timed */
 } pe_gpu_code;
 
 /* What a driver does for a session. Copies and steps are put in order onto a queue, and done once

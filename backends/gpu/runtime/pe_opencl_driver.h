@@ -61,7 +61,7 @@ typedef struct pe_opencl_driver {
  * The message says what is missing. */
 pe_status pe_opencl_load(pe_opencl_driver *driver, char *message);
 
-/* Fails with what is known of an error of the function in this field. */
+/* Fails with the description of an error of the function in this field. */
 pe_status pe_opencl_fail(const char *call, int error, char *message);
 
 #endif

@@ -1,6 +1,6 @@
 /* OpenCL's library as a program meets it, which another one does the work of: REAL, a path.
  *
- * It counts what is done, says so at the end, and is a machine in trouble where a macro says which:
+ * It counts operations, reports them at the end, and simulates a fault selected by a macro:
  * DEVICES of 0; MEMORY and MOST, bytes of a device and of a buffer; ITEMS of a group; TEXT that is
  * built in place of a program's; FAULT, the number of the call of clFinish that fails.
  */

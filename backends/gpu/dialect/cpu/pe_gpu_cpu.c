@@ -174,7 +174,7 @@ static void fiber_main(void) {
     fiber->state = DONE;
     pe_watch_leave(NULL, &gpu.host);
     pe_gpu_switch(&fiber->stack_pointer, gpu.host_stack);
-    abort(); /* nobody resumes it */
+    abort(); /* never resumed */
 }
 
 static void begin_fiber(int item) {

@@ -4,7 +4,7 @@
  * an order that can be chosen, each up to its next barrier. What a GPU would leave undefined is
  * found: a barrier that not all items of a group reach, a product of a warp that not all of its
  * items take part in (the process aborts, and says which kernel),
- * a read of local memory that nobody has written (it holds NaN), a write behind it (likewise
+ * a read of uninitialised local memory (it holds NaN), a write behind it (likewise
  * aborts), a barrier that is missing (results depend on the order). A sanitizer finds more
  * (pe_gpu_watch.h).
  */

@@ -1,4 +1,4 @@
-/* What a sanitizer of a test is told of fibers, barriers and local memory; nothing without one.
+/* Annotations for a sanitizer of a test: fibers, barriers, local memory; no-ops without one.
  *
  * The kernels are built by it, and the emulation is not, but told which one there is:
  *

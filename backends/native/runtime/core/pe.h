@@ -30,7 +30,7 @@
  * fork copies none of them: sessions are opened after it.
  *
  * Ownership. Programs, entries and tensors are constant and live as long as the library. Memory and
- * files belong to the caller: params and arena until pe_close, what a call is given until it
+ * files belong to the caller: params and arena until pe_close, arguments of a call until it
  * returns. Data that pe_tensor_data points to is the session's, and valid until the next run.
  */
 #ifndef PE_H
@@ -82,7 +82,7 @@ typedef enum pe_dtype {
     PE_U8,
 } pe_dtype;
 
-/* What is known of a param, or of an input. */
+/* Flags of a param or an input. */
 enum {
     PE_WRITTEN = 1,  /* some entry writes it: it is a part of every checkpoint */
     PE_FINITE = 2,   /* written, and began as finite numbers: it must be finite to be saved */
@@ -216,7 +216,7 @@ enum {
     PE_PARAMS_THERE = 4, /* by the accelerator */
 };
 
-/* Aligned to PE_ALIGN, wherever it is; its fields are read only but for progress, schedule and
+/* Aligned to PE_ALIGN, wherever it is; its fields are read-only except progress, schedule and
  * size. */
 typedef struct pe_session {
     const pe_program *program;

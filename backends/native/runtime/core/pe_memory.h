@@ -4,8 +4,8 @@
 
 #include "pe.h"
 
-/* Maps zeros, aligned to PE_ALIGN; NULL when that fails. Pages that nobody touches take
- * no memory. Large ones begin at a huge page. */
+/* Maps zeros, aligned to PE_ALIGN; NULL when that fails. Untouched pages take no
+ * memory. Large ones begin at a huge page. */
 unsigned char *pe_map(pe_mapping *mapping, size_t bytes);
 
 /* Maps these bytes of a file, to be read only; pages come from the system's cache of the file,

@@ -186,7 +186,7 @@ void pe_team_run(pe_team *team, pe_job *job, void *argument) {
         advance(&team->start);
     }
     job(&team->workers[0], argument);
-    pe_barrier(&team->workers[0]); /* nobody is still inside of the job when it returns */
+    pe_barrier(&team->workers[0]); /* all threads have left the job on return */
 }
 
 void pe_team_stop(pe_team *team) {

@@ -1,11 +1,11 @@
-/* Gradients of attention: the shares of PE_BLOCK_ROWS rows of a head are made again at a time.
+/* Gradients of attention: the softmax of PE_BLOCK_ROWS rows of a head is recomputed at a time.
  *
  * Threads share the heads. Each block of a head adds to the gradients of its keys and values: into
  * the results where heads share none, else into scratch, and the team adds up what the heads of a
  * group gave. A thread's scratch holds keys and values, transposed, the shares, and the gradient of
  * the scores.
  *
- * Parameters: those of attention.inc.h, and PE_DQ, PE_DK, PE_DV, which say what is wanted;
+ * Parameters: those of attention.inc.h, and PE_DQ, PE_DK, PE_DV, the requested gradients;
  * PE_SHARED_HEADS: several heads have the same keys; PE_KEYS_FLOATS, PE_VALUES_FLOATS,
  * PE_SHARES_FLOATS: the parts of a thread's scratch; and the products PE_FN(scores_run),
  * PE_FN(toward_run), PE_FN(dq_run), PE_FN(dk_run), PE_FN(dv_run) of those that are needed.

@@ -1,6 +1,6 @@
 /* One of attention's products: blocks of gemm_tile.inc.h whose sums go where PE_STORE says.
  *
- * Parameters: those of gemm_tile.inc.h that are no defaults, but for the epilogue, and PE_Y_PITCH,
+ * Parameters: those of gemm_tile.inc.h without defaults, except the epilogue, and PE_Y_PITCH,
  * the row length of the result; PE_FACTOR_STEP, from one row's factor to the next's; PE_SCALE, the
  * scale of scores; and PE_STORE, of these:
  *

@@ -2,7 +2,7 @@
  * lane, products of i16 summed in i32 over all pixels. A row of taps is summed at once, so that dy
  * is read once for it. Threads share the rows of taps and the vectors of channels.
  *
- * Parameters: those of bytes_depthwise.inc.h, but for scratch, PE_T and PE_FLIPPED.
+ * Parameters: those of bytes_depthwise.inc.h, except scratch, PE_T and PE_FLIPPED.
  */
 
 #include "bytes_lanes.inc.h"

@@ -2,7 +2,7 @@
  *
  * A sample's path is blank, label, blank, ..., label, blank. `PE_FN(forward)` adds up the
  * probabilities of all beginnings, place by place, in logarithms and double precision; the gradient
- * keeps them for each frame in scratch and meets them with those of the ends on the way back.
+ * saves them for each frame in scratch and combines them with those of the ends in reverse.
  * Threads share the samples.
  *
  * Parameters: PE_FN(name), PE_FRAMES, PE_SAMPLES, PE_CLASSES, PE_LABELS, PE_BLANK, PE_LABEL,

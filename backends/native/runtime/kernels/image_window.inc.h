@@ -46,7 +46,7 @@ PE_INLINE const float *PE_FN(fill_window)(pe_worker *w, float *window, const flo
     const int lines = (end - begin - 1) * PE_STEP_H + PE_REACH_H;
 #if PE_SPLIT == PE_SPLIT_COLUMNS
     const pe_range mine = pe_split(w, lines, 1);
-    pe_barrier(w); /* nobody reads the window before this one any more */
+    pe_barrier(w); /* the window before this one has no more readers */
 #else
     const pe_range mine = {0, lines};
     (void)w;

@@ -4,7 +4,7 @@
  * Threads share the outers where there are enough of them; else each reduces its columns of all
  * into scratch, and thread 0 finishes, adding the parts in the order of the threads.
  *
- * Parameters: as of reduce_columns.inc.h, but for PE_STATES (one accumulator a value); PE_REDUCE is
+ * Parameters: as of reduce_columns.inc.h, except PE_STATES (one accumulator a value); PE_REDUCE is
  * not PE_REDUCE_MOMENTS.
  */
 

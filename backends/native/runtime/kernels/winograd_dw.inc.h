@@ -206,7 +206,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, co
         const int rest = PE_ALL_TILES - tile, count = rest < PE_BLOCK ? rest : PE_BLOCK;
         const pe_range mine = pe_split(w, count, 1);
         if (tile > 0) {
-            pe_barrier(w); /* nobody reads the block before this one any more */
+            pe_barrier(w); /* the block before this one has no more readers */
         }
         PE_FN(transform_windows)(windows + mine.begin * PE_WINDOW_PITCH, PE_WINDOW_PLANE, x,
                                  tile + mine.begin, tile + mine.end);

@@ -12,7 +12,7 @@ typedef struct pe_bad_rows {
     int64_t limit; /* -1: none is left out, and only indices are checked */
     int64_t count;
     int64_t rows[PE_MAX_BAD_ROWS];
-    void (*notify)(int64_t row, const char *why); /* is told of each */
+    void (*notify)(int64_t row, const char *why); /* called for each */
 } pe_bad_rows;
 
 /* Puts others in the place of the rows of a batch in memory that hold a number which is not finite,

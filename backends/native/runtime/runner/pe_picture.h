@@ -1,5 +1,5 @@
 /* Pictures in JPEG and PNG files: decoded, turned upright, scaled to cover a size and cut at their
- * middle. Colours and scaling are Pillow's, bit for bit, but for how a JPEG is decoded.
+ * middle. Colours and scaling are Pillow's, bit for bit, except the decoding of JPEG.
  *
  * Files may come from anybody. What a file says of its size is checked before any of it is decoded,
  * and memory is bounded by that size. stb_image does the decoding; where it was missing when the

@@ -2,8 +2,8 @@
  *
  * B lies in blocks of 4 L bytes, 4 steps of L columns, in the order that the CPU multiplies
  * fastest; pe_dot_pack.h writes such blocks. One operand of A is a word of 4 bytes; of several
- * neighbouring words pe_dot_words takes as many at a time as a CPU can multiply by one after
- * another.
+ * neighbouring words pe_dot_words processes as many at a time as a CPU can multiply by in
+ * sequence.
  *
  *   PE_DOT_ORDER_<L>    how a block lies: PE_DOT_WORDS column by column, PE_DOT_PAIRS two steps of
  *                       all columns and then the other two, PE_DOT_STEPS step by step

@@ -3,7 +3,7 @@
  *
  * Largest errors over all finite inputs, in units of the last place: exp 1, log 1, tanh 2, erf 1,
  * sigmoid 3 (which is 0 below -88.7); tests/backends/c/test_math.py checks them. NaN in gives NaN
- * out everywhere, so that a training that diverges says so.
+ * out everywhere, so that a diverging training is detected.
  */
 #ifndef PE_MATH_H
 #define PE_MATH_H

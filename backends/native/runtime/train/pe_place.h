@@ -15,7 +15,7 @@ pe_status pe_place_path(const pe_place *place, int64_t step, char *path, char *m
  * file that is 0. */
 int64_t pe_place_newest(const pe_place *place, int64_t below);
 
-/* Removes checkpoints but for the newest, and what killed runs left unfinished. */
+/* Removes checkpoints except the newest, and unfinished files of killed runs. */
 void pe_place_tidy(const pe_place *place);
 
 #endif

@@ -41,7 +41,7 @@ static pe_status check_place(const pe_st_writer *writer, mode_t *mode, char *mes
                          writer->path);
 }
 
-/* Whether the open file is still the partial file by name, and nobody else's: a hard link to a
+/* Whether the open file is still the partial file by name, and has no other link: a hard link to a
  * foreign file must not be truncated. */
 static attempt check_partial(const pe_st_writer *writer) {
     struct stat opened, named;

@@ -2,8 +2,8 @@
  * losses that are not finite.
  *
  * It begins at session->progress, which is a checkpoint's after pe_resume, and leaves out nothing
- * that a training which never stopped would have done. Its caller brings the data, and is told
- * what happens.
+ * that a training which never stopped would have done. Its caller supplies the data, and is
+ * notified of events.
  */
 #ifndef PE_TRAIN_H
 #define PE_TRAIN_H
@@ -83,8 +83,8 @@ typedef struct pe_place {
 typedef struct pe_training {
     /* Puts the batch of a step (the first is 1) into the memory of the inputs of "train". */
     pe_status (*read)(void *context, pe_session *session, int64_t step);
-    /* Is told of each event; NULL for nobody. When it returns false, the step is the last one; the
-     * answer to PE_READY is false to end before it, and may take its time: the training waits. */
+    /* Called for each event; may be NULL. When it returns false, the step is the last one; for
+     * PE_READY, false ends the training before the step. It may block: the training waits. */
     bool (*notify)(void *context, const pe_event *event);
     void *context;
     int64_t until;      /* number of the last step */
