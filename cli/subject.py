@@ -34,7 +34,7 @@ DECODER_OPTIMIZER, DECODER_RATE = "adamw", 2e-4
 def course_of(
     model: ModelChoice, optimizer: Optimizer | None, rate: float | None = None
 ) -> tuple[Optimizer, float]:
-    """Return what was given of optimizer and rate, and of the rest what suits the model."""
+    """Return optimizer and rate, with defaults that suit the model."""
     usual = (DECODER_OPTIMIZER, DECODER_RATE) if names_decoder(model) else (OPTIMIZER, RATE)
     return optimizer or read_optimizer(usual[0]), usual[1] if rate is None else rate
 

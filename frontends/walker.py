@@ -72,7 +72,7 @@ class GraphWalker:
             self.problems.add(thing, reason, place)
 
     def tensor(self, known: Any) -> Any:
-        """Put what is known while importing into the graph; pass tensors on."""
+        """Add a compile-time value to the graph; return a tensor unchanged."""
         return constant(self.g, known) if isinstance(known, np.ndarray) else known
 
     def output(self, name: str, known: Any) -> Tensor | None:

@@ -124,7 +124,7 @@ def leases(as_json: bool, database: str | None) -> None:
 @click.command()
 @click.argument("board", required=False)
 @click.option("--reason", help="Shut BOARD out.")
-@click.option("--release", is_flag=True, help="Let BOARD back in.")
+@click.option("--release", is_flag=True, help="Release BOARD from quarantine.")
 @JSON
 @DATABASE
 @plain_errors

@@ -91,7 +91,7 @@ class SshTransport:
         self.workdir = address.workdir
         self._client = client
         transport = client.get_transport()
-        assert isinstance(transport, EndingTransport)  # connect() was told to make one
+        assert isinstance(transport, EndingTransport)  # made by connect()
         transport.set_keepalive(KEEP_ALIVE_S)
         self._shell = Shell(address.board, transport, GRACE_S)
         self._timeout = self._ready()

@@ -54,8 +54,8 @@ def from_jax(
 def to_pytree(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argument: str = "") -> Any:
     """Return a copy of the pytree with tuned weights in place of the leaves of their names.
 
-    `tree` is what was given to `from_jax`: the first argument, or the nnx module, of which a copy
-    is returned. `values` holds arrays by name as the compiled program has them, and may name a part
+    `tree` is the argument of `from_jax`: its first one, or the nnx module, of which a copy is
+    returned. `values` holds arrays by name as the compiled program has them, and may name a part
     only; names that the tree does not have (states of optimisers) are left out. `argument` is the
     name of the tree's argument, where a step carries several. Raises ImportModelError for a shape
     that is not the graph's.

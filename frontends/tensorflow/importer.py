@@ -1,4 +1,4 @@
-"""From what was given to the finished graph: trace, walk, name the results, add the loss."""
+"""Import a model: trace it, walk it, name the results, add the loss."""
 
 from collections.abc import Mapping
 from types import NoneType

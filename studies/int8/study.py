@@ -85,7 +85,7 @@ def pairs(models: Sequence[str], datasets: Sequence[str]) -> Iterator[tuple[str,
 @click.option("--data", type=click.Path(path_type=Path), envvar="POCKENGINE_DATA", required=True)
 @click.option("--model", "models", multiple=True, default=("resnet20", "mbv2-w0.35"))
 @click.option("--dataset", "datasets", multiple=True, default=("fashion_mnist", "cifar10"))
-@click.option("--size", default=64, show_default=True, help="Pixels, but for ResNets' 32.")
+@click.option("--size", default=64, show_default=True, help="Pixels; 32 for ResNets.")
 @click.option("--train", default=2000, show_default=True, help="Rows; a fifth more validates.")
 @click.option("--test", default=2000, show_default=True, help="Rows.")
 @click.option("--scheme", default="sparse", show_default=True, help="A preset.")

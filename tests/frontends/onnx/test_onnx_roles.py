@@ -16,7 +16,7 @@ N = helper.make_node
 
 
 def decided(model: ModelProto, **choices: object) -> tuple[list[str], str]:
-    """Return the names that train, and what was said."""
+    """Return the names that train, and the warnings."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         graph = from_onnx(model, **choices)

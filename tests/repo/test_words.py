@@ -1,0 +1,118 @@
+"""Docstrings, comments, help texts and pages use the field's terms, not phrases of our own."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+import pytest
+
+from pockengine.tests.repo.tree import files, read
+
+HOMEMADE = re.compile(
+    r"""
+      \b(?:way\ (?:back|forward)|nobody|but\ for|so\ many\ of|says?\ so)\b
+    | \b(?:made|makes?|making)\ again\b
+    | \b(?:is|are|be|was|were)\ told\b
+    | \bwhat\ (?:is|are|was)\ (?:told|held|known|said|given|kept|wanted|answered)\b
+    | \b(?:takes\ as\ many|there\ on\ purpose|where\ (?:none|no\ one)\ says)\b
+    | ^(?:Say|Tell|Let|Hold\ each)\b
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Write: backward pass, unused, except, this many of, recomputed, called with, saved, ..."""
+
+OWN_EXAMPLES = ("tests/repo/test_words.py", "tests/repo/commit_title.py")
+RECORDS = ("CHANGELOG.md", "studies/results/")
+"""Kept as written."""
+OWED = ("README.md", "docs/", "farm/bench/")
+"""Not read yet; an entry goes once its files pass."""
+C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+CODE_BLOCK = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+
+
+def flat(text: str) -> str:
+    """Join lines, without the marks that begin each line of a comment."""
+    return re.sub(r"\s*\n[\s#*/]*", " ", text.strip().strip("#/*")).strip()
+
+
+def python_prose(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of docstrings, of attributes too, of help texts and of comments."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Expr | ast.keyword):
+            continue
+        shown = isinstance(node, ast.Expr) or node.arg == "help"
+        if shown and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.lineno, flat(node.value.value)
+    block, first, last = "", 0, -1
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != last + 1:
+                yield first, flat(block)
+                block, first = "", token.start[0]
+            block, last = f"{block}\n{token.string}", token.start[0]
+    yield first, flat(block)
+
+
+def c_prose(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of comments."""
+    for match in C_COMMENT.finditer(source):
+        yield source.count("\n", 0, match.start()) + 1, flat(match.group())
+
+
+def page_prose(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of paragraphs and table rows, without code."""
+    text = CODE_BLOCK.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), source)
+    for match in re.finditer(r"(?:[^\n]+\n?)+", text):
+        yield text.count("\n", 0, match.start()) + 1, flat(match.group())
+
+
+PROSE = {".py": python_prose, ".c": c_prose, ".h": c_prose, ".md": page_prose}
+
+
+def homemade(suffix: str, source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and phrase; a file without the phrases anywhere is not parsed."""
+    if HOMEMADE.search(flat(source)) or re.search(r"\b(?:Say|Tell|Let|Hold each) ", source):
+        for line, text in PROSE[suffix](source):
+            if match := HOMEMADE.search(text):
+                yield line, match.group()
+
+
+def test_prose_uses_the_terms_of_the_field() -> None:
+    found = [
+        f"{path}:{line}: {phrase}"
+        for path in files(*(f"*{suffix}" for suffix in PROSE))
+        if not str(path).startswith((*OWN_EXAMPLES, *RECORDS, *OWED))
+        for line, phrase in homemade(path.suffix, read(path))
+    ]
+    assert not found, "use the term of the field, see HOMEMADE"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "source"),
+    [
+        (".py", '"""Sum what is read on the way\nback."""\n'),
+        (".py", 'RATE = 1\n"""Say how fast."""\n'),
+        (".py", "x = 1  # in a tail: nobody reads it\n"),
+        (".py", "# a block of lines, which is\n# told of each step\n"),
+        (".py", 'option("--x", help="All but for the last.")\n'),
+        (".c", "int x; /* shares are made\n * again */\n"),
+        (".md", "| option | takes as many threads as it is told |\n"),
+    ],
+)
+def test_homemade_phrases_are_found(suffix: str, source: str) -> None:
+    assert [*homemade(suffix, source)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "source"),
+    [
+        (".py", 'nobody = "nobody"\nlog("is told")\n'),
+        (".c", 'puts("nobody");\n'),
+        (".md", "Run `su nobody`:\n```\nsu nobody\n```\n"),
+        (".py", '"""Return the values saved for the backward pass."""\n'),
+    ],
+)
+def test_code_and_terms_pass(suffix: str, source: str) -> None:
+    assert not [*homemade(suffix, source)]
