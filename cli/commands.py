@@ -1,4 +1,4 @@
-"""The commands by name: where each one is, and the extras that it cannot start without.
+"""The commands by name, with their modules and required extras.
 
 Nothing is imported before its command is called, so help and completion are instant, and a missing
 package is reported before any work.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """A command `module:attribute` of ours: its help, an example, and the extras that it needs."""
+    """A command `module:attribute` of ours: its help, an example, and the required extras."""
 
     place: str
     help: str

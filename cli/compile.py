@@ -1,4 +1,4 @@
-"""`pockengine compile MODEL`: an artifact for a device, with a first step compared."""
+"""`pockengine compile MODEL`: build an artifact for a device, and check a first step."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,13 +56,13 @@ def default_folder(model: str, device: str) -> Path:
 
 
 def switching_facts(artifact: Artifact) -> dict[str, Any]:
-    """Return the backend, and how it was chosen where that was left open, for programs."""
+    """Return the backend, and how it was chosen if automatically, as JSON facts."""
     told = {} if artifact.switching is None else {"switching": artifact.switching.table()}
     return {"backend": artifact.backend, **told}
 
 
 def facts_of(compiled: "Compiled") -> dict[str, Any]:
-    """Return what was made, for programs."""
+    """Return the result as JSON facts."""
     return {
         "artifact": str(compiled.artifact.folder),
         **switching_facts(compiled.artifact),
@@ -78,7 +78,7 @@ def facts_of(compiled: "Compiled") -> dict[str, Any]:
 
 
 def _describe(compiled: "Compiled", as_json: bool) -> None:
-    """Print what was made."""
+    """Print the result."""
     facts = facts_of(compiled)
     if as_json:
         print_json(facts)

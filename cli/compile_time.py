@@ -5,9 +5,9 @@
     emission  the device's backend writes the program's code
     compiler  the C compiler, from an empty cache of objects, a file at a time on each core
 
-What the goals bound is the first three together. They run in one thread: on a busy machine the CPU
-seconds beside the wall's say what they take. A pass is charged with what happens since the one
-before: the first of an entry with the memory plan of the entry before it.
+The performance goals bound the first three together. They run in one thread, so on a busy machine
+the CPU seconds are the relevant figure. A pass includes the time since the previous one: the first
+pass of an entry includes the memory plan of the entry before it.
 """
 
 import os
@@ -47,12 +47,12 @@ from pockengine.terminal import PlainConsole
 STAGES = ("import", "passes", "emission")
 WHOLE, COMPILER = "import, passes, emission", "C compiler"
 SLOWEST = 8
-"""Passes that are listed one by one."""
+"""Number of passes listed one by one."""
 
 
 @dataclass
 class Times:
-    """Seconds of each stage and of each pass, one for each repetition."""
+    """Seconds of each stage and each pass, one per repetition."""
 
     stages: dict[str, list[float]] = field(default_factory=dict)
     passes: dict[str, list[float]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Times:
         self.processor.setdefault(name, []).append(time.process_time() - used)
 
     def observe(self, name: str, graph: Graph) -> None:
-        """Take the time since the pass before."""
+        """Record the time since the previous pass."""
         now = time.perf_counter()
         self.passes.setdefault(name, []).append(now - self._last)
         self._last = now
@@ -136,7 +136,7 @@ def _build(times: Times, found: Found, training: Training, backend: Backend) -> 
 
 @contextmanager
 def _empty_cache(folder: str) -> Iterator[None]:
-    """Keep objects in another place, but zig's own library where it is."""
+    """Use an empty object cache, but share zig's own library cache."""
     names = ("XDG_CACHE_HOME", "ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
     before = {name: os.environ.get(name) for name in names}
     zig = str(cache_folder() / "zig")
@@ -171,7 +171,7 @@ def _figures(seconds: list[float]) -> tuple[str, ...]:
 
 
 def _write(path: Path, what: tuple[str, int, str], where: tuple[str, Load], times: Times) -> None:
-    """Append a record for each stage, whose name is its note."""
+    """Append a record per stage, with the stage's name as its note."""
     from pockengine import __version__
     from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines

@@ -1,4 +1,4 @@
-"""`pockengine completion SHELL`: the script by which a shell completes our commands."""
+"""`pockengine completion SHELL`: print a shell's completion script."""
 
 import click
 from click.shell_completion import get_completion_class

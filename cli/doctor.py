@@ -1,4 +1,4 @@
-"""`pockengine doctor`: what is installed, whether it trains, and how to get what is missing."""
+"""`pockengine doctor`: what is installed, whether it trains, and how to install what is missing."""
 
 import os
 import subprocess
@@ -27,9 +27,9 @@ TRIAL_SECONDS = 600
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a task needs; `needed` where nothing can be built without it.
+    """A dependency of a task; `needed` if nothing can be built without it.
 
-    `works` is False if a framework is installed and one layer of it does not train.
+    `works` is False if a framework is installed but one layer of it does not train.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that is looked for, and the command that brings it."""
+    """An optional program, and the command that installs it."""
 
     program: str
     what: str
@@ -83,14 +83,14 @@ def doctor(quick: bool, as_json: bool) -> None:
 
 
 def findings_of() -> list[Finding]:
-    """Look for everything; nothing is imported or run."""
-    known = packages_distributions()  # reads the list of files of every package
+    """Look for all dependencies, without importing or running any."""
+    known = packages_distributions()  # reads every package's list of files
     extras = [_extra(extra, known) for extra in EXTRAS]
     return [_python(), _compiler(), _decoder(), *extras, *map(_tool, TOOLS)]
 
 
 def _tried(finding: Finding) -> Finding:
-    """Train one layer of a framework that is installed; other findings stay as they are."""
+    """Train one layer of an installed framework; other findings stay unchanged."""
     if finding.name not in LAYERS or not finding.found:
         return finding
     click.echo(f"training one layer of {finding.name} ...", err=True)
@@ -103,7 +103,7 @@ def _tried(finding: Finding) -> Finding:
 
 
 def _trial_fault(framework: str) -> str | None:
-    """Return what the trial of a framework printed last if it failed; None if it trained."""
+    """Return the last line of a framework's failed trial; None if it trained."""
     command = [sys.executable, "-m", "pockengine.cli.one_layer", framework]
     paths = os.pathsep.join(path for path in sys.path if path)
     environment = {**os.environ, "PYTHONPATH": paths, "TF_CPP_MIN_LOG_LEVEL": "2"}
@@ -132,7 +132,7 @@ def _python() -> Finding:
 
 
 def _compiler() -> Finding:
-    """Look for zig, which builds for every device, then for what builds for this machine."""
+    """Look for zig, which builds for all devices, else for a compiler for this machine."""
     release, own = _version("ziglang"), which("gcc") or which("clang")
     detail = "pip install ziglang"
     if release is not None:
@@ -150,7 +150,7 @@ def _decoder() -> Finding:
 
 
 def _extra(extra: str, known: Mapping[str, list[str]]) -> Finding:
-    """Look for an extra's packages; `known` are all packages here, by their modules."""
+    """Look for an extra's packages; `known` maps modules to installed packages."""
     lacking = missing(extra)
     names = [known.get(module, [module])[0] for module in EXTRAS[extra]]
     versions = [f"{name} {_version(name) or ''}".rstrip() for name in names]

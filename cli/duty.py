@@ -1,4 +1,4 @@
-"""Options of the commands that train here: how a training rests."""
+"""Options for pausing a training on this machine."""
 
 from functools import partial, wraps
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`pockengine export ARTIFACT CHECKPOINT --out FILE`: trained weights, out of our formats."""
+"""`pockengine export ARTIFACT CHECKPOINT --out FILE`: export trained weights."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from pockengine.loaded import load
 
 ONNX = ".onnx"
 OTHERS = (".bin", ".ckpt", ".h5", ".keras", ".npy", ".npz", ".pt", ".pth", ".tflite")
-"""Endings of formats that are not written."""
+"""File extensions of unsupported formats."""
 
 
 @click.command()
@@ -83,7 +83,7 @@ def export(
 
 
 def check_model(artifact: Artifact, graph: Graph, name: str) -> None:
-    """Raise ArtifactError unless the graph has all params that the artifact trains."""
+    """Raise ArtifactError unless the graph has all params of the artifact."""
     factors = {factor for adapter in artifact.adapters for factor in (adapter.a, adapter.b)}
     specs = artifact.params
     scales = {scales_name(param) for param, spec in specs.items() if spec.blocks is not None}

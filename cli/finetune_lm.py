@@ -131,7 +131,7 @@ def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
 
 
 def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
-    """Print what became better, and where it lies."""
+    """Print the improvement, and the paths of the results."""
     for name, glimpse in (("before", report.before), ("after", report.after)):
         if glimpse.judgement is not None:
             terminal.print(f"{name}: {described(glimpse.judgement)}")

@@ -1,4 +1,4 @@
-"""`pockengine inspect MODEL` or ARTIFACT: what trains, memory by layer, what a step costs."""
+"""`pockengine inspect MODEL` or ARTIFACT: trained parameters, memory by layer, cost of a step."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -83,14 +83,14 @@ def inspect_command(
 
 
 def _rows(**tables: Sequence[Any] | None) -> dict[str, Any]:
-    """Return the tables that there are, for programs."""
+    """Return the available tables as JSON facts."""
     return {
         name: [asdict(row) for row in rows] for name, rows in tables.items() if rows is not None
     }
 
 
 def totals(program: Program, device: Device) -> dict[str, Any]:
-    """Return what a whole step takes; its time is modelled, where the device's clock is known."""
+    """Return the totals of a step; its time is modelled, if the device's clock is given."""
     train = program.entries["train"]
     cycles = sum(choice.cycles for choice in train.choices.values())
     predict = program.entries.get("predict")
@@ -111,7 +111,7 @@ def totals(program: Program, device: Device) -> dict[str, Any]:
 
 
 def layers_table(title: str, layers: Sequence[LayerCost]) -> Table:
-    """Lay the layers out with their sums."""
+    """Format the layers, with totals."""
     table = Table(title=title, caption=CAPTION, caption_justify="left", box=SIMPLE)
     table.add_column("layer")
     table.add_column("trains")
@@ -128,7 +128,7 @@ def layers_table(title: str, layers: Sequence[LayerCost]) -> Table:
 
 
 def arithmetic_table(lines: Sequence[Arithmetic]) -> Table:
-    """Lay out what computes with integers, and what with real numbers, and why."""
+    """Format which ops compute with integers, which with real numbers, and why."""
     table = Table(title="arithmetic on activations", box=SIMPLE)
     for heading in ("layer", "op", "numbers", "why"):
         table.add_column(heading)
@@ -138,7 +138,7 @@ def arithmetic_table(lines: Sequence[Arithmetic]) -> Table:
 
 
 def _numbers(layers: Sequence[LayerCost]) -> list[str]:
-    """Return the sums of layers as a row has them."""
+    """Return the totals of layers as a table row."""
     names = ("params", "params_bytes", "states_bytes", "kept_bytes", "peak_bytes")
     counts = [f"{sum(getattr(layer, name) for layer in layers):,}" for name in names]
     work = [sum(layer.forward for layer in layers), sum(layer.step for layer in layers)]
@@ -160,7 +160,7 @@ def _summary(facts: dict[str, Any]) -> str:
 
 
 def _show(artifact: Artifact, as_json: bool) -> None:
-    """Print what an artifact holds."""
+    """Print an artifact's contents."""
     if as_json:
         print_json(_facts(artifact))
         return
@@ -184,7 +184,7 @@ def _show(artifact: Artifact, as_json: bool) -> None:
 
 
 def _facts(artifact: Artifact) -> dict[str, Any]:
-    """Return what an artifact holds, for programs."""
+    """Return an artifact's contents as JSON facts."""
     return {
         "artifact": str(artifact.folder),
         "name": artifact.name,

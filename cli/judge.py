@@ -1,4 +1,4 @@
-"""`pockengine evaluate` and `pockengine predict`: what an artifact's weights make of data."""
+"""`pockengine evaluate` and `pockengine predict`: apply an artifact's weights to data."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""`pockengine inspect MODEL --kernels`: how products are computed, and how else they could be."""
+"""`pockengine inspect MODEL --kernels`: the plans of products, and their alternatives."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ Modelled cycles of one call, as plans are compared; `pockengine tune` measures t
 
 
 def alternatives_of(program: Program, device: Device) -> list[Alternative]:
-    """Return what a step's kernels were chosen between; CompileError for another backend."""
+    """Return the alternatives of a step's kernels; CompileError for another backend."""
     if device.backend != DEFAULT_BACKEND:
         raise CompileError(
             f"{device.name} is of the backend {device.backend}, which chooses no kernels itself; "
@@ -27,7 +27,7 @@ def alternatives_of(program: Program, device: Device) -> list[Alternative]:
 
 
 def alternatives_table(rows: Sequence[Alternative]) -> Table:
-    """Lay them out, those that take most cycles first."""
+    """Format them, most cycles first."""
     table = Table(title="kernels of a step", caption=CAPTION, caption_justify="left", box=SIMPLE)
     for heading in ("problem", "calls", "plan", "cycles", "runner-up", "cycles", "takes"):
         right = heading in ("calls", "cycles", "takes")

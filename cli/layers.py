@@ -1,6 +1,6 @@
-"""What a compiled step is made of, layer by layer: what trains, what it keeps, what it computes.
+"""A compiled step by layer: trained parameters, saved activations, computation.
 
-A layer is the module that params and kernels come from, by the model's own names.
+A layer is the module of params and kernels, by the model's own names.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,15 +14,15 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.target import Target
 
 OTHERS = "(no layer)"
-"""Where inputs and what no layer makes stand."""
+"""Name for inputs and values without a layer."""
 
 
 @dataclass
 class LayerCost:
     """Bytes and multiply-adds of one layer.
 
-    `kept` is alive between the forward pass and the backward one, `peak` where the step needs most.
-    `trains` says which of its params train, and how; it is empty where none does.
+    `kept` are bytes saved for the backward pass, `peak` the bytes alive at the step's peak.
+    `trains` lists its trained params, and how; it is empty if none trains.
     """
 
     name: str
@@ -37,7 +37,7 @@ class LayerCost:
 
 
 def layers_of(program: Program, target: Target) -> list[LayerCost]:
-    """Return the layers of a program's training step, in the order in which it comes to them."""
+    """Return the layers of a program's training step, in execution order."""
     layers: dict[str, LayerCost] = {}
 
     def layer(name: str) -> LayerCost:
@@ -64,7 +64,7 @@ def layers_of(program: Program, target: Target) -> list[LayerCost]:
 
 
 def _count(program: Program, layer: Callable[[str], LayerCost]) -> None:
-    """Add the multiply-adds: of the whole step, and of inference as its forward pass."""
+    """Add the multiply-adds of the whole step, and of inference as its forward pass."""
     for node in program.entries["train"].graph.nodes:
         layer(node.scope or OTHERS).step += node_cost(node)
     if "predict" in program.entries:
@@ -77,7 +77,7 @@ def _buffers(train: Graph, target: Target) -> tuple[Buffer, ...]:
 
 
 def _saved_buffers(train: Graph, target: Target) -> Iterator[Buffer]:
-    """Yield what is made before the loss and read after it."""
+    """Yield buffers made before the loss and read after it."""
     loss = train.outputs[LOSS].node
     if loss is not None:
         place = train.nodes.index(loss)
@@ -90,7 +90,7 @@ def _maker(buffer: Buffer) -> str:
 
 
 def _module(name: str, program: Program) -> str:
-    """Return the layer of a param; an adapter's factors are of the layer of their weight."""
+    """Return the layer of a param; adapter factors belong to their weight's layer."""
     for adapter in program.adapters:
         if name in (adapter.a, adapter.b):
             name = adapter.weight
@@ -99,7 +99,7 @@ def _module(name: str, program: Program) -> str:
 
 
 def _owner(state: Param, weights: list[Param]) -> Param:
-    """Return the param that a state of the optimiser is of: the longest whose name ends it."""
+    """Return the param of an optimiser state: the longest name that the state's name ends with."""
     return max(
         (param for param in weights if state.name.endswith(f".{param.name}")),
         key=lambda param: len(param.name),

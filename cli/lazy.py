@@ -10,18 +10,18 @@ from pockengine.cli.commands import ROWS, SECTIONS
 from pockengine.extras import need
 
 NAME = max(map(len, ROWS))
-"""Letters of the longest name: the lines of all sections begin at one place."""
+"""Length of the longest name, so that all sections align."""
 
 
 class LazyGroup(click.Group):
     """The commands of `commands.py`; help and completion import none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of their sections."""
+        """Return the names in section order."""
         return list(ROWS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; MissingPackage where an extra that it needs is not installed."""
+        """Import a command; MissingPackage if an extra that it needs is not installed."""
         if cmd_name not in ROWS:
             return None
         row = ROWS[cmd_name]
@@ -32,11 +32,11 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; no exception of ours leaves it but a PockEngineError."""
+        """Run a command; our own code raises only PockEngineError."""
         try:
             return super().invoke(ctx)
         except Exception as error:
-            from pockengine.boundary import stray  # not before: it takes longer than help
+            from pockengine.boundary import stray  # late: it takes longer than help
 
             fault = stray(error, f"pockengine {ctx.invoked_subcommand}")
             if fault is None:
@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(NAME), row.help) for name, row in rows.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer the commands that begin so, and the group's options."""
+        """Complete the commands, and the group's options."""
         offered = [
             CompletionItem(name, help=row.help)
             for name, row in ROWS.items()

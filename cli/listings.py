@@ -1,4 +1,4 @@
-"""`pockengine models` and `pockengine devices`: what may be named on the command line."""
+"""`pockengine models` and `pockengine devices`: list the names for the command line."""
 
 import click
 from rich.box import SIMPLE
@@ -17,7 +17,7 @@ of a SavedModel; or that of a Hugging Face model with its weights as safetensors
 @click.command()
 @json_option
 def models(as_json: bool) -> None:
-    """List the models that can be named, and what else MODEL may be."""
+    """List the models that can be named, and other forms of MODEL."""
     rows = [_family(name, family) for name, family in FAMILIES.items()]
     if as_json:
         print_json(rows)

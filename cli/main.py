@@ -16,11 +16,11 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; a known error is one plain line and exit status 1.
+    """Run the command line; a known error prints one line and exits with status 1.
 
-    A fault of ours has the traceback above its line.
+    An internal error prints the traceback first.
     """
-    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # Bazel runs programs elsewhere
+    os.chdir(os.environ.get("BUILD_WORKING_DIRECTORY", "."))  # Bazel changes it
     try:
         cli()
     except PockEngineError as error:

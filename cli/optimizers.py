@@ -9,7 +9,7 @@ from pockengine.compiler.optim import NAMED, Optimizer
 
 
 def read_optimizer(text: str) -> Optimizer:
-    """Read an optimiser with what differs from its defaults: sgd:momentum=0.9."""
+    """Parse an optimiser with non-default settings: sgd:momentum=0.9."""
     name, _, rest = text.partition(":")
     if name.lower() not in NAMED:
         raise click.BadParameter(f"{name!r} is none of {', '.join(NAMED)}")
@@ -29,7 +29,7 @@ def read_optimizer(text: str) -> Optimizer:
 
 
 def _like(default: Any, text: str) -> Any:
-    """Read a number, a truth, a word, or numbers with strokes between, as the default is."""
+    """Parse a number, a bool, a word, or numbers separated by dashes, by the default's type."""
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ValueError(text)
@@ -43,7 +43,7 @@ def _like(default: Any, text: str) -> Any:
 
 
 _WRITTEN = (bool, int, float, str, tuple)
-"""Kinds of settings that a command can give: not an optimiser within another."""
+"""Types of settings that the command line supports: no nested optimisers."""
 
 
 def _text(default: Any) -> str:

@@ -1,4 +1,4 @@
-"""Options of commands, each from its field of CompileOptions, Storage or FitOptions."""
+"""Command options generated from fields of CompileOptions, Storage and FitOptions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
@@ -25,22 +25,24 @@ Decorator = Callable[[Command], Command]
 
 
 def compile_options(*names: str, without: Sequence[str] = (), **defaults: Any) -> Decorator:
-    """Return what gives a command an option for each named field, all as one `options`.
+    """Return a decorator that adds an option per named field, combined as `options`.
 
-    Where no field is named they are all that have a help, but those `without`. `defaults` are those
-    of the command where they are not the field's, as its user would write them.
+    By default, all fields with a help except those in `without`. `defaults` are the command's own
+    defaults, as written on the command line.
     """
     chosen = names or [name for name in _OFFERED if name not in without]
     return _as_one("options", CompileOptions, chosen, defaults)
 
 
 def fit_options(*names: str) -> Decorator:
-    """Return what gives a command an option for each named field of FitOptions, as `course`."""
+    """Return a decorator that adds an option per named field of FitOptions, combined as
+    `course`.
+    """
     return _as_one("course", FitOptions, names, {})
 
 
 def storage_options(command: Command) -> Command:
-    """Give a command an option for each field of Storage, as one `storage`."""
+    """Add an option per field of Storage, combined as `storage`."""
     names = [part.name for part in fields(Storage)]
     return _as_one("storage", Storage, names, {})(command)
 
@@ -48,7 +50,7 @@ def storage_options(command: Command) -> Command:
 def field_option(
     name: str, default: Any = MISSING, shown: str | bool | None = None, kind: type = CompileOptions
 ) -> Decorator:
-    """Return the option of a field; `shown` is what help says of its default, where it says any."""
+    """Return the option of a field; `shown` is the default in the help, if any."""
     part = next(part for part in fields(kind) if part.name == name)
     type_ = get_type_hints(kind)[name]
     default = _default(part) if default is MISSING else default
@@ -65,7 +67,7 @@ def field_option(
 
 
 def storage_forms(name: str, *defaults: str) -> Decorator:
-    """Return the option of a field of Storage that may be given several times."""
+    """Return the option of a Storage field that may be repeated."""
     (part,) = [part for part in fields(Storage) if part.name == name]
     return click.option(
         *(flag_of(part), name),
@@ -78,7 +80,7 @@ def storage_forms(name: str, *defaults: str) -> Decorator:
 
 
 def _as_one(given: str, kind: type, names: Any, defaults: dict[str, Any]) -> Decorator:
-    """Return what gives a command options, and makes one value of them."""
+    """Return a decorator that adds options and combines their values."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
@@ -96,20 +98,20 @@ def _as_one(given: str, kind: type, names: Any, defaults: dict[str, Any]) -> Dec
 
 
 MOST_METAVAR = 60
-"""Characters that an option's line of help has room for; longer choices stand in its text."""
+"""Maximum characters of an option's metavar; longer choices are listed in the help text."""
 
 _GROUPS: dict[str, Decorator] = {"storage": storage_options, "quantize": quantize_options}
-"""Fields that have fields of their own."""
+"""Fields with fields of their own."""
 
 
 def _default(part: "Field[Any]") -> Any:
-    """Return a field's default as the command line writes it."""
+    """Format a field's default for the command line."""
     written = {"optimizer": "sgd", "clip": 0.0}
     return written.get(part.name, part.default)
 
 
 def _reader(part: "Field[Any]", type_: Any) -> dict[str, Any]:
-    """Return how click reads a field, by its type; where nothing says how it is text."""
+    """Return click's type for a field; text by default."""
     if part.name == "memory_budget":
         return {"type": budget}
     if "names" in part.metadata:
@@ -126,7 +128,7 @@ def _reader(part: "Field[Any]", type_: Any) -> dict[str, Any]:
 def _names(
     context: click.Context, option: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...] | None:
-    """Return the names; None where the option was not given, and none where it was empty."""
+    """Return the names; None if the option was not given, an empty tuple if it was empty."""
     return tuple(filter(None, names)) if names else None
 
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, each defined here once."""
+"""Arguments and options shared by several commands."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from pockengine.terminal import PlainConsole
 Command = Callable[..., None]
 
 OWN = "own"
-"""The loss of a model that returns its own."""
+"""Loss of a model that returns its own."""
 
 ROWS = "Rows of a batch; by default as MODEL has it, else {}."
 OPEN = "Of an input whose sizes MODEL's file leaves open."
@@ -32,7 +32,7 @@ LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read an input's name with its sizes: x=1x3x224x224."""
+    """Parse an input's name with its sizes: x=1x3x224x224."""
     name, _, sizes = text.rpartition("=")
     if not name or not all(size.isdecimal() and int(size) for size in sizes.split("x")):
         raise click.BadParameter(f"{text!r} is no input with its sizes, as x=1x3x224x224")
@@ -40,7 +40,7 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def constant(text: str) -> tuple[str, np.ndarray]:
-    """Read an input's name with its value: steps=3, flag=true, table=FILE.npy."""
+    """Parse an input's name with its value: steps=3, flag=true, table=FILE.npy."""
     name, _, value = text.partition("=")
     try:
         if value.endswith(".npy"):
@@ -66,14 +66,14 @@ FILE_OPTIONS = (
 
 
 def file_options(command: Command) -> Command:
-    """Give a command the options of files of ONNX and TFLite."""
+    """Add the options of ONNX and TFLite files to a command."""
     for option in reversed(FILE_OPTIONS):
         command = option(command)
     return command
 
 
 def file_choices(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, bool]]:
-    """Take the options of FILE_OPTIONS out of those of a command: constants, and what trains."""
+    """Extract the options of FILE_OPTIONS from a command's: constants, and trained parameters."""
     constants, trainable, frozen = (options.pop(n) for n in ("constants", "trainable", "frozen"))
     return dict(constants), dict.fromkeys(trainable, True) | dict.fromkeys(frozen, False)
 
@@ -87,7 +87,7 @@ records_option = click.option(
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What the command line says of the model."""
+    """The model options of the command line."""
 
     name: str
     batch: int | None
@@ -99,11 +99,11 @@ class ModelChoice:
 
     @property
     def rows(self) -> int:
-        """Rows of a batch where the model leaves them open."""
+        """Batch rows for a model that leaves them open."""
         return self.batch or self.usual
 
     def find(self, classes: int | None = None) -> Found:
-        """Find the model, with the loss that is wished for."""
+        """Find the model, with the requested loss."""
         found = find_model(self.name, self.batch, self.shapes, classes, self.usual)
         found = replace(found, model=with_choices(found.model, self.constants, self.trainable))
         if self.loss is not None:
@@ -115,9 +115,9 @@ class ModelChoice:
 
 
 def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], Command]:
-    """Return what gives a command MODEL with --batch, --shape and --loss, as one `model`.
+    """Return a decorator that adds MODEL with --batch, --shape and --loss, combined as `model`.
 
-    A batch has `usual` rows where neither MODEL nor --batch says how many.
+    A batch has `usual` rows if neither MODEL nor --batch sets them.
     """
 
     def decorate(command: Command) -> Command:
@@ -147,15 +147,15 @@ def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], 
 
 
 def batch_of(graph: Graph) -> int:
-    """Return the rows of a graph's batch, as its first input with a shape has them."""
+    """Return the batch rows of a graph, from its first input with a shape."""
     return next((value.shape[0] for value in graph.inputs if value.shape), 1)
 
 
 def print_json(table: Any) -> None:
-    """Print what a program reads instead of a table, as one JSON text."""
+    """Print the JSON form of a table."""
     click.echo(json.dumps(table, indent=1, allow_nan=False))
 
 
 def console() -> PlainConsole:
-    """Return where tables go."""
+    """Return the console for tables."""
     return PlainConsole(140)

@@ -41,7 +41,7 @@ def passes_command(
     pipeline: str | None,
     options: CompileOptions,
 ) -> None:
-    """Run passes on GRAPH, a file in the text form, and print what they leave."""
+    """Run passes on GRAPH, a file in the text form, and print the result."""
     if listed:
         click.echo("".join(f"{_described(PASSES[name])}\n" for name in sorted(PASSES)), nl=False)
         return
@@ -76,7 +76,7 @@ def _target(device: str) -> Target:
 
 
 def _described(kind: type[Pass]) -> str:
-    """A pass with its options, and what it does."""
+    """A pass with its options, and its description."""
     names = ", ".join(options_of(kind))
     does = (inspect.getdoc(kind) or "").partition("\n")[0]
     return f"{kind.name + (f'{{{names}}}' if names else ''):64} {does}".rstrip()

@@ -1,4 +1,4 @@
-"""`pockengine pictures FOLDER ARTIFACT OUT`: pictures, as the rows that a board trains on."""
+"""`pockengine pictures FOLDER ARTIFACT OUT`: convert pictures to rows for training on a board."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pockengine.finetune.pictures import write_pictures
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """Read numbers with commas between them; a usage error names what is none."""
+    """Parse comma-separated numbers; a usage error names an invalid one."""
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:

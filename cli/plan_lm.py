@@ -57,7 +57,7 @@ def plan_lm(
     options: CompileOptions,
     as_json: bool,
 ) -> None:
-    """Plan each scheme with each form of what it leaves frozen."""
+    """Plan each scheme with each storage format of the frozen weights."""
     shape = Shape(batch, length)
     ways = [
         replace(options, scheme=scheme, storage=Storage(form, activations, states, trained))

@@ -1,8 +1,7 @@
 """`pockengine profile MODEL`: where a training step's time goes on this machine, kernel by kernel.
 
-The next slow kernel is the first line: kernels are sorted by the time of all their calls in a step,
-beside the least that peaks allow for their work: the machine's, which are measured, or a GPU's, as
-its device's file says.
+Kernels are sorted by the total time of their calls in a step, slowest first, with the minimum time
+by the roofline: measured for this machine, or from the device file for a GPU.
 """
 
 import os
@@ -44,7 +43,7 @@ WIDTH = 170
 
 @dataclass(frozen=True)
 class KernelRow:
-    """All calls of one kernel in a step; times are of all of them, `alone_ns` of one (0: none)."""
+    """All calls of one kernel in a step; times are totals, `alone_ns` is per call (0: none)."""
 
     calls: Sequence[KernelTime]
     roof_ns: float
@@ -117,7 +116,7 @@ def profile(
 def _timed_backend(
     device: Device, options: BackendOptions, threads: int | None
 ) -> tuple[CBackend | DrivenBackend, Peaks]:
-    """Return what makes kernels that this machine runs, and its peaks."""
+    """Return the backend for kernels of this machine, and its peaks."""
     backend = backend_for(device, options)
     if isinstance(backend, DrivenBackend):
         return backend, peaks_of(device, options.bf16)
@@ -132,7 +131,7 @@ def _timed_backend(
 def _alone(
     calls: Sequence[KernelTime], backend: CBackend | DrivenBackend, threads: int
 ) -> dict[str, float]:
-    """Return what kernels of C take alone, by symbol."""
+    """Return the stand-alone times of C kernels, by symbol."""
     assert isinstance(backend, CBackend)
     times = time_alone([call.node for call in calls], backend, threads)
     return {symbol: median for symbol, (median, _) in times.items()}
@@ -202,7 +201,7 @@ def _cells(row: KernelRow, whole: int, alone: bool) -> Iterator[str]:
 
 
 def _operations(rows: Sequence[KernelRow], whole: int) -> Table:
-    """Sum the kernels up by op."""
+    """Total the kernels by op."""
     table = Table("op", box=SIMPLE)
     for heading in ("calls", "us", "share", "GFLOP/s", "GB/s", "roof %", "lost us"):
         table.add_column(heading, justify="right")
@@ -237,7 +236,7 @@ def _write(
     times: Sequence[KernelTime],
     conditions: tuple[Peaks, Load],
 ) -> None:
-    """Append a record for each call and for each peak."""
+    """Append a record per call and per peak."""
     from pockengine import __version__
     from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines

@@ -1,6 +1,6 @@
-"""Int8 on the command line: --quantize with the samples that ranges are found on, and how.
+"""Int8 on the command line: --quantize with calibration samples and options.
 
-The samples are rows in the one data format (`rows.py`), or `own` for a model that is in int8.
+The samples are rows in the common data format (`rows.py`), or `own` for an int8 model.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ _OPTIONS = (
 
 
 def quantize_options(command: Command) -> Command:
-    """Give a command --quantize and what belongs to it, as one `quantize`: an Int8, or None."""
+    """Add --quantize and related options to a command, combined as `quantize`: an Int8, or None."""
 
     @wraps(command)
     def wrapped(*args: Any, **given: Any) -> Any:
@@ -94,9 +94,9 @@ def _int8(samples: Sequence[str], said: dict[str, Any]) -> Int8 | None:
 
 
 def quantized_graph(found: Found, how: Int8 | None) -> tuple[Graph, Integers]:
-    """Import a model with its loss, in integers where that is asked for, and say how it computes.
+    """Import a model with its loss, quantised on request, and return its integer options.
 
-    A way that is not asked for is the default one.
+    Options that are not given have their defaults.
     """
     if how is None:
         return found.graph(), Integers()

@@ -1,4 +1,4 @@
-"""Data and weights as `train`, `evaluate` and `predict` take them on the command line."""
+"""Data and weights for `train`, `evaluate` and `predict` on the command line."""
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -39,10 +39,10 @@ threads_option = click.option("--threads", default=1, show_default=True, type=cl
 
 
 def read_rows(files: Sequence[str]) -> Rows:
-    """Read data files into arrays by name; nothing in them is ever unpickled.
+    """Read data files into arrays by name, without unpickling.
 
-    FinetuneError for a file that cannot be read, and for a name that stands in two of them. An
-    .npy file stays on the disk until its rows are used.
+    FinetuneError for an unreadable file, or a name that occurs in two files. An .npy file is
+    memory-mapped.
     """
     rows: Rows = {}
     for text in files:
@@ -59,7 +59,7 @@ def read_rows(files: Sequence[str]) -> Rows:
 
 
 def load_weights(loaded: Loaded, checkpoint: Path | None) -> None:
-    """Load a checkpoint, or what a training's folder has: its best one, or else its newest."""
+    """Load a checkpoint, or from a training's folder its best or else newest one."""
     if checkpoint is None:
         return
     if not checkpoint.is_dir():
@@ -71,12 +71,12 @@ def load_weights(loaded: Loaded, checkpoint: Path | None) -> None:
 
 
 def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:
-    """Return the share of rows, or of tokens, whose largest logit is at their label."""
+    """Return the fraction of rows, or of tokens, whose largest logit is at their label."""
     return float(np.mean(np.argmax(prediction, axis=-1) == target))
 
 
 def find_metrics(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
-    """Return metrics by name: ours, or functions of the user's."""
+    """Return metrics by name: ours, or the user's functions."""
     return {name: accuracy if name == "accuracy" else _function(name) for name in names}
 
 

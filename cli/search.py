@@ -56,17 +56,17 @@ from pockengine.terminal import PlainConsole
 
 WIDTH = 140
 TOLD = 50
-"""Evaluations between two lines of progress."""
+"""Evaluations between two progress lines."""
 FINALISTS = 4
 RATE_FACTORS = (0.25, 1.0, 4.0)
-"""Rates that each finalist tries, of the one by which the contributions were measured."""
+"""Rates tried by each finalist, relative to that of the contributions."""
 
 NSGA2, RANDOM = "NSGA-II", "random draws"
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What the command line says; click's help explains each."""
+    """The command-line options; click's help documents each."""
 
     model: ModelChoice
     contributions: Path
@@ -90,12 +90,12 @@ class SearchOptions:
     form: RowForm
 
     def tuning(self, data: Path) -> Tuning:
-        """Read the data, and set those apart that judge."""
+        """Read the data, and hold out the evaluation examples."""
         return open_tuning(self.model, data, self.validation, self.form)
 
     @property
     def limits(self) -> SearchLimits:
-        """The limits that were given."""
+        """The given limits."""
         return SearchLimits(self.memory, self.latency, self.instructions)
 
 
@@ -137,7 +137,7 @@ def _search(options: SearchOptions) -> None:
     if options.tried is not None and options.data is None:
         raise click.UsageError("--validate fine-tunes: give the data by --train")
     subject = _opened(options)
-    if options.data is not None:  # before the minutes that a search takes
+    if options.data is not None:  # before the search, which takes minutes
         tuning = options.tuning(options.data)
         check_examples(subject, tuning.train, tuning.validation)
     header, trials = read_contributions(options.contributions, subject)
@@ -170,9 +170,10 @@ def _search(options: SearchOptions) -> None:
 def _found(
     options: SearchOptions, costs: CostModel, signal: Signal
 ) -> tuple[dict[str, Front], list[SchemeCandidate]]:
-    """Return the fronts of the searches, and what is to be raced or, without data, chosen from.
+    """Return the fronts of the searches, and the candidates of the race (or, without data, the
+    choice).
 
-    Presets take part in races alone: nothing but training compares them with what was found.
+    Presets take part only in races: only training can compare them with found schemes.
     """
     budget = budget_of(options.limits, costs)
     gains = signal.contributions
@@ -200,7 +201,7 @@ def _opened(options: SearchOptions) -> Subject:
 
 
 def read_contributions(path: Path, subject: Subject) -> tuple[Header, Mapping[Key, TrialOutcome]]:
-    """Read a table; FinetuneError where it was measured on another model."""
+    """Read a table; FinetuneError if it was measured on another model."""
     header, trials = read_table(path)
     if header.get("graph") != subject.digest():
         raise FinetuneError(
@@ -214,7 +215,7 @@ def read_contributions(path: Path, subject: Subject) -> tuple[Header, Mapping[Ke
 def _fronts(
     options: SearchOptions, costs: CostModel, contributions: Contributions, budget: Budget
 ) -> dict[str, Front]:
-    """Search, again within less where what was found takes more instructions than allowed."""
+    """Search; repeat within less time if the result exceeds the allowed instructions."""
     space = space_of(costs.graph, contributions.gains)
     samplers = {NSGA2: "nsga2"} | ({RANDOM: "random"} if options.control else {})
     fronts: dict[str, Front] = {}
@@ -249,7 +250,7 @@ def _teller(name: str, evaluations: int, unit: str) -> Progress:
 
 
 def _settled(options: SearchOptions, subject: Subject, scheme: Scheme) -> Scheme:
-    """Choose channels by the training examples where the scheme wants that."""
+    """Choose channels by the training examples, if the scheme requires that."""
     if all(choice.by not in DATA_CRITERIA for _, choice in scheme.rules):
         return scheme
     if options.data is None:
@@ -260,10 +261,10 @@ def _settled(options: SearchOptions, subject: Subject, scheme: Scheme) -> Scheme
 def _raced(
     options: SearchOptions, subject: Subject, schemes: Sequence[Scheme], header: Header
 ) -> tuple[list[Standing], Standing | None]:
-    """Fine-tune the candidates as the table's trials were, at rates about theirs.
+    """Fine-tune the candidates like the table's trials, at similar rates.
 
-    Full fine-tuning, the second of what is returned, runs alike where it is wanted and none of the
-    candidates.
+    Full fine-tuning, the second result, runs in the same way if it is requested and not a
+    candidate.
     """
     assert options.data is not None  # as the caller has checked
     tuning = options.tuning(options.data)
@@ -282,7 +283,7 @@ def _raced(
         click.echo("fine-tuning full, too, to see what the budget costs", err=True)
         try:
             return standings, race([full], (), recipe, rates, seeds, run)[0]
-        except FinetuneError as error:  # what was found stays the best within the budget
+        except FinetuneError as error:  # the found scheme stays the best within the budget
             click.echo(str(error), err=True)
             return standings, None
 
@@ -323,7 +324,7 @@ def _show(
     fronts: dict[str, Front],
     console: Console,
 ) -> None:
-    """Draw the front and print what the scheme costs on each device."""
+    """Draw the front, and print the scheme's cost on each device."""
     if fronts:
         picture = options.out.with_suffix(".svg")
         memory = None if options.memory is None else int(options.memory)

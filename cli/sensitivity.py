@@ -1,4 +1,6 @@
-"""`pockengine sensitivity MODEL --data DATA --out TABLE`: what is each tensor worth training?"""
+"""`pockengine sensitivity MODEL --data DATA --out TABLE`: measure the gain of training each
+tensor.
+"""
 
 import math
 from pathlib import Path
@@ -36,7 +38,7 @@ from pockengine.terminal import PlainConsole
 
 WIDTH = 120
 ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
-"""By what channels may be chosen."""
+"""Criteria for choosing channels."""
 
 
 @click.command("sensitivity")
@@ -105,7 +107,7 @@ def sensitivity_command(
 
 
 def tell_progress(progress: TrialProgress) -> None:
-    """Print one line: what is done, what remains, and about how long it takes."""
+    """Print one progress line: finished, remaining, estimated time."""
     left = "" if progress.seconds_left is None else f", about {_span(progress.seconds_left)} left"
     remaining = progress.total - progress.done
     text = f"{progress.done} of {progress.total} trials, {remaining} to go{left} ({progress.last})"
@@ -113,7 +115,7 @@ def tell_progress(progress: TrialProgress) -> None:
 
 
 def report(title: str, contributions: Contributions, judge: Judge = ACCURACY) -> Table:
-    """Return the items as a table, the largest gain first."""
+    """Return the items as a table, largest gain first."""
     caption = (
         f"over the head alone: {judge.described(contributions.baseline)} on the validation set"
     )

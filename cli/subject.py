@@ -1,4 +1,4 @@
-"""Subjects for the command line: a model by name, with the user's own weights."""
+"""Models to tune on the command line: by name, with the user's own weights."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 OPTIMIZER, RATE = "sgd:momentum=0.9", 0.05
 """Default training options of a classifier's trials."""
 DECODER_OPTIMIZER, DECODER_RATE = "adamw", 2e-4
-"""The same of a decoder's: adapters' rate in `finetune-lm`, as little trains at a time."""
+"""The same for a decoder: the rate of adapters in `finetune-lm`, as few parameters train at a
+time.
+"""
 
 
 def course_of(
@@ -40,7 +42,7 @@ def course_of(
 
 
 def open_tuning(model: ModelChoice, data: Path, share: float, form: RowForm) -> Tuning:
-    """Read what trains and what judges: a decoder's texts, or rows of another model's inputs."""
+    """Read training and evaluation data: a decoder's texts, or rows of another model's inputs."""
     if names_decoder(model):
         return read_texts(model, data, share, form)
     return load_tuning(data, share, seed=DATA_SEED)
@@ -56,8 +58,8 @@ def open_subject(
     """Find a model of any framework, PyTorch's in evaluation mode; or a folder of a decoder.
 
     A listed model gets a head of `classes`. `weights` is a safetensors file by the names of a
-    PyTorch module; a tensor of another shape (the head that was for other classes) stays as it is.
-    `quantize` says how the model, with these weights, becomes one in int8.
+    PyTorch module; a tensor of another shape (a head for other classes) is skipped. `quantize` are
+    the int8 options of the model with these weights.
     """
     form = form or RowForm()
     if names_decoder(model):
@@ -82,7 +84,7 @@ def open_subject(
 
 
 def _check_options(model: ModelChoice, quantize: Int8 | None, form: RowForm) -> None:
-    """Refuse what a model of rows cannot be given."""
+    """Reject options that a model of rows does not support."""
     if form != RowForm():
         raise FinetuneError(
             f"--max-length, --truncate and --no-pack are for decoders, and {model.name} is none"
@@ -95,7 +97,9 @@ def _check_options(model: ModelChoice, quantize: Int8 | None, form: RowForm) -> 
 
 
 def _find(model: ModelChoice, classes: int | None) -> Found:
-    """Return the model; examples of a function that takes no batch are repeated to --batch."""
+    """Return the model; for a function without a batch argument, examples are repeated to
+    --batch.
+    """
     if model.batch is None or ":" not in model.name or takes_batch(model.name):
         found = model.find(classes)
     else:
@@ -114,7 +118,7 @@ def _find(model: ModelChoice, classes: int | None) -> Found:
 
 
 def _repeated(examples: Any, batch: int) -> Any:
-    """Return examples of so many rows: the given ones, again and again."""
+    """Return this many example rows, by repetition."""
     if isinstance(examples, Mapping):
         return {name: _repeated(given, batch) for name, given in examples.items()}
     if isinstance(examples, tuple | list):

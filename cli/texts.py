@@ -1,4 +1,4 @@
-"""Texts as `finetune-lm`, `sensitivity` and `search` take them, and decoders that learn them."""
+"""Texts for `finetune-lm`, `sensitivity` and `search`, and the decoders that train on them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from pockengine.finetune.task import Tuning
 from pockengine.models.hugging_face import is_decoder
 
 LENGTH = 256
-"""Tokens of a row, by default."""
+"""Default tokens per row."""
 DATA_SEED = 0
-"""By which examples are set apart to judge, for all seeds of trials alike."""
+"""Seed of the held-out examples, the same for all trial seeds."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class RowForm:
 
 
 def data_option(required: bool, words: str) -> Callable[[Command], Command]:
-    """Return the option --train, by another name --data, as `data`."""
+    """Return the option --train, under another name --data, as `data`."""
     kind = click.Path(path_type=Path)
     return click.option("--train", "--data", "data", required=required, type=kind, help=words)
 
 
 def row_options(default: int | None, of: str = "") -> Callable[[Command], Command]:
-    """Return what gives a command --max-length, --truncate and --pack, as one `form`.
+    """Return a decorator that adds --max-length, --truncate and --pack, combined as `form`.
 
-    `of` is said of each in the help.
+    `of` is inserted in each help text.
     """
 
     def decorate(command: Command) -> Command:
@@ -77,13 +77,13 @@ def row_options(default: int | None, of: str = "") -> Callable[[Command], Comman
 
 
 def names_decoder(model: ModelChoice) -> bool:
-    """Whether MODEL is a folder of a decoder, which texts train."""
+    """Whether MODEL is a folder of a decoder, which trains on texts."""
     path = Path(model.name)
     return path.is_dir() and is_decoder(path)
 
 
 def open_decoder(model: ModelChoice, form: RowForm, others: Mapping[str, object]) -> Subject:
-    """Open a decoder; FinetuneError names an option of `others` that is not for one."""
+    """Open a decoder; FinetuneError names an option of `others` that does not apply to one."""
     given = [name for name, value in others.items() if value is not None]
     if given or model.shapes:
         raise FinetuneError(

@@ -26,7 +26,7 @@ from pockengine.loaded import load
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """Where a training is kept, and how often."""
+    """Where and how often a training is saved."""
 
     folder: Path | None
     every: int | None
@@ -34,7 +34,7 @@ class TrainingFiles:
     on_nan: str
 
     def checkpoints(self) -> Checkpoints | None:
-        """Return what `fit` takes."""
+        """Return the Checkpoints for `fit`."""
         if self.folder is None:
             return None
         return Checkpoints(self.folder, self.every, self.keep, self.on_nan)
@@ -81,7 +81,7 @@ def train(
 ) -> None:
     """Train ARTIFACT, compiled for this machine, and print each epoch's figures.
 
-    A kill at any moment leaves whole checkpoints, from which --resume goes on bit for bit.
+    A kill at any moment leaves complete checkpoints, from which --resume continues bit for bit.
     """
     if (course.epochs is None) == (course.steps is None):
         raise click.UsageError("say where the training ends: --epochs, or --steps")

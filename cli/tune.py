@@ -1,8 +1,8 @@
-"""`pockengine tune MODEL --device D`: try kernel plans on the device itself, keep what wins.
+"""`pockengine tune MODEL --device D`: measure kernel plans on the device, and record the best.
 
 A physical board of the inventory, or this machine, is measured by time; an emulated one by guest
-instructions of one thread, because an emulator's time says nothing of the hardware. With a backend
-of a GPU's the GPU's products are tuned instead, with TVM's its kernels.
+instructions of one thread, because an emulator's time is meaningless. With a GPU backend the GPU's
+products are tuned instead, with TVM its kernels.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,8 +50,9 @@ from pockengine.terminal import PlainConsole
 
 WIDTH = 150
 INSTRUCTIONS_MARGIN = 0.01
-"""A smaller gain in a count that knows neither caches nor threads is no reason to leave the plan
-that is estimated to be best for both."""
+"""Minimum gain by instructions: they ignore caches and threads, so smaller gains do not override
+the estimate.
+"""
 
 
 @click.command("tune")
@@ -122,7 +123,7 @@ def tune_command(
 
 
 def _measured_here(board: Board, bf16: bool) -> Device:
-    """Return the device of this machine; an error where TVM's tuner would measure another."""
+    """Return the device of this machine; an error if TVM's tuner would measure another."""
     if not isinstance(board.place, Local):
         raise FarmError(
             f"TVM's tuner measures on this machine, and not on {board.name}; leave out --device"
@@ -140,7 +141,7 @@ def _tune_c(
     out: Path,
     plans: int,
 ) -> list[RenderableType]:
-    """Tune C's kernels into a table's file; return what was found, for people."""
+    """Tune C kernels into a table file; return a summary."""
     device = load_device(board.device)
     nodes = step_nodes(graph, options, backend_for(device, options))
     _tell(f"listing plans for {device.name}")
@@ -159,7 +160,7 @@ def _tune_c(
 def _found(
     title: str, problems: Sequence[TuningProblem], table: TunedTable, out: Path
 ) -> list[RenderableType]:
-    """Return what was found, for people."""
+    """Return a summary."""
     found = report(title, problems, table), summary(problems, table)
     return [*found, f"{len(table.rows)} rows in {out}"]
 
@@ -176,11 +177,11 @@ def step_nodes(graph: Graph, training: Training, backend: Backend) -> list[Node]
 
 @contextmanager
 def open_meter(board: Board, device: Device) -> Iterator[Meter]:
-    """Yield what measures on a board; FarmError where nothing can."""
+    """Yield the meter on a board; FarmError if there is none."""
     if isinstance(board.place, Local):
         yield host_meter(device)
     elif not board.emulated:
-        from pockengine.farm.boards.connect import connect  # wants the farm's packages
+        from pockengine.farm.boards.connect import connect  # needs the farm's packages
 
         with connect(board) as transport:
             yield board_meter(transport, device)
@@ -194,7 +195,7 @@ def open_meter(board: Board, device: Device) -> Iterator[Meter]:
 
 
 def instruction_meter(device: Device) -> Meter:
-    """Return a meter by guest instructions of one thread: the same on every run."""
+    """Return a meter by guest instructions of one thread, which are deterministic."""
     arch = device.cpu.arch
     unit = f"guest {COUNTERS[arch].unit} of 1 thread"
 
@@ -217,7 +218,7 @@ def board_meter(transport: Transport, device: Device) -> Meter:
 
 
 def report(title: str, problems: Sequence[TuningProblem], table: TunedTable) -> Table:
-    """Return a table of the problems that gain, the largest gain in a step first."""
+    """Return a table of improved problems, largest gain in a step first."""
     printed = Table(title=title, caption=f"in {table.unit}, of one call", box=SIMPLE)
     for heading in ("problem", "calls", "default", "", "best", "", "gain"):
         printed.add_column(heading, justify="right" if heading in ("", "calls", "gain") else "left")
@@ -237,7 +238,7 @@ def report(title: str, problems: Sequence[TuningProblem], table: TunedTable) -> 
 
 
 def _gain(problem: TuningProblem, row: TunedPlan) -> int:
-    """Return what a step gains by a problem's plan."""
+    """Return a step's gain from a problem's plan."""
     return problem.calls * (row.default_value - row.value)
 
 

@@ -1,4 +1,4 @@
-"""`pockengine tune MODEL --backend cuda|opencl`: try tiles of products on a GPU, keep what wins."""
+"""`pockengine tune MODEL --backend cuda|opencl`: measure tiles of products on a GPU."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.transport import Transport
 
 GPUS = LANGUAGES
-"""The backends whose kernels it tunes."""
+"""The backends that this command tunes."""
 
 
 def tune_gpu(
@@ -34,8 +34,8 @@ def tune_gpu(
 ) -> tuple[list[TuningProblem], TunedTable]:
     """Tune the products of a step into a table's file; return them, and the table.
 
-    `how` is the backend, whether tensor cores multiply in bf16, and how many plans are tried of a
-    product. FarmError for a board that is emulated, CompileError for a table in other units.
+    `how` is the backend, whether to use bf16 tensor cores, and the number of plans per product.
+    FarmError for a board that is emulated, CompileError for a table in other units.
     """
     name, bf16, plans = how
     device = load_device(board.device).on(name)
@@ -67,18 +67,18 @@ def tune_gpu(
 
 @contextmanager
 def _runs_on(board: Board) -> Iterator[RunProfile | None]:
-    """Yield what runs a profiled program on a board; None for this machine."""
+    """Yield the function that runs a profiled program on a board; None for this machine."""
     if isinstance(board.place, Local):
         yield None
         return
-    from pockengine.farm.boards.connect import connect  # wants the farm's packages
+    from pockengine.farm.boards.connect import connect  # needs the farm's packages
 
     with connect(board) as transport:
         yield run_over(transport)
 
 
 def run_over(transport: Transport) -> RunProfile:
-    """Return what runs a profiled program over a transport."""
+    """Return the function that runs a profiled program over a transport."""
 
     def run(runner: Path, files: Mapping[str, Path], arguments: Sequence[str]) -> str:
         names = {name: name for name in files}

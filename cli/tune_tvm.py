@@ -1,4 +1,4 @@
-"""`pockengine tune MODEL --backend tvm`: TVM's own tuner on the costliest kernels of a step."""
+"""`pockengine tune MODEL --backend tvm`: TVM's tuner on the costliest kernels of a step."""
 
 import tempfile
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 TVM = "tvm"
 
 TRIALS, LEAST_TRIALS = 64, 8
-"""Schedules tried of a kernel, and the fewest that a search is made of."""
+"""Default schedules tried per kernel, and the minimum of a search."""
 
 KERNELS = 6
-"""That are tuned: a handful."""
+"""Default number of tuned kernels."""
 
 
 def tune_tvm(
@@ -38,13 +38,13 @@ def tune_tvm(
     out: Path,
     amount: tuple[int, int],
 ) -> Table:
-    """Tune a step's kernels into a table's file; return what was found, for people.
+    """Tune a step's kernels into a table file; return a summary.
 
-    `amount` are the trials of a kernel, and how many kernels.
+    `amount` are the trials per kernel, and the number of kernels.
     """
     trials, most = amount
     backend = backend_for(device.on(TVM), BackendOptions())
-    from pockengine.backends.tvm.backend import load_model  # TVM is there: the backend is
+    from pockengine.backends.tvm.backend import load_model  # TVM is installed: the backend exists
     from pockengine.backends.tvm.tune import UNIT, find_problems, tune
 
     program = compile_program(graph, training, target=backend.target())
@@ -69,7 +69,7 @@ def tune_tvm(
 def _report(
     title: str, problems: Sequence["TvmProblem"], chosen: Sequence["TvmProblem"], table: TunedTable
 ) -> Table:
-    """Return what each kernel gains, and what a step is predicted to."""
+    """Return each kernel's gain, and the predicted gain of a step."""
     printed = Table(title=title, box=SIMPLE)
     for heading in ("kernel", "calls", "default", "best", "gain"):
         printed.add_column(heading, justify="left" if heading == "kernel" else "right")

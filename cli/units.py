@@ -20,27 +20,27 @@ COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 
 
 def size(text: str) -> float:
-    """Read bytes: 250KB, 2MiB."""
+    """Parse bytes: 250KB, 2MiB."""
     return _amount(text, BYTES)
 
 
 def budget(text: str) -> int:
-    """Read whole bytes, of which a number alone is a number: 400KB, 2MiB, 400000."""
+    """Parse whole bytes; a bare number is bytes: 400KB, 2MiB, 400000."""
     return ceil(_amount(text, {**BYTES, "": 1}))
 
 
 def time(text: str) -> float:
-    """Read milliseconds: 20ms, 0.5s."""
+    """Parse milliseconds: 20ms, 0.5s."""
     return _amount(text, MILLISECONDS)
 
 
 def count(text: str) -> float:
-    """Read a count: 30M, 1.5G, 200000."""
+    """Parse a count: 30M, 1.5G, 200000."""
     return _amount(text, COUNTS)
 
 
 def _amount(text: str, units: Mapping[str, float]) -> float:
-    """Return a positive number in the unit of factor 1; letters may be of either case."""
+    """Return a positive number in the unit of factor 1; units are case-insensitive."""
     factors = {unit.lower(): factor for unit, factor in units.items()}
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)\s*", text.lower())
     if match is None or match[2] not in factors:

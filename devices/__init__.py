@@ -1,4 +1,4 @@
-"""What a board is: one TOML file a device, read by `load_device`."""
+"""Device descriptions: one TOML file per device, read by `load_device`."""
 
 from pockengine.devices.schema import (
     Cpu,

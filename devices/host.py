@@ -1,4 +1,4 @@
-"""What this machine is, as far as kernels care."""
+"""Properties of this machine that kernels depend on."""
 
 import os
 import platform
@@ -8,14 +8,14 @@ from pockengine.devices.isa import ARCHITECTURES, ISAS
 
 
 def detect_isa() -> str:
-    """Widest vector extension of this machine that the kernels are written for."""
+    """Widest vector extension of this machine that kernels support."""
     features = _cpu_flags()
     names = ARCHITECTURES.get(platform.machine(), ())
     return next((name for name in names if ISAS[name].features <= features), "scalar")
 
 
 def detect_bf16() -> bool:
-    """Whether this machine multiplies pairs of bf16 numbers in the vectors that kernels use."""
+    """Whether this machine multiplies bf16 pairs in the vectors that kernels use."""
     return detect_isa() == "avx512" and "avx512_bf16" in _cpu_flags()
 
 
@@ -32,7 +32,7 @@ def detect_cores() -> int:
 
 
 def detect_mhz() -> int:
-    """Clock of the first core, as the system says it just now; 0 where it does not."""
+    """Current clock of the first core in MHz; 0 if the system does not report it."""
     megahertz = _cpu_line("cpu MHz").rpartition(":")[2].strip()
     try:
         return round(float(megahertz))
@@ -41,7 +41,7 @@ def detect_mhz() -> int:
 
 
 def detect_memory() -> int:
-    """Bytes of this machine's memory; 0 where the system does not say."""
+    """Bytes of this machine's memory; 0 if the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
@@ -53,7 +53,7 @@ def _cpu_flags() -> set[str]:
 
 
 def _cpu_line(name: str) -> str:
-    """Return the first line of /proc/cpuinfo that begins so; nothing where there is none."""
+    """Return the first line of /proc/cpuinfo with this prefix; empty if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Instruction sets as data: what kernels, the C compiler and counting need to know."""
+"""Instruction sets as data, for kernels, the C compiler and instruction counting."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Isa:
-    """A vector extension as kernels of f32 see it; products of bytes may have wider vectors.
+    """A vector extension for f32 kernels; byte products may use wider vectors.
 
-    `registers` hold a vector each. `by_lane` says that a multiply-add takes one lane of a vector as
-    a factor; `latency` is in cycles until a sum can be added to again. `dot_lanes` are the i32
-    lanes to which products of bytes are added, `dot_sums` how many vectors of them a tile keeps in
-    registers; 0 where nothing multiplies bytes. A machine that lists all `features` in
-    /proc/cpuinfo has it; `flags` are for the C compiler.
+    `registers` hold a vector each. `by_lane`: a multiply-add takes one lane of a vector as a
+    factor; `latency` is the cycles between additions to the same sum. `dot_lanes` are the i32 lanes
+    to which byte products are added, `dot_sums` the number of such vectors per register tile; 0
+    without byte products. A machine that lists all `features` in /proc/cpuinfo has it; `flags` are
+    for the C compiler.
     """
 
     vector_bytes: int
@@ -51,11 +51,11 @@ ISAS: Mapping[str, Isa] = {
         # Swing modulo scheduling takes a third of the compiler's time, and saves 1 % of packets.
         flags=("-mllvm", "-enable-pipeliner=false"),
     ),
-    "helium": Isa(vector_bytes=16, registers=10),  # 8, and factors lie in general registers
+    "helium": Isa(vector_bytes=16, registers=10),  # 8, with factors in general registers
     "dsp": Isa(vector_bytes=4, registers=16),
     "scalar": Isa(vector_bytes=4, registers=16),
 }
-"""By the names that device files use."""
+"""Instruction sets by their names in device files."""
 
 ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     "aarch64": ("neon",),
@@ -63,12 +63,12 @@ ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     "x86_64": ("avx512", "avx2", "sse2"),
     "AMD64": ("avx512", "avx2", "sse2"),
 }
-"""Extensions by what a system calls its machine, the widest first; others are scalar."""
+"""Extensions by machine name, widest first; other machines are scalar."""
 
 
 @dataclass(frozen=True)
 class Counter:
-    """Which of QEMU's programs counts what an architecture executes, and the CPU that it plays."""
+    """QEMU's instruction-counting program for an architecture, and the emulated CPU."""
 
     emulator: str
     cpu: str
@@ -79,4 +79,4 @@ COUNTERS: Mapping[str, Counter] = {
     "aarch64": Counter("qemu-aarch64", "cortex-a72"),
     "hexagon": Counter("qemu-hexagon", "v67", unit="packets"),
 }
-"""By architecture; a packet of Hexagon's is several instructions that start together."""
+"""By architecture; a Hexagon packet is several instructions issued together."""

@@ -1,11 +1,11 @@
 """Devices as data: ISA, caches, memory and toolchain, one TOML file each in this folder.
 
 The C backend reads vector width, caches and cores from here, the build reads target and flags, and
-the farm reads how the board is emulated. `host` is this machine: what its file leaves out
-(`isa = "detect"`) is found out here.
+the farm reads how the board is emulated. `host` is this machine: missing values (`isa = "detect"`)
+are detected here.
 
-A device file is data: every field has its type and its range, and what becomes an argument of the
-compiler or the emulator is made of few characters, so that it can neither name a file nor a plugin.
+A device file is data: every field has a type and a range, and arguments of the compiler or the
+emulator have restricted characters, so they cannot name a file or a plugin.
 """
 
 import re
@@ -32,27 +32,26 @@ _T = TypeVar("_T")
 FOLDER = Path(__file__).parent
 
 DEFAULT_BACKEND = "c"
-"""Of a device file, or a manifest, that names none."""
+"""Backend of a device file or manifest that names none."""
 
 MOST_CORES = 1024
 
 FIRST_BF16 = 80
-"""CUDA's first architecture whose tensor cores multiply bf16."""
+"""The first CUDA architecture whose tensor cores multiply bf16."""
 
 ARCHITECTURES = {"cuda": r"sm_[1-9][0-9]{1,2}", "opencl": ""}
-"""What a GPU's architecture is called, by its language."""
+"""Form of a GPU architecture's name, by language."""
 
 NARROW = {"arm", "armeb", "thumb", "thumbeb", "hexagon", "x86", "riscv32", "wasm32"}
-"""Architectures of target triples, in zig's words, whose pointers have 32 bits."""
+"""Architectures of target triples (zig's names) with 32-bit pointers."""
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """Cores and caches. Sizes in bytes, caches per core (l3: shared; 0 where there is none).
+    """Cores and caches. Sizes in bytes, caches per core (l3: shared; 0 if there is none).
 
-    `bf16` says that it multiplies pairs of bf16 numbers, `amx` that it has Intel's tiles of them.
-    `mhz` is the nominal clock, by which modelled cycles become modelled time; 0 where it is not
-    known.
+    `bf16`: it multiplies bf16 pairs; `amx`: it has Intel's tiles of them. `mhz` is the nominal
+    clock, which converts modelled cycles to time; 0 if unknown.
     """
 
     arch: str
@@ -84,9 +83,9 @@ class ToolchainSpec:
 
 @dataclass(frozen=True)
 class Emulator:
-    """How QEMU stands in for the board: its program, CPU and machine, memory in bytes.
+    """Emulation of the board by QEMU: program, CPU, machine, memory in bytes.
 
-    Without a machine the program is one of QEMU's user mode: a processor without a system.
+    Without a machine, QEMU's user mode is used: a processor without a system.
     """
 
     cpu: str
@@ -97,13 +96,13 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A graphics processor, by which kernels are chosen.
+    """A graphics processor, for which kernels are chosen.
 
-    `language` is what its driver takes: cuda or opencl. `architecture` is CUDA's name, sm_87. Each
-    of its `units` (CUDA's multiprocessors) makes `lanes` multiply-adds of f32 a cycle. `bandwidth`
-    is in bytes a second; a group of items has `shared_bytes`. `memory_bytes` of 0 stand for the
-    device's own memory, which both share. Its tensor cores make `bf16_lanes` multiply-adds of bf16
-    a cycle and a unit; 0 where it has none.
+    `language` is what its driver supports: cuda or opencl. `architecture` is CUDA's name, sm_87.
+    Each of its `units` (CUDA's multiprocessors) does `lanes` f32 multiply-adds per cycle.
+    `bandwidth` is in bytes per second; a group of items has `shared_bytes`. `memory_bytes` of 0
+    means the device's own memory, which both share. Its tensor cores do `bf16_lanes` bf16
+    multiply-adds per cycle and unit; 0 without tensor cores.
     """
 
     language: str
@@ -119,21 +118,19 @@ class Gpu:
 
     @property
     def has_bf16(self) -> bool:
-        """Whether it has tensor cores that multiply bf16."""
+        """Whether it has bf16 tensor cores."""
         return self.bf16_lanes > 0
 
 
 @dataclass(frozen=True)
 class Device:
-    """A kind of machine, and all its memory.
+    """A kind of machine, with its memories.
 
-    `flash_bytes` is memory that holds code and what is frozen, on a device without files; 0 stands
-    for a device that has files, whose programs load their weights.
-    `runs` is false where programs can only be built and inspected. `recognise` are words by which a
-    board that says one of them of itself is known to be one. `backend` names what writes its code,
-    `other_backends` what may be asked to instead.
-    `processor` and `compiler` are the tables that the C backend needs; others may do without.
-    `graphics` is a GPU that it has.
+    `flash_bytes` is the memory for code and frozen params on a device without files; 0 for a device
+    with files, whose programs load their weights. `runs` is false if programs can only be built and
+    inspected. `recognise` are words that identify a board by its own description. `backend` is the
+    default backend, `other_backends` are alternatives. `processor` and `compiler` are the tables
+    that the C backend needs; other backends may not. `graphics` is its GPU, if any.
     """
 
     name: str
@@ -150,9 +147,9 @@ class Device:
     other_backends: tuple[str, ...] = ()
 
     def on(self, backend: str | None) -> "Device":
-        """Return it with another of its backends; without a name, as it is.
+        """Return the device with another of its backends; without a name, unchanged.
 
-        DeviceError names those that it takes.
+        DeviceError lists the supported ones.
         """
         if backend in (None, self.backend):
             return self
@@ -166,17 +163,17 @@ class Device:
 
     @property
     def cpu(self) -> Cpu:
-        """The file's [cpu] table; DeviceError where it has none."""
+        """The file's [cpu] table; DeviceError if it has none."""
         return self._section("cpu", self.processor)
 
     @property
     def toolchain(self) -> ToolchainSpec:
-        """The file's [toolchain] table; DeviceError where it has none."""
+        """The file's [toolchain] table; DeviceError if it has none."""
         return self._section("toolchain", self.compiler)
 
     @property
     def gpu(self) -> Gpu:
-        """The file's [gpu] table; DeviceError where it has none."""
+        """The file's [gpu] table; DeviceError if it has none."""
         return self._section("gpu", self.graphics)
 
     @property
@@ -186,7 +183,7 @@ class Device:
 
     @property
     def mhz(self) -> int:
-        """The nominal clock; 0 where the file gives none."""
+        """The nominal clock; 0 if the file has none."""
         return 0 if self.processor is None else self.processor.mhz
 
     def _section(self, name: str, section: _T | None) -> _T:
@@ -212,14 +209,14 @@ def known_devices() -> tuple[str, ...]:
 
 
 def load_device(name: str) -> Device:
-    """Read a device by name; DeviceError lists the known ones, or says what the file gets wrong."""
+    """Read a device by name; DeviceError lists the known ones, or names the file's fault."""
     if name not in known_devices():
         raise DeviceError(f"unknown device {name!r}; known devices: {', '.join(known_devices())}")
     return read_device(FOLDER / f"{name}.toml")
 
 
 def find_device(device: Device | str | Path) -> Device:
-    """Return a device as it is, one by name, or what a TOML file of the user's describes."""
+    """Return a device itself, one by name, or one from a user's TOML file."""
     if isinstance(device, Device):
         return device
     path = Path(device)
@@ -341,11 +338,11 @@ _FLAGS = (
     r"-f(?:no-)?(?:omit-frame-pointer|vectorize|slp-vectorize)",
 )
 _FLAG = "|".join(_FLAGS)
-"""Flags that say for which processor and how far to optimise: no other reaches the compiler."""
+"""Compiler flags for processor and optimisation; no others are allowed."""
 
 
 def _arguments(device: Device) -> list[tuple[str, str, str]]:
-    """Return what a compiler or an emulator is called with: name, text, and what it may be."""
+    """Return the compiler's or emulator's arguments: name, text, and allowed form."""
     rows = [("backend", name, _WORD) for name in (device.backend, *device.other_backends)]
     if device.processor is not None:
         rows.append(("arch", device.processor.arch, _WORD))

@@ -1,4 +1,4 @@
-"""Find which parameters are worth training, and prove it by real fine-tunings in compiled C."""
+"""Find which parameters are worth training, and confirm it by real fine-tunings in compiled C."""
 
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.subject import Subject

@@ -1,4 +1,4 @@
-"""What takes part in a race: the schemes that a search found, and every preset that fits."""
+"""Candidates of a race: the schemes that a search found, and every preset that fits."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from pockengine.finetune.search import Budget, Costs, Point, predicted_gain
 from pockengine.finetune.space import biases_of, scheme_of
 
 FOUND = "searched-"
-"""What names of searched schemes begin with, before their place."""
+"""Prefix of the names of searched schemes, before their rank."""
 
 PRESETS = ("full", "head-only", "bias-only", "sparse", "lora-8")
-"""Beside them last-N-blocks, N being as large as the budget allows."""
+"""Presets, besides last-N-blocks with the largest N that the budget allows."""
 
 
 @dataclass(frozen=True)
 class SchemeCandidate:
-    """A scheme, what it costs, and the gain that is predicted for it; None where nothing is."""
+    """A scheme, its cost, and its predicted gain; None if there is no prediction."""
 
     scheme: Scheme
     cost: Cost
@@ -31,7 +31,7 @@ class SchemeCandidate:
 def candidates(
     costs: Costs, points: Sequence[Point], presets: Iterable[SchemeCandidate]
 ) -> list[SchemeCandidate]:
-    """Return the presets, then the points of a search; of those that train the same the first."""
+    """Return the presets, then the points of a search, without duplicates."""
     graph = costs.graph
     found = [
         SchemeCandidate(scheme_of(graph, point.items, f"{FOUND}{place}"), point.cost, point.gain)
@@ -62,7 +62,7 @@ def presets_within(
 
 
 def gain_of_preset(graph: Graph, scheme: Scheme, contributions: Contributions) -> float | None:
-    """Add up the gains of the items that a scheme trains whole; None of adapters and channels."""
+    """Add the gains of the items that a scheme trains whole; None for adapters and channels."""
     if any(choice.kind not in ("full", "frozen") for choice in scheme.choices(graph).values()):
         return None
     trained = set(scheme.resolve(graph))
@@ -77,7 +77,7 @@ def gain_of_preset(graph: Graph, scheme: Scheme, contributions: Contributions) -
 
 
 def _largest_biases(graph: Graph, trained: set[str], contributions: Contributions) -> list[Item]:
-    """Return the largest set of biases of which all train."""
+    """Return the largest bias set whose biases all train."""
     whole = [
         (len(biases), item)
         for item in contributions.gains
@@ -87,7 +87,7 @@ def _largest_biases(graph: Graph, trained: set[str], contributions: Contribution
 
 
 def _last_blocks(costs: Costs, budget: Budget) -> list[str]:
-    """Name the last-N-blocks of the largest N that fits; none where not even one does."""
+    """Return last-N-blocks with the largest N that fits; nothing if even N = 1 does not."""
     longest: list[str] = []
     for count in range(1, len(blocks_of(costs.graph)) - 1):
         name = f"last-{count}-blocks"
@@ -98,7 +98,7 @@ def _last_blocks(costs: Costs, budget: Budget) -> list[str]:
 
 
 def _known(name: str, graph: Graph) -> Scheme | None:
-    """Return a preset, or None where this model's names are not known to it."""
+    """Return a preset, or None if it does not support this model's names."""
     try:
         return preset(name, graph)
     except SchemeError:

@@ -1,9 +1,9 @@
-"""The contribution table: what each item gains over tuning the head alone, as JSON lines on disk.
+"""The contribution table: the gain of each item over tuning only the head, as JSON lines on disk.
 
 The first line is a header: model, data, recipe, seeds and baseline, by digests where they are
-large. Each further line is one finished trial, written whole and at once, so that a run that is
-killed loses only what was under way: opening the table again checks the header, drops a torn last
-line, and knows what is there.
+large. Each further line is one finished trial, written at once, so a killed run loses only the
+running trials. Opening the table again checks the header, drops a torn last line, and reads the
+finished trials.
 """
 
 import fcntl
@@ -26,17 +26,17 @@ from pockengine.finetune.trial import TrialOutcome
 SCHEMA = 1
 KINDS = ("weight", "biases")
 ACCURACY, LOSS = BY_ACCURACY.name, "loss"
-"""What a gain is: a better score by a judge of this name, or less training loss."""
+"""Measure of a gain: a better score by a judge of this name, or less training loss."""
 
 Header = Mapping[str, Any]
 
 
 @dataclass(frozen=True, order=True)
 class Item:
-    """What a scheme may train beside the head.
+    """A parameter set that a scheme may train besides the head.
 
-    `kind` "weight": the weight `name`, at a `share` of its channels that are chosen by `by`.
-    "biases": the biases that `name` says, whole. `by` is "" where nothing is chosen.
+    `kind` "weight": the weight `name`, at a `share` of its channels chosen by `by`. "biases": the
+    bias set `name`, whole. `by` is "" if nothing is chosen.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Gain:
-    """What is better than the baseline at the same seed: mean, standard deviation of n seeds."""
+    """Improvement over the baseline at the same seed: mean, standard deviation over n seeds."""
 
     mean: float
     spread: float
@@ -72,7 +72,7 @@ class Gain:
 class Contributions:
     """The baseline's mean score on the validation set, and each item's gain over it.
 
-    `noise` is None where too little was measured to tell; `measure` says what a gain is.
+    `noise` is None if too little was measured; `measure` is the measure of a gain.
     """
 
     baseline: float
@@ -89,14 +89,14 @@ Pair = tuple[TrialOutcome, TrialOutcome]
 
 
 class ContributionTable:
-    """An open table: what is there, and how to add to it. See `open_table`."""
+    """An open table: the finished trials, and a method to add to it. See `open_table`."""
 
     def __init__(self, file: IO[str], trials: dict[Key, TrialOutcome], judge: Judge) -> None:
         self._file, self._judge = file, judge
         self.trials = trials
 
     def add(self, item: Item | None, seed: int, outcome: TrialOutcome) -> None:
-        """Append a trial; it is on disk when this returns."""
+        """Append a trial; it is on disk on return."""
         if (item, seed) in self.trials:
             raise FinetuneError(f"{self._file.name} has {_title(item)} with seed {seed} already")
         self.trials[item, seed] = outcome
@@ -111,9 +111,9 @@ class ContributionTable:
 
 @contextmanager
 def open_table(path: Path, header: Header) -> Iterator[ContributionTable]:
-    """Open a table to add to it, or begin one; only one process at a time may.
+    """Open or create a table for appending; only one process at a time may.
 
-    FinetuneError says what differs where the file's header is another, and which line is damaged.
+    FinetuneError names the difference if the file has another header, or the damaged line.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
@@ -132,7 +132,7 @@ def open_table(path: Path, header: Header) -> Iterator[ContributionTable]:
 
 
 def read_table(path: Path) -> tuple[Header, dict[Key, TrialOutcome]]:
-    """Return the header and the trials of a table; a torn last line does not count."""
+    """Return the header and the trials of a table; a torn last line is ignored."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -157,7 +157,7 @@ def read_table(path: Path) -> tuple[Header, dict[Key, TrialOutcome]]:
 
 
 def judge_of(header: Header) -> Judge:
-    """Return what judged a table's trials."""
+    """Return the judge of a table's trials."""
     return judge_named(str(header.get("judge", ACCURACY)))
 
 
@@ -167,7 +167,7 @@ def load_contributions(path: Path) -> Contributions:
 
 
 def contributions_of(trials: Mapping[Key, TrialOutcome], measure: str = ACCURACY) -> Contributions:
-    """Compare each item with the baseline at the same seed, by less loss or by a better score.
+    """Compare each item with the baseline at the same seed, by lower loss or better score.
 
     `measure` is LOSS, or the name of the judge whose scores these are.
     """
@@ -193,14 +193,16 @@ def contributions_of(trials: Mapping[Key, TrialOutcome], measure: str = ACCURACY
 
 
 def _gain(outcome: TrialOutcome, base: TrialOutcome, measure: str) -> float:
-    """Return what is better than the baseline; a diverged trial has twice the baseline's loss."""
+    """Return the improvement over the baseline; a diverged trial counts as twice the baseline's
+    loss.
+    """
     if measure == LOSS:
         return -base.loss if outcome.diverged else base.loss - outcome.loss
     return outcome.score - base.score if math.isfinite(outcome.score) else -abs(base.score)
 
 
 def _table(rows: Sequence[Sequence[Pair]], measure: str) -> list[list[list[float]]]:
-    """Return gains [items, seeds, parts]; of one part where not all trials counted them."""
+    """Return gains [items, seeds, parts]; with one part if not all trials counted them."""
     counts = {len(trial.parts) for row in rows for pair in row for trial in pair}
     if measure == LOSS or len(counts) != 1 or 0 in counts:
         return [[[_gain(*pair, measure)] for pair in row] for row in rows]
@@ -211,7 +213,7 @@ def _table(rows: Sequence[Sequence[Pair]], measure: str) -> list[list[list[float
 
 
 def gain_of(differences: list[float]) -> Gain:
-    """Return mean and standard deviation (0 of one) of differences."""
+    """Return mean and standard deviation (0 for one) of differences."""
     spread = statistics.stdev(differences) if len(differences) > 1 else 0.0
     return Gain(statistics.fmean(differences), spread, len(differences))
 
@@ -239,7 +241,7 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _compare(path: Path, found: Header, wanted: Header) -> None:
-    """Refuse to mix trials of different models, data or recipes in one table."""
+    """Raise FinetuneError for trials of different models, data or recipes in one table."""
     plain = json.loads(json.dumps(wanted))
     differing = [
         f"{name}: {found.get(name)} there, {plain.get(name)} now"
@@ -254,7 +256,7 @@ def _compare(path: Path, found: Header, wanted: Header) -> None:
 
 
 def _drop_torn_line(path: Path) -> int:
-    """Cut what a kill left of a last line; return the bytes that remain."""
+    """Truncate a torn last line left by a kill; return the remaining bytes."""
     data = path.read_bytes()
     whole = data.rfind(b"\n") + 1
     if whole < len(data):

@@ -1,7 +1,7 @@
-"""What a scheme costs on a device under the compiled memory plan, without generating any C.
+"""The cost of a scheme on a device, from the compiled memory plan, without generating C.
 
 Memory is exact: the arena is planned just as for an artifact. Cycles are modelled: the sum of the
-backend's own estimates (cost_kernels.py), which rank schemes; they are not measured time.
+backend's own estimates (cost_kernels.py), which rank schemes; they are not measured times.
 """
 
 from collections.abc import Hashable, Mapping
@@ -30,12 +30,12 @@ INFERENCE = "predict"
 
 @dataclass(frozen=True)
 class Cost:
-    """What a training step takes.
+    """Cost of a training step.
 
-    `arena_bytes`: the arena of `train`. `extra_bytes`: what that is beyond inference's arena with
-    everything frozen but the head. `state_bytes`: the optimiser's states. `trained`: parameters, in
-    numbers, of those that train (channels that do not are not counted). `cycles`: modelled, of the
-    busiest thread on all cores; `work`: modelled, on one core.
+    `arena_bytes`: the arena of `train`. `extra_bytes`: its excess over inference's arena with
+    everything but the head frozen. `state_bytes`: optimiser states. `trained`: number of trained
+    parameter elements, counting trained channels only. `cycles`: modelled, of the busiest thread on
+    all cores; `work`: modelled, on one core.
     """
 
     arena_bytes: int
@@ -48,18 +48,18 @@ class Cost:
 
     @property
     def memory_bytes(self) -> int:
-        """What training takes beyond inference: more arena, and the optimiser's states."""
+        """Memory of training beyond inference: additional arena, and optimiser states."""
         return self.extra_bytes + self.state_bytes
 
     def milliseconds(self, device: Device) -> float | None:
-        """Return the modelled time of a step; None where the device's file gives no clock."""
+        """Return the modelled time of a step; None if the device file has no clock."""
         return self.cycles / (1e3 * device.mhz) if device.mhz else None
 
 
 class CostModel:
     """Costs of schemes of one graph on one device, each compiled once.
 
-    `integers` says how a graph in int8 trains.
+    `integers` are the options of an int8 graph.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class CostModel:
         self.inference_bytes = self._inference_bytes()
 
     def cost(self, scheme: Scheme) -> Cost:
-        """Return a scheme's cost; SchemeError where it does not fit the graph.
+        """Return a scheme's cost; SchemeError if it does not fit the graph.
 
-        Channels that data are to choose count as ones drawn at random: as many, as scattered.
+        Channels to be chosen by data are replaced by random ones, of the same number and scatter.
         """
         scheme = _with_some_channels(scheme)
         graph, trained, adapters = with_adapters(self.graph, scheme)
@@ -91,7 +91,7 @@ class CostModel:
         return self._costs[key]
 
     def training(self, scheme: Scheme) -> Training:
-        """Return how a scheme of the graph trains."""
+        """Return the training options of a scheme."""
         return Training(scheme, self.optimizer, integers=self.integers)
 
     def _measure(self, scheme: Scheme, trained: int) -> Cost:
@@ -125,12 +125,14 @@ class CostModel:
 def cost_of(
     graph: Graph, scheme: Scheme, device: Device, optimizer: Optimizer | None = None
 ) -> Cost:
-    """Return the cost of one scheme; for several keep a `CostModel`."""
+    """Return the cost of one scheme; for several use a `CostModel`."""
     return CostModel(graph, device, optimizer).cost(scheme)
 
 
 def _with_some_channels(scheme: Scheme) -> Scheme:
-    """Put random channels where data would choose: the compiler cannot, and all cost the same."""
+    """Use random channels where data would choose: the compiler has no data, and the cost is
+    equal.
+    """
     rules = tuple(
         (name, replace(choice, by="random") if choice.by in DATA_CRITERIA else choice)
         for name, choice in scheme.rules
@@ -139,7 +141,7 @@ def _with_some_channels(scheme: Scheme) -> Scheme:
 
 
 def _trained(graph: Graph, trained: Mapping[str, Channels]) -> int:
-    """Count the numbers that train."""
+    """Count the trained elements."""
     total = 0
     for name, channels in trained.items():
         param = graph.params[name]

@@ -1,6 +1,6 @@
-"""What a kernel takes, modelled: scratch bytes, and cycles as the device's backend chooses it.
+"""Modelled cost of a kernel: scratch bytes, and cycles of the backend's choice.
 
-A backend chooses without writing anything, and alike for equal nodes, so that schemes of one model
+A backend chooses without generating code, and equally for equal nodes, so schemes of one model
 share most of the work.
 """
 
@@ -31,10 +31,10 @@ class KernelCosts:
             self._single = backend_for(replace(device, processor=core))
 
     def of(self, node: Node) -> KernelCost:
-        """Return a node's cost; CompileError when the backend has no kernel for it."""
+        """Return a node's cost; CompileError if the backend has no kernel for it."""
         choice = self._backend.choose(node)
         return KernelCost(choice.scratch_bytes, choice.cycles, self._single.choose(node).cycles)
 
     def target(self) -> Target:
-        """Return the backend's target, whose choices these are."""
+        """Return the backend's target."""
         return self._backend.target()

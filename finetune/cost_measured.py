@@ -1,7 +1,7 @@
-"""What a scheme's step really takes: time on this machine, instructions under an emulator.
+"""The measured cost of a scheme's step: time on this machine, instructions under an emulator.
 
-Zeros as inputs. Time is of all cores, instructions are of one thread. A count of guest instructions
-is the same on every run; a time is the least of several, as other work can only add to it.
+Inputs are zeros. Time uses all cores, instructions one thread. Guest instruction counts are
+deterministic; a time is the minimum of several, since other work can only add to it.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ STEPS = 7
 
 
 def measure_milliseconds(graph: Graph, training: Training, device: Device) -> float:
-    """Return the least time of a training step on this machine, which `device` must be."""
+    """Return the minimum time of a training step on this machine, which `device` must be."""
     least = float("inf")
     with (
         _built(graph, training, device) as artifact,
@@ -43,8 +43,10 @@ def measure_milliseconds(graph: Graph, training: Training, device: Device) -> fl
 
 
 def count_instructions(graph: Graph, training: Training, device: Device) -> int:
-    """Return the guest instructions of a training step; FinetuneError where none are counted."""
-    from pockengine.farm.references.instructions import count  # wants no emulator before
+    """Return the guest instructions of a training step; FinetuneError if the device has no
+    counter.
+    """
+    from pockengine.farm.references.instructions import count  # imported late: needs an emulator
 
     if device.cpu.arch not in COUNTERS or not device.runs:
         raise FinetuneError(
@@ -62,7 +64,7 @@ def count_instructions(graph: Graph, training: Training, device: Device) -> int:
 
 @contextmanager
 def _built(graph: Graph, training: Training, device: Device) -> Iterator[Artifact]:
-    """Build an artifact of a way to train in a temporary folder."""
+    """Build an artifact with these training options in a temporary folder."""
     backend = backend_for(device)
     program = compile_program(graph, training, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-cost-") as folder:
@@ -70,7 +72,7 @@ def _built(graph: Graph, training: Training, device: Device) -> Iterator[Artifac
 
 
 def _zeros(artifact: Artifact) -> dict[str, np.ndarray]:
-    """Return an input of zeros for each of the training step's inputs that hold data."""
+    """Return zeros for each data input of the training step."""
     return {
         name: np.zeros(type_.shape, type_.dtype.numpy)
         for name, type_ in artifact.entries["train"].inputs.items()
@@ -80,18 +82,18 @@ def _zeros(artifact: Artifact) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class LinearFit:
-    """Measured figures as a straight line over modelled ones."""
+    """Measured figures as a linear function of modelled ones."""
 
     slope: float
     offset: float
 
     def modelled(self, measured: float) -> float:
-        """Return the modelled figure at which the line has this measured one."""
+        """Return the modelled figure with this measured one."""
         return (measured - self.offset) / self.slope
 
 
 def fit_line(low: tuple[float, float], high: tuple[float, float]) -> LinearFit:
-    """Draw a line through two schemes, each (modelled, measured); FinetuneError where it falls."""
+    """Fit a line through two schemes, each (modelled, measured); FinetuneError if it falls."""
     if high[0] <= low[0] or high[1] <= low[1]:
         raise FinetuneError(
             f"training everything was measured as {high[1]:,.4g} and the head alone as "

@@ -1,4 +1,4 @@
-"""Files of arrays: .npz, .npy and .safetensors of anybody, read as data; nothing is unpickled."""
+"""Read arrays from untrusted .npz, .npy and .safetensors files, without unpickling."""
 
 import struct
 import zlib
@@ -36,11 +36,11 @@ _DAMAGED = (
     struct.error,
     zlib.error,
 )
-"""What NumPy, zipfile and safetensors raise for damaged files, as fuzzing them shows."""
+"""Exceptions of NumPy, zipfile and safetensors for damaged files, found by fuzzing."""
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a data file, or of a folder with NAME.npy of each."""
+    """Return the arrays of a data file, or of a folder with one NAME.npy per array."""
     with _readable(path):
         if path.suffix == ".safetensors":
             return dict(load_file(data_file(path)))
@@ -55,13 +55,13 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def read_npy(path: Path) -> np.ndarray:
-    """Return the array of an .npy file, which stays on the disk until its rows are used."""
+    """Return the memory-mapped array of an .npy file."""
     with _readable(path):
         return np.asarray(np.lib.format.open_memmap(data_file(path), mode="r"))
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Read an archive whose members are arrays, each of a name of its own."""
+    """Read an archive of arrays with unique names."""
     _check_unfolded(path)
     arrays: dict[str, np.ndarray] = {}
     with np.load(path, allow_pickle=False) as archive:
@@ -77,7 +77,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_unfolded(path: Path) -> None:
-    """Raise FinetuneError for an archive whose arrays are larger than this machine's memory."""
+    """Raise FinetuneError for an archive whose arrays exceed this machine's memory."""
     with ZipFile(data_file(path)) as archive:
         total = sum(entry.file_size for entry in archive.infolist())
     if total > (detect_memory() or total):

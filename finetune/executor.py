@@ -1,7 +1,7 @@
-"""Where trials run: processes of this machine, or the workers of a Dask cluster.
+"""Executors of trials: processes on this machine, or workers of a Dask cluster.
 
-Both are `concurrent.futures` executors, and so is whatever else a caller hands in. A cluster's
-workers need this package and the folder of the trials under the same path.
+Both are `concurrent.futures` executors, as is any other passed by a caller. A cluster's workers
+need this package and the folder of the trials under the same path.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ _CONNECT_SECONDS = 20
 
 @contextmanager
 def open_executor(scheduler: str = PROCESSES, workers: int | None = None) -> Iterator[Executor]:
-    """Open "processes" (`workers` of them, by default one for each core) or "tcp://HOST:PORT".
+    """Open "processes" (`workers` of them, by default one per core) or "tcp://HOST:PORT".
 
-    On leaving, what has not begun is cancelled. FinetuneError where a cluster does not answer or
-    the package `distributed` is missing.
+    On exit, pending calls are cancelled. FinetuneError if a cluster does not answer or the package
+    `distributed` is missing.
     """
     if scheduler == PROCESSES:
-        context = multiprocessing.get_context("spawn")  # a fork would copy our threads' locks
+        context = multiprocessing.get_context("spawn")  # a fork would copy locks of our threads
         pool = ProcessPoolExecutor(workers or os.cpu_count(), context, _end_with_parent)
         try:
             yield pool
@@ -49,7 +49,7 @@ def open_executor(scheduler: str = PROCESSES, workers: int | None = None) -> Ite
 
 
 def _end_with_parent() -> None:
-    """Make a worker end when its parent is killed: it would wait for work for ever."""
+    """Make a worker exit when its parent is killed: it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # this runs in a worker
 
@@ -71,7 +71,7 @@ def _cluster(address: str) -> Iterator[Executor]:
     try:
         _greet(address)
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except Exception as error:  # whatever a reply that is none makes of its reader
+    except Exception as error:  # whatever the reader raises for an invalid reply
         reason = (
             f"it is silent for {_CONNECT_SECONDS} s"
             if isinstance(error, TimeoutError)
@@ -86,9 +86,9 @@ def _cluster(address: str) -> Iterator[Executor]:
 
 
 def _greet(address: str) -> None:
-    """Raise TimeoutError for a server that accepts and is silent: a Client waits without end.
+    """Raise TimeoutError for a server that accepts but stays silent: a Client would wait for ever.
 
-    It has a thread of its own, as the caller's may run an event loop.
+    It uses a separate thread, as the caller's may run an event loop.
     """
     from distributed import Security
     from distributed.comm import connect
@@ -103,9 +103,10 @@ def _greet(address: str) -> None:
 
 
 class _ClusterExecutor(Executor):
-    """Submits to a cluster, which runs again what was lost with a worker.
+    """Submits to a cluster, which reruns calls lost with a worker.
 
-    `Client.get_executor` fails where a worker goes between the end of its trial and the look at it.
+    `Client.get_executor` fails if a worker leaves between the end of its trial and the fetch of its
+    result.
     """
 
     def __init__(self, client: "distributed.Client") -> None:
@@ -113,7 +114,7 @@ class _ClusterExecutor(Executor):
         self._futures: list[Future[Any]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: object, **kwargs: object) -> "Future[Any]":
-        """Submit a call; it is cancelled there when its future is."""
+        """Submit a call; cancelling its future cancels it on the cluster."""
         there = self._client.submit(fn, *args, **kwargs)
         future: Future[Any] = Future()
         future.add_done_callback(lambda done: there.cancel() if done.cancelled() else None)
@@ -122,13 +123,13 @@ class _ClusterExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancel what has no result."""
+        """Cancel unfinished calls."""
         for future in self._futures:
             future.cancel()
 
 
 def _pass_on(future: "Future[Any]", there: "distributed.Future") -> None:
-    """Give a future what the cluster's came to; runs in a thread of `distributed`."""
+    """Copy the cluster's result to a future; runs in a thread of `distributed`."""
     if there.cancelled():
         future.cancel()
     if not future.set_running_or_notify_cancel():

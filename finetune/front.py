@@ -1,4 +1,4 @@
-"""What a search found, for people: the front as a picture, the race, and costs on all devices."""
+"""Reports of a search: the front as a picture, the race, and costs on all devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,15 +24,15 @@ STYLE = {"svg.hashsalt": "pockengine", "font.size": 8}
 FRONT, CONTROL = "#3182bd", "#e6550d"
 
 Count = Callable[[Scheme, Device], int]
-"""Counts a step's instructions; FinetuneError where a device has none to count."""
+"""Counts a step's instructions; FinetuneError if the device has no counter."""
 
 
 def draw_front(
     fronts: Mapping[str, Front], memory_bytes: int | None, title: str, path: Path
 ) -> None:
-    """Draw predicted gain over memory, and over evaluations; the first front is what was found.
+    """Draw predicted gain over memory, and over evaluations; the first front is the result.
 
-    `memory_bytes` is the budget's line. FinetuneError where matplotlib is missing.
+    `memory_bytes` is the budget's line. FinetuneError if matplotlib is missing.
     """
     try:
         import matplotlib as mpl
@@ -47,7 +47,7 @@ def draw_front(
         for (name, front), color in zip(fronts.items(), _colors(len(fronts)), strict=True):
             memory = [point.cost.memory_bytes / 1e3 for point in front.points]
             gains = [100 * point.gain for point in front.points]
-            size = 4 + 3 * len(plane.lines)  # later ones are rings around earlier ones
+            size = 4 + 3 * len(plane.lines)  # later fronts are rings around earlier ones
             face = "none" if plane.lines else color
             plane.plot(
                 memory, gains, "o", markersize=size, color=color, markerfacecolor=face, label=name
@@ -73,7 +73,7 @@ def _colors(count: int) -> list[str]:
 def race_table(
     results: Sequence[Standing], found: Sequence[SchemeCandidate], judge: Judge = ACCURACY
 ) -> Table:
-    """Return what each scheme reached beside its predicted gain, and how well their ranks agree."""
+    """Return each scheme's score and predicted gain, and their rank correlation."""
     by_scheme = {one.scheme: one for one in found}
     known = [(by_scheme[one.scheme].gain, one.mean) for one in results]
     pairs = [(gain, mean) for gain, mean in known if gain is not None]
@@ -98,7 +98,7 @@ def race_table(
 def device_table(
     graph: Graph, training: Training, devices: Sequence[Device], count: Count | None = None
 ) -> Table:
-    """Return what a step by a scheme costs on each device; `count` measures instructions."""
+    """Return the cost of a scheme's step on each device; `count` measures instructions."""
     scheme = find_scheme(training.scheme, graph)
     caption = "time is modelled: the kernels' estimated cycles, on all cores at the nominal clock"
     table = Table(title=f"{scheme.name} on each device", caption=caption, box=SIMPLE)
@@ -113,7 +113,7 @@ def device_table(
 
 
 def _costs(graph: Graph, training: Training, scheme: Scheme, device: Device) -> list[str]:
-    """Return what a device's row says; GPUs have no kernels for int8."""
+    """Return a device's row; GPUs have no int8 kernels."""
     try:
         cost = CostModel(graph, device, training.optimizer, training.integers).cost(scheme)
     except CompileError:

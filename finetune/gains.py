@@ -1,4 +1,4 @@
-"""The gains that a search adds up: by the first measure of a table that tells items apart.
+"""The gains that a search sums: by the first measure of a table that distinguishes items.
 
 The goal is a better score, but accuracy on a few hundred examples is mostly noise. Less training
 loss is measured far more exactly; it says how much an item can fit. On MCUNet and Fashion-MNIST
@@ -16,15 +16,14 @@ from pockengine.finetune.signal import ENOUGH
 from pockengine.finetune.trial import TrialOutcome
 
 UNITS = {judge.name: judge.unit for judge in JUDGES.values()} | {LOSS: "hundredths of loss"}
-"""What a hundredth of a gain is called."""
+"""Name of a hundredth of a gain."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """The gains to search by, None where no measure has signal; and the reliability of each.
+    """The gains to search by, None if no measure has signal; and the reliability of each.
 
-    A reliability is None where chance is not known, as of one seed: such gains are taken as they
-    are.
+    A reliability is None if noise is unknown, as for one seed: such gains are used unchanged.
     """
 
     contributions: Contributions | None
@@ -42,9 +41,9 @@ class Signal:
 
 
 def signal_of(trials: Mapping[Key, TrialOutcome], judge: Judge = ACCURACY) -> Signal:
-    """Choose the measure of a table's gains; FinetuneError where the baseline is missing.
+    """Choose the measure of a table's gains; FinetuneError if the baseline is missing.
 
-    `judge` is what the trials' scores are of.
+    `judge` is the judge of the trials' scores.
     """
     reliabilities: dict[str, float | None] = {}
     for measure in (judge.name, LOSS):

@@ -3,8 +3,8 @@
     accuracy         the share of the judged examples that come out right
     held-out loss    the mean loss of the judged tokens, of models that return a loss of their own
 
-A score is the more the better it is: an accuracy, or a loss with its sign turned. A hundredth of a
-difference is a point of accuracy, or a hundredth of loss.
+Higher scores are better: an accuracy, or a negated loss. A hundredth of a difference is a point of
+accuracy, or a hundredth of loss.
 """
 
 import math
@@ -15,15 +15,15 @@ from typing import Any
 from pockengine.errors import FinetuneError
 
 _LARGEST = 700.0
-"""A loss whose exponential f64 still holds."""
+"""The largest loss whose exponential fits in f64."""
 
 
 @dataclass(frozen=True)
 class Judge:
-    """A way to judge: its name, what a hundredth of a gain is called, and how scores are written.
+    """A judge: its name, the unit of a hundredth of a gain, and the format of scores.
 
-    A table of trials has a score under `key`, times `sign`; people see it times `shown`, with
-    `digits` behind the point.
+    A table of trials has a score under `key`, times `sign`; it is displayed times `shown`, with
+    `digits` decimals.
     """
 
     name: str
@@ -35,15 +35,15 @@ class Judge:
     digits: int
 
     def cell(self, score: float) -> str:
-        """Write a score without its unit."""
+        """Format a score without its unit."""
         return f"{self.shown * score:.{self.digits}f}"
 
     def spread(self, spread: float) -> str:
-        """Write how far scores lie apart, as `cell` writes them."""
+        """Format a difference of scores, as `cell` does."""
         return self.cell(math.copysign(spread, self.shown))
 
     def described(self, score: float) -> str:
-        """Write a score for a sentence."""
+        """Format a score for a sentence."""
         if self.sign > 0:
             return f"{self.cell(score)} %"
         return f"a loss of {self.cell(score)} (perplexity {perplexity_of(-score):.4g})"
@@ -53,7 +53,7 @@ class Judge:
         return {self.key: self.sign * score if math.isfinite(score) else None}
 
     def read(self, row: Mapping[str, Any]) -> float:
-        """Return the score of a table's row; ValueError where it is none."""
+        """Read the score of a table's row; ValueError if it is invalid."""
         if row[self.key] is None and self.sign < 0:
             return -math.inf
         value = float(row[self.key])
@@ -70,12 +70,12 @@ JUDGES = {judge.name: judge for judge in (ACCURACY, HELD_OUT)}
 
 
 def judge_named(name: str) -> Judge:
-    """Return a judge; FinetuneError lists those that there are."""
+    """Return a judge; FinetuneError lists the available ones."""
     if name not in JUDGES:
         raise FinetuneError(f"unknown judge {name!r}; known: {', '.join(JUDGES)}")
     return JUDGES[name]
 
 
 def perplexity_of(loss: float) -> float:
-    """Return among how many tokens a model of this loss is as uncertain as one that guesses."""
+    """Return the perplexity of a loss."""
     return math.exp(min(loss, _LARGEST))

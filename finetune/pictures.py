@@ -1,8 +1,8 @@
-"""Pictures as rows: a folder with one of pictures for each class becomes .npy files for a board.
+"""Convert a folder with one folder of pictures per class to .npy rows for a board.
 
-The runner decodes such a folder itself, anew in each epoch. Rows are for a board that is slow at
-it or has no room for the files, and for a PockEngine without a decoder. They are written one by
-one, and may be more than memory holds.
+The runner can decode such a folder itself, in each epoch. Rows are for a board that is slow at that
+or lacks room for the files, and for a build without a decoder. They are written one by one, and may
+exceed memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ CLASSES = "classes.txt"
 
 @dataclass(frozen=True)
 class PictureRows:
-    """What was written: how many rows, the classes by label, and what was wrong with the rest."""
+    """Result: number of rows, classes by label, and faults of skipped pictures."""
 
     rows: int
     classes: tuple[str, ...]
@@ -32,8 +32,8 @@ class PictureRows:
 def write_pictures(folder: Path, form: PictureForm, out: Path, skip_bad: int = 0) -> PictureRows:
     """Write the pictures of a folder's class folders to `out`: NAME.npy of each input, classes.txt.
 
-    Labels count the class folders in the order of their names. RuntimeFailure where there are
-    none; FinetuneError where more than `skip_bad` pictures cannot be decoded.
+    Labels number the class folders in the order of their names. RuntimeFailure if there are none;
+    FinetuneError if more than `skip_bad` pictures cannot be decoded.
     """
     classes = list_classes(folder)
     reader = _Reader(folder, form, skip_bad)
@@ -59,7 +59,7 @@ def write_pictures(folder: Path, form: PictureForm, out: Path, skip_bad: int = 0
 
 @dataclass
 class _Reader:
-    """Reads pictures one by one, and counts those that can be decoded and those that cannot."""
+    """Reads pictures one by one, and counts decodable and damaged ones."""
 
     folder: Path
     form: PictureForm
@@ -83,7 +83,7 @@ class _Reader:
 
 
 def _write_rows(file: BinaryIO, rows: Iterator[np.ndarray], shape: tuple[int, ...]) -> None:
-    """Write a .npy file; its header, which has room for any number, comes again at the end."""
+    """Write a .npy file; its header, padded for any number of rows, is rewritten at the end."""
     count = 0
     _write_header(file, (0, *shape))
     begin = file.tell()

@@ -1,14 +1,14 @@
-"""The best of a few schemes, by real trainings: successive halving over seeds.
+"""Find the best of a few schemes by real trainings: successive halving over seeds.
 
 First every scheme trains in full with the first seed, at each of the same learning rates; the best
-of them is its rate, and its first score. The better half goes on to twice as many seeds, until
+of them is its rate, and its first score. The better half continues with twice as many seeds, until
 the last ones have all of them (Jamieson and Talwalkar 2016, "Non-stochastic best arm identification
-and hyperparameter optimization"). Seeds, data and what judges are the same for all, so that
-differences are the schemes'. A preset is among the last ones whenever one runs: the winner is not
-below it, on what judges.
+and hyperparameter optimization"). Seeds, training and evaluation data are the same for all, so
+differences are due to the schemes. A preset always reaches the final round, so the winner is never
+worse on the evaluation data.
 
-Trainings are never cut short to save time: after one epoch of four the order of schemes says next
-to nothing about the last, and after two that of rates misleads (studies/results/sparse.md).
+Trainings are never shortened to save time: after one epoch of four the ranking of schemes says
+little about the final one, and after two the ranking of rates misleads (studies/results/sparse.md).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,12 +24,12 @@ from pockengine.finetune.trial import TrialOutcome
 
 Runs = Sequence[tuple[Scheme, Recipe]]
 Run = Callable[[Runs], Sequence[TrialOutcome]]
-"""Trains each scheme by its recipe and judges it by the validation part."""
+"""Trains each scheme by its recipe and evaluates it on the validation part."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A scheme in a race: the recipe at its best rate, and a score for each seed it ran."""
+    """A scheme in a race: the recipe at its best rate, and a score per seed."""
 
     scheme: Scheme
     recipe: Recipe
@@ -42,7 +42,7 @@ class Standing:
 
     @property
     def spread(self) -> float:
-        """Standard deviation over the seeds; 0 of one, and where a training diverged."""
+        """Standard deviation over the seeds; 0 for one seed, or if a training diverged."""
         if not isfinite(self.mean):
             return 0.0
         return stdev(self.scores) if len(self.scores) > 1 else 0.0
@@ -56,10 +56,10 @@ def race(
     seeds: Sequence[int],
     run: Run,
 ) -> list[Standing]:
-    """Return all schemes, those that ran more seeds first, and of equally many the best first.
+    """Return all schemes, sorted by number of seeds, then by score.
 
-    `presets` are those of the schemes of which the best runs to the end. A scheme that diverges at
-    every rate goes no further. FinetuneError where all do.
+    The best of `presets` runs to the end. A scheme that diverges at every rate is dropped.
+    FinetuneError if all do.
     """
     first = _tuned(schemes, replace(recipe, seed=seeds[0]), rates, run)
     recipes = {scheme: recipe for scheme, (recipe, _) in first.items()}
@@ -83,7 +83,7 @@ def _better_half(
     running: Sequence[Scheme],
     presets: Collection[Scheme],
 ) -> list[Scheme]:
-    """Return the better half, the best first, and the best preset with it."""
+    """Return the better half, best first, including the best preset."""
     order = sorted(running, key=lambda scheme: -fmean(results[scheme]))
     best_preset = [scheme for scheme in order if scheme in presets][:1]
     half = order[: max(2, (len(order) + 1) // 2)]
@@ -101,7 +101,7 @@ def _rounds(seeds: int) -> Iterator[tuple[int, int]]:
 def _tuned(
     schemes: Sequence[Scheme], recipe: Recipe, rates: Sequence[float], run: Run
 ) -> dict[Scheme, tuple[Recipe, float]]:
-    """Return schemes' recipes at their best rates, and scores; without what always diverges."""
+    """Return recipes at their best rates, and scores, without schemes that always diverge."""
     tries = [
         (scheme, replace(recipe, rate=rate))
         for scheme in dict.fromkeys(schemes)

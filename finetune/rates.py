@@ -1,7 +1,7 @@
-"""The learning rate of a scheme: every scheme gets the same number of tries.
+"""Tune the learning rate of a scheme, with the same number of tries for every scheme.
 
-A scheme at another's rate looks worse than it is, so that no comparison is fair without this. Rates
-are judged on the validation set; there is no other here.
+A scheme at another's rate looks worse than it is, so a fair comparison needs this. Rates are
+evaluated on the validation set only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,7 @@ def tune_rate(
 ) -> tuple[Recipe, dict[float, float]]:
     """Try each rate once; return the recipe at the best and the scores by rate.
 
-    Of equal scores the smaller rate is taken, and a diverged trial never; FinetuneError where
-    all diverge.
+    Ties go to the smaller rate, and diverged trials never win; FinetuneError if all diverge.
     """
     if not rates:
         raise FinetuneError("give at least one learning rate to try")
@@ -48,6 +47,6 @@ def tune_rate(
 
 
 def best_rate(outcomes: Mapping[float, TrialOutcome]) -> float | None:
-    """Return the rate of the best score, of equal ones the smaller; None where all diverge."""
+    """Return the rate of the best score, the smaller for ties; None if all diverge."""
     sound = sorted(rate for rate, outcome in outcomes.items() if not outcome.diverged)
     return max(sound, key=lambda rate: outcomes[rate].score, default=None)

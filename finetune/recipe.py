@@ -1,4 +1,4 @@
-"""How a trial trains: optimiser, rate and its schedule, epochs, and the order of the data."""
+"""Recipe of a trial: optimiser, rate schedule, epochs, and data order."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -12,10 +12,10 @@ from pockengine.errors import FinetuneError
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything about a training run but the model, the scheme and the data.
+    """Everything about a training run except the model, the scheme and the data.
 
-    `rate` is the highest of the schedule, which warms up over the share `warmup` of all steps. The
-    order of the data, and dropout, depend on `seed` alone.
+    `rate` is the maximum of the schedule, which warms up over the fraction `warmup` of all steps.
+    Data order and dropout depend only on `seed`.
     """
 
     rate: float
@@ -34,16 +34,16 @@ class Recipe:
             raise FinetuneError(f"unknown schedule {self.schedule!r}; known: {', '.join(PLAIN)}")
 
     def rates(self, steps: int) -> RateSchedule:
-        """Return the rate of each of `steps` steps, the first being step 1."""
+        """Return the rate of each of `steps` steps, counted from 1."""
         return RateSchedule(
             self.schedule, self.rate, steps, min(int(self.warmup * steps), steps - 1)
         )
 
 
 def settings_of(optimizer: Optimizer) -> str:
-    """Name an optimizer with the settings that are not the usual ones.
+    """Format an optimizer with its non-default settings.
 
-    What is measured is kept under this text: a setting that optimizers get later changes no text.
+    Measurements are stored under this text, so new settings of optimizers must not change it.
     """
     settings: Any = optimizer
     unusual = [
@@ -55,14 +55,14 @@ def settings_of(optimizer: Optimizer) -> str:
 
 
 def order(count: int, epoch: int, seed: int) -> np.ndarray:
-    """Return the order [count] in which an epoch reads its examples."""
+    """Return the order [count] of examples in an epoch."""
     return np.random.default_rng([seed, epoch]).permutation(count)
 
 
 def batches(count: int, batch: int, epoch: int, seed: int) -> np.ndarray:
-    """Return the examples of each step of an epoch, [steps, batch]; the last step is filled up.
+    """Return the examples of each step of an epoch, [steps, batch]; the last step is padded.
 
-    It is filled from the start of the same order, so that every example comes at least once.
+    It is padded from the start of the same order, so every example occurs at least once.
     """
     steps = -(-count // batch)
     return np.resize(order(count, epoch, seed), (steps, batch))

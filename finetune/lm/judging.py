@@ -1,4 +1,4 @@
-"""The loss of texts over the tokens that count, and its perplexity."""
+"""The loss of texts over the counted tokens, and its perplexity."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from pockengine.finetune.verdict import mean_loss
 
 @dataclass(frozen=True)
 class Judgement:
-    """The mean loss of a token, over `tokens` of them."""
+    """Mean loss per token, over `tokens` of them."""
 
     loss: float
     tokens: int
 
     @property
     def perplexity(self) -> float:
-        """Among how many tokens the model is as uncertain as one that guesses."""
+        """Perplexity: the exponential of the loss."""
         return perplexity_of(self.loss)
 
 
 def judge(session: Session, packed: Packed, batch: int) -> Judgement:
-    """Judge all rows by the entry `evaluate`."""
+    """Evaluate all rows with the entry `evaluate`."""
     return Judgement(*mean_loss(session, packed.arrays, LABELS, batch))

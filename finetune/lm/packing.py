@@ -1,7 +1,7 @@
-"""Examples packed into rows of one length.
+"""Pack examples into rows of one length.
 
-Positions begin again at 0 with each example, by which transformers' models know that it is to see
-nothing of those before it in the row. What is left of a row is filled with texts of one token.
+Positions restart at 0 with each example, so transformers' models mask the examples before it in the
+row. The remainder of a row is filled with texts of one token.
 """
 
 from collections.abc import Sequence
@@ -13,32 +13,32 @@ from pockengine.finetune.lm.tokens import Tokens
 from pockengine.finetune.task import IGNORED
 
 LABELS = "labels"
-"""What decoders call the tokens to predict."""
+"""Decoders' name of the tokens to predict."""
 OPEN_ROWS = 64
-"""Rows that are not full are looked through for room; more are closed, the fullest first."""
+"""Maximum number of open rows searched for room; beyond that the fullest are closed."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows [N, L] by the model's inputs, and how many tokens in them are of texts."""
+    """Rows [N, L] by the model's inputs, and the number of their tokens that belong to texts."""
 
     arrays: dict[str, np.ndarray]
     tokens: int
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         return len(self.arrays["input_ids"])
 
     @property
     def counted(self) -> np.ndarray:
-        """Tokens of each row that count in the loss."""
+        """Number of tokens per row that count in the loss."""
         count: np.ndarray = (self.arrays[LABELS][:, 1:] != IGNORED).sum(axis=1)
         return count
 
 
 def pack(examples: Sequence[Tokens], length: int, together: bool = True) -> Packed:
-    """Lay each example into the first row of `length` that has room, or into one of its own."""
+    """Put each example into the first row of `length` with room, or into a new one."""
     rows: list[list[Tokens]] = []
     room: dict[int, int] = {}
     for example in examples:
@@ -73,5 +73,5 @@ def _fill(row: dict[str, np.ndarray], texts: Sequence[Tokens]) -> None:
         row["input_ids"][place] = text.ids
         row["labels"][place] = text.labels
         row["position_ids"][place] = np.arange(len(text.ids))
-        row["labels"][at] = IGNORED  # nothing of this text stands before its first token
+        row["labels"][at] = IGNORED  # no token precedes the first one of a text
         at += len(text.ids)

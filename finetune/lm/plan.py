@@ -1,4 +1,4 @@
-"""How many bytes a decoder's training takes, planned by the compiler from shapes alone."""
+"""Memory of a decoder's training, planned by the compiler from shapes only."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ with half of the weights zero, so about 42.5 without."""
 
 @dataclass(frozen=True)
 class LmMemory:
-    """A training's planned bytes: weights that train, their states, the frozen rest, the arena.
+    """A training's planned bytes: trained weights, their states, frozen weights, the arena.
 
-    The arena holds activations and gradients. No kernel needs more than these four. `orin_ms` is
-    modelled: what a step takes at least by the roofline of `ORIN`, each kernel on its own.
+    The arena holds activations and gradients. Kernels need nothing else. `orin_ms` is modelled: the
+    minimum time of a step by the roofline of `ORIN`, kernel by kernel.
     """
 
     scheme: str
@@ -46,13 +46,13 @@ class LmMemory:
 
     @property
     def total_bytes(self) -> int:
-        """All that the training holds in memory."""
+        """Total memory of the training."""
         return self.trained_bytes + self.states_bytes + self.frozen_bytes + self.arena_bytes
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Rows and tokens of a step."""
+    """Rows and tokens per step."""
 
     batch: int
     length: int
@@ -64,7 +64,7 @@ def plans(
     ways: Sequence[CompileOptions],
     device: Device | str = "host",
 ) -> Iterator[LmMemory]:
-    """Import a decoder once, and plan each way to train it for the device's backend."""
+    """Import a decoder once, and plan each training variant for the device's backend."""
     graph = shapes_graph(module, shape.batch, shape.length)
     for options in ways:
         backend = backend_for(find_device(device), options)
@@ -98,6 +98,6 @@ def _plan(program: Program, scheme: str, storage: Storage) -> LmMemory:
 
 
 def _least_ms(program: Program, peaks: Peaks) -> float:
-    """Milliseconds of a training step, were each kernel as fast as arithmetic and memory allow."""
+    """Milliseconds of a training step if each kernel reaches the roofline."""
     nodes = kernel_nodes(program.entries["train"])
     return sum(peaks.least_ns(node_cost(node), node_bytes(node)) for node in nodes) / 1e6

@@ -1,4 +1,4 @@
-"""A model with its texts, made ready: rows to train on, rows that judge, questions to answer."""
+"""Prepare a model and its texts: rows to train on, rows to evaluate, questions to answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ from pockengine.finetune.lm.tokens import (
 from pockengine.models.causal_lm import CausalLM, open_causal_lm
 
 QUESTIONS = 3
-"""Of held-out examples, which are answered before and after."""
+"""Number of held-out examples that are answered before and after."""
 _BEGINNING = 16
-"""Tokens of a text without a question that stand in for one."""
+"""Number of leading tokens that replace the question of a text without one."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Texts as tokens: those that train, and those that judge; `examples` are by their lines."""
+    """Tokenized texts for training and evaluation; `examples` are by their lines."""
 
     training: Sequence[Tokens]
     judging: Sequence[Tokens]
@@ -40,7 +40,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class FineTuneInputs:
-    """All that a fine-tuning needs of its model and its texts."""
+    """Inputs of a fine-tuning: model and texts."""
 
     model: CausalLM
     tokenizer: Any
@@ -52,9 +52,9 @@ class FineTuneInputs:
 
 
 def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
-    """Read model and texts; FinetuneError or ImportModelError name what does not fit.
+    """Read model and texts; FinetuneError or ImportModelError for a mismatch.
 
-    `prompts` are questions in the place of those of held-out examples.
+    `prompts` replace the questions of held-out examples.
     """
     model = open_decoder(settings.model, settings.course.length)
     course, texts = settings.course, settings.texts
@@ -73,7 +73,7 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
 
 
 def open_decoder(folder: Path, length: int) -> CausalLM:
-    """Open a decoder; FinetuneError where it knows no positions of so many tokens."""
+    """Open a decoder; FinetuneError if it does not support this many positions."""
     model = open_causal_lm(folder)
     if model.longest is not None and length > model.longest:
         raise FinetuneError(
@@ -84,7 +84,7 @@ def open_decoder(folder: Path, length: int) -> CausalLM:
 
 
 def read_parts(tokenizer: Any, texts: Texts, length: int, seed: int) -> Parts:
-    """Read what trains and what judges; FinetuneError says what does not fit."""
+    """Read training and evaluation texts; FinetuneError for a mismatch."""
     learned, examples = _read(tokenizer, texts.data, length, texts.truncate)
     remarks = learned.remarks(texts.data, length)
     training: Sequence[Tokens] = learned.examples
@@ -101,7 +101,7 @@ def read_parts(tokenizer: Any, texts: Texts, length: int, seed: int) -> Parts:
 def _read(
     tokenizer: Any, path: Path, length: int, truncate: bool
 ) -> tuple[Dataset, dict[int, Example]]:
-    """Read a file as tokens, and its examples by the numbers of their lines: at least one."""
+    """Read a file as tokens, and its examples by line number; at least one."""
     examples = read_examples(path)
     whole = path.suffix not in (".jsonl", ".json")
     found = (
@@ -121,7 +121,7 @@ def _read(
 def _parted(
     examples: Sequence[Tokens], share: float, seed: int
 ) -> tuple[list[Tokens], list[Tokens]]:
-    """Hold a share of the examples out, drawn by the seed: at least one, where there are two."""
+    """Hold out a share of the examples, drawn by the seed: at least one, if there are two."""
     count = min(max(round(share * len(examples)), 1), len(examples) - 1)
     drawn = np.random.default_rng(seed).permutation(len(examples))
     held = set(drawn[:count].tolist()) if count > 0 else set()
@@ -152,10 +152,10 @@ def _questions(
 
 
 def _asked(tokenizer: Any, prompt: str) -> Example:
-    """Take a prompt as a chat's first turn where the tokenizer has a template, else as it is."""
+    """Wrap a prompt as a chat's first turn if the tokenizer has a template."""
     try:
         prompt.encode()
-    except UnicodeEncodeError as error:  # bytes of a command line that are no text
+    except UnicodeEncodeError as error:  # bytes on the command line that are not text
         raise FinetuneError(f"--prompt {prompt!r} is no text in UTF-8: {error}; mend it") from error
     if getattr(tokenizer, "chat_template", None):
         return Example(0, [{"role": "user", "content": prompt}])

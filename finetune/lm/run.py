@@ -1,11 +1,9 @@
-"""A language model's fine-tuning from its folder to its new weights.
+"""Fine-tune a language model, from its folder to its new weights.
 
-OUT/settings.json      what it began with, which a resumed one must have too
-OUT/artifact           the compiled program
-OUT/checkpoints        the newest checkpoints, and the log of steps and epochs
-OUT/before.json        the loss and answers before the first step
-OUT/adapter            LoRA's adapters, as PEFT reads them
-OUT/merged             the model with its new weights, as transformers reads it
+OUT/settings.json the settings, which a resumed training must match OUT/artifact the compiled
+program OUT/checkpoints the newest checkpoints, and the log of steps and epochs OUT/before.json the
+loss and answers before the first step OUT/adapter LoRA's adapters, as PEFT reads them OUT/merged
+the model with its new weights, as transformers reads it
 """
 
 import json
@@ -42,13 +40,13 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Glimpse:
-    """What a model is at one moment: its loss on held-out texts, and its answers."""
+    """State of a model at one moment: its loss on held-out texts, and its answers."""
 
     judgement: Judgement | None
     answers: Sequence[str]
 
     def facts(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return it as JSON facts."""
         judged = self.judgement
         figures = {} if judged is None else {**asdict(judged), "perplexity": judged.perplexity}
         return {**figures, "answers": list(self.answers)}
@@ -56,7 +54,7 @@ class Glimpse:
 
 @dataclass
 class Report:
-    """What a fine-tuning came to."""
+    """Result of a fine-tuning."""
 
     before: Glimpse
     after: Glimpse
@@ -69,7 +67,7 @@ class Report:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How it is done here, which changes no number."""
+    """Execution settings, which do not change results."""
 
     threads: int = 1
     resume: bool = False
@@ -81,7 +79,7 @@ class RunSettings:
 
 
 def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunSettings) -> Report:
-    """Compile, train and write; FinetuneError where a training that goes on is another one."""
+    """Compile, train and write; FinetuneError if a resumed training has other settings."""
     if ways.resume:
         check_same(settings, out / SETTINGS)
     else:
@@ -103,7 +101,7 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
 def glimpse(
     session: Session, prepared: FineTuneInputs, settings: Settings, ways: RunSettings
 ) -> Glimpse:
-    """Judge the held-out texts, and let the model answer."""
+    """Evaluate the held-out texts, and generate answers."""
     held_out = prepared.held_out
     judged = None if held_out is None else judge(session, held_out, settings.course.batch)
     answers: list[list[int]] = []
@@ -115,7 +113,9 @@ def glimpse(
 
 
 def _text(tokenizer: Any, question: Sequence[int], answer: Sequence[int]) -> str:
-    """Return an answer's text as it follows its question: alone it would lose a first space."""
+    """Return an answer's text as a continuation of its question: alone it would lose a leading
+    space.
+    """
     before: str = tokenizer.decode(list(question))
     whole: str = tokenizer.decode([*question, *answer])
     return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(list(answer))
@@ -129,7 +129,7 @@ def _check_unused(out: Path) -> None:
 
 
 def _trainer(settings: Settings, graph: Graph, out: Path, ways: RunSettings) -> Trainer:
-    """Compile the program, or open the one that the training began with."""
+    """Compile the program, or open the training's existing one."""
     artifact, options = out / "artifact", settings.options
     if ways.resume and artifact.is_dir():
         return load(artifact)
@@ -142,7 +142,7 @@ def _trainer(settings: Settings, graph: Graph, out: Path, ways: RunSettings) -> 
 def _before(
     trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, ways: RunSettings
 ) -> Glimpse:
-    """Look at the model before the first step; a training that goes on remembers."""
+    """Evaluate the model before the first step; a resumed training reads the stored result."""
     place = out / BEFORE
     if ways.resume and place.is_file():
         facts = json.loads(place.read_text(encoding="utf-8"))
@@ -199,7 +199,7 @@ def _fit(
 
 
 class _HeldOutCallback(Callback):
-    """Judges held-out texts after each epoch, and counts tokens."""
+    """Evaluates held-out texts after each epoch, and counts tokens."""
 
     def __init__(self, prepared: FineTuneInputs, batch: int, say: Say) -> None:
         self._prepared, self._batch, self._say = prepared, batch, say
@@ -227,13 +227,13 @@ class _HeldOutCallback(Callback):
         self._last = time.perf_counter()
 
     def speed(self) -> float:
-        """Tokens of texts a second, over the steps alone."""
+        """Text tokens per second, over the steps only."""
         rows = self._prepared.training
         return self._rows * rows.tokens / rows.rows / max(self._seconds, 1e-9)
 
 
 def _write(prepared: FineTuneInputs, session: Session, out: Path, merge: bool) -> list[Path]:
-    """Write adapters where there are any, and the merged model."""
+    """Write adapters, if any, and the merged model."""
     written = []
     if session.artifact.adapters:
         written.append(out / "adapter")

@@ -1,4 +1,4 @@
-"""Answers by the program that trains: one forward pass of whole rows for each token."""
+"""Generate answers with the training program: one forward pass of whole rows per token."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pockengine.errors import FinetuneError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How many tokens an answer has at most, and how they are drawn: 0 takes the likeliest."""
+    """Maximum tokens of an answer, and the sampling temperature: 0 is greedy."""
 
     tokens: int = 48
     temperature: float = 0.0
@@ -21,9 +21,9 @@ class Sampling:
 def complete(
     session: Session, questions: Sequence[Sequence[int]], how: Sampling, end: int | None
 ) -> list[list[int]]:
-    """Return what the model says after each question, without the mark of the end.
+    """Return the model's answer to each question, without the end token.
 
-    Questions that leave no room in the program's rows keep their last tokens.
+    Questions that leave no room in the program's rows are truncated to their last tokens.
     """
     spec = session.artifact.entries["predict"]
     batch, length = spec.inputs["input_ids"].shape

@@ -1,4 +1,4 @@
-"""What a fine-tuning of a language model is to be, and whether it is the one that was begun."""
+"""Settings of a language model's fine-tuning, and the check that a resumed one matches."""
 
 import hashlib
 import json
@@ -14,12 +14,12 @@ from pockengine.options import CompileOptions
 
 RATES = {"lora": 2e-4}
 RATE = 2e-5
-"""Of schemes that change the weights themselves."""
+"""Rate of schemes that change the weights themselves."""
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a training goes: its length, its rate, and what makes a batch."""
+    """Training settings: length, rate, and batch."""
 
     length: int
     batch: int = 1
@@ -33,7 +33,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class Texts:
-    """Which texts there are, and how they lie in rows."""
+    """The texts, and their layout in rows."""
 
     data: Path
     validation: Path | None = None
@@ -57,25 +57,25 @@ class Settings:
 
     @property
     def rate(self) -> float:
-        """The highest rate: the one that was given, or what suits the scheme."""
+        """The maximum rate: the given one, or the scheme's default."""
         if self.course.lr is not None:
             return self.course.lr
         return RATES.get(str(self.options.scheme).partition("-")[0], RATE)
 
     def facts(self) -> dict[str, str]:
-        """Return by name what a training that goes on must have as it began."""
+        """Return the settings that a resumed training must match, by name."""
         parts = (self.texts, self.course, self.options)
         named = {name: str(value) for part in parts for name, value in vars(part).items()}
         return {"model": str(self.model), **named, "data": _digest(self.texts.data)}
 
 
 def keep(settings: Settings, path: Path) -> None:
-    """Write down what a training began with."""
+    """Store a training's settings."""
     write_text_whole(path, json.dumps(settings.facts(), indent=1) + "\n")
 
 
 def check_same(settings: Settings, path: Path) -> None:
-    """Raise FinetuneError unless the training that is to go on began with the same settings."""
+    """Raise FinetuneError unless the training to resume has the same settings."""
     try:
         known: Any = json.loads(path.read_text(encoding="utf-8"))
         changed = [name for name, value in settings.facts().items() if known[name] != value]

@@ -1,4 +1,4 @@
-"""A decoder and texts as what `sensitivity` and `search` tune: its own loss judges its schemes."""
+"""A decoder and texts as the subject of `sensitivity` and `search`: its own loss judges schemes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +15,16 @@ from pockengine.finetune.task import Examples, Tuning
 
 
 def decoder_subject(folder: Path, batch: int, length: int) -> Subject:
-    """Open a folder of transformers, to be tuned on `batch` rows of `length` tokens a step."""
+    """Open a folder of transformers, for batches of `batch` rows of `length` tokens."""
     graph = open_decoder(folder, length).graph(batch, length)
     (logits,) = (output for output in graph.outputs if output != LOSS)
     return Subject(str(folder), graph, logits, target=LABELS, judge=HELD_OUT.name)
 
 
 def text_tuning(folder: Path, texts: Texts, length: int, seed: int) -> tuple[Tuning, list[str]]:
-    """Read texts into rows that train and rows that judge, and say what was left out of them.
+    """Read texts into training and evaluation rows, and report skipped texts.
 
-    FinetuneError where no text is left to judge by.
+    FinetuneError if no text is left for evaluation.
     """
     tokenizer = open_tokenizer(folder, open_decoder(folder, length).vocabulary)
     parts = read_parts(tokenizer, texts, length, seed)
@@ -38,13 +38,13 @@ def text_tuning(folder: Path, texts: Texts, length: int, seed: int) -> tuple[Tun
 
 
 def examples_of(packed: Packed) -> Examples:
-    """Return packed rows as examples, whose labels are the tokens that count."""
+    """Return packed rows as examples, whose labels are the counted tokens."""
     inputs = {name: array for name, array in packed.arrays.items() if name != LABELS}
     return Examples(inputs, packed.arrays[LABELS])
 
 
 def text_rows(folder: Path, texts: Texts, length: int) -> Examples:
-    """Read all texts of a file into rows, as for a test."""
+    """Read all texts of a file into rows, for a test."""
     tokenizer = open_tokenizer(folder, open_decoder(folder, length).vocabulary)
     parts = read_parts(tokenizer, replace(texts, hold_out=0.0), length, seed=0)
     return examples_of(pack(parts.training, length, texts.together))

@@ -1,8 +1,8 @@
-"""A tokenizer's chat template, rendered in a process of its own under limits.
+"""Render a tokenizer's chat template in a separate process with limits.
 
-jinja2's sandbox keeps a template from Python, but not from loops and texts without end: those end
-this process, and not its parent. It is a fork, so it shares the tokenizer, and lives until the
-renderer is collected.
+jinja2's sandbox isolates a template from Python, but does not bound loops and output: exceeding a
+limit ends this process, not its parent. It is a fork, so it shares the tokenizer, and lives until
+the renderer is garbage-collected.
 """
 
 import os
@@ -20,20 +20,20 @@ from weakref import finalize
 from pockengine.errors import FinetuneError
 
 SECONDS = 10
-"""Of processor time for one chat; templates of models take milliseconds."""
+"""Processor time limit per chat; models' templates take milliseconds."""
 MEMORY = 1 << 30
-"""Bytes beside those of the parent."""
+"""Memory limit in bytes, in addition to the parent's."""
 LETTERS = 1 << 24
-"""Of a chat; decoders learn from texts of thousands."""
+"""Maximum characters of a chat; decoders learn from texts of thousands."""
 
 
 class TemplateProcess:
-    """Renders chats by a tokenizer's template; FinetuneError where it takes more than a limit."""
+    """Renders chats with a tokenizer's template; FinetuneError if it exceeds a limit."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._connection, theirs = Pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads, which the child needs none of
+            warnings.simplefilter("ignore")  # about threads, which the child does not use
             child = os.fork()
         if child == 0:
             try:
@@ -45,7 +45,7 @@ class TemplateProcess:
         finalize(self, _end, self._connection, child, os.getpid())
 
     def render(self, messages: Sequence[Mapping[str, str]], answer_follows: bool) -> str:
-        """Return the text of a chat; ValueError where the template refuses it."""
+        """Return the text of a chat; ValueError if the template refuses it."""
         try:
             self._connection.send((list(messages), answer_follows))
             text, fault = self._connection.recv()
@@ -82,7 +82,7 @@ def _rendered(tokenizer: Any, messages: Any, answer_follows: bool) -> tuple[str,
         )
     except MemoryError:
         return "", f"it takes more than {MEMORY >> 20} MiB"
-    except Exception as error:  # a template raises what it likes
+    except Exception as error:  # a template may raise anything
         return "", f"{error}"[:LETTERS]
     if len(text) > LETTERS:
         return "", f"it writes {len(text)} letters"

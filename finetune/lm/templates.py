@@ -1,7 +1,7 @@
-"""How a chat becomes one text, and which parts of it are answers to learn.
+"""Convert a chat to one text, and mark the answers to learn.
 
-A tokenizer's own template is rendered by transformers, in jinja2's sandbox, and by a process that
-has limits. Without one, a turn is `### Role`, its words, and an empty line.
+A tokenizer's own template is rendered by transformers, in jinja2's sandbox, in a process with
+limits. Without a template, a turn is `### Role`, its text, and an empty line.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ ASSISTANT = "assistant"
 
 @dataclass(frozen=True)
 class Rendered:
-    """A text, the parts of it that are learned, and whether it has its marks of begin and end."""
+    """A text, the parts to learn, and whether it includes its begin and end tokens."""
 
     text: str
     learned: tuple[tuple[int, int], ...]
@@ -27,9 +27,9 @@ class Rendered:
 
 
 def render(tokenizer: Any, example: Example) -> Rendered:
-    """Write an example as one text; FinetuneError where the template takes no such chat.
+    """Format an example as one text; FinetuneError if the template refuses the chat.
 
-    What is learned is the answers, each with what the template ends it by.
+    The answers are learned, each including the template's end mark.
     """
     if not example.messages:
         start = len(example.prompt)
@@ -55,7 +55,7 @@ def render(tokenizer: Any, example: Example) -> Rendered:
 
 
 def render_question(tokenizer: Any, question: Example) -> Rendered:
-    """Write what an answer is to follow."""
+    """Format the prompt of an answer."""
     if not question.messages:
         return Rendered(question.prompt, (), ends=False)
     own = bool(getattr(tokenizer, "chat_template", None))
@@ -64,7 +64,7 @@ def render_question(tokenizer: Any, question: Example) -> Rendered:
 
 
 _processes: WeakKeyDictionary[Any, tuple[Any, TemplateProcess]] = WeakKeyDictionary()
-"""Of each tokenizer, with the template that it had when its process began."""
+"""Processes by tokenizer, with its template at the process's start."""
 
 
 def _own(tokenizer: Any) -> Any:

@@ -6,8 +6,8 @@ Each line of a `.jsonl` file is an object of one form:
     {"prompt": "...", "completion": "..."}
     {"text": "..."}
 
-Any other file is one long text, which is learned in pieces. Lines end at a line feed alone: JSON's
-texts may hold the other ends that Unicode knows.
+Any other file is one long text, which is learned in pieces. Lines end only at a line feed: JSON
+strings may contain Unicode's other line ends.
 """
 
 import json
@@ -25,7 +25,7 @@ FORMS = "messages, prompt with completion, or text"
 
 @dataclass(frozen=True)
 class Example:
-    """A text of a line: messages of a chat, or a prompt (maybe empty) with what follows it."""
+    """A text of a line: messages of a chat, or a prompt (possibly empty) with its completion."""
 
     line: int
     messages: Sequence[Message] = ()
@@ -34,7 +34,7 @@ class Example:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in it to learn."""
+        """Whether there is nothing to learn in it."""
         if self.messages:
             return not any(
                 message["role"] == "assistant" and message["content"].strip()
@@ -44,7 +44,7 @@ class Example:
 
     @property
     def question(self) -> "Example":
-        """What stands before the last answer."""
+        """The text before the last answer."""
         if not self.messages:
             return Example(self.line, prompt=self.prompt)
         ends = [i for i, message in enumerate(self.messages) if message["role"] == "assistant"]
@@ -58,9 +58,9 @@ class Example:
 
 
 def read_examples(path: Path) -> list[Example]:
-    """Read a file; FinetuneError says that it is empty, or names the first line of no form."""
+    """Read a file; FinetuneError if it is empty, or for the first malformed line."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file by a mark
+        text = path.read_text(encoding="utf-8-sig")  # skips a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise FinetuneError(
             f"{path} cannot be read as text in UTF-8: {error}; save it so"
@@ -97,5 +97,5 @@ def _text(row: Mapping[str, Any], name: str) -> str:
     text = row[name]
     if not isinstance(text, str):
         raise TypeError(f"{name} is {type(text).__name__}, not text")
-    text.encode()  # refuses half of a pair of surrogates, which JSON can hold, and UTF-8 cannot
+    text.encode()  # raises for lone surrogates, which JSON allows and UTF-8 does not
     return text

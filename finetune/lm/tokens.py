@@ -1,4 +1,4 @@
-"""From texts to tokens with labels: what is learned, what is left out, and why."""
+"""Convert texts to tokens with labels, and report what is skipped and why."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Tokens:
-    """An example as the model sees it; `labels` are the tokens that count, else IGNORED."""
+    """An example as the model's input; `labels` are the counted tokens, else IGNORED."""
 
     line: int
     ids: Sequence[int]
@@ -24,13 +24,13 @@ class Tokens:
 
     @property
     def counted(self) -> int:
-        """Tokens that count in the loss: the first of a text has none before it to follow from."""
+        """Tokens that count in the loss: not the first of a text, which has no predecessor."""
         return sum(label != IGNORED for label in self.labels[1:])
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Examples as tokens, those that were left out, and those that were cut."""
+    """Tokenized examples, the skipped ones, and the truncated ones."""
 
     examples: Sequence[Tokens]
     empty: Sequence[int]
@@ -57,7 +57,7 @@ def _named(lines: Sequence[int]) -> str:
 
 
 def open_tokenizer(folder: Path, vocabulary: int) -> Any:
-    """Open a folder's tokenizer; FinetuneError where it is missing, or of another model."""
+    """Open a folder's tokenizer; FinetuneError if it is missing, or belongs to another model."""
     import transformers
 
     if not (folder / TOKENIZER).is_file():
@@ -85,7 +85,7 @@ def open_tokenizer(folder: Path, vocabulary: int) -> Any:
 def tokenize(
     tokenizer: Any, examples: Iterable[Example], length: int, truncate: bool = False
 ) -> Dataset:
-    """Turn examples into tokens; over-long ones are left out, or cut at their ends."""
+    """Tokenize examples; over-long ones are skipped, or truncated at the end."""
     kept: list[Tokens] = []
     empty: list[int] = []
     long: list[int] = []
@@ -105,7 +105,7 @@ def tokenize(
 
 
 def pieces(tokenizer: Any, text: str, length: int) -> Dataset:
-    """Cut one long text into pieces of so many tokens; a last token alone is left out."""
+    """Cut one long text into pieces of this many tokens; a single last token is dropped."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     parts = [ids[at : at + length] for at in range(0, len(ids), length)]
     kept = [Tokens(number, part, part) for number, part in enumerate(parts, 1) if len(part) > 1]
@@ -113,7 +113,7 @@ def pieces(tokenizer: Any, text: str, length: int) -> Dataset:
 
 
 def question_ids(tokenizer: Any, question: Example) -> list[int]:
-    """Return the tokens that an answer is to follow; at least one."""
+    """Return the tokens of a prompt; at least one."""
     rendered = render_question(tokenizer, question)
     ids, _ = _encoded(tokenizer, rendered)
     if not ids:
@@ -138,9 +138,9 @@ def _tokens(tokenizer: Any, example: Example) -> Tokens:
 
 
 def _encoded(tokenizer: Any, rendered: Rendered) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return tokens, and the part of the text that each stands for; marks stand for none.
+    """Return tokens, and the span of the text for each; special tokens have none.
 
-    A text that a template wrote has its marks.
+    A text from a template already has its special tokens.
     """
     encoded = tokenizer(
         rendered.text,
@@ -151,5 +151,5 @@ def _encoded(tokenizer: Any, rendered: Rendered) -> tuple[list[int], list[tuple[
     ids = list(encoded["input_ids"])
     spans = [tuple(span) for span in encoded["offset_mapping"]]
     if not rendered.ends and not rendered.marked and ids[-1:] == [tokenizer.eos_token_id]:
-        ids, spans = ids[:-1], spans[:-1]  # a mark of the end that the tokenizer adds by itself
+        ids, spans = ids[:-1], spans[:-1]  # an end token that the tokenizer adds by itself
     return ids, spans

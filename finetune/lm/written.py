@@ -1,7 +1,6 @@
-"""What a fine-tuned decoder leaves: PEFT's adapters, or the model with its new weights.
+"""Write a fine-tuned decoder: PEFT adapters, or the model with its new weights.
 
-Merged weights lie in files as the model's own do, each tensor in the type that it had, and are
-written one after the other.
+Merged weights use the files and types of the model's own, and are written one at a time.
 """
 
 import json
@@ -30,21 +29,21 @@ WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 
 
 def trained_params(session: Session) -> dict[str, np.ndarray]:
-    """Return copies of the params that train, and of no others, in f32."""
+    """Return f32 copies of the trained params only."""
     specs = session.artifact.params
     names = [name for name, spec in specs.items() if spec.trained and spec.kind == "param"]
     return decoded(specs, {name: session.get_param(name) for name in names})
 
 
 def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:
-    """Write the adapters as PEFT reads them, with what else trained."""
+    """Write the adapters in PEFT's format, with other trained parameters."""
     artifact = session.artifact
     tuning = TunedParams(graph, artifact.adapters, tuple(artifact.scheme))
     save_adapters(tuning, trained_params(session), folder, model.module)
 
 
 def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:
-    """Write a folder as the model's own is: its other files, and the new weights."""
+    """Write a folder like the model's own: its other files, and the new weights."""
     values = trained_params(session)
     changed = _changed(graph, session.artifact.adapters, values)
     names = model.names(graph)
@@ -68,7 +67,7 @@ def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) 
 def _changed(
     graph: Graph, adapters: tuple[Adapter, ...], values: Mapping[str, np.ndarray]
 ) -> dict[str, Contents]:
-    """Return what training changed, as the framework has it; a merged weight when it is read."""
+    """Return the params that training changed, in the framework's layout; merged weights lazily."""
     changed: dict[str, Contents] = {
         name: InMemory(_in_framework_order(graph, name, array))
         for name, array in values.items()
@@ -80,7 +79,7 @@ def _changed(
 
 
 def _product_added(graph: Graph, adapter: Adapter, values: Mapping[str, np.ndarray]) -> Lazy:
-    """A weight with its adapter's product, calculated when it is read."""
+    """A weight plus its adapter's product, computed when it is read."""
     param = graph.params[adapter.weight]
 
     def load() -> np.ndarray:
@@ -100,7 +99,7 @@ def _in_framework_order(graph: Graph, name: str, array: np.ndarray) -> np.ndarra
 
 
 def _typed(new: Contents | None, held: Contents) -> Contents:
-    """Return new numbers in the type that the old ones had; the old ones where there are no new."""
+    """Return new numbers in the old type; the old ones if there are no new."""
     if new is None:
         return held
     dtype: DType = held.type.dtype
