@@ -1,7 +1,7 @@
-"""Whether others keep a machine busy: times that are taken then carry a mark.
+"""Detect other load on a machine, to mark times measured under it.
 
-A load average would count our own work of the last minute, so we look for a moment in which we
-rest, before and after what is timed.
+A load average would count our own work of the last minute, so we measure while idle, before and
+after the timed block.
 """
 
 import os
@@ -12,32 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BUSY = "busy machine"
-"""What the note of a record says whose times were taken on one."""
+"""Note of a record whose times were measured on a busy machine."""
 BUSY_SHARE = 0.1
 SETTLE_S, LOOK_S = 0.3, 0.5
-"""Threads of frameworks spin for a fifth of a second after their work: that is not others'."""
+"""Frameworks' threads spin for a fifth of a second after their work: that is our own load."""
 STAT = Path("/proc/stat")
 TIMES, IDLE = 8, (3, 4)
-"""How many times of all CPUs Linux counts; the places of idle time and of waiting for disks."""
+"""Number of CPU times that Linux reports; positions of idle time and of disk wait."""
 
 
 @dataclass
 class Load:
-    """What was found: the mark for the records, or None."""
+    """Result: the mark for the records, or None."""
 
     mark: str | None
 
 
 @contextmanager
 def watching(seconds: float = LOOK_S) -> Iterator[Load]:
-    """Look before and after the block, whose records take the mark then."""
+    """Measure before and after the block; records take the mark afterwards."""
     load = Load(busy_mark(seconds))
     yield load
     load.mark = load.mark or busy_mark(seconds)
 
 
 def busy_mark(seconds: float = LOOK_S) -> str | None:
-    """Return the mark if others use this machine while we rest for so many seconds."""
+    """Return the mark if others use this machine during this many idle seconds."""
     time.sleep(SETTLE_S)
     first = _times()
     time.sleep(seconds)
@@ -46,7 +46,7 @@ def busy_mark(seconds: float = LOOK_S) -> str | None:
 
 
 def mark_between(first: Sequence[int], last: Sequence[int]) -> str | None:
-    """Return the mark if others had the CPUs from one reading of `cpu_times` to another."""
+    """Return the mark if others used the CPUs between two readings of `cpu_times`."""
     spent = [after - before for before, after in zip(first, last, strict=True)]
     busy = 1 - sum(spent[place] for place in IDLE) / max(1, sum(spent))
     if busy < BUSY_SHARE:

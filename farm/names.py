@@ -1,4 +1,4 @@
-"""Names of boards, jobs and batches: they become names of files, and stand in tables."""
+"""Names of boards, jobs and batches, which are also file names and table entries."""
 
 import re
 
@@ -8,7 +8,7 @@ NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.+ -]{0,98}[A-Za-z0-9_.+-])?")
 
 
 def check_name(name: str, what: str) -> str:
-    """Return a name that can be a file's on any system; FarmError says what a name may be."""
+    """Return a name that is a valid file name on any system; FarmError describes valid names."""
     if not NAME.fullmatch(name):
         raise FarmError(
             f"{name!r} cannot name a {what}: up to 100 letters, digits and - _ . + only, "

@@ -1,4 +1,4 @@
-"""One line for each long step: what it is when it starts, how long it took when it ends."""
+"""One line per long step: its name at the start, its duration at the end."""
 
 import time
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ class RunningStep:
         self._status = console.status(self._title)
 
     def moved(self, done: int, total: int) -> None:
-        """Show how far a transfer is, where the output is a terminal."""
+        """Show the progress of a transfer, if the output is a terminal."""
         self._status.update(f"{self._title}: {done / 1e6:.1f} of {total / 1e6:.1f} MB")
 
     def say(self, text: str) -> None:
-        """Show what is going on within the step, where the output is a terminal."""
+        """Show a detail of the step, if the output is a terminal."""
         self._status.update(f"{self._title}: {escape(text)}")
 
 
 @contextmanager
 def step(title: str, console: Console = CONSOLE) -> Iterator[RunningStep]:
-    """Show a step while it runs: animated on a terminal, a line at start and end elsewhere."""
+    """Show a step while it runs: animated on a terminal, otherwise a line at start and end."""
     start = time.monotonic()
     running = RunningStep(title, console)
     if not console.is_terminal:

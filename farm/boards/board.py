@@ -1,7 +1,7 @@
-"""What a board is: a name, the device it is one of, the place where it is, and tags. Data only.
+"""Board descriptions: a name, a device, a place, and tags. Data only.
 
 Boards are read from TOML, the inventory: `boards.toml` beside this file, and the user's own before
-it. Opening a board is `connect.py`'s matter, writing an entry `inventory.py`'s.
+it. `connect.py` opens a board, `inventory.py` writes an entry.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Local:
 
 @dataclass(frozen=True)
 class Emulated:
-    """A QEMU machine, as the device's file describes it, that is booted for the job.
+    """A QEMU machine from the device file, booted for the job.
 
     It has no disk: files live in at most `disk_mb` of its memory.
     """
@@ -35,7 +35,7 @@ class Emulated:
 
 @dataclass(frozen=True)
 class UserEmulated:
-    """A processor without a system of its own, played by QEMU: a DSP, or a microcontroller.
+    """A processor without an operating system, emulated by QEMU: a DSP, or a microcontroller.
 
     As a DSP is reached through its host, so is this one: by a host that answers SSH on loopback and
     starts the programs on it.
@@ -83,17 +83,17 @@ class Board:
 
     @property
     def emulated(self) -> bool:
-        """Whether times on it are an emulator's and say nothing of the hardware."""
+        """Whether it is emulated, so that times on it are meaningless."""
         return isinstance(self.place, Emulated | UserEmulated)
 
     @property
     def kind(self) -> str:
-        """The kind of its place, as the inventory names it."""
+        """The kind of its place, as named in the inventory."""
         return next(name for name, kind in KINDS.items() if isinstance(self.place, kind))
 
 
 def load_boards(files: Sequence[Path] | None = None) -> list[Board]:
-    """Read boards, the user's first; of two with one name the first counts."""
+    """Read boards, the user's first; of two with the same name the first counts."""
     if files is None:
         files = [own_file(), BUILT_IN] if own_file().is_file() else [BUILT_IN]
     boards: dict[str, Board] = {}
@@ -137,7 +137,7 @@ def boards_for(wanted: str, boards: Sequence[Board], tags: Sequence[str] = ()) -
 
 
 def own_file() -> Path:
-    """Return where the user's own boards stand."""
+    """Return the path of the user's own boards file."""
     return config_folder() / "boards.toml"
 
 

@@ -1,8 +1,8 @@
-"""Under what conditions a measurement was made: governor, frequency, temperature, throttling, load.
+"""Conditions of a measurement: governor, frequency, temperature, throttling, load.
 
-Asked before, every few seconds meanwhile, and after. What a board does not say (an emulated one
-says nothing) is not held against it; what it says can make the run invalid. What others take of the
-board's CPUs is looked at before and after, while it rests.
+Queried before, every few seconds during, and after. Missing values (an emulated board has none) do
+not matter; present ones can make the run invalid. The CPU use of other processes is measured before
+and after, while the board is idle.
 """
 
 import statistics
@@ -32,14 +32,14 @@ sleep "$2"; look "$1"; sleep "$2"; look "$1"
 
 @dataclass
 class Conditions:
-    """What the board said, in order."""
+    """The board's readings, in order."""
 
     facts: list[BoardFacts] = field(default_factory=list)
     busy: str | None = None
-    """The mark for the records, if others used the board."""
+    """The mark for records, if others used the board."""
 
     def problems(self) -> list[str]:
-        """Return why the run does not count; nothing when it does."""
+        """Return why the run is invalid; empty if it is valid."""
         if not self.facts:
             return ["the board did not say under what conditions it ran"]
         return [*self._throttling(), *self._changes()]
@@ -83,12 +83,12 @@ class Conditions:
 def watched(
     transport: Transport, root: str = "", period_s: float = PERIOD_S, rest_s: int = REST_S
 ) -> Iterator[Conditions]:
-    """Ask the board before, during and after the block; `root` stands before /proc and /sys."""
+    """Query the board before, during and after the block; `root` is prepended to /proc and /sys."""
     conditions = Conditions()
     over = threading.Event()
 
     def look() -> None:
-        with suppress(FarmError):  # a board that is busy or gone: the run itself will tell
+        with suppress(FarmError):  # a busy or lost board: the run itself will report it
             conditions.facts.append(ask(transport, root))
 
     def look_while_it_rests() -> None:
@@ -112,7 +112,7 @@ def watched(
 
 
 def _busy_mark(transport: Transport, root: str, rest_s: int) -> str | None:
-    """Return the mark if others use the board while it rests; None where it does not say."""
+    """Return the mark if others use the idle board; None if it does not report that."""
     argv = ["sh", "-c", REST, "rest", root, str(rest_s)]
     result = transport.run(argv, timeout_s=30, limits=CommandLimits(1 << 20))
     times = [cpu_times(line) for line in result.stdout.decode(errors="replace").splitlines()]
@@ -121,9 +121,9 @@ def _busy_mark(transport: Transport, root: str, rest_s: int) -> str | None:
 
 
 def steady_from(times: Sequence[float]) -> int | None:
-    """Return from which step on times are steady; None when they never are, half-way through.
+    """Return the first step of steady times; None if there is none in the first half.
 
-    Steady is where a window of three steps takes what all after it take, within 3 %.
+    Steady: a window of three steps takes as long as all later steps, within 3 %.
     """
     for start in range(len(times) // 2 + 1):
         window, rest = times[start : start + WINDOW], times[start + WINDOW :]

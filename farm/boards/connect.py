@@ -1,4 +1,4 @@
-"""Open a board, whatever its kind: the one place that knows which transport serves which place."""
+"""Open a board of any kind: the one place that maps places to transports."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from pockengine.farm.transports.transport import PowerAction, Transport
 
 @contextmanager
 def connect(board: Board) -> Iterator[Transport]:
-    """Yield an open transport to the board and close it (an emulated one: power it off) after."""
+    """Yield an open transport to the board; close it afterwards (an emulated board powers off)."""
     place = board.place
     if isinstance(place, Emulated):
         with boot(board.name, guest_of(board, place)) as emulated:
@@ -41,14 +41,14 @@ def connect(board: Board) -> Iterator[Transport]:
 
 
 def opening(board: Board) -> str:
-    """Return in words what `connect` is going to do."""
+    """Describe what `connect` will do."""
     return booting() if isinstance(board.place, Emulated) else "connecting"
 
 
 def switch(board: Board, action: PowerAction) -> None:
-    """Switch a board that no connection is open to; do nothing where no command does that.
+    """Switch an unconnected board; do nothing if no command can.
 
-    An emulated board is switched on by every connection.
+    An emulated board is started by every connection.
     """
     if isinstance(board.place, Remote) and board.place.power:
         with closing(shelf_of(board.name, board.place)) as shelf:
@@ -72,9 +72,9 @@ def shelf_of(name: str, place: Remote) -> Shelf:
 
 
 def launcher_of(board: Board) -> tuple[str, ...]:
-    """Return the command that plays a processor of the device, or a board that runs firmware.
+    """Return the command that emulates a device's processor, or a board that runs firmware.
 
-    FarmError when it is missing.
+    FarmError if it is missing.
     """
     device = _emulated_device(board)
     emulator = device.emulator
@@ -90,7 +90,7 @@ def launcher_of(board: Board) -> tuple[str, ...]:
 
 
 def guest_of(board: Board, place: Emulated) -> Guest:
-    """Return the machine that QEMU is to play, from the device's file."""
+    """Return the QEMU machine of the device file."""
     device = _emulated_device(board)
     emulator = device.emulator
     assert emulator is not None
@@ -103,7 +103,7 @@ def guest_of(board: Board, place: Emulated) -> Guest:
     )
 
 
-# How QEMU starts firmware: with files of its own folder, and a clock that counts instructions.
+# QEMU for firmware: with files in its own folder, and a clock that counts instructions.
 FIRMWARE = (
     *("-nographic", "-monitor", "none", "-serial", "none"),
     *("-semihosting-config", "enable=on,target=native"),

@@ -1,4 +1,4 @@
-"""Take a board into the inventory: look at its host key, log in with it pinned, ask what it is.
+"""Add a board to the inventory: fetch its host key, log in with it pinned, and identify it.
 
 The key is shown to the user before anything is trusted; a board is never accepted on first use
 without that.
@@ -28,7 +28,7 @@ ADDRESS = re.compile(r"ssh://(?:([^@/:\s]+)@)?(\[[0-9a-fA-F:.]+\]|[^@/:\[\]\s]+)
 
 @dataclass(frozen=True)
 class Login:
-    """Where a board is to be found."""
+    """Address and login of a board."""
 
     user: str
     host: str
@@ -48,7 +48,7 @@ class Login:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user says about a board; the device may be left to the board itself."""
+    """The user's settings for a board; the device may be detected."""
 
     key_file: str
     name: str | None = None
@@ -63,11 +63,10 @@ class Wishes:
 def enroll(
     login: Login, wishes: Wishes, confirm: Callable[[str, str], bool]
 ) -> tuple[Board, BoardFacts]:
-    """Return the board's entry and what it said of itself.
+    """Return the board's entry and its facts.
 
-    `confirm` is given the host key's line and its fingerprint; FarmError when it says no, or when
-    the board does not say which device it is and the user did not either. DeviceError for a device
-    that is not listed.
+    `confirm` is called with the host key's line and its fingerprint; FarmError if it returns false,
+    or if neither the board nor the user identifies the device. DeviceError for an unknown device.
     """
     if wishes.device is not None:
         load_device(wishes.device)
@@ -99,7 +98,7 @@ def enroll(
 
 
 def fetch_host_key(login: Login) -> str:
-    """Return the host key that answers there, as known_hosts has it, without logging in."""
+    """Return the server's host key in known_hosts form, without logging in."""
     try:
         connection = socket.create_connection((login.host, login.port), TIMEOUT_S)
         with closing(connection), closing(paramiko.Transport(connection)) as transport:
@@ -122,14 +121,14 @@ def fingerprint(line: str) -> str:
 
 
 def _prefer_ed25519(transport: paramiko.Transport) -> None:
-    """Ask for the host's ed25519 key first: it is the one that the farm's own files hold."""
+    """Request the host's ed25519 key first: the farm's own files use that type."""
     options = transport.get_security_options()
     kinds: Sequence[str] = options.key_types
     options.key_types = sorted(kinds, key=lambda kind: kind != "ssh-ed25519")
 
 
 def default_key() -> Path | None:
-    """Return the user's own key where there is one, of the kind that is best."""
+    """Return the user's own key of the best type, if there is one."""
     names = ("id_ed25519", "id_ecdsa", "id_rsa")
     keys = (Path("~/.ssh").expanduser() / name for name in names)
     return next((key for key in keys if key.is_file()), None)

@@ -1,7 +1,7 @@
-"""What a board says of itself: one script, sent once, that any POSIX system can answer.
+"""Facts of a board, collected by one POSIX shell script.
 
-Used when a board is added, before it is trusted with a job, and around a measurement. What a
-system does not say is left out: an emulated board has no governor, a Mac no /proc.
+Used when a board is added, before it gets a job, and around a measurement. Unavailable facts are
+omitted: an emulated board has no governor, a Mac no /proc.
 """
 
 import math
@@ -15,7 +15,7 @@ from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.transport import Transport
 
 # "$1" is where /sys, /proc are (nothing, or a test's folder), "$2" the folder that jobs write to.
-# It reads by the shell alone where it can: an emulated board takes long to start a program.
+# It uses shell builtins where possible: an emulated board starts programs slowly.
 SCRIPT = r"""
 say() { [ -n "$2" ] && printf '%s %s\n' "$1" "$2"; }
 file() { [ -r "$2" ] && read -r value < "$2" && say "$1" "$value"; }
@@ -53,15 +53,17 @@ exit 0
 
 LEAST_DISK = 64 << 20
 CLOCK_S = 300.0
-"""By how much a board's clock may differ before a person is warned."""
+"""Maximum difference of a board's clock before a warning, in seconds."""
 
 FLAGS = re.compile(r"(0x)?[0-9a-fA-F]{1,16}")
-GREATEST = {"millidegrees"}  # of several answers; others are added up
+GREATEST = {
+    "millidegrees"
+}  # of these, several answers are reduced to the maximum; others are added
 
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """A board's answers; None or empty is "it does not say". Times are seconds since 1970."""
+    """A board's answers; None or empty if unavailable. Times are seconds since 1970."""
 
     system: str
     machine: str
@@ -79,11 +81,11 @@ class BoardFacts:
     frequency_mhz: float | None
     max_frequency_mhz: float | None
     temperature_c: float | None
-    throttled: int | None  # how often, since it booted
-    flags: int | None  # a Raspberry Pi's bits of what limits it, and has limited it
+    throttled: int | None  # since boot
+    flags: int | None  # a Raspberry Pi's bits of present and past throttling
 
     def describe(self) -> list[str]:
-        """Return a line for each thing that is known, for a person to read."""
+        """Return a line per known fact, for display."""
         mb = 1 << 20
         known = {
             "model": self.model or None,
@@ -99,7 +101,7 @@ class BoardFacts:
         return [f"{name}: {value}" for name, value in known.items() if value is not None]
 
     def warnings(self, now: float) -> list[str]:
-        """Return what is in the way of jobs, each with its fix; `now` is this machine's clock."""
+        """Return obstacles to jobs, each with its fix; `now` is this machine's clock."""
         found = []
         if self.disk_bytes is not None and self.disk_bytes < LEAST_DISK:
             found.append(
@@ -116,7 +118,7 @@ class BoardFacts:
 
 
 def ask(transport: Transport, root: str = "") -> BoardFacts:
-    """Ask a board; FarmError when its answer makes no sense. `root` stands before /proc, /sys."""
+    """Query a board; FarmError for an invalid answer. `root` is prepended to /proc and /sys."""
     argv = ["sh", "-c", SCRIPT, "facts", root, transport.workdir]
     result = transport.run(argv, timeout_s=30, limits=CommandLimits(1 << 20))
     if not result.ok:
@@ -125,7 +127,7 @@ def ask(transport: Transport, root: str = "") -> BoardFacts:
 
 
 def parse(text: str, board: str) -> BoardFacts:
-    """Read the script's lines; FarmError names a number that is none."""
+    """Parse the script's lines; FarmError for an invalid number."""
     values = _collect(text.splitlines(), board)
 
     def number(name: str, scale: float = 1.0) -> float | None:
@@ -156,7 +158,9 @@ TEXTS = ("system", "machine", "kernel", "model", "cpu", "boot", "governor", "pi_
 
 
 def _collect(lines: Iterable[str], board: str) -> Mapping[str, str | float]:
-    """Return each name's value; of several temperatures the greatest, of several counts the sum."""
+    """Return the value of each name: the maximum of several temperatures, the sum of several
+    counts.
+    """
     values: dict[str, str | float] = {}
     for line in lines:
         name, _, text = line.partition(" ")
@@ -174,7 +178,7 @@ def _collect(lines: Iterable[str], board: str) -> Mapping[str, str | float]:
 
 
 def _number(text: str) -> float | None:
-    """Return a number that a board can mean: finite, and within 64 bits."""
+    """Return a plausible number: finite, and within 64 bits."""
     try:
         number = float(text)
     except ValueError:
@@ -189,7 +193,7 @@ def _flags(text: str, board: str) -> int:
 
 
 def recognise(facts: BoardFacts) -> str | None:
-    """Return the device that a board says it is; None when no device's file knows it."""
+    """Return the device that a board identifies as; None if no device file matches."""
     description = f"{facts.model}\n{facts.cpu}"
     for name in known_devices():
         if any(word in description for word in load_device(name).recognise):

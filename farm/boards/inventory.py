@@ -1,7 +1,7 @@
 """Write boards into the user's inventory: entries are added, never rewritten.
 
-The file stays the user's: comments and order are kept, and what was added reads back as exactly the
-board that was meant, or the file is left as it was.
+Comments and order of the user's file are preserved. A new entry must read back as exactly the given
+board, or the file is left unchanged.
 """
 
 import json
@@ -15,7 +15,7 @@ from pockengine.files import locked, write_whole
 
 
 def add_board(board: Board, file: Path) -> None:
-    """Append an entry; FarmError when the name is taken, cannot be one, or the file is broken."""
+    """Append an entry; FarmError if the name is taken or invalid, or the file is broken."""
     check_name(board.name, "board")
     file.parent.mkdir(parents=True, exist_ok=True)
     with locked(file.with_name(f".{file.name}.lock")):
@@ -33,7 +33,7 @@ def add_board(board: Board, file: Path) -> None:
 
 
 def entry_text(board: Board) -> str:
-    """Return a board as a TOML table; what has its default is left out."""
+    """Return a board as a TOML table, without default values."""
     lines = [f"[{_string(board.name)}]", f"device = {_string(board.device)}"]
     lines.append(f"kind = {_string(board.kind)}")
     if board.tags:

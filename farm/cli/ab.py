@@ -1,4 +1,4 @@
-"""The command that has two artifacts take turns on a board."""
+"""The command that runs two artifacts alternately on a board."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every command of the farm shares: the console, errors as one line, paths of users."""
+"""Shared parts of the farm's commands: console, error lines, user paths."""
 
 import json
 import os
@@ -19,7 +19,9 @@ P = ParamSpec("P")
 
 
 def plain_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn a known error into one line and exit status 1; a fault of ours keeps its traceback."""
+    """Print a known error in one line and exit with status 1; internal errors keep their
+    traceback.
+    """
     guarded = entry_point(command)
 
     @wraps(command)
@@ -35,7 +37,7 @@ def plain_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def from_user(path: str | Path) -> Path:
-    """Return a path as the user means it: Bazel runs programs in a folder of its own."""
+    """Return a path relative to the user's folder: Bazel runs programs in another one."""
     return Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")).absolute() / path
 
 

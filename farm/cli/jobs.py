@@ -29,10 +29,10 @@ from pockengine.files import read_toml
 from pockengine.folders import data_folder
 
 LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
-"""Of what a failed job printed: lines, and bytes that are looked at."""
+"""Displayed output of a failed job: maximum lines, and bytes examined."""
 FILES = {"program", "inputs", "outputs"}
 LOGS = {"stdout", "stderr", "console.log", "ssh.jsonl"}
-"""What lies beside the outputs of an attempt."""
+"""Files beside the outputs of an attempt."""
 KNOWN = {"name", "args", "device", "tags", "time_limit_s", "priority"} | FILES
 DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of this user.")
 
@@ -164,7 +164,7 @@ def log(board: str | None, as_json: bool, database: str | None) -> None:
 
 
 def read_jobs(file: Path, boards: list[Board]) -> tuple[list[QueuedJob], list[Board]]:
-    """Read jobs and find their boards; FarmError names file, job and what is wrong with it."""
+    """Read jobs and find their boards; FarmError names file, job and fault."""
     try:
         table = read_toml(file)
     except (OSError, ValueError) as error:
@@ -215,7 +215,7 @@ def _task(
 
 
 def print_verdicts(verdicts: list[JobVerdict]) -> None:
-    """Print what became of each job, and the last lines that the failed ones printed."""
+    """Print the verdict of each job, and the last lines of failed ones."""
     CONSOLE.print(verdict_table(verdicts))
     for one in verdicts:
         if one.verdict not in ("passed", None) and one.log is not None:
@@ -224,7 +224,7 @@ def print_verdicts(verdicts: list[JobVerdict]) -> None:
 
 
 def _print_end(name: str, file: Path) -> None:
-    """Print the end of what a program printed; a client elsewhere has the file."""
+    """Print the end of a program's output; a client on another machine has the file."""
     if not file.is_file():
         return
     lines = file.read_bytes()[-MOST_SHOWN:].decode(errors="replace").splitlines()[-LINES_SHOWN:]
@@ -235,7 +235,7 @@ def _print_end(name: str, file: Path) -> None:
 
 
 def verdict_table(verdicts: list[JobVerdict]) -> Table:
-    """Lay out what became of each job."""
+    """Format the verdict of each job."""
     table = Table()
     for heading in ("job", "verdict", "attempts", "message"):
         table.add_column(heading)

@@ -51,7 +51,7 @@ def report(
 
 
 def _read(files: Sequence[Path], wanted: Mapping[str, str | None]) -> list[Record]:
-    """Read lines of JSON; FarmError names a file that has others."""
+    """Read lines of JSON; FarmError for a malformed file."""
     records = []
     for file in files:
         try:

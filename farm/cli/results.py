@@ -1,4 +1,4 @@
-"""Commands of the farm about what was measured: compare two commits, draw a trend."""
+"""Commands of the farm about measurements: compare two commits, draw a trend."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -98,7 +98,7 @@ def results_command(database: str | None, as_json: bool, **wanted: str | None) -
 
 
 def stored(database: str | None, wanted: Mapping[str, str | None]) -> list[Record]:
-    """Return the records with the wanted values, oldest first."""
+    """Return the records with the given values, oldest first."""
     results = Results(database)
     try:
         return results.find({name: value for name, value in wanted.items() if value is not None})
@@ -107,7 +107,7 @@ def stored(database: str | None, wanted: Mapping[str, str | None]) -> list[Recor
 
 
 def results_table(records: Sequence[Record]) -> Table:
-    """Lay figures out with where and when they were measured."""
+    """Format figures with place and time of measurement."""
     table = Table(box=SIMPLE)
     for heading in ("device", "model / batch", "scheme", "engine", "metric"):
         table.add_column(heading)

@@ -1,4 +1,4 @@
-"""What `run` prints while a batch runs."""
+"""Output of `run` while a batch runs."""
 
 import time
 from collections.abc import Mapping
@@ -8,13 +8,13 @@ from pockengine.farm.cli.base import CONSOLE
 from pockengine.farm.jobs.batch import JobVerdict
 
 QUIET_S = 30.0
-"""After so long without a line each board's present task is printed again."""
+"""Seconds without output after which each board's current task is printed again."""
 
 
 class Teller:
-    """Prints lines as they come, a line for each job whose state has changed, and signs of life.
+    """Prints output lines, a line per job whose state has changed, and signs of life.
 
-    `doing` is what each board does, and since when.
+    `doing` is each board's task and its start.
     """
 
     def __init__(self, doing: Mapping[str, tuple[str, float]]) -> None:
@@ -24,13 +24,13 @@ class Teller:
         self._lock = Lock()
 
     def say(self, text: str) -> None:
-        """Print a line; from any thread."""
+        """Print a line; thread-safe."""
         with self._lock:
             self._printed = time.monotonic()
             CONSOLE.print(text, soft_wrap=True)
 
     def __call__(self, verdicts: list[JobVerdict]) -> None:
-        """Print what has changed since the last call, or what goes on where nothing has."""
+        """Print changes since the last call, or the current tasks if there are none."""
         for one in verdicts:
             text = one.describe()
             if one.attempts and self._states.get(one.name) != text:

@@ -1,1 +1,1 @@
-"""Firmware for emulated microcontrollers: a compiled program that trains on files of the host."""
+"""Firmware for emulated microcontrollers: a compiled program that trains on host files."""

@@ -1,4 +1,4 @@
-"""Link a freestanding artifact with a start, a clock and files of the host: firmware to play."""
+"""Link a freestanding artifact with start-up code, a clock and host file access, for emulation."""
 
 import subprocess
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class QemuMachine:
-    """Where vectors, code and memory begin on a machine that QEMU plays, and its clock in MHz."""
+    """Start addresses of vectors, code and memory on a QEMU machine, and its clock in MHz."""
 
     vectors: int
     flash: int
@@ -30,15 +30,15 @@ MACHINES = {
     "mps2-an505": QemuMachine(0x10000000, 0x10000000, 0x38000000, 20),
     "mps3-an547": QemuMachine(0x00000000, 0x70000000, 0x21000000, 32),
 }
-"""By QEMU's names. A tick is one of the board's clock, an instruction 1 ns."""
+"""By QEMU's names. A tick is one of the board's clock; an instruction takes 1 ns."""
 
 VECTOR_BYTES = 64
-"""The table of vectors, which may lie apart from the code."""
+"""The vector table, which may be separate from the code."""
 
 STACK_BYTES = 8192
 
 STARTS = ("clock", "semihost", "start")
-"""The C files that every firmware has."""
+"""The C files of every firmware."""
 
 _SCRIPT = """MEMORY {{
     VECTORS (rx) : ORIGIN = {vectors:#x}, LENGTH = {vector_bytes}
@@ -62,7 +62,7 @@ SECTIONS {{
 
 @dataclass(frozen=True)
 class Firmware:
-    """An ELF file, and what it takes of the board's flash and memory, its stack included."""
+    """An ELF file, and its use of flash and memory, including the stack."""
 
     path: Path
     flash_bytes: int
@@ -70,9 +70,9 @@ class Firmware:
 
 
 def link_firmware(artifact: Artifact, device: Device, folder: Path) -> Firmware:
-    """Return the firmware of an artifact for the machine that stands in for its device.
+    """Return the firmware of an artifact for the QEMU machine of its device.
 
-    BuildError where it exceeds the device's flash or memory: the linker says which section.
+    BuildError, naming the section, if it exceeds the device's flash or memory.
     """
     source = folder / "program.c"
     source.write_text(_program_text(artifact))
@@ -84,9 +84,9 @@ def link_firmware(artifact: Artifact, device: Device, folder: Path) -> Firmware:
 def link_files(
     name: str, device: Device, files: Sequence[Path], includes: Sequence[Path], folder: Path
 ) -> Firmware:
-    """Link sources, objects and archives that have a function `train` with what starts it.
+    """Link sources, objects and archives that define `train` with the start-up code.
 
-    What nothing calls is left out. BuildError as above, with the program's name.
+    Unused functions are dropped. BuildError as above, with the program's name.
     """
     emulator = device.emulator
     if emulator is None or emulator.machine not in MACHINES:
@@ -109,7 +109,7 @@ def link_files(
 
 
 def _script(machine: QemuMachine, device: Device) -> str:
-    """Return the linker's script; the table of vectors counts as a part of the device's flash."""
+    """Return the linker script; the vector table counts as flash."""
     behind = VECTOR_BYTES if machine.vectors == machine.flash else 0
     return _SCRIPT.format(
         vectors=machine.vectors,
@@ -123,7 +123,7 @@ def _script(machine: QemuMachine, device: Device) -> str:
 
 
 def _program_text(artifact: Artifact) -> str:
-    """Return the C file that firmware.h describes."""
+    """Return the C file described in firmware.h."""
     prefix = f"PE_{identifier(artifact.name).upper()}"
     memories = "\n".join(
         f"_Alignas(PE_ALIGN) unsigned char firmware_{name}[{prefix}_{name.upper()}_BYTES];"

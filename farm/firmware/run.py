@@ -1,4 +1,4 @@
-"""Train an artifact on a microcontroller: its files in the firmware's form, and what came back."""
+"""Train an artifact on a microcontroller: convert its files to the firmware's form and back."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -24,9 +24,9 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class FirmwareRun:
-    """What a firmware left: the loss and the instructions of each step, and all params.
+    """Result of a firmware run: loss and instructions of each step, and all params.
 
-    `before` and `after` are the predictions of what was to be judged, by the names of outputs.
+    `before` and `after` are the predictions of the judged batches, by output name.
     """
 
     losses: list[float]
@@ -56,9 +56,9 @@ def train_firmware(
     folder: Path,
     progress: Progress | None = None,
 ) -> FirmwareRun:
-    """Train an artifact on a board that runs firmware; `folder` takes the files of both directions.
+    """Train an artifact on a board that runs firmware; `folder` is for input and output files.
 
-    BuildError where the firmware exceeds the device; JobFailed when it fails.
+    BuildError if the firmware exceeds the device; JobFailed if it fails.
     """
     firmware = link_firmware(artifact, load_device(artifact.device), folder)
     write_batches(artifact, steps, folder / "batches")
@@ -73,7 +73,7 @@ def train_firmware(
 
 
 def write_batches(artifact: Artifact, steps: Steps, path: Path) -> None:
-    """Write all inputs in the order in which the firmware reads them."""
+    """Write all inputs in the firmware's reading order."""
     with path.open("wb") as file:
         file.write(_HEADER.pack(len(steps.batches), steps.rate, len(steps.judged)))
         for entry, batches in (
@@ -88,7 +88,7 @@ def write_batches(artifact: Artifact, steps: Steps, path: Path) -> None:
 
 
 def _inputs(artifact: Artifact, entry: str) -> dict[str, TensorType]:
-    """Return the inputs of an entry that are data."""
+    """Return the data inputs of an entry."""
     inputs = artifact.entries[entry].inputs
     return {name: type_ for name, type_ in inputs.items() if name not in (RATE, STEP, SEED)}
 
@@ -96,7 +96,7 @@ def _inputs(artifact: Artifact, entry: str) -> dict[str, TensorType]:
 def _read_run(
     artifact: Artifact, path: Path, steps: Steps
 ) -> tuple[list[float], list[int], Arrays, list[Arrays], list[Arrays]]:
-    """Read all that the firmware wrote; JobFailed where the file is of another length."""
+    """Read the firmware's output; JobFailed if the file has another length."""
     data, types = path.read_bytes(), _listed(artifact)
     outputs = artifact.entries["predict"].outputs if steps.judged else {}
     judged, count = len(steps.judged) * _size(outputs), len(steps.batches)
@@ -114,7 +114,7 @@ def _read_run(
 
 
 def _listed(artifact: Artifact) -> dict[str, TensorType]:
-    """Return what a device with flash lists by name: all but constants."""
+    """Return the tensors that a device with flash lists by name: all but constants."""
     rows = artifact.params.items()
     return {name: row.type for name, row in rows if row.kind != "constant"}
 

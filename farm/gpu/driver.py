@@ -1,8 +1,7 @@
-"""A CUDA driver that is none, for boards without a GPU: the C files beside this one.
+"""A fake CUDA driver for boards without a GPU: the C files beside this one.
 
-A program of the backend `cuda` finds it in the place of NVIDIA's, with the twins of its kernels:
-the same texts by the CPU's prelude. It shows the host's side of a training, and says nothing of
-speed.
+A program of the backend `cuda` loads it instead of NVIDIA's, with the twins of its kernels: the
+same text compiled for the CPU. It tests the host side of a training; its speed is meaningless.
 """
 
 import subprocess
@@ -21,15 +20,15 @@ from pockengine.errors import BuildError
 
 SOURCES = Path(__file__).parent
 DRIVER, TWINS = "libcuda.so.1", "twins.so"
-"""The driver looks for the twins beside itself."""
+"""File names; the driver looks for the twins beside itself."""
 
 ERROR_LINES = 12
 
 
 def emulated_gpu(device: Device, program: Program, folder: Path) -> dict[str, Path]:
-    """Build what a program of `cuda` needs on a board of a device without its GPU.
+    """Build the fake GPU of a `cuda` program for a board without one.
 
-    Return the libraries by the names that they must have, all in one folder of the board.
+    Return the libraries by file name, for one folder on the board.
     """
     backend = CudaBackend(device)
     architecture = device.gpu.architecture.removeprefix("sm_")
@@ -39,14 +38,14 @@ def emulated_gpu(device: Device, program: Program, folder: Path) -> dict[str, Pa
 
 
 def build_driver(device: Device, folder: Path, flags: Sequence[str] = ()) -> Path:
-    """Build the driver for a device whose programs can load libraries; BuildError if it fails."""
+    """Build the driver for a device that supports dynamic loading; BuildError if it fails."""
     folder.mkdir(exist_ok=True)
     sources = sorted(SOURCES.glob("*.c"))
     return _build(device, sources, folder / DRIVER, [f"-Wl,-soname,{DRIVER}", *flags])
 
 
 def build_twins(device: Device, kernels: Iterable[GpuKernel], path: Path) -> Path:
-    """Build kernels by the CPU's prelude, with a table of their launches."""
+    """Build kernels with the CPU's prelude, and a table of their launches."""
     chosen = {kernel.symbol: kernel for kernel in kernels}
     texts, rows = ['#include "pe_gpu_cpu.h"'], []
     for kernel in chosen.values():
@@ -62,7 +61,7 @@ def build_twins(device: Device, kernels: Iterable[GpuKernel], path: Path) -> Pat
 
 
 def _build(device: Device, sources: Sequence[Path], library: Path, flags: Sequence[str]) -> Path:
-    """Build a library by the flags of programs, whose numbers it then has."""
+    """Build a library with the flags of programs, for equal numerical results."""
     toolchain = find_toolchain(device)
     kept = [flag for flag in compile_flags(device) if flag != "-fvisibility=hidden"]
     command = [*toolchain.command, *kept, "-shared", *map(str, sources), *flags]

@@ -1,4 +1,4 @@
-"""What this machine's OpenCL has: its first GPU, else its first device, as programs choose it."""
+"""This machine's OpenCL device: its first GPU, else its first device, as programs choose it."""
 
 import ctypes
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class OpenClDevice:
 
 
 def first_device() -> OpenClDevice:
-    """Return the device that a program takes; FarmError where there is none."""
+    """Return the device that a program uses; FarmError if there is none."""
     library = _library()
     for kind in (GPU, ANY):
         for device in _devices(library, kind):
@@ -46,7 +46,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _devices(library: ctypes.CDLL, kind: int) -> Iterator[ctypes.c_void_p]:
-    """Yield the first device of a kind on each platform; a driver that fails has none."""
+    """Yield the first device of a kind on each platform; failing drivers have none."""
     platforms, count = (ctypes.c_void_p * MOST)(), ctypes.c_uint()
     if library.clGetPlatformIDs(MOST, platforms, ctypes.byref(count)) != 0:
         return

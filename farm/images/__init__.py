@@ -1,1 +1,1 @@
-"""What an emulated board boots, made from Debian's packages."""
+"""Boot images of emulated boards, made from Debian's packages."""

@@ -1,7 +1,7 @@
 """The kernel and initial RAM disk of the emulated board, and the keys of both sides.
 
-Everything lies in the cache folder: keys once per cache, one image per recipe (what is in it and
-how it starts), found again by the recipe's hash. Building needs apt and a network, once.
+Everything is in the cache folder: one pair of keys, and one image per recipe (contents and
+start-up), identified by the recipe's hash. Building needs apt and a network, once.
 """
 
 import gzip
@@ -40,7 +40,7 @@ LIBRARY = re.compile(r"(usr/)?lib/(aarch64-linux-gnu/[^/]+|ld-linux-aarch64)\.so
 INIT = Path(__file__).parent / "guest_init.sh"
 TEXTS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
-    "etc/shadow": "root:*:1::::::\n",  # no password is right
+    "etc/shadow": "root:*:1::::::\n",  # no password matches
     "etc/group": "root:x:0:\n",
     "etc/shells": "/bin/sh\n",
     "etc/inittab": "::respawn:/usr/sbin/dropbear -F -E -s -j -k -r /etc/dropbear/host_key\n",
@@ -94,7 +94,7 @@ def image_is_built() -> bool:
 
 
 def _build(home: Path, apt: Path, keys: Keys) -> None:
-    """Build beside `home` and rename, so that an image is there whole or not at all."""
+    """Build beside `home` and rename, so that the image appears atomically."""
     debs = packages.download(apt, PACKAGES, KERNEL)
     kernel, entries = _collect(debs)
     entries |= {path: cpio.file_entry(text.encode()) for path, text in TEXTS.items()}
@@ -113,7 +113,7 @@ def _build(home: Path, apt: Path, keys: Keys) -> None:
 
 
 def _collect(debs: list[Path]) -> tuple[bytes, dict[str, cpio.ArchiveEntry]]:
-    """Take the kernel, its modules, the programs and their libraries out of the packages."""
+    """Extract the kernel, its modules, the programs and their libraries from the packages."""
     kernel = b""
     entries: dict[str, cpio.ArchiveEntry] = {}
     modules: dict[str, bytes] = {}
@@ -180,7 +180,7 @@ def _public_line(path: Path) -> str:
 
 
 def _dropbear_key(path: Path) -> bytes:
-    """Return a host key as dropbear stores it: its type, then seed and public key as one string."""
+    """Return a host key in dropbear's format: its type, then seed and public key as one string."""
     key = _load(path)
     both = key.private_bytes_raw() + key.public_key().public_bytes_raw()
     kind = b"ssh-ed25519"

@@ -1,7 +1,7 @@
-"""Which kernel modules the wanted ones need, and in what order they must be loaded.
+"""Dependencies of kernel modules, and their load order.
 
-Each module names those it depends on in its `.modinfo` section (`depends=a,b`), so no list of ours
-has to follow the kernel's versions. A wanted one that has no file is built into the kernel.
+Each module names those it depends on in its `.modinfo` section (`depends=a,b`), so no list has to
+follow the kernel's versions. A requested module without a file is built into the kernel.
 """
 
 import re
@@ -32,5 +32,5 @@ def depends(module: bytes) -> list[str]:
 
 
 def plain_name(name: str) -> str:
-    """Return a module's name as the kernel compares them: "-" and "_" are the same."""
+    """Return a module's name in the kernel's normal form: "-" and "_" are equal."""
     return name.replace("-", "_")

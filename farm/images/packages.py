@@ -1,4 +1,4 @@
-"""Debian's arm64 packages, fetched with an apt configuration of our own.
+"""Fetch Debian's arm64 packages with a separate apt configuration.
 
 The machine's package state is neither read nor written and no foreign architecture is added. On
 Debian the machine's own sources are used, so that a local mirror counts; elsewhere deb.debian.org
@@ -18,7 +18,7 @@ SOURCE = f"deb [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\
 
 
 def download(folder: Path, names: list[str], metapackage: str) -> list[Path]:
-    """Fetch packages, and the one that a metapackage stands for, into `folder`/debs.
+    """Fetch packages, and the target of a metapackage, into `folder`/debs.
 
     Raise FarmError with apt's last words when apt is missing, offline, or finds a bad signature.
     """
@@ -57,7 +57,7 @@ def members(deb: Path) -> Iterator[tuple[str, tarfile.TarInfo, bytes]]:
 
 
 def _private_apt(folder: Path) -> list[str]:
-    """Return apt options under which all state lies in `folder`."""
+    """Return apt options that keep all state in `folder`."""
     for part in ("lists/partial", "cache/archives/partial"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "status").touch()

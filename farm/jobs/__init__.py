@@ -1,1 +1,1 @@
-"""Which jobs run on which board: leases, health, batches, and what became of each job."""
+"""Jobs on boards: leases, health, batches, and verdicts."""

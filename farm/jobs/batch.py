@@ -1,8 +1,7 @@
-"""A batch of jobs in the database: who runs which, what became of each attempt, one verdict a job.
+"""A batch of jobs in the database: claims, attempts, and one verdict per job.
 
-A job whose program failed has failed: it is not tried again. A job whose board failed is queued
-again, for another board where there is one. A client that ends takes nothing with it: its attempts
-are found and queued again by the next client that looks.
+A job whose program failed is not retried. A job whose board failed is queued again, for another
+board if possible. If a client dies, the next client finds its attempts and queues them again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +25,7 @@ MOST_ATTEMPTS = 6
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job with the boards that may run it, by name."""
+    """A job, and the boards that may run it, by name."""
 
     name: str
     job: Job
@@ -34,13 +33,13 @@ class QueuedJob:
     priority: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a name that cannot be a folder's: the logs of each attempt have one."""
+        """Reject a name that cannot be a folder's: each attempt has a log folder."""
         check_name(self.name, "job")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A job that this client runs now on one board."""
+    """A job that this client is running on one board."""
 
     id: int
     name: str
@@ -52,10 +51,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """What became of a job: passed, failed, or unrunnable; None while it is not over.
+    """Verdict of a job: passed, failed, or unrunnable; None while unfinished.
 
-    `log` is the folder of its last attempt that is over: stdout, stderr, what was asked of the
-    board. It is of the machine that ran the batch.
+    `log` is the folder of its last finished attempt: stdout, stderr, SSH log. It is on the machine
+    that ran the batch.
     """
 
     name: str
@@ -71,7 +70,7 @@ class JobVerdict:
 
 
 class JobBatch:
-    """The jobs of one name in a store, as one client sees them."""
+    """The jobs of one batch in a store, as seen by one client."""
 
     def __init__(self, store: Store, name: str, owner: Owner) -> None:
         self.name = check_name(name, "batch")
@@ -80,7 +79,7 @@ class JobBatch:
         self._watch = HeartbeatWatch()
 
     def add(self, tasks: Sequence[QueuedJob]) -> None:
-        """Add jobs; those that the batch has already stay as they are: it can be resumed."""
+        """Add jobs; existing ones stay unchanged, so a batch can be resumed."""
 
         def task(connection: sql.Connection) -> None:
             known = sql.select(JOBS.c.name).where(JOBS.c.batch == self.name)
@@ -92,7 +91,7 @@ class JobBatch:
         self._store.work(task)
 
     def claim(self, board: str, active: Collection[str]) -> Claim | None:
-        """Take the next job for a board; None when none is for it now.
+        """Claim the next job for a board; None if there is none now.
 
         `active` are the boards that take jobs at present: one that failed a job's attempt gets the
         job again only when all others that could run it have failed it too.
@@ -101,11 +100,11 @@ class JobBatch:
         return self._store.work(lambda c: self._claim(c, board, set(active), token))
 
     def finish(self, claim: Claim, outcome: Outcome, message: str, log: Path) -> bool:
-        """Store what became of an attempt; False when it had been taken from us meanwhile."""
+        """Store the result of an attempt; False if it was reassigned in the meantime."""
         return self._store.work(lambda c: self._finish(c, claim, outcome, message, str(log)))
 
     def give_up(self, boards: Collection[str], reason: str) -> None:
-        """Call queued jobs unrunnable for which no board of these is left."""
+        """Mark queued jobs unrunnable if none of their boards is left."""
 
         def task(connection: sql.Connection) -> None:
             for row in self._queued(connection):
@@ -115,7 +114,7 @@ class JobBatch:
         self._store.work(task)
 
     def open_jobs(self) -> int:
-        """Return how many jobs have no verdict yet."""
+        """Return the number of jobs without a verdict."""
         query = sql.select(sql.func.count()).where(
             JOBS.c.batch == self.name, JOBS.c.state != "done"
         )
@@ -146,7 +145,7 @@ class JobBatch:
     ) -> Claim | None:
         mine = sql.select(ATTEMPTS.c.job).where(ATTEMPTS.c.claim == token)
         already = connection.execute(mine).scalar()
-        if already is not None:  # the commit that we thought lost had arrived
+        if already is not None:  # an earlier commit, reported as lost, had succeeded
             job = connection.execute(sql.select(JOBS).where(JOBS.c.id == already))
             return _claim_of(dict(job.mappings().one()), board, token)
         self._sweep(connection)
@@ -183,7 +182,7 @@ class JobBatch:
         return True
 
     def _sweep(self, connection: sql.Connection) -> None:
-        """Queue again what belonged to clients that have ended."""
+        """Queue again the jobs of dead clients."""
         running = sql.select(ATTEMPTS).join(JOBS, JOBS.c.id == ATTEMPTS.c.job)
         running = running.where(JOBS.c.batch == self.name, ATTEMPTS.c.outcome.is_(None))
         for row in [dict(row) for row in connection.execute(running).mappings()]:
@@ -218,7 +217,7 @@ class JobBatch:
 
 
 def batches(store: Store) -> dict[str, tuple[int, int]]:
-    """Return the batches of a store, oldest first: how many jobs, how many without verdict."""
+    """Return the batches of a store, oldest first, with the numbers of jobs and of open jobs."""
     opened = sql.func.sum(sql.case((JOBS.c.state != "done", 1), else_=0))
     query = sql.select(JOBS.c.batch, sql.func.count(), opened)
     query = query.group_by(JOBS.c.batch).order_by(sql.func.min(JOBS.c.id))
@@ -227,7 +226,7 @@ def batches(store: Store) -> dict[str, tuple[int, int]]:
 
 
 def job_to_json(job: Job) -> dict[str, object]:
-    """Return a job as JSON holds it; files by their absolute paths."""
+    """Return a job as JSON, with absolute file paths."""
     return {
         "program": str(job.program.absolute()),
         "args": list(job.args),
@@ -272,7 +271,7 @@ def _tried(connection: sql.Connection, job: int) -> set[str]:
 def _settle(
     connection: sql.Connection, job: int, attempt: int, outcome: Outcome, message: str
 ) -> None:
-    """Give a job its verdict, or queue it again when the board was at fault."""
+    """Give a job its verdict, or queue it again if the board was at fault."""
     if outcome != "infrastructure":
         _close_job(connection, job, outcome, message)
     elif attempt >= MOST_ATTEMPTS:

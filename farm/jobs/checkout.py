@@ -1,4 +1,4 @@
-"""Open a board for one piece of work: wait for its lease first where others might have it too."""
+"""Open a board exclusively, waiting for its lease if others share it."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,10 +12,10 @@ from pockengine.farm.transports.transport import Transport
 
 @contextmanager
 def checkout(board: Board, database: str | None = None) -> Iterator[Transport]:
-    """Yield an open transport to a board that is ours alone meanwhile.
+    """Yield an open transport to a board, for exclusive use.
 
-    An emulated board is started for us, and this machine is everybody's: only a machine on a shelf
-    is leased. FarmError when it is in quarantine, or does not come free.
+    Only physical boards are leased: an emulated board is started for us, and this machine is
+    shared. FarmError if the board is in quarantine, or does not become free.
     """
     if not isinstance(board.place, Remote):
         with connect(board) as transport:

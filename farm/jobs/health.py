@@ -1,7 +1,7 @@
-"""Whether a board can be trusted with a job: asked before the first one, and after anything odd.
+"""Health check of a board, before its first job and after anything odd.
 
-SSH, disk, memory, clock, temperature, and a program whose answer is known, built for the device
-where a compiler is at hand.
+SSH, disk, memory, clock, temperature, and a program with a known answer, built for the device if a
+compiler is available.
 """
 
 import time
@@ -15,7 +15,7 @@ from pockengine.farm.jobs.known_answer import ANSWER, known_answer_program
 from pockengine.farm.transports.digest import sha256_of
 from pockengine.farm.transports.transport import Transport
 
-# What a board hashes when no compiler is at hand to build a program for it.
+# Hashed on a board if no compiler can build a program for it.
 ZEROS = "d29751f2649b32ff572b5e0a9f541ea660a50f94ff0beedfb0b692b924cc8025"
 KERNEL_LIMIT_S = 60.0
 
@@ -25,7 +25,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Needs:
-    """What a healthy board has: at least, or at most; `clock_s` is how far its clock may be off."""
+    """Requirements of a healthy board; `clock_s` is the maximum clock difference."""
 
     disk_bytes: int = 64 << 20
     memory_bytes: int = 48 << 20
@@ -35,7 +35,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Health:
-    """What was found: the facts, and what is wrong, empty when nothing is."""
+    """Result of a check: the facts, and the faults; healthy if there are none."""
 
     facts: BoardFacts
     problems: tuple[str, ...]
@@ -44,7 +44,7 @@ class Health:
 def check_health(
     transport: Transport, device: Device, needs: Needs | None = None, tell: Tell = lambda _: None
 ) -> Health:
-    """Examine a board; FarmError when it does not even answer."""
+    """Check a board; FarmError if it does not answer."""
     needs = needs or Needs()
     before = time.time()
     facts = ask(transport)
@@ -57,7 +57,7 @@ def check_health(
 def require_health(
     transport: Transport, device: Device, needs: Needs | None = None, tell: Tell = lambda _: None
 ) -> BoardFacts:
-    """Examine a board; FarmError says what is wrong with it."""
+    """Check a board; FarmError lists its faults."""
     health = check_health(transport, device, needs, tell)
     if health.problems:
         raise FarmError(f"{transport.board} is not healthy: {'; '.join(health.problems)}")

@@ -1,7 +1,6 @@
-"""One program run on one board: files in, files out, nothing left behind.
+"""Run one program on one board: upload files, download outputs, clean up.
 
-A job has a folder of its own on the board. Its files are compared with the local ones by hash after
-they have arrived and before anything runs.
+A job has its own folder on the board. Uploaded files are verified by hash before anything runs.
 """
 
 import contextlib
@@ -48,7 +47,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What came back: how the program ended and where its output files are now."""
+    """Result: how the program ended, and the local paths of its outputs."""
 
     run: RunResult
     outputs: Mapping[str, Path]
@@ -103,7 +102,7 @@ def clean_board(transport: Transport) -> None:
 
 
 def _limits(transport: Transport, job: Job) -> CommandLimits:
-    """Return the job's limits; an emulator in between takes address space of its own, gigabytes."""
+    """Return the job's limits; an emulator needs gigabytes of address space of its own."""
     return replace(job.limits, memory_bytes=1 << 40) if transport.launcher else job.limits
 
 
@@ -114,7 +113,7 @@ def _check_name(name: str) -> None:
 
 @contextlib.contextmanager
 def _boards_fault() -> Iterator[None]:
-    """Blame the board, not the job, when one of our own commands does not end."""
+    """Blame the board, not the job, if one of our own commands does not end."""
     try:
         yield
     except JobFailed as error:
@@ -132,13 +131,13 @@ def _folder(transport: Transport) -> Iterator[str]:
     try:
         yield folder
     finally:
-        # A board that is gone has no folder to remove, and the first error is the one to tell.
+        # a lost board has no folder to remove; report the first error
         with contextlib.suppress(BoardUnreachable, JobFailed):
             transport.run(["sh", "-c", CLEAN, "clean", folder])
 
 
 def _verify(transport: Transport, folder: str, files: Mapping[str, Path]) -> None:
-    """Raise FarmError when a file in the job's folder is not the local one."""
+    """Raise FarmError if a file in the job's folder differs from the local one."""
     for name, source in files.items():
         result = transport.run(["sha256sum", f"{folder}/{name}"], timeout_s=300)
         if printed_sha256(result.stdout) != sha256_of(source):

@@ -1,7 +1,7 @@
-"""What a job prints, as it comes: whole to a file for each stream, and line by line to a display.
+"""Live output of a job: complete in a file per stream, and line by line on a display.
 
-A display is not for floods: lines are cut at MOST_LINE characters, and of each job MOST_A_SECOND
-are shown. The files have everything.
+The display is limited: lines are cut at MOST_LINE characters, and MOST_A_SECOND lines per job are
+shown. The files have everything.
 """
 
 import codecs
@@ -21,7 +21,9 @@ Show = Callable[[str], None]
 
 
 class Lines:
-    """Cuts bytes into lines, of UTF-8 that is torn anywhere; keeps less than MOST_LINE of one."""
+    """Splits bytes into lines, of UTF-8 that may be cut anywhere; buffers less than MOST_LINE of
+    one.
+    """
 
     def __init__(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -29,7 +31,7 @@ class Lines:
         self._open = ""
 
     def take(self, data: bytes, final: bool = False) -> Iterator[str]:
-        """Yield the lines that end in these bytes, and at the end what has none."""
+        """Yield the lines that end in these bytes; at the end, the last line without a newline."""
         *lines, self._open = (self._open + self._decoder.decode(data, final)).split("\n")
         for line in lines:
             yield from _pieces(line)
@@ -51,13 +53,13 @@ class JobOutput:
         self._second, self._shown, self._hidden = 0, 0, 0
 
     def take(self, stream: StreamName, data: bytes, final: bool = False) -> None:
-        """Write and show what arrived."""
+        """Write and display new output."""
         self._files[stream].write(data)
         for line in self._lines[stream].take(data, final):
             self._show_line(line)
 
     def close(self) -> None:
-        """Show what has no end of line, and close the files."""
+        """Display an unterminated line, and close the files."""
         for stream, file in self._files.items():
             with file:
                 self.take(stream, b"", final=True)
@@ -82,7 +84,7 @@ class JobOutput:
 
 @contextmanager
 def job_output(name: str, folder: Path, show: Show) -> Iterator[Sink]:
-    """Give a sink that writes and shows a job's output; LogError where it cannot."""
+    """Yield a sink that writes and displays a job's output; LogError if writing fails."""
     with _log_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         output = JobOutput(name, folder, show)
@@ -100,7 +102,7 @@ def job_output(name: str, folder: Path, show: Show) -> Iterator[Sink]:
 
 @contextmanager
 def _log_errors(folder: Path) -> Iterator[None]:
-    """Raise a LogError for what this machine refuses: a transport would blame its connection."""
+    """Raise a LogError for local write failures: a transport would blame its connection."""
     try:
         yield
     except OSError as error:

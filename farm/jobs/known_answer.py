@@ -1,4 +1,4 @@
-"""The program whose answer is known, built for a device by zig and kept in the cache."""
+"""The program with a known answer, built for a device by zig and cached."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ BUILD_LIMIT_S = 600.0  # zig compiles a target's libc at its first use
 def known_answer_program(
     device: Device, tell: Callable[[str], None] = lambda _: None
 ) -> Path | None:
-    """Return the program for a device; None where none can be built.
+    """Return the program for a device; None if it cannot be built.
 
     The package ziglang is not installed, the device runs firmware alone, or the compiler takes too
     long or fails, which is not the board's fault. `tell` is called before steps that take minutes.
@@ -54,7 +54,7 @@ def known_answer_program(
 
 
 def _why_not_built(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Compile; return what went wrong, None if nothing did."""
+    """Compile; return the error, None if there is none."""
     try:
         done = subprocess.run(
             command,

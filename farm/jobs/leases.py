@@ -1,8 +1,8 @@
-"""Leases of boards: one owner a board, the highest priority first, then who asked first.
+"""Leases of boards: one owner per board, by priority, then first come, first served.
 
-A client that wants a board leaves a ticket with the boards that would do. Every client computes the
-same thing from the tickets: each in its order takes its first board that is free, and whose ticket
-gets one takes the lease. What belongs to a process that has ended is swept away first.
+A client leaves a ticket with the acceptable boards. Every client computes the same assignment from
+the tickets: in order, each takes its first free board, and the owner of a successful ticket takes
+the lease. Entries of dead processes are removed first.
 """
 
 import contextlib
@@ -25,20 +25,20 @@ WAIT_S = 3600.0
 
 
 class LeasedBoard(Protocol):
-    """A board that is ours for now."""
+    """A board that is leased to us."""
 
     board: str
 
     @property
     def lost(self) -> bool:
-        """Whether it has been given to somebody else meanwhile."""
+        """Whether it has been given to another client meanwhile."""
 
 
 H = TypeVar("H", bound=LeasedBoard)
 
 
 class Leasing(Protocol[H]):
-    """Where boards are had from: this farm's own leases, or another's pool."""
+    """Source of boards: this farm's own leases, or another pool."""
 
     def acquire(
         self,
@@ -47,14 +47,14 @@ class Leasing(Protocol[H]):
         wait_s: float = WAIT_S,
         stop: Callable[[], bool] = lambda: False,
     ) -> H | None:
-        """Wait for one of the boards; None when `stop` ends the wait."""
+        """Wait for one of the boards; None if `stop` ends the wait."""
 
     def release(self, lease: H) -> None:
-        """Give a board back."""
+        """Return a board."""
 
 
 class Leases:
-    """A client of the farm's boards. Close it: its heart beats in a thread until then."""
+    """A client of the farm's boards. Close it: a heartbeat thread runs until then."""
 
     def __init__(self, store: Store, owner: Owner | None = None, beat_s: float = BEAT_S) -> None:
         self.owner = owner or Owner.here()
@@ -71,10 +71,10 @@ class Leases:
     def lease(
         self, boards: Sequence[str], priority: int = 0, wait_s: float = WAIT_S
     ) -> Iterator["Lease"]:
-        """Wait for one of the boards and yield its lease; it is given back at the end.
+        """Wait for one of the boards and yield its lease; it is released at the end.
 
-        FarmError when none is to be had in `wait_s`: it says who holds which, and what is in
-        quarantine why.
+        FarmError if none becomes free within `wait_s`, with the owners of the boards, and
+        quarantined ones with reasons.
         """
         lease = self.acquire(boards, priority, wait_s)
         assert lease is not None  # nothing stops the wait but its end
@@ -114,13 +114,13 @@ class Leases:
             raise
 
     def release(self, lease: "Lease") -> None:
-        """Give a board back; the next in the queue gets it."""
+        """Release a board; the next in the queue gets it."""
         with self._lock:
             self._held.pop(lease.ticket, None)
         self._give_back(lease.ticket)
 
     def is_lost(self, lease: "Lease") -> bool:
-        """Whether others were given the board because they thought that we had ended."""
+        """Whether others got the board because our heartbeat seemed to have stopped."""
         return lease.ticket in self._lost
 
     def leased(self) -> list[Mapping[str, Any]]:
@@ -128,7 +128,7 @@ class Leases:
         return self._store.work(self._leases)
 
     def close(self) -> None:
-        """Give everything back and stop."""
+        """Release everything and stop."""
         self._stop.set()
         if self._heart is not None:
             self._heart.join()
@@ -143,7 +143,7 @@ class Leases:
     def _try(
         self, connection: sql.Connection, ticket: str, boards: Sequence[str], priority: int
     ) -> str | None:
-        """Return the board that the ticket has or now gets; None while it must wait."""
+        """Return the board that the ticket has or now gets; None if it must wait."""
         held = {row["board"]: row for row in self._leases(connection)}
         for board, row in held.items():
             if row["ticket"] == ticket:  # the commit that we thought lost had arrived
@@ -173,7 +173,7 @@ class Leases:
         return self._sweep(connection, LEASES)
 
     def _sweep(self, connection: sql.Connection, table: sql.Table) -> list[Mapping[str, Any]]:
-        """Delete what belongs to owners that have ended; return the rest."""
+        """Delete the entries of dead owners; return the others."""
         rows = self._rows(connection, table)
         gone = {row["owner"] for row in rows if self._watch.is_gone(row)}
         if gone:
@@ -209,7 +209,7 @@ class Leases:
                 self._heart.start()
 
     def _beat(self) -> None:
-        """Count up in all our rows; notice leases that others have swept away."""
+        """Increment the beats of all our rows; detect leases that others have removed."""
         mine = self.owner.owner
         while not self._stop.wait(self._beat_s):
             with self._lock:
@@ -234,7 +234,7 @@ class Lease:
 
 
 def _count_up(connection: sql.Connection, owner: str) -> set[str]:
-    """Raise the beats of an owner; return the tickets of the leases it has."""
+    """Increment the beats of an owner; return the tickets of its leases."""
     for table in (LEASES, TICKETS, ATTEMPTS):
         mine = sql.update(table).where(table.c.owner == owner)
         connection.execute(mine.values(beat=table.c.beat + 1))

@@ -1,8 +1,8 @@
-"""Which process a lease belongs to, and whether that process is still there.
+"""The process that owns a lease, and whether it is alive.
 
-On the same machine the kernel says: a process id together with its start time names one process for
-good. For a process elsewhere only its heartbeat can be watched; what counts is that the number of
-beats grows, in the watcher's own time, so that no two clocks are compared and none may jump.
+On the same machine, a process id with its start time identifies a process uniquely. For a process
+elsewhere only its heartbeat can be watched: the number of beats must grow, measured in the
+watcher's own time, so no clocks are compared.
 """
 
 import contextlib
@@ -49,13 +49,13 @@ class Owner:
 
 @dataclass
 class HeartbeatWatch:
-    """What a client has seen of others' heartbeats: the last number, and when it last grew."""
+    """A client's observations of others' heartbeats: the last number, and when it last grew."""
 
     expiry_s: float = EXPIRY_S
     seen: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def is_gone(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row's owner has ended: at once on this machine, after silence elsewhere."""
+        """Whether a row's owner is dead: known at once on this machine, after silence elsewhere."""
         if row["host"] == this_host():
             return bool(start_time(row["pid"]) != row["started"])
         now = time.monotonic()
@@ -67,7 +67,7 @@ class HeartbeatWatch:
 
 
 def this_host() -> str:
-    """Name this boot of this machine, and the process numbers that count here (a container's)."""
+    """Identify this boot of this machine, and its process namespace (a container's)."""
     boot, space = "", ""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -77,7 +77,7 @@ def this_host() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process started, in the kernel's ticks since boot; None when it is gone."""
+    """Return a process's start time in kernel ticks since boot; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -12,13 +12,13 @@ from pockengine.farm.results.results import now
 
 
 class Quarantine:
-    """The boards that are shut out, and the farm's diary."""
+    """The quarantined boards, and the farm's log."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def shut_out(self, board: str, reason: str) -> None:
-        """Shut a board out; the first reason stays when there is one already."""
+        """Quarantine a board; an existing reason stays."""
         key = token_hex(8)
 
         def task(connection: sql.Connection) -> None:
@@ -44,17 +44,17 @@ class Quarantine:
             raise FarmError(f"{board} is not in quarantine")
 
     def reasons(self) -> Mapping[str, tuple[str, str]]:
-        """Return why and since when, by board."""
+        """Return reason and time, by board."""
         rows = self._store.work(lambda c: c.execute(sql.select(QUARANTINE)).all())
         return {row.board: (row.reason, row.since) for row in rows}
 
     def note(self, board: str, text: str) -> None:
-        """Write a line about a board into the diary."""
+        """Append a line about a board to the log."""
         key = token_hex(8)
         self._store.work(lambda c: _note(c, key, board, text))
 
     def diary(self, board: str | None = None) -> list[Mapping[str, Any]]:
-        """Return what happened, oldest first."""
+        """Return the log, oldest first."""
         query = sql.select(EVENTS).order_by(EVENTS.c.id)
         if board is not None:
             query = query.where(EVENTS.c.board == board)
@@ -62,7 +62,7 @@ class Quarantine:
 
 
 def _note(connection: sql.Connection, key: str, board: str, text: str) -> None:
-    """Add a line once, whatever becomes of the connection."""
+    """Append a line exactly once, even if the connection fails."""
     if not _is_noted(connection, key):
         row = {"key": key, "time": now(), "board": board, "text": text}
         connection.execute(sql.insert(EVENTS), row)

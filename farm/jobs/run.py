@@ -1,4 +1,4 @@
-"""Run a batch on several boards at once, one thread a board, until every job has its verdict."""
+"""Run a batch on several boards, one thread per board, until every job has a verdict."""
 
 import math
 import threading
@@ -15,12 +15,12 @@ TOLD_S = 1.0
 def run_batch(
     site: Site, boards: Sequence[Board], told: Callable[[list[JobVerdict]], None] | None = None
 ) -> list[JobVerdict]:
-    """Run all open jobs of the site's batch; return what became of each.
+    """Run all open jobs of the site's batch; return their verdicts.
 
-    `told` is given the state of all jobs about every second.
-    Jobs for which no board is left are unrunnable, with the boards' reasons. An error that is no
-    board's (a database that is gone for good) ends the other workers after their present job and
-    is raised; what is stored stays, and the batch can be resumed.
+    `told` is called with the state of all jobs about every second. Jobs for which no board is left
+    are unrunnable, with the boards' reasons. An error that is not a board's (a lost database) ends
+    the other workers after their current job and is raised; stored results stay, and the batch can
+    be resumed.
     """
     site.active = {board.name for board in boards}
     reasons: dict[str, str] = {}
@@ -36,7 +36,7 @@ def run_batch(
             site.active.discard(board.name)
             site.doing.pop(board.name, None)
 
-    # QEMU ends with the thread that started it: each board has one for as long as it works.
+    # QEMU ends with the thread that started it, so each board has one thread throughout.
     threads = [threading.Thread(target=worker, args=(board,), daemon=True) for board in boards]
     for thread in threads:
         thread.start()
@@ -55,7 +55,7 @@ def run_batch(
 
 
 def _while_alive(threads: Sequence[threading.Thread], seconds: float) -> Iterator[None]:
-    """Yield from time to time until all threads have ended."""
+    """Yield periodically until all threads have ended."""
     for thread in threads:
         while thread.is_alive():
             thread.join(seconds)
@@ -63,7 +63,7 @@ def _while_alive(threads: Sequence[threading.Thread], seconds: float) -> Iterato
 
 
 def _every(seconds: float) -> Iterator[bool]:
-    """Yield whether so long has passed since it last did, at first at once."""
+    """Yield whether this period has passed since the last time; at first at once."""
     last = -math.inf
     while True:
         due = time.monotonic() - last >= seconds

@@ -1,7 +1,7 @@
 """The database that clients of one farm share: leases, queues, quarantine, jobs.
 
-SQLite in the user's data folder, or any SQLAlchemy URL. Every piece of work is one transaction that
-sees no other: SQLite's write lock, or an advisory lock of PostgreSQL.
+SQLite in the user's data folder, or any SQLAlchemy URL. Every task is one serialised transaction:
+SQLite's write lock, or an advisory lock of PostgreSQL.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ OWNER = ("owner", "host", "pid", "started", "label")
 
 
 def owner_columns() -> list["sql.Column[Any]"]:
-    """Return new columns that say which process a row belongs to, and how often it was seen."""
+    """Return new columns for the owning process of a row, and its heartbeats."""
     return [
         sql.Column("owner", sql.Text, nullable=False),
         sql.Column("host", sql.Text, nullable=False),
@@ -94,16 +94,16 @@ class Store:
     """An open database of a farm."""
 
     def __init__(self, url: str | None = None, patience_s: float = PATIENCE_S) -> None:
-        """Open by SQLAlchemy URL; a database that is away is waited for as long as `patience_s`."""
+        """Open by SQLAlchemy URL; an unavailable database is waited for up to `patience_s`."""
         self.url = parse_url(url) if url else default_url("farm.sqlite")
         self.patience_s = patience_s
         self._engine = create_engine(self.url, exclusive=True)
         self._made = False
 
     def work(self, task: Callable[[sql.Connection], T]) -> T:
-        """Do a task in one transaction that sees no other; DatabaseDown when it stays away.
+        """Run a task in one serialised transaction; DatabaseDown if the database stays unavailable.
 
-        The task may be done twice where the first commit's fate is unknown.
+        The task may run twice if the result of the first commit is unknown.
         """
         return patiently(self.url, self.patience_s, lambda: self._once(task))
 

@@ -1,7 +1,7 @@
-"""One board at work: lease it, connect, see that it is healthy, run jobs, recover, or give it up.
+"""Worker of one board: lease, connect, check health, run jobs, recover, or give up.
 
-What the program did wrong is the job's verdict. What the board did wrong is held against the board:
-it is switched off and on, examined again, and shut out with the reasons when that does not help.
+A fault of the program is the job's verdict. For a fault of the board, the board is power-cycled,
+checked again, and quarantined with the reasons if that does not help.
 """
 
 import threading
@@ -29,13 +29,13 @@ from pockengine.farm.transports.transport import Transport
 POLL_S = 0.1
 MOST_FAILURES = 3  # in a row, without a job that ended by itself in between
 
-# Looks at what a program printed and left; JobFailed when that is not what it should be.
+# Checks a program's output; JobFailed if it is wrong.
 Examine = Callable[[Claim, JobResult], None]
 
 
 @dataclass
 class Site:
-    """What the workers of one client share."""
+    """State shared by the workers of one client."""
 
     batch: JobBatch
     leases: Leasing[Any]
@@ -55,7 +55,7 @@ class Site:
         return not self.stop.is_set() and self.batch.open_jobs() > 0
 
     def say(self, board: str, text: str) -> None:
-        """Note what a board does from now on, and tell it."""
+        """Record and report a board's current task."""
         self.doing[board] = (text, time.monotonic())
         self.tell(f"{board}: {text}")
 
@@ -65,11 +65,13 @@ class Site:
 
 
 class BoardTrouble(FarmError):
-    """A job's attempt that the board spoilt."""
+    """An attempt that failed because of the board."""
 
 
 def work(site: Site, board: Board) -> str:
-    """Run the batch's jobs on a board until none is open; return why the board gave up, or ""."""
+    """Run the batch's jobs on a board until none is open; return why the board was given up, or
+    "".
+    """
     failures: list[str] = []
     while site.has_work():
         site.say(board.name, "waiting for its lease")
@@ -88,7 +90,7 @@ def work(site: Site, board: Board) -> str:
 
 
 def _try_to_serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) -> None:
-    """Serve until jobs or lease end; hold against the board what goes wrong with it."""
+    """Serve until jobs or lease end; board failures are recorded against it."""
     try:
         if failures:
             _recover(site, board)
@@ -104,14 +106,14 @@ def _try_to_serve(site: Site, board: Board, lease: LeasedBoard, failures: list[s
 
 
 def _recover(site: Site, board: Board) -> None:
-    """Switch the board off and on, where it can be; an emulated one boots anew by itself."""
+    """Power-cycle the board, if possible; an emulated one reboots by itself."""
     site.quarantine.note(board.name, "power cycle")
     site.say(board.name, "power cycle")
     switch(board, "cycle")
 
 
 def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) -> None:
-    """Run jobs over one connection; FarmError when the board is in the way."""
+    """Run jobs over one connection; FarmError for a board failure."""
     device = load_device(board.device)
     site.say(board.name, opening(board))
     with site.open(board) as transport:
@@ -124,7 +126,7 @@ def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) ->
             require_health(examined, device, site.needs, partial(site.say, board.name))
         while site.has_work() and not lease.lost:
             claim = site.batch.claim(board.name, site.active)
-            if claim is None:  # what is left runs elsewhere, and may come back
+            if claim is None:  # remaining jobs run elsewhere, and may come back
                 site.doing.pop(board.name, None)
                 time.sleep(POLL_S)
                 continue
@@ -133,7 +135,7 @@ def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) ->
 
 
 def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
-    """Run one job and store what became of it; BoardTrouble when the board spoilt it."""
+    """Run one job and store its result; BoardTrouble if the board was at fault."""
     folder = site.logs / f"{claim.name}.{claim.attempt}"
     outcome: Outcome = "passed"
     message = ""
@@ -157,7 +159,7 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
 
 @contextmanager
 def _readable(board: str) -> Iterator[None]:
-    """Hold an answer that nothing could read against the board: it must not end the batch."""
+    """Turn an unreadable answer into a board failure: it must not end the batch."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError, EOFError) as error:

@@ -1,1 +1,1 @@
-"""Boards of many labs, taken from labgrid's coordinator."""
+"""Boards from labgrid's coordinator."""

@@ -1,9 +1,8 @@
-"""Release places whose owner has ended: a small process that outlives it by a moment.
+"""Release the places of a dead owner: a small process that briefly outlives it.
 
-labgrid keeps a place acquired until somebody releases it, also when the client was killed, and then
+labgrid keeps a place acquired until it is released, even if the client was killed, and then
 reserved for a minute. This process reads lines, "+RESERVATION PLACE" and "-RESERVATION PLACE", from
-the client; when they end, however that comes, it releases what is still held, and only if it is
-still held by that client.
+the client; when they end, for any reason, it releases the places still acquired by that client.
 """
 
 import subprocess
@@ -27,11 +26,11 @@ class Guard:
         )
 
     def hold(self, place: str, reservation: str) -> None:
-        """Have a place released when we end."""
+        """Register a place for release at our end."""
         self._say(f"+{reservation} {place}\n")
 
     def forget(self, place: str, reservation: str) -> None:
-        """Leave a place alone."""
+        """Unregister a place."""
         self._say(f"-{reservation} {place}\n")
 
     def close(self) -> None:

@@ -1,8 +1,7 @@
 """Boards from labgrid: its places are the boards, its reservations the queue.
 
-A place is used when the inventory has a board of its name, which says who logs in and which host
-key is pinned; where it is now, its NetworkService says. Nothing is trusted because a coordinator
-names it.
+A place is used if the inventory has a board of its name, with login and pinned host key; its
+NetworkService gives the present address. The coordinator itself is not trusted.
 """
 
 import re
@@ -29,7 +28,7 @@ WAITING, ALLOCATED, ACQUIRED = 0, 1, 2  # labgrid's ReservationState
 
 @dataclass
 class PlaceLease:
-    """An acquired place; `lost` when labgrid shows it as somebody else's."""
+    """An acquired place; `lost` once labgrid shows another owner."""
 
     board: str
     reservation: str
@@ -43,7 +42,7 @@ class PlaceLease:
 
 
 class LabgridPool:
-    """A client of a coordinator: what Leases are for a farm of one's own."""
+    """A client of a coordinator, with the interface of Leases."""
 
     def __init__(self, url: str, owner: Owner | None = None) -> None:
         """Connect to labgrid://host:port."""
@@ -55,9 +54,9 @@ class LabgridPool:
         self._guard = Guard(address, self.session.name)
 
     def boards(self, inventory: Sequence[Board]) -> list[Board]:
-        """Return the inventory's boards that are places, at the addresses that these have now.
+        """Return the inventory's boards that are places, with their present addresses.
 
-        FarmError when there is none.
+        FarmError if there is none.
         """
         known = {board.name: board for board in inventory if isinstance(board.place, Remote)}
         places = self.session.places
@@ -107,7 +106,7 @@ class LabgridPool:
         return PlaceLease(board, token, self)
 
     def release(self, lease: PlaceLease) -> None:
-        """Give a place back, unless it is somebody else's by now."""
+        """Release a place, unless another client has it now."""
         request = self.session.messages.ReleasePlaceRequest(
             placename=lease.board, fromuser=self.session.name
         )
@@ -129,12 +128,12 @@ class LabgridPool:
         return token
 
     def _state(self, token: str) -> int:
-        """Return a reservation's state; asking keeps it alive."""
+        """Return a reservation's state; the query keeps it alive."""
         request = self.session.messages.PollReservationRequest(token=token)
         return int(self.session.call("PollReservation", request).reservation.state)
 
     def _give_up(self, board: str, token: str) -> None:
-        """Cancel a reservation; one that has expired by itself is no error."""
+        """Cancel a reservation; one that has expired is no error."""
         request = self.session.messages.CancelReservationRequest(token=token)
         with suppress(FarmError):
             self.session.call("CancelReservation", request)
@@ -148,7 +147,7 @@ class LabgridPool:
 
 
 def _placed(board: Board, service: Mapping[str, Any]) -> Board:
-    """Return a board where its place is; user, key and host key are the inventory's."""
+    """Return a board with its place's address; user, key and host key are the inventory's."""
     assert isinstance(board.place, Remote)
     host, port = str(service.get("address") or ""), str(service.get("port", 22))
     if not HOST.fullmatch(host) or not PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:

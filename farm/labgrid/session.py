@@ -1,7 +1,7 @@
-"""A connection to labgrid's coordinator that plain threads can use: a loop of its own in a thread.
+"""A connection to labgrid's coordinator for plain threads, with an event loop in a thread.
 
-labgrid's own client session keeps the list of places and resources; what is asked of the
-coordinator goes through its stubs, as `labgrid-client` does it.
+labgrid's own client session maintains the list of places and resources; requests use its stubs, as
+in `labgrid-client`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ DEFAULT_PORT = 20408
 CALL_TIMEOUT_S = 30.0
 CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.keepalive_time_ms", 7500),  # a coordinator that is gone is noticed
+    ("grpc.keepalive_time_ms", 7500),  # detects a lost coordinator
     ("grpc.keepalive_timeout_ms", 10000),
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -41,7 +41,7 @@ class LabgridSession:
     """An open session as the user `name`, "host/user", under which places are acquired."""
 
     def __init__(self, address: str, host: str, user: str) -> None:
-        """Connect; FarmError when labgrid is not installed or the coordinator does not answer."""
+        """Connect; FarmError if labgrid is not installed or the coordinator does not answer."""
         try:
             import grpc
             from labgrid.remote.generated import labgrid_coordinator_pb2
@@ -54,7 +54,7 @@ class LabgridSession:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        logging.getLogger("root").setLevel(logging.CRITICAL)  # it logs there what we raise
+        logging.getLogger("root").setLevel(logging.CRITICAL)  # it logs the errors that we raise
 
         async def start() -> Any:
             session = _client_session(address, host, user)(address, self._loop)
@@ -69,11 +69,11 @@ class LabgridSession:
 
     @property
     def places(self) -> Mapping[str, Any]:
-        """The places that the coordinator has, by name."""
+        """The coordinator's places, by name."""
         return dict(self._session.places)
 
     def service(self, place: Any) -> Mapping[str, Any] | None:
-        """Return the parameters of a place's NetworkService; None when it has none at present."""
+        """Return the parameters of a place's NetworkService; None if it has none at present."""
         for exporter, groups in dict(self._session.resources).items():
             for group, resources in dict(groups).items():
                 for name, resource in dict(resources).items():
@@ -83,11 +83,11 @@ class LabgridSession:
         return None
 
     def call(self, method: str, request: Any) -> Any:
-        """Ask the coordinator; FarmError with what it said against it."""
+        """Call the coordinator; FarmError with its error message."""
         return self.do(self._call(method, request))
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something on the session's loop."""
+        """Run a coroutine on the session's loop."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(CALL_TIMEOUT_S)
@@ -100,7 +100,7 @@ class LabgridSession:
             raise FarmError(f"labgrid's coordinator {self._address}: {error}") from None
 
     def close(self) -> None:
-        """End the session; places that are acquired stay so."""
+        """End the session; acquired places stay acquired."""
 
         async def stop() -> None:
             await self._session.stop()
@@ -133,7 +133,7 @@ def _client_session(address: str, host: str, user: str) -> type[Any]:
     class Named(ClientSession):  # type: ignore[misc]
         def __attrs_post_init__(self) -> None:
             super().__attrs_post_init__()
-            # The coordinator knows its clients by their connections; gRPC would share one.
+            # the coordinator identifies clients by connection, which gRPC would share
             self.channel = grpc.aio.insecure_channel(address, CHANNEL)
             self.stub = labgrid_coordinator_pb2_grpc.CoordinatorStub(self.channel)
 

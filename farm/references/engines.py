@@ -1,7 +1,7 @@
 """The engines of a bench as values: framework, mode, dtype, memory format, allocator.
 
-A name such as `torch-eager-cl-malloc` is made from the value and looked up in a table; nothing
-reads an engine's properties off its name.
+A name such as `torch-eager-cl-malloc` is made from the value and looked up in a table; properties
+are never parsed from a name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ KEEP_MEMORY = {
 T = TypeVar("T")
 SYSTEM, MALLOC = "system", "malloc"
 ALLOCATORS: dict[str, Mapping[str, str]] = {SYSTEM: {}, MALLOC: KEEP_MEMORY}
-"""What each allocator adds to an engine's environment."""
+"""Environment variables of each allocator."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ OWN = Framework("pockengine", "pockengine", "pockengine_worker")
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine: a framework in one of its modes, with all that changes its figures.
+    """An engine: a framework in one of its modes, with everything that changes its figures.
 
     `dtype` is that of products or of frozen weights, `states` that of the optimizer's states.
     """
@@ -124,7 +124,7 @@ LM_ENGINES = _table(
 
 @dataclass(frozen=True)
 class Runtime:
-    """What computes a step of ours: a backend, the extra that brings it, and its worker."""
+    """A runtime of our step: a backend, its extra, and its worker."""
 
     backend: str
     extra: str | None
@@ -148,17 +148,17 @@ RUNTIMES = {
 
 
 def find_runtime(backend: str) -> Runtime:
-    """Return what computes by a backend; FarmError names those that exist."""
+    """Return the runtime of a backend; FarmError lists the available ones."""
     return _found("runtime", backend, RUNTIMES)
 
 
 def find_engine(name: str) -> Engine:
-    """Return an engine of listed models by its name; FarmError names those that exist."""
+    """Return an engine of listed models by name; FarmError lists the available ones."""
     return _found("reference engine", name, ENGINES)
 
 
 def find_lm_engine(name: str) -> Engine:
-    """Return an engine of language models by its name; FarmError names those that exist."""
+    """Return an engine of language models by name; FarmError lists the available ones."""
     return _found("language model engine", name, LM_ENGINES)
 
 

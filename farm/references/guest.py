@@ -2,8 +2,8 @@
 
 The same worker as on this machine runs in an emulated Python with one thread for the work inside an
 op; each step is a counted region. The count is a sum over the framework's threads and varies (for
-TensorFlow by about 0.3 %), so it is a median. It takes minutes and up to 1.3 GB the first time and
-is kept by its content.
+TensorFlow by about 0.3 %), so it is a median. It takes minutes and up to 1.3 GB the first time;
+results are cached by content.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from pockengine.farm.references.worker import Worker
 from pockengine.folders import cache_folder
 
 HOW_TO_GET = "run with --reference=tensorflow"
-# The checked steps warm up too: by then every function is traced and every buffer allocated.
+# The checked steps also warm up: afterwards every function is traced and every buffer allocated.
 WARM_UP_STEPS, COUNTED_STEPS = 1, 3
 CHECKED_STEPS = 3
 TOLERANCE = 1e-4
@@ -47,7 +47,7 @@ GUEST_TIMEOUT = 1800.0
 
 @dataclass(frozen=True)
 class GuestSteps:
-    """How many steps are done after the checked ones: to warm up, and counted."""
+    """Steps after the checked ones: for warm-up, and counted."""
 
     warm_up: int = WARM_UP_STEPS
     counted: int = COUNTED_STEPS
@@ -154,7 +154,7 @@ def measure_guest(
 
 
 def checked_part(data: JobData, losses: Sequence[float]) -> tuple[JobData, list[float]]:
-    """Return a job of the steps that are compared before any is counted, and their losses."""
+    """Return the checked steps of a job, and their losses."""
     checked = min(CHECKED_STEPS, data.steps)
     short = replace(data, images=data.images[:checked], labels=data.labels[:checked])
     return short, list(losses[:checked])
@@ -260,7 +260,7 @@ def _stage_sources(kind: GuestFramework, folder: Path) -> None:
 
 
 def _result_file(data: JobData, framework: str = "tensorflow") -> Path:
-    """Return where the figures of such a step are kept: what it computes, and with what."""
+    """Return the cache file of a step's figures, named by everything they depend on."""
     digest = guest_digest(data, framework)
     return cache_folder() / f"guest-{framework}" / "results" / f"{digest}.json"
 
@@ -268,7 +268,7 @@ def _result_file(data: JobData, framework: str = "tensorflow") -> Path:
 def guest_digest(
     data: JobData, framework: str, cpu: str | None = None, steps: GuestSteps = STEPS
 ) -> str:
-    """Return the hash of all that decides a framework's instructions on a job."""
+    """Return the hash of everything that determines a framework's instructions on a job."""
     job = data.job
     trainable = None if job.trainable is None else sorted(job.trainable.items())
     project, measured = Path(__file__).parents[2], FRAMEWORKS[framework].measured

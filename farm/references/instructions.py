@@ -23,7 +23,7 @@ from pockengine.errors import FarmError
 from pockengine.folders import cache_folder
 
 GUEST = "aarch64"
-"""What programs are of unless they say otherwise."""
+"""Default architecture of programs."""
 
 EMULATOR = COUNTERS[GUEST].emulator
 
@@ -33,7 +33,7 @@ PLUGIN_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", 
 
 @dataclass(frozen=True)
 class InstructionCount:
-    """What a run executed: guest instructions per marked region, in all, and its output."""
+    """Result: guest instructions per marked region, in total, and the output."""
 
     regions: tuple[int, ...]
     total: int
@@ -202,7 +202,7 @@ def _build_plugin(source: Path, library: Path) -> None:
 
 
 def _host_compiler() -> list[str]:
-    """Return a C compiler for this machine: its own, or the one of the ziglang wheel."""
+    """Return a C compiler for this machine: its own, or the ziglang wheel's."""
     for name in ("cc", "gcc", "clang"):
         path = shutil.which(name)
         if path is not None:

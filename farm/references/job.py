@@ -1,8 +1,8 @@
-"""What a reference engine is to train: the settings, the weights and the batches, as a folder.
+"""A reference engine's training job as a folder: settings, weights and batches.
 
-A folder crosses process and framework borders: job.json holds the settings, weights.safetensors
-the state_dict by PyTorch's names and layouts, batches.safetensors `images` [steps, N, C, H, W] f32
-or [steps, N, L] i64 tokens, and `labels` [steps, N] i64. Only NumPy and safetensors are needed:
+The folder crosses process and framework borders: job.json has the settings, weights.safetensors the
+state_dict in PyTorch's names and layouts, batches.safetensors `images` [steps, N, C, H, W] f32 or
+[steps, N, L] i64 tokens, and `labels` [steps, N] i64. It needs only NumPy and safetensors, as
 emulated Pythons read it too.
 """
 
@@ -43,7 +43,7 @@ class TrainingJob:
     trainable: Mapping[str, Channels] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse settings that no engine has a meaning for; take lists (of JSON) for pairs."""
+        """Reject settings that no engine supports; convert lists (from JSON) to pairs."""
         if self.batch_norm not in BATCH_NORMS:
             raise FarmError(f"batch norm {self.batch_norm!r} is unknown; use one of {BATCH_NORMS}")
         if self.trainable is not None and not self.trainable:

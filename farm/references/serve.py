@@ -53,7 +53,7 @@ class ReferenceTrainer(Protocol):
 
 
 class Framework(Protocol):
-    """What a worker module provides."""
+    """Interface of a worker module."""
 
     version: str
 
@@ -66,7 +66,7 @@ class Framework(Protocol):
 
 
 class Server:
-    """Answers one request at a time for a framework; `read` reads the folders of its jobs."""
+    """Answers one request at a time for a framework; `read` reads its job folders."""
 
     def __init__(self, framework: Framework, read: Callable[[Path], Any] = read_job) -> None:
         """Start with nothing prepared."""
@@ -76,7 +76,7 @@ class Server:
         self.done = 0
 
     def answer(self, request: Reply) -> Reply:
-        """Do what the request says and return what the reply carries."""
+        """Execute a request and return the reply's fields."""
         actions: dict[str, Callable[[Reply], Reply]] = {
             "prepare": self.prepare,
             "train": self.train,

@@ -1,4 +1,4 @@
-"""Time several engines in turn, so that what the machine does meanwhile hits all of them alike."""
+"""Time several engines in turns, so that machine noise affects all of them equally."""
 
 import statistics
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Stepper(Protocol):
-    """Anything that trains in steps and says how long each took: a Worker, or ours."""
+    """Anything that trains in steps and returns their times: a Worker, or ours."""
 
     def step(self, count: int) -> list[float]:
         """Do `count` steps; return the milliseconds of each."""

@@ -39,7 +39,7 @@ CPP_COMPILERS = ("g++", "clang++")
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run came to: loss and milliseconds of each step, all tensors at its end."""
+    """Result of a training run: loss and milliseconds of each step, and the final tensors."""
 
     losses: list[float]
     tensors: Tensors
@@ -47,7 +47,7 @@ class TrainingResult:
 
 
 class Refused(FarmError):
-    """A job that a framework has no form of, for a `reason`: nothing is wrong with either."""
+    """A job that a framework does not support, for a `reason`: not an error of either."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)

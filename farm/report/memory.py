@@ -1,4 +1,4 @@
-"""The arena over a training step: which value holds which bytes from which kernel to which."""
+"""Draw the arena over a training step: the bytes of each value, from kernel to kernel."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ KINDS = {
     "gradient": "#e6550d",
     "scratch": "#bdbdbd",
 }
-NAMED_SHARE = 0.03  # of the arena: what is lower has no room for its name
+NAMED_SHARE = 0.03  # of the arena: lower blocks have no room for their name
 
 
 @dataclass(frozen=True)
 class ArenaBlock:
-    """Bytes of the arena from one kernel to another, both included, and what they are of."""
+    """Bytes of the arena from one kernel to another, both included, and their owner."""
 
     first: int
     last: int
@@ -36,7 +36,7 @@ class ArenaBlock:
 
 
 def blocks(entry: Entry) -> list[ArenaBlock]:
-    """Return every value's and every kernel's scratch's place over the order of an entry."""
+    """Return the place of every value and scratch over the order of an entry."""
     places = {node: index for index, node in enumerate(entry.graph.nodes)}
     loss = entry.graph.outputs["loss"].node
     turn = places[loss] if loss is not None else len(places)

@@ -1,4 +1,4 @@
-"""Bars of step times, and a roofline: what each model reaches of what the machine can do."""
+"""Bars of step times, and a roofline: performance of each model against the machine's peak."""
 
 from collections.abc import Sequence
 from pathlib import Path

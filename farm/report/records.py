@@ -1,4 +1,4 @@
-"""One page from stored records: newest figures, and pictures of what they say together.
+"""One page from stored records: newest figures, and plots of related ones.
 
 Bars of a step's cost, memory over a step, accuracy over memory, and figures over commits.
 """
@@ -24,7 +24,7 @@ STEP_COSTS = ("step_ms", "guest_instructions", "guest_packets")
 MEMORY = ("arena_bytes", "peak_rss_bytes")
 ACCURACY, LIVE = "accuracy", "arena_bound_bytes"
 DRAWN = (*STEP_COSTS, *MEMORY, "binary_bytes")
-"""Metrics that are worth a picture."""
+"""Metrics that are plotted."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What was measured: records, the database that keeps them, and what got worse since when."""
+"""Measurements: records, their database, and regressions."""

@@ -1,4 +1,4 @@
-"""What a run is compared with: which stored records are the baseline of which figure."""
+"""Choose the stored records that are a run's baseline."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Since which commit a figure is what it is: the stored records between a baseline and a run."""
+"""Find the commit since which a figure has its present value, from stored records."""
 
 from collections.abc import Sequence
 

@@ -51,8 +51,8 @@ def _git(command: Sequence[str], *revisions: str) -> list[str]:
 def checkout() -> Path:
     """Return the repository whose commits records carry: the current folder's, if it is in one.
 
-    Else it is that of the sources that run. Under `bazel run` the current folder is another one,
-    and Bazel says where the user stands.
+    Else it is that of the sources that run. Under `bazel run` the current folder is different, and
+    Bazel gives the user's.
     """
     here = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY") or Path.cwd())
     inside = any((folder / ".git").exists() for folder in (here, *here.parents))

@@ -1,8 +1,7 @@
 """Open a database by URL: SQLite files of this user, or a server such as PostgreSQL.
 
-A database that is locked or away is waited for, a full disk is not. What is done in it must
-therefore be such that doing it again changes nothing: a lost connection does not say whether its
-commit arrived.
+A locked or unavailable database is waited for, a full disk is not. Tasks must therefore be
+idempotent: after a lost connection it is unknown whether the commit arrived.
 """
 
 import os
@@ -67,7 +66,7 @@ def create_engine(url: sql.URL, exclusive: bool = False) -> sql.Engine:
 
 
 def _make_private(url: sql.URL) -> None:
-    """Make an SQLite file that its user alone can read, unless it is there."""
+    """Create an SQLite file that only its user can read, unless it exists."""
     file = Path(url.database or ".").absolute()
     if not file.parent.is_dir():
         raise FarmError(f"{url!r}: cannot open the database: there is no folder {file.parent}")
@@ -79,7 +78,7 @@ def _make_private(url: sql.URL) -> None:
 def transaction(
     engine: sql.Engine, task: Callable[[sql.Connection], T], metadata: sql.MetaData | None
 ) -> T:
-    """Do a task in one transaction that sees no other, of an engine that is `exclusive`.
+    """Run a task in one serialised transaction of an `exclusive` engine.
 
     The tables `made` are there before it.
     """
@@ -92,7 +91,7 @@ def transaction(
 
 
 def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
-    """Do a task, again and again while the database is away; DatabaseDown when it stays away."""
+    """Run a task, repeatedly while the database is unavailable; DatabaseDown if it stays so."""
     deadline = time.monotonic() + patience_s
     pause = FIRST_PAUSE_S
     while True:
@@ -104,12 +103,14 @@ def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
                 raise DatabaseDown(f"{url!r}: the database does not answer: {message}") from None
         except sql.exc.SQLAlchemyError as error:
             raise FarmError(f"{url!r}: {str(error).splitlines()[0]}") from None
-        time.sleep(pause * random.uniform(0.5, 1.0))  # clients must not come back in step
+        time.sleep(
+            pause * random.uniform(0.5, 1.0)
+        )  # jitter, so that clients do not return in step
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
 def _stays(error: sql.exc.DBAPIError) -> bool:
-    """Whether SQLite says what waiting does not change: a full disk, a file that none may write."""
+    """Whether SQLite's error is permanent: a full disk, an unwritable file."""
     code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
     return code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 

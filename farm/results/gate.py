@@ -1,4 +1,4 @@
-"""The gate of continuous integration: compare, print, write what it reads, say whether to stop."""
+"""The gate of continuous integration: compare, print, write reports, and set the exit status."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,7 +7,7 @@ from pockengine.farm.results.results import Record
 
 
 def newest(records: Sequence[Record]) -> list[Record]:
-    """Return the last record of each figure, what belongs together side by side."""
+    """Return the last record of each figure, with related ones adjacent."""
     last = {}
     for record in records:
         kernel = record.note if record.metric == "kernel_us" else None  # one record for each

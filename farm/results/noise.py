@@ -1,7 +1,4 @@
-"""Statistics of noisy figures: an interval for a ratio of medians, and where a series has moved.
-
-Both resample with a fixed seed: the same figures give the same answer.
-"""
+"""Statistics of noisy figures: an interval of a ratio of medians, and level shifts of a series."""
 
 import math
 import statistics
@@ -19,7 +16,7 @@ P_VALUE = 0.01
 
 @dataclass(frozen=True)
 class Interval:
-    """A ratio with the interval in which it lies, by bootstrap."""
+    """A ratio with its bootstrap confidence interval."""
 
     ratio: float
     low: float
@@ -72,7 +69,7 @@ def _moves(
 
 
 def _best_split(logs: "np.ndarray") -> tuple[int, float]:
-    """Return the place that leaves the least variance in two parts, and how much it takes away."""
+    """Return the split with the least variance in both parts, and the variance it removes."""
     count = len(logs)
     places = np.arange(SHORTEST, count - SHORTEST + 1)
     sums = np.cumsum(logs)[places - 1]

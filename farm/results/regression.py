@@ -1,4 +1,4 @@
-"""Whether what was measured now is worse than what was measured before.
+"""Detect regressions: compare a run's measurements with a baseline's.
 
 Records compare when all that a figure depends on is the same. Counts and sizes are exact: one more
 is more; of resident memory a system decides by pages, so that one per cent, and 192 KiB, is no
@@ -53,7 +53,7 @@ class Change(enum.Enum):
 
 @dataclass(frozen=True)
 class Blame:
-    """The oldest of the commits that all compare alike with the baseline."""
+    """The oldest of the commits that compare alike with the baseline."""
 
     commit: str
     last: str  # the newest that was measured before, and does not
@@ -79,7 +79,7 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        """The figure in words."""
+        """The figure's description."""
         one = self.record
         return f"{one.device} {one.model} batch {one.batch} {one.scheme} {one.metric}"
 
@@ -115,13 +115,15 @@ def compare_records(current: Sequence[Record], baseline: Sequence[Record]) -> li
 
 
 def worse(comparisons: Iterable[Comparison]) -> list[Comparison]:
-    """Return those that must stop a change: what got worse, what went missing, what is invalid."""
+    """Return the comparisons that block a change: regressions, missing and invalid figures."""
     bad = (Change.WORSE, Change.MISSING, Change.INVALID)
     return [one for one in comparisons if one.change in bad]
 
 
 def key_of(record: Record) -> Key:
-    """Return all that a figure depends on but the code; times depend on the very board."""
+    """Return everything that a figure depends on except the code; times also depend on the
+    board.
+    """
     board = record.board if record.metric in NOISY else ""
     place = (record.device, board, record.emulated, record.model, record.dataset)
     what = (record.batch, record.seq_len, record.dtype, record.scheme, record.threads)
@@ -242,7 +244,7 @@ def _compare_noisy(
 
 
 def _compare_ranges(record: Record, last: Record, smallest: float) -> Comparison:
-    """Compare what has no samples: ranges that are apart, medians that differ by enough."""
+    """Compare ranges without samples: disjoint ranges, or sufficiently different medians."""
     ratio = record.value / last.value if last.value else math.inf
     if record.metric in MORE_IS_BETTER:
         ratio = 1 / ratio if ratio else math.inf

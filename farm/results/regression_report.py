@@ -1,4 +1,4 @@
-"""What a comparison says to continuous integration: JUnit XML, annotations of GitHub, Markdown."""
+"""Comparison reports for continuous integration: JUnit XML, GitHub annotations, Markdown."""
 
 import re
 from collections.abc import Sequence

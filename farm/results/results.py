@@ -1,7 +1,4 @@
-"""What was measured: records, one JSON object a line, kept in a database.
-
-SQLite in the user's data folder unless a SQLAlchemy URL says otherwise. Records are only appended.
-"""
+"""Measurements: records, one JSON object per line, stored in a database."""
 
 import hashlib
 import json
@@ -208,7 +205,9 @@ APPENDS = sql.Table("appends", METADATA, sql.Column("key", sql.Text, primary_key
 
 
 class Results:
-    """The database of records. One that is away is waited for; what it cannot take is kept here."""
+    """The database of records. An unavailable one is waited for; rejected records are stored
+    locally.
+    """
 
     def __init__(self, url: str | None = None, patience_s: float = PATIENCE_S) -> None:
         """Open a database by SQLAlchemy URL; its tables are made when it is new."""
@@ -291,7 +290,7 @@ class Results:
         return result
 
     def _unsent(self) -> Path:
-        """Return the folder of what this database has not taken yet."""
+        """Return the folder of records that this database has not stored yet."""
         place = self.url.render_as_string(hide_password=True)
         return data_folder() / "unsent" / hashlib.sha256(place.encode()).hexdigest()[:16]
 

@@ -49,7 +49,7 @@ class Setup:
     batch: int
     threads: int
     busy: str | None = None
-    """The mark of times that were taken on a busy machine; counts and sizes do not mind."""
+    """The mark of times measured on a busy machine; counts and sizes are unaffected."""
     dtype: str = "f32"
 
     def record(
@@ -116,7 +116,7 @@ class Setup:
 
 
 TIMED = {"ms", "us", "s", "GFLOP/s", "GB/s", "tokens/s"}
-"""Units of what a busy machine makes worse."""
+"""Units of metrics that a busy machine makes worse."""
 
 
 def finite_or_large(error: float) -> float:

@@ -1,1 +1,1 @@
-"""How a board is reached: run, put, get, console and power, over each kind of connection."""
+"""Transports to boards: run, put, get, console and power, over each kind of connection."""

@@ -1,4 +1,4 @@
-"""The hash by which files are known on both sides of a connection."""
+"""The hash that identifies files on both sides of a connection."""
 
 import hashlib
 import re

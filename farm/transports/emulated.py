@@ -1,8 +1,8 @@
-"""An emulated board: QEMU boots it in seconds, SSH reaches it, nothing of it is left behind.
+"""An emulated board: QEMU boots it in seconds, SSH connects to it, and no state remains.
 
-The guest sees no network but the port through which we reach it, on loopback. QEMU ends with this
-process however that ends, and with the thread that started it, so start boards from a thread that
-lives as long as they do.
+The guest has no network except the loopback port of its SSH server. QEMU ends with this process
+however that ends, and with the thread that started it, so start boards from a thread that lives as
+long as they do.
 """
 
 import shutil
@@ -113,7 +113,7 @@ class Emulation:
             wait_for_ssh(self.machine, self._boot_timeout_s)
 
     def console(self) -> str:
-        """Return what all boots so far have said."""
+        """Return the console output of all boots so far."""
         texts = (path.read_text(errors="replace") for path in self._consoles if path.exists())
         return "".join(texts)
 
@@ -124,7 +124,7 @@ class Emulation:
 
 
 def booting() -> str:
-    """Return in words what `boot` is going to do."""
+    """Describe what `boot` will do."""
     built = "booting its emulator"
     return built if image_is_built() else f"building the emulator's image, once, then {built}"
 

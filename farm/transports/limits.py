@@ -1,4 +1,4 @@
-"""What a command on a board may take: output, memory, the size of a file.
+"""Limits of a command on a board: output, memory, file size.
 
 Time is the caller's `timeout_s`. Memory and file size are the shell's own limits, set on the board
 before the command starts, so that they hold when the connection is gone.
@@ -16,7 +16,7 @@ _FREE_DISK = "$(df -P -k . 2>/dev/null | awk 'NR == 2 { print int($4 * 1.8) }')"
 
 @dataclass(frozen=True)
 class CommandLimits:
-    """Limits of one command; None is no limit, or with `within_free` what is free."""
+    """Limits of one command; None is no limit, or with `within_free` the free amount."""
 
     output_bytes: int = OUTPUT_BYTES
     memory_bytes: int | None = None  # of address space, each process
@@ -24,9 +24,9 @@ class CommandLimits:
     within_free: bool = False
 
     def shell(self) -> str:
-        """Return shell text that sets the limits for what the same shell then starts.
+        """Return shell text that sets the limits for commands started by the same shell.
 
-        It holds numbers and constants only, nothing that a user named.
+        It contains only numbers and constants, no user input.
         """
         memory = _value(self.memory_bytes, 1024, _FREE_MEMORY if self.within_free else "")
         file = _value(self.file_bytes, 512, _FREE_DISK if self.within_free else "")

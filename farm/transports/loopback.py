@@ -1,9 +1,9 @@
-"""A host on loopback that answers SSH, for a processor that has no system of its own.
+"""An SSH host on loopback, for a processor without an operating system.
 
 A DSP is reached through the host it sits beside: files go there, and the host starts programs on
 it. This is such a host, in this process: it listens on 127.0.0.1 only, lets in one key that was
-made for it a moment ago, and runs commands as child processes in a folder of its own. It is gone,
-with whatever it runs, when it is closed.
+made for it a moment ago, and runs commands as child processes in a folder of its own. Closing it
+ends everything it runs.
 """
 
 import contextlib

@@ -18,7 +18,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class SerialLog:
-    """An open console; `text` is what it has said."""
+    """An open console; `text` is its output so far."""
 
     def __init__(self, place: str, board: str) -> None:
         """Open "/dev/ttyUSB0" (115200 baud, raw) or "tcp://host:port"; FarmError when it cannot."""

@@ -1,4 +1,4 @@
-"""What lies beneath a board's SSH server: its power and its serial console.
+"""A board's power supply and serial console.
 
 Of an emulated board both are QEMU's; of a machine on a shelf they are what the inventory names, a
 command that switches a socket and a serial line.
@@ -27,14 +27,14 @@ class Supply(Protocol):
         """Switch; after "on" and "cycle" the board boots, but need not answer yet."""
 
     def console(self) -> str:
-        """Return what the console has said so far."""
+        """Return the console's output so far."""
 
     def close(self) -> None:
-        """Stop listening, and switch off what runs only for us."""
+        """Stop listening, and power off what was started only for us."""
 
 
 class Shelf:
-    """A machine that is always there: switched by a command, heard through a serial line."""
+    """A physical board: switched by a command, with a serial console."""
 
     def __init__(self, address: SshAddress, switch: Sequence[str], console: str) -> None:
         self._address = address

@@ -1,7 +1,7 @@
-"""How the farm speaks to a board: run, put, get, console, power, close.
+"""The transport interface of a board: run, put, get, console, power, close.
 
-Every kind of board answers the same protocol, so that a job does not know where it runs. Commands
-are argument lists, never shell text: what a name contains cannot change what is run.
+Every kind of board has the same interface, so jobs are independent of it. Commands are argument
+lists, never shell text, so names cannot inject commands.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 Progress = Callable[[int, int], None]
 PowerAction = Literal["on", "off", "cycle"]
 StreamName = Literal["stdout", "stderr"]
-# Called with what a command prints, as it comes: pieces of any size, cut anywhere.
+# Called with output as it arrives: pieces of any size, cut anywhere.
 Sink = Callable[[StreamName, bytes], object]
 
 
@@ -46,7 +46,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command prints: kept, and handed to a sink as it comes."""
+    """Output of a command: stored, and passed to a sink as it arrives."""
 
     sink: Sink | None = None
     kept: dict[StreamName, bytearray] = field(
@@ -54,7 +54,7 @@ class Output:
     )
 
     def take(self, stream: StreamName, data: bytes) -> None:
-        """Take what arrived on a stream."""
+        """Add output of a stream."""
         self.kept[stream] += data
         if self.sink is not None and data:
             self.sink(stream, data)
@@ -65,7 +65,7 @@ class Output:
 
 
 def printable(text: str) -> str:
-    """Return what a board said without characters that would steer a terminal."""
+    """Return a board's text without terminal control characters."""
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
@@ -102,7 +102,7 @@ class Transport(Protocol):
         """Copy a file of the board to this machine, whole or not at all."""
 
     def console(self) -> str:
-        """Return what the board's serial console has said so far; nothing where it has none."""
+        """Return the serial console's output so far; empty if there is none."""
 
     def power(self, action: PowerAction) -> None:
         """Switch the board; after "on" and "cycle" it has booted and the connection is new.
