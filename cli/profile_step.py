@@ -240,20 +240,19 @@ def _write(
     from pockengine import __version__
     from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines
-    from pockengine.farm.results.setup import Setup
+    from pockengine.farm.results.setup import EngineRun, Setup
 
     (device, model, batch, scheme), (peaks, load) = what, conditions
     place = (current_commit(), device, device, False)
     setup = Setup(*place, model, "random", batch, max(1, peaks.threads), load.mark)
+    run = EngineRun("pockengine", __version__, scheme)
     records = [
-        setup.record("pockengine", __version__, scheme, metric, value)
+        setup.record(run, metric, value)
         for metric, value in (("peak_gflops", peaks.gflops), ("peak_gbytes", peaks.gbytes))
     ]
     for index, call in enumerate(times):
         record = setup.record(
-            "pockengine",
-            __version__,
-            scheme,
+            run,
             "kernel_us",
             call.median_ns / 1e3,
             spread=(call.least_ns / 1e3, call.most_ns / 1e3, call.samples),

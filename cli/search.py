@@ -35,7 +35,7 @@ from pockengine.finetune.front import device_table, draw_front, race_table
 from pockengine.finetune.gains import UNITS, Signal, signal_of
 from pockengine.finetune.judges import ACCURACY, Judge
 from pockengine.finetune.race import Standing, race
-from pockengine.finetune.search import EVALUATIONS, Budget, Front, Progress, search
+from pockengine.finetune.search import EVALUATIONS, Budget, Front, Progress, SearchEffort, search
 from pockengine.finetune.search_limits import (
     TRIES,
     SearchLimits,
@@ -226,11 +226,8 @@ def _fronts(
                 space,
                 contributions,
                 budget,
-                evaluations=options.evaluations,
-                seed=options.seed,
-                sampler=sampler,
-                warm=name == NSGA2,
-                progress=_teller(name, options.evaluations, UNITS[contributions.measure]),
+                SearchEffort(options.evaluations, options.seed, sampler, warm=name == NSGA2),
+                _teller(name, options.evaluations, UNITS[contributions.measure]),
             )
         lower = tightened(budget, fronts[NSGA2].best, options.limits, costs)
         if lower is None:

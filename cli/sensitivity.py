@@ -32,7 +32,7 @@ from pockengine.finetune.executor import PROCESSES, open_executor
 from pockengine.finetune.judges import ACCURACY, Judge, judge_named
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.selection import DATA_CRITERIA
-from pockengine.finetune.sensitivity import TrialProgress, measure
+from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.finetune.space import SHARES, items_of
 from pockengine.terminal import PlainConsole
 
@@ -97,9 +97,8 @@ def sensitivity_command(
     optimizer, rate = course_of(model, optimizer, rate)
     recipe = Recipe(rate, epochs, optimizer=optimizer)
     with open_executor(scheduler, workers) as executor:
-        contributions = measure(
-            subject, tuning, items, recipe, range(seeds), out, executor, tell_progress
-        )
+        plan = SensitivityPlan(subject, tuning, items, recipe, range(seeds))
+        contributions = measure(plan, out, executor, tell_progress)
     console = PlainConsole(WIDTH)
     title = f"{model.name}, batch {subject.batch}, on {data.name}"
     console.print(report(title, contributions, judge_named(subject.judge)))
