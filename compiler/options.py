@@ -29,7 +29,7 @@ class Training:
     scheme: Scheme | str | Path = option("full", "A preset, or a TOML file.")
     optimizer: Optimizer = option(Sgd, OPTIMIZERS)
     clip: Clip = option(Clip, "The largest norm of a gradient; 0: none.")
-    micro_batches: int = option(1, "Steps an update.", flag="--accumulate")
+    micro_batches: int = option(1, "Number of batches per update.", flag="--accumulate")
     memory_budget: int | None = option(None, "Of the whole arena: 400KB; recompute to fit.")
     storage: Storage = option(EXACT)
     outputs: tuple[str, ...] | None = option(
