@@ -44,13 +44,13 @@ class OnnxContext:
     weight: Callable[[str, np.ndarray], Tensor]
 
     def wants(self, output: int) -> bool:
-        """Return whether somebody may read this output."""
+        """Return whether an output may have a reader."""
         return output < len(self.wanted) and self.wanted[output]
 
 
 @dataclass(frozen=True)
 class OnnxRule:
-    """A rule with what the importer must know before it calls it.
+    """A rule with the facts that the importer needs before calling it.
 
     `attributes` are those that it knows; `static` the inputs needed at compile time; `states` those
     that training does not touch (running statistics); `wish` is the favourite layout of input 1.
