@@ -91,12 +91,12 @@ def onnx_op(
     static: Sequence[int] = (),
     states: Sequence[int] = (),
     wish: Wish = _no_wish,
-    attributes: Iterable[str] | None = None,
+    attributes: Iterable[str] = (),
 ) -> Callable[[Rule], Rule]:
-    """Register a rule for these operators; a function with `**` says which attributes it knows."""
+    """Register a rule for these operators; `attributes` are those that it takes by `**`."""
 
     def register(rule: Rule) -> Rule:
-        known = frozenset(_keywords(rule) if attributes is None else attributes)
+        known = frozenset((*_keywords(rule), *attributes))
         for name in names:
             if (domain, name) in RULES:
                 raise ValueError(f"{domain}.{name} has two rules")
