@@ -68,12 +68,12 @@ class KernelRow:
 @click.command()
 @model_argument()
 @click.option("--threads", type=click.IntRange(1), help="Default: all cores.")
-@click.option("--backend", type=click.Choice(GPUS), help="By default C: the CPU.")
+@click.option("--backend", type=click.Choice(GPUS), help="Default: C, for the CPU.")
 @compile_options("device", "scheme", "optimizer", "bf16", "tuned")
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
 @click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
-@click.option("--only", default="", help="Part of a kernel's symbol, shapes or names to look at.")
-@click.option("--alone", is_flag=True, help="Also time each kernel alone, its operands in cache.")
+@click.option("--only", default="", help="Show kernels whose symbol, shapes or names contain this.")
+@click.option("--alone", is_flag=True, help="Also time each kernel alone, with cached operands.")
 @records_option
 def profile(
     model: ModelChoice,
