@@ -54,9 +54,7 @@ def evaluate(
 @click.argument("artifact", type=click.Path(path_type=Path))
 @data_option
 @checkpoint_option
-@click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="Output file, safetensors."
-)
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Safetensors.")
 @threads_option
 @json_option
 def predict(

@@ -63,26 +63,26 @@ the estimate.
 @click.option(
     "--backend",
     type=click.Choice([TVM, *GPUS]),
-    help="Tune TVM's kernels, or the products of a GPU.",
+    help="Tune TVM's kernels by its own tuner, or the products of a GPU.",
 )
 @click.option(
     "--trials",
     default=TRIALS,
     show_default=True,
     type=click.IntRange(LEAST_TRIALS),
-    help="TVM: schedules tried per kernel.",
+    help="Of TVM: schedules that are tried of a kernel.",
 )
 @click.option(
     "--kernels",
     default=KERNELS,
     show_default=True,
     type=click.IntRange(1),
-    help="TVM: number of kernels to tune, costliest first.",
+    help="Of TVM: how many of those that take most of a step are tuned.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Default: tuned-DEVICE.json, tuned-BACKEND-DEVICE.json.",
+    help="By default tuned-DEVICE.json, tuned-BACKEND-DEVICE.json.",
 )
 def tune_command(
     model: ModelChoice,

@@ -38,6 +38,8 @@ from pockengine.compiler.passes.memory.save_rounded import SaveRounded
 from pockengine.compiler.passes.memory.tile_attention import TileAttention
 from pockengine.compiler.passes.memory.tile_channels import TileChannels
 from pockengine.compiler.passes.memory.tile_cotangents import TileCotangents
+from pockengine.compiler.passes.memory.tile_decoding import TileDecoding
+from pockengine.compiler.passes.memory.tile_vocabulary import TileVocabulary
 from pockengine.errors import CompileError
 
 _KINDS: tuple[type[Pass], ...] = (
@@ -76,6 +78,8 @@ _KINDS: tuple[type[Pass], ...] = (
     TileAttention,
     TileChannels,
     TileCotangents,
+    TileDecoding,
+    TileVocabulary,
 )
 
 PASSES: Mapping[str, type[Pass]] = {kind.name: kind for kind in _KINDS}

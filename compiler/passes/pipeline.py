@@ -28,6 +28,7 @@ from pockengine.compiler.passes.forward.fold_scales import FoldScales
 from pockengine.compiler.passes.forward.fuse_attention import FuseAttention
 from pockengine.compiler.passes.forward.infer import InferOnly
 from pockengine.compiler.passes.forward.prepare import KeepOutputs, SetTrainable
+from pockengine.compiler.passes.forward.store_weights import BITS
 from pockengine.compiler.passes.integers.hold_integers import HoldIntegers
 from pockengine.compiler.passes.integers.integer_arithmetic import IntegerArithmetic
 from pockengine.compiler.passes.kernels.order import kernel_passes
@@ -42,7 +43,12 @@ from pockengine.compiler.passes.memory.save_rounded import SaveRounded
 from pockengine.compiler.passes.memory.tile_attention import TileAttention
 from pockengine.compiler.passes.memory.tile_channels import TileChannels
 from pockengine.compiler.passes.memory.tile_cotangents import TileCotangents
+from pockengine.compiler.passes.memory.tile_decoding import TileDecoding
+from pockengine.compiler.passes.memory.tile_vocabulary import TileVocabulary
 from pockengine.compiler.target import OPTIONAL, Target
+
+UNLIMITED = 1 << 30
+"""The budget, in bytes, by which blocks are as large as without one."""
 
 
 @dataclass(frozen=True)
@@ -114,16 +120,28 @@ def forward_pipeline(options: PipelineOptions) -> list[Pass]:
 
 
 def _fold_frozen(options: PipelineOptions) -> list[Pass]:
-    budget = options.training.memory_budget
-    most = None if budget is None else budget // options.finer
     return [
         *_attention(options),
-        *([] if most is None else [TileAttention(most)]),
+        *_tile_products(options),
         FoldConstants(options.written),
         Simplify(),
         FoldScales(options.written),
         DeadCode(),
     ]
+
+
+def _tile_products(options: PipelineOptions) -> list[Pass]:
+    """Passes that cut products whose results, or decoded weights, are large.
+
+    Decoding by blocks is faster than decoding whole, so it needs no budget.
+    """
+    budget, written = options.training.memory_budget, options.written
+    if budget is not None:
+        most = budget // options.finer
+        return [TileAttention(most), TileVocabulary(most, written), TileDecoding(most, written)]
+    if options.training.storage.weights not in BITS:
+        return []
+    return [TileVocabulary(UNLIMITED, written), TileDecoding(UNLIMITED, written)]
 
 
 def _attention(options: PipelineOptions) -> list[Pass]:

@@ -37,15 +37,6 @@ UNITS = {
 
 
 @dataclass(frozen=True)
-class EngineRun:
-    """What a figure is of: an engine, its version, and the scheme that it trained by."""
-
-    engine: str
-    version: str
-    scheme: str
-
-
-@dataclass(frozen=True)
 class Setup:
     """What all records of one bench share."""
 
@@ -63,7 +54,9 @@ class Setup:
 
     def record(
         self,
-        run: EngineRun,
+        engine: str,
+        version: str,
+        scheme: str,
         metric: str,
         value: float,
         *,
@@ -84,11 +77,11 @@ class Setup:
             dataset=self.dataset,
             batch=self.batch,
             dtype=self.dtype,
-            scheme=run.scheme,
+            scheme=scheme,
             # Instructions are counted on one thread, whatever the board trained with.
             threads=1 if metric.startswith("guest_") else self.threads,
-            engine=run.engine,
-            engine_version=run.version,
+            engine=engine,
+            engine_version=version,
             metric=metric,
             unit=UNITS[metric],
             value=float(value),
@@ -100,13 +93,17 @@ class Setup:
             samples=tuple(samples) or None,
         )
 
-    def memory(self, run: EngineRun, live: Sequence[int], *, ok: bool = True) -> Record:
+    def memory(
+        self, engine: str, version: str, scheme: str, live: Sequence[int], *, ok: bool = True
+    ) -> Record:
         """Make the record of what no arena of a step can be smaller than, `live` its samples.
 
         They are the bytes alive at each of the step's kernels, in order.
         """
         return self.record(
-            run,
+            engine,
+            version,
+            scheme,
             "arena_bound_bytes",
             max(live),
             spread=(min(live), max(live), len(live)),

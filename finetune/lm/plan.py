@@ -16,6 +16,7 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
+from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.models.causal_lm import shapes_graph
 from pockengine.options import CompileOptions
 
@@ -66,6 +67,7 @@ def plans(
 ) -> Iterator[LmMemory]:
     """Import a decoder once, and plan each training variant for the device's backend."""
     graph = shapes_graph(module, shape.batch, shape.length)
+    predict_one_token(graph, shape.batch, shape.length)
     for options in ways:
         backend = backend_for(find_device(device), options)
         program, _ = within_budget(partial(compile_program, graph, options), backend)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.finetune.lm.packing import Packed, pack
 from pockengine.finetune.lm.settings import Settings, Texts
 from pockengine.finetune.lm.texts import Example, read_examples
@@ -61,10 +62,12 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
     tokenizer = open_tokenizer(settings.model, model.vocabulary)
     parts = read_parts(tokenizer, texts, course.length, course.seed)
     judging = parts.judging
+    graph = model.graph(course.batch, course.length)
+    predict_one_token(graph, course.batch, course.length)
     return FineTuneInputs(
         model,
         tokenizer,
-        model.graph(course.batch, course.length),
+        graph,
         pack(parts.training, course.length, texts.together),
         pack(judging, course.length, texts.together) if judging else None,
         _questions(tokenizer, prompts, judging, parts.examples),

@@ -1,4 +1,7 @@
-"""Generate answers with the training program: one forward pass of whole rows per token."""
+"""Generate answers with the training program: one forward pass of whole rows per token.
+
+The label of a row marks the token to predict (next_token.py).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +10,8 @@ import numpy as np
 
 from pockengine.backends.session import Session
 from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.packing import LABELS
+from pockengine.finetune.task import IGNORED
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,16 @@ def _answers(
         place[: len(row)] = row
     positions = np.broadcast_to(np.arange(length), ids.shape).astype(np.int64)
     random = np.random.default_rng(how.seed)
+    inputs = {"input_ids": ids, "position_ids": positions}
     going = set(range(len(rows)))
     for _ in range(how.tokens):
-        scores = session.predict({"input_ids": ids, "position_ids": positions})["logits"]
+        labels = np.full((batch, length), IGNORED, np.int64)
+        for number in going:
+            labels[number, len(rows[number])] = 0
+        scores = session.predict({**inputs, LABELS: labels})["logits"]
         for number in sorted(going):
             row = rows[number]
-            token = _drawn(scores[number, len(row) - 1], how, random)
+            token = _drawn(scores[number], how, random)
             if token == end:
                 going.discard(number)
                 continue

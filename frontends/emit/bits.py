@@ -1,4 +1,4 @@
-"""Bitwise operations of frameworks on integers and floats, in our ops."""
+"""What frameworks do with the bits of integers and floats, said in our ops."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Losses of frameworks, in our ops.
+"""What every framework means by its losses, said in our ops.
 
 Classes are dimension 1, or the only dimension.
 """
@@ -15,7 +15,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, stored
 
 
 class Reduction(enum.Enum):
-    """Reduction of the rows' losses."""
+    """What becomes of the rows' losses."""
 
     NONE = "none"
     MEAN = "mean"
@@ -24,8 +24,7 @@ class Reduction(enum.Enum):
 
 @dataclass(frozen=True)
 class Classification:
-    """Options of a classification loss: class weights of (C,), and the ignored label
-    `ignore_index`.
+    """How labels are judged: by class weights of (C,), without rows of the label `ignore_index`.
 
     Smoothing moves this share of the probability from the label to all classes alike.
     """
@@ -37,7 +36,7 @@ class Classification:
 
     @property
     def plain(self) -> bool:
-        """Whether the op `cross_entropy` covers all options."""
+        """Whether the op `cross_entropy` says it all."""
         return self.weight is None and not self.smoothing and self.reduction is Reduction.MEAN
 
 

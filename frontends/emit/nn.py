@@ -1,4 +1,4 @@
-"""Neural-net operations of channels-first frameworks, in our ops."""
+"""What every channels-first framework means by the operations of neural nets, said in our ops."""
 
 import math
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from pockengine.frontends.layout import (
 
 
 class Unsupported(ImportModelError):
-    """An unsupported feature; the importer collects these with their places."""
+    """One thing that cannot be imported; the importer collects these and names their places."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Window of a kernel: sizes are (height, width), padding (top, bottom, left, right).
+    """How a kernel slides: sizes are (height, width), padding (top, bottom, left, right).
 
-    For volumes the depth comes first, and its padding (front, back).
+    In volumes the depth comes first, and its padding (front, back).
     """
 
     kernel: Shape

@@ -1,4 +1,4 @@
-"""Positions of maxima in pooling, and unpooling at these positions."""
+"""Places of maxima: where pooling found them, and putting elements back there."""
 
 import math
 from collections.abc import Sequence

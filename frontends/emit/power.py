@@ -1,4 +1,4 @@
-"""Powers with constant exponents: products and roots instead of logarithms where possible."""
+"""Powers whose exponent is known: by products and roots, where no logarithm is needed."""
 
 from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit

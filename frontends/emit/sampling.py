@@ -1,4 +1,8 @@
-"""Interpolated reads of pictures and volumes, in our ops."""
+"""Reading pictures and volumes at places between their elements, said in our ops.
+
+Each place reads its neighbours, one, two or four along each dimension, and adds them up by their
+shares: rows of all channels are taken at whole places.
+"""
 
 import enum
 import itertools
@@ -13,7 +17,7 @@ from pockengine.frontends.layout import Tensor, plain, reshape, stored
 
 
 class Between(enum.Enum):
-    """Interpolation mode between elements."""
+    """What stands between the elements."""
 
     LINEAR = 0
     NEAREST = 1
@@ -21,7 +25,7 @@ class Between(enum.Enum):
 
 
 class Outside(enum.Enum):
-    """Padding mode outside the border."""
+    """What stands outside of the border."""
 
     ZEROS = 0
     BORDER = 1

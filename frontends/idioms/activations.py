@@ -1,4 +1,4 @@
-"""Recognise activations that a framework writes differently."""
+"""Recognise activations that a framework spells otherwise than we do."""
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node

@@ -1,6 +1,6 @@
-"""Functions with a custom gradient: JAX traces the formula, and the graph includes it.
+"""Functions with a gradient of their own: JAX writes down their formula, and the graph holds it.
 
-JAX traces the function's results together with its rule for the cotangents.
+JAX traces the function's results together with what its rule makes of their cotangents.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Traceable models: plain functions, Flax's linen modules, and its nnx modules."""
+"""What can be traced: plain functions, Flax's linen modules, and its nnx modules."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Convert the file's attributes and types to Python's values and ours."""
+"""What a file says of attributes and types, as Python's values and ours."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from pockengine.frontends.layout import Tensor
 from pockengine.frontends.onnx.emulated_types import emulated_dtype
 
 MAX_ELEMENTS = 2**36
-"""Tensors with more elements are treated as errors: 256 GiB of floats."""
+"""A tensor of more elements is taken to be a mistake: 256 GiB of floats."""
 
 
 def check_axis(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> None:
@@ -40,14 +40,14 @@ def attribute_of(attribute: AttributeProto) -> Any:
 
 
 def dtype_named(code: int) -> DType:
-    """Return our type for an element type of the file; Unsupported if there is none."""
+    """Return our type for an element type of the file; Unsupported where there is none."""
     known = code in TensorProto.DataType.values()
     name = TensorProto.DataType.Name(code) if known else code
     return emulated_dtype(numpy_type(code), f"elements of type {name}")
 
 
 def numpy_type(code: int) -> np.dtype:
-    """Return NumPy's type for an element type of the file; void if there is none."""
+    """Return NumPy's type for an element type of the file; void where there is none."""
     try:
         return np.dtype(helper.tensor_dtype_to_np_dtype(code))
     except (KeyError, ValueError):
@@ -55,14 +55,14 @@ def numpy_type(code: int) -> np.dtype:
 
 
 def checked_type(type_: TensorType) -> TensorType:
-    """Return a type; Unsupported if it is absurdly large."""
+    """Return a type; Unsupported where it is absurdly large."""
     if type_.size > MAX_ELEMENTS:
         raise Unsupported(f"a tensor of shape {list(type_.shape)} is absurdly large")
     return type_
 
 
 def sizes_of(declared: Any) -> list[int | None]:
-    """Return the sizes of a declared tensor; None for open ones, also written as -1 or 0."""
+    """Return the sizes of a declared tensor; None for those that are open, also by -1 or 0."""
     return [dim.dim_value if dim.dim_value > 0 else None for dim in declared.shape.dim]
 
 

@@ -1,4 +1,4 @@
-"""Specific reasons for refusing operators."""
+"""Why operators are refused, where there is more to say than that no rule is there."""
 
 NO_RULE = "there is no rule for it; express it by other operators"
 KNOWN_ONLY = (

@@ -1,4 +1,4 @@
-"""Uses of initializers by operators: whether they become params, and their best layout."""
+"""How operators read initializers: what becomes a param, and how it is best stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Nested functions: inline calls, unroll loops, select branches.
+"""Functions inside of the graph: calls are inlined, loops unrolled, branches chosen.
 
-A loop's condition must be known at compile time. If a tensor selects a branch, all are computed and
-one's results are selected.
+Loops are unrolled where their condition is known at compile time. Branches that a tensor chooses
+from are all computed, and the results of one are taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence

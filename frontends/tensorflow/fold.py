@@ -1,7 +1,7 @@
-"""Evaluate operators with constant inputs: shape arithmetic left by tracing.
+"""Compute operators whose inputs are all known: the arithmetic on shapes that tracing leaves.
 
-TensorFlow's own kernels evaluate a list of side-effect-free operators whose results can be bounded
-in advance.
+TensorFlow's own kernels do it, for a list of operators without effects whose results can be bounded
+before they are computed.
 """
 
 from typing import Any

@@ -1,4 +1,8 @@
-"""Trace the user's model to one TensorFlow function of fixed shapes."""
+"""Trace what the user gives to one TensorFlow function of fixed shapes.
+
+Keras models, `tf.function`s, plain functions and signatures of SavedModels all become a
+ConcreteFunction whose results and variables have names.
+"""
 
 import inspect
 import re

@@ -1,8 +1,8 @@
-"""Derivatives taken by a module or its loss: `torch.autograd.grad`, `torch.func`.
+"""Derivatives that a module or its loss takes itself: `torch.autograd.grad`, `torch.func`.
 
-While tracing, an operator of ours represents the gradients. The importer differentiates the graph
+While tracing, an operator of ours stands for the gradients. The importer differentiates what it has
 built so far (`compiler/autodiff.py:derivatives`); the training step then differentiates the result
-again. A forward-mode derivative is the derivative of a backward pass by its cotangent.
+once more. A forward-mode derivative is the derivative of a backward pass by its cotangent.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 UNFILLED = ("aten.empty", "aten.new_empty")
-"""Prefixes of operators that return uninitialised memory."""
+"""How operators are called that give memory as it is."""
 
 WRITES = ("index_", "put", "scatter")
-"""Prefixes of operators that write at indices; without indices they change nothing."""
+"""How operators are called that write at indices; without any they change nothing."""
 
 UNSEEN = "aten.logical_"
-"""Prefix of writes that autograd does not record: gradients flow as if they were absent."""
+"""How writes are called that autograd does not see: gradients flow as if they were not."""
 
 COMPLEX_WRITE = "it changes a complex tensor in place; use the operator's out-of-place form"
 

@@ -1,5 +1,8 @@
-"""bfloat16 and float16 tensors within a model: computed in f32, and rounded where PyTorch
-rounds.
+"""Tensors of bfloat16 and float16 within a model: held in f32, and rounded where PyTorch rounds.
+
+Each operator computes in f32 and rounds its result, as PyTorch's kernels for CPUs do; so are
+cotangents in the backward pass. Modules whose parameters have 16 bits are computed in f32
+throughout (`floats.py`).
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names of a PyTorch module's outputs."""
+"""Names of what a PyTorch module returns."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

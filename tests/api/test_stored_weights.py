@@ -134,6 +134,43 @@ def test_adapters_are_merged_into_what_was_trained_on() -> None:
     np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
 
 
+class Tied(nn.Module):
+    """A table of 4,096 words that is also the head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(4096, 64)
+        self.mix = nn.Linear(64, 64)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.mix(self.table(ids))) @ self.table.weight.T
+
+
+@pytest.mark.parametrize("storage", ["int4", "int8", "bf16", "f32"])
+def test_a_budget_decodes_a_large_head_by_blocks(storage: str) -> None:
+    losses, arenas = [], []
+    rng = np.random.default_rng(0)
+    ids, labels = rng.integers(0, 4096, (2, 8))
+    for budget in (None, 500_000):
+        torch.manual_seed(0)
+        made = pockengine.compile(
+            Tied(),
+            (torch.from_numpy(ids),),
+            loss="cross_entropy",
+            scheme=Scheme("mix", (("mix.*", FULL),)),
+            storage=pockengine.Storage(storage),
+            memory_budget=budget,
+        )
+        arenas.append(made.artifact.arena_bytes)
+        feed = {"ids": ids, "target": labels}
+        with made.session() as session:
+            losses.append([float(session.train_step(feed, 0.01)["loss"]) for _ in range(3)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)  # sums in another order
+    assert losses[0][2] < losses[0][0]
+    assert arenas[1] <= 500_000 < 4 * 4096 * 64
+    assert storage == "f32" or arenas[0] > 4 * 4096 * 64
+
+
 def test_the_artifact_is_as_small_as_it_says() -> None:
     made = {storage: compiled_with(storage) for storage in ("f32", "int4")}
     sizes = {name: each.artifact.weights.stat().st_size for name, each in made.items()}

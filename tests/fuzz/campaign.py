@@ -86,20 +86,12 @@ def kind_of(words: str) -> str:
     return re.sub(r"\d+", "#", line).strip()[:160]
 
 
-@dataclass(frozen=True)
-class Draws:
-    """Seed of the first program, most statements of one, and programs imported together."""
-
-    seed: int = 0
-    size: int = 8
-    batch: int = 64
-
-
-def cases_of(framework: Framework, draws: Draws) -> Iterator[Case]:
+def cases_of(framework: Framework, seed: int, size: int, batch: int) -> Iterator[Case]:
     """Draw programs for ever: those that the framework itself can differentiate."""
-    for first in itertools.count(draws.seed, draws.batch):
-        seeds = range(first, first + draws.batch)
-        yield from _runnable(framework, [draw(framework, seed, draws.size) for seed in seeds])
+    while True:
+        programs = [draw(framework, seed + number, size) for number in range(batch)]
+        seed += batch
+        yield from _runnable(framework, programs)
 
 
 def _runnable(framework: Framework, programs: Sequence[Program]) -> list[Case]:
@@ -216,8 +208,10 @@ def smallest(framework: Framework, verdict: Verdict, ways: Sequence[str]) -> Ver
 def run_campaign(
     framework: Framework,
     count: int,
-    draws: Draws,
+    seed: int,
     *,
+    size: int = 8,
+    batch: int = 64,
     code_every: int = 0,
     report: Callable[[Verdict], None] = lambda verdict: None,
     progress: Callable[[Tally], None] = lambda tally: None,
@@ -226,13 +220,13 @@ def run_campaign(
 
     An interrupt ends it, with the batches that were judged before.
     """
-    tally, source = Tally(), cases_of(framework, draws)
+    tally, source = Tally(), cases_of(framework, seed, size, batch)
     with suppress(KeyboardInterrupt):
         for number in itertools.count(1):
             missing = count - tally.outcomes.total()
             if missing <= 0:
                 break
-            cases = list(islice(source, min(draws.batch, missing)))
+            cases = list(islice(source, min(batch, missing)))
             with_code = code_every and number % code_every == 0
             ways = tuple(WAYS) if with_code else ("graph", "step")
             for verdict in judge(framework, cases, ways):

@@ -12,7 +12,7 @@ import warnings
 
 import click
 
-from pockengine.tests.fuzz.campaign import Draws, Framework, Tally, Verdict, run_campaign
+from pockengine.tests.fuzz.campaign import Framework, Tally, Verdict, run_campaign
 
 
 def command(framework: Framework) -> click.Command:
@@ -35,7 +35,9 @@ def command(framework: Framework) -> click.Command:
         tally = run_campaign(
             framework,
             count,
-            Draws(seed, size, batch),
+            seed,
+            size=size,
+            batch=batch,
             code_every=code_every,
             report=lambda verdict: _report(framework, verdict),
             progress=lambda tally: _progress(tally, started),

@@ -1,6 +1,6 @@
 """Constant folding: evaluate nodes that depend on no input and no trained weight."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +46,11 @@ class FoldConstants(Pass):
 
     def run(self, graph: Graph) -> None:
         fixed = fixed_values(graph, self.written)
+        users = graph.users()
         kept = []
         for node in graph.nodes:
             known = node.operands and all(operand in fixed for operand in node.operands)
-            if lookup(node.op).writes or not known or _is_large(node):
+            if lookup(node.op).writes or not known or _is_large(node, users):
                 kept.append(node)
                 continue
             with np.errstate(all="ignore"):  # overflow happens in the program as well
@@ -62,9 +63,13 @@ class FoldConstants(Pass):
         graph.nodes[:] = kept
 
 
-def _is_large(node: Node) -> bool:
-    """Whether the result, or evaluating it, is too large; checked before evaluation."""
-    held = sum(value.type.nbytes for value in set(node.operands))
+def _is_large(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
+    """Whether the result, or evaluating it, is too large; checked before evaluation.
+
+    A slice frees its operand only if nothing else reads it.
+    """
+    slices = lookup(node.op).slices
+    freed = sum(v.type.nbytes for v in set(node.operands) if not slices or len(users[v]) == 1)
     size = sum(value.type.nbytes for value in node.results)
     windows = node_cost(node) * np.dtype(np.float64).itemsize if lookup(node.op).window else 0
-    return size > held + LARGEST_GROWTH or windows > LARGEST_WINDOWS
+    return size > freed + LARGEST_GROWTH or windows > LARGEST_WINDOWS

@@ -1,4 +1,4 @@
-"""Decide which weights of a TFLite file train: its constants have no declared roles."""
+"""Which weights of a TFLite file train: it has constants, and no word of their roles."""
 
 import warnings
 from collections.abc import Mapping, Sequence

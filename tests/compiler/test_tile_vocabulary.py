@@ -1,0 +1,116 @@
+"""Cross entropy in blocks of classes: the same loss and gradients, without whole logits."""
+
+import math
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.autodiff import backward
+from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir.clone import clone
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.types import I64
+from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
+from pockengine.compiler.passes.forward.prepare import SetTrainable
+from pockengine.compiler.passes.forward.store_weights import StoreWeights
+from pockengine.compiler.passes.memory.tile_vocabulary import BUDGET_SHARE, TileVocabulary
+
+ROWS, DEPTH, CLASSES = 6, 32, 900
+BUDGET = BUDGET_SHARE * 4 * DEPTH * 300
+"""Three blocks of classes."""
+
+
+def net(*, transposed: bool, embedding: bool = False) -> Graph:
+    """Return a linear layer with a bias and a soft cap, and its cross entropy."""
+    rng = np.random.default_rng(7)
+    g = Builder(Graph("head"))
+    x = g.param("x", rng.standard_normal((2, ROWS // 2, DEPTH), np.float32))
+    labels = g.input("labels", TensorType(I64, (ROWS,)))
+    shape = (CLASSES, DEPTH) if transposed else (DEPTH, CLASSES)
+    weight = g.param("weight", rng.standard_normal(shape, np.float32))
+    bias = g.param("bias", rng.standard_normal(CLASSES, np.float32))
+    hidden = g.reshape(x, shape=(ROWS, DEPTH))
+    if embedding:
+        hidden = g.add(hidden, g.take(weight, labels, axis=0))
+    logits = g.matmul(hidden, weight, transpose_b=transposed)
+    logits = g.reshape(g.add(logits, bias), shape=(2, ROWS // 2, CLASSES))
+    logits = g.mul(g.tanh(g.div(logits, g.scalar(5.0))), g.scalar(5.0))
+    g.output("loss", g.cross_entropy(g.reshape(logits, shape=(ROWS, CLASSES)), labels))
+    return g.graph
+
+
+def tiled(graph: Graph, trained: frozenset[str] = frozenset({"x"})) -> Graph:
+    SetTrainable(trained).run(graph)
+    copy = clone(graph)
+    TileVocabulary(BUDGET).run(copy)
+    DeadCode().run(copy)
+    verify(copy)
+    return copy
+
+
+def with_gradient(graph: Graph) -> Graph:
+    """Append the gradient of x as an output."""
+    x = graph.params["x"].value
+    graph.outputs["gradient"] = backward(Builder(graph), graph.outputs["loss"], {x: None})[x]
+    return graph
+
+
+def results(graph: Graph, labels: np.ndarray) -> dict[str, np.ndarray]:
+    params = {name: param.contents.read() for name, param in graph.params.items()}
+    return run(graph, {"labels": labels}, params)
+
+
+LABELS = np.array([0, 899, 300, -100, 512, 299])
+
+
+@pytest.mark.parametrize("storage", ["f32", "int4", "int8", "bf16"])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_loss_and_gradient_are_those_of_the_whole(storage: str, transposed: bool) -> None:
+    whole = net(transposed=transposed)
+    SetTrainable(frozenset({"x"})).run(whole)
+    if storage != "f32":
+        StoreWeights(storage, frozenset({"x", "bias"})).run(whole)
+    parts = tiled(whole)
+    products = [node for node in parts.nodes if node.op == "matmul"]
+    assert len(products) == 3
+    assert max(math.prod(node.result.shape) for node in parts.nodes) < DEPTH * CLASSES
+    expected, actual = (results(with_gradient(g), LABELS) for g in (whole, parts))
+    np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-6)
+    np.testing.assert_allclose(actual["gradient"], expected["gradient"], rtol=1e-4, atol=1e-7)
+
+
+def test_a_table_that_is_also_the_embedding_is_cut() -> None:
+    whole = net(transposed=True, embedding=True)
+    parts = tiled(whole)
+    assert sum(node.op == "matmul" for node in parts.nodes) == 3
+    expected, actual = results(whole, abs(LABELS)), results(parts, abs(LABELS))
+    np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 900, 4, 5], [0, 1, 2, -1, 4, 5], [-100] * 6])
+def test_wrong_labels_and_none_make_the_loss_nan(labels: list[int]) -> None:
+    whole = net(transposed=True)
+    assert math.isnan(results(whole, np.array(labels))["loss"])
+    assert math.isnan(results(tiled(whole), np.array(labels))["loss"])
+
+
+def test_a_head_that_trains_or_whose_logits_are_read_stays_whole() -> None:
+    whole = net(transposed=True)
+    assert len(tiled(whole, frozenset({"x", "weight"})).nodes) == len(whole.nodes)
+    whole = net(transposed=True)
+    loss = whole.outputs["loss"].node
+    assert loss is not None
+    whole.outputs["logits"] = loss.operands[0]
+    assert len(tiled(whole).nodes) == len(whole.nodes)
+
+
+def test_small_logits_stay_whole() -> None:
+    whole = net(transposed=True)
+    copy = clone(whole)
+    TileVocabulary(BUDGET_SHARE * 4 * DEPTH * CLASSES).run(copy)
+    assert len(copy.nodes) == len(whole.nodes)
+
+
+def test_types() -> None:
+    assert tiled(net(transposed=True)).outputs["loss"].type == TensorType(F32, ())
