@@ -9,15 +9,16 @@ class Isa:
     """A vector extension for f32 kernels; byte products may use wider vectors.
 
     `registers` hold a vector each. `by_lane`: a multiply-add takes one lane of a vector as a
-    factor; `latency` is the cycles between additions to the same sum. `dot_lanes` are the i32 lanes
-    to which byte products are added, `dot_sums` the number of such vectors per register tile; 0
-    without byte products. A machine that lists all `features` in /proc/cpuinfo has it; `flags` are
-    for the C compiler.
+    factor; `paired`: one instruction loads or stores two vectors. `latency` is the cycles between
+    additions to the same sum. `dot_lanes` are the i32 lanes to which byte products are added,
+    `dot_sums` the number of such vectors per register tile; 0 without byte products. A machine that
+    lists all `features` in /proc/cpuinfo has it; `flags` are for the C compiler.
     """
 
     vector_bytes: int
     registers: int
     by_lane: bool = False
+    paired: bool = False
     latency: float = 4.0
     dot_lanes: int = 0
     dot_sums: int = 0
@@ -42,7 +43,7 @@ ISAS: Mapping[str, Isa] = {
         features=frozenset({"avx2", "fma"}),
     ),
     "sse2": Isa(vector_bytes=16, registers=16),
-    "neon": Isa(vector_bytes=16, registers=32, by_lane=True, dot_lanes=4, dot_sums=16),
+    "neon": Isa(vector_bytes=16, registers=32, by_lane=True, paired=True, dot_lanes=4, dot_sums=16),
     "hvx": Isa(
         vector_bytes=4,
         registers=16,

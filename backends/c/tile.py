@@ -55,6 +55,12 @@ class CoreModel:
     registers: int
     by_lane: bool
     latency: float
+    paired: bool
+
+    @property
+    def streamed(self) -> int:
+        """Lanes of what walks over memory: two registers where one instruction moves a pair."""
+        return 2 * self.lanes if self.paired else self.lanes
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -70,7 +76,8 @@ def machine_of(device: Device) -> CoreModel:
 @cache
 def _machine(name: str) -> CoreModel:
     isa = ISAS[name]
-    return CoreModel(max(4, isa.vector_bytes // 4), isa.registers, isa.by_lane, isa.latency)
+    lanes = max(4, isa.vector_bytes // 4)
+    return CoreModel(lanes, isa.registers, isa.by_lane, isa.latency, isa.paired)
 
 
 def tiles(machine: CoreModel, rows: int, columns: int, row_stride: int = 1) -> tuple[Tile, ...]:

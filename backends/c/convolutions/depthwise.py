@@ -65,10 +65,10 @@ class Slide:
         return start * self.numerator // self.denominator + self.offset
 
 
-def slide_forward(window: ConvWindow, machine: CoreModel) -> Slide:
+def slide_forward(window: ConvWindow, machine: CoreModel, lanes: int) -> Slide:
     """Source column i of a block meets tap k at result pixel (i - k gap) / stride."""
     stride, gap = window.stride[1], window.dilation[1]
-    block = block_pixels(window.output[1], 1, machine)
+    block = block_pixels(window.output[1], 1, machine, lanes)
     return Slide(
         backward=False,
         source=window.size,
@@ -85,11 +85,11 @@ def slide_forward(window: ConvWindow, machine: CoreModel) -> Slide:
     )
 
 
-def slide_backward(window: ConvWindow, machine: CoreModel) -> Slide:
+def slide_backward(window: ConvWindow, machine: CoreModel, lanes: int) -> Slide:
     """dy's column j of a block meets tap k at input pixel j stride + k gap - left."""
     stride, gap = window.stride[1], window.dilation[1]
     top, left = window.before
-    block = block_pixels(window.size[1], stride, machine)
+    block = block_pixels(window.size[1], stride, machine, lanes)
     phase = left % stride
     lowest = (phase - (window.kernel[1] - 1) * gap) // stride
     highest = (block - 1 + phase) // stride
@@ -109,11 +109,11 @@ def slide_backward(window: ConvWindow, machine: CoreModel) -> Slide:
     )
 
 
-def block_pixels(pixels: int, step: int, machine: CoreModel) -> int:
+def block_pixels(pixels: int, step: int, machine: CoreModel, lanes: int) -> int:
     """Pixels of a block: a multiple of `step` that leaves little waste in the last block."""
     limit = MOST_PIXELS
     if machine.by_lane:
-        limit = MOST_PIXELS_BY_LANE
+        limit = MOST_PIXELS_BY_LANE * machine.lanes // lanes
     elif machine.registers == 32 and pixels <= MOST_PIXELS_OF_SHORT_ROWS:
         limit = MOST_PIXELS_OF_SHORT_ROWS
     most = max(limit // step * step, step)
@@ -138,23 +138,30 @@ class DepthwiseSpec:
 def is_unrolled(op: str, window: ConvWindow, device: Device) -> bool:
     """Whether a depthwise convolution, or one of its gradients, has blocks of bounded size."""
     make = slide_backward if op == "conv2d_dx" else slide_forward
-    slide = make(window, machine_of(device))
+    machine = machine_of(device)
+    slide = make(window, machine, _lanes(window, machine))
     copies = 1 + len(row_blocks(slide)[2])
     return copies * slide.span * window.kernel[1] <= MOST_UNROLLED
+
+
+def _lanes(window: ConvWindow, machine: CoreModel) -> int:
+    """Channels at once: such that few are padded."""
+    widths = {*machine.widths, machine.streamed}
+    return min(widths, key=lambda width: (align(window.channels, width), -width))
 
 
 def choose_depthwise(op: str, window: ConvWindow, device: Device) -> Choice:
     """Choose the blocks of a depthwise convolution or one of its gradients."""
     machine, cores = machine_of(device), device.cpu.cores
     make = slide_backward if op == "conv2d_dx" else slide_forward
-    lanes = min(machine.widths, key=lambda width: (align(window.channels, width), -width))
+    lanes = _lanes(window, machine)
     rows = window.images * (window.output[0] if op != "conv2d_dx" else window.size[0])
     split = _split(rows, -(-window.channels // lanes), cores)
     size = align(window.taps * window.channels, 16)
     parts = size * (cores if split == "ROWS" else 1) if op == "conv2d_dw" else 0
     spec = DepthwiseSpec(
         window=window,
-        slide=make(window, machine),
+        slide=make(window, machine, lanes),
         lanes=lanes,
         split=split,
         threads=cores,

@@ -8,7 +8,7 @@ elements that the fusion's body computes. Kept and reduced dimensions are collap
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pockengine.backends.c.elementwise.elementwise import (
     open_body,
@@ -57,7 +57,8 @@ KINDS = {
 class ReductionParts:
     """The parts of a reduction: nodes before, the reduction, and nodes after.
 
-    `states` are the C accumulators of the anchor's results.
+    `sums` are what the C accumulators hold at the end: the anchor's results, or what `after` makes
+    them from.
     """
 
     node: Node
@@ -67,7 +68,12 @@ class ReductionParts:
     after: Sequence[Node]
     values: tuple[Value, ...]
     kind: str
-    states: int
+    sums: tuple[Value, ...]
+
+    @property
+    def states(self) -> int:
+        """The C accumulators of a result."""
+        return len(self.sums)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -125,7 +131,7 @@ def choose_reduction(node: Node, device: Device, options: KernelOptions) -> Choi
     threads = device.cpu.cores
     by_integers = by_columns and reduction.kind == "MAX"
     by_integers = by_integers and by_integer_vectors(inner, device, space.columns)
-    lanes = lanes_for(space.columns, machine_of(device).lanes)
+    lanes = lanes_for(space.columns, machine_of(device).streamed)
     cut = ReductionCut(
         space,
         tuple(walks),
@@ -190,23 +196,36 @@ def _take_apart(node: Node) -> ReductionParts:
     if anchor.operands[0].dtype is not F32:
         raise CompileError(f"{node}: the C backend reduces f32 only; cast the operand")
     place = body.nodes.index(anchor)
-    before, after = body.nodes[:place], body.nodes[place + 1 :]
-    values: tuple[Value, ...] = (anchor.operands[0],)
-    if anchor.op == "batch_norm_sums":
-        nodes, values = _scaled_sums(anchor)
-        before = [*before, *nodes]
-    states = len(anchor.results)
-    return ReductionParts(node, anchor, body, before, after, values, KINDS[anchor.op], states)
+    parts = ReductionParts(
+        node,
+        anchor,
+        body,
+        body.nodes[:place],
+        body.nodes[place + 1 :],
+        (anchor.operands[0],),
+        KINDS[anchor.op],
+        anchor.results,
+    )
+    return _scaled_after(parts) if anchor.op == "batch_norm_sums" else parts
 
 
-def _scaled_sums(anchor: Node) -> tuple[list[Node], tuple[Value, ...]]:
-    """The two values that batch_norm_sums adds: dy and dy (x - mean) rstd."""
+def _scaled_after(parts: ReductionParts) -> ReductionParts:
+    """Add up dy and dy (x - mean), and multiply the second sum by rstd at the end."""
     nodes: list[Node] = []
     g = Builder(Graph("sums"))
-    dy, x, mean, rstd = anchor.operands
+    dy, x, mean, rstd = parts.anchor.operands
     with g.into(nodes):
-        scaled = g.mul(dy, g.mul(g.sub(x, mean), rstd))
-    return nodes, (dy, scaled)
+        product = g.mul(dy, g.sub(x, mean))
+    dbeta, dgamma = parts.sums
+    unscaled = Value("unscaled", dgamma.type)
+    scale = Node("mul", (unscaled, rstd), (dgamma,))
+    return replace(
+        parts,
+        before=[*parts.before, *nodes],
+        after=[scale, *parts.after],
+        values=(dy, product),
+        sums=(dbeta, unscaled),
+    )
 
 
 def _space(
@@ -293,11 +312,11 @@ def _functions(
 
 
 def _results(reduction: ReductionParts) -> dict[Value, str]:
-    """The anchor's results, as C expressions of its accumulators."""
+    """What the accumulators hold at the end, as C expressions of them."""
     share = f"(1.0f / {reduction.count}.0f)"
-    results = reduction.anchor.results
+    sums = reduction.sums
     if reduction.anchor.op == "moments":
-        return {results[0]: "s[0][0]", results[1]: f"(s[1][0] * {share})"}
+        return {sums[0]: "s[0][0]", sums[1]: f"(s[1][0] * {share})"}
     if reduction.anchor.op == "reduce_mean":
-        return {results[0]: f"(s[0][0] * {share})"}
-    return {result: f"s[{index}][0]" for index, result in enumerate(results)}
+        return {sums[0]: f"(s[0][0] * {share})"}
+    return {value: f"s[{index}][0]" for index, value in enumerate(sums)}

@@ -9,7 +9,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pockengine.backends.c.convolutions.conv import CONVOLUTION
-from pockengine.backends.c.convolutions.depthwise import row_blocks, slide_backward, slide_forward
+from pockengine.backends.c.convolutions.depthwise import (
+    DepthwiseSpec,
+    choose_depthwise,
+    row_blocks,
+    slide_backward,
+    slide_forward,
+)
 from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.native.kernel import Kernel
@@ -135,11 +141,22 @@ def test_every_tap_belongs_to_one_grid_of_the_input_gradient() -> None:
     assert sum(grid.positions for grid in grids) == 9 * 8
 
 
+@pytest.mark.parametrize(("channels", "lanes", "pixels"), [(24, 8, 5), (12, 4, 10), (3, 4, 10)])
+def test_neon_takes_two_vectors_of_channels_where_none_is_padded(
+    channels: int, lanes: int, pixels: int
+) -> None:
+    found = convolution((1, 12, 12, channels), (3, 3, 1, channels), groups=channels)
+    choice = choose_depthwise("conv2d", window_of(found["forward"]), device_of("neon"))
+    spec = choice.spec
+    assert isinstance(spec, DepthwiseSpec)
+    assert (spec.lanes, spec.slide.block) == (lanes, pixels)
+
+
 def test_blocks_of_a_row_cover_it_once() -> None:
     found = convolution((1, 9, 37, 8), (3, 3, 1, 8), (1, 2), (1, 1, 1, 1), groups=8)
     for slide in (
-        slide_forward(window_of(found["forward"]), machine_of(device_of("neon"))),
-        slide_backward(window_of(found["dx"]), machine_of(device_of("avx2"))),
+        slide_forward(window_of(found["forward"]), machine_of(device_of("neon")), 8),
+        slide_backward(window_of(found["dx"]), machine_of(device_of("avx2")), 8),
     ):
         begin, end, edges = row_blocks(slide)
         columns = [*range(begin, end)]

@@ -93,6 +93,9 @@ def test_moments_are_stable_for_a_mean_far_above_the_deviation(tmp_path: Path) -
     )
     data = np.random.default_rng(0).standard_normal((50, 40, 20)).astype(np.float32) + 1000
     data[0, 0] = 0  # a first row that would spoil sums shifted by it
+    data[25:, :, 1] -= 2000  # later rows far from the mean of those before
+    data[::2, :, 2] += 1e5
+    data[3, :, 3] = 1e6
     check([Case(node, CBackend(device_of("avx512", 3)).kernel(node), (data,))], tmp_path, rtol=1e-4)
 
 

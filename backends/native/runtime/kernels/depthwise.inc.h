@@ -29,14 +29,17 @@
 
 #include "team.inc.h"
 
-/* A result row, and the source rows and rows of taps that meet there. */
+#include "depthwise_reach.inc.h"
+
+/* A result row, and the first of the source rows and rows of taps that meet there, with the steps
+ * to the next of them. */
 typedef struct PE_FN(row) {
     const PE_FN(io) * io;
     ptrdiff_t pixel; /* first result pixel of the row */
     int count;
     int channel_begin, channel_end;
-    const float *source[PE_TAPS_H];
-    const float *weights[PE_TAPS_H];
+    const float *source, *weights;
+    ptrdiff_t source_step, weights_step;
 } PE_FN(row);
 
 /* `pixels` result pixels from `column` on, for the vector of channels at `c`. */
@@ -44,25 +47,23 @@ PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column
                              const int first, const int last, const int lanes) {
     /* A copy, because stores to memory of unknown type would reload the pointers every time. */
     const PE_FN(io) io = *t->io;
-    const ptrdiff_t result = t->pixel + column;
     pe_vf sum[PE_BLOCK];
     PE_UNROLL
     for (int i = 0; i < pixels; i++) {
         sum[i] = pe_zero();
     }
+    const float *source = t->source + (ptrdiff_t)PE_SOURCE_COLUMN(column) * PE_CHANNELS + c;
+    const float *weights = t->weights + c, *near = source;
     for (int r = 0; r < t->count; r++) {
-        const float *source = t->source[r] + (ptrdiff_t)PE_SOURCE_COLUMN(column) * PE_CHANNELS + c;
         pe_vf tap[PE_TAPS_W];
         PE_UNROLL
         for (int k = 0; k < PE_TAPS_W; k++) {
-            tap[k] = pe_load_part(t->weights[r] + k * PE_CHANNELS + c, lanes);
+            tap[k] = pe_load_part(weights + k * PE_CHANNELS, lanes);
         }
         PE_UNROLL
-        for (int i = 0; i < PE_SPAN; i++) {
-            if (i < first || i >= last) {
-                continue;
-            }
-            const pe_vf pixel = pe_load_part(source + i * PE_CHANNELS, lanes);
+        for (int i = first; i < last; i++) {
+            near = PE_FN(next_pixel)(source + first * PE_CHANNELS, near, i - first);
+            const pe_vf pixel = pe_load_part(near, lanes);
             PE_UNROLL
             for (int k = 0; k < PE_TAPS_W; k++) {
                 const int to = PE_TARGET(i, k);
@@ -71,10 +72,14 @@ PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column
                 }
             }
         }
+        source += t->source_step;
+        weights += t->weights_step;
     }
+    ptrdiff_t result = 0;
     PE_UNROLL
     for (int i = 0; i < pixels; i++) {
-        PE_FN(store)(&io, sum[i], result + i, c, lanes);
+        result = PE_STARTS_NEAR(i) ? pe_fresh_index(t->pixel + column + i) : result + 1;
+        PE_FN(store)(&io, sum[i], result, c, lanes);
     }
 }
 
@@ -97,13 +102,23 @@ PE_INLINE void PE_FN(convolve_row)(PE_FN(row) * t, const float *source, const fl
     const ptrdiff_t image = row / PE_OUT_H;
     const int y = (int)(row - image * PE_OUT_H);
     t->pixel = row * PE_OUT_W;
+    t->source = source;
+    t->weights = weights;
     t->count = 0;
     for (int tap = 0; tap < PE_TAPS_H; tap++) {
         const int from = PE_SOURCE_ROW(y, tap);
         if (from >= 0 && from < PE_SOURCE_H) {
-            t->source[t->count] =
+            const float *row_of_taps = weights + tap * (PE_TAPS_W * PE_CHANNELS);
+            const float *pixels =
                 source + (image * PE_SOURCE_H + from) * ((ptrdiff_t)PE_SOURCE_W * PE_CHANNELS);
-            t->weights[t->count++] = weights + tap * (PE_TAPS_W * PE_CHANNELS);
+            if (t->count == 0) {
+                t->source = pixels;
+                t->weights = row_of_taps;
+            } else if (t->count == 1) {
+                t->source_step = pixels - t->source;
+                t->weights_step = row_of_taps - t->weights;
+            }
+            t->count++;
         }
     }
 #define PE_EDGE(column, pixels, first, last) PE_FN(block)(t, column, pixels, first, last);

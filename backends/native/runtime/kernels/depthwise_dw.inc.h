@@ -19,35 +19,40 @@
 
 #include "add_parts.inc.h"
 
-/* A row of dy, and the input rows and rows of taps that meet there. */
+#include "depthwise_reach.inc.h"
+
+/* A row of dy, and the first of the input rows and rows of taps that meet there, with the steps to
+ * the next of them. */
 typedef struct PE_FN(row) {
     const float *dy;
     int count;
     int channel_begin, channel_end;
-    const float *source[PE_TAPS_H];
-    float *sums[PE_TAPS_H];
+    const float *source;
+    float *sums;
+    ptrdiff_t source_step, sums_step;
 } PE_FN(row);
 
 PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column, const int pixels,
                              const int first, const int last, const int lanes) {
     pe_vf dy[PE_BLOCK];
+    const float *near = t->dy;
     PE_UNROLL
     for (int i = 0; i < pixels; i++) {
-        dy[i] = pe_load_part(t->dy + (column + i) * PE_CHANNELS + c, lanes);
+        near = PE_FN(next_pixel)(t->dy + column * PE_CHANNELS + c, near, i);
+        dy[i] = pe_load_part(near, lanes);
     }
+    const float *source = t->source + (ptrdiff_t)PE_SOURCE_COLUMN(column) * PE_CHANNELS + c;
+    float *sums = t->sums + c;
     for (int r = 0; r < t->count; r++) {
-        const float *source = t->source[r] + (ptrdiff_t)PE_SOURCE_COLUMN(column) * PE_CHANNELS + c;
         pe_vf sum[PE_TAPS_W];
         PE_UNROLL
         for (int k = 0; k < PE_TAPS_W; k++) {
-            sum[k] = pe_load_part(t->sums[r] + k * PE_CHANNELS + c, lanes);
+            sum[k] = pe_load_part(sums + k * PE_CHANNELS, lanes);
         }
         PE_UNROLL
-        for (int i = 0; i < PE_SPAN; i++) {
-            if (i < first || i >= last) {
-                continue;
-            }
-            const pe_vf pixel = pe_load_part(source + i * PE_CHANNELS, lanes);
+        for (int i = first; i < last; i++) {
+            near = PE_FN(next_pixel)(source + first * PE_CHANNELS, near, i - first);
+            const pe_vf pixel = pe_load_part(near, lanes);
             PE_UNROLL
             for (int k = 0; k < PE_TAPS_W; k++) {
                 const int to = PE_TARGET(i, k);
@@ -58,8 +63,10 @@ PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column
         }
         PE_UNROLL
         for (int k = 0; k < PE_TAPS_W; k++) {
-            pe_store_part(t->sums[r] + k * PE_CHANNELS + c, sum[k], lanes);
+            pe_store_part(sums + k * PE_CHANNELS, sum[k], lanes);
         }
+        source += t->source_step;
+        sums += t->sums_step;
     }
 }
 
@@ -81,13 +88,23 @@ PE_INLINE void PE_FN(correlate_row)(PE_FN(row) * t, const float *x, const float 
     const ptrdiff_t image = row / PE_OUT_H;
     const int y = (int)(row - image * PE_OUT_H);
     t->dy = dy + row * ((ptrdiff_t)PE_OUT_W * PE_CHANNELS);
+    t->source = x;
+    t->sums = sums;
     t->count = 0;
     for (int tap = 0; tap < PE_TAPS_H; tap++) {
         const int from = PE_SOURCE_ROW(y, tap);
         if (from >= 0 && from < PE_SOURCE_H) {
-            t->source[t->count] =
+            float *row_of_sums = sums + tap * (PE_TAPS_W * PE_CHANNELS);
+            const float *pixels =
                 x + (image * PE_SOURCE_H + from) * ((ptrdiff_t)PE_SOURCE_W * PE_CHANNELS);
-            t->sums[t->count++] = sums + tap * (PE_TAPS_W * PE_CHANNELS);
+            if (t->count == 0) {
+                t->source = pixels;
+                t->sums = row_of_sums;
+            } else if (t->count == 1) {
+                t->source_step = pixels - t->source;
+                t->sums_step = row_of_sums - t->sums;
+            }
+            t->count++;
         }
     }
 #define PE_EDGE(column, pixels, first, last) PE_FN(block)(t, column, pixels, first, last);

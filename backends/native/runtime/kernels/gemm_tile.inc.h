@@ -112,6 +112,7 @@ PE_INLINE void PE_FN(load_b)(pe_vf *v, const float *b, const int vectors, const 
 PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
                                const ptrdiff_t pitch, const int depth, const int rows,
                                const int vectors, const int lanes) {
+    PE_UNROLL_4
     for (int k = 0; k < depth; k++) {
         pe_vf va[(PE_MR + 3) / 4], vb[PE_NV];
         PE_FN(load_b)(vb, b, vectors, lanes);

@@ -34,8 +34,8 @@
 #if PE_REDUCE == PE_REDUCE_MOMENTS
 #define PE_TILE_ROWS 8
 
-/* Mean and squared deviations of a tile, merged into those of `seen` rows (Chan's formula): stable
- * for any mean, and the data are read once. */
+/* Merges the mean and squared deviations of `rows` rows into those of `seen` others by Chan's
+ * formula, which is stable for any mean. */
 PE_INLINE void PE_FN(merge)(pe_vf s[PE_STATES][1], const pe_vf mean, const pe_vf squares,
                             const float rows, const float seen) {
     const pe_vf delta = mean - s[0][0];
@@ -44,28 +44,11 @@ PE_INLINE void PE_FN(merge)(pe_vf s[PE_STATES][1], const pe_vf mean, const pe_vf
     s[1][0] += squares + delta * delta * (seen * share);
 }
 
-PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TILE_ROWS],
-                                 const int rows, const float seen) {
-    pe_vf mean = v[0][0];
-    PE_UNROLL
-    for (int i = 1; i < rows; i++) {
-        mean += v[0][i];
-    }
-    mean *= 1.0f / (float)rows;
-    pe_vf squares = (v[0][0] - mean) * (v[0][0] - mean);
-    PE_UNROLL
-    for (int i = 1; i < rows; i++) {
-        squares += (v[0][i] - mean) * (v[0][i] - mean);
-    }
-    PE_FN(merge)(s, mean, squares, (float)rows, seen);
-}
-
 #else
 #define PE_TILE_ROWS 4
 
 PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TILE_ROWS],
-                                 const int rows, const float seen) {
-    (void)seen;
+                                 const int rows) {
     PE_UNROLL
     for (int k = 0; k < PE_VALUES; k++) {
         if (rows == PE_TILE_ROWS) {
@@ -100,18 +83,50 @@ PE_INLINE void PE_FN(store_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], f
     }
 }
 
-/* Adds `tiles` tiles of `rows` rows to the accumulators of some columns. */
+#if PE_REDUCE == PE_REDUCE_MOMENTS
+/* Adds `tiles` tiles of `rows` rows to the mean and squared deviations of some columns.
+ *
+ * They are summed as differences from the mean so far, which starts as the first row's value. A
+ * block far from it loses digits, but adds a deviation as large as what it loses them of. */
 PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
                                 const ptrdiff_t row, const ptrdiff_t column, const int lanes,
                                 const int tiles, const int rows, const ptrdiff_t seen) {
     pe_vf s[PE_STATES][1], v[PE_VALUES][PE_TILE_ROWS];
     PE_FN(load_state)(io, s, state, column);
+    pe_vf sum = pe_zero(), squares = pe_zero();
     for (int tile = 0; tile < tiles; tile++) {
         PE_FN(tile)(io, outer, row + tile * rows, column, lanes, rows, v);
-        PE_FN(accumulate)(s, v, rows, (float)(seen + tile * rows));
+        if (seen == 0 && tile == 0) {
+            s[0][0] = v[0][0];
+        }
+        PE_UNROLL
+        for (int i = 0; i < rows; i++) {
+            const pe_vf delta = v[0][i] - s[0][0];
+            sum += delta;
+            squares += delta * delta;
+        }
+    }
+    const float count = (float)(tiles * rows), share = count / (count + (float)seen);
+    const pe_vf delta = sum * (1.0f / count);
+    s[0][0] += delta * share;
+    s[1][0] += squares - delta * delta * (count * share);
+    PE_FN(store_state)(io, s, state, column);
+}
+#else
+/* Adds `tiles` tiles of `rows` rows to the accumulators of some columns. */
+PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
+                                const ptrdiff_t row, const ptrdiff_t column, const int lanes,
+                                const int tiles, const int rows, const ptrdiff_t seen) {
+    (void)seen;
+    pe_vf s[PE_STATES][1], v[PE_VALUES][PE_TILE_ROWS];
+    PE_FN(load_state)(io, s, state, column);
+    for (int tile = 0; tile < tiles; tile++) {
+        PE_FN(tile)(io, outer, row + tile * rows, column, lanes, rows, v);
+        PE_FN(accumulate)(s, v, rows);
     }
     PE_FN(store_state)(io, s, state, column);
 }
+#endif
 
 PE_INLINE void PE_FN(add_rows)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
                                const ptrdiff_t row, const int tiles, const int rows,

@@ -6,6 +6,7 @@
 #undef PE_A_ROW
 #undef PE_A_STEP
 #undef PE_BATCH
+#undef PE_NEAR
 #undef PE_PAIRS
 #undef PE_BLOCK
 #undef PE_BLOCK_IMAGES
@@ -87,6 +88,7 @@
 #undef PE_SOURCE_W
 #undef PE_SPAN
 #undef PE_SPLIT
+#undef PE_STARTS_NEAR
 #undef PE_STEP_H
 #undef PE_STEP_W
 #undef PE_TAIL_COLUMNS

@@ -4,7 +4,7 @@ PE_INLINE pe_vf pe_mul(pe_vf a, pe_vf b) { return a * b; }
 
 /* The larger; NaN if either is, as NEON has it. */
 PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
-#if PE_VL == 4 && PE_NEON
+#if PE_NEON
     return pe_max(a, b);
 #else
     return pe_select((a > b) | (a != a), a, b);
@@ -13,7 +13,7 @@ PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
 
 /* The smaller; NaN if either is, as NEON has it. */
 PE_INLINE pe_vf pe_minimum(pe_vf a, pe_vf b) {
-#if PE_VL == 4 && PE_NEON
+#if PE_NEON
     return pe_min(a, b);
 #else
     return pe_select((a < b) | (a != a), a, b);

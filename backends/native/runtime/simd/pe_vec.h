@@ -16,6 +16,7 @@
 #ifndef PE_VEC_H
 #define PE_VEC_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -84,6 +85,26 @@
 #include "pe_vec_lanes.inc.h"
 #undef PE_LANES
 #endif
+
+#if PE_NEON && defined(__aarch64__)
+#define PE_PAIR_REACH 1008
+#define PE_HIDE(x) __asm__("" : "+r"(x))
+#else
+#define PE_PAIR_REACH 0
+#define PE_HIDE(x) (void)(x)
+#endif
+
+/* The same pointer and the same index, but unknown to the compiler: it adds no constants to what
+ * follows, so that AArch64's moves of two vectors reach it, which go PE_PAIR_REACH bytes far. */
+PE_INLINE const float *pe_fresh(const float *p) {
+    PE_HIDE(p);
+    return p;
+}
+
+PE_INLINE ptrdiff_t pe_fresh_index(ptrdiff_t i) {
+    PE_HIDE(i);
+    return i;
+}
 
 /* Makes streamed stores visible to the threads that pass the next barrier. */
 PE_INLINE void pe_stream_end(void) {

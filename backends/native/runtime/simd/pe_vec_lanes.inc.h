@@ -228,19 +228,37 @@ PE_INLINE PE_V(pe_vl) PE_V(pe_saturate_l)(PE_V(pe_vf) v) {
     return PE_V(pe_select_l)(PE_V(pe_widen)(under), PE_V(pe_splat_l)(INT64_MIN), y);
 }
 
+#if PE_NEON && PE_LANES < 32
+/* A vector, and the registers that hold it. */
+typedef union PE_V(pe_quads) {
+    PE_V(pe_vf) v;
+    float32x4_t quads[PE_LANES / 4];
+} PE_V(pe_quads);
+#endif
+
 /* The larger and the smaller of a, which is no NaN, and b: NaN if b is. NEON has instructions that
  * pass NaN on; elsewhere compilers make one of such a comparison. */
 PE_INLINE PE_V(pe_vf) PE_V(pe_max)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
-#if PE_LANES == 4 && PE_NEON
-    return (pe_vf4)vmaxq_f32((float32x4_t)a, (float32x4_t)b);
+#if PE_NEON
+    PE_V(pe_quads) x = {.v = a}, y = {.v = b};
+    PE_UNROLL
+    for (int i = 0; i < PE_LANES / 4; i++) {
+        x.quads[i] = vmaxq_f32(x.quads[i], y.quads[i]);
+    }
+    return x.v;
 #else
     return PE_V(pe_select)(a > b, a, b);
 #endif
 }
 
 PE_INLINE PE_V(pe_vf) PE_V(pe_min)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
-#if PE_LANES == 4 && PE_NEON
-    return (pe_vf4)vminq_f32((float32x4_t)a, (float32x4_t)b);
+#if PE_NEON
+    PE_V(pe_quads) x = {.v = a}, y = {.v = b};
+    PE_UNROLL
+    for (int i = 0; i < PE_LANES / 4; i++) {
+        x.quads[i] = vminq_f32(x.quads[i], y.quads[i]);
+    }
+    return x.v;
 #else
     return PE_V(pe_select)(a < b, a, b);
 #endif
