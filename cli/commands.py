@@ -164,6 +164,11 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "report --out report.html",
             ("farm", "report"),
         ),
+        "cycles": Row(
+            "farm.cli.cycles:cycles",
+            "Model a program's time on a board that is not here.",
+            "cycles --calibration",
+        ),
         "history": Row(
             "farm.cli.results:history",
             "Draw a metric over the commits.",

@@ -7,6 +7,7 @@ import click
 
 from pockengine.farm.cli.ab import ab
 from pockengine.farm.cli.boards import boards
+from pockengine.farm.cli.cycles import cycles
 from pockengine.farm.cli.enroll import add, ping
 from pockengine.farm.cli.jobs import jobs, leases, log, quarantine, run
 from pockengine.farm.cli.results import compare, history, results_command
@@ -17,7 +18,7 @@ def cli() -> None:
     """The device farm: boards, leases, jobs, results."""
 
 
-COMMANDS = (ab, add, ping, boards, jobs, run, leases, log, quarantine)
+COMMANDS = (ab, add, ping, boards, cycles, jobs, run, leases, log, quarantine)
 for command in (*COMMANDS, compare, history, results_command):
     cli.add_command(command)
 

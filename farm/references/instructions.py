@@ -27,17 +27,33 @@ GUEST = "aarch64"
 
 EMULATOR = COUNTERS[GUEST].emulator
 
-PLUGIN_SOURCES = ("count.c", "qemu_plugin.h")
+PLUGIN = Path(__file__).parent / "plugin"
+PLUGIN_SOURCES = ("count.c", "observer.h", "qemu_plugin.h")
 PLUGIN_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread")
 
 
 @dataclass(frozen=True)
+class Observer:
+    """What is linked with the plugin and sees more than counts (plugin/observer.h).
+
+    `sources` are C files and headers, `arguments` those of the plugin.
+    """
+
+    sources: tuple[Path, ...]
+    arguments: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class InstructionCount:
-    """Result: guest instructions per marked region, in total, and the output."""
+    """Result: guest instructions per marked region, in total, and the output.
+
+    `observed` are the lines that an observer adds to the report.
+    """
 
     regions: tuple[int, ...]
     total: int
     stdout: str
+    observed: tuple[str, ...] = ()
 
 
 def count(
@@ -49,6 +65,7 @@ def count(
     timeout: float = 600.0,
     arch: str = GUEST,
     cpu: str | None = None,
+    observer: Observer | None = None,
 ) -> InstructionCount:
     """Run a program of `arch` under emulation and count the instructions of its marked regions.
 
@@ -60,7 +77,7 @@ def count(
     emulator = COUNTERS[arch].emulator
     with tempfile.TemporaryDirectory(prefix="pockengine-count-") as folder:
         report = Path(folder) / "report"
-        full = [*emulator_command(report, root, arch, cpu), *command]
+        full = [*emulator_command(report, root, arch, cpu, observer), *command]
         try:
             done = subprocess.run(
                 full, env=environment, capture_output=True, text=True, errors="replace",
@@ -74,9 +91,10 @@ def count(
                 f"{done.stderr.strip()[-800:] or 'it printed no error'}"
             )
         regions, total = read_report(report)
+        lines = () if observer is None else observed(report)
     if marks is not None and len(regions) != marks:
         raise FarmError(f"{command[0]} marked {len(regions)} regions, {marks} were expected")
-    return InstructionCount(regions, total, done.stdout)
+    return InstructionCount(regions, total, done.stdout, lines)
 
 
 def count_twice(
@@ -98,7 +116,11 @@ def count_twice(
 
 
 def emulator_command(
-    report: Path, root: Path | None = None, arch: str = GUEST, cpu: str | None = None
+    report: Path,
+    root: Path | None = None,
+    arch: str = GUEST,
+    cpu: str | None = None,
+    observer: Observer | None = None,
 ) -> list[str]:
     """Return the emulator with the plugin, to be put in front of a command.
 
@@ -108,11 +130,13 @@ def emulator_command(
     counter = COUNTERS[arch]
     emulator = _find(counter.emulator)
     _check_plugins(emulator)
+    arguments = {
+        "file": plugin_library(() if observer is None else observer.sources),
+        "out": report,
+        **({} if observer is None else observer.arguments),
+    }
     # QEMU splits a plugin's arguments at commas; a doubled one stands for itself.
-    plugin = ",".join(
-        f"{key}={str(path).replace(',', ',,')}"
-        for key, path in (("file", plugin_library()), ("out", report))
-    )
+    plugin = ",".join(f"{key}={str(x).replace(',', ',,')}" for key, x in arguments.items())
     libraries = [] if root is None else ["-L", str(root)]
     return [emulator, "-cpu", cpu or counter.cpu, "-plugin", plugin, *libraries]
 
@@ -162,10 +186,16 @@ def read_report(report: Path) -> tuple[tuple[int, ...], int]:
     if fields[-1:] != [["end"]] or len(fields[-2:-1]) != 1 or fields[-2][0] != "total":
         raise FarmError(f"the instruction count in {report} is cut off; was the program killed?")
     try:
-        counts = tuple(int(number) for word, number in fields[:-2] if word == "region")
+        counts = tuple(int(line[1]) for line in fields[:-2] if line[0] == "region")
         return counts, int(fields[-2][1])
     except (ValueError, IndexError):
         raise FarmError(f"the instruction count in {report} is damaged: {lines[:3]}") from None
+
+
+def observed(report: Path) -> tuple[str, ...]:
+    """Return the lines of a whole report that an observer has added."""
+    own = ("region", "total", "end")
+    return tuple(line for line in report.read_text().splitlines() if line.split()[0] not in own)
 
 
 def read_regions(report: Path) -> tuple[int, ...]:
@@ -177,24 +207,27 @@ def read_regions(report: Path) -> tuple[int, ...]:
     return tuple(int(line.removeprefix("region ")) for line in lines if line.startswith("region "))
 
 
-def plugin_library() -> Path:
-    """Return the plugin, built once by this machine's C compiler and kept by the sources' hash."""
-    folder = Path(__file__).parent / "plugin"
+def plugin_library(observer: Sequence[Path] = ()) -> Path:
+    """Return the plugin, built once by this machine's C compiler and kept by the sources' hash.
+
+    `observer` are sources and headers of what is linked with it.
+    """
+    sources = [*(PLUGIN / name for name in PLUGIN_SOURCES), *observer]
     digest = hashlib.sha256(" ".join(PLUGIN_FLAGS).encode())
-    for name in PLUGIN_SOURCES:
-        digest.update((folder / name).read_bytes())
+    for source in sources:
+        digest.update(source.read_bytes())
     library = cache_folder() / "plugin" / f"count-{digest.hexdigest()[:16]}.so"
     if not library.exists():
-        _build_plugin(folder / PLUGIN_SOURCES[0], library)
+        _build_plugin([str(source) for source in sources if source.suffix == ".c"], library)
     return library
 
 
-def _build_plugin(source: Path, library: Path) -> None:
+def _build_plugin(sources: Sequence[str], library: Path) -> None:
     """Compile the plugin beside its place and move it there: a half one is never loaded."""
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = Path(folder) / library.name
-        command = [*_host_compiler(), *PLUGIN_FLAGS, str(source), "-o", str(built)]
+        command = [*_host_compiler(), *PLUGIN_FLAGS, f"-I{PLUGIN}", *sources, "-o", str(built)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise FarmError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")

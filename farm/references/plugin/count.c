@@ -7,6 +7,8 @@
  * instructions are split at the marks, so that a single thread's count is exact. Regions do not
  * nest.
  *
+ * observer.h says what a model that is linked with it adds (farm/cycles/plugin).
+ *
  * Argument: out=FILE. The file gets a line for each region when it is closed ("region N"), so that
  * who drives the guest can read it meanwhile, and "total N" and "end" when the guest exits; or it
  * holds the one line "error TEXT" then.
@@ -18,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "observer.h"
 #include "qemu_plugin.h"
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 2;
@@ -87,9 +90,11 @@ static void run_segment(unsigned int vcpu, void *user) {
 }
 
 static void run_open(unsigned int vcpu, void *user) {
-    (void)vcpu;
     (void)user;
     pthread_mutex_lock(&lock);
+    if (observe_mark != NULL) {
+        observe_mark(vcpu, true);
+    }
     if (open) {
         fail("a region was opened inside a region");
     }
@@ -113,20 +118,25 @@ static bool reports(void) {
 }
 
 static void run_close(unsigned int vcpu, void *user) {
-    (void)vcpu;
     (void)user;
     pthread_mutex_lock(&lock);
+    if (observe_mark != NULL) {
+        observe_mark(vcpu, false);
+    }
     if (!open) {
         fail("a region was closed that was not open");
     } else if (reports()) {
         fprintf(stream, "region %llu\n", (unsigned long long)(executed() - opened_at));
+        if (observe_region != NULL) {
+            observe_region(stream);
+        }
         fflush(stream);
     }
     open = false;
     pthread_mutex_unlock(&lock);
 }
 
-static uint32_t word_of(const struct qemu_plugin_insn *instruction) {
+uint32_t word_of(const struct qemu_plugin_insn *instruction) {
     uint32_t word = 0;
     if (qemu_plugin_insn_size(instruction) != MARK_BYTES) {
         return 0;
@@ -145,6 +155,9 @@ static void count_segment(const struct qemu_plugin_tb *block, size_t first, size
     if (first < last) {
         qemu_plugin_register_vcpu_insn_exec_cb(qemu_plugin_tb_get_insn(block, first), run_segment,
                                                QEMU_PLUGIN_CB_NO_REGS, (void *)(last - first));
+        if (observe_segment != NULL) {
+            observe_segment(block, first, last);
+        }
     }
 }
 
@@ -226,6 +239,8 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "out=", 4) == 0) {
             out = strdup(argv[i] + 4);
+        } else if (observe_argument != NULL && !observe_argument(argv[i])) {
+            return 1;
         }
     }
     if (out == NULL) {

@@ -60,6 +60,17 @@ struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *bl
 const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *instruction);
 typedef size_t (*qemu_plugin_insn_data_3_t)(const struct qemu_plugin_insn *instruction, void *to,
                                             size_t size);
+uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *instruction);
+
+/* An access of memory: in which callback it is seen, and what it is. */
+enum { QEMU_PLUGIN_MEM_RW = 3 };
+typedef uint32_t qemu_plugin_meminfo_t;
+typedef void (*qemu_plugin_accessed_t)(unsigned int vcpu, qemu_plugin_meminfo_t info,
+                                       uint64_t address, void *user);
+void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *instruction,
+                                      qemu_plugin_accessed_t call, int flags, int kind, void *user);
+unsigned int qemu_plugin_mem_size_shift(qemu_plugin_meminfo_t info);
+
 size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *instruction);
 
 #endif

@@ -1,0 +1,76 @@
+"""The command that models what a marked program takes on a board that is not here."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, fields
+
+import click
+from rich.box import SIMPLE
+from rich.table import Table
+
+from pockengine.farm.cli.base import CONSOLE, plain_errors
+from pockengine.farm.cycles.calibration import Figure, figures, held_out_error
+from pockengine.farm.cycles.core import modelled_devices
+from pockengine.farm.cycles.modelled import Cycles, Modelled, model_regions
+
+PARTS = tuple(field.name for field in fields(Cycles))
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--device", type=click.Choice(modelled_devices()), default="rpi4", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each region.")
+@click.option("--calibration", is_flag=True, help="List public figures beside the model's.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@plain_errors
+def cycles(device: str, as_json: bool, calibration: bool, command: tuple[str, ...]) -> None:
+    """Model the milliseconds of a static aarch64 program's marked regions, a training step each.
+
+    COMMAND is the program with its arguments; it marks its regions by `hint #100` and `hint #101`,
+    as programs of ours do around each step. The first region starts with empty caches.
+    """
+    if bool(command) == calibration:
+        raise click.UsageError("give a COMMAND to model, or --calibration alone")
+    if calibration:
+        CONSOLE.print(calibration_table(figures()))
+        return
+    regions = model_regions(device, command)
+    if as_json:
+        for region in regions:
+            click.echo(json.dumps(asdict(region)))
+        return
+    CONSOLE.print(regions_table(regions))
+    CONSOLE.print(what_it_means(device))
+
+
+def regions_table(regions: Sequence[Modelled]) -> Table:
+    """Lay regions out: instructions, millions of cycles by what they wait for, milliseconds."""
+    table = Table(box=SIMPLE)
+    table.add_column("region")
+    for heading in ("M instructions", *(f"{part} Mcycles" for part in PARTS), "modelled ms"):
+        table.add_column(heading, justify="right")
+    for number, region in enumerate(regions, 1):
+        millions = (region.instructions, *astuple(region.cycles))
+        table.add_row(
+            str(number), *(f"{x / 1e6:.2f}" for x in millions), f"{region.milliseconds:.2f}"
+        )
+    return table
+
+
+def what_it_means(device: str) -> str:
+    """Return the line below the table: what a modelled time is, and how far it may be off."""
+    error = held_out_error(device)
+    known = "has no held-out figure" if error is None else f"is {error:.0%} off on held-out figures"
+    return f"Modelled for one core of {device}, not measured; the model {known} (--calibration)."
+
+
+def calibration_table(rows: Sequence[Figure]) -> Table:
+    """Lay the public figures out beside the model's."""
+    table = Table(box=SIMPLE)
+    for heading in ("device", "what", "half"):
+        table.add_column(heading)
+    for heading in ("measured ms", "modelled ms", "error"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        times = (f"{row.measured_ms:.4g}", f"{row.modelled_ms:.4g}", f"{row.error:+.0%}")
+        table.add_row(row.device, row.what, row.half, *times)
+    return table

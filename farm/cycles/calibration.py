@@ -1,0 +1,52 @@
+"""Public figures of real boards beside the model's: calibration.toml, and the error on a half."""
+
+import statistics
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pockengine.errors import FarmError
+from pockengine.tables import from_table
+
+FILE = Path(__file__).with_name("calibration.toml")
+HALVES = ("fit", "held-out")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A time that somebody measured on a board, and what the model says of the same work.
+
+    `half` says whether the model's numbers were fitted to it. `difference` names what is not the
+    same in both, if anything.
+    """
+
+    device: str
+    what: str
+    half: str
+    measured_ms: float
+    modelled_ms: float
+    source: str
+    difference: str = ""
+
+    @property
+    def error(self) -> float:
+        """How far the model is off, a share; negative where it is too fast."""
+        return self.modelled_ms / self.measured_ms - 1
+
+
+@cache
+def figures() -> tuple[Figure, ...]:
+    """Return all figures, in the order of the file."""
+    rows = tomllib.loads(FILE.read_text())["figure"]
+    found = tuple(from_table(Figure, row) for row in rows)
+    for figure in found:
+        if figure.half not in HALVES:
+            raise FarmError(f"{figure.what}: half {figure.half!r} is none of {', '.join(HALVES)}")
+    return found
+
+
+def held_out_error(device: str) -> float | None:
+    """Return the mean absolute error of a device's held-out figures; None if it has none."""
+    errors = [abs(x.error) for x in figures() if (x.device, x.half) == (device, "held-out")]
+    return statistics.mean(errors) if errors else None

@@ -1,0 +1,122 @@
+"""Modelled time of marked regions on a board that is not here.
+
+The program runs under QEMU's user mode; plugin/ executes each instruction on a model of the board's
+core as it goes: an out-of-order pipeline with the latencies and pipes of Arm's guides, caches with
+a prefetcher, DRAM of one latency and bandwidth, and a branch predictor. One thread runs at a time
+on one core. The kernel's own time is not modelled. Every figure is modelled, not measured: quote
+it with its error, which is that of calibration.toml's held-out figures.
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pockengine.devices import load_device
+from pockengine.errors import FarmError
+from pockengine.farm.cycles.calibration import held_out_error
+from pockengine.farm.cycles.core import ModelledBoard, modelled_board
+from pockengine.farm.references.instructions import GUEST, Observer, count
+
+PLUGIN = Path(__file__).with_name("plugin")
+SOURCES = tuple(
+    PLUGIN / name
+    for name in (
+        "branches.c",
+        "decode.c",
+        "decode.h",
+        "memory.c",
+        "model.h",
+        "numbers.c",
+        "observe.c",
+        "pipeline.c",
+        "rows.h",
+    )
+)
+TIMEOUT = 3600.0
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Cycles of a region, by what they wait for; their sum is its time.
+
+    `core`: operands and pipes. `cache`: the levels after the first. `dram`: memory, and lines on
+    their way from there. `branch`: wrong predictions. `fetch`: instructions.
+    """
+
+    core: int
+    cache: int
+    dram: int
+    branch: int
+    fetch: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.core + self.cache + self.dram + self.branch + self.fetch
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """A region's modelled time, and how far the model is off on held-out figures.
+
+    `error` is a share, the mean absolute one of the board's held-out figures; None without any.
+    """
+
+    device: str
+    instructions: int
+    cycles: Cycles
+    milliseconds: float
+    error: float | None
+
+
+def modelled(device: str, instructions: int, cycles: Cycles) -> Modelled:
+    """Return the time of a region's cycles on a device; FarmError if it has no model."""
+    milliseconds = modelled_board(device).milliseconds(cycles.total)
+    return Modelled(device, instructions, cycles, milliseconds, held_out_error(device))
+
+
+def model_regions(
+    device: str,
+    command: Sequence[str],
+    marks: int | None = None,
+    *,
+    root: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Modelled, ...]:
+    """Run an aarch64 program and return the modelled time of each marked region.
+
+    `marks`, `root` and `environment` are those of `instructions.count`. The first region starts
+    with empty caches.
+    """
+    board = modelled_board(device)
+    emulator = load_device(device).emulator
+    with tempfile.TemporaryDirectory(prefix="pockengine-cycles-") as folder:
+        counted = count(
+            command, marks, root=root, environment=environment, timeout=TIMEOUT, arch=GUEST,
+            cpu=None if emulator is None else emulator.cpu,
+            observer=observer_of(board, Path(folder)),
+        )  # fmt: skip
+    cycles = read_cycles(counted.observed)
+    if len(cycles) != len(counted.regions):
+        raise FarmError(f"{len(counted.regions)} regions have {len(cycles)} lines of cycles")
+    return tuple(modelled(device, *pair) for pair in zip(counted.regions, cycles, strict=True))
+
+
+def observer_of(board: ModelledBoard, folder: Path) -> Observer:
+    """Return what models a board; its numbers are written into `folder`, which must last."""
+    numbers = folder / f"{board.device}.core"
+    partial = numbers.with_suffix(f".{os.getpid()}")
+    partial.write_text("\n".join(board.lines) + "\n")
+    os.replace(partial, numbers)
+    return Observer(SOURCES, {"core": numbers})
+
+
+def read_cycles(lines: Sequence[str]) -> tuple[Cycles, ...]:
+    """Return the cycles of each region from the lines that the model adds to a report."""
+    try:
+        rows = [line.split()[1:] for line in lines if line.startswith("cycles ")]
+        return tuple(Cycles(*map(int, row)) for row in rows)
+    except (TypeError, ValueError):
+        raise FarmError(f"the model's report is damaged: {lines[:3]}") from None

@@ -1,0 +1,306 @@
+/* Caches with a stride prefetcher, a second level of pages, and DRAM of one bandwidth.
+ *
+ * A line knows when it arrives, so a load waits for one that is on its way, and lines that are
+ * waited for together overlap, as many as the core has miss buffers. Lines that are wholly
+ * overwritten one after another are not read first (Arm calls it write streaming). The latency of a
+ * level is that from a load to its value. Pages are 4 KiB; prefetches end with them.
+ */
+#include <stdlib.h>
+
+#include "model.h"
+
+enum {
+    PAGE_BITS = 12,
+    LINE_BITS = 6,
+    STREAMS = 16,
+    STREAMED_LINES = 3,
+    MAX_MISSES = 64,
+    SLOTS = 4096
+};
+
+struct line {
+    uint64_t tag; /* number of the line or page, plus 1 */
+    uint64_t ready, used;
+    uint8_t part; /* what a load that finds the line on its way waits for */
+    bool dirty;
+};
+
+struct cache {
+    uint32_t sets, ways;
+    struct line *lines;
+};
+
+struct stream {
+    uint64_t page, used;
+    int64_t last, step;
+    uint32_t hits;
+};
+
+static struct cache levels[MAX_LEVELS], instructions, pages, walks;
+/* What moves one line at a time, for some cycles each; loads come to it out of order. */
+struct mover {
+    uint64_t taken[SLOTS];
+    uint64_t from, to; /* the last turns that are all taken, so that a search skips them */
+};
+
+static struct mover movers[MAX_LEVELS], dram;
+static uint64_t clock_of_use;
+static uint64_t misses[MAX_MISSES];
+static struct stream streams[STREAMS];
+static uint64_t written_line, written_bytes, written_run;
+
+static void make(struct cache *cache, uint32_t entries, uint32_t ways) {
+    cache->ways = ways < entries ? ways : entries;
+    cache->sets = entries / cache->ways;
+    cache->lines = calloc((size_t)cache->sets * cache->ways, sizeof *cache->lines);
+}
+
+void start_memory(void) {
+    for (uint32_t i = 0; i < numbers.levels; i++) {
+        make(&levels[i], numbers.level[i].bytes / LINE_BYTES, numbers.level[i].ways);
+    }
+    make(&instructions, numbers.instruction_bytes / LINE_BYTES, numbers.instruction_ways);
+    make(&pages, numbers.pages, numbers.pages);
+    make(&walks, 1024, 4);
+}
+
+/* Return the line, if it is there; else NULL, and `victim` is what it would replace. */
+static struct line *find(struct cache *cache, uint64_t number, struct line **victim) {
+    struct line *set = &cache->lines[number % cache->sets * cache->ways];
+    struct line *oldest = set;
+    for (uint32_t i = 0; i < cache->ways; i++) {
+        if (set[i].tag == number + 1) {
+            set[i].used = ++clock_of_use;
+            return &set[i];
+        }
+        if (set[i].used < oldest->used) {
+            oldest = &set[i];
+        }
+    }
+    *victim = oldest;
+    return NULL;
+}
+
+static void fill(struct line *line, uint64_t number, uint64_t ready, enum part part, bool dirty) {
+    *line = (struct line){number + 1, ready, ++clock_of_use, (uint8_t)part, dirty};
+}
+
+/* Return when the first turn of a line from `now` on starts; a turn has `cycles`. */
+static uint64_t occupy(struct mover *mover, uint64_t now, uint32_t cycles) {
+    uint64_t turn = (now + cycles - 1) / cycles;
+    if (turn >= mover->from && turn < mover->to) {
+        turn = mover->to;
+    }
+    while (mover->taken[turn % SLOTS] == turn + 1) {
+        turn++;
+    }
+    mover->taken[turn % SLOTS] = turn + 1;
+    if (turn == mover->to) {
+        mover->to++;
+    } else if (turn > mover->to) {
+        mover->from = turn;
+        mover->to = turn + 1;
+    }
+    return turn * cycles;
+}
+
+/* Write a dirty line back that a level drops: into the next one, or into DRAM. */
+static void write_back(uint32_t level, const struct line *dropped, uint64_t now) {
+    if (dropped->tag == 0 || !dropped->dirty) {
+        return;
+    }
+    struct line *victim = NULL;
+    for (uint32_t i = level + 1; i < numbers.levels; i++) {
+        struct line *line = find(&levels[i], dropped->tag - 1, &victim);
+        if (line != NULL) {
+            line->dirty = true;
+            return;
+        }
+    }
+    occupy(&dram, now, numbers.dram_line);
+}
+
+/* Return when a line that the levels before `level` lack is there, and put it into this one. */
+static uint64_t bring(uint32_t level, uint64_t number, uint64_t now, bool unread, enum part *part) {
+    if (level == numbers.levels) {
+        *part = DRAM;
+        if (unread) {
+            return now;
+        }
+        return occupy(&dram, now, numbers.dram_line) + numbers.dram_latency;
+    }
+    struct line *victim = NULL;
+    struct line *line = find(&levels[level], number, &victim);
+    uint32_t latency = numbers.level[level].latency;
+    if (line != NULL) {
+        bool waits = line->ready > now + latency;
+        *part = waits ? (enum part)line->part : level == 0 ? CORE : CACHE;
+        uint64_t start = occupy(&movers[level], now, numbers.level[level].transfer);
+        return line->ready > start + latency ? line->ready : start + latency;
+    }
+    uint64_t done = bring(level + 1, number, now, unread, part);
+    struct line dropped = *victim;
+    fill(victim, number, done, *part, false);
+    write_back(level, &dropped, now);
+    return done;
+}
+
+/* Bring a line into the first level, after a miss buffer is free unless it is prefetched. */
+static uint64_t miss(uint64_t number, uint64_t now, bool prefetch, bool unread, enum part *part) {
+    uint32_t slot = 0;
+    for (uint32_t i = 1; i < numbers.misses; i++) {
+        if (misses[i] < misses[slot]) {
+            slot = i;
+        }
+    }
+    if (!prefetch && misses[slot] > now) {
+        now = misses[slot];
+    }
+    uint64_t done = bring(0, number, now, unread, part);
+    if (!prefetch) {
+        misses[slot] = done;
+    }
+    return done;
+}
+
+/* Prefetch along a line's page once two steps of it were the same. */
+static void prefetch(uint64_t number, uint64_t now) {
+    uint64_t page = number >> (PAGE_BITS - LINE_BITS);
+    struct stream *stream = &streams[0];
+    for (int i = 0; i < STREAMS; i++) {
+        if (streams[i].page == page) {
+            stream = &streams[i];
+            break;
+        }
+        if (streams[i].used < stream->used) {
+            stream = &streams[i];
+        }
+    }
+    int64_t step = (int64_t)number - stream->last;
+    if (stream->page != page) {
+        *stream = (struct stream){page, ++clock_of_use, (int64_t)number, 0, 0};
+        return;
+    }
+    stream->used = ++clock_of_use;
+    if (step == 0) {
+        return;
+    }
+    stream->hits = step == stream->step ? stream->hits + 1 : 0;
+    stream->step = step;
+    stream->last = (int64_t)number;
+    if (stream->hits < 1) {
+        return;
+    }
+    for (uint32_t i = 1; i <= numbers.ahead; i++) {
+        uint64_t next = number + (uint64_t)(step * (int64_t)i);
+        struct line *victim = NULL;
+        if (next >> (PAGE_BITS - LINE_BITS) != page) {
+            return;
+        }
+        if (find(&levels[0], next, &victim) == NULL) {
+            enum part part;
+            miss(next, now, true, false, &part);
+        }
+    }
+}
+
+/* Return when the address of a page is known. */
+static uint64_t translate_at(uint64_t now, uint64_t address) {
+    static struct line *recent;
+    uint64_t page = address >> PAGE_BITS;
+    struct line *victim = NULL;
+    if (recent != NULL && recent->tag == page + 1) {
+        return now;
+    }
+    recent = find(&pages, page, &victim);
+    if (recent != NULL) {
+        return now;
+    }
+    struct line *walked = NULL;
+    now += numbers.page_latency;
+    if (find(&walks, page, &walked) == NULL) {
+        now += numbers.page_walk;
+        fill(walked, page, now, CORE, false);
+    }
+    fill(victim, page, now, CORE, false);
+    recent = victim;
+    return now;
+}
+
+static uint64_t touch(uint64_t now, uint64_t number, bool write, bool unread, enum part *part) {
+    struct line *victim = NULL;
+    struct line *line = find(&levels[0], number, &victim);
+    uint32_t latency = numbers.level[0].latency;
+    uint64_t done;
+    *part = CORE;
+    if (line != NULL) {
+        done = now + latency;
+        if (line->ready > done) {
+            done = line->ready;
+            *part = (enum part)line->part;
+        }
+    } else {
+        done = miss(number, now, false, unread, part);
+    }
+    if (write && (line != NULL || (line = find(&levels[0], number, &victim)) != NULL)) {
+        line->dirty = true;
+    }
+    if (!unread) {
+        prefetch(number, now);
+    }
+    return done;
+}
+
+uint64_t load_at(uint64_t now, uint64_t address, uint32_t bytes, enum part *part) {
+    now = translate_at(now, address);
+    uint64_t first = address >> LINE_BITS, last = (address + bytes - 1) >> LINE_BITS;
+    uint64_t done = 0;
+    for (uint64_t number = first; number <= last; number++) {
+        enum part of_line;
+        uint64_t at = touch(now, number, false, false, &of_line);
+        if (at >= done) {
+            done = at;
+            *part = of_line;
+        }
+    }
+    return done;
+}
+
+/* Return whether stores have overwritten whole lines one after another up to this one. */
+static bool streams_through(uint64_t address, uint32_t bytes) {
+    uint64_t number = address >> LINE_BITS;
+    if (number == written_line) {
+        written_bytes += bytes;
+    } else {
+        bool goes_on = number == written_line + 1 && written_bytes >= LINE_BYTES;
+        written_run = goes_on ? written_run + 1 : 0;
+        written_line = number;
+        written_bytes = bytes;
+    }
+    return written_run >= STREAMED_LINES;
+}
+
+uint64_t store_at(uint64_t now, uint64_t address, uint32_t bytes, enum part *part) {
+    now = translate_at(now, address);
+    bool unread = streams_through(address, bytes);
+    uint64_t first = address >> LINE_BITS, last = (address + bytes - 1) >> LINE_BITS;
+    uint64_t done = 0;
+    for (uint64_t number = first; number <= last; number++) {
+        uint64_t at = touch(now, number, true, unread, part);
+        done = at > done ? at : done;
+    }
+    return done;
+}
+
+uint64_t fetch_at(uint64_t now, uint64_t address) {
+    struct line *victim = NULL;
+    uint64_t number = address >> LINE_BITS;
+    struct line *line = find(&instructions, number, &victim);
+    if (line != NULL) {
+        return line->ready > now ? line->ready : now;
+    }
+    enum part part;
+    uint64_t done = bring(1, number, now, false, &part);
+    fill(victim, number, done, CORE, false);
+    return done;
+}

@@ -1,0 +1,233 @@
+/* An out-of-order pipeline, instruction by instruction.
+ *
+ * Each is dispatched in order, as many a cycle as the core is wide and while its window has room;
+ * starts as soon as its operands are ready and a pipe is free, also before older ones; retires in
+ * order. Time passes where retirement waits, and is put down to what it waited for.
+ */
+#include "model.h"
+
+enum { HORIZON = 4096, WINDOW = 512, BUFFER = 128, FORWARDED = 4096, FIRST_STAGES = 1 };
+
+static uint64_t taken_at[MAX_PIPES][HORIZON]; /* the cycle for which a pipe's slot is taken */
+static struct {
+    uint64_t from, to;
+} busy[MAX_PIPES]; /* the last cycles that are all taken, so that a search skips them */
+static uint64_t dispatching, retiring, fetched;
+static uint32_t dispatched, retired;
+static uint64_t window[WINDOW], buffer[BUFFER];
+static uint64_t executed, stored;
+static enum part stall[BUFFER]; /* what a store in the buffer waits for */
+static uint64_t parts[PARTS];
+static enum part waits_for; /* why dispatch waits for `fetched` */
+static struct {
+    uint64_t address, ready;
+} forwarded[FORWARDED];
+
+static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+/* Return the first cycle from `at` on in which a pipe is free. */
+static uint64_t first_free(uint32_t pipe, uint64_t at) {
+    if (at >= busy[pipe].from && at < busy[pipe].to) {
+        at = busy[pipe].to;
+    }
+    while (taken_at[pipe][at % HORIZON] == at) {
+        at++;
+    }
+    return at;
+}
+
+static void take_cycle(uint32_t pipe, uint64_t at) {
+    taken_at[pipe][at % HORIZON] = at;
+    if (at == busy[pipe].to) {
+        busy[pipe].to++;
+    } else if (at > busy[pipe].to) {
+        busy[pipe].from = at;
+        busy[pipe].to = at + 1;
+    }
+}
+
+/* Take the first slot of some pipes, for `cycles`; return its cycle. */
+static uint64_t take(uint32_t pipes, uint64_t ready, uint32_t cycles) {
+    uint64_t at = UINT64_MAX;
+    uint32_t chosen = 0;
+    for (uint32_t pipe = 0; pipe < MAX_PIPES && pipes >> pipe != 0; pipe++) {
+        uint64_t found = pipes >> pipe & 1 ? first_free(pipe, ready) : UINT64_MAX;
+        if (found < at) {
+            at = found;
+            chosen = pipe;
+        }
+    }
+    for (uint32_t i = 0; i < cycles; i++) {
+        take_cycle(chosen, at + i);
+    }
+    return at;
+}
+
+static uint64_t issue(const struct cost *cost, uint64_t ready) {
+    uint64_t last = ready;
+    for (uint32_t i = 0; i < cost->slots; i++) {
+        last = later(last, take(cost->pipes, ready, cost->busy));
+    }
+    for (uint32_t i = 0; cost->also != 0 && i < cost->slots; i++) {
+        last = later(last, take(cost->also, ready, cost->busy));
+    }
+    return last;
+}
+
+/* Return the cycle in which the next instruction is dispatched; `part` is what it waited for. */
+static uint64_t dispatch(bool stores, enum part *part) {
+    uint64_t at = dispatching;
+    if (fetched > at) {
+        at = fetched;
+        *part = waits_for;
+    }
+    at = later(at, window[executed % numbers.window]);
+    if (stores && buffer[stored % numbers.stores] > at) {
+        at = buffer[stored % numbers.stores];
+        *part = stall[stored % numbers.stores];
+    }
+    if (at > dispatching) {
+        dispatching = at;
+        dispatched = 0;
+    }
+    if (++dispatched >= numbers.width) {
+        dispatching++;
+        dispatched = 0;
+    }
+    return at;
+}
+
+/* Return when an instruction can retire that is complete; the wait for it is put down to `part`. */
+static void retire(uint64_t complete, enum part part) {
+    if (complete > retiring) {
+        parts[part] += complete - retiring;
+        retiring = complete;
+        retired = 0;
+    }
+    if (++retired > numbers.retire) {
+        parts[CORE]++;
+        retiring++;
+        retired = 1;
+    }
+    window[executed++ % numbers.window] = retiring;
+}
+
+static uint64_t operands_ready(const struct registers *registers, const struct instruction *one) {
+    uint64_t ready = 0;
+    for (unsigned i = 0; i < one->sources; i++) {
+        ready = later(ready, registers->ready[one->source[i]]);
+    }
+    if (one->accumulator == NO_REGISTER) {
+        return ready;
+    }
+    uint64_t sum = registers->ready[one->accumulator];
+    const struct cost *cost = &numbers.cost[one->class];
+    if (registers->producer[one->accumulator] == one->class) {
+        sum -= cost->latency - cost->forward;
+    }
+    return later(ready, sum);
+}
+
+static uint64_t forward_from_store(uint64_t address, uint64_t done) {
+    uint64_t place = address >> 3;
+    if (forwarded[place % FORWARDED].address != place) {
+        return done;
+    }
+    return later(done, forwarded[place % FORWARDED].ready + numbers.level[0].latency);
+}
+
+/* Access the memory of an instruction; return when its value is there. */
+static uint64_t access(const struct instruction *one, uint64_t start, const struct touched *touched,
+                       size_t count, enum part *part) {
+    uint64_t done = start, low = UINT64_MAX, high = 0;
+    for (size_t i = 0; i < count; i++) {
+        low = touched[i].address < low ? touched[i].address : low;
+        high = later(high, touched[i].address + touched[i].bytes);
+    }
+    uint32_t bytes = (uint32_t)(high - low);
+    if (one->loads) {
+        done = forward_from_store(low, load_at(start, low, bytes, part));
+        uint32_t latency = numbers.cost[one->class].latency;
+        return done + latency - numbers.level[0].latency;
+    }
+    for (uint64_t place = low >> 3; place << 3 < high; place++) {
+        forwarded[place % FORWARDED].address = place;
+        forwarded[place % FORWARDED].ready = start;
+    }
+    uint64_t older = buffer[(stored + numbers.stores - 1) % numbers.stores];
+    enum part *stalls = &stall[stored % numbers.stores];
+    buffer[stored++ % numbers.stores] = later(older, store_at(start, low, bytes, stalls));
+    return start + numbers.cost[one->class].latency;
+}
+
+static void run(struct registers *registers, const struct instruction *one,
+                const struct touched *touched, size_t count, uint64_t *resolved) {
+    const struct cost *cost = &numbers.cost[one->class];
+    enum part part = CORE;
+    uint64_t at = dispatch(one->stores, &part);
+    uint64_t start = issue(cost, later(at + FIRST_STAGES, operands_ready(registers, one)));
+    uint64_t done = start + cost->latency;
+    if (count > 0) {
+        enum part of_memory = CORE;
+        done = access(one, start, touched, count, &of_memory);
+        part = of_memory != CORE ? of_memory : part;
+    }
+    for (unsigned i = 0; i < one->results; i++) {
+        registers->ready[one->result[i]] = done;
+        registers->producer[one->result[i]] = one->class;
+    }
+    if (one->base != NO_REGISTER) {
+        registers->ready[one->base] = start + 1;
+        registers->producer[one->base] = CLASS_alu;
+    }
+    *resolved = done;
+    retire(done, part);
+}
+
+static void fetch(const struct segment *segment) {
+    uint64_t last = segment->address + 4 * segment->count - 1;
+    for (uint64_t line = segment->address / LINE_BYTES; line <= last / LINE_BYTES; line++) {
+        uint64_t there = fetch_at(later(dispatching, fetched), line * LINE_BYTES);
+        if (there > later(dispatching, fetched)) {
+            fetched = there;
+            waits_for = FETCH;
+        }
+    }
+}
+
+/* Go on at `target`: after a wrong guess dispatch waits until the branch is resolved. */
+static void go_on(const struct segment *segment, uint64_t target, uint64_t resolved) {
+    const struct instruction *last = &segment->instruction[segment->count - 1];
+    uint64_t address = segment->address + 4 * (segment->count - 1);
+    if (target == 0 || last->branch == NO_BRANCH) {
+        return;
+    }
+    if (!predicted((enum branch)last->branch, address, segment->next, target)) {
+        fetched = later(fetched, resolved + numbers.mispredict);
+        waits_for = BRANCH;
+    } else if (target != segment->next) {
+        dispatching += (dispatched > 0) + numbers.taken;
+        dispatched = 0;
+    }
+}
+
+void execute(struct registers *registers, const struct segment *segment,
+             const struct touched *touched, size_t count, uint64_t target) {
+    size_t next = 0;
+    uint64_t resolved = 0;
+    fetch(segment);
+    for (size_t i = 0; i < segment->count; i++) {
+        size_t first = next;
+        while (next < count && touched[next].index == i) {
+            next++;
+        }
+        run(registers, &segment->instruction[i], &touched[first], next - first, &resolved);
+    }
+    go_on(segment, target, resolved);
+}
+
+void spent(uint64_t copy[PARTS]) {
+    for (int i = 0; i < PARTS; i++) {
+        copy[i] = parts[i];
+    }
+}

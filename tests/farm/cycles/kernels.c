@@ -1,0 +1,99 @@
+/* Marked kernels whose cycles are documented; each letter of the argument runs one. */
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ROUNDS = 1000, COPIED = 4 << 20, CHAINED = 8 << 20, LINE = 64, HOPS = 4000 };
+
+static uint8_t from[COPIED], to[COPIED], chain[CHAINED];
+
+#define LOOP(body)                                                                                 \
+    __asm__ volatile("hint #100\n mov x9, %0\n1:\n" body "subs x9, x9, #1\n b.ne 1b\n hint #101"   \
+                     :                                                                             \
+                     : "i"(ROUNDS)                                                                 \
+                     : "x9", "x10", "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6",      \
+                       "v7")
+
+static void accumulate(void) { /* 4 into one sum */
+    LOOP("fmla v0.4s, v1.4s, v2.4s\n fmla v0.4s, v1.4s, v2.4s\n"
+         "fmla v0.4s, v1.4s, v2.4s\n fmla v0.4s, v1.4s, v2.4s\n");
+}
+
+static void multiply_in_turn(void) { /* 2, each of which has the one before as a factor */
+    LOOP("fmla v0.4s, v0.4s, v2.4s\n fmla v0.4s, v0.4s, v2.4s\n");
+}
+
+static void independent(void) { /* 8 sums */
+    LOOP("fmla v0.4s, v16.4s, v17.4s\n fmla v1.4s, v16.4s, v17.4s\n"
+         "fmla v2.4s, v16.4s, v17.4s\n fmla v3.4s, v16.4s, v17.4s\n"
+         "fmla v4.4s, v16.4s, v17.4s\n fmla v5.4s, v16.4s, v17.4s\n"
+         "fmla v6.4s, v16.4s, v17.4s\n fmla v7.4s, v16.4s, v17.4s\n");
+}
+
+static void loads(void) { /* 4 of Q registers from the first level */
+    __asm__ volatile("mov x10, %0" : : "r"(from) : "x10");
+    LOOP("ldr q0, [x10]\n ldr q1, [x10, #16]\n ldr q2, [x10, #32]\n ldr q3, [x10, #48]\n");
+}
+
+static void unpredictable(void) { /* a branch by a bit of a random number */
+    __asm__ volatile("hint #100\n mov x9, %0\n mov x10, #12345\n1:\n"
+                     "eor x10, x10, x10, lsl #13\n eor x10, x10, x10, lsr #7\n"
+                     "eor x10, x10, x10, lsl #17\n"
+                     "tbz x10, #20, 2f\n nop\n2: subs x9, x9, #1\n b.ne 1b\n hint #101"
+                     :
+                     : "i"(ROUNDS)
+                     : "x9", "x10", "cc");
+}
+
+static void copy(void) {
+    uint8_t *x = from, *y = to;
+    size_t lines = COPIED / LINE;
+    __asm__ volatile("hint #100\n1: ldp q0, q1, [%0], #32\n ldp q2, q3, [%0], #32\n"
+                     "stp q0, q1, [%1], #32\n stp q2, q3, [%1], #32\n"
+                     "subs %2, %2, #1\n b.ne 1b\n hint #101"
+                     : "+r"(x), "+r"(y), "+r"(lines)
+                     :
+                     : "cc", "memory", "v0", "v1", "v2", "v3");
+}
+
+static void chase(void) { /* through all lines, by a step that no prefetcher follows */
+    size_t lines = CHAINED / LINE, at = 0;
+    for (size_t i = 0; i < lines; i++) {
+        size_t next = (at * 5 + 12345) % lines; /* a full cycle: lines is a power of two */
+        *(uint8_t **)&chain[at * LINE] = &chain[next * LINE];
+        at = next;
+    }
+    uint8_t *p = chain;
+    size_t hops = HOPS;
+    __asm__ volatile("hint #100\n1: ldr %0, [%0]\n subs %1, %1, #1\n b.ne 1b\n hint #101"
+                     : "+r"(p), "+r"(hops)
+                     :
+                     : "cc", "memory");
+}
+
+int main(int argc, char **argv) {
+    for (const char *letter = argc > 1 ? argv[1] : ""; *letter != '\0'; letter++) {
+        switch (*letter) {
+        case 'a':
+            accumulate();
+            break;
+        case 'm':
+            multiply_in_turn();
+            break;
+        case 'i':
+            independent();
+            break;
+        case 'l':
+            loads();
+            break;
+        case 'u':
+            unpredictable();
+            break;
+        case 'c':
+            copy();
+            break;
+        default:
+            chase();
+            break;
+        }
+    }
+}

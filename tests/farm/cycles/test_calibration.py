@@ -1,0 +1,75 @@
+"""The public figures that the model's error is taken from, and how the command shows them."""
+
+from dataclasses import astuple, replace
+
+import pytest
+from click.testing import CliRunner
+
+from pockengine.farm.cli import cycles as command
+from pockengine.farm.cycles import calibration
+from pockengine.farm.cycles.calibration import Figure, figures, held_out_error
+from pockengine.farm.cycles.core import modelled_devices
+from pockengine.farm.cycles.modelled import Cycles, modelled
+
+FIGURE = Figure("rpi4", "a net", "held-out", 100.0, 90.0, "where it was published")
+
+
+def test_every_figure_names_its_source_and_a_board_that_is_modelled() -> None:
+    for figure in figures():
+        assert figure.source
+        assert figure.device in modelled_devices()
+        assert min(figure.measured_ms, figure.modelled_ms) > 0
+
+
+def test_numbers_are_fitted_within_a_tenth() -> None:
+    fitted = [figure for figure in figures() if figure.half == "fit"]
+
+    assert {figure.device for figure in fitted} == set(modelled_devices())
+    assert all(abs(figure.error) < 0.1 for figure in fitted)
+
+
+def test_error_is_the_mean_of_the_held_out_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (
+        FIGURE,
+        replace(FIGURE, modelled_ms=130.0),
+        replace(FIGURE, half="fit", modelled_ms=500.0),
+        replace(FIGURE, device="rpi5", modelled_ms=500.0),
+    )
+    monkeypatch.setattr(calibration, "figures", lambda: rows)
+
+    assert held_out_error("rpi4") == pytest.approx(0.2)
+    assert held_out_error("host") is None
+
+
+def test_modelled_time_is_all_cycles_at_the_board_s_clock() -> None:
+    region = modelled(
+        "rpi4", 1000, Cycles(core=1_000_000, cache=1, dram=499_997, branch=1, fetch=1)
+    )
+
+    assert region.milliseconds == pytest.approx(1.0)
+    assert region.error == held_out_error("rpi4")
+
+
+def test_command_prints_regions_by_what_they_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    region = modelled("rpi4", 2_000_000, Cycles(1_000_000, 200_000, 250_000, 30_000, 20_000))
+    monkeypatch.setattr(command, "model_regions", lambda device, program: (region,))
+
+    shown = CliRunner().invoke(command.cycles, ["program", "--steps", "2"]).output
+
+    assert all(part in shown for part in ("2.00", "1.00", "0.20", "0.25", "0.03", "0.02"))
+    assert "not measured" in shown
+    assert sum(astuple(region.cycles)) == 1_500_000
+
+
+def test_command_prints_the_calibration() -> None:
+    shown = CliRunner().invoke(command.cycles, ["--calibration"]).output
+
+    assert "measured ms" in shown
+    assert "STREAM copy" in shown
+
+
+def test_command_refuses_nothing_to_do() -> None:
+    refused = CliRunner().invoke(command.cycles, [])
+
+    assert refused.exit_code == 2
+    assert "give a COMMAND" in refused.output

@@ -1,0 +1,101 @@
+"""The cycle model on kernels whose cycles Arm's guides and public measurements give."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import FarmError
+from pockengine.farm.cycles.core import modelled_board
+from pockengine.farm.cycles.modelled import Modelled, model_regions, read_cycles
+
+SOURCE = Path(__file__).with_name("kernels.c")
+ROUNDS, COPIED_BYTES, HOPS = 1000, 4 << 20, 4000
+BOARDS = ("rpi4", "rpi5")
+COMPUTE = "amil"
+"""Each is run twice: the first time its instructions come from memory."""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("kernels")
+    command = [
+        *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"),
+        *("-mcpu=cortex_a72", "-O2", "-static", "-Wall", "-Wextra", "-Werror"),
+        *(str(SOURCE), "-o", str(folder / "kernels")),
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(command, env=environment, check=True, timeout=300)
+    return str(folder / "kernels")
+
+
+@pytest.fixture(scope="module")
+def computed(program: str) -> dict[tuple[str, str], float]:
+    """Cycles of a round of each kernel that needs no memory, by board and letter."""
+    found = {}
+    for board in BOARDS:
+        regions = model_regions(board, [program, COMPUTE * 2], marks=2 * len(COMPUTE))
+        for letter, region in zip(COMPUTE, regions[len(COMPUTE) :], strict=True):
+            found[board, letter] = region.cycles.total / ROUNDS
+    return found
+
+
+@pytest.mark.parametrize(
+    ("board", "letter", "cycles"),
+    [
+        ("rpi4", "a", 4 * 3),  # an accumulator is forwarded after 3 of the 7 cycles
+        ("rpi5", "a", 4 * 2),  # 2 of 4
+        ("rpi4", "m", 2 * 7),
+        ("rpi5", "m", 2 * 4),
+        ("rpi4", "i", 8),  # two pipes of 64 bits
+        ("rpi5", "i", 8 / 2),  # two of 128 bits
+        ("rpi4", "l", 4),
+        ("rpi5", "l", 4 / 2),
+    ],
+)
+def test_kernel_takes_the_documented_cycles(
+    computed: dict[tuple[str, str], float], board: str, letter: str, cycles: float
+) -> None:
+    assert computed[board, letter] == pytest.approx(cycles, rel=0.02)
+
+
+def gigabytes_per_second(region: Modelled) -> float:
+    """Return what a copy moves, read and written."""
+    return 2 * COPIED_BYTES / region.milliseconds / 1e6
+
+
+@pytest.mark.parametrize(("board", "rate"), [("rpi4", 5.5), ("rpi5", 10.5)])
+def test_copy_moves_what_streams_of_the_board_move(program: str, board: str, rate: float) -> None:
+    _, region = model_regions(board, [program, "cc"], marks=2)
+
+    assert gigabytes_per_second(region) == pytest.approx(rate, rel=0.1)
+    assert region.cycles.dram > region.cycles.core
+
+
+@pytest.mark.parametrize(("board", "nanoseconds"), [("rpi4", 146), ("rpi5", 119)])
+def test_pointer_chase_waits_for_memory_hop_by_hop(
+    program: str, board: str, nanoseconds: float
+) -> None:
+    (region,) = model_regions(board, [program, "p"], marks=1)
+
+    assert region.milliseconds * 1e6 / HOPS == pytest.approx(nanoseconds, rel=0.1)
+
+
+def test_random_branch_costs_half_a_penalty_each_time(program: str) -> None:
+    _, region = model_regions("rpi4", [program, "uu"], marks=2)
+
+    wrong = region.cycles.branch / ROUNDS
+    assert 15 / 2 <= wrong <= 25 / 2
+    assert region.instructions == pytest.approx(6.5 * ROUNDS, rel=0.05)
+
+
+def test_a_board_without_a_model_is_refused() -> None:
+    with pytest.raises(FarmError, match=r"no cycle model of host; there is one of rpi4, rpi5"):
+        modelled_board("host")
+
+
+def test_damaged_report_is_refused() -> None:
+    with pytest.raises(FarmError, match="damaged"):
+        read_cycles(["cycles 1 2 x 4 5"])
