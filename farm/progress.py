@@ -28,6 +28,11 @@ class RunningStep:
         self._status.update(f"{self._title}: {escape(text)}")
 
 
+def say(text: str, console: Console = CONSOLE) -> None:
+    """Show a line of what will be done."""
+    console.print(text, markup=False)
+
+
 @contextmanager
 def step(title: str, console: Console = CONSOLE) -> Iterator[RunningStep]:
     """Show a step while it runs: animated on a terminal, otherwise a line at start and end."""

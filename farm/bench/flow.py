@@ -28,6 +28,7 @@ from pockengine.farm.bench.peers import (
     what_is_missing,
 )
 from pockengine.farm.bench.predictions import oracle_prediction
+from pockengine.farm.bench.preview import first_lines
 from pockengine.farm.bench.result import (
     F32,
     INT8,
@@ -44,7 +45,7 @@ from pockengine.farm.boards.board import Board, Local, Remote
 from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.jobs.checkout import checkout
 from pockengine.farm.load import watching
-from pockengine.farm.progress import step
+from pockengine.farm.progress import say, step
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
 from pockengine.farm.results.commits import current_commit
@@ -61,6 +62,8 @@ def run_bench(options: BenchOptions, folder: Path, keep: Keep = lambda _: None) 
     check_schemes(options.schemes)
     check_gpu(options.backend, options.board, options.int8)
     ways = how_to_train(options)
+    for line in first_lines(options):
+        say(line)
     with step(f"{options.model}: graph, schemes, data"):
         case = make_case(options.model, options.batch, options.steps, schemes=options.schemes)
     result = BenchResult(_setup(options, case), keep)

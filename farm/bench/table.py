@@ -9,6 +9,7 @@ from pockengine.farm.results.results import Record
 SPEED = ("step_ms", "guest_instructions", "guest_packets")
 OURS, FULL = "pockengine", "full"
 TENSORFLOW = ("tf-graph", "tf-eager")
+MODELLED = "modelled_ms"
 NOTHING = "-"
 
 
@@ -25,7 +26,8 @@ def bench_table(records: Sequence[Record]) -> Table:
     table.add_column("scheme")
     table.add_column("engine", no_wrap=True)
     varies = any(map(_varies, records))
-    headings = (speed, *["min to max"] * varies, "x TensorFlow")
+    modelled = any(record.metric == MODELLED for record in records)
+    headings = (speed, *["min to max"] * varies, *["modelled"] * modelled, "x TensorFlow")
     for heading in (*headings, "arena", "peak memory", "binary", "max rel. error"):
         table.add_column(heading, justify="right")
     last = ""
@@ -38,6 +40,7 @@ def bench_table(records: Sequence[Record]) -> Table:
             scheme,
             f"{engine} {dtype}" if several else engine,
             *_speed(figures)[: 1 + varies],
+            *[_modelled(figures)] * modelled,
             _ratio(records, scheme, figures),
             *(_size(figures, f"{name}_bytes") for name in ("arena", "peak_rss", "binary")),
             _error(figures),
@@ -86,6 +89,11 @@ def _speed(figures: dict[str, Record]) -> tuple[str, str]:
     return f"{record.value:.2f} ms{'*' * record.busy}", f"{record.min:.2f} to {record.max:.2f}"
 
 
+def _modelled(figures: dict[str, Record]) -> str:
+    """Return the modelled time of a step."""
+    return f"{figures[MODELLED].value:,.1f} ms" if MODELLED in figures else NOTHING
+
+
 def _varies(record: Record) -> bool:
     """Whether the spread of a step's figures shows: counts of instructions hardly have any."""
     low, high = _speed({record.metric: record})[1].partition(" to ")[::2]
@@ -105,9 +113,12 @@ def meaning_of(records: Sequence[Record]) -> str | None:
     unit = "instructions" if next(iter(ours[full].values())).emulated else "time"
     text = f"A step of {least[0]} takes {steps[least] / steps[full]:.2f} of full training's {unit}"
     arenas = [ours[key].get("arena_bytes") for key in (least, full)]
-    if arenas[0] is None or arenas[1] is None:
-        return f"{text}."
-    return f"{text}, in {arenas[0].value / arenas[1].value:.2f} of its arena."
+    if arenas[0] is not None and arenas[1] is not None:
+        text += f", in {arenas[0].value / arenas[1].value:.2f} of its arena"
+    ratio = _ratio(records, FULL, ours[full])
+    if ratio != NOTHING:
+        text += f"; TensorFlow's full training takes {ratio} times ours"
+    return f"{text}."
 
 
 def _ratio(records: Sequence[Record], scheme: str, figures: dict[str, Record]) -> str:

@@ -22,10 +22,11 @@ from pockengine.farm.bench.suite import FULL
 from pockengine.farm.bench.table import bench_table, meaning_of
 from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.cli.base import from_user
-from pockengine.farm.cli.bench_llm import LlmOptions, run_llm
+from pockengine.farm.cli.bench_llm import LlmOptions, LlmSuite
 from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
-from pockengine.farm.cli.bench_runtimes import RuntimesOptions, interpreters, run_runtimes
+from pockengine.farm.cli.bench_runtimes import RuntimesOptions, RuntimesSuite, interpreters
 from pockengine.farm.cli.bench_suite import SuiteOptions, run_peers
+from pockengine.farm.cli.suites import run_suite
 from pockengine.farm.references.guest import FRAMEWORKS
 from pockengine.farm.results.gate import against, report
 from pockengine.farm.results.results import Record, Results, read_lines, write_lines
@@ -143,9 +144,9 @@ def _run_suite(
         _store(records, json_file, database)
 
     if suite == LLM:
-        return run_llm(_llm_options(options, threads), keep)
+        return run_suite(LlmSuite(_llm_options(options, threads)), keep)
     if suite == RUNTIMES:
-        return run_runtimes(_runtimes_options(options, threads), keep)
+        return run_suite(RuntimesSuite(_runtimes_options(options, threads)), keep)
     report = options["report"]
     suite_options = SuiteOptions(
         models=options["models"],

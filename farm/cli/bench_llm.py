@@ -1,21 +1,22 @@
 """The run of `--suite=llm`: which models, lengths, schemes and engines, and where figures go."""
 
 import re
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pockengine.errors import FarmError, PockEngineError
-from pockengine.farm.bench.llm import FORMS, PEERS, LlmMeasurement, measure_llm
+from rich.console import RenderableType
+
+from pockengine.errors import FarmError
+from pockengine.farm.bench.llm import FORMS, PEERS, LlmMeasurement, LlmResult, measure_llm
 from pockengine.farm.bench.llm_case import KNOWN
 from pockengine.farm.bench.llm_table import llm_records, llm_table
 from pockengine.farm.bench.schemes import check_decoders
 from pockengine.farm.cli.base import from_user
+from pockengine.farm.cli.suites import reasons
 from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
-from pockengine.terminal import PlainConsole
 
 MODEL, LENGTHS, BATCH = "llama-110m", (256, 512), 1
 ROUNDS, QUICK_ROUNDS = 5, 3
@@ -39,25 +40,36 @@ class LlmOptions:
     quick: bool
 
 
-def run_llm(options: LlmOptions, keep: Callable[[Sequence[Record]], None]) -> int:
-    """Measure all that is chosen, print a table of each, keep records; return the exit status."""
-    console = PlainConsole(WIDTH)
-    failures: dict[str, str] = {}
-    for measurement in llm_plan(options):
-        title = f"{measurement.model}, {measurement.batch} x {measurement.length}"
-        try:
-            with tempfile.TemporaryDirectory(prefix="pockengine-llm-") as folder:
-                result = measure_llm(measurement, Path(folder))
-        except PockEngineError as error:
-            failures[title] = str(error)
-            continue
-        keep(llm_records(result, current_commit(), options.threads))
-        console.print(llm_table(result, options.threads))
-        for engine, reason in result.missing.items():
-            console.print(f"{engine}: {reason}", soft_wrap=True)
-    for name, message in failures.items():
-        console.print(f"FAILED {name}: {message}", soft_wrap=True)
-    return 1 if failures else 0
+@dataclass(frozen=True)
+class LlmSuite:
+    """The fine-tuning of decoders, as a suite."""
+
+    options: LlmOptions
+    width: int = WIDTH
+
+    def plan(self) -> list[LlmMeasurement]:
+        """Return what is to be measured."""
+        return llm_plan(self.options)
+
+    def title(self, cell: LlmMeasurement) -> str:
+        """Return the model and shape."""
+        return f"{cell.model}, {cell.batch} x {cell.length}"
+
+    def measure(self, cell: LlmMeasurement, folder: Path) -> LlmResult:
+        """Measure one model and shape."""
+        return measure_llm(cell, folder)
+
+    def records(self, found: LlmResult) -> list[Record]:
+        """Return the figures of one model and shape."""
+        return llm_records(found, current_commit(), self.options.threads)
+
+    def show(self, found: LlmResult) -> list[RenderableType]:
+        """Return the table, and why engines have no line."""
+        return [llm_table(found, self.options.threads), *reasons(found.missing)]
+
+    def finish(self, all_found: Sequence[LlmResult]) -> list[RenderableType]:
+        """Return nothing."""
+        return []
 
 
 def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:

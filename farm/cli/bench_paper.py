@@ -78,7 +78,7 @@ def run_paper(options: PaperOptions, keep: Keep) -> int:
 
 
 def first_lines(whole: PaperPlan, left: PaperPlan) -> list[str]:
-    """Say what will be done, by what measure, and how long it takes."""
+    """Return the first lines: the cells, the measure, the estimate."""
     board, cells = whole.board, whole.cells
     kinds = [
         f"{len({getattr(cell, name) for cell in cells})} {name}s"

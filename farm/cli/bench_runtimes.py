@@ -1,11 +1,12 @@
 """The run of `--suite=runtimes`: which models, schemes and runtimes, and where figures go."""
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pockengine.errors import FarmError, PockEngineError
+from rich.console import RenderableType
+
+from pockengine.errors import FarmError
 from pockengine.farm.bench.runtimes import (
     BACKENDS,
     BATCH,
@@ -17,11 +18,12 @@ from pockengine.farm.bench.runtimes import (
 )
 from pockengine.farm.bench.runtimes_table import runtimes_table
 from pockengine.farm.bench.schemes import name_of, scheme_for
+from pockengine.farm.bench.suite import SuiteResult
 from pockengine.farm.bench.suite_table import records_of
+from pockengine.farm.cli.suites import reasons
 from pockengine.farm.references.engines import RUNTIMES, find_engine
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
-from pockengine.terminal import PlainConsole
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
@@ -44,24 +46,36 @@ class RuntimesOptions:
     pythons: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_runtimes(options: RuntimesOptions, keep: Callable[[Sequence[Record]], None]) -> int:
-    """Measure all that is chosen, print a table of each, keep records; return the exit status."""
-    console = PlainConsole(WIDTH)
-    failures: dict[str, str] = {}
-    for measurement in plan(options):
-        try:
-            with tempfile.TemporaryDirectory(prefix="pockengine-runtimes-") as folder:
-                result = measure_runtimes(measurement, Path(folder))
-                keep(records_of(result, current_commit(), options.threads))
-        except PockEngineError as error:
-            failures[f"{measurement.model}, batch {measurement.batch}"] = str(error)
-            continue
-        console.print(runtimes_table(result, options.threads))
-        for engine, reason in result.missing.items():
-            console.print(f"{engine}: {reason}", soft_wrap=True)
-    for name, message in failures.items():
-        console.print(f"FAILED {name}: {message}", soft_wrap=True)
-    return 1 if failures else 0
+@dataclass(frozen=True)
+class RuntimesSuite:
+    """Our step in C, ONNX Runtime, TFLite and TVM, as a suite."""
+
+    options: RuntimesOptions
+    width: int = WIDTH
+
+    def plan(self) -> list[RuntimesMeasurement]:
+        """Return what is to be measured."""
+        return plan(self.options)
+
+    def title(self, cell: RuntimesMeasurement) -> str:
+        """Return the model and batch."""
+        return f"{cell.model}, batch {cell.batch}"
+
+    def measure(self, cell: RuntimesMeasurement, folder: Path) -> SuiteResult:
+        """Measure one model and batch."""
+        return measure_runtimes(cell, folder)
+
+    def records(self, found: SuiteResult) -> list[Record]:
+        """Return the figures of one model and batch."""
+        return records_of(found, current_commit(), self.options.threads)
+
+    def show(self, found: SuiteResult) -> list[RenderableType]:
+        """Return the table, and why engines have no line."""
+        return [runtimes_table(found, self.options.threads), *reasons(found.missing)]
+
+    def finish(self, all_found: Sequence[SuiteResult]) -> list[RenderableType]:
+        """Return nothing."""
+        return []
 
 
 def plan(options: RuntimesOptions) -> list[RuntimesMeasurement]:

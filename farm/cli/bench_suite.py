@@ -1,13 +1,14 @@
 """The run of `--suite=peers`: which models, batches and engines, and where figures go."""
 
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import RenderableType
+
 from pockengine.backends.c.peaks import measure_peaks
 from pockengine.backends.peaks import Peaks, describe_peaks
-from pockengine.errors import FarmError, PockEngineError
+from pockengine.errors import FarmError
 from pockengine.farm.bench.schemes import name_of, scheme_for
 from pockengine.farm.bench.suite import (
     FULL,
@@ -27,6 +28,7 @@ from pockengine.farm.bench.suite_table import (
     schemes_table,
     summary_table,
 )
+from pockengine.farm.cli.suites import Keep, reasons, run_suite
 from pockengine.farm.load import watching
 from pockengine.farm.progress import step
 from pockengine.farm.references.engines import find_engine
@@ -36,8 +38,6 @@ from pockengine.terminal import PlainConsole
 
 ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 170
-
-Keep = Callable[[Sequence[Record]], None]
 
 
 @dataclass(frozen=True)
@@ -56,34 +56,54 @@ class SuiteOptions:
     tuned: Path | None = None
 
 
-def run_peers(options: SuiteOptions, keep: Keep) -> int:
-    """Measure all that is chosen, print tables, keep records model by model; the exit status.
+@dataclass(frozen=True)
+class PeersSuite:
+    """Ours beside every framework that is installed, as a suite, on a machine of these peaks."""
 
-    What fails is reported at the end, and the others go on.
-    """
-    console = PlainConsole(WIDTH)
+    options: SuiteOptions
+    peaks: Peaks
+    width: int = WIDTH
+
+    def plan(self) -> list[Measurement]:
+        """Return what is to be measured."""
+        return measurements(self.options, self.peaks)
+
+    def title(self, cell: Measurement) -> str:
+        """Return the model and batch."""
+        return f"{cell.model}, batch {cell.batch}"
+
+    def measure(self, cell: Measurement, folder: Path) -> SuiteResult:
+        """Measure one model and batch."""
+        return measure(cell, folder)
+
+    def records(self, found: SuiteResult) -> list[Record]:
+        """Return the figures of one model and batch, and of the machine."""
+        return records_of(found, current_commit(), self.options.threads, self.peaks)
+
+    def show(self, found: SuiteResult) -> list[RenderableType]:
+        """Return the table, and why engines have no line; draw what needs the program."""
+        _draw(found, self.options.report)
+        return [lines_table(found, self.peaks), *reasons(found.missing)]
+
+    def finish(self, all_found: Sequence[SuiteResult]) -> list[RenderableType]:
+        """Return the tables of all models, and where the page is."""
+        tables: list[RenderableType] = [summary_table(all_found), schemes_table(all_found)]
+        if self.options.report is None:
+            return tables
+        from pockengine.farm.report.page import write_report
+
+        return [*tables, f"report: {write_report(all_found, self.peaks, self.options.report)}"]
+
+
+def run_peers(options: SuiteOptions, keep: Keep) -> int:
+    """Measure this machine's peaks, then the suite; return the exit status."""
     for engine in options.engines:
         find_engine(engine)
     with step("this machine's peaks"), watching() as load:
         peaks = measure_peaks(options.threads)
-    told = "; ".join(filter(None, [describe_peaks(peaks), load.mark]))
-    console.print(told, soft_wrap=True)
-    results: list[SuiteResult] = []
-    failures: dict[str, str] = {}
-    for measurement in measurements(options, peaks):
-        try:
-            with tempfile.TemporaryDirectory(prefix="pockengine-peers-") as folder:
-                result = measure(measurement, Path(folder))
-                keep(records_of(result, current_commit(), options.threads, peaks))
-                console.print(lines_table(result, peaks))
-                _draw(result, options.report)
-        except PockEngineError as error:
-            failures[f"{measurement.model}, batch {measurement.batch}"] = str(error)
-            continue
-        results.append(result)
-        for engine, reason in result.missing.items():
-            console.print(f"{engine}: {reason}", soft_wrap=True)
-    return _finish(console, results, failures, options.report, peaks)
+    line = "; ".join(filter(None, [describe_peaks(peaks), load.mark]))
+    PlainConsole(WIDTH).print(line, soft_wrap=True)
+    return run_suite(PeersSuite(options, peaks), keep)
 
 
 def measurements(options: SuiteOptions, peaks: Peaks) -> list[Measurement]:
@@ -129,22 +149,3 @@ def _draw(result: SuiteResult, report: Path | None) -> None:
         from pockengine.farm.report.memory import draw_memory
 
         draw_memory(result, report)
-
-
-def _finish(
-    console: PlainConsole,
-    results: Sequence[SuiteResult],
-    failures: dict[str, str],
-    report: Path | None,
-    peaks: Peaks,
-) -> int:
-    if results:
-        console.print(summary_table(results))
-        console.print(schemes_table(results))
-        if report is not None:
-            from pockengine.farm.report.page import write_report
-
-            console.print(f"report: {write_report(results, peaks, report)}", soft_wrap=True)
-    for name, message in failures.items():
-        console.print(f"FAILED {name}: {message}", soft_wrap=True)
-    return 1 if failures else 0

@@ -144,7 +144,7 @@ def batches_of(model: str, quick: bool) -> tuple[int, ...]:
 
 
 def why_not(cell: Cell, board: Board) -> str | None:
-    """Say why a cell has no figure on a board; None where it can be measured."""
+    """Return why a cell has no figure on a board; None where it can be measured."""
     device, family = load_device(board.device), parse_model(cell.model).family
     if isinstance(board.place, Local):
         return _why_no_form(cell, family)
@@ -161,7 +161,7 @@ def why_not(cell: Cell, board: Board) -> str | None:
 
 
 def _why_no_form(cell: Cell, family: str) -> str | None:
-    """Say why the references have no form of a cell, on any machine."""
+    """Return why the references have no form of a cell, on any machine."""
     if cell.engine == "mnn-train" and family in TRANSFORMERS:
         return "MNN's nets are convolutional here"
     if cell.engine == "mnn-train" and cell.scheme != "full":

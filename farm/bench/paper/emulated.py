@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from safetensors.numpy import load_file
@@ -41,7 +42,7 @@ Fail = Callable[[Cell, str], None]
 
 
 class EmulatedBench:
-    """Measures a plan's cells on an emulated board; outcomes and failures are told as they come."""
+    """Measures a plan's cells on an emulated board; outcomes and failures are reported as they come."""
 
     def __init__(self, plan: PaperPlan, folder: Path, outcomes: CellOutcomes | None = None) -> None:
         """Take the plan and a folder for its files."""
@@ -64,7 +65,8 @@ class EmulatedBench:
             guests = _Guests(self.folder, self.cpu, stack)
             for cell in cells:
                 try:
-                    keep(cell, self._measured(cell, guests))
+                    outcome = self._measured(cell, guests)
+                    keep(cell, replace(outcome, note=f"{self.cpu}, {emulator_version()}"))
                 except PockEngineError as error:
                     guests.drop_dead(cell.framework)
                     fail(cell, str(error))

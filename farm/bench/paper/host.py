@@ -25,7 +25,7 @@ METRIC = "step_ms"
 
 
 class HostBench:
-    """Measures a plan's cells on this machine; outcomes and failures are told as they come."""
+    """Measures a plan's cells on this machine; outcomes and failures are reported as they come."""
 
     def __init__(self, plan: PaperPlan, folder: Path, threads: int, rounds: int) -> None:
         """Take the plan and a folder for its files."""

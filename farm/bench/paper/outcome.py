@@ -27,6 +27,7 @@ class CellOutcome:
     arena_bytes: int = 0
     binary_bytes: int = 0
     peak_rss_bytes: int = 0
+    note: str = ""
 
     @property
     def value(self) -> float:
@@ -63,7 +64,10 @@ def records_of(cell: Cell, outcome: CellOutcome, setup: Setup) -> list[Record]:
     spread = (min(outcome.values), max(outcome.values), len(outcome.values))
     found = [
         setup.record(
-            *key, outcome.metric, outcome.value, spread=spread, samples=tuple(outcome.values)
+            *(*key, outcome.metric, outcome.value),
+            spread=spread,
+            samples=tuple(outcome.values),
+            note=outcome.note or None,
         ),
         setup.record(*key, "max_rel_error", outcome.max_rel_error),
     ]

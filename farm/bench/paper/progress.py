@@ -1,4 +1,4 @@
-"""What a long run says of itself: how much is done, how much is left, and an estimate."""
+"""Progress of a long run: cells done, cells left, and an estimate."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ class CellProgress:
         self._left = set(plan.cells)
 
     def done(self, cell: Cell, text: str) -> None:
-        """Say that a cell has its figure, or why it has none."""
+        """Report that a cell has its figure, or why it has none."""
         with self._lock:
             self._left.discard(cell)
             total, left = len(self.plan.cells), len(self._left)

@@ -70,7 +70,7 @@ def speedup_table(speedups: Sequence[ModelSpeedup], figures: PublicFigures) -> T
 def sentence(
     rows: Sequence[PaperRow], speedups: Sequence[ModelSpeedup], figures: PublicFigures
 ) -> str:
-    """Say what the result means."""
+    """Return the result in one sentence."""
     checked = sum(row.value is not None for row in rows)
     gaps = len(rows) - checked
     text = f"{checked} checked rows, {gaps} gaps."

@@ -1,9 +1,11 @@
 """The paper's tables: which cells, what is left of them, rows beside public figures, the page."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import RenderableType
 
 from pockengine.errors import FarmError
 from pockengine.farm.bench.case import make_case
@@ -32,6 +34,7 @@ from pockengine.farm.bench.paper.table import rows_table
 from pockengine.farm.boards.board import Board, board_for, load_boards
 from pockengine.farm.cli import bench_paper
 from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
+from pockengine.farm.cli.suites import reasons, run_suite
 from pockengine.farm.results.results import Record, read_lines, write_lines
 from pockengine.models.tiny_training import convert, published
 
@@ -236,3 +239,43 @@ def test_a_failing_cell_leaves_the_others(
 
     assert {cell.engine for cell in failed} == {"tf-graph"}
     assert sorted((*kept, *failed)) == sorted(whole.cells)
+
+
+class ToySuite:
+    """Cells are numbers; the second one fails."""
+
+    width = 80
+
+    def plan(self) -> list[int]:
+        return [1, 2, 3]
+
+    def title(self, cell: int) -> str:
+        return f"cell {cell}"
+
+    def measure(self, cell: int, folder: Path) -> int:
+        if cell == 2:
+            raise FarmError("it is 2")
+        (folder / "file").write_text("")
+        return 10 * cell
+
+    def records(self, found: int) -> list[Record]:
+        return []
+
+    def show(self, found: int) -> list[RenderableType]:
+        return [f"found {found}", *reasons({"engine": "not here"})]
+
+    def finish(self, all_found: Sequence[int]) -> list[RenderableType]:
+        return [f"all {list(all_found)}"]
+
+
+def test_a_suite_goes_on_where_a_cell_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    kept: list[Sequence[Record]] = []
+
+    status = run_suite(ToySuite(), kept.append)
+
+    assert status == 1
+    assert len(kept) == 2
+    assert capsys.readouterr().out.splitlines() == [
+        *("found 10", "engine: not here", "found 30", "engine: not here"),
+        *("all [10, 30]", "FAILED cell 2: it is 2"),
+    ]

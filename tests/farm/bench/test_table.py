@@ -6,7 +6,10 @@ import pytest
 from rich.console import Console
 
 from pockengine.farm.bench.peers import what_is_missing
+from pockengine.farm.bench.preview import first_lines, seconds
+from pockengine.farm.bench.result import BenchOptions
 from pockengine.farm.bench.table import bench_table, meaning_of
+from pockengine.farm.boards.board import board_for, load_boards
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import Setup, finite_or_large
@@ -66,6 +69,8 @@ def test_a_sentence_says_what_the_cheapest_scheme_saves() -> None:
         BOARD.record("pockengine", "1", scheme, "arena_bytes", size)
         for scheme, size in (("full", 400), ("sparse", 100))
     ]
+    beside = meaning_of([*full, *sparse, *figures("full", "tf-graph", 150e6)])
+    assert (beside or "").endswith("; TensorFlow's full training takes 3.00 times ours.")
     assert (meaning_of([*full, *sparse, *arenas]) or "").endswith(", in 0.25 of its arena.")
 
 
@@ -130,3 +135,26 @@ def test_nothing_is_said_when_nothing_is_missing() -> None:
 
 def test_the_commit_is_never_empty() -> None:
     assert current_commit()
+
+
+def test_modelled_milliseconds_have_a_column() -> None:
+    ours = figures("full", "pockengine", 50e6)
+    spread = {"value": 12.5, "min": 12.5, "max": 12.5}
+    modelled = replace(ours[0], metric="modelled_ms", unit="ms", samples=None, **spread)
+
+    rows = lines([*ours, modelled, *figures("full", "tf-graph", 150e6)])
+
+    assert rows["full", "pockengine"][:3] == ["50.0 M", "12.5 ms", "3.00"]
+    assert rows["full", "tf-graph"][1] == "-"
+
+
+def test_the_first_lines_say_what_will_be_done_and_how_long() -> None:
+    board = board_for("rpi4", load_boards())
+    options = BenchOptions(board, "cnn-28", ("full", "bias-only"), 10, 4, 1)
+    with_reference = replace(options, references=("tensorflow",))
+
+    what, how = first_lines(options)
+
+    assert what == "cnn-28, batch 4, on rpi4-qemu (emulated): full, bias-only."
+    assert "trains 10 steps there, is compared with PyTorch, and then counts its instruc" in how
+    assert seconds(with_reference, 2) > seconds(options, 2) + 60
