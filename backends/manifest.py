@@ -273,7 +273,7 @@ def _inside(name: str) -> str:
 def _built(table: Mapping[str, Any], key: str, files: Mapping[str, Any]) -> str | None:
     name = table.get(key)
     if name is not None and (not isinstance(name, str) or name not in files):
-        raise ValueError(f"{key} is none of the files")
+        raise ValueError(f"{key} is not one of the files")
     return name
 
 
@@ -297,10 +297,10 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
         or any(type(axis) is not int for axis in permutation)
         or sorted(permutation) != list(range(type_.rank))
     ):
-        raise ValueError(f"{row['name']}: its permutation is none")
+        raise ValueError(f"{row['name']}: its permutation is not one of its axes")
     kind = _get(row, "kind", str)
     if kind not in KINDS:
-        raise ValueError(f"{row['name']}: its kind is none of {', '.join(KINDS)}")
+        raise ValueError(f"{row['name']}: its kind is not one of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
     blocks, held = _read_blocks(row, type_), _read_integers(row, type_)
     return ParamSpec(type_, kind, _get(row, "trained", bool), order, blocks, held)
@@ -338,7 +338,7 @@ def _read_type(row: Mapping[str, Any]) -> TensorType:
     shape = _get(row, "shape", list)
     sound = len(shape) <= MAX_RANK and all(type(size) is int and size > 0 for size in shape)
     if not sound:
-        raise ValueError(f"{row['name']}: its shape is none")
+        raise ValueError(f"{row['name']}: its shape is not valid")
     type_ = TensorType(DType(_get(row, "dtype", str)), tuple(shape))
     if type_.nbytes >= LARGEST:
         raise ValueError(f"{row['name']}: its shape is too large")

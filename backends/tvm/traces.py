@@ -94,9 +94,9 @@ def _checked(text: str) -> list[Any]:
         raise ValueError(f"no trace of MetaSchedule: {error}") from error
     for name, inputs, attrs, _ in rows:
         if name not in STEPS:
-            raise ValueError(f"the step {name!r} is none of a tuner of CPUs")
+            raise ValueError(f"{name!r} is not a step of a CPU tuner")
         if name in ("Annotate", "Unannotate") and not NOTES.issuperset(attrs):
-            raise ValueError(f"the note {attrs!r} is none of a tuner of CPUs")
+            raise ValueError(f"{attrs!r} is not an annotation of a CPU tuner")
         numbers = [each for each in (*inputs, *attrs) if isinstance(each, int | float)]
         if name == "Annotate" and any(number > MOST_UNROLLED for number in numbers):
             raise ValueError(f"the note {attrs!r} of {numbers}; at most {MOST_UNROLLED}")

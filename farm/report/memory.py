@@ -16,7 +16,7 @@ MIB = 2**20
 KINDS = {
     "input": "#7f7f7f",
     "forward only": "#c7e9c0",
-    "kept for backward": "#6baed6",
+    "saved for backward": "#6baed6",
     "gradient": "#e6550d",
     "scratch": "#bdbdbd",
 }
@@ -65,7 +65,7 @@ def _kind(first: int, last: int, turn: int) -> str:
         return "input"
     if first > turn:
         return "gradient"
-    return "kept for backward" if last > turn else "forward only"
+    return "saved for backward" if last > turn else "forward only"
 
 
 def draw_memory(result: SuiteResult, folder: Path) -> Path:

@@ -117,7 +117,7 @@ def _extreme(
     dims = _last(x.rank, dim)
     size, count = x.shape[dim], index.shape[dim]
     if x.size * count > MOST_CANDIDATES or x.dtype is not F32:
-        raise Unsupported(f"scatter_reduce by {reduce} of so many elements; reduce otherwise")
+        raise Unsupported(f"scatter_reduce by {reduce} of this many elements; use another")
     index, src = permute(index, dims), permute(src, dims)
     lead = index.shape[:-1]
     own = plain(g.constant(np.arange(size, dtype=index.dtype.numpy).reshape(size, 1)))

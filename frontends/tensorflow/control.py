@@ -80,7 +80,7 @@ def _branch(op: Any, values: Sequence[Known], library: Library) -> tuple[Any, li
     """Return the body of the branch that is taken, and its arguments."""
     choice, *arguments = values
     if not isinstance(choice, np.ndarray):
-        raise Unsupported("a branch that is chosen by what is no tensor")
+        raise Unsupported("a branch selected by something other than a tensor")
     bodies = _bodies(op)
     index = int(bool(choice)) if op.type in ("If", "StatelessIf") else int(choice)
     return library.graph(bodies[index if 0 <= index < len(bodies) else -1]), arguments

@@ -109,7 +109,7 @@ def _function(name: str) -> Callable[..., Any]:
         found = getattr(getattr(tf, folder) if folder else tf, last) if plain in BASIC else None
     if not callable(found):
         raise ImportModelError(
-            f"the model calls tf.{name}, which is none of the functions that a model's file may "
+            f"the model calls tf.{name}, which is not one of the functions that a model's file may "
             "call; build the model in Python, load its weights, and give that"
         )
     return found

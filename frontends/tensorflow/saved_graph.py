@@ -115,7 +115,7 @@ def _check_nodes(
         if node.op not in ALLOWED and node.op not in extra:
             raise ImportModelError(
                 f"{path} cannot be read as a SavedModel: {place} has the operator {node.op} at "
-                f"{node.name!r}, which is none that only computes; express it by others"
+                f"{node.name!r}, which may have side effects; express it by others"
             )
         if node.name not in callers and savers.intersection(_called(node)):
             raise ImportModelError(

@@ -11,7 +11,7 @@ from torch.fx import Node
 from pockengine.frontends.torch.nodes import arguments_of, name_of, written_by
 
 ACROSS = "goes across rows"
-OTHERWISE = "is none of the operators that are known to go row by row"
+OTHERWISE = "is not known to work row by row"
 PLACES = "indexes by numbers that are calculated of places"
 
 COUNTED = {"add", "sub", "mul", "div"}

@@ -155,7 +155,7 @@ def resize(
     With antialias a kernel is as wide as the picture shrinks.
     """
     if keep_aspect_ratio_policy != "stretch":
-        raise Unsupported("resizing with a kept aspect ratio; give sizes that stretch")
+        raise Unsupported("resizing that keeps the aspect ratio; use the policy stretch")
     if antialias and mode == "nearest":
         raise Unsupported("resizing to the nearest element with antialias; leave it out")
     exclude = bool(exclude_outside) and (mode == "cubic" or bool(antialias))

@@ -82,7 +82,7 @@ def test_the_page_has_all_tables_and_escapes_what_it_shows(
     for made in result.compiled.values():
         held = blocks(made.program.entries["train"])
         assert max(one.offset + one.size for one in held) <= made.artifact.arena_bytes
-        assert {"input", "kept for backward", "gradient"} <= {one.kind for one in held}
+        assert {"input", "saved for backward", "gradient"} <= {one.kind for one in held}
     result.missing["evil"] = "<script>"
     picture = draw_memory(result, tmp_path)
     page = write_report([result], PEAKS, tmp_path).read_text()
