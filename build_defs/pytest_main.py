@@ -1,4 +1,4 @@
-"""Run pytest the way Bazel wants a test to behave: filter, shard-free, JUnit report, no cache."""
+"""Run pytest under Bazel's test interface: filter, no sharding, JUnit report, no cache."""
 
 import importlib.util
 import os
@@ -21,7 +21,7 @@ def arguments(environment: dict[str, str]) -> list[str]:
 
 
 def settle_hypothesis() -> None:
-    """Draw the same examples in every run, so that a cached result is as good as a new one."""
+    """Draw the same examples in every run, so that a cached result equals a new one."""
     if importlib.util.find_spec("hypothesis") is None:
         return
     from hypothesis import HealthCheck, settings
@@ -31,7 +31,7 @@ def settle_hypothesis() -> None:
         derandomize=True,
         deadline=None,
         print_blob=True,
-        suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no fault of a test
+        suppress_health_check=[HealthCheck.too_slow],  # tests must not fail on a busy machine
     )
     settings.load_profile("bazel")
 
@@ -47,7 +47,7 @@ class SettledNumbers:
     @staticmethod
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(item: pytest.Item) -> None:
-        """Seed the libraries that are imported by now; those of a test's file are."""
+        """Seed the libraries that are already imported, including those of the test's file."""
         seed = zlib.crc32(item.name.encode("utf-8", "replace"))
         random.seed(seed)
         if numpy := sys.modules.get("numpy"):
@@ -59,14 +59,14 @@ class SettledNumbers:
 
 
 def cpu_seconds() -> float:
-    """Return the processor time of this process and of all that it started and waited for."""
+    """Return the processor time of this process and of its waited-for children."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def main() -> int:
     """Run the files and arguments of the command line; return Bazel's exit status."""
-    # Plugins that a wheel brings along would change how tests run.
+    # Plugins of installed wheels would change how tests run.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     # PyTorch's threads spin while they wait: small nets take three times the processor time.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -76,7 +76,7 @@ def main() -> int:
     settle_hypothesis()
     status = pytest.main([*arguments(dict(os.environ)), *sys.argv[1:]], [SettledNumbers])
     print(f"processor time: {cpu_seconds():.1f} s")
-    # A filter that matches nothing in this target is no failure of it.
+    # A filter that matches nothing in this target is not a failure.
     if status == pytest.ExitCode.NO_TESTS_COLLECTED and "TESTBRIDGE_TEST_ONLY" in os.environ:
         return 0
     return int(status)

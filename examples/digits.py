@@ -1,4 +1,4 @@
-"""Learn new digits on the board: what full, bias-only and sparse training reach, and need.
+"""Learn new digits on the board: accuracy and cost of full, bias-only and sparse training.
 
 A small CNN is pretrained in PyTorch on the digits 0 to 4 of scikit-learn's bundled set. It then
 gets a new head and learns 5 to 9 on the board, by the compiled program alone. Training and test
@@ -41,7 +41,7 @@ TEST_ROWS = 12 * BATCH
 
 @dataclass(frozen=True)
 class Digits:
-    """Pictures [N, 1, 8, 8] f32 and labels [N] i64, from 0."""
+    """Pictures [N, 1, 8, 8] f32 and labels [N] i64, starting at 0."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -49,7 +49,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class SchemeResult:
-    """What one scheme reached: test accuracies, final loss, and bytes planned at compile time."""
+    """Result of one scheme: test accuracies, final loss, and planned bytes."""
 
     scheme: str
     trained: int
@@ -74,7 +74,7 @@ def split_digits(new: bool, seed: int = 0) -> tuple[Digits, Digits]:
 def pretrain(epochs: int = 8) -> SmallCNN:
     """Train on the known digits in PyTorch, then put a new head on."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # pictures this small are not worth a second thread
+    torch.set_num_threads(1)  # such small pictures are not worth a second thread
     model = SmallCNN(classes=NEW)
     train, _ = split_digits(new=False)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -137,7 +137,7 @@ def tune(board: Transport, model: SmallCNN, device: str, scheme: str, steps: int
 
 
 def show(outcomes: Sequence[SchemeResult], board: str, steps: int) -> Table:
-    """Lay the outcomes out as a table."""
+    """Format the results as a table."""
     title = (
         f"Accuracy on the digits {NEW} to 9, before and after {steps} steps of {BATCH} on {board}"
     )

@@ -55,25 +55,25 @@ class Views:
     labels: np.ndarray
 
     def batches(self, compiled: Compiled) -> list[dict[str, np.ndarray]]:
-        """Return the inputs of each step, pictures as the integers that the program takes."""
+        """Return the inputs of each step, with quantised pictures."""
         rows = zip(self.pictures, self.labels, strict=True)
         return [compiled.integers({"x": x[None], "target": y[None]}) for x, y in rows]
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """What the board said of the whole pictures and of new views, before and after."""
+    """The board's predictions for the whole pictures and for new views, before and after."""
 
     run: FirmwareRun
     pictures: int
     wanted: np.ndarray
 
     def people(self, after: bool) -> np.ndarray:
-        """Return how sure it is of a person in each whole picture, from 0 to 1."""
+        """Return the probability of a person in each whole picture, from 0 to 1."""
         return _sure(self.run, after)[: self.pictures]
 
     def accuracy(self, after: bool) -> float:
-        """Return the share of the new views that it names rightly."""
+        """Return the accuracy on the new views."""
         guessed = _sure(self.run, after)[self.pictures :] > 0.5
         return float((guessed == self.wanted[self.pictures :]).mean())
 
@@ -84,7 +84,7 @@ def _sure(run: FirmwareRun, after: bool) -> np.ndarray:
 
 
 def read_pictures(paths: Sequence[Path]) -> list[Image.Image]:
-    """Read pictures without their colours; FinetuneError names a file that is none."""
+    """Read pictures as greyscale; FinetuneError for an unreadable file."""
     pictures = []
     for path in paths:
         try:
@@ -154,7 +154,7 @@ def teach(
 
 
 def show(lesson: Lesson, names: Sequence[str], board: str) -> Table:
-    """Lay out what the board said."""
+    """Format the board's predictions."""
     steps = len(lesson.run.losses)
     table = Table(title=f"Is it a person? Before and after {steps} steps on {board}")
     for heading in ("picture", "person", "before", "after"):

@@ -21,7 +21,7 @@ METRIC = "accuracy"
 
 @dataclass(frozen=True)
 class Course:
-    """By which scheme, how long, and by how many threads each training goes."""
+    """The scheme, length and number of threads of each training."""
 
     scheme: str
     epochs: int
@@ -45,7 +45,7 @@ def accuracies(
 def _accuracy(
     artifact: Path, how: tuple[float, int], rows: tuple[Examples, Examples], course: Course
 ) -> float:
-    """Train from the start, and judge; a training that diverges has learned nothing."""
+    """Train from the start, and evaluate; a diverged training counts as chance."""
     (rate, seed), (train, judged) = how, rows
     loaded = load(artifact)
     try:
@@ -74,7 +74,7 @@ def _data(examples: Examples) -> dict[str, np.ndarray]:
 
 
 def setup_of(model: str, dataset: str, batch: int, course: Course) -> Setup:
-    """Return what records of trainings on this machine have in common."""
+    """Return the common fields of records of trainings on this machine."""
     return Setup(current_commit(), "host", "host", False, model, dataset, batch, course.threads)
 
 

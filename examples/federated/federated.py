@@ -51,13 +51,13 @@ from pockengine.farm.progress import step
 SCHEME = Path(__file__).parent.parent / "sparse.toml"
 STEPS, RATE = 20, 0.1
 PARTS = ((0, 1, 2, 3), (1, 2, 3, 4))
-"""Labels of the pictures that each client has: 0 stands for the digit 5."""
+"""Labels of each client's pictures: 0 is the digit 5."""
 
 Judge = Callable[[int, NDArrays, dict[str, Scalar]], tuple[float, dict[str, Scalar]]]
 
 
 class LocalProxy(ClientProxy):
-    """What Flower's server knows of a client, for one in the same process."""
+    """The server's proxy of a client in the same process."""
 
     def __init__(self, name: str, client: NumPyClient) -> None:
         super().__init__(name)
@@ -66,34 +66,34 @@ class LocalProxy(ClientProxy):
     def get_properties(
         self, ins: GetPropertiesIns, timeout: float | None, group_id: int | None
     ) -> GetPropertiesRes:
-        """Pass the call on."""
+        """Forward the call."""
         return self.client.get_properties(ins)
 
     def get_parameters(
         self, ins: GetParametersIns, timeout: float | None, group_id: int | None
     ) -> GetParametersRes:
-        """Pass the call on."""
+        """Forward the call."""
         return self.client.get_parameters(ins)
 
     def fit(self, ins: FitIns, timeout: float | None, group_id: int | None) -> FitRes:
-        """Pass the call on."""
+        """Forward the call."""
         return self.client.fit(ins)
 
     def evaluate(
         self, ins: EvaluateIns, timeout: float | None, group_id: int | None
     ) -> EvaluateRes:
-        """Pass the call on."""
+        """Forward the call."""
         return self.client.evaluate(ins)
 
     def reconnect(
         self, ins: ReconnectIns, timeout: float | None, group_id: int | None
     ) -> DisconnectRes:
-        """There is no connection to end."""
+        """Do nothing: there is no connection."""
         return DisconnectRes(reason="the client is in this process")
 
 
 def compile_for(model: nn.Module, device: str) -> Compiled:
-    """Compile the step that all clients make: the same model and scheme, another device."""
+    """Compile the common step of all clients for another device."""
     example = torch.zeros(BATCH, 1, 8, 8)
     return compile(
         model, (example,), loss="cross_entropy", optimizer="sgd", scheme=SCHEME, device=device
@@ -107,7 +107,7 @@ def rows_of(digits: Digits, labels: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 
 def judge_by(compiled: Compiled, test: Digits) -> Judge:
-    """Return what the server judges each round by: test pictures that no client has."""
+    """Return the server's evaluation of each round: test pictures that no client has."""
 
     def judge(
         number: int, parameters: NDArrays, config: dict[str, Scalar]
@@ -125,7 +125,7 @@ def judge_by(compiled: Compiled, test: Digits) -> Judge:
 
 
 def mean_loss(found: list[tuple[int, dict[str, Scalar]]]) -> dict[str, Scalar]:
-    """Return the mean of what the clients report, each with its rows."""
+    """Return the mean of the clients' losses, weighted by rows."""
     return {"loss": float(np.mean([float(metrics["loss"]) for _, metrics in found]))}
 
 
@@ -150,7 +150,7 @@ def federate(
 
 
 def show(history: History, bytes_: int, whole: int) -> Table:
-    """Lay the rounds out as a table."""
+    """Format the rounds as a table."""
     table = Table(title=f"{bytes_:,} of {whole:,} bytes travel each way, a round and client")
     for heading in ("round", "accuracy", "mean of the clients' last losses"):
         table.add_column(heading, justify="right")

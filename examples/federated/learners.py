@@ -1,7 +1,7 @@
 """Clients of Flower whose training steps are compiled: one in this process, one on a board.
 
-What travels is what the scheme trains, and nothing else: its arrays, in the artifact's order. The
-frozen weights are a part of the artifact, which each client has from the beginning.
+Only trained params are exchanged, as arrays in the artifact's order. The frozen weights are part of
+the artifact, which each client has from the start.
 """
 
 import json
@@ -24,20 +24,20 @@ Config = dict[str, Scalar]
 
 
 def travelling(artifact: Artifact) -> list[str]:
-    """Name what the scheme trains."""
+    """List the trained params."""
     specs = artifact.params.items()
     return [name for name, spec in specs if spec.trained and spec.kind == "param"]
 
 
 def take(session: Session, parameters: NDArrays) -> None:
-    """Begin a round: put what came from the server into a session, with fresh states."""
+    """Start a round: load the server's params into a session, with fresh states."""
     session.restart()
     for name, array in zip(travelling(session.artifact), parameters, strict=True):
         session.set_param(name, array)
 
 
 def give(session: Session) -> NDArrays:
-    """Return what goes to the server."""
+    """Return the params for the server."""
     return [session.get_param(name) for name in travelling(session.artifact)]
 
 
@@ -48,7 +48,7 @@ class HostLearner(NumPyClient):
         self.compiled, self.rows = compiled, rows
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
-        """Train for a round's steps; return the weights, how many rows they saw, and the loss."""
+        """Train for a round's steps; return the weights, the number of rows, and the loss."""
         session = self.compiled.trained
         take(session, parameters)
         history = self.compiled.fit(
@@ -58,7 +58,7 @@ class HostLearner(NumPyClient):
 
 
 class BoardLearner(NumPyClient):
-    """A client on a board: rows and artifact stay there, a checkpoint travels.
+    """A client on a board: rows and artifact stay there, checkpoints are exchanged.
 
     `twin` is a session of the same model and scheme, compiled for this machine: it writes and reads
     the board's checkpoints.
@@ -81,7 +81,7 @@ class BoardLearner(NumPyClient):
         arguments += ("--steps", str(config["steps"]), "--lr", str(config["lr"]), "--shuffle")
         arguments += ("--seed", str(config["round"]), "--save", "local")
         inputs = {
-            "weights": self.artifact.weights,  # as the rows: sent once, known by its content
+            "weights": self.artifact.weights,  # sent once, by hash, as are the rows
             "rows": self._place / "rows.safetensors",
             "global": before,
         }

@@ -1,4 +1,4 @@
-"""Trials of the study: run in processes, each once, and kept in a journal."""
+"""Trials of the study: run in processes, each once, and stored in a journal."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -18,12 +18,12 @@ from pockengine.studies.sparse.journal import Entry, Journal, digest
 
 BATCH, LENGTH = 2, 256
 SHARE, SEED = 0.2, 0
-"""Of the texts that are tuned on, what judges; and by which seed they are parted."""
+"""The held-out share of the tuning texts, and the seed of the split."""
 
 
 @dataclass(frozen=True)
 class Desk:
-    """A model and its texts, and where trials run and are kept."""
+    """A model and its texts, with the executor and the storage of trials."""
 
     subject: Subject
     tuning: Tuning
@@ -33,11 +33,11 @@ class Desk:
     journal: Journal
 
     def validated(self, runs: Runs) -> list[TrialOutcome]:
-        """Train schemes, and judge them by texts that choices may see."""
+        """Train schemes, and evaluate them on the validation texts."""
         return self._run(runs, self.tuning.validation)
 
     def tested(self, runs: Runs) -> list[TrialOutcome]:
-        """Train schemes, and judge them by texts that no choice sees."""
+        """Train schemes, and evaluate them on the test texts, which no choice uses."""
         return self._run(runs, self.test)
 
     def _run(self, runs: Runs, judged: Examples) -> list[TrialOutcome]:
@@ -64,7 +64,7 @@ class Desk:
 
 
 def open_desk(model: Path, cut: Cut, work: Path, executor: Executor, length: int = LENGTH) -> Desk:
-    """Read a model and its texts; `work` keeps artifacts and the journal."""
+    """Read a model and its texts; `work` stores artifacts and the journal."""
     texts = Texts(cut.tuned, None, SHARE, truncate=True)
     tuning, _ = text_tuning(model, texts, length, SEED)
     test = text_rows(model, Texts(cut.test, truncate=True), length)
@@ -91,5 +91,5 @@ def _outcome(result: Mapping[str, float]) -> TrialOutcome:
 
 
 def losses_of(outcomes: Sequence[TrialOutcome]) -> tuple[float, ...]:
-    """Return the losses of the texts that judged."""
+    """Return the losses of the evaluation texts."""
     return tuple(-outcome.score for outcome in outcomes)

@@ -47,9 +47,9 @@ from pockengine.terminal import PlainConsole
 
 SEEDS = (0, 1, 2)
 GAIN_SEEDS = SEEDS[:2]
-"""Of contributions: two tell them from chance."""
+"""Seeds of contributions: two, to separate them from noise."""
 RATE, RATES = 4e-3, (1e-3, 4e-3, 1.6e-2, 6.4e-2)
-"""Of contributions; and those that every scheme tries."""
+"""Rate of contributions, and the rates that every scheme tries."""
 FULL, LORA = "full", "lora-8"
 PRESETS = (
     *(FULL, LORA, "bias-only", "head-only", "last-2-blocks"),
@@ -60,7 +60,7 @@ VARIANTS = {
     "sparse, mlp": ("sparse", ("gate", "up", "down")),
     "sparse-3-4, v o mlp": ("sparse-3-4", ("v", "o", "gate", "up", "down")),
 }
-"""Presets with other matrices in the place of their own, in the same blocks."""
+"""Presets with other matrices in the same blocks."""
 EVALUATIONS, FINALISTS = 40, 3
 MODEL = "stories260K"
 
@@ -76,7 +76,7 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class CellRow:
-    """What a scheme costs, the rate that validation chose, and test losses by seed."""
+    """A scheme's cost, the rate chosen on validation, and test losses by seed."""
 
     scheme: Scheme
     cost: Cost
@@ -90,7 +90,7 @@ class CellRow:
 
 
 def contributions_of(desk: Desk, recipe: Recipe, table: Path) -> Contributions | None:
-    """Measure what each item gains; None where all of it is chance."""
+    """Measure the gain of each item; None if all gains are noise."""
     items = items_of(desk.subject.graph, (1.0,))
     measure(
         desk.subject,
@@ -136,7 +136,7 @@ def rows_of(
 
 
 def variant(graph: Graph, name: str, base: str, matrices: Sequence[str]) -> Scheme:
-    """Return a preset with these matrices of LLaMA's in the place of its own."""
+    """Return a preset with these LLaMA matrices instead of its own."""
     own = preset(base, graph).resolve(graph)
     norms = {param for param in own if len(graph.params[param].value.shape) == 1}
     blocks = {param.rsplit(".", 3)[0] for param in set(own) - norms}

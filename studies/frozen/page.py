@@ -50,7 +50,7 @@ def page_of(records: Sequence[Record]) -> str:
 
 
 def _way(dtype: str, figures: dict[str, Record], f32: dict[str, Record]) -> str:
-    """Return the line of one way of storing."""
+    """Return the line of one storage format."""
     accuracy, step = figures["accuracy"], figures["step_ms"]
     sizes = [figures[name].value for name in BYTES]
     share = sum(sizes) / sum(f32[name].value for name in BYTES)

@@ -1,4 +1,4 @@
-"""CPU time of a training step of several artifacts, which take turns on one thread."""
+"""Interleaved CPU times of a training step of several artifacts, on one thread."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from pockengine.studies.turns import Spread, step_times
 def cpu_times(artifacts: Sequence[Path], batch: Mapping[str, np.ndarray]) -> list[Spread]:
     """Return the time of each one's step on a batch; one round warms up.
 
-    Of the CPU and not of the clock: other work that the machine does counts for less.
+    CPU time instead of wall time is less affected by other work on the machine.
     """
     with ExitStack() as stack:
         sessions = [

@@ -38,14 +38,14 @@ from pockengine.terminal import PlainConsole
 
 BATCH = 16
 CALIBRATION = 128
-"""Rows on which ranges are found."""
+"""Rows for calibration."""
 
 OPTIMIZER = Sgd(momentum=0.9)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Test accuracies of one variant, one for each seed, at the rate that validation chose."""
+    """Test accuracies of one variant, one per seed, at the rate chosen on validation."""
 
     variant: str
     rate: float
@@ -59,7 +59,7 @@ class Outcome:
 
 
 def outcome_of(variant: Variant, graph: Graph, task: Task, course: Course) -> Outcome:
-    """Compile a variant, choose its rate, train it by every seed and judge it."""
+    """Compile a variant, choose its rate, train it with every seed and evaluate it."""
     train = task.tuning.train
     samples = {name: array[:CALIBRATION] for name, array in train.inputs.items()}
     with tempfile.TemporaryDirectory(prefix="pockengine-study-") as temporary:

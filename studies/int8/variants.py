@@ -1,4 +1,4 @@
-"""The ways of computing that are compared: f32, and int8 with and without QAS.
+"""The compared variants: f32, and int8 with and without QAS.
 
 Integers have their batch norms folded, which trains otherwise: no statistics of batches, no gains.
 f32 with folded norms tells what of a difference is that, and what is of the integers.
@@ -31,7 +31,7 @@ class Variant:
     rates: tuple[float, ...] = (0.00125, 0.0025, 0.005, 0.01, 0.02)
 
     def graph(self, graph: Graph) -> Graph:
-        """Return what is compiled: the graph, or a copy of it with folded norms."""
+        """Return the graph to compile: the original, or a copy with folded norms."""
         if not self.folded:
             return graph
         copy = clone(graph)
@@ -39,7 +39,7 @@ class Variant:
         return copy
 
     def quantize(self, samples: Mapping[str, np.ndarray]) -> Int8 | None:
-        """Return what `pockengine.compile` takes."""
+        """Return the `quantize` argument of `pockengine.compile`."""
         if not self.integers:
             return None
         return Int8(samples, gradients=self.gradients, qas=self.qas)

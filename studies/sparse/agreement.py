@@ -1,4 +1,4 @@
-"""How far two judgements of the same schemes agree: what no prediction of either can exceed.
+"""Agreement of two evaluations of the same schemes: an upper bound for predictions of either.
 
 A prediction is held against the judge's accuracies. These are of few seeds and of some thousand
 examples; the test part's, of other examples, say how much of their order is chance.

@@ -1,4 +1,6 @@
-"""PyTorch beside ours: the same module, data order, rates and seed; accuracy must be alike."""
+"""The control in PyTorch: the same module, data order, rates and seed must give similar
+accuracy.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How a weight's channels are chosen: all criteria side by side on one pair, at one share.
+"""Compare all criteria for choosing a weight's channels, on one pair, at one share.
 
 The preset sparse scheme trains a quarter of each weight's channels instead of all; what is compared
 is which quarter. All use the rate of the preset, so that the choice is the only difference.

@@ -23,7 +23,7 @@ VALIDATION, TEST = "validation", "test"
 
 @dataclass(frozen=True)
 class Desk:
-    """What the whole study shares: its journal, its workers, its places, and whom to tell."""
+    """State shared by the whole study: journal, workers, paths, and progress reports."""
 
     places: StudyFolders
     journal: Journal
@@ -47,7 +47,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A pair with its subject and data: where all trials of the pair happen.
+    """A pair with its subject and data.
 
     `load` returns the pretrained module anew, for the control. `choosing` are the examples that
     judge rates and races; None: the validation part.
@@ -62,7 +62,7 @@ class LoadedPair:
     choosing: Examples | None = None
 
     def part(self, judged: str) -> Examples:
-        """Return the examples that judge."""
+        """Return the evaluation examples."""
         if judged == TEST:
             return self.task.test
         return self.task.tuning.validation if self.choosing is None else self.choosing
@@ -97,7 +97,7 @@ def rules_digest(scheme: Scheme) -> str:
 
 
 def run_trials(desk: Desk, table: LoadedPair, trials: Sequence[Trial]) -> dict[Trial, TrialOutcome]:
-    """Run what the journal does not have yet; return every outcome."""
+    """Run the trials that are not in the journal; return every outcome."""
     missing = [trial for trial in trials if desk.journal.get(table.key(trial)) is None]
     futures = _submitted(desk, table, missing)
     for done, future in enumerate(as_completed(futures), 1):
@@ -130,7 +130,7 @@ def _submitted(
 
 
 def _plain(outcome: TrialOutcome) -> dict[str, Any]:
-    """Return an outcome as JSON can hold it: what is not a number is null."""
+    """Return an outcome as JSON: NaN and infinity become null."""
     row = {"accuracy": outcome.score, **asdict(outcome)}
     del row["score"]
     return {**row, "loss": None if outcome.diverged else outcome.loss}

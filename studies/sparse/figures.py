@@ -1,4 +1,4 @@
-"""What the journal says, gathered by pair and scheme: the figures that tables and pictures show."""
+"""The journal's figures by pair and scheme, for tables and pictures."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class PairFigures:
 
 
 def gather(journal: Journal) -> list[PairFigures]:
-    """Return every pair that has a finished scheme, in the plan's order."""
+    """Return every pair with a finished scheme, in the plan's order."""
     figures = []
     for pair in pairs_of(journal):
         facts = _facts(journal, pair)
@@ -72,7 +72,7 @@ def gather(journal: Journal) -> list[PairFigures]:
 
 
 def _facts(journal: Journal, pair: str) -> dict[str, Any]:
-    """Return the facts of the data by which the pair's last final runs were judged."""
+    """Return the facts of the data that evaluated the pair's last final runs."""
     judges = _judges(journal, pair, "final")
     facts = [dict(result) for _, result in journal.entries(kind="pair", pair=pair)]
     fitting = [one for one in facts if one.get("test_digest") == judges[-1]] if judges else []
@@ -80,7 +80,7 @@ def _facts(journal: Journal, pair: str) -> dict[str, Any]:
 
 
 def _judges(journal: Journal, pair: str, purpose: str) -> list[str | None]:
-    """Return what judged each run of a pair, in their order."""
+    """Return the evaluations of a pair, in order."""
     runs = journal.entries(kind="trial", pair=pair, purpose=purpose)
     return [key.get("judged_by") for key, _ in runs]
 

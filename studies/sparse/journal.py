@@ -1,4 +1,4 @@
-"""The study's memory: one JSON object a line, a key and its result. Nothing is done twice.
+"""The study's journal: one JSON object per line, a key and its result, so no trial runs twice.
 
 New entries are appended to a plain file. A torn last line, which a kill may leave, is dropped when
 the journal is opened again. `pack` moves all entries into a compressed file beside it, which is

@@ -1,4 +1,4 @@
-"""What this machine is, in words: the times in the tables are its."""
+"""Description of this machine, on which the times in the tables were measured."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What a scheme takes: memory of the compiled plan, a step's time here, its instructions there."""
+"""Costs of a scheme: planned memory, a step's time here, its instructions on the board."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""What is compared: the pairs of models and data sets in their order, and how large each run is."""
+"""The plan: pairs of models and data sets in order, and the sizes of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class Pair:
 
     @property
     def known(self) -> Model:
-        """What the study knows of the model."""
+        """The study's entry of the model."""
         return MODELS[self.model]
 
 
