@@ -8,6 +8,7 @@ import click
 from pockengine.backends.artifact import Artifact
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import ModelChoice, json_option, model_argument, print_json
+from pockengine.cli.steps import Steps
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
@@ -38,14 +39,15 @@ def compile_command(
     from pockengine.api import compile
 
     found = model.find()
-    compiled = compile(
-        *(found.model, found.inputs),
-        loss=found.loss,
-        options=options,
-        folder=folder or default_folder(model.name, str(options.device)),
-        progress=lambda text: click.echo(text, err=True),
-        observe=None if dump_ir is None else Dump(dump_ir),
-    )
+    with Steps() as steps:
+        compiled = compile(
+            *(found.model, found.inputs),
+            loss=found.loss,
+            options=options,
+            folder=folder or default_folder(model.name, str(options.device)),
+            progress=steps,
+            observe=None if dump_ir is None else Dump(dump_ir),
+        )
     _describe(compiled, as_json)
 
 
