@@ -42,7 +42,7 @@ Fail = Callable[[Cell, str], None]
 
 
 class EmulatedBench:
-    """Measures a plan's cells on an emulated board; outcomes and failures are reported as they come."""
+    """Measures a plan's cells on an emulated board; reports outcomes and failures as they come."""
 
     def __init__(self, plan: PaperPlan, folder: Path, outcomes: CellOutcomes | None = None) -> None:
         """Take the plan and a folder for its files."""
