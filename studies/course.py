@@ -45,7 +45,7 @@ def accuracies(
 def _accuracy(
     artifact: Path, how: tuple[float, int], rows: tuple[Examples, Examples], course: Course
 ) -> float:
-    """Train from the start, and evaluate; a diverged training counts as chance."""
+    """Train from the start, and evaluate; a diverged training scores 0."""
     (rate, seed), (train, judged) = how, rows
     loaded = load(artifact)
     try:

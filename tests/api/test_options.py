@@ -1,4 +1,4 @@
-"""One options object: its fields are keywords, the command line's options, and what is passed."""
+"""One options object: its fields are keywords, command-line options, and arguments."""
 
 from dataclasses import fields
 from typing import Any, get_type_hints

@@ -22,7 +22,7 @@ NEVER_MET = {
 
 @dataclass(frozen=True)
 class Coverage:
-    """One backend's ops: `words` of some, and `forms`, the rules of others, told as `formed`."""
+    """One backend's ops: `words` for some, and `forms`, the rules of others, shown as `formed`."""
 
     page: str
     heading: str

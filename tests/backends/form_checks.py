@@ -26,7 +26,7 @@ def made(forms: Collection[str], elsewhere: Collection[str] = ()) -> list[str]:
 
 
 def check_op(op: str, data: st.DataObject, computed: Computed, folder: Path) -> None:
-    """Draw a case of an op; what is computed is what the oracle says."""
+    """Draw a case of an op; the result must equal the oracle's."""
     case = case_of(op, data.draw)
     arrays = arrays_of(case, data.draw(st.integers(0, 99)))
     inputs = {f"x{place}": np.asarray(array) for place, array in enumerate(arrays)}

@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it leaves, what it says when something is wrong."""
+"""The command line: its output, its files, its errors."""
 
 import subprocess
 import sys

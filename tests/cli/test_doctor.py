@@ -1,4 +1,4 @@
-"""`pockengine doctor` names what is missing with the command that brings it."""
+"""`pockengine doctor` lists missing packages with the command that installs each."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`pockengine sensitivity`: a table and what it says, from a model's name and a data file."""
+"""`pockengine sensitivity`: a table and its report, from a model's name and a data file."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Training any set of a weight's channels: PyTorch with masked gradients, and what is stored."""
+"""Training any set of a weight's channels: as PyTorch with masked gradients, and storage."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Whole programs: what trains changes, what is frozen is free, and fusion changes no number."""
+"""Whole programs: trained params change, frozen ones cost nothing, fusion changes no number."""
 
 import numpy as np
 import pytest

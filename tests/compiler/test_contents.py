@@ -35,7 +35,7 @@ LORA = Training("lora-4", Adam())
 
 
 def lazy(graph: Graph) -> list[str]:
-    """Take the weights out of memory; what is returned grows by the name of each that is read."""
+    """Take the weights out of memory; the result records the name of each that is read."""
     read: list[str] = []
 
     def watched(name: str, data: np.ndarray) -> Lazy:

@@ -163,7 +163,7 @@ def test_lion_follows_its_paper() -> None:
 
 def test_state_that_is_scaled_by_a_number_is_no_constant() -> None:
     class Decayed:
-        """v = v / 2 + g;  p -= lr v, with the halving as a node of its own."""
+        """v = v / 2 + g;  p -= lr v, with the halving as a separate node."""
 
         def update(self, update: Update) -> None:
             g, state = update.g, update.state("velocity")

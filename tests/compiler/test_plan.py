@@ -1,4 +1,4 @@
-"""The arena: what is alive together never overlaps, and little is wasted."""
+"""The arena: values alive together never overlap, and little is wasted."""
 
 import itertools
 
@@ -122,7 +122,7 @@ def test_adams_updates_take_place_as_their_gradients_are_made() -> None:
         compile_program(residual_net(batch=2, size=12), Training(optimizer=optimizer), target=ANY)
         for optimizer in (Sgd(), AdamW())
     )
-    shared = 4 * ALIGNMENT  # the step, two corrections, and what is between them
+    shared = 4 * ALIGNMENT  # the step, two corrections, and the values in between
     assert adam.entries["train"].plan.size <= plain.entries["train"].plan.size + shared
 
 

@@ -26,7 +26,7 @@ def compiled(budget: int | None) -> Program:
 
 
 def peak_with_everything_kept() -> int:
-    """The peak that shares of a budget refer to, whatever recomputes without a budget."""
+    """The peak to which fractions of a budget refer, with recomputation that needs no budget."""
     target = Target(passes=OPTIONAL - {"recompute_elementwise"})
     return peak(compile_program(residual_net(**SHAPE), Training(), target=target, check=True))
 
@@ -75,7 +75,7 @@ def test_a_generous_budget_recomputes_nothing() -> None:
 
 
 def scratch_of_products(node: Node) -> int:
-    """Much scratch for what is built around a convolution, as fast methods need it."""
+    """Large scratch for convolutions, as fast methods need it."""
     nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
     return 20000 * any(inner.op.startswith("conv2d") for inner in nodes)
 

@@ -114,7 +114,7 @@ def test_some_channels_and_bits_are_kept_for_a_sparse_weight(
 
 
 def test_a_sum_of_compared_activations_is_kept_and_not_they() -> None:
-    """Making the sum again would keep both of its operands, of which bits are enough."""
+    """Recomputing the sum would keep both of its operands, for which bits are enough."""
     net = NetBuilder("skip")
     x = net.g.input("x", TensorType(F32, SHAPE))
     target = net.g.input("target", TensorType(I64, (SHAPE[0],)))

@@ -1,4 +1,4 @@
-"""The table of scalar types: what oracle and text form do with each, and what is refused."""
+"""The table of scalar types: oracle and text form of each, and refused types."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Frozen weights in fewer bits: what is stored, what is computed with it, what is refused."""
+"""Frozen weights in fewer bits: storage, computation, refused requests."""
 
 from pathlib import Path
 

@@ -30,7 +30,7 @@ def test_lowered_updates_are_those_of_the_graph(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_an_update_that_is_another_is_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What rounding may explain must not hide a fault: one part in a hundred of each weight."""
+    """Tolerance for rounding must not hide a fault: one percent of each weight."""
     honest = run_in_place
 
     def wrong(entry: Entry, inputs: Arrays, state: Arrays) -> Arrays:

@@ -1,4 +1,4 @@
-"""No node may read the new contents of a param where it means the old ones: what is refused."""
+"""No node may read the new contents of a param instead of the old ones: refused graphs."""
 
 from functools import partial
 

@@ -35,7 +35,7 @@ def calls() -> list[str]:
 
 
 def total(results: Any) -> Any:
-    """Return the sum of all numbers in a pytree, each times a weight of its own."""
+    """Return the sum of all numbers in a pytree, each with a different weight."""
     terms = []
     for leaf in jax.tree_util.tree_leaves(results):
         array = jnp.asarray(leaf)

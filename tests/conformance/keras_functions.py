@@ -25,7 +25,7 @@ def calls() -> list[str]:
 
 
 def total(results: Any) -> Any:
-    """Return the sum of all numbers in a structure, each times a weight of its own."""
+    """Return the sum of all numbers in a structure, each with a different weight."""
     terms = []
     for leaf in tf.nest.flatten(results):
         if isinstance(leaf, str):

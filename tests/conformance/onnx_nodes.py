@@ -158,7 +158,7 @@ def main(every: bool, match: str, threads: int, json_file: Path | None) -> None:
             console.print(f"{outcome.status}: {outcome.case.name}: {outcome.reason}", markup=False)
     console.print(table_of(outcomes))
     if json_file is not None:
-        # Bazel runs programs in a folder of its own.
+        # Bazel runs programs in another folder.
         origin = Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")).absolute()
         write_lines(records_of(outcomes, threads), origin / json_file)
     sys.exit(any(outcome.status == FAILED for outcome in outcomes))

@@ -1,4 +1,4 @@
-"""ONNX's training-related cases, all of them: none fails, and what is unsupported is named."""
+"""All of ONNX's training-related cases: none fails, and unsupported ones are named."""
 
 import pytest
 

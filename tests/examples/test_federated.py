@@ -26,7 +26,7 @@ CONFIG = {"round": 1, "steps": 4, "lr": RATE}
 
 @pytest.fixture(scope="module")
 def compiled() -> tuple[Compiled, Compiled]:
-    """Two of the same, each with a session of its own."""
+    """Two of the same artifact, each with its own session."""
     model = pretrain(epochs=2)
     return compile_for(model, "host"), compile_for(model, "host")
 

@@ -24,7 +24,7 @@ BOOT_TIMEOUT_S = 240.0
 
 
 class Rack:
-    """Boards by name; what is in `tamper` changes where, or as whom, the next connection goes."""
+    """Boards by name; `tamper` changes the address or the identity of the next connection."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.boards = [Board(name, "rpi4", Emulated(GUEST.disk_mb)) for name in names]

@@ -31,7 +31,7 @@ class Faults:
     """What this server does wrong; by default nothing."""
 
     silent: bool = False  # accepts the connection and never says a word
-    lose_writes_after: int | None = None  # bytes of an upload that are kept; the rest is dropped
+    lose_writes_after: int | None = None  # bytes of an upload that are stored; the rest is dropped
     cut_at_command: str | None = None  # drops the connection when a command contains this
     hang_at_command: str | None = None  # takes such a command and never answers
     free_bytes: list[int] = field(default_factory=list)  # what `df` says, call by call

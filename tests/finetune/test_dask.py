@@ -38,7 +38,7 @@ class Cluster:
 
 @pytest.fixture(name="cluster")
 def two_workers(tmp_path: Path) -> Iterator[Cluster]:
-    """A scheduler and two workers of one thread, each a process of its own."""
+    """A scheduler and two single-threaded workers, each a separate process."""
     file = tmp_path / "scheduler.json"
     known = ("--scheduler-file", str(file))
     place = ("--host", "127.0.0.1", "--no-dashboard")

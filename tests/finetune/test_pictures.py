@@ -1,4 +1,4 @@
-"""Folders of pictures as rows: in the artifact's form, whole, and without what is damaged."""
+"""Folders of pictures as rows: in the artifact's form, complete, without damaged files."""
 
 import subprocess
 from pathlib import Path

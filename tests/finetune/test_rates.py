@@ -1,4 +1,4 @@
-"""Rates: every scheme gets the same tries, judged on what is no test set."""
+"""Rates: the same number of tries for every scheme, evaluated without the test set."""
 
 from collections.abc import Callable
 from pathlib import Path

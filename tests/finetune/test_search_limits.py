@@ -1,4 +1,4 @@
-"""Limits as budgets, what is measured of the schemes found, and recipes from a table."""
+"""Limits as budgets, measurements of the schemes found, and recipes from a table."""
 
 import json
 

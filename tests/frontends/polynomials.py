@@ -1,4 +1,4 @@
-"""A frontend of its own: polynomials by their coefficients, fitted by least squares."""
+"""An external frontend: polynomials by their coefficients, fitted by least squares."""
 
 from dataclasses import dataclass
 from typing import Any

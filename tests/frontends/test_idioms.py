@@ -27,7 +27,7 @@ def normalised(g: Builder, shape: tuple[int, ...]) -> Value:
 
 
 def masked(g: Builder, test: str, bound: float, factor: float) -> Value:
-    """Draw which elements of x times a factor are kept; the others become 0."""
+    """Draw which elements of x times a factor stay; the others become 0."""
     x, seed = g.input("x", ROWS), g.input("seed", TensorType(I32, ()))
     uniform = g.random_uniform(seed, shape=ROWS.shape, stream=3)
     condition = g.emit(test, uniform, g.scalar(bound)).result

@@ -107,7 +107,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Fuzzer:
-    """Draws calls on an artifact of a small net, within a folder of its own."""
+    """Draws calls on an artifact of a small net, within its own folder."""
 
     rng: random.Random
     folder: Path

@@ -19,7 +19,7 @@ WHOLE = ("0", "1", "2", "3", "-1", "-2", "5")
 SLICES = ("1:", ":2", "::2", "0", "-1", "...", "1", ":-1", "None", ":, 1", ":, :2", "..., 0", "1:3")
 SHAPES = ((4, 3), (4, 3), (4, 3), (3,), (4, 1), (3, 4), (2, 4, 3), (4,), (4, 4))
 LARGEST = 1e3
-"""Larger numbers are left out: they hide what is added to them."""
+"""Larger numbers are left out: they absorb smaller summands."""
 TRIES = 60
 """Statements that may fail in the framework before a program is given up."""
 

@@ -15,7 +15,7 @@ from pockengine.tests.replay.cases import Case
 
 HASHES = Path(__file__).resolve().parent / "hashes.txt"
 LETTERS = 16
-"""Of each hash that are kept."""
+"""Characters of each stored hash."""
 
 ENVIRONMENT = ("pockengine", "files")
 """Keys of the manifest that say with what it was made."""

@@ -1,4 +1,4 @@
-"""The limits that no formatter knows: sizes, what parts know of each other, what is left behind."""
+"""Limits that no formatter checks: sizes, dependencies between parts, leftovers."""
 
 import ast
 import re

@@ -69,7 +69,7 @@ def u_net() -> Subject:
 
 
 def two_heads() -> Subject:
-    """A box and a class, each with a loss of its own."""
+    """A box and a class, each with its own loss."""
     keras.utils.set_random_seed(0)
     x = keras.Input((8,), 2)
     y = layers.Dense(8, activation="tanh")(x)

@@ -16,7 +16,7 @@ from pockengine.tests.zoo.zoo_run import compared
 
 
 def seeded(build: Builder) -> Callable[[], Case]:
-    """Build a model by numbers of its own, whatever was built before."""
+    """Build a model with its own seed, independent of models built before."""
 
     def built() -> Case:
         torch.manual_seed(0)

@@ -22,7 +22,7 @@ STEPS, RATE = 3, 0.02
 LOSS_TOLERANCE = 1e-4
 """Relative, for each loss."""
 CHANGE_TOLERANCE = 0.02
-"""Error of a tensor after training, of its own change; or a thousandth of the largest change."""
+"""Error of a trained tensor relative to its own change, or a thousandth of the largest change."""
 
 State = Mapping[str, torch.Tensor]
 

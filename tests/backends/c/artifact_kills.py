@@ -46,7 +46,7 @@ def write(programs: list[tuple[Program, CBackend]], folder: Path, times: int) ->
 
 
 def kill_writers(folder: Path, kills: int, seed: int = 0) -> Count:
-    """Kill a writer at a random moment of its work again and again, and read what is there."""
+    """Kill a writer at random moments, repeatedly, and read the artifact."""
     programs = compiled()
     write(programs, folder, 1)
     start = time.perf_counter()

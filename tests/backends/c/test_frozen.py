@@ -1,4 +1,4 @@
-"""Frozen weights stay in their mapped file: sessions share it, and what is set is their own."""
+"""Frozen weights stay in their mapped file: sessions share it, and writes are private."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -171,7 +171,7 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path: Path) -> None:
 
 
 def with_tiles(isa: str) -> Device:
-    """A device that multiplies tiles of bf16; what is built without them does so by vectors."""
+    """A device with bf16 tiles; builds without them use vectors."""
     device = device_of(isa)
     return replace(device, processor=replace(device.cpu, amx=True))
 

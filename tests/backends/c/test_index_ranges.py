@@ -23,7 +23,7 @@ ROWS, CLASSES = 6, 5
 
 
 def ranges_of(g: Builder, index: Value, axis: int = 0) -> list[IndexRange]:
-    """Return what is found for rows of a table that are taken at these indices."""
+    """Return the ranges found for rows of a table read at these indices."""
     table = g.param("table", np.ones((ROWS, 3), np.float32))
     g.output("rows", g.take(table, index, axis=axis))
     return index_ranges(g.graph)

@@ -1,4 +1,4 @@
-"""Trainings that are stopped, killed, or diverge: the sanitized runner goes on where it was."""
+"""Trainings that are stopped, killed, or diverge: the sanitized runner resumes them."""
 
 import json
 import os

@@ -86,7 +86,7 @@ def save_kinds(folder: Path, height: int, width: int, seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """PNG files of two classes, in folders within folders, beside what is no picture."""
+    """PNG files of two classes, in nested folders, beside other files."""
     root = tmp_path_factory.mktemp("photos")
     for i, size in enumerate(SIZES):
         folder = root / ("dogs" if i % 3 else "cats") / ("b" if i % 2 else "")

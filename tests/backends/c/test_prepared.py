@@ -29,7 +29,7 @@ FROZEN = ("first.weight", "second.weight")
 
 
 class Only:
-    """Picks the cheapest plan with prepared filters that shares what is asked for."""
+    """Picks the cheapest plan with prepared filters and the requested split."""
 
     def __init__(self, split: str) -> None:
         self.split = split

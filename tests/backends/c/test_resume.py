@@ -1,4 +1,4 @@
-"""A training that goes on from a checkpoint is the training that never stopped, bit for bit."""
+"""A training resumed from a checkpoint equals an uninterrupted one, bit for bit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Types that are stored only, in generated code: kept, moved and cast as the oracle does."""
+"""Storage-only types in generated code: stored, moved and cast as in the oracle."""
 
 from pathlib import Path
 

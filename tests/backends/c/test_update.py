@@ -71,7 +71,7 @@ TOGETHER: dict[str, Optimizer] = {
     "muon-others": Muon(nesterov=False, others=Lamb()),
     "sparseadam": SparseAdam(),
 }
-"""Optimisers made of elementwise ops: each trains weights of its own in one program."""
+"""Elementwise optimisers: each trains its own weights in one program."""
 
 
 def regression() -> Graph:

@@ -37,7 +37,7 @@ def check_any(
     folder: Path,
     tolerance: float,
 ) -> None:
-    """Check four nodes at a time, each with a plan of its own, under sanitizers."""
+    """Check four nodes at a time, each with its own plan, under sanitizers."""
     plans = st.tuples(st.sampled_from(splits), st.sampled_from([None, 5]))
 
     @settings(max_examples=1, **SETTINGS)

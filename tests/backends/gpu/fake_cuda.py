@@ -1,7 +1,4 @@
-"""The farm's CUDA driver, which is none, in this process, with the machine that it is and counts.
-
-What is opened after `Fake` was made finds it in the place of a driver.
-"""
+"""The farm's fake CUDA driver in this process, with the machine that it emulates and counts."""
 
 import ctypes
 from collections.abc import Iterable

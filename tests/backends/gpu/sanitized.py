@@ -53,10 +53,7 @@ ONE_DRAW = settings(
 
 @dataclass(frozen=True)
 class Watched:
-    """A kernel, the bytes of each of its pointers, and what they hold; what is behind is NaN.
-
-    `node` is what its results are read by.
-    """
+    """A kernel, the sizes of its pointers in bytes, and their contents; NaN follows each."""
 
     kernel: GpuKernel
     sizes: tuple[int, ...]

@@ -111,7 +111,7 @@ def test_tables_of_indices_take_no_constant_memory() -> None:
 
 
 def test_a_product_of_a_warp_stays_where_all_its_items_are() -> None:
-    """The compiler may move what is not volatile to where only some of them store a sum."""
+    """The compiler may move code that is not volatile to where only some items store a sum."""
     text = source_of([TENSOR_CORES.gpu_kernel(graph_of(PRODUCTS[4]).nodes[0])], CUDA)
     assert 'asm volatile("mma.sync' in text
 

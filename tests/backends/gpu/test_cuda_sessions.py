@@ -1,8 +1,4 @@
-"""The program that launches kernels by CUDA's driver, whole, against a driver that is none.
-
-What the fake driver shows is the host's side: memory, copies, captures, order, refusals. Kernels
-run by the CPU's prelude; nothing here has seen a GPU.
-"""
+"""The whole program that launches kernels by CUDA's driver, against a fake driver."""
 
 import json
 import re

@@ -117,11 +117,7 @@ def test_local_memory_that_nobody_wrote_is_nan(tmp_path: Path) -> None:
 
 
 def held_by(item: int, rows: int) -> list[tuple[int, int]]:
-    """Return (row, k) of the numbers that an item has of rows x 16: CuTe's layout, as it says it.
-
-    Item t of (4, 8) and number v of (2, rows / 8, 2) lie at strides of column-major order
-    (`include/cute/atom/mma_traits_sm80.hpp`, SM80_16x8x16).
-    """
+    """Return (row, k) of an item's numbers in rows x 16: CuTe's layout."""
     t0, t1 = item % 4, item // 4
     strides = (rows, 8, 8 * rows) if rows == 16 else (rows, 8 * rows)
     places = []

@@ -1,4 +1,4 @@
-"""The driver that is none refuses what a driver refuses: else its tests would show nothing."""
+"""The fake driver refuses what a real driver refuses, or its tests would show nothing."""
 
 import ctypes
 import subprocess

@@ -58,7 +58,7 @@ NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def kept() -> Iterator[None]:
-    """PoCL keeps what it builds beside the objects of the C compiler, for the next run."""
+    """PoCL's cache, beside the objects of the C compiler, for the next run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
         if not has_opencl():

@@ -1,4 +1,4 @@
-"""Sessions by ONNX Runtime: frozen weights, wrong indices, what is missing or refused."""
+"""Sessions with ONNX Runtime: frozen weights, wrong indices, missing or refused parts."""
 
 import onnx
 import pytest

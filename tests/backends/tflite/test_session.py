@@ -1,4 +1,4 @@
-"""Sessions by TFLite's runtime: frozen weights, wrong indices, what is missing or refused."""
+"""Sessions with TFLite's runtime: frozen weights, wrong indices, missing or refused parts."""
 
 import numpy as np
 import pytest

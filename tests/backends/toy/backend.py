@@ -56,7 +56,7 @@ class ToyBackend:
         (folder / "plan.json").write_text(text, encoding="utf-8")
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
-        """Build nothing: what was written is run as it is."""
+        """Build nothing: the written files are run directly."""
         return Built()
 
     def package(self, program: Program, code: Path, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""A training that stops anywhere and goes on ends as one that never stopped."""
+"""A training stopped anywhere and resumed equals an uninterrupted one."""
 
 import os
 import signal

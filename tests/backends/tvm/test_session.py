@@ -1,4 +1,4 @@
-"""Sessions of what TVM has built: frozen weights, random numbers, what is missing or refused."""
+"""Sessions of TVM libraries: frozen weights, random numbers, missing or refused parts."""
 
 from pathlib import Path
 

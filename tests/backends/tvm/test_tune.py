@@ -1,4 +1,4 @@
-"""TVM's tuner: what it finds is right, kept and used; what a file says is checked first."""
+"""TVM's tuner: its results are correct, stored and used; files are checked first."""
 
 import json
 import sys

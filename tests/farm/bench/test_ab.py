@@ -1,4 +1,4 @@
-"""Two programs in turns; the board is this machine, the programs print the times that they want."""
+"""Two programs in turns; the board is this machine, and the programs print fake times."""
 
 from collections.abc import Iterator
 from contextlib import closing

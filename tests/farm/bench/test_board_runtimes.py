@@ -1,4 +1,4 @@
-"""Our step in runtimes on an emulated board: what is asked, kept and noted; no emulation."""
+"""Our step in runtimes on an emulated board: requests, records and notes, without emulation."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The bench by a GPU: an emulated Jetson with a driver that is none, and what is refused."""
+"""The bench on a GPU: an emulated Jetson with a fake driver, and refused requests."""
 
 from pathlib import Path
 

@@ -30,7 +30,7 @@ PATIENCE_S = 20.0
 
 
 def kill_recorders(folder: Path, kills: int, seed: int = 0) -> list[str]:
-    """Kill clients while they store records; return what is wrong with what is stored then."""
+    """Kill clients while they store records; return the faults in the stored records."""
     url = f"sqlite:///{folder / 'results.sqlite'}"
     chance = random.Random(seed)
     promised: list[str] = []

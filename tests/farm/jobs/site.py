@@ -1,4 +1,4 @@
-"""A client of a farm for tests: a rack's boards, a database and logs of its own."""
+"""A farm client for tests: a rack's boards, with its own database and logs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager

@@ -91,7 +91,7 @@ def soak(folder: Path, jobs: int, boards: int, kills: int, seed: int = 0) -> Soa
 
 
 def _stored_verdicts(connection: sql.Connection) -> dict[str, int]:
-    """Return how many attempts have given each job a verdict of its own."""
+    """Return how many attempts have given each job a verdict."""
     query = sql.select(JOBS.c.name).join(ATTEMPTS, ATTEMPTS.c.job == JOBS.c.id)
     names = connection.execute(query.where(ATTEMPTS.c.outcome.in_(["passed", "failed"])))
     return dict(Counter(names.scalars()))

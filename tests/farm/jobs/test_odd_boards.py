@@ -1,4 +1,4 @@
-"""A board that answers nonsense is shut out; the batch goes on without it."""
+"""A board with nonsense answers is quarantined; the batch continues without it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager

@@ -15,7 +15,7 @@ from pockengine.tests.farm.rack import Rack
 
 pytestmark = needs_qemu
 
-# A client with a board of its own that works at the batch and says how far it is.
+# A client with its own board that works at the batch and reports its progress.
 CLIENT = """
 import sys, threading, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What surrounds a runtime in an emulated Python: what is staged, and what has none; no runtime."""
+"""Staging of a runtime in an emulated Python, without a runtime."""
 
 import os
 import subprocess

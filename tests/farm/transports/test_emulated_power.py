@@ -1,4 +1,4 @@
-"""A board with a drive stands power cuts: its training goes on behind the last checkpoint."""
+"""A board with a drive survives power cuts: its training resumes from the last checkpoint."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Names, arguments and answers that mean harm: what is text stays text, on a real shell."""
+"""Hostile names, arguments and answers: text stays text, on a real shell."""
 
 import socket
 from collections.abc import Iterator

@@ -208,7 +208,7 @@ def test_a_truncated_shard_is_named(folder: Path, tmp_path: Path) -> None:
 
 
 def test_damaged_shards_are_errors_of_ours(folder: Path, tmp_path: Path) -> None:
-    """Headers with drawn bytes, and the whole index: none may raise what is not ours."""
+    """Headers with random bytes, and the whole index: only our own errors may be raised."""
     shutil.copytree(folder, tmp_path / "cut")
     shard = min((tmp_path / "cut").glob("model-*"))
     index = tmp_path / "cut" / INDEX

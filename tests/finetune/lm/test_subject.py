@@ -52,7 +52,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(folder: Path, examples: Examples) -> set[str]:
-    """Return the animals that rows tell of."""
+    """Return the animals in the rows."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     text = " ".join(words.decode(row) for row in examples.inputs["input_ids"])
     return {word for word in WORDS if word in text}

@@ -1,4 +1,4 @@
-"""Texts as tokens: what is learned of a chat, what is left out, how rows are filled."""
+"""Texts as tokens: learned and skipped parts of a chat, and the filling of rows."""
 
 import resource
 from pathlib import Path

@@ -209,7 +209,7 @@ def test_what_has_another_gradient_or_type_is_refused(name: str) -> None:
 
 @dataclass
 class Linear:
-    """A module as Equinox makes them: a callable pytree of its own arrays."""
+    """A module like Equinox's: a callable pytree with its own arrays."""
 
     weight: Any
     bias: Any
@@ -248,7 +248,7 @@ def test_a_pytree_of_modules_keeps_its_names() -> None:
 
 @dataclass
 class Mixed:
-    """A module whose activation is a leaf of its own, as in Equinox's MLP."""
+    """A module whose activation is a leaf, as in Equinox's MLP."""
 
     weight: Any
     activation: Any = jax.nn.relu

@@ -94,7 +94,7 @@ def test_half_precision_trains_as_in_jax(dtype: str) -> None:
 
 
 def rounding(x: Any) -> Any:
-    """What rounds, and what only moves, what is rounded."""
+    """Ops that round, and ops that only move rounded numbers."""
     half = x.astype(jnp.bfloat16)
     parts = (half, half + 1, half * half, half.T, jnp.abs(-half), jnp.maximum(half, 0))
     return [part.astype(jnp.float32) for part in (*parts, x.astype("float16").astype("bfloat16"))]

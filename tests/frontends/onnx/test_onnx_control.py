@@ -26,7 +26,7 @@ def body(nodes: list[NodeProto], inputs: Typed, outputs: Typed, *held: TensorPro
 
 
 def loop(weight: np.ndarray, steps: int = 3, *, stop: str = "on") -> ModelProto:
-    """x = tanh(x w), several times; the outputs of all steps are kept. `w` is the body's own."""
+    """x = tanh(x w), several times; the outputs of all steps are stacked. `w` is the body's own."""
     nodes = [
         helper.make_node("MatMul", ["state", "w"], ["product"], name="product"),
         helper.make_node("Tanh", ["product"], ["next"]),

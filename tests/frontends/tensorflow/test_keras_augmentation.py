@@ -1,4 +1,4 @@
-"""Augmentation layers of Keras: what they may do to pictures, and what is exact about them."""
+"""Augmentation layers of Keras: the range of their effects on pictures, and exact properties."""
 
 from collections.abc import Callable
 

@@ -192,7 +192,7 @@ def test_layer_computes_what_keras_computes(name: str) -> None:
 
 
 class Scaler(tf.Module):
-    """A module with a state of its own."""
+    """A module with its own state."""
 
     def __init__(self) -> None:
         super().__init__()

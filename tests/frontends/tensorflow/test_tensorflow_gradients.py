@@ -284,14 +284,14 @@ def test_what_has_another_gradient_or_no_rule_is_refused(name: str) -> None:
 
 
 class Stepping(keras.Model):
-    """A model with a step of its own."""
+    """A model with its own step."""
 
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)
 
 
 class Judging(keras.Sequential):
-    """A model with a loss of its own."""
+    """A model with its own loss."""
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         return 2 * super().compute_loss(*args, **kwargs)
@@ -316,7 +316,7 @@ def test_training_by_code_of_a_model_is_refused() -> None:
 
 
 class Penalising(layers.Layer):
-    """A layer that adds a loss of its own."""
+    """A layer that adds its own loss."""
 
     def call(self, x: Any) -> Any:
         self.add_loss(0.1 * keras.ops.mean(x))

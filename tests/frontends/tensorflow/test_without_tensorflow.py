@@ -1,4 +1,4 @@
-"""The frontend without TensorFlow: it imports, and says what is missing when it is needed."""
+"""The frontend without TensorFlow: it imports, and names the missing package on use."""
 
 import sys
 from types import ModuleType

@@ -66,7 +66,7 @@ def loss_of(outputs: Any, target: torch.Tensor | None) -> torch.Tensor:
 
 
 def weights_of(state: Mapping[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
-    """Put all trained parameters into one vector, which later steps leave as it is."""
+    """Copy all trained parameters into one vector, which later steps do not change."""
     return torch.cat([state[name].flatten() for name, _ in model.named_parameters()])
 
 

@@ -21,7 +21,7 @@ Applied = Callable[[nn.Module, torch.Tensor], Any]
 
 
 class Applying(nn.Module):
-    """A net from 4 features to 3, and what is done with it."""
+    """A net from 4 features to 3, and a function applied to it."""
 
     def __init__(self, function: Applied, *, norm: bool = True) -> None:
         super().__init__()

@@ -135,7 +135,7 @@ def test_it_trains_in_its_integers_and_goes_back_as_such() -> None:
 
 
 def test_the_reference_has_gradients_of_integers() -> None:
-    """PyTorch's own are of the real module, as what is imported without `integers`."""
+    """PyTorch's own are those of the real module, as without `integers`."""
     source = find_source(exported(), (pictures(),))
     reference = source.reference("cross_entropy", lambda array: array)
     assert reference is not None

@@ -148,7 +148,7 @@ def others(m: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 class Masked(nn.Module):
-    """A loss of the rows in which something is wanted."""
+    """A loss of the rows with a target."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__()

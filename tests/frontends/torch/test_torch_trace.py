@@ -1,4 +1,4 @@
-"""Branches by values, and what is set in a model's configuration while it is traced."""
+"""Branches by values, and temporary settings of a model's configuration in a trace."""
 
 from collections.abc import Callable
 

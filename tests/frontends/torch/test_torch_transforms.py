@@ -17,7 +17,7 @@ Applied = Callable[[nn.Module, torch.Tensor], Any]
 
 
 class Applying(nn.Module):
-    """A net, and what is done with it."""
+    """A net, and a function applied to it."""
 
     def __init__(self, function: Applied) -> None:
         super().__init__()

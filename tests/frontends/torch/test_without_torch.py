@@ -1,4 +1,4 @@
-"""The package without PyTorch: it imports, and says what is missing when it is needed."""
+"""The package without PyTorch: it imports, and names the missing package on use."""
 
 import sys
 

@@ -1,7 +1,4 @@
-"""Small programs that write in place: whole tensors, masks, indices, what is detached.
-
-Each takes y, which needs a gradient, and x, which does not, both (4, 6).
-"""
+"""Small programs that write in place: whole tensors, masks, indices, detached tensors."""
 
 import torch
 from torch import Tensor

@@ -60,7 +60,7 @@ def show(placed: Sequence[Placed]) -> None:
 @click.command()
 @click.option("--steps", type=click.IntRange(1), default=10)
 def main(steps: int) -> None:
-    """Train for some steps, each on a batch of its own."""
+    """Train for some steps, each on a different batch."""
     graph, integers = net()
     with TemporaryDirectory() as folder:
         program, artifact = compiled(integers, "qnn", Path(folder) / "qnn")
