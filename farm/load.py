@@ -57,7 +57,7 @@ def mark_between(first: Sequence[int], last: Sequence[int]) -> str | None:
 def cpu_times(text: str) -> list[int] | None:
     """Return user, nice, system, idle, iowait, irq, softirq and stolen time of /proc/stat.
 
-    None where the text does not begin as Linux writes it.
+    None if the text does not begin as Linux writes it.
     """
     with suppress(ValueError, IndexError):
         times = [int(part) for part in text.splitlines()[0].split()[1:9]]

@@ -46,7 +46,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """Upper bounds; None where there is none.
+    """Upper bounds; None if there is none.
 
     `memory_bytes` bounds arena beyond inference plus optimiser states, `cycles` the modelled cycles
     on all cores, `work` those on one.

@@ -32,7 +32,7 @@ class SearchLimits:
 
 
 def budget_of(limits: SearchLimits, costs: CostModel) -> Budget:
-    """Return the budget that the limits are on a device; FinetuneError where it cannot be known."""
+    """Return the budget that the limits are on a device; FinetuneError if it cannot be known."""
     cycles = work = None
     if limits.milliseconds is not None:
         cycles = _cycles(limits.milliseconds, costs)
@@ -99,7 +99,7 @@ def first_that_keeps(
     """Return the first candidate that keeps the limits, and what was measured of it.
 
     Instructions are counted. Time is measured and told on this machine, and only told: it is never
-    twice the same. FinetuneError where the first few exceed the limit on instructions.
+    twice the same. FinetuneError if the first few exceed the limit on instructions.
     """
     if limits.instructions is None:
         if limits.milliseconds is None or costs.device.name != HOST:

@@ -63,8 +63,8 @@ def measure(
     """Measure each item's gain at each seed; `recipe.seed` does not count.
 
     The table in `path` is added to: what it has is not run again. `folder` keeps model, data and
-    artifacts for the workers; by default it is beside the table. FinetuneError where a table was
-    measured otherwise, or where a worker dies: run it again to go on.
+    artifacts for the workers; by default it is beside the table. FinetuneError if a table was
+    measured otherwise, or if a worker dies: run it again to go on.
     """
     check_examples(subject, tuning.train, tuning.validation)
     folder = (folder or path.with_name(f"{path.name}.work")).resolve()

@@ -30,7 +30,7 @@ class Shortfall:
 
     @property
     def error(self) -> float | None:
-        """Standard error of `lost` over the seeds; None where one scheme ran a single one."""
+        """Standard error of `lost` over the seeds; None if one scheme ran a single one."""
         squares = [
             one.spread**2 / len(one.scores)
             for one in (self.chosen, self.full)

@@ -22,7 +22,7 @@ Group = tuple[str, float]
 def reliability(contributions: Contributions) -> float | None:
     """Return how far the gains differ by more than chance, 0 to 1 (signal.py).
 
-    None where chance is not known, or no two items of a kind and share were measured.
+    None if chance is not known, or no two items of a kind and share were measured.
     """
     noise, observed = contributions.noise, _variance_within(_groups(contributions))
     if noise is None or not observed:

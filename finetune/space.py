@@ -199,7 +199,7 @@ def space_of(graph: Graph, items: Iterable[Item]) -> SearchSpace:
 
 
 def scheme_of(graph: Graph, items: Sequence[Item], name: str = "searched") -> Scheme:
-    """Return the scheme that trains the head and these items; SchemeError where they clash.
+    """Return the scheme that trains the head and these items; SchemeError if they clash.
 
     Of several bias sets all are trained.
     """
@@ -226,7 +226,7 @@ def _choice(item: Item) -> ParamChoice:
 
 
 def biases_of(graph: Graph, item: Item) -> list[str]:
-    """Return the biases of a bias item; SchemeError where this model has no such set."""
+    """Return the biases of a bias item; SchemeError if this model has no such set."""
     match = re.fullmatch(r"last (\d{1,6}) (blocks|layers)", item.name)
     groups = bias_groups(graph, match[2]) if match else []
     if match is None or not 0 < int(match[1]) <= len(groups):

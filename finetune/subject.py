@@ -63,7 +63,7 @@ class Subject:
 
     @property
     def quantize(self) -> Int8 | None:
-        """What `compile` takes beside the graph: None where it computes in f32."""
+        """What `compile` takes beside the graph: None if it computes in f32."""
         held = any(param.held for param in self.graph.params.values())
         return Int8(**asdict(self.integers)) if held else None
 

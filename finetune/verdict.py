@@ -45,7 +45,7 @@ def mean_loss(
     """Return the mean loss of a token that counts, and how many do, by the entry `evaluate`.
 
     `labels` names the array [N, L] of tokens, or IGNORED; the first of a row follows none. A short
-    last batch is filled with what does not count. FinetuneError where there is nothing to judge.
+    last batch is filled with what does not count. FinetuneError if there is nothing to judge.
     """
     counted = (arrays[labels][:, 1:] != IGNORED).sum(axis=1)
     if not counted.sum():

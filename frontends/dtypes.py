@@ -15,7 +15,7 @@ ELSE = f"a type other than {_FIRST} and {_LAST}"
 
 
 def find_dtype(numpy: Any) -> DType | None:
-    """Our type for NumPy's; None where ops do not calculate with it."""
+    """Our type for NumPy's; None if ops do not calculate with it."""
     try:
         form = np.dtype(numpy)
     except TypeError:

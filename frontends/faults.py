@@ -21,7 +21,7 @@ __all__ = ["OURS", "check_own", "own_fault", "theirs"]
 
 
 def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError | None:
-    """Return the error to raise where our code raised this one, None where other code did.
+    """Return the error to raise where our code raised this one, None if other code did.
 
     `doing` says what failed, `packages` are the distributions whose versions matter.
     """

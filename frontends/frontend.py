@@ -45,14 +45,14 @@ class Frontend:
         raise NotImplementedError
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a model that is in int8, with its ranges; CompileError where it has none."""
+        """Import a model that is in int8, with its ranges; CompileError if it has none."""
         raise CompileError(
             f"a model of {self.framework} carries no ranges of integers; give pockengine.Int8 "
             "samples of its inputs"
         )
 
     def resized(self, model: Any, inputs: Any, axes: Mapping[str, int], size: int) -> Any:
-        """Return example inputs of another size along some axes; CompileError where it cannot."""
+        """Return example inputs of another size along some axes; CompileError if it cannot."""
         raise CompileError(
             f"sizes= is for models of PyTorch and JAX; import each size of a {self.framework} "
             "model on its own"
@@ -88,11 +88,11 @@ class Source:
         return self.frontend.graph(self.model, self.inputs, loss)
 
     def integers(self, loss: Any) -> Graph:
-        """Import a model that is in int8, with its ranges; CompileError where it has none."""
+        """Import a model that is in int8, with its ranges; CompileError if it has none."""
         return self.frontend.integers(self.model, self.inputs, loss)
 
     def resized(self, axes: Mapping[str, int], size: int) -> "Source":
-        """Give the example inputs another size; CompileError where the frontend cannot."""
+        """Give the example inputs another size; CompileError if the frontend cannot."""
         inputs = self.frontend.resized(self.model, self.inputs, axes, size)
         return Source(self.frontend, self.model, inputs)
 

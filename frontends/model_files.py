@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Declared:
-    """An input of a model: `shape` has None where the file leaves a size open."""
+    """An input of a model: `shape` has None if the file leaves a size open."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -23,7 +23,7 @@ class Declared:
 class OpenedModel:
     """A model of a file, as a frontend takes it; `named` tells whether by its inputs' names.
 
-    `loss` is what the file says that the model is trained by; None where it does not say.
+    `loss` is what the file says that the model is trained by; None if it does not say.
     """
 
     model: Any

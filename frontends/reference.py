@@ -22,7 +22,7 @@ class Reference:
     """One forward and backward pass of the framework.
 
     `feed` holds the graph's inputs by name, `gradients` those of the trained parameters in the
-    framework's own order of dimensions; None where the framework has none of its own.
+    framework's own order of dimensions; None if the framework has none of its own.
     """
 
     feed: Mapping[str, np.ndarray]

@@ -66,7 +66,7 @@ _REGISTERED: dict[str, FrontendEntry] = {}
 
 
 def register(entry: FrontendEntry) -> None:
-    """Offer a frontend by its framework; ImportModelError where that is another's."""
+    """Offer a frontend by its framework; ImportModelError if that is another's."""
     known = {each.framework: each for each in known_frontends()}
     if known.get(entry.framework, entry) != entry:
         raise ImportModelError(
@@ -94,7 +94,7 @@ def _installed() -> tuple[FrontendEntry, ...]:
 
 
 def load_frontend(framework: str) -> Any:
-    """Import a framework's frontend; ImportModelError where this installation lacks it."""
+    """Import a framework's frontend; ImportModelError if this installation lacks it."""
     entry = next(entry for entry in known_frontends() if entry.framework == framework)
     package = entry.module.rpartition(".")[0]
     try:

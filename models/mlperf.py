@@ -59,7 +59,7 @@ class ResNet8(nn.Module):
 
 
 def load_resnet8(path: Path) -> ResNet8:
-    """Load `ic_resnet8.h5`; ImportModelError where it holds other layers, or h5py is missing."""
+    """Load `ic_resnet8.h5`; ImportModelError if it holds other layers, or h5py is missing."""
     try:
         import h5py
     except ImportError as error:

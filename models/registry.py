@@ -56,7 +56,7 @@ class ModelName:
 
     @property
     def loss(self) -> str | None:
-        """The loss to add to the logits; None where the model returns its own."""
+        """The loss to add to the logits; None if the model returns its own."""
         return None if self.known.own_loss else "cross_entropy"
 
     @property

@@ -24,7 +24,7 @@ class FlexTrainer:
     """Trains a job's model step by step by calling the signature."""
 
     def __init__(self, data: JobData, threads: int) -> None:
-        """Convert the step, and read it; FarmError where the interpreter has no Flex delegate."""
+        """Convert the step, and read it; FarmError if the interpreter has no Flex delegate."""
         with tempfile.TemporaryDirectory(prefix="pockengine-flex-") as name:
             folder = Path(name)
             write_job(folder, data)

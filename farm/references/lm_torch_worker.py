@@ -34,7 +34,7 @@ class PreparedLm:
     file_bytes = 0
 
     def __init__(self, data: LmData, compiled: bool, autocast: bool) -> None:
-        """Load the model; FarmError where it has no parameter that the job trains."""
+        """Load the model; FarmError if it has no parameter that the job trains."""
         self.model = _model(data.job)
         self.forward = torch.compile(self.model) if compiled else self.model
         self.autocast = autocast

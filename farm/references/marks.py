@@ -20,7 +20,7 @@ class CallMarks:
     """The two marks as calls; the page that holds them lives as long as this object."""
 
     def __init__(self) -> None:
-        """Write the marks into a page; OSError where this is not aarch64."""
+        """Write the marks into a page; OSError if this is not aarch64."""
         if platform.machine() != "aarch64":
             raise OSError(f"marks are aarch64 instructions; this is {platform.machine()}")
         rights = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC

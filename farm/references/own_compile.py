@@ -49,7 +49,7 @@ def write_request(folder: Path, graph: Graph, request: Request) -> None:
 
 
 def compile_request(folder: Path) -> None:
-    """Do what a request says; FarmError where it cannot be read."""
+    """Do what a request says; FarmError if it cannot be read."""
     try:
         request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
         text = (folder / GRAPH).read_text(encoding="utf-8")

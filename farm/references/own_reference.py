@@ -90,7 +90,7 @@ def _file_bytes(artifact: Artifact) -> int:
 
 
 def _release(package: str) -> str | None:
-    """Return a package with its version, None where it is not installed."""
+    """Return a package with its version, None if it is not installed."""
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:

@@ -117,7 +117,7 @@ class Worker:
         return self._process.poll() is None
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Send one request and return its reply; Refused where its framework cannot do that."""
+        """Send one request and return its reply; Refused if its framework cannot do that."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")

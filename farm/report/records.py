@@ -39,7 +39,7 @@ class Section:
 def records_page(records: Sequence[Record], commits: Sequence[str]) -> str:
     """Return a page of HTML that needs no other file; `commits` give an order, newest first.
 
-    FarmError where there is no record.
+    FarmError if there is no record.
     """
     if not records:
         raise FarmError("no record is stored that matches; `pockengine bench` stores some")

@@ -29,7 +29,7 @@ def common_commit(first: str, second: str) -> str:
 
 
 def _git(command: Sequence[str], *revisions: str) -> list[str]:
-    """Return the commits that git answers with; FarmError where it does not know the revisions."""
+    """Return the commits that git answers with; FarmError if it does not know the revisions."""
     named = " and ".join(map(repr, revisions))
     if any(revision.startswith("-") for revision in revisions):
         raise FarmError(f"{named} is no revision of git")

@@ -218,7 +218,7 @@ def _compare_exact(record: Record, last: Record) -> Comparison:
 
 
 def _ratios(record: Record, peer: Record | None) -> tuple[float, ...]:
-    """Return ours over the peer's, turn by turn; nothing where they did not take turns."""
+    """Return ours over the peer's, turn by turn; nothing if they did not take turns."""
     if peer is None or not record.samples or not peer.samples or not peer.ok:
         return ()
     if len(record.samples) != len(peer.samples) or min(peer.samples) <= 0:

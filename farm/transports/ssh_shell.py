@@ -45,7 +45,7 @@ class Ended:
 
 @dataclass
 class OutputStream:
-    """One stream of a command: what comes after the mark; JobFailed where that is too much."""
+    """One stream of a command: what comes after the mark; JobFailed if that is too much."""
 
     what: str
     mark: bytes
@@ -93,7 +93,7 @@ class Shell:
     ) -> Ended:
         """Run a text; `streams` take its standard output and error.
 
-        SSHException, OSError or EOFError where the connection fails, BoardRefused where the login
+        SSHException, OSError or EOFError if the connection fails, BoardRefused if the login
         shell starts no `sh`.
         """
         mark = f"pockengine-{token_hex(8)}"

@@ -107,7 +107,7 @@ class Transport(Protocol):
     def power(self, action: PowerAction) -> None:
         """Switch the board; after "on" and "cycle" it has booted and the connection is new.
 
-        FarmError where nothing can switch it, BoardUnreachable when it does not come back.
+        FarmError if nothing can switch it, BoardUnreachable when it does not come back.
         """
 
     def close(self) -> None:

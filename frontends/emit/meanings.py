@@ -119,7 +119,7 @@ FORMULAS: dict[str, Emitter] = {
 
 
 def emitter(meaning: str) -> Emitter:
-    """Return what emits a meaning; GraphError where no op or formula has this name."""
+    """Return what emits a meaning; GraphError if no op or formula has this name."""
     formula = FORMULAS.get(meaning)
     if formula is not None:
         return formula

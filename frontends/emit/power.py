@@ -17,7 +17,7 @@ CHAINS: dict[float, tuple[str, ...]] = {
 
 
 def short_power(g: Builder, x: Tensor, exponent: Tensor) -> Tensor | None:
-    """Raise x to a tensor that holds one known number; None where it takes the op `pow`."""
+    """Raise x to a tensor that holds one known number; None if it takes the op `pow`."""
     number = emit.number(g, exponent)
     known = None if number is None else known_power(g, x, number)
     if known is None and x.dtype is not F32:
@@ -26,7 +26,7 @@ def short_power(g: Builder, x: Tensor, exponent: Tensor) -> Tensor | None:
 
 
 def known_power(g: Builder, x: Tensor, exponent: Number) -> Tensor | None:
-    """Raise x to a number; None where floats need the op `pow`."""
+    """Raise x to a number; None if floats need the op `pow`."""
     if x.dtype is not F32:
         return integer_power(g, x, exponent)
     if exponent == 3:

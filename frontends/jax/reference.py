@@ -15,7 +15,7 @@ from pockengine.frontends.reference import Nudge, Reference, draw_target
 
 
 def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -> Reference | None:
-    """Run the function and its gradient once; None where example inputs have no data."""
+    """Run the function and its gradient once; None if example inputs have no data."""
     source = source_of(model, example_inputs, 0)
     traced = trace(source, 0)
     leaves = traced.leaves

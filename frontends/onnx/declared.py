@@ -40,7 +40,7 @@ def attribute_of(attribute: AttributeProto) -> Any:
 
 
 def dtype_named(code: int) -> DType:
-    """Return our type for an element type of the file; Unsupported where there is none."""
+    """Return our type for an element type of the file; Unsupported if there is none."""
     known = code in TensorProto.DataType.values()
     name = TensorProto.DataType.Name(code) if known else code
     return emulated_dtype(numpy_type(code), f"elements of type {name}")
@@ -55,7 +55,7 @@ def numpy_type(code: int) -> np.dtype:
 
 
 def checked_type(type_: TensorType) -> TensorType:
-    """Return a type; Unsupported where it is absurdly large."""
+    """Return a type; Unsupported if it is absurdly large."""
     if type_.size > MAX_ELEMENTS:
         raise Unsupported(f"a tensor of shape {list(type_.shape)} is absurdly large")
     return type_

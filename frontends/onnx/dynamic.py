@@ -92,7 +92,7 @@ def _product(
     graph: tuple[Mapping[str, NodeProto], Mapping[str, list[NodeProto]]],
     held: set[str],
 ) -> Iterator[_Product]:
-    """Match what reads one product of integers; nothing where it is something else."""
+    """Match what reads one product of integers; nothing if it is something else."""
     makers, readers = graph
     casts = readers.get(id_of(node), [])
     if quantised.op_type != DYNAMIC or [c.op_type for c in casts] != ["Cast"]:

@@ -60,7 +60,7 @@ def emulated_dtype(numpy: Any, what: str) -> DType:
 
 
 def emulated_array(array: np.ndarray) -> np.ndarray:
-    """Return a known array in the type that holds it; Unsupported where a number does not fit."""
+    """Return a known array in the type that holds it; Unsupported if a number does not fit."""
     dtype = EMULATED.get(array.dtype)
     if array.dtype == LARGE and array.size and int(array.max()) >= 2**63:
         raise Unsupported(LARGE_USE)

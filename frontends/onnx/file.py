@@ -171,7 +171,7 @@ _TYPED_FIELDS = {
 
 
 def _element_count(tensor: TensorProto, itemsize: int) -> int | None:
-    """Count the elements that the file has; None where only NumPy can tell."""
+    """Count the elements that the file has; None if only NumPy can tell."""
     if tensor.HasField("raw_data"):
         whole = itemsize and len(tensor.raw_data) % itemsize == 0
         return len(tensor.raw_data) // itemsize if whole else None if not itemsize else -1

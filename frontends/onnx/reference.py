@@ -31,7 +31,7 @@ def reference(
 ) -> Reference | None:
     """Evaluate the model once; only its inputs are nudged.
 
-    None where nothing here runs it, or where it rounds activations that are imported unrounded.
+    None if nothing here runs it, or if it rounds activations that are imported unrounded.
     """
     from pockengine.frontends.onnx.emulated_types import as_input, is_float
     from pockengine.frontends.onnx.file import read_model
@@ -60,7 +60,7 @@ def reference(
 
 
 def _by_runtime(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """Run the model in ONNX Runtime as it is written; None where it is missing, or cannot."""
+    """Run the model in ONNX Runtime as it is written; None if it is missing, or cannot."""
     try:
         import onnxruntime
     except ImportError:
@@ -78,7 +78,7 @@ def _by_runtime(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def _by_evaluator(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """Run the model in the standard's evaluator; None where that cannot, or ignores a setting."""
+    """Run the model in the standard's evaluator; None if that cannot, or ignores a setting."""
     from onnx.reference import ReferenceEvaluator
 
     from pockengine.frontends.onnx.file import read_model

@@ -137,7 +137,7 @@ class Roles:
             )
 
     def _reason(self, name: str, data: np.ndarray) -> str:
-        """Return why a constant is no parameter by its role; nothing where it is one."""
+        """Return why a constant is no parameter by its role; nothing if it is one."""
         if name not in self.kinds and name.endswith("buffer"):
             return "buffers by their names"
         if self._is_zero_state(name, data):

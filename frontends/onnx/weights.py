@@ -61,7 +61,7 @@ def _attributes(model: GraphProto) -> Iterator[tuple[str, AttributeProto]]:
 
 
 def _tuned(name: str, graph: Graph, values: Mapping[str, np.ndarray]) -> np.ndarray | None:
-    """Return a param's new values in the framework's order; None where there are none."""
+    """Return a param's new values in the framework's order; None if there are none."""
     param = graph.params.get(name)
     if param is None or name not in values:
         return None

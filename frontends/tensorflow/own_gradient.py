@@ -75,7 +75,7 @@ def _ctc_loss(importer: "Importer", op: Any, values: Sequence[Any]) -> list[Any]
 def has_own_gradient(g: Builder, op: Any, values: Sequence[Any]) -> bool:
     """Return whether an operator's gradient is the user's, where something trains.
 
-    Raises Unsupported where no gradient may pass.
+    Raises Unsupported if no gradient may pass.
     """
     if is_ctc_loss(op):
         return True
@@ -172,7 +172,7 @@ def _traced(op: Any, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _gradient_function(name: str) -> Any:
-    """Return the Python function that gives the gradient; None where this process has none."""
+    """Return the Python function that gives the gradient; None if this process has none."""
     try:
         wrapper = ops.gradient_registry.lookup(name)
     except LookupError:

@@ -31,7 +31,7 @@ def stated_loss(path: Path, outputs: Sequence[str]) -> Any:
     """Return the loss of a file that was looked into, as `from_tensorflow` takes it.
 
     `outputs` are the names of the model's outputs, in its order; those of a SavedModel are in any.
-    None where the file has none. A loss that is not known here is returned as its name, which
+    None if the file has none. A loss that is not known here is returned as its name, which
     the import refuses, so that another one can be given. A single loss judges every output.
     """
     config, model = _training(path)
@@ -77,7 +77,7 @@ def _mapping(part: Any) -> Mapping[str, Any]:
 
 
 def _root_of(path: Path) -> Mapping[str, Any]:
-    """Return what a SavedModel of Keras 2 says of its model; nothing where it is of another."""
+    """Return what a SavedModel of Keras 2 says of its model; nothing if it is of another."""
     if not path.is_file():
         return {}
     try:

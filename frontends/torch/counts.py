@@ -98,7 +98,7 @@ class Counts:
         return self._known[id(value)][1]
 
     def asks_for_any(self, value: Any) -> bool | None:
-        """Return the answer where there are any; None where it is not that which is asked."""
+        """Return the answer where there are any; None if it is not that which is asked."""
         if not self.follows(value):
             return None
         none, *some = untraced(lambda: [bool(value) for value in self.values(value)])

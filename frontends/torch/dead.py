@@ -30,7 +30,7 @@ def drop_dead(program: "ExportedProgram") -> None:
 
 
 def _counts(name: Node) -> list[Node] | None:
-    """Return what only counts batches in this buffer, in order; None where something reads it."""
+    """Return what only counts batches in this buffer, in order; None if something reads it."""
     counters: list[Node] = []
     for user in name.users:
         more = _counts(user) if str(user.target) == "aten.add_.Tensor" else None

@@ -15,7 +15,7 @@ from pockengine.frontends.torch.definitions import DEFINITIONS
 
 
 def decompose(node: Node) -> GraphModule | None:
-    """Trace the definition of one operator; None where PyTorch has none.
+    """Trace the definition of one operator; None if PyTorch has none.
 
     The graph's placeholders stand for `node.all_input_nodes`, in order. Only operators that write
     to nothing are looked up.

@@ -67,7 +67,7 @@ def _free_name(module: nn.Module) -> str:
 
 
 def _trained_module(module: nn.Module, loss: Loss) -> nn.Module | None:
-    """Return the module that holds what the loss trains; None where it trains nothing.
+    """Return the module that holds what the loss trains; None if it trains nothing.
 
     For a function these are the modules that it names, each under the variable's name.
     """

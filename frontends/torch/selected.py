@@ -82,7 +82,7 @@ class SameSizes(TorchFunctionMode):
         return torch.Tensor.__getitem__, (x, tuple(index))
 
     def _places(self, mask: Any) -> list[torch.Tensor] | None:
-        """Return the coordinates of what a mask selects; None where it is no constant mask."""
+        """Return the coordinates of what a mask selects; None if it is no constant mask."""
         if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
             return None
         node = traced_node(mask)
@@ -156,7 +156,7 @@ def _take(graph: Graph, family: SelectionFamily) -> None:
 
 
 def mask_of(node: Node) -> Node | None:
-    """Return the mask by which an operator selects rows; None where it does not."""
+    """Return the mask by which an operator selects rows; None if it does not."""
     name = str(node.target)
     if name in MASKS:
         return node.args[MASKS[name]]

@@ -62,7 +62,7 @@ class FamilyReader:
     is_mask: Callable[[Node], bool] = lambda node: False
 
     def row(self, value: Any) -> int | None:
-        """Return the dimension of a value that lists rows; None where there is none."""
+        """Return the dimension of a value that lists rows; None if there is none."""
         return self.rows.get(value) if isinstance(value, Node) else None
 
 

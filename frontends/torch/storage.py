@@ -137,7 +137,7 @@ def _overlap(one: Node, other: Node) -> bool:
 
 
 def _storage(name: Node) -> int | None:
-    """Return which memory a name looks at; None where it is no plain tensor."""
+    """Return which memory a name looks at; None if it is no plain tensor."""
     value = name.meta.get("val")
     if not isinstance(value, TorchTensor) or value.layout is not strided:
         return None

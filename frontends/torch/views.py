@@ -24,7 +24,7 @@ Known = Tensor | torch.Tensor
 def put_back(g: Builder, whole: Tensor, part: Tensor, view: Node, origin: Node) -> Tensor:
     """Return `whole`, the value of `origin`, with the elements that `view` shows from `part`.
 
-    Raises Unsupported where the view shows an element twice, or is not made by moving elements.
+    Raises Unsupported if the view shows an element twice, or is not made by moving elements.
     """
     places = _places(view, origin)
     if places.numel() == whole.size:
@@ -119,7 +119,7 @@ def _maker(view: Node) -> Node:
 
 
 def _along(places: torch.Tensor, shape: tuple[int, ...], dim: int) -> np.ndarray | None:
-    """Return the indices of one dimension whose slices these places are; None where not so."""
+    """Return the indices of one dimension whose slices these places are; None if not so."""
     numbers = torch.arange(int(np.prod(shape))).reshape(shape)
     first = numbers.select(dim, 0).numel()
     if not places.numel() or places.numel() % first:

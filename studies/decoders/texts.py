@@ -28,7 +28,7 @@ class Cut:
 
 
 def cut(name: str, data: Path, folder: Path) -> Cut:
-    """Cut a set of CUTS below POCKENGINE_DATA into a folder; FinetuneError where it is missing."""
+    """Cut a set of CUTS below POCKENGINE_DATA into a folder; FinetuneError if it is missing."""
     try:
         return CUTS[name](data / "text", folder)
     except (OSError, ValueError, LookupError) as error:

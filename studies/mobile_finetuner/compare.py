@@ -121,7 +121,7 @@ def require_built(cases: Iterable[Case], source: Path, builds: tuple[str, ...]) 
 def compare(
     case: Case, source: Path, builds: tuple[str, ...], tokens: int, rounds: int
 ) -> list[CaseRow]:
-    """Measure ours and each build of theirs in turns; JobFailed where first losses differ."""
+    """Measure ours and each build of theirs in turns; JobFailed if first losses differ."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         row = write(case, folder, tokens)

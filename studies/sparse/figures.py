@@ -149,7 +149,7 @@ class Against:
 
     `memory` (extra arena and states), `whole` (all of the arena, and states) and `step` are ratios
     above 1 where the searched scheme takes less; `arenas` the bytes of its extra arena and of the
-    other's. `step` is None where a time is missing, or was taken while others used the machine.
+    other's. `step` is None if a time is missing, or was taken while others used the machine.
     """
 
     pair: str

@@ -37,7 +37,7 @@ class Foretold:
 
 
 def read_predictors(path: Path) -> list[Foretold]:
-    """Read the records; none where there is no file, FinetuneError where a line is damaged."""
+    """Read the records; none where there is no file, FinetuneError if a line is damaged."""
     if not path.exists():
         return []
     records = []

@@ -70,7 +70,7 @@ class Measured:
 
 
 def measure(net: Net, rounds: int) -> list[Measured]:
-    """Time a net's ways in turns; RuntimeFailure where a loss is not PyTorch's."""
+    """Time a net's ways in turns; RuntimeFailure if a loss is not PyTorch's."""
     torch.manual_seed(0)
     module = net.build()
     rng = np.random.default_rng(0)

@@ -93,7 +93,7 @@ class Reference:
 def check_training(forward: Graph, training: Training, seed: int, *, check: bool = True) -> Program:
     """Train a few steps; every loss, weight and state must be what it is before the passes.
 
-    Raises AssertionError that names what differs; CompileError where the training is refused.
+    Raises AssertionError that names what differs; CompileError if the training is refused.
     """
     program = compile_program(forward, training, target=TARGET, check=check)
     reference = Reference(forward, training)

@@ -55,7 +55,7 @@ class NotRunnable(Exception):
 class Expected:
     """Eager PyTorch's loss, the magnitude and count of its terms, and each parameter's gradient.
 
-    A gradient is None where PyTorch gives none.
+    A gradient is None if PyTorch gives none.
     """
 
     loss: float

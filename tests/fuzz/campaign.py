@@ -37,7 +37,7 @@ class Framework(Language, Protocol):
     def references(
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
-        """Return each program's loss and gradients; None where the framework does not run it."""
+        """Return each program's loss and gradients; None if the framework does not run it."""
 
     def graph(self, programs: Sequence[Program]) -> Imported:
         """Import programs as one model."""

@@ -65,7 +65,7 @@ class JaxLanguage:
     def references(
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
-        """Return each program's loss and gradients; None where JAX does not run it."""
+        """Return each program's loss and gradients; None if JAX does not run it."""
         with jax.enable_x64(double):
             return _references(programs, double)
 

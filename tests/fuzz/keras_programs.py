@@ -54,7 +54,7 @@ class KerasLanguage:
     def references(
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
-        """Return each program's loss and gradients; None where TensorFlow does not run it."""
+        """Return each program's loss and gradients; None if TensorFlow does not run it."""
         if double:  # Keras's own float32 is all that it computes in
             return [_reference(program, noisy=True) for program in programs]
         return [_reference(program) for program in programs]

@@ -169,7 +169,7 @@ def draw_leaves(rng: np.random.Generator) -> dict[str, Leaf]:
 def _filled(
     language: Language, template: str, rng: random.Random, values: Mapping[str, Any], number: int
 ) -> str | None:
-    """Fill the holes of a template; None where no value fits one."""
+    """Fill the holes of a template; None if no value fits one."""
     kinds: dict[str, list[str]] = {"f": [], "i": [], "b": [], "m": []}
     for name, value in values.items():
         kind = language.kind(value)

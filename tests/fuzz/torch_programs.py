@@ -51,7 +51,7 @@ class TorchLanguage:
     def references(
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
-        """Return each program's loss and gradients; None where PyTorch does not run it."""
+        """Return each program's loss and gradients; None if PyTorch does not run it."""
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64 if double else torch.float32)
         try:

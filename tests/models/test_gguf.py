@@ -129,7 +129,7 @@ def test_another_family_is_refused(tmp_path: Path) -> None:
 
 
 def read_all(path: Path) -> bool:
-    """Read every tensor, as it lies and by transformers' names; False where a file is refused."""
+    """Read every tensor, as it lies and by transformers' names; False if a file is refused."""
     try:
         file = read_gguf(path)
         found = [file.contents(name).read() for name in file.entries if name != "other"]

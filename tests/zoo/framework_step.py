@@ -37,7 +37,7 @@ class Subject:
 
 
 def compared(subject: Subject) -> str:
-    """Return what differs from the framework; nothing where all agrees."""
+    """Return what differs from the framework; nothing if all agrees."""
     source = find_source(subject.model, subject.inputs)
     graph = source.graph(subject.loss)
     reference = source.reference(subject.loss, lambda array: array)

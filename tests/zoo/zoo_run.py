@@ -28,7 +28,7 @@ State = Mapping[str, torch.Tensor]
 
 
 def compared(case: Case) -> str:
-    """Return what differs from PyTorch's own training; nothing where all agrees.
+    """Return what differs from PyTorch's own training; nothing if all agrees.
 
     Each step starts from PyTorch's weights, so that rounding does not grow from step to step.
     """

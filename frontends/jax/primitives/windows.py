@@ -80,7 +80,7 @@ class IndexWindows:
 class FlatIndex:
     """Index vectors as one number each, (batch, count); outside of x they are -1 or clamped.
 
-    `inside` has the shape of the index vectors; None where all of them are known to lie inside.
+    `inside` has the shape of the index vectors; None if all of them are known to lie inside.
     `lead` are the sizes of the labels that count makes.
     """
 

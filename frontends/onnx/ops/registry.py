@@ -1,6 +1,6 @@
 """Rules of the ONNX frontend: one small function for each operator.
 
-A rule is called with a context, the operator's inputs in order (None where one is left out) and its
+A rule is called with a context, the operator's inputs in order (None if one is left out) and its
 attributes by name; its keyword-only parameters are the supported attributes. Inputs are `Tensor`s,
 except the positions in `static`, which are NumPy arrays because shapes depend on them. A rule
 returns one result or a sequence of them; a NumPy array is a result known at compile time.

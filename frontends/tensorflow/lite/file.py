@@ -49,7 +49,7 @@ _OPTIONS = _names(schema.BuiltinOptions)
 
 @dataclass(frozen=True)
 class FileTensor:
-    """One tensor: `data` is what the file holds of it, None where it is computed.
+    """One tensor: `data` is what the file holds of it, None if it is computed.
 
     A quantised one means (data - zero) * scale, with one scale for all or one along `axis`.
     `open` are the dimensions whose size the file leaves open; `shape` has one that it was tried by.
@@ -72,7 +72,7 @@ class FileTensor:
         return self.scale.size > 0 and self.kind in ("INT8", "UINT8", "INT16", "INT32")
 
     def quantization(self) -> Quantization | None:
-        """Return what the integers stand for; None where there is no such, or it makes no sense."""
+        """Return what the integers stand for; None if there is no such, or it makes no sense."""
         if not self.quantised:
             return None
         zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)

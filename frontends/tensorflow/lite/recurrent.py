@@ -27,7 +27,7 @@ GATES = 4
 class Cell:
     """An LSTM: weights by gate of (hidden, inputs), (hidden, outputs), (hidden,), and a projection.
 
-    The weights of the input gate are None where it is 1 - the forget gate.
+    The weights of the input gate are None if it is 1 - the forget gate.
     """
 
     inputs: Sequence[Maybe]

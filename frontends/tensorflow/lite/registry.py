@@ -1,6 +1,6 @@
 """Rules of TFLite's operators, by their names in the schema.
 
-A rule is called with the context, the operator's options and its inputs (None where one is left
+A rule is called with the context, the operator's options and its inputs (None if one is left
 out, or is a state that starts at zero). The positions in `static` arrive as NumPy arrays, those in
 `either` so where they are known. `wishes` says in which order of dimensions our ops want an input
 that the file holds, `bias` which input is one.
@@ -61,7 +61,7 @@ class LiteRule:
     bias: int | None = None
 
     def check(self, values: Sequence[Known]) -> None:
-        """Raise Unsupported where an operator has other inputs than the rule takes."""
+        """Raise Unsupported if an operator has other inputs than the rule takes."""
         check_operands(self.operands, values)
 
     @cached_property
@@ -86,7 +86,7 @@ def operands_of(rule: Rule) -> list[inspect.Parameter]:
 
 
 def check_operands(operands: Sequence[inspect.Parameter], values: Sequence[Known]) -> None:
-    """Raise Unsupported where there are more or fewer values, or one is missing."""
+    """Raise Unsupported if there are more or fewer values, or one is missing."""
     many = bool(operands) and operands[-1].kind is inspect.Parameter.VAR_POSITIONAL
     needed = len([p for p in operands if p.default is p.empty]) - many
     if not needed <= len(values) <= (len(values) if many else len(operands)):

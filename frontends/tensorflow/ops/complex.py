@@ -67,7 +67,7 @@ def is_complex(inputs: Sequence[Any]) -> bool:
 
 
 def complex_rule(name: str) -> TfRule:
-    """Return what an operator does to complex numbers; Unsupported where there is no rule."""
+    """Return what an operator does to complex numbers; Unsupported if there is no rule."""
     rule = COMPLEX_RULES.get(name)
     if rule is not None:
         return rule

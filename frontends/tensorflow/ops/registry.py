@@ -58,7 +58,7 @@ Rule = Callable[..., Any]
 class TfContext:
     """What a rule gets besides its inputs and attributes.
 
-    `shapes` are the results' shapes as far as TensorFlow has inferred them, None where unknown.
+    `shapes` are the results' shapes as far as TensorFlow has inferred them, None if unknown.
     """
 
     g: Builder

@@ -22,7 +22,7 @@ class AtenContext:
     g: Builder
     shape: Shape
     dtype: DType | None
-    """Shape and type of the operator's first result; None where our IR has no such type."""
+    """Shape and type of the operator's first result; None if our IR has no such type."""
 
 
 @dataclass(frozen=True)

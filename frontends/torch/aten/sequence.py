@@ -177,7 +177,7 @@ def attention(
 
 
 def _blind_rows(ctx: AtenContext, mask: Tensor) -> Tensor | None:
-    """Return which queries may see nothing, and so give zeros; None where each sees something."""
+    """Return which queries may see nothing, and so give zeros; None if each sees something."""
     known = ctx.g.graph.constants.get(mask.value)
     if known is not None:
         seen = known if mask.dtype is BOOL else known > -np.inf

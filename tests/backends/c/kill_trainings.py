@@ -86,7 +86,7 @@ def _train_killed(
 
 
 def newest(place: Path) -> int:
-    """Return the newest step whose file is whole; AssertionError where the newest is torn."""
+    """Return the newest step whose file is whole; AssertionError if the newest is torn."""
     paths = sorted(place.glob("step-*.safetensors")) if place.exists() else []
     if not paths:
         return 0
