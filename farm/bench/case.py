@@ -67,7 +67,7 @@ class Case:
         return int(self.data.images.shape[1])
 
     def learned(self, losses: Sequence[float]) -> str:
-        """Say how the loss of the batches that are trained on in turns has moved."""
+        """Describe how the loss of the training batches has changed."""
         count = REPEATED
         if len(losses) < 2 * count:
             return f"loss {losses[0]:.4f}"

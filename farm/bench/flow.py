@@ -86,7 +86,7 @@ def run_bench(options: BenchOptions, folder: Path, keep: Keep = lambda _: None) 
 
 
 def _leave_out(result: BenchResult, options: BenchOptions, title: str, why: str) -> None:
-    """Say of a scheme why it does not fit; it is a failure if the user named it."""
+    """Print why a scheme does not fit; it is a failure if the user named it."""
     if options.by_default:
         result.note(f"{title}: left out: {why}")
     else:

@@ -301,7 +301,7 @@ def _checked(runner: Runner, losses: Sequence[float], rounds: bool) -> Runner:
 
 
 def _timed(runners: Sequence[Runner], measurement: LlmMeasurement) -> list[LlmLine]:
-    """Let engines take turns, and begin anew for it."""
+    """Time engines in turns, each in a fresh worker."""
     steps = {
         runner.name: min(MOST_STEPS, max(1, round(TURN_MS / min(runner.ms)))) for runner in runners
     }

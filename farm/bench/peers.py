@@ -193,7 +193,7 @@ class InRuntime:
 
 
 def what_is_missing(without: Sequence[str], missing: Sequence[str]) -> str | None:
-    """Say what the table lacks and how to get it; None when it lacks nothing.
+    """Return what the table lacks and how to get it; None if it lacks nothing.
 
     `without` are the schemes that have no aarch64 TensorFlow beside them, `missing` the engines
     that are not installed on this machine.

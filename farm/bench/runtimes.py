@@ -1,8 +1,8 @@
 """`--suite=runtimes`: our step in C, ONNX Runtime, TFLite and TVM, beside the frameworks' own.
 
 For each scheme every engine trains the same batches first, in a process of its own: a runtime of
-ours must reach PyTorch's losses and weights, a framework its losses. Then all take turns. What is
-not installed, or cannot train the scheme, has a line that says so.
+ours must reach PyTorch's losses and weights, a framework its losses. Then all take turns. An engine
+that is not installed, or cannot train the scheme, has a line with the reason.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class RuntimesMeasurement:
 
 
 def frameworks_for(model: str) -> tuple[str, ...]:
-    """Return the frameworks whose own training stands beside, but for PyTorch as it comes."""
+    """Return the frameworks with training of their own, except plain PyTorch."""
     return SEQUENTIAL if model.startswith(TRANSFORMERS) else CONVOLUTIONAL
 
 

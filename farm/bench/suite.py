@@ -1,8 +1,8 @@
 """`--suite=peers`: ours beside every framework that is installed, each in a process of its own.
 
-For each model and batch all engines train the same batches first; what computes other losses than
-PyTorch is not timed, and its line says so. Then they take turns. Records are written after each
-model, so that a run that is ended keeps what it has.
+For each model and batch all engines train the same batches first; an engine with other losses than
+PyTorch is not timed, and its line notes that. Then they take turns. Records are written after each
+model, so an interrupted run keeps its results.
 """
 
 import contextlib

@@ -88,7 +88,7 @@ def lines_table(result: SuiteResult, peaks: Peaks) -> Table:
         table.add_column(heading, justify="right")
     for line in sorted(result.lines, key=lambda x: (not x.is_ours, x.timing.median)):
         table.add_row(_name(line), *_cells(line, best, result, peaks))
-    for engine in result.missing:  # the reasons are told below the table
+    for engine in result.missing:  # the reasons stand below the table
         table.add_row(engine, NOTHING, "not measured")
     return table
 
