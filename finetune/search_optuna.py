@@ -1,8 +1,8 @@
 """Optuna's samplers over genomes: NSGA-II, and random draws as its control.
 
 Both take whole genomes from the prior of search.py, NSGA-II for its first generation, and new genes
-from it where it mutates. Trials are asked and told one after the other, which makes a search a
-function of its seed.
+from it where it mutates. Trials are asked and told in sequence, which makes a search a function of
+its seed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,7 +61,7 @@ class Point(Protocol):
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """What is searched: so many evaluations, `starts` first, of genomes from a prior.
+    """What is searched: this many evaluations, `starts` first, of genomes from a prior.
 
     `excess` says by which share each of `bounds` bounds is exceeded.
     """

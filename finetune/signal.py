@@ -30,7 +30,7 @@ class Noise:
     examples: float = 0.0
 
     def of_mean(self, seeds: int) -> float:
-        """Return the variance of a mean over so many seeds."""
+        """Return the variance of a mean over this many seeds."""
         return self.seeds / seeds + self.examples
 
 

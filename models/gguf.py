@@ -187,7 +187,7 @@ class _Header:
         return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
 
     def _counted(self, count: int, least: int) -> int:
-        """Check that so many things of at least these bytes are there."""
+        """Check that this many things of at least these bytes are there."""
         if count * least > len(self._data) - self._at:
             raise ValueError("its header is cut short")
         return count

@@ -144,7 +144,7 @@ def _ours(name: str, config: Any) -> str | None:
 
 
 def _laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
-    """Lay a weight out as transformers has it, or as llama.cpp does."""
+    """Lay a weight out as in transformers, or as llama.cpp does."""
     kind, type_ = config.model_type, contents.type
     if kind in PERMUTED:
         return _rows(contents, _heads(name, config), back)

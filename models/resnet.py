@@ -50,7 +50,7 @@ class Bottleneck(nn.Module):
     expansion = 4
 
     def __init__(self, inputs: int, planes: int, stride: int, downsample: nn.Module | None) -> None:
-        """Take channel counts; the stride sits in the 3x3 (ResNet v1.5, as torchvision has it)."""
+        """Take channel counts; the stride sits in the 3x3 (ResNet v1.5, as in torchvision)."""
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(planes)

@@ -74,7 +74,7 @@ class _Part:
 
 
 class _Entry:
-    """An entry's models, one after the other, with arrays for its data and results."""
+    """An entry's models, in sequence, with arrays for its data and results."""
 
     def __init__(self, models: list[OnnxModel], spec: EntrySpec, pairs: dict[str, _Pair]) -> None:
         self._inputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.inputs.items()}

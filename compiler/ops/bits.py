@@ -1,7 +1,7 @@
 """Bitwise ops on integers, and floats reinterpreted as integers.
 
     bit_and, bit_or, bit_xor   of two integers
-    shift_left, shift_right    by b bits: zeros come in, or the sign; a b outside of the width
+    shift_left, shift_right    by b bits: zeros come in, or the sign; a b outside the width
                                shifts everything out
     float_bits, bits_float     the 32 bits of an f32 as an i32, and back
 

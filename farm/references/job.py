@@ -60,8 +60,8 @@ class TrainingJob:
 class JobData:
     """A job and its data: weights by name, images [steps, N, C, H, W], labels [steps, N].
 
-    For a model that takes tokens they stand in the place of images, i64 [steps, N, L]; one with a
-    loss of its own makes no use of the labels.
+    For a model that takes tokens they stand in place of images, i64 [steps, N, L]; one with a loss
+    of its own makes no use of the labels.
     """
 
     job: TrainingJob

@@ -3,7 +3,7 @@
 Records compare when all that a figure depends on is the same. Counts and sizes are exact: one more
 is more; of resident memory a system decides by pages, so that one per cent, and 192 KiB, is no
 change. Times are noisy: what is compared is ours over the reference that took turns with us, pair
-by pair, and only a change is one that the noise of both runs leaves outside of its interval.
+by pair, and only a change is one that the noise of both runs leaves outside its interval.
 """
 
 import enum

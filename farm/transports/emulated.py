@@ -136,7 +136,7 @@ def boot(
     boot_timeout_s: float = BOOT_TIMEOUT_S,
     image: Image | None = None,
 ) -> Iterator[PoweredTransport]:
-    """Boot a board and log in; power it off at the end, whatever happened.
+    """Boot a board and log in; power it off at the end, in any case.
 
     Raise BoardUnreachable with the end of the console when it does not answer in time.
     """

@@ -21,7 +21,7 @@ Combine = Callable[[Builder, Tensor, Tensor], Tensor]
 
 
 def cumsum(g: Builder, x: Tensor, dim: int, *, exclusive: bool, reverse: bool) -> Tensor:
-    """Sum up to each element of a dimension, from the end where asked; or up to the one before."""
+    """Sum up to each element of a dimension, from the end on request; or up to the one before."""
     if exclusive and x.shape[dim] == 1:
         return Tensor(g.constant(np.zeros(x.value.shape, x.dtype.numpy)), x.layout)
     y = Tensor(g.cumsum(x.value, axis=x.axis(dim), reverse=reverse), x.layout)

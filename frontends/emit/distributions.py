@@ -111,7 +111,7 @@ def categorical(g: Builder, logits: Tensor, count: int, *, replacement: bool) ->
     """Draw `count` places of each line, each with the chance that its logit gives it; i64.
 
     By the largest of the logits with Gumbel noise; without replacement by the `count` largest
-    (Vieira 2014), which draws one after the other.
+    (Vieira 2014), which draws in sequence.
     """
     *lead, size = logits.shape
     if not replacement:

@@ -116,7 +116,7 @@ def batch_norm_training(
 ) -> Tensor:
     """Normalise (N, C, ...) by the batch's own statistics and update the running ones.
 
-    The running variance takes the unbiased one, as PyTorch has it.
+    The running variance takes the unbiased one, as in PyTorch.
     """
     layout = _channels_last(x)
     value = stored(g, x, layout)

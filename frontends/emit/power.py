@@ -13,7 +13,7 @@ CHAINS: dict[float, tuple[str, ...]] = {
     2: ("square",),
     4: ("square", "square"),
 }
-"""Exponents of floats, as ops that one after the other give the power."""
+"""Exponents of floats, as ops that in sequence give the power."""
 
 
 def short_power(g: Builder, x: Tensor, exponent: Tensor) -> Tensor | None:

@@ -25,7 +25,7 @@ class Between(enum.Enum):
 
 
 class Outside(enum.Enum):
-    """What stands outside of the border."""
+    """What stands outside the border."""
 
     ZEROS = 0
     BORDER = 1
@@ -36,7 +36,7 @@ Tap = tuple[Tensor, Tensor | None]
 """Whole places, still as floats, and their shares; None stands for ones."""
 
 CUBIC = -0.75
-"""The slope of the cubic kernel, as PyTorch has it."""
+"""The slope of the cubic kernel, as in PyTorch."""
 
 
 def sample(

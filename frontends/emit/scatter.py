@@ -10,7 +10,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 
 MOST_CANDIDATES = 1 << 20
-"""For extremes and products each place looks at each source along its line: so many in all."""
+"""For extremes and products each place looks at each source along its line: this many in all."""
 
 REDUCTIONS = {"amax": "reduce_max", "amin": "reduce_min", "prod": "reduce_prod"}
 NEUTRAL = {"amax": -np.inf, "amin": np.inf, "prod": 1.0}

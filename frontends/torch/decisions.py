@@ -257,7 +257,7 @@ def _storages(value: Any) -> set[int]:
 
 
 def traced_node(tensor: torch.Tensor) -> Node | None:
-    """Return the name of a traced tensor; None outside of a trace."""
+    """Return the name of a traced tensor; None outside a trace."""
     mode = get_proxy_mode()
     slot = None if mode is None else get_proxy_slot(tensor, mode.tracer, None)
     return None if slot is None else slot.proxy.node

@@ -18,7 +18,7 @@ Definition = Callable[..., Any]
 DEFINITIONS: dict[Any, Definition] = {}
 
 FAR, FRACTION = 4.0, 24
-"""Above FAR the continued fraction of erfc has all digits of f32 after so many terms."""
+"""Above FAR the continued fraction of erfc has all digits of f32 after this many terms."""
 
 TERMS, SQUARINGS = 10, 10
 """Of a matrix' exponential: terms of the series, exact in f32 for norms up to 1, and doublings."""
@@ -95,7 +95,7 @@ def lu_unpack(
     unpack_data: bool = True,
     unpack_pivots: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return p, l and u, from the exchanges of rows one after the other."""
+    """Return p, l and u, from the exchanges of rows in sequence."""
     rows, columns = packed.shape[-2:]
     least = min(rows, columns)
     low = upper = order = packed.new_empty(0)
@@ -231,7 +231,7 @@ def mode(
 
 @define(aten.masked_scatter.default)
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """Put the first elements of source, one after the other, where the mask is true."""
+    """Put the first elements of source, in sequence, where the mask is true."""
     x, mask = torch.broadcast_tensors(x, mask)
     order = mask.flatten().float().cumsum(0) - 1  # exact up to 2²⁴ elements
     places = order.clamp(0, source.numel() - 1).long()

@@ -2,7 +2,7 @@
 
 While tracing, an operator of ours stands for the gradients. The importer differentiates what it has
 built so far (`compiler/autodiff.py:derivatives`); the training step then differentiates the result
-once more. A forward-mode derivative is the derivative of a backward pass by its cotangent.
+again. A forward-mode derivative is the derivative of a backward pass by its cotangent.
 """
 
 from collections.abc import Callable, Iterator, Sequence

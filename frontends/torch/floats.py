@@ -50,7 +50,7 @@ def as_float(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _put(module: nn.Module, stack: ExitStack) -> list[str]:
-    """Put float32 in the place of what has 16 bits, until the stack ends; return its types."""
+    """Put float32 in place of what has 16 bits, until the stack ends; return its types."""
     made: dict[int, torch.Tensor] = {}
     kinds: dict[str, None] = {}
     owners = [owner for part in module.modules() for owner in (part._parameters, part._buffers)]

@@ -70,7 +70,9 @@ class TorchFrontend(Frontend):
     def state_dict(
         self, graph: Graph, values: Arrays, module: torch.nn.Module | None, steps: int
     ) -> dict[str, torch.Tensor]:
-        """Return a module's whole state_dict after so many steps, or of a graph its own params."""
+        """Return a module's whole state_dict after this many steps, or of a graph its own
+        params.
+        """
         return to_state_dict(graph, values, module, steps)
 
     def loss_state_dict(

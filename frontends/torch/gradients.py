@@ -229,7 +229,7 @@ def _leave_inference(mode: Any, *error: Any) -> None:
 
 
 def _check_hooks(module: nn.Module) -> None:
-    """Refuse hooks on gradients that are registered outside of forward."""
+    """Refuse hooks on gradients that are registered outside forward."""
     for path, part in module.named_modules():
         if part._backward_hooks or part._backward_pre_hooks:
             raise ImportModelError(

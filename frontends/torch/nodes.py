@@ -87,7 +87,7 @@ def name_of(node: Node) -> str:
 
 
 def result_type(node: Node) -> tuple[Shape, Any]:
-    """Return shape and type of the first result, as PyTorch has them."""
+    """Return shape and type of the first result, as in PyTorch."""
     first = _first_result(node)
     if first is None:
         return (), None

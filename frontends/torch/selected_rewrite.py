@@ -192,7 +192,7 @@ class Rewriter:
         return self._call(aten.where.self, self._marks(value.dim(), dim), rows, one)
 
     def _marks(self, rank: int, dim: int) -> Node:
-        """Return the mask along one of so many dimensions."""
+        """Return the mask along one of this many dimensions."""
         shape = [self._size if axis == dim else 1 for axis in range(rank)]
         return self._call(aten.reshape.default, self._mask, shape)
 

@@ -12,7 +12,7 @@ from torch import nn
 
 @contextmanager
 def standing_in(module: nn.Module) -> Iterator[None]:
-    """Put parameters that nothing writes in the place of those on `meta`, for a trace.
+    """Put parameters that nothing writes in place of those on `meta`, for a trace.
 
     Tracing knows inputs to lie on the CPU, and wants all parameters there. The memory of these is
     reserved and never touched.

@@ -52,7 +52,7 @@ class Case:
         return source / "examples" / self.example / build / self.binary
 
     def command(self, source: Path, build: str, folder: Path, tokens: int, steps: int) -> list[str]:
-        """Return their command for a training of so many steps, with what `write` left."""
+        """Return their command for a training of this many steps, with what `write` left."""
         flags = FLAGS[self.example.partition("_")[0]]
         given = dict(zip(flags, (folder, steps, 1, 0, folder / "out"), strict=True))
         if self.row:

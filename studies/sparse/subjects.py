@@ -135,7 +135,7 @@ def make_task(model: Model, dataset: str, places: StudyFolders, sizes: Sizes) ->
 def choosing_examples(
     model: Model, dataset: str, places: StudyFolders, sizes: Sizes, task: Task
 ) -> Examples:
-    """Return what judges rates and races: the validation part, and more pictures where asked."""
+    """Return what judges rates and races: the validation part, and more pictures on request."""
     if not sizes.more:
         return task.tuning.validation
     if model.text:

@@ -179,7 +179,7 @@ def needs_of(
 @click.option("--device", default="stm32f746", show_default=True, help="A file of devices/.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="For scheme files.")
 def main(device: str, out: Path | None) -> None:
-    """Print what the 15 schemes need, and write each as a scheme file where asked."""
+    """Print what the 15 schemes need, and write each as a scheme file on request."""
     backend = backend_for(load_device(device))
     table = Table(caption=NOTE, caption_justify="left")
     table.add_column("scheme", no_wrap=True)

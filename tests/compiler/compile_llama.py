@@ -26,7 +26,7 @@ LORA_RANK = 8
 
 
 def graph_of(layers: int, length: int = 128) -> Graph:
-    """The forward graph, of so many layers."""
+    """The forward graph, of this many layers."""
     return llama_net(1, length, replace(LLAMA2_7B, layers=layers), ShapeBuilder("llama2"))
 
 

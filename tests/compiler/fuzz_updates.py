@@ -14,7 +14,7 @@ from pockengine.tests.compiler.random_nets import draw_net
 from pockengine.tests.compiler.random_trainings import draw_training
 
 EVERY = 8
-"""Of so many graphs one is verified after each pass; all are when they are compiled."""
+"""Of this many graphs one is verified after each pass; all are when they are compiled."""
 REPORT = 1000
 
 

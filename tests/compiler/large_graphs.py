@@ -47,7 +47,9 @@ def deep_net(blocks: int) -> Graph:
 
 
 def pass_seconds(nodes: int) -> tuple[int, float, dict[str, float]]:
-    """Compile about so many nodes; return their number, all CPU seconds, and those of each pass."""
+    """Compile about this many nodes; return their number, all CPU seconds, and those of each
+    pass.
+    """
     graph = deep_net(max(1, nodes // NODES_OF_A_BLOCK))
     seconds: dict[str, float] = {}
     count, last = 0, time.process_time()

@@ -1,4 +1,4 @@
-"""Indices outside of their axis: reads are moved inside, additions dropped, and gradients agree."""
+"""Indices outside their axis: reads are moved inside, additions dropped, and gradients agree."""
 
 import numpy as np
 import pytest

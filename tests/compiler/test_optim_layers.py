@@ -1,4 +1,4 @@
-"""Optimisers that look at a whole weight or its rows: Muon and SparseAdam as PyTorch has them."""
+"""Optimisers that look at a whole weight or its rows: Muon and SparseAdam as in PyTorch."""
 
 import numpy as np
 import pytest

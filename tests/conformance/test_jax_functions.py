@@ -12,7 +12,7 @@ from pockengine.tests.conformance.jax_functions import MODULES, TOTAL, calls
 from pockengine.tests.fuzz.jax_programs import JaxLanguage
 
 STRIDE = 16
-"""Of so many calls one is run."""
+"""Of this many calls one is run."""
 
 
 def test_every_function_has_a_sample_or_a_reason() -> None:

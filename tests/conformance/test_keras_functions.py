@@ -14,7 +14,7 @@ from pockengine.tests.conformance.numpy_samples import read
 from pockengine.tests.fuzz.keras_programs import KerasLanguage
 
 STRIDE = 16
-"""Of so many calls one is run."""
+"""Of this many calls one is run."""
 
 LAYERS = r"Dense\(3\)|Conv2D\(3, 3, groups|GRU\(3\) |ConvLSTM1D|GroupQuery|CategoryEncoding"
 """Samples of layers that are run."""

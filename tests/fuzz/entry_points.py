@@ -74,7 +74,7 @@ LONG_RUN = {"doctor", "bench", "run", "ping", "add", "ab", "plan-lm"}
 
 
 class Planned(PockEngineError):
-    """Raised in the place of writing and building what was compiled."""
+    """Raised in place of writing and building what was compiled."""
 
 
 @dataclass
@@ -232,7 +232,7 @@ def _plan_only(*args: object, **kwargs: object) -> NoReturn:
 
 
 def campaign(calls: int, seed: int) -> Tally:
-    """Make at least so many calls; nothing is built but one small net."""
+    """Make at least this many calls; nothing is built but one small net."""
     tally = Tally()
     with TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -90,7 +90,7 @@ def as_theirs(kind: str, name: str, array: np.ndarray, heads: tuple[int, int]) -
 
 
 def write_f32(path: Path, kind: str, module: Any) -> None:
-    """Write a module's weights as llama.cpp has them, with the head even where it is tied."""
+    """Write a module's weights as in llama.cpp, with the head even where it is tied."""
     config, table, data = module.config, b"", b""
     kv = getattr(config, "num_key_value_heads", config.num_attention_heads)
     for ours, tensor in module.state_dict().items():

@@ -1,6 +1,6 @@
 """The Python targets of the BUILD files, read without Bazel: sources and dependencies.
 
-BUILD files are Python enough to be run with recorders in the place of rules.
+BUILD files are Python enough to be run with recorders in place of rules.
 """
 
 import ast

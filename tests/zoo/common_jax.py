@@ -1,4 +1,4 @@
-"""The two common models as Flax has them."""
+"""The two common models as in Flax."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The two common models as Keras has them."""
+"""The two common models as in Keras."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The two common models as ONNX has them, written by hand the way that exporters write them."""
+"""The two common models as in ONNX, written by hand the way that exporters write them."""
 
 import math
 from collections.abc import Sequence

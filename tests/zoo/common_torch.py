@@ -1,4 +1,4 @@
-"""The two common models as PyTorch has them."""
+"""The two common models as in PyTorch."""
 
 import torch
 from torch import nn

@@ -22,7 +22,7 @@ def random(*shape: int) -> np.ndarray:
 
 
 def stack(shape: tuple[int, ...], *parts: Any, loss: Any = SPARSE) -> Subject:
-    """Put layers one after the other, with a head of five classes unless the loss is another."""
+    """Put layers in sequence, with a head of five classes unless the loss is another."""
     keras.utils.set_random_seed(0)
     head = [layers.Dense(5)] if loss is SPARSE else []
     model = keras.Sequential([keras.Input(shape, batch_size=2), *parts, *head])

@@ -1,4 +1,4 @@
-"""Convolutions, their gradients, and mean pooling: channels-first, as ONNX has them.
+"""Convolutions, their gradients, and mean pooling: channels-first, as in ONNX.
 
 MaxPool has no form: ONNX Runtime's ignores NaN, ours propagates it.
 """

@@ -158,7 +158,7 @@ def _block(g: Builder, value: Value, product: Node, block: range) -> Value:
 
 
 def _label_logits(g: Builder, value: Value, product: Node, index: Value) -> Value:
-    """Return the logit of each row's label, with one class in the place of all."""
+    """Return the logit of each row's label, with one class in place of all."""
     node = value.node
     if value.shape[-1:] != (product.result.shape[-1],):
         return value

@@ -1,7 +1,7 @@
 """Gather and scatter at run-time indices, as JAX's indexing emits them.
 
-What lies outside of x is read and written as XLA does it on a CPU: reads are filled, or moved to
-the nearer end (without a gradient unless the mode is "clip"); writes are dropped, or moved.
+What lies outside x is read and written as XLA does it on a CPU: reads are filled, or moved to the
+nearer end (without a gradient unless the mode is "clip"); writes are dropped, or moved.
 """
 
 import math
@@ -32,7 +32,7 @@ from pockengine.frontends.jax.primitives.windows import (
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 
 MOST_CANDIDATES = 1 << 20
-"""For extremes each place looks at each update: so many pairs in all."""
+"""For extremes each place looks at each update: this many pairs in all."""
 
 REDUCING = {
     "scatter-max": ("reduce_max", -np.inf),
@@ -42,7 +42,7 @@ REDUCING = {
 """What updates that go to one place are reduced by, and what changes nothing."""
 
 MOST_IN_TURN = 256
-"""Updates that are applied one after the other."""
+"""Updates that are applied in sequence."""
 
 COMBINING = {"scatter-max": "maximum", "scatter-min": "minimum", "scatter-mul": "mul"}
 

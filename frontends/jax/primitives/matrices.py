@@ -124,7 +124,7 @@ def symmetric_product(
 def lu_pivots_to_permutation(
     ctx: JaxContext, pivots: Tensor, *, permutation_size: int, **_: Any
 ) -> Tensor:
-    """Exchange row i with row pivots[i], one after the other."""
+    """Exchange row i with row pivots[i], in sequence."""
     g, count = ctx.g, pivots.shape[-1]
     if count > MOST_EXCHANGES:
         raise Unsupported(f"the order of {count} exchanged rows; {MOST_EXCHANGES} are the most")

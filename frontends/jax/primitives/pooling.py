@@ -35,7 +35,7 @@ class _Pooling:
         return stored(g, permute(reshape(g, x, (1,) * (4 - x.rank) + x.shape), self.order), NHWC)
 
     def leave(self, g: Builder, value: Value, shape: Shape) -> Tensor:
-        """Return our result as JAX has it."""
+        """Return our result as in JAX."""
         back = [self.order.index(dim) for dim in range(4)]
         return reshape(g, permute(Tensor(value, NHWC), back), shape)
 

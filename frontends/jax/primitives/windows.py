@@ -78,10 +78,10 @@ class IndexWindows:
 
 @dataclass(frozen=True)
 class FlatIndex:
-    """Index vectors as one number each, (batch, count); outside of x they are -1 or clamped.
+    """Index vectors as one number each, (batch, count); outside x they are -1 or clamped.
 
-    `inside` has the shape of the index vectors; None if all of them are known to lie inside.
-    `lead` are the sizes of the labels that count makes.
+    `inside` has the shape of the index vectors; None if all of them are known to lie inside. `lead`
+    are the sizes of the labels that count makes.
     """
 
     flat: Tensor

@@ -26,7 +26,7 @@ def _sum(ctx: OnnxContext, *parts: Tensor | None) -> Tensor:
 
 
 def _with_sum(ctx: OnnxContext, y: Tensor, total: Tensor) -> list[Tensor | None]:
-    """Return the result and, where asked, the sum that was normalized."""
+    """Return the result and, on request, the sum that was normalized."""
     if ctx.wants(1) or ctx.wants(2):
         raise Unsupported("mean and deviation as results")
     return [y, None, None, total] if ctx.wants(3) else [y]

@@ -1,4 +1,4 @@
-"""The operator that `quantized.py` puts in the place of QuantizeLinear."""
+"""The operator that `quantized.py` puts in place of QuantizeLinear."""
 
 from pockengine.frontends.emit.integers import clamped, rounded
 from pockengine.frontends.layout import Tensor

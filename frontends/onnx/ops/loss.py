@@ -43,7 +43,7 @@ def softmax_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
 ) -> list[Tensor]:
-    """Cross entropy of logits and labels, and where asked the logarithms of the softmax."""
+    """Cross entropy of logits and labels, and on request the logarithms of the softmax."""
     how = _options(weight, ignore_index, reduction)
     if not ctx.wants(1):
         return [emit_loss.cross_entropy(ctx.g, x, target, how)]

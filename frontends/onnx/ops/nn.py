@@ -53,7 +53,7 @@ def gemm(
     transA: int = 0,
     transB: int = 0,
 ) -> Tensor:
-    """Alpha a b + beta c, each of a and b transposed where asked."""
+    """Alpha a b + beta c, each of a and b transposed on request."""
     left = permute(a, (1, 0)) if transA else a
     weight = b if transB else permute(b, (1, 0))
     y = emit.weighted(ctx.g, emit_nn.linear(ctx.g, left, weight, None), alpha)
@@ -129,7 +129,7 @@ def layer_normalization(
 ) -> list[Tensor]:
     """Normalise the dimensions from `axis` on to mean 0 and variance 1; scale and shift.
 
-    Where asked, also give the mean and the inverse of the deviation.
+    On request, also give the mean and the inverse of the deviation.
     """
     y = emit_norm.layer_norm(ctx.g, x, x.rank - axis % x.rank, scale, bias, epsilon)
     if not any(ctx.wanted[1:]):

@@ -111,7 +111,7 @@ def cumsum(
 def cumprod(
     ctx: OnnxContext, x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0
 ) -> Tensor:
-    """Multiply up to each element along a dimension, from the end where asked."""
+    """Multiply up to each element along a dimension, from the end on request."""
     g, dim = ctx.g, int(np.ravel(axis)[0]) % x.rank
     if reverse:
         x = _flipped(g, x, dim)

@@ -275,7 +275,7 @@ def _spread(
 
 
 def _cut(full: Sequence[int], size: Sequence[int], auto_pad: str) -> list[int]:
-    """Share what a picture is too large by between its two sides; return pads as ONNX has them."""
+    """Share what a picture is too large by between its two sides; return pads as in ONNX."""
     whole = [max(large - small, 0) for large, small in zip(full, size, strict=True)]
     less, rest = [n // 2 for n in whole], [n - n // 2 for n in whole]
     return [*less, *rest] if auto_pad == "SAME_UPPER" else [*rest, *less]

@@ -93,7 +93,7 @@ def max_pool(
     storage_order: int = 0,
     strides: list[int] | None = None,
 ) -> list[Tensor]:
-    """Take each window's maximum; where asked also its place among all elements of x."""
+    """Take each window's maximum; on request also its place among all elements of x."""
     window = window_of(x, kernel_shape, strides, pads, dilations, auto_pad)
     picture = _picture(ctx, x)
     if ceil_mode:

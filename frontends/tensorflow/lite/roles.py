@@ -29,7 +29,7 @@ def bare_tensors(graph: LiteGraph) -> set[int]:
 
 
 def is_statistic(operator: FileOperator | None, number: int, bare: set[int], size: int) -> bool:
-    """Whether an operator normalizes an input by this constant, of so many long dimensions."""
+    """Whether an operator normalizes an input by this constant, of this many long dimensions."""
     if operator is None or operator.name not in ARITHMETIC or size > 1:
         return False
     others = [other for other in operator.inputs if other != number]

@@ -1,4 +1,4 @@
-"""ATen operators that join bags of embeddings, which lie one after the other in one list.
+"""ATen operators that join bags of embeddings, which lie in sequence in one list.
 
 Sums and means add each row to its bag. A maximum reads the bags side by side, all as long as the
 longest may be: where the offsets are data, as long as the list.

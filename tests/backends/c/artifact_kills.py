@@ -40,7 +40,7 @@ def compiled() -> list[tuple[Program, CBackend]]:
 
 
 def write(programs: list[tuple[Program, CBackend]], folder: Path, times: int) -> None:
-    """Write the programs one after the other to one folder."""
+    """Write the programs in sequence to one folder."""
     for turn in range(times):
         write_artifact(*programs[turn % len(programs)], folder, build_code=False)
 

@@ -1,7 +1,7 @@
 """Compiles many kernels into one program, runs them by several threads, and returns their results.
 
 Every operand, result and scratch lies in its own allocation of exact size, so that the address
-sanitizer sees any access outside of it. Results and scratch start as NaN.
+sanitizer sees any access outside it. Results and scratch start as NaN.
 """
 
 import math

@@ -95,7 +95,9 @@ def newest(place: Path) -> int:
 
 
 def _run(command: list[str], delay: float | None) -> tuple[dict[int, float], bool]:
-    """Run a training, killed after so many seconds; its losses, and whether it ended by itself."""
+    """Run a training, killed after this many seconds; its losses, and whether it ended by
+    itself.
+    """
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -23,7 +23,7 @@ DIRECT = 2e-6
 def matmul(
     m: int, n: int, k: int, transpose: tuple[bool, bool] = (False, False), batches: Any = ((), ())
 ) -> Node:
-    """A product of `batches` pairs of matrices (m, k) and (k, n), transposed where asked."""
+    """A product of `batches` pairs of matrices (m, k) and (k, n), transposed on request."""
     g = new_builder()
     a = g.input("a", f32(*batches[0], *((k, m) if transpose[0] else (m, k))))
     b = g.input("b", f32(*batches[1], *((n, k) if transpose[1] else (k, n))))

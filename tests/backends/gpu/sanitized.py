@@ -1,8 +1,8 @@
 """Kernels under a sanitizer: a program that runs them by the emulation, item by item.
 
 Each pointer of a kernel has an allocation of exactly its bytes, so that the address sanitizer sees
-any access outside of it. To the thread sanitizer each item of a launch is a thread, which nothing
-but its group's barriers orders among others.
+any access outside it. To the thread sanitizer each item of a launch is a thread, which nothing but
+its group's barriers orders among others.
 """
 
 import subprocess
@@ -106,7 +106,7 @@ def watch_every_op(draw: Draw, backend: GpuBackend) -> list[Watched]:
 
 
 def planted(body: str, groups: int = 1, floats: int = 64) -> Watched:
-    """Return a kernel of groups of 64 items: so many floats `x`, which are read, and `y`."""
+    """Return a kernel of groups of 64 items: this many floats `x`, which are read, and `y`."""
     parameters = [Parameter("float", "x"), Parameter("float", "y", written=True)]
     kernel = define_kernel("planted", parameters, [Stage(groups, 64, {}, [body])])
     return Watched(kernel, (4 * floats, 4 * floats), (np.zeros(2 * floats, np.float32),))

@@ -54,7 +54,7 @@ def this_machine() -> Iterator[LocalTransport]:
 
 
 def wait_for(conditions: Conditions, more: int) -> None:
-    """Wait until the watcher has asked so many more times."""
+    """Wait until the watcher has asked this many more times."""
     target = len(conditions.facts) + more
     while len(conditions.facts) < target:
         pass

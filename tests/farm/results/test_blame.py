@@ -16,7 +16,7 @@ from pockengine.tests.farm.results.repository import count, git
 
 
 def merge_of_a_branch(commits: list[str], sources: int) -> tuple[list[str], str]:
-    """Merge a branch of so many commits into main; return its commits and the merge."""
+    """Merge a branch of this many commits into main; return its commits and the merge."""
     folder = Path(os.environ["BUILD_WORKSPACE_DIRECTORY"])
     git(folder, "checkout", "-q", "-b", "side", commits[5])
     branch = []

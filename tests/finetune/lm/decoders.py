@@ -47,7 +47,7 @@ def llama(**sizes: Any) -> transformers.LlamaForCausalLM:
 
 
 def save(folder: Path, model: Any = None, template: str | None = TEMPLATE) -> Path:
-    """Write a folder as transformers has it, in several shards."""
+    """Write a folder as in transformers, in several shards."""
     model = llama() if model is None else model
     model.save_pretrained(folder, max_shard_size="30KB")
     tokenizer(template).save_pretrained(folder)

@@ -170,7 +170,7 @@ def test_a_gguf_file_is_tuned_and_stays_one(folder: Path, data: Path, tmp_path: 
 
 
 def write_f32(path: Path, module: Any) -> None:
-    """Write a LLaMA as llama.cpp has it: rows of queries and keys in pairs of neighbours."""
+    """Write a LLaMA as in llama.cpp: rows of queries and keys in pairs of neighbours."""
     theirs = {ours: name for name, ours in {**WHOLE, **blocks()}.items()}
     config, table, data = module.config, b"", b""
     state = {theirs[name]: array.numpy() for name, array in module.state_dict().items()}
