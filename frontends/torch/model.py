@@ -73,9 +73,11 @@ def _imported(
     from pockengine.frontends.torch.floats import in_floats, warn_of_floats
     from pockengine.frontends.torch.graph import import_program
     from pockengine.frontends.torch.loss import with_loss
+    from pockengine.frontends.torch.observers import check_observers
     from pockengine.frontends.torch.quantized import as_real
     from pockengine.frontends.torch.trace import trace
 
+    check_observers(module)
     module, held = as_real(module, integers)
     if callable(loss):
         module = with_loss(module, loss)

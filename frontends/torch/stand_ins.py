@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.faults import theirs
+from pockengine.frontends.torch import observers
 from pockengine.frontends.torch.replaced import replaced
 
 LIBRARY = torch.library.Library("pockengine", "FRAGMENT")
@@ -247,6 +248,7 @@ def linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torc
 INSTEAD: dict[Any, Callable[..., Any]] = {
     functional.ctc_loss: ctc_loss,
     functional.gaussian_nll_loss: gaussian_nll_loss,
+    torch.fused_moving_avg_obs_fake_quant: observers.rounded,
     torch.linalg.lstsq: lstsq,
     **dict.fromkeys((torch.repeat_interleave, torch.Tensor.repeat_interleave), repeat_interleave),
     **dict.fromkeys((torch.bincount, torch.Tensor.bincount), bincount),

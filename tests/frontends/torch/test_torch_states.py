@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn import utils
+from torch.ao import quantization
+from torch.nn import functional, utils
 from torch.nn.utils import parametrizations
 
 from pockengine.api import compile
@@ -232,3 +233,19 @@ def test_a_buffer_that_forward_leaves_may_decide() -> None:
 
     with pytest.raises(ImportModelError, match="decides by the values in a tensor"):
         from_torch(Switched(counted=True), (torch.randn(3, 4),))
+
+
+def test_quantisation_aware_training_takes_the_ranges_that_observers_have_found() -> None:
+    x, target = torch.randn(8, 3), torch.randn(8, 2)
+    model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).train()
+    model.qconfig = quantization.get_default_qat_qconfig("fbgemm")
+    quantization.prepare_qat(model, inplace=True)
+    with pytest.raises(ImportModelError, match=r"0\.weight_fake_quant and 3 more observe ranges"):
+        from_torch(model, (x,))
+    model(x)
+    model.apply(quantization.disable_observer)
+
+    with compile(model, (x,), loss="mse", check=True).session() as session:
+        found = session.train_step({"input": x.numpy(), "target": target.numpy()}, lr=0.1)["loss"]
+
+    assert found == pytest.approx(float(functional.mse_loss(model(x), target).detach()), rel=1e-5)
