@@ -49,9 +49,9 @@ class CompileOptions(Training, BackendOptions):
     The pages of docs/howto explain them.
     """
 
-    device: Device | str | Path = option("host", "A name that `devices` lists, or a file.")
+    device: Device | str | Path = option("host", "A name listed by `devices`, or a file.")
     backend: str | None = option(
-        None, "Of those that the device takes; auto tries them. By default the device's."
+        None, "One that the device supports; auto tries all. Default: the device's."
     )
     sizes: Range | None = option(None)
     quantize: Int8 | None = option(None)

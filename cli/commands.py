@@ -27,18 +27,18 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         ),
         "inspect": Row(
             "cli.inspect:inspect_command",
-            "Show what of MODEL trains, memory by layer, cost; or what an artifact holds.",
+            "Show MODEL's trained parameters, memory and cost; or an artifact's contents.",
             "inspect net:digits_net --device rpi4 --scheme sparse",
         ),
         "export": Row(
             "cli.export:export",
-            "Write what a checkpoint trained: weights, adapters, an ONNX model.",
+            "Export a checkpoint's weights: safetensors, adapters, an ONNX model.",
             "export digits tuned.safetensors --out weights.safetensors",
         ),
-        "models": Row("cli.listings:models", "List what MODEL may be.", "models"),
-        "devices": Row(
-            "cli.listings:devices", "List the devices that programs can be built for.", "devices"
+        "models": Row(
+            "cli.listings:models", "List the models by name, and other forms of MODEL.", "models"
         ),
+        "devices": Row("cli.listings:devices", "List the supported devices.", "devices"),
     },
     "Train on this machine": {
         "train": Row(
@@ -48,7 +48,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         ),
         "evaluate": Row(
             "cli.judge:evaluate",
-            "Judge an artifact's weights by rows of data.",
+            "Evaluate an artifact's weights on rows of data.",
             "evaluate digits --data rows.npz --metric accuracy",
         ),
         "predict": Row(
@@ -96,7 +96,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         ),
         "tune": Row(
             "cli.tune:tune_command",
-            "Measure kernels' plans on a device, keep the best.",
+            "Measure kernel plans on a device, keep the best.",
             "tune net:digits_net --device rpi4 --out tuned.json",
         ),
         "compile-time": Row(
@@ -105,20 +105,18 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "compile-time net:digits_net",
         ),
         "passes": Row(
-            "cli.passes:passes_command", "Run passes on a graph that was dumped.", "passes --list"
+            "cli.passes:passes_command", "Run passes on a dumped graph.", "passes --list"
         ),
     },
     "Boards": {
-        "boards": Row(
-            "farm.cli.boards:boards", "List the boards: what and where they are.", "boards"
-        ),
+        "boards": Row("farm.cli.boards:boards", "List the boards and their places.", "boards"),
         "add": Row(
             "farm.cli.enroll:add",
             "Add the board at ssh://user@host.",
             "add ssh://pi@192.168.1.20",
             ("farm",),
         ),
-        "ping": Row("farm.cli.enroll:ping", "Ask a board what it is.", "ping rpi4-qemu", ("farm",)),
+        "ping": Row("farm.cli.enroll:ping", "Print a board's facts.", "ping rpi4-qemu", ("farm",)),
         "run": Row(
             "farm.cli.jobs:run",
             "Run the jobs of a file on all boards that can.",
@@ -126,21 +124,19 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             ("farm",),
         ),
         "jobs": Row(
-            "farm.cli.jobs:jobs", "List batches and how far their jobs are.", "jobs", ("farm",)
+            "farm.cli.jobs:jobs", "List batches and the progress of their jobs.", "jobs", ("farm",)
         ),
-        "leases": Row("farm.cli.jobs:leases", "List who has which board.", "leases", ("farm",)),
+        "leases": Row("farm.cli.jobs:leases", "List the leases of boards.", "leases", ("farm",)),
         "quarantine": Row(
             "farm.cli.jobs:quarantine",
-            "List, shut out or let in boards that fail.",
+            "List, add or release quarantined boards.",
             "quarantine rpi4-qemu --release",
             ("farm",),
         ),
-        "log": Row(
-            "farm.cli.jobs:log", "Print what happened to the boards.", "log rpi4-qemu", ("farm",)
-        ),
+        "log": Row("farm.cli.jobs:log", "Print the log of the boards.", "log rpi4-qemu", ("farm",)),
         "ab": Row(
             "farm.cli.ab:ab",
-            "Have two artifacts train in turns on a board.",
+            "Compare two artifacts in turns on a board.",
             "ab rpi4-qemu before after",
             ("farm",),
         ),
@@ -190,7 +186,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         ),
         "completion": Row(
             "cli.completion:completion",
-            "Print what completes commands in a shell.",
+            "Print a shell's completion script.",
             "completion bash",
         ),
     },

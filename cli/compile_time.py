@@ -175,16 +175,15 @@ def _write(path: Path, what: tuple[str, int, str], where: tuple[str, Load], time
     from pockengine import __version__
     from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines
-    from pockengine.farm.results.setup import Setup
+    from pockengine.farm.results.setup import EngineRun, Setup
 
     (model, batch, scheme), (device, load) = what, where
     place = (current_commit(), device, "host", False)
     setup = Setup(*place, model, "random", batch, 1, load.mark)
+    run = EngineRun("pockengine", __version__, scheme)
     records = [
         setup.record(
-            "pockengine",
-            __version__,
-            scheme,
+            run,
             "compile_s",
             statistics.median(seconds),
             spread=(min(seconds), max(seconds), len(seconds)),

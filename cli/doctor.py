@@ -59,7 +59,7 @@ TOOLS = (
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Only look; do not train a layer of each framework.")
+@click.option("--quick", is_flag=True, help="Only look; train no layer of any framework.")
 @json_option
 def doctor(quick: bool, as_json: bool) -> None:
     """List what is installed, what is missing, and the command that brings it.

@@ -17,19 +17,19 @@ _OPTIONS = (
         default=100.0,
         type=click.FloatRange(0, 100, min_open=True),
         metavar="PERCENT",
-        help="Of the time that may compute: it rests after each step.",
+        help="Maximum share of time to compute; rests after each step.",
     ),
     click.option(
-        "--pause-above", type=float, metavar="CELSIUS", help="Pause while it is hotter here."
+        "--pause-above", type=float, metavar="CELSIUS", help="Pause above this temperature."
     ),
-    click.option("--thermal", type=_FILE, help="Has the temperature; by default the first zone's."),
+    click.option("--thermal", type=_FILE, help="Temperature file; default: the first zone's."),
     click.option(
         "--pause-below",
         type=click.FloatRange(0, 100, min_open=True),
         metavar="PERCENT",
-        help="Pause while the battery has less.",
+        help="Pause below this battery charge.",
     ),
-    click.option("--battery", type=_FILE, help="Has its charge; by default the first supply's."),
+    click.option("--battery", type=_FILE, help="Charge file; default: the first supply's."),
 )
 
 

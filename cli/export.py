@@ -38,7 +38,7 @@ OTHERS = (".bin", ".ckpt", ".h5", ".keras", ".npy", ".npz", ".pt", ".pth", ".tfl
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A file, or a folder.")
-@click.option("--adapters", is_flag=True, help="Write LoRA's adapters alone, as PEFT reads them.")
+@click.option("--adapters", is_flag=True, help="Write only LoRA adapters, in PEFT's format.")
 @click.option("--model", "name", help="The MODEL that ARTIFACT was compiled from.")
 @shape_option
 @loss_option

@@ -28,10 +28,10 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.command("finetune-lm")
 @click.argument("model", type=FOLDER)
 @click.option("--data", required=True, type=FILE, help="JSON lines of chats, or one plain text.")
-@click.option("--validation", type=FILE, help="Texts that judge, in the place of held-out ones.")
+@click.option("--validation", type=FILE, help="Evaluation texts, instead of held-out ones.")
 @click.option("--hold-out", default=0.1, show_default=True, type=click.FloatRange(0, 0.9))
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path), help="The training's folder."
+    "--out", required=True, type=click.Path(path_type=Path), help="Folder of the training."
 )
 @compile_options(
     *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
@@ -40,10 +40,12 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     clip=1.0,
 )
 @row_options(LENGTH)
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows a step.")
-@click.option("--epochs", type=click.IntRange(1), help="By default 1; or give --steps.")
-@click.option("--steps", type=click.IntRange(1), help="The number of the last step.")
-@click.option("--lr", type=float, help="By default 2e-4 for lora, else 2e-5.")
+@click.option(
+    "--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows per step."
+)
+@click.option("--epochs", type=click.IntRange(1), help="Default: 1; or give --steps.")
+@click.option("--steps", type=click.IntRange(1), help="Number of the last step.")
+@click.option("--lr", type=float, help="Default: 2e-4 for lora, else 2e-5.")
 @click.option(
     "--schedule",
     default="cosine",
@@ -52,12 +54,12 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--warmup", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--seed", default=0, show_default=True)
-@click.option("--prompt", "prompts", multiple=True, help="To answer before and after.")
+@click.option("--prompt", "prompts", multiple=True, help="Prompt to answer before and after.")
 @click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))
-@click.option("--temperature", default=0.0, show_default=True, help="0 takes the likeliest token.")
-@click.option("--save-every", type=click.IntRange(1), help="Steps; by default an epoch.")
-@click.option("--merge/--no-merge", default=True, show_default=True, help="Write whole weights.")
-@click.option("--resume", is_flag=True, help="Go on from the newest checkpoint of --out.")
+@click.option("--temperature", default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--save-every", type=click.IntRange(1), help="Steps; default: an epoch.")
+@click.option("--merge/--no-merge", default=True, show_default=True, help="Write merged weights.")
+@click.option("--resume", is_flag=True, help="Resume from the newest checkpoint of --out.")
 @duty_options
 @threads_option
 @json_option

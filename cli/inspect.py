@@ -42,7 +42,9 @@ Multiply-adds in millions: of inference, and of the whole step."""
 @click.command("inspect")
 @model_argument()
 @compile_options(without=("check", "prepare"))
-@click.option("--kernels", is_flag=True, help="Also how each product is computed, and how else.")
+@click.option(
+    "--kernels", is_flag=True, help="Also list the plan of each product, and alternatives."
+)
 @json_option
 def inspect_command(
     model: ModelChoice,

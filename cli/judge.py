@@ -54,7 +54,9 @@ def evaluate(
 @click.argument("artifact", type=click.Path(path_type=Path))
 @data_option
 @checkpoint_option
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Safetensors.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Output file, safetensors."
+)
 @threads_option
 @json_option
 def predict(

@@ -28,7 +28,7 @@ from pockengine.options import CompileOptions
     "--passes",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file of passes, one a line, as --pipeline prints them.",
+    help="A file of passes, one per line, as printed by --pipeline.",
 )
 @click.option("--list", "listed", is_flag=True, help="List the passes and their options.")
 @click.option("--pipeline", help="Print the passes of this entry (train, evaluate, ...) instead.")

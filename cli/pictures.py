@@ -22,9 +22,11 @@ def numbers(text: str) -> tuple[float, ...]:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--mean", type=numbers, default="0", help="Taken from pixels of 0 to 1.")
-@click.option("--std", type=numbers, default="1", help="They are then divided by it.")
-@click.option("--skip-bad", default=0, type=click.IntRange(0), help="Pictures left out at most.")
+@click.option("--mean", type=numbers, default="0", help="Subtracted from pixels of 0 to 1.")
+@click.option("--std", type=numbers, default="1", help="Divisor of pixels, after --mean.")
+@click.option(
+    "--skip-bad", default=0, type=click.IntRange(0), help="Maximum number of skipped pictures."
+)
 def pictures(
     folder: Path,
     artifact: Path,

@@ -33,7 +33,9 @@ built. The compiler plans every byte: what is printed is what the program's memo
 """,
 )
 @click.argument("model")
-@click.option("--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows a step.")
+@click.option(
+    "--batch", default=1, show_default=True, type=click.IntRange(1), help="Rows per step."
+)
 @click.option("--max-length", "length", default=512, show_default=True, type=click.IntRange(2))
 @click.option("--scheme", "schemes", multiple=True, default=SCHEMES, show_default=True)
 @storage_forms("weights", "f32", "int4")

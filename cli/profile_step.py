@@ -68,12 +68,12 @@ class KernelRow:
 @click.command()
 @model_argument()
 @click.option("--threads", type=click.IntRange(1), help="Default: all cores.")
-@click.option("--backend", type=click.Choice(GPUS), help="By default C: the CPU.")
+@click.option("--backend", type=click.Choice(GPUS), help="Default: C, for the CPU.")
 @compile_options("device", "scheme", "optimizer", "bf16", "tuned")
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(1, 64))
 @click.option("--top", default=30, show_default=True, help="Lines to print; 0 prints all.")
-@click.option("--only", default="", help="Part of a kernel's symbol, shapes or names to look at.")
-@click.option("--alone", is_flag=True, help="Also time each kernel alone, its operands in cache.")
+@click.option("--only", default="", help="Show kernels whose symbol, shapes or names contain this.")
+@click.option("--alone", is_flag=True, help="Also time each kernel alone, with cached operands.")
 @records_option
 def profile(
     model: ModelChoice,
@@ -240,20 +240,19 @@ def _write(
     from pockengine import __version__
     from pockengine.farm.results.commits import current_commit
     from pockengine.farm.results.results import write_lines
-    from pockengine.farm.results.setup import Setup
+    from pockengine.farm.results.setup import EngineRun, Setup
 
     (device, model, batch, scheme), (peaks, load) = what, conditions
     place = (current_commit(), device, device, False)
     setup = Setup(*place, model, "random", batch, max(1, peaks.threads), load.mark)
+    run = EngineRun("pockengine", __version__, scheme)
     records = [
-        setup.record("pockengine", __version__, scheme, metric, value)
+        setup.record(run, metric, value)
         for metric, value in (("peak_gflops", peaks.gflops), ("peak_gbytes", peaks.gbytes))
     ]
     for index, call in enumerate(times):
         record = setup.record(
-            "pockengine",
-            __version__,
-            scheme,
+            run,
             "kernel_us",
             call.median_ns / 1e3,
             spread=(call.least_ns / 1e3, call.most_ns / 1e3, call.samples),

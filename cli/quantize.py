@@ -49,7 +49,7 @@ _OPTIONS = (
         "inputs",
         multiple=True,
         metavar="NAME",
-        help="An input that arrives as int8.",
+        help="An input passed as int8.",
     ),
     click.option(
         "--qas/--no-qas",

@@ -26,14 +26,14 @@ data_option = click.option(
 checkpoint_option = click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
-    help="A checkpoint, or the folder of a training; by default the weights as compiled.",
+    help="A checkpoint, or a training's folder; default: the compiled weights.",
 )
 metric_option = click.option(
     "--metric",
     "metrics",
     multiple=True,
     metavar="accuracy|PACKAGE.MODULE:FUNCTION",
-    help="Of a prediction and a target, both arrays of rows.",
+    help="A function of prediction and target, both arrays of rows.",
 )
 threads_option = click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
 

@@ -35,7 +35,7 @@ from pockengine.finetune.front import device_table, draw_front, race_table
 from pockengine.finetune.gains import UNITS, Signal, signal_of
 from pockengine.finetune.judges import ACCURACY, Judge
 from pockengine.finetune.race import Standing, race
-from pockengine.finetune.search import EVALUATIONS, Budget, Front, Progress, search
+from pockengine.finetune.search import EVALUATIONS, Budget, Front, Progress, SearchEffort, search
 from pockengine.finetune.search_limits import (
     TRIES,
     SearchLimits,
@@ -102,25 +102,31 @@ class SearchOptions:
 @click.command("search")
 @model_argument(8, loss=False)
 @click.option("--contributions", required=True, type=click.Path(path_type=Path))
+@click.option("--memory", type=size, help="Arena beyond inference, plus optimiser states: 250KB.")
+@click.option("--latency", type=time, help="Time of a step: 20ms. Modelled; calibrated on host.")
 @click.option(
-    "--memory", type=size, help="Beyond inference: more arena, and optimiser states: 250KB."
+    "--instructions", type=count, help="Instructions of a step, one emulated thread: 30M."
 )
-@click.option("--latency", type=time, help="Of a step: 20ms. Modelled, on host by measured ends.")
-@click.option("--instructions", type=count, help="Of a step of one emulated thread: 30M.")
 @device_option
 @click.option("--evaluations", default=EVALUATIONS, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--control", is_flag=True, help="Search by random draws too, and show both.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="The scheme, TOML.")
+@click.option("--control", is_flag=True, help="Also search at random, and show both.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="File of the scheme, TOML."
+)
 @click.option("--weights", type=click.Path(path_type=Path), help="As for sensitivity.")
 @click.option("--classes", type=click.IntRange(2), help="As for sensitivity.")
 @field_option("optimizer", None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
 @quantize_options
-@click.option("--validate", "tried", type=click.IntRange(1), help="How many found ones race.")
+@click.option(
+    "--validate", "tried", type=click.IntRange(1), help="Number of found schemes in the race."
+)
 @data_option(required=False, words="The data to race schemes on.")
 @click.option("--validation", default=0.2, show_default=True, help="As for sensitivity.")
-@click.option("--full/--no-full", default=True, help="Train full too: what does the budget cost?")
-@click.option("--count", is_flag=True, help="Count instructions on each device that can.")
+@click.option(
+    "--full/--no-full", default=True, help="Also train full, to show the cost of the budget."
+)
+@click.option("--count", is_flag=True, help="Count instructions on devices that support it.")
 @row_options(None, " of a decoder's")
 def search_command(model: ModelChoice, optimizer: Optimizer | None, **options: Any) -> None:
     """Find the scheme of MODEL that gains the most within a budget on a device.
@@ -226,11 +232,8 @@ def _fronts(
                 space,
                 contributions,
                 budget,
-                evaluations=options.evaluations,
-                seed=options.seed,
-                sampler=sampler,
-                warm=name == NSGA2,
-                progress=_teller(name, options.evaluations, UNITS[contributions.measure]),
+                SearchEffort(options.evaluations, options.seed, sampler, warm=name == NSGA2),
+                _teller(name, options.evaluations, UNITS[contributions.measure]),
             )
         lower = tightened(budget, fronts[NSGA2].best, options.limits, costs)
         if lower is None:

@@ -32,7 +32,7 @@ from pockengine.finetune.executor import PROCESSES, open_executor
 from pockengine.finetune.judges import ACCURACY, Judge, judge_named
 from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.selection import DATA_CRITERIA
-from pockengine.finetune.sensitivity import TrialProgress, measure
+from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.finetune.space import SHARES, items_of
 from pockengine.terminal import PlainConsole
 
@@ -44,11 +44,17 @@ ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
 @click.command("sensitivity")
 @model_argument(8, loss=False)
 @data_option(required=True, words="Inputs and target; a decoder's texts.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Its JSON lines.")
-@click.option("--weights", type=click.Path(path_type=Path), help="Pretrained, as safetensors.")
-@click.option("--classes", type=click.IntRange(2), help="Of a new head.")
-@click.option("--validation", default=0.2, show_default=True, help="Share of the data that judges.")
-@click.option("--share", "shares", multiple=True, type=float, help="Of channels; may be repeated.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Table file, JSON lines."
+)
+@click.option("--weights", type=click.Path(path_type=Path), help="Pretrained weights, safetensors.")
+@click.option("--classes", type=click.IntRange(2), help="Classes of a new head.")
+@click.option(
+    "--validation", default=0.2, show_default=True, help="Share of the data for evaluation."
+)
+@click.option(
+    "--share", "shares", multiple=True, type=float, help="Share of channels; may be repeated."
+)
 @click.option("--by", default="magnitude", show_default=True, type=click.Choice(ALL_CRITERIA))
 @click.option("--upper", default=1.0, show_default=True, help="Share of the layers, from the top.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
@@ -59,11 +65,11 @@ ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
     "--rate",
     type=float,
     show_default=f"{RATE:g}, a decoder's {DECODER_RATE:g}",
-    help="The optimizer's highest rate.",
+    help="Maximum learning rate.",
 )
 @row_options(None, " of a decoder's")
-@click.option("--workers", type=click.IntRange(1), help="Processes; by default one a core.")
-@click.option("--scheduler", default=PROCESSES, show_default=True, help="Or Dask's, tcp://...")
+@click.option("--workers", type=click.IntRange(1), help="Processes; default: one per core.")
+@click.option("--scheduler", default=PROCESSES, show_default=True, help="Dask scheduler, tcp://...")
 def sensitivity_command(
     model: ModelChoice,
     data: Path,
@@ -97,9 +103,8 @@ def sensitivity_command(
     optimizer, rate = course_of(model, optimizer, rate)
     recipe = Recipe(rate, epochs, optimizer=optimizer)
     with open_executor(scheduler, workers) as executor:
-        contributions = measure(
-            subject, tuning, items, recipe, range(seeds), out, executor, tell_progress
-        )
+        plan = SensitivityPlan(subject, tuning, items, recipe, range(seeds))
+        contributions = measure(plan, out, executor, tell_progress)
     console = PlainConsole(WIDTH)
     title = f"{model.name}, batch {subject.batch}, on {data.name}"
     console.print(report(title, contributions, judge_named(subject.judge)))

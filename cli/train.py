@@ -46,15 +46,27 @@ class TrainingFiles:
 @fit_options(*("epochs", "steps", "lr", "schedule", "warmup", "total", "batch", "seed", "resume"))
 @click.option("--shuffle/--in-order", default=True, show_default=True)
 @click.option("--flip", is_flag=True, help="Mirror half of the pictures.")
-@click.option("--crop", default=0, type=click.IntRange(0), help="Move pictures by so many pixels.")
-@click.option("--validation", multiple=True, metavar="FILE", help="Rows that judge each epoch.")
-@metric_option
-@click.option("--patience", type=click.IntRange(1), help="Epochs without a better validation.")
 @click.option(
-    "--checkpoint", "folder", type=click.Path(path_type=Path), help="A folder to save to."
+    "--crop", default=0, type=click.IntRange(0), help="Shift pictures by up to this many pixels."
 )
-@click.option("--save-every", "every", type=click.IntRange(1), help="Steps; by default an epoch.")
-@click.option("--keep", default=2, show_default=True, type=click.IntRange(1), help="The newest.")
+@click.option(
+    "--validation", multiple=True, metavar="FILE", help="Validation rows, evaluated each epoch."
+)
+@metric_option
+@click.option(
+    "--patience", type=click.IntRange(1), help="Stop after this many epochs without improvement."
+)
+@click.option(
+    "--checkpoint", "folder", type=click.Path(path_type=Path), help="Folder of checkpoints."
+)
+@click.option("--save-every", "every", type=click.IntRange(1), help="Steps; default: an epoch.")
+@click.option(
+    "--keep",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of checkpoints to keep.",
+)
 @click.option(
     "--on-nan", default="stop", show_default=True, type=click.Choice(["stop", "rollback"])
 )

@@ -63,26 +63,26 @@ the estimate.
 @click.option(
     "--backend",
     type=click.Choice([TVM, *GPUS]),
-    help="Tune TVM's kernels by its own tuner, or the products of a GPU.",
+    help="Tune TVM's kernels, or the products of a GPU.",
 )
 @click.option(
     "--trials",
     default=TRIALS,
     show_default=True,
     type=click.IntRange(LEAST_TRIALS),
-    help="Of TVM: schedules that are tried of a kernel.",
+    help="TVM: schedules tried per kernel.",
 )
 @click.option(
     "--kernels",
     default=KERNELS,
     show_default=True,
     type=click.IntRange(1),
-    help="Of TVM: how many of those that take most of a step are tuned.",
+    help="TVM: number of kernels to tune, costliest first.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="By default tuned-DEVICE.json, tuned-BACKEND-DEVICE.json.",
+    help="Default: tuned-DEVICE.json, tuned-BACKEND-DEVICE.json.",
 )
 def tune_command(
     model: ModelChoice,

@@ -45,7 +45,7 @@ def tune_tvm(
     trials, most = amount
     backend = backend_for(device.on(TVM), BackendOptions())
     from pockengine.backends.tvm.backend import load_model  # TVM is installed: the backend exists
-    from pockengine.backends.tvm.tune import UNIT, find_problems, tune
+    from pockengine.backends.tvm.tune import UNIT, TunerOptions, find_problems, tune
 
     program = compile_program(graph, training, target=backend.target())
     _tell("timing the step's kernels as they are")
@@ -62,7 +62,7 @@ def tune_tvm(
         write_table(partial, out)
 
     chosen = problems[:most]
-    table = tune(chosen, device, table, keep, _tell, trials=trials)
+    table = tune(chosen, device, table, keep, _tell, TunerOptions(trials))
     return _report(title, problems, chosen, table)
 
 

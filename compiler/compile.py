@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -73,16 +73,25 @@ def compile_program(
     training, target = training or Training(), target or Target()
     first, forward, options = _prepared(forward, training, target)
     adapters = next((each.adapters for each in first if isinstance(each, AddAdapters)), ())
-    entries = _compiled(forward, options, check, observe)
+    compiled = _compiled(forward, options, check, observe)
+    entries = {name: entry.entry for name, entry in compiled.items()}
     described = {name: _describe(channels) for name, channels in options.trained.items()}
     shared, report = share_tensors(entries), entries["train"].graph.recomputation
     program = Program(forward.name, entries, *shared, described, report, None, adapters)
     return replace(program, micro_batches=training.micro_batches, alignment=target.alignment)
 
 
+@dataclass(frozen=True)
+class _CompiledEntry:
+    """An entry, and the passes that made it."""
+
+    entry: Entry
+    passes: list[Pass]
+
+
 def _compiled(
     forward: Graph, options: PipelineOptions, check: bool, observe: Observer | None
-) -> dict[str, Entry]:
+) -> dict[str, _CompiledEntry]:
     """Compile all entries; if a budget is out of reach, retry with finer attention blocks.
 
     Finer blocks are slower and mostly, but not always, smaller: the first that fits is used.
@@ -99,19 +108,21 @@ def _compiled(
 
 def _all_entries(
     forward: Graph, options: PipelineOptions, check: bool, observe: Observer | None
-) -> dict[str, Entry]:
+) -> dict[str, _CompiledEntry]:
     entries: dict[str, Entry] = {}
+    passes: dict[str, list[Pass]] = {}
     names = _names(forward, options)
     # With a budget `train` comes last: the arena of the others is a lower bound for it.
     for name in names if options.training.memory_budget is None else reversed(names):
         graph, watch = clone(forward), observe and _prefixed(observe, name)
-        run_passes(_passes(name, options), graph, check=check, observe=watch)
+        passes[name] = _passes(name, options)
+        run_passes(passes[name], graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, options.target, options.written)
         options = replace(options, others=max(options.others, entries[name].plan.size))
     _check_states(entries, options.training)
     entries = {name: entries[name] for name in names}
     _check_budget(entries, options.training.memory_budget)
-    return entries
+    return {name: _CompiledEntry(entry, passes[name]) for name, entry in entries.items()}
 
 
 def _step_outputs(graph: Graph, names: Sequence[str] | None) -> Set[str]:
@@ -129,9 +140,15 @@ def _step_outputs(graph: Graph, names: Sequence[str] | None) -> Set[str]:
 def passes_of(
     forward: Graph, training: Training | None = None, *, target: Target | None = None
 ) -> dict[str, list[Pass]]:
-    """Return the passes that `compile_program` applies to each entry."""
+    """Return the passes that `compile_program` applies to each entry.
+
+    With a memory budget this compiles: block sizes depend on what fits.
+    """
     first, forward, options = _prepared(forward, training or Training(), target or Target())
-    return {name: [*first, *_passes(name, options)] for name in _names(forward, options)}
+    if options.training.memory_budget is None:
+        return {name: [*first, *_passes(name, options)] for name in _names(forward, options)}
+    compiled = _compiled(forward, options, check=False, observe=None)
+    return {name: [*first, *entry.passes] for name, entry in compiled.items()}
 
 
 def _prepared(

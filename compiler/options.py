@@ -28,12 +28,12 @@ class Training:
 
     scheme: Scheme | str | Path = option("full", "A preset, or a TOML file.")
     optimizer: Optimizer = option(Sgd, OPTIMIZERS)
-    clip: Clip = option(Clip, "The largest norm of a gradient; 0: none.")
-    micro_batches: int = option(1, "Steps an update.", flag="--accumulate")
-    memory_budget: int | None = option(None, "Of the whole arena: 400KB; recompute to fit.")
+    clip: Clip = option(Clip, "Maximum norm of the gradients; 0: none.")
+    micro_batches: int = option(1, "Number of batches per update.", flag="--accumulate")
+    memory_budget: int | None = option(None, "Limit of the arena: 400KB; recompute to fit.")
     storage: Storage = option(EXACT)
     outputs: tuple[str, ...] | None = option(
-        None, "Returned by a step; '': its loss alone. By default all up to 4 MiB.", flag="--output"
+        None, "Returned by a step; '': only its loss. Default: all up to 4 MiB.", flag="--output"
     )
     integers: Integers = option(Integers)
 

@@ -130,16 +130,22 @@ def worth_choosing(space: SearchSpace, contributions: Contributions) -> SearchSp
     return SearchSpace(useful(space.biases), tuple(options for options in weights if options))
 
 
+@dataclass(frozen=True)
+class SearchEffort:
+    """Number of evaluations, their seed, the sampler, and whether greedy orders come first."""
+
+    evaluations: int = EVALUATIONS
+    seed: int = 0
+    sampler: str = "nsga2"
+    warm: bool = True
+
+
 def search(
     costs: Costs,
     space: SearchSpace,
     contributions: Contributions,
     budget: Budget,
-    *,
-    evaluations: int = EVALUATIONS,
-    seed: int = 0,
-    sampler: str = "nsga2",
-    warm: bool = True,
+    effort: SearchEffort = SearchEffort(),
     progress: Progress | None = None,
 ) -> Front:
     """Return the front within the budget; the same arguments give the same front.
@@ -154,14 +160,14 @@ def search(
     _check_possible(head.cost, budget)
 
     def fits(genome: Genome) -> bool:
-        return len(evaluate.curve) < evaluations and budget.allows(evaluate(genome).cost)
+        return len(evaluate.curve) < effort.evaluations and budget.allows(evaluate(genome).cost)
 
-    prior = Prior([len(options) for options in (space.biases, *space.weights)], Random(seed))
+    prior = Prior([len(options) for options in (space.biases, *space.weights)], Random(effort.seed))
     if space.items:
-        begun = longest_beginnings(space, contributions, costs.graph, fits) if warm else ()
+        begun = longest_beginnings(space, contributions, costs.graph, fits) if effort.warm else ()
         starts = list(dict.fromkeys(begun))
-        bounds, left = len(budget.excess(head.cost)), evaluations - len(evaluate.curve)
-        _explore(sampler, prior, starts, evaluate, budget.excess, bounds, left, seed)
+        bounds, left = len(budget.excess(head.cost)), effort.evaluations - len(evaluate.curve)
+        _explore(effort.sampler, prior, starts, evaluate, budget.excess, bounds, left, effort.seed)
     points = tuple(_allowed_front(evaluate.found.values(), budget))
     return Front(points, tuple(evaluate.curve), len(evaluate.found))
 

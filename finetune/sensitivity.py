@@ -49,34 +49,46 @@ class TrialProgress:
 Tell = Callable[[TrialProgress], None]
 
 
+@dataclass(frozen=True)
+class SensitivityPlan:
+    """What is measured: each item, at each seed, with one recipe; `recipe.seed` does not count."""
+
+    subject: Subject
+    tuning: Tuning
+    items: Sequence[Item]
+    recipe: Recipe
+    seeds: Sequence[int]
+
+    @property
+    def keys(self) -> list[Key]:
+        """The trials: at each seed the head alone, and each item beside it."""
+        return [(item, seed) for item in (None, *self.items) for seed in self.seeds]
+
+
 def measure(
-    subject: Subject,
-    tuning: Tuning,
-    items: Sequence[Item],
-    recipe: Recipe,
-    seeds: Sequence[int],
+    plan: SensitivityPlan,
     path: Path,
     executor: Executor,
     progress: Tell = lambda _: None,
     folder: Path | None = None,
 ) -> Contributions:
-    """Measure each item's gain at each seed; `recipe.seed` does not count.
+    """Measure the gain of each item at each seed.
 
     The table in `path` is added to: what it has is not run again. `folder` keeps model, data and
     artifacts for the workers; by default it is beside the table. FinetuneError if a table was
     measured otherwise, or if a worker dies: run it again to go on.
     """
+    subject, tuning, recipe = plan.subject, plan.tuning, plan.recipe
     check_examples(subject, tuning.train, tuning.validation)
     folder = (folder or path.with_name(f"{path.name}.work")).resolve()
-    wanted: list[Key] = [(item, seed) for item in (None, *items) for seed in seeds]
-    with open_table(path, header_of(subject, tuning, recipe, seeds)) as table:
-        missing = [key for key in dict.fromkeys(wanted) if key not in table.trials]
+    requested = dict.fromkeys(plan.keys)
+    with open_table(path, header_of(subject, tuning, recipe, plan.seeds)) as table:
+        missing = [key for key in requested if key not in table.trials]
         _tell_start(table, missing, progress)
         if missing:
             jobs = _jobs(subject, tuning, recipe, missing, folder)
             _run(jobs, table, executor, progress)
-        asked = set(wanted)
-        trials = {key: table.trials[key] for key in table.trials if key in asked}
+        trials = {key: trial for key, trial in table.trials.items() if key in requested}
         return contributions_of(trials, subject.judge)
 
 

@@ -1,5 +1,5 @@
-"""Frontends: a framework's model becomes a forward `Graph`.
+"""Frontends: import a framework's model as a forward `Graph`.
 
-Each framework has a package, which registry.py loads when a model of it comes. What this package
-itself has is shared by them: the emitter of ops, losses, idioms, reports of problems.
+Each framework has a package, which registry.py loads for a model of it. This package has their
+shared parts: the emitter of ops, losses, idioms, error reports.
 """

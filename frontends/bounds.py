@@ -1,7 +1,7 @@
-"""How many elements an operator on known arrays can give, so that importing takes no memory for it.
+"""Bounds on the results of operators on constant arrays, so that imports use bounded memory.
 
-The arithmetic on shapes that tracing leaves is computed while importing. A frontend has a table of
-operators that it computes, each with its bound.
+Shape arithmetic left by tracing is evaluated during the import. A frontend has a table of operators
+that it evaluates, each with its bound.
 """
 
 import math
@@ -12,21 +12,21 @@ import numpy as np
 from pockengine.frontends.emit.nn import Unsupported
 
 MAX_ELEMENTS = 2**24
-"""Of the inputs, and of the outputs: enough for the mask of a sequence of 4096."""
+"""Maximum elements of inputs, and of outputs: enough for the mask of a sequence of 4096."""
 
 Arrays = Sequence[np.ndarray]
 Bound = Callable[[Arrays], int]
 
 
 def check_bound(bound: Bound, arrays: Arrays) -> None:
-    """Raise Unsupported for a result, or inputs, of too many elements."""
+    """Raise Unsupported for a result, or inputs, with too many elements."""
     elements = max(taken(arrays), bound(arrays))
     if elements > MAX_ELEMENTS:
         raise Unsupported(f"a constant of {elements} elements; make it an input of the model")
 
 
 def taken(arrays: Arrays) -> int:
-    """Bound operators that give back at most what they take."""
+    """Bound operators that return at most as many elements as they take."""
     return sum(array.size for array in arrays)
 
 
@@ -41,7 +41,7 @@ def gathered(arrays: Arrays) -> int:
 
 
 def filled(arrays: Arrays) -> int:
-    """Bound operators that fill the shape that they are given."""
+    """Bound operators that fill a given shape."""
     return math.prod(_numbers(arrays[0]))
 
 

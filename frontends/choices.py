@@ -1,4 +1,4 @@
-"""What a user says beside a model of ONNX or TFLite: which inputs are constants, what trains."""
+"""User choices for an ONNX or TFLite model: constant inputs, and trained weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model or its file, with what the user says beside it.
+    """A model or its file, with the user's choices.
 
-    `constants` are the values of ONNX inputs, `trainable` says of weights whether they train; see
+    `constants` are the values of ONNX inputs, `trainable` says whether weights train, by name; see
     `from_onnx` and `from_lite`.
     """
 
@@ -26,7 +26,7 @@ class ChosenModel:
 
 
 def with_choices(model: Any, constants: Arrays | None, trainable: Mapping[str, bool] | None) -> Any:
-    """Return a model with choices, where there are any; CompileError for a model of others."""
+    """Return a model with choices, if any; CompileError for a model of another framework."""
     if not constants and not trainable:
         return model
     if not is_onnx(model) and (constants or not is_lite(model)):
@@ -58,5 +58,5 @@ def _has_ending(given: Any, ending: str) -> bool:
 
 
 def opened(model: Any) -> ChosenModel:
-    """Return a model with its choices, none where it has none."""
+    """Return a model with its choices; empty ones by default."""
     return model if isinstance(model, ChosenModel) else ChosenModel(model)

@@ -1,7 +1,7 @@
-"""Evaluate the end of a graph on random numbers, whatever its weights make of its inputs.
+"""Evaluate the last layers of a graph on random inputs.
 
-What the last layers make, and the graph's inputs, are drawn: a property that the values of the end
-have then is one of the end, not of the weights or of the data.
+The outputs of weighted layers, and the graph's inputs, are replaced by random numbers. A property
+of the results is then one of the last layers, not of the weights or the data.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from pockengine.compiler.ops.registry import lookup
 SCALES = (1.0, 10.0)
 """Standard deviations of the draws; from the second on, activations saturate."""
 MOST_READ = 1 << 16
-"""How many elements of a weight say whether it has negative ones."""
+"""Maximum elements of a weight examined for negative ones."""
 
 
 def drawn(graph: Graph, value: Value) -> Iterator[np.ndarray]:
@@ -31,7 +31,7 @@ def drawn(graph: Graph, value: Value) -> Iterator[np.ndarray]:
 
 
 def _collect(graph: Graph, value: Value, end: Graph) -> None:
-    """Gather the nodes that a value is made by, in order, and what is drawn before them."""
+    """Collect the nodes that compute a value, in order, and the random values before them."""
     done: set[Value] = set()
     waiting = [(value, False)]
     while waiting:
@@ -76,7 +76,9 @@ def _is_signed(weight: np.ndarray) -> bool:
 
 
 def _draw(rng: np.random.Generator, value: Value, scale: float) -> np.ndarray:
-    """Draw normal floats, coins and small bytes; others are zero, which any index may be."""
+    """Draw normal floats, bools and small bytes; others are zero, which is a valid index
+    everywhere.
+    """
     if value.dtype is F32:
         return (scale * rng.standard_normal(value.shape)).astype(np.float32)
     if value.dtype is BOOL:

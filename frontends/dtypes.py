@@ -1,4 +1,4 @@
-"""Which element types a model may have: those that ops calculate with, by NumPy's names."""
+"""Supported element types of models: those that ops calculate with, by NumPy's names."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from pockengine.frontends.emit.nn import Unsupported
 
 _FIRST, _LAST = numpy_names(COMPUTED[:-1]), numpy_names(COMPUTED[-1:])
 USE = f"use {_FIRST} or {_LAST}"
-"""How a message ends that refuses another type."""
+"""End of a message that refuses another type."""
 
 ELSE = f"a type other than {_FIRST} and {_LAST}"
 
@@ -24,7 +24,7 @@ def find_dtype(numpy: Any) -> DType | None:
 
 
 def known_dtype(numpy: Any, what: str) -> DType:
-    """Our type for NumPy's; Unsupported says that there is none for `what`."""
+    """Our type for NumPy's; Unsupported, naming `what`, if there is none."""
     dtype = find_dtype(numpy)
     if dtype is None:
         raise Unsupported(f"{what}; {USE}")

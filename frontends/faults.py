@@ -1,8 +1,8 @@
-"""Whose fault an exception is that arises while a framework traces the user's model.
+"""Attribute an exception during a framework's trace of the user's model to us or the user.
 
-Our code and the user's lie between each other in such a traceback: a framework calls the model,
-whose calls come by what stands in for the framework's functions. The innermost frame that is either
-ours or the user's decides. Where ours calls what it was given, it does so by `theirs`.
+Our code and the user's alternate in such a traceback: a framework calls the model, whose calls pass
+through our stand-ins for the framework's functions. The innermost frame that is ours or the user's
+decides. Our code calls user functions through `theirs`.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[1]
 OURS = (*(f"{ROOT / part}/" for part in ("frontends", "compiler")), f"{ROOT / 'boundary.py'}")
 
 MISTAKES = (AssertionError, AttributeError, NameError, TypeError)
-"""What code raises that is wrong, and not what it reads."""
+"""Exceptions that indicate wrong code, rather than wrong data."""
 
 __all__ = ["OURS", "check_own", "own_fault", "theirs"]
 
 
 def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError | None:
-    """Return the error to raise where our code raised this one, None if other code did.
+    """Return the error to raise if our code raised this one; None if other code did.
 
     `doing` says what failed, `packages` are the distributions whose versions matter.
     """

@@ -1,4 +1,4 @@
-"""What a frontend does for the compiler: it takes a framework's model in, and gives weights back.
+"""The frontend interface: import a framework's model, and export its weights.
 
 Each framework's package has a `frontend.py` with its `FRONTEND`; registry.py finds the right one.
 """
@@ -22,18 +22,18 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Frontend:
-    """One framework; the methods are what a framework has that says no more."""
+    """A framework's frontend; the methods have defaults for optional features."""
 
     framework: str
     rounding = FIXED
-    """How int8 rounds where the framework's own integers do."""
+    """Rounding of int8, if the framework's own integers define one."""
 
     def recognises(self, model: Any) -> bool:
-        """Whether this is a model of the framework, which is imported by now, or its file."""
+        """Whether this is a model of the framework (which is imported by now), or its file."""
         raise NotImplementedError
 
     def opens(self, model: Any) -> Any:
-        """Return a model in the one form that the other methods take."""
+        """Return a model in the common form that the other methods take."""
         return model
 
     def open_file(self, path: Path) -> OpenedModel:
@@ -41,11 +41,11 @@ class Frontend:
         raise ImportModelError(f"{path}: a model of {self.framework} has no file to be opened")
 
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a model; ImportModelError says what of it is not supported."""
+        """Import a model; ImportModelError lists unsupported parts."""
         raise NotImplementedError
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a model that is in int8, with its ranges; CompileError if it has none."""
+        """Import an int8 model with its ranges; CompileError if it has none."""
         raise CompileError(
             f"a model of {self.framework} carries no ranges of integers; give pockengine.Int8 "
             "samples of its inputs"
@@ -59,15 +59,15 @@ class Frontend:
         )
 
     def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
-        """Return the framework's own loss and gradients on the example inputs, where it has any."""
+        """Return the framework's own loss and gradients on the example inputs, if available."""
         return None
 
     def quiet(self, model: Any) -> AbstractContextManager[None]:
-        """Turn dropout off for a while, where the framework can."""
+        """Disable dropout temporarily, if the framework can."""
         return nullcontext()
 
     def optimizer(self, model: Any, given: Any) -> Optimizer:
-        """Return what one of the framework's optimisers means."""
+        """Convert one of the framework's optimisers to ours."""
         return named_optimizer(given)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
@@ -77,7 +77,7 @@ class Frontend:
 
 @dataclass(frozen=True)
 class Source:
-    """A model with its example inputs, and the frontend that takes it."""
+    """A model with its example inputs and its frontend."""
 
     frontend: Frontend
     model: Any
@@ -88,24 +88,24 @@ class Source:
         return self.frontend.graph(self.model, self.inputs, loss)
 
     def integers(self, loss: Any) -> Graph:
-        """Import a model that is in int8, with its ranges; CompileError if it has none."""
+        """Import an int8 model with its ranges; CompileError if it has none."""
         return self.frontend.integers(self.model, self.inputs, loss)
 
     def resized(self, axes: Mapping[str, int], size: int) -> "Source":
-        """Give the example inputs another size; CompileError if the frontend cannot."""
+        """Resize the example inputs; CompileError if the frontend cannot."""
         inputs = self.frontend.resized(self.model, self.inputs, axes, size)
         return Source(self.frontend, self.model, inputs)
 
     def reference(self, loss: Any, nudge: Nudge) -> Reference | None:
-        """Return the framework's own loss and gradients on the example inputs, where it has any."""
+        """Return the framework's own loss and gradients on the example inputs, if available."""
         return self.frontend.reference(self.model, self.inputs, loss, nudge)
 
     def quiet(self) -> AbstractContextManager[None]:
-        """Turn dropout off for a while, where the framework can."""
+        """Disable dropout temporarily, if the framework can."""
         return self.frontend.quiet(self.model)
 
     def optimizer(self, given: Any) -> Optimizer:
-        """Return our optimiser: one of ours, or what the framework's means."""
+        """Return our optimiser, converted from the framework's if necessary."""
         framework = self.frontend.framework
         has = {name for name in ("init", "update") if hasattr(given, name)}
         if len(has) == 2 and framework != "JAX":
@@ -121,7 +121,7 @@ class Source:
         return named_optimizer(given)
 
     def tuned(self, graph: Graph, values: Arrays) -> Any:
-        """Give tuned weights back in the framework's own form."""
+        """Return tuned weights in the framework's own form."""
         known = {name: data for name, data in values.items() if name in graph.params}
         return self.frontend.tuned(self.model, self.inputs, graph, known)
 

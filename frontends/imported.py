@@ -1,4 +1,4 @@
-"""A model as it was imported: its graph, with what it was made of."""
+"""An imported model: its graph, with its origin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pockengine.frontends.registry import find_source
 
 @dataclass(frozen=True)
 class Imported:
-    """A graph with its loss, and the model that it was imported from; None for a `Graph`."""
+    """A graph with its loss, and the model it was imported from; None for a `Graph`."""
 
     graph: Graph
     source: Source | None
@@ -21,7 +21,7 @@ class Imported:
     inputs: Any
 
     def optimizer(self, given: Any) -> Optimizer:
-        """Return our optimiser: one of ours, a name, or what the framework's means."""
+        """Return our optimiser: one of ours, by name, or converted from the framework's."""
         return named_optimizer(given) if self.source is None else self.source.optimizer(given)
 
     def resized(self, axes: Mapping[str, int], size: int) -> Graph:
@@ -34,7 +34,7 @@ class Imported:
 
 
 def import_model(model: Any, inputs: Any, loss: Any) -> Imported:
-    """Import a model of a framework; a `Graph` is imported already."""
+    """Import a model of a framework; a `Graph` needs no import."""
     if isinstance(model, Graph):
         return Imported(model, None, loss, inputs)
     source = find_source(model, inputs)

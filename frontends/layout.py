@@ -1,10 +1,10 @@
-"""Lazily permuted tensors: how a channels-first framework lives on a channels-last IR.
+"""Lazily permuted tensors: a channels-first framework on a channels-last IR.
 
 A `Tensor` is one of our values together with the order in which the framework's dimensions are
 stored in it: dimension `layout[i]` of the framework's tensor is dimension i of ours. Permuting is
-free (only the layout changes); data moves in `stored`, when a consumer needs another order. So the
+free (only the layout changes); data moves in `stored`, if a consumer needs another order. So the
 activations of a convolutional net stay NHWC from the first convolution to the last, and transposes
-remain only at the borders and where a reshape really needs the framework's order.
+remain only at the borders and at reshapes that need the framework's order.
 """
 
 from collections.abc import Sequence
@@ -87,7 +87,7 @@ def framework_order(g: Builder, x: Tensor) -> Value:
 
 
 def aligned(g: Builder, x: Tensor, layout: Layout) -> Value:
-    """Return `x` so that it broadcasts against a tensor of this layout as the framework means it.
+    """Return `x` in a form that broadcasts like the framework's against a tensor of this layout.
 
     The framework aligns shapes at their last dimension, which another layout keeps elsewhere.
     """
@@ -114,7 +114,7 @@ def permute(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def reshape(g: Builder, x: Tensor, shape: Shape) -> Tensor:
-    """Reshape as the framework means it, in the stored order wherever that is the same thing."""
+    """Reshape with the framework's semantics, in stored order if equivalent."""
     if shape == x.shape:
         return x
     groups = _groups(x.shape, shape)

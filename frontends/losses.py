@@ -1,4 +1,4 @@
-"""Losses that a frontend adds to a model that returns predictions only."""
+"""Losses added to models that return only predictions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -48,7 +48,7 @@ def check_classes(count: int) -> None:
 
 
 def loss_text(loss: Any) -> str:
-    """Return a loss in words: its name, or those of the losses of several outputs."""
+    """Describe a loss: its name, or the losses of several outputs."""
     if isinstance(loss, str):
         return loss
     if isinstance(loss, Mapping):
@@ -61,5 +61,5 @@ def loss_text(loss: Any) -> str:
 
 
 def is_loss(output: Tensor) -> bool:
-    """Whether an output can be minimised: one float32 number."""
+    """Whether an output can be minimised: a single float32 number."""
     return output.rank == 0 and output.dtype is F32

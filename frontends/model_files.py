@@ -1,4 +1,4 @@
-"""What a model's file says of its own inputs, so that a file alone can be compiled."""
+"""Input declarations of a model's file, so that a file alone can be compiled."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Declared:
-    """An input of a model: `shape` has None if the file leaves a size open."""
+    """An input of a model: `shape` has None for a size that the file leaves open."""
 
     name: str
     shape: tuple[int | None, ...]
@@ -21,9 +21,9 @@ class Declared:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model of a file, as a frontend takes it; `named` tells whether by its inputs' names.
+    """A model loaded from a file; `named` tells whether its inputs are passed by name.
 
-    `loss` is what the file says that the model is trained by; None if it does not say.
+    `loss` is the training loss in the file; None if it has none.
     """
 
     model: Any

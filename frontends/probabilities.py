@@ -1,8 +1,9 @@
-"""Find out whether the output that cross entropy judges holds probabilities instead of logits.
+"""Detect whether the operand of cross entropy is probabilities instead of logits.
 
-A softmax behind reshapes is known by its node, which gives the logits back. Everything else is
-known by value: what sums to one over the classes whatever the last weights make is probabilities.
-Numbers between 0 and 1 that do not sum to one may be meant as either, which is an error.
+A softmax before reshapes is recognised by its node, which also yields the logits. Everything else
+is recognised by value: outputs that sum to one over the classes for random inputs of the last
+layers are probabilities. Numbers between 0 and 1 that do not sum to one are ambiguous, which is an
+error.
 """
 
 import numpy as np

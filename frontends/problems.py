@@ -1,4 +1,4 @@
-"""Everything about one model that a frontend cannot import, gathered for a single error."""
+"""All unsupported features of one model, collected for a single error."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ EMPTY = "a tensor without elements; leave out what computes with it"
 
 
 class Problems:
-    """Collects what cannot be imported, with the places in the user's model."""
+    """Collects unsupported features, with their places in the user's model."""
 
     def __init__(self) -> None:
         """Start with none."""

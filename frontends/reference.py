@@ -1,7 +1,7 @@
-"""A framework's own loss and gradients on the example inputs: what a compiled step is checked by.
+"""A framework's own loss and gradients on the example inputs, the reference for a compiled step.
 
 Each frontend has a `reference(model, example_inputs, loss, nudge)` beside its import. `nudge` is
-applied to every float that goes in (parameters and inputs); the model itself stays as it is.
+applied to every float parameter and input; the model itself is not modified.
 """
 
 from collections.abc import Callable, Mapping

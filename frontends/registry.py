@@ -1,9 +1,8 @@
-"""Which frontend takes a model: the one of its framework, found without importing any framework.
+"""Find the frontend of a model without importing any framework.
 
-A frontend is loaded by its module's name, when a model of its framework comes: what does not use a
-framework neither imports its frontend nor depends on it. Other packages offer a frontend by an
-entry point of the group `pockengine.frontends` whose value is a `FrontendEntry`; code that runs
-already may `register` one.
+A frontend is loaded by module name for a model of its framework; without such a model it is neither
+imported nor required. Other packages offer a frontend by an entry point of the group
+`pockengine.frontends` whose value is a `FrontendEntry`; code that runs already may `register` one.
 """
 
 import sys
@@ -25,7 +24,7 @@ GROUP = "pockengine.frontends"
 
 @dataclass(frozen=True)
 class FrontendEntry:
-    """Where a frontend is, and what makes it worth to be asked.
+    """A frontend's module, and the hints that it may support a model.
 
     `module` has a `FRONTEND`, a `Frontend`. `packages` are the framework's: a model of it has
     imported one. `endings` are of its files.
@@ -38,7 +37,7 @@ class FrontendEntry:
     folders: bool = False
 
     def may_take(self, model: Any) -> bool:
-        """Whether the frontend is to be asked."""
+        """Whether the frontend may support the model."""
         model = opened(model).model
         if isinstance(model, (str, Path)):
             return self.has_file(Path(model))
@@ -66,7 +65,7 @@ _REGISTERED: dict[str, FrontendEntry] = {}
 
 
 def register(entry: FrontendEntry) -> None:
-    """Offer a frontend by its framework; ImportModelError if that is another's."""
+    """Offer a frontend for a framework; ImportModelError if the name is taken."""
     known = {each.framework: each for each in known_frontends()}
     if known.get(entry.framework, entry) != entry:
         raise ImportModelError(
@@ -77,7 +76,7 @@ def register(entry: FrontendEntry) -> None:
 
 
 def known_frontends() -> list[FrontendEntry]:
-    """Return all frontends in the order in which they are asked: last JAX's, of any function."""
+    """Return all frontends in query order; JAX's, which accepts any function, is last."""
     return [*BUILT_IN, *_REGISTERED.values(), *_installed(), JAX]
 
 
@@ -94,7 +93,7 @@ def _installed() -> tuple[FrontendEntry, ...]:
 
 
 def load_frontend(framework: str) -> Any:
-    """Import a framework's frontend; ImportModelError if this installation lacks it."""
+    """Import a framework's frontend; ImportModelError if it is not installed."""
     entry = next(entry for entry in known_frontends() if entry.framework == framework)
     package = entry.module.rpartition(".")[0]
     try:
@@ -109,7 +108,7 @@ def load_frontend(framework: str) -> Any:
 
 
 def find_source(model: Any, example_inputs: Any) -> Source:
-    """Recognise a model; ImportModelError says what is supported."""
+    """Recognise a model; ImportModelError lists supported ones."""
     for entry in known_frontends():
         if entry.may_take(model):
             frontend: Frontend = load_frontend(entry.framework).FRONTEND

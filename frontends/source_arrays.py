@@ -1,4 +1,4 @@
-"""Arrays of a program back in the order of dimensions that their framework had."""
+"""Convert a program's arrays back to the framework's order of dimensions."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from pockengine.errors import ImportModelError
 def source_arrays(
     graph: Graph, values: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """Return copies of parameters and states, by name, as the model that was imported has them.
+    """Return copies of parameters and states, by name, in the layout of the imported model.
 
     `values` holds arrays by name as the compiled program has them, and may name a part only;
     without it the graph's initial data are given. Raises ImportModelError for a name or shape that

@@ -11,7 +11,7 @@ from pockengine import __version__, load
 from pockengine.errors import TrainingDiverged
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record, write_lines
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.finetune.task import Examples, Task
 from pockengine.studies.sparse.sizes import Sizes
 
@@ -95,9 +95,7 @@ def accuracy_record(
         f"seeds {seeds}"
     )
     record = setup.record(
-        "pockengine",
-        __version__,
-        course.scheme,
+        EngineRun("pockengine", __version__, course.scheme),
         METRIC,
         float(np.mean(values)),
         spread=(min(values), max(values), len(values)),

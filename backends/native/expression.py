@@ -128,11 +128,11 @@ INTEGER_TEMPLATES: dict[str, str] = {
 QUANTIZED: dict[str, str] = {
     "quantize": "pe_quantize({0}, {1}, {low}, {high}, {zero})",
     "dequantize": "pe_dequantize({0}, {1}, {zero})",
-    "rescale": "pe_rescale({0}, {1}, {2})",
+    "rescale": "{rescale}({0}, {1}, {2})",
     "narrow": "pe_narrow_sb({0}, {low}, {high}, {zero})",
     "unclamped": "({0} > {low}) & ({0} < {high})",
 }
-"""Ops between real numbers and their quantised integers."""
+"""Ops between real numbers and their quantised integers; the other fields are attrs."""
 
 INTEGER_VECTORS: dict[str, str] = {"mul": "pe_mul({0}, {1})"}
 """Ops on f32 for vectors that hold floats as integers, which need function calls."""
@@ -210,7 +210,7 @@ def expression(node: Node, names: Mapping[Value, str], by_integers: bool = False
     template = check_expression(node)
     if by_integers and node.result.dtype is F32:
         template = INTEGER_VECTORS.get(node.op, template)
-    return template.format(*(names[operand] for operand in node.operands))
+    return template.format(*(names[operand] for operand in node.operands), **_fields(node))
 
 
 def emit_nodes(
@@ -243,7 +243,7 @@ def _template(node: Node) -> str | None:
     if node.op in ("cast", "where", "clamp", "hardtanh"):
         return _special(node)
     if node.op in QUANTIZED:
-        return _quantized(node)
+        return QUANTIZED[node.op]
     if dtype is BOOL:
         return MASK_TEMPLATES.get(node.op)
     if node.op in COMPARISONS and dtype is I64:
@@ -252,23 +252,21 @@ def _template(node: Node) -> str | None:
         return TEMPLATES[node.op]
     if dtype is F32:
         return FLOAT_TEMPLATES.get(node.op)
-    template = INTEGER_TEMPLATES.get(node.op)
-    return template.replace("{s}", c_scalar(dtype).vector[-1]) if template else None
+    return INTEGER_TEMPLATES.get(node.op)
 
 
-def _quantized(node: Node) -> str:
-    """Fill in the attrs of an op of QUANTIZED."""
-    text = QUANTIZED[node.op]
-    if node.attrs.get("down"):
-        text = text.replace("pe_rescale", "pe_rescale_down")
+def _fields(node: Node) -> dict[str, str]:
+    """Return the fields of a node's template beside its operands."""
+    if node.op not in QUANTIZED:
+        return {"s": c_scalar(node.operands[0].dtype).vector[-1]}
+    fields = {"rescale": "pe_rescale_down" if node.attrs.get("down") else "pe_rescale"}
     for name in ("zero", "low", "high"):
         value = node.attrs.get(name, 0)
         number = "INT32_MIN" if value == -(1 << 31) else str(value)
         # instructions clamp to the limits of bytes, where these are known
         is_open = name == "zero" or node.op == "unclamped" or node.result.dtype is I32
-        number = whole(number) if is_open else number
-        text = text.replace(f"{{{name}}}", number)
-    return text
+        fields[name] = whole(number) if is_open else number
+    return fields
 
 
 def _special(node: Node) -> str | None:

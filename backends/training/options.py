@@ -66,24 +66,24 @@ class FitOptions:
     - `progress` is shown on terminals, unless it is said.
     """
 
-    epochs: int | None = option(None, "Through all rows; or give --steps.")
-    steps: int | None = option(None, "The number of the last step.")
+    epochs: int | None = option(None, "Passes over all rows; or give --steps.")
+    steps: int | None = option(None, "Number of the last step.")
     lr: float | Rates | Scheduler | None = option(
-        None, "The highest rate; not needed to --resume.", reads=float
+        None, "Maximum rate; not needed to --resume.", reads=float
     )
-    schedule: str | None = option(None, f"{', '.join(KINDS)}; by default constant.", names=KINDS)
-    warmup: int | None = option(None, "Updates until the highest rate.", least=0)
-    total: int | None = option(None, "The schedule's last update; by default all.")
-    batch: int | None = option(None, "Where the program takes a range of sizes.")
+    schedule: str | None = option(None, f"{', '.join(KINDS)}; default: constant.", names=KINDS)
+    warmup: int | None = option(None, "Updates until the maximum rate.", least=0)
+    total: int | None = option(None, "Last update of the schedule; default: the training's.")
+    batch: int | None = option(None, "Rows per step, if the program has a range of sizes.")
     shuffle: bool | None = option(None)
     augment: Augmentation = option(AS_THEY_ARE)
-    seed: int | None = option(None, "Of the rows' order and of dropout; by default 0.", reads=int)
+    seed: int | None = option(None, "Seed of row order and dropout; default: 0.", reads=int)
     validation: Any = option(None)
     metrics: Metrics = option(None)
     callbacks: Any = option(())
     early_stopping: EarlyStopping | int | None = option(None)
     checkpoint: Checkpoints | Path | str | None = option(None)
-    resume: bool = option(False, "Go on from the newest checkpoint.")
+    resume: bool = option(False, "Resume from the newest checkpoint.")
     threads: int | None = option(None)
     progress: bool | None = option(None)
 

@@ -103,22 +103,28 @@ def find_problems(model: onnx.ModelProto, device: Device) -> list[TvmProblem]:
     return sorted(found.values(), key=lambda each: -each.calls * each.seconds)
 
 
+@dataclass(frozen=True)
+class TunerOptions:
+    """Trials per kernel, how schedules are searched, and how kernels are timed."""
+
+    trials: int
+    search: Search | None = None
+    timed: Timed | None = None
+
+
 def tune(
     problems: Sequence[TvmProblem],
     device: Device,
     table: TunedTable,
     keep: Callable[[TunedTable], None],
     tell: Progress,
-    *,
-    trials: int,
-    search: Search | None = None,
-    timed: Timed | None = None,
+    options: TunerOptions,
 ) -> TunedTable:
     """Tune the problems that the table lacks; it is saved after each kernel."""
-    timed = timed or _seconds
+    trials, timed = options.trials, options.timed or _seconds
     target, rows = target_of(device), rows_of(device)
     with trial_process() as process:
-        search = search or partial(searched, process=process)
+        search = options.search or partial(searched, process=process)
         for number, problem in enumerate(problems, 1):
             digest = key_of(scheduled(problem.function, rows))
             row = table.rows.get(problem.key)

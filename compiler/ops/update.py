@@ -8,6 +8,7 @@ name; factors that depend only on the step number are scalar operands, computed 
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def optimizer_update(
 ) -> None:
     """Define the update `name(param, grad, *scalars, *states)`.
 
-    `step(param, grad, *scalars, *states, **attrs)` returns the new part of the param and the new
+    `step(param, grad, scalars, states, attrs)` returns the new part of the param and the new
     states. The last `optional` states may be absent; `step` then gets None for them.
     """
     names = ["param", "grad", *scalars.split(), *states.split()]
@@ -76,10 +77,10 @@ def optimizer_update(
 
     def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
         param, part = arrays[0].copy(), updated_part(given)
-        own = {key: given[key] for key in attrs}
-        absent = [None] * (len(names) - len(arrays))
-        param[part], *new_states = step(param[part].copy(), *arrays[1:], *absent, **own)
-        return (param, *(np.asarray(state, np.float32) for state in new_states))
+        own = SimpleNamespace(**{key: given[key] for key in attrs})
+        states = (*arrays[first_state:], *[None] * (len(names) - len(arrays)))
+        param[part], *new = step(param[part].copy(), arrays[1], arrays[2:first_state], states, own)
+        return (param, *(np.asarray(state, np.float32) for state in new))
 
     define(
         name,
@@ -102,76 +103,54 @@ def _f(number: float) -> np.float32:
     return np.float32(number)
 
 
-def _sgd(
-    p: Any, g: Any, lr: Any, v: Any, momentum: float, weight_decay: float, nesterov: bool
-) -> tuple[Any, ...]:
+def _sgd(p: Any, g: Any, scalars: Any, states: Any, a: Any) -> tuple[Any, ...]:
     """v = m v + g';  p -= lr (g' + m v if nesterov else v), with g' = g + d p."""
-    g = g + _f(weight_decay) * p
+    (lr,), (v,) = scalars, states
+    g = g + _f(a.weight_decay) * p
     if v is None:
         return (p - lr * g,)
-    v = _f(momentum) * v + g
-    return p - lr * (g + _f(momentum) * v if nesterov else v), v
+    v = _f(a.momentum) * v + g
+    return p - lr * (g + _f(a.momentum) * v if a.nesterov else v), v
 
 
-def _adam(
-    p: Any,
-    g: Any,
-    lr: Any,
-    rate: Any,
-    root: Any,
-    m: Any,
-    v: Any,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-) -> tuple[Any, ...]:
+def _adam(p: Any, g: Any, scalars: Any, states: Any, a: Any) -> tuple[Any, ...]:
     """p -= rate m / (sqrt(v) root + eps), with rate = lr / (1 - b1^t), root = (1 - b2^t)^-1/2."""
-    if decoupled:
-        p = p * (1 - lr * _f(weight_decay))
+    (lr, rate, root), (m, v) = scalars, states
+    if a.decoupled:
+        p = p * (1 - lr * _f(a.weight_decay))
     else:
-        g = g + _f(weight_decay) * p
-    m = _f(beta1) * m + _f(1 - beta1) * g
-    v = _f(beta2) * v + _f(1 - beta2) * g * g
-    return p - rate * m / (np.sqrt(v) * root + _f(eps)), m, v
+        g = g + _f(a.weight_decay) * p
+    m = _f(a.beta1) * m + _f(1 - a.beta1) * g
+    v = _f(a.beta2) * v + _f(1 - a.beta2) * g * g
+    return p - rate * m / (np.sqrt(v) * root + _f(a.eps)), m, v
 
 
-def _rmsprop(
-    p: Any,
-    g: Any,
-    lr: Any,
-    s: Any,
-    v: Any,
-    alpha: float,
-    eps: float,
-    weight_decay: float,
-    momentum: float,
-) -> tuple[Any, ...]:
+def _rmsprop(p: Any, g: Any, scalars: Any, states: Any, a: Any) -> tuple[Any, ...]:
     """s = a s + (1 - a) g^2;  v = m v + g / (sqrt(s) + eps);  p -= lr v."""
-    g = g + _f(weight_decay) * p
-    s = _f(alpha) * s + _f(1 - alpha) * g * g
-    scaled = g / (np.sqrt(s) + _f(eps))
+    (lr,), (s, v) = scalars, states
+    g = g + _f(a.weight_decay) * p
+    s = _f(a.alpha) * s + _f(1 - a.alpha) * g * g
+    scaled = g / (np.sqrt(s) + _f(a.eps))
     if v is None:
         return p - lr * scaled, s
-    v = _f(momentum) * v + scaled
+    v = _f(a.momentum) * v + scaled
     return p - lr * v, s, v
 
 
-def _adagrad(p: Any, g: Any, lr: Any, s: Any, eps: float, weight_decay: float) -> tuple[Any, ...]:
+def _adagrad(p: Any, g: Any, scalars: Any, states: Any, a: Any) -> tuple[Any, ...]:
     """s += g^2;  p -= lr g / (sqrt(s) + eps)."""
-    g = g + _f(weight_decay) * p
+    (lr,), (s,) = scalars, states
+    g = g + _f(a.weight_decay) * p
     s = s + g * g
-    return p - lr * g / (np.sqrt(s) + _f(eps)), s
+    return p - lr * g / (np.sqrt(s) + _f(a.eps)), s
 
 
-def _lion(
-    p: Any, g: Any, lr: Any, m: Any, beta1: float, beta2: float, weight_decay: float
-) -> tuple[Any, ...]:
+def _lion(p: Any, g: Any, scalars: Any, states: Any, a: Any) -> tuple[Any, ...]:
     """p = (1 - lr d) p - lr sign(b1 m + (1 - b1) g);  m = b2 m + (1 - b2) g (arXiv 2302.06675)."""
-    direction = np.sign(_f(beta1) * m + _f(1 - beta1) * g)
-    p = p * (1 - lr * _f(weight_decay)) - lr * direction
-    return p, _f(beta2) * m + _f(1 - beta2) * g
+    (lr,), (m,) = scalars, states
+    direction = np.sign(_f(a.beta1) * m + _f(1 - a.beta1) * g)
+    p = p * (1 - lr * _f(a.weight_decay)) - lr * direction
+    return p, _f(a.beta2) * m + _f(1 - a.beta2) * g
 
 
 def _infer_same(types: Types, _: Attrs) -> Types:

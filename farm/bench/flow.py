@@ -49,7 +49,7 @@ from pockengine.farm.progress import say, step
 from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
 from pockengine.farm.results.commits import current_commit
-from pockengine.farm.results.setup import Setup, finite_or_large
+from pockengine.farm.results.setup import EngineRun, Setup, finite_or_large
 from pockengine.farm.transports.transport import Progress, Transport
 from pockengine.options import CompileOptions
 
@@ -206,12 +206,13 @@ def _add_run(result: BenchResult, one: CheckedScheme) -> None:
         "binary_bytes": (one.run.binary_bytes, None),
         "peak_rss_bytes": (one.run.peak_rss_bytes, None),
     }
+    run = EngineRun(one.engine, __version__, one.name)
     result.add(
         *(
-            setup.record(one.engine, __version__, one.name, metric, value, ok=right, note=note)
+            setup.record(run, metric, value, ok=right, note=note)
             for metric, (value, note) in figures.items()
         ),
-        setup.memory(one.engine, __version__, one.name, one.live, ok=right),
+        setup.memory(run, one.live, ok=right),
     )
     sections = one.artifact.folder / "lib" / "memory.txt"  # of a device without files
     if sections.exists():
@@ -255,9 +256,7 @@ def add_remote(result: BenchResult, one: CheckedScheme) -> None:
     text = "; ".join([one.conditions.describe(), *problems])
     result.add(
         replace(result.setup, busy=one.conditions.busy, dtype=one.dtype).record(
-            one.engine,
-            __version__,
-            one.name,
+            EngineRun(one.engine, __version__, one.name),
             "step_ms",
             timing.median,
             spread=(timing.min, timing.max, timing.n),

@@ -9,7 +9,7 @@ from pockengine.farm.bench.case import TOKENS
 from pockengine.farm.bench.llm import FULL, LORA, PEFT, TORCH, LlmLine, LlmResult
 from pockengine.farm.references.engines import find_lm_engine
 from pockengine.farm.results.results import Record
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 
 NOTHING = "-"
 MIB = 2**20
@@ -21,22 +21,22 @@ def llm_records(result: LlmResult, commit: str, threads: int) -> list[Record]:
     setup = Setup(commit, "host", "host", False, model, TOKENS, result.batch, threads, result.busy)
     records = []
     for line in result.lines:
-        key, timing = (line.engine, line.version, line.scheme), line.timing
+        run, timing = EngineRun(line.engine, line.version, line.scheme), line.timing
         spread = (timing.min, timing.max, timing.n)
         note = None if result.groups == 1 else f"in turns in {result.groups} groups"
         found = [
             setup.record(
-                *key, "step_ms", timing.median, spread=spread, samples=timing.values, note=note
+                run, "step_ms", timing.median, spread=spread, samples=timing.values, note=note
             ),
-            setup.record(*key, "tokens_per_s", _speed(result, line)),
-            setup.record(*key, "peak_rss_bytes", line.peak_rss_bytes),
+            setup.record(run, "tokens_per_s", _speed(result, line)),
+            setup.record(run, "peak_rss_bytes", line.peak_rss_bytes),
             setup.record(
-                *key, "loss", line.losses[-1], note=f"of step {len(line.losses)} of training"
+                run, "loss", line.losses[-1], note=f"of step {len(line.losses)} of training"
             ),
-            setup.record(*key, "max_rel_error", line.error),
+            setup.record(run, "max_rel_error", line.error),
         ]
         if line.arena_bytes:
-            found.append(setup.record(*key, "arena_bytes", line.arena_bytes))
+            found.append(setup.record(run, "arena_bytes", line.arena_bytes))
         dtype = find_lm_engine(line.engine).dtype
         records += [replace(record, dtype=dtype, seq_len=result.length) for record in found]
     return records

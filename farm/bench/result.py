@@ -15,7 +15,7 @@ from pockengine.farm.boards.board import Board
 from pockengine.farm.boards.conditions import Conditions
 from pockengine.farm.references.job import JobData
 from pockengine.farm.results.results import Record
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 
 F32, INT8 = "f32", "int8"
 
@@ -95,23 +95,25 @@ class BenchResult:
         self, how: tuple[str, str], measured: Measured, busy: str | None = None
     ) -> None:
         """Record what an engine took for a scheme in a dtype; `busy` is the mark of times."""
-        engine, version, timing = measured.engine, measured.version, measured.timing
         scheme, dtype = how
+        run, timing = EngineRun(measured.engine, measured.version, scheme), measured.timing
         record = replace(self.setup, busy=busy, dtype=dtype).record
         spread = (timing.min, timing.max, timing.n)
         figures = [
             record(
-                *(engine, version, scheme, measured.metric, timing.median),
+                run,
+                measured.metric,
+                timing.median,
                 spread=spread,
                 samples=timing.values,
             )
         ]
         if measured.max_rel_error is not None:
             error = measured.max_rel_error
-            figures.append(record(engine, version, scheme, "max_rel_error", error))
+            figures.append(record(run, "max_rel_error", error))
         if measured.peak_rss_bytes:
             size = measured.peak_rss_bytes
-            figures.append(record(engine, version, scheme, "peak_rss_bytes", size))
+            figures.append(record(run, "peak_rss_bytes", size))
         self.add(*figures)
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pockengine.farm.bench.case import dataset_of
 from pockengine.farm.bench.running import OURS, OURS_BF16, Line
 from pockengine.farm.bench.suite import FULL, REFERENCE, SuiteResult
 from pockengine.farm.results.results import Record
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 
 NOTHING = "-"
 MIB = 2**20
@@ -29,18 +29,18 @@ def records_of(
     records = []
     for line in result.lines:
         spread = (line.timing.min, line.timing.max, line.timing.n)
-        key = (line.engine, line.version, line.scheme)
-        figures = [setup.record(*key, "step_ms", line.timing.median, spread=spread)]
+        run = EngineRun(line.engine, line.version, line.scheme)
+        figures = [setup.record(run, "step_ms", line.timing.median, spread=spread)]
         for metric in ("max_rel_error", "peak_rss_bytes", "first_step_ms"):
-            figures.append(setup.record(*key, metric, getattr(line, metric)))
+            figures.append(setup.record(run, metric, getattr(line, metric)))
         if line.file_bytes:
-            figures.append(setup.record(*key, "file_bytes", line.file_bytes))
+            figures.append(setup.record(run, "file_bytes", line.file_bytes))
         dtype = "bf16" if line.engine == OURS_BF16 else "f32"
         records += [replace(record, dtype=dtype) for record in figures]
     for scheme, metric, value in _own_facts(result, peaks):
-        records.append(setup.record(OURS, __version__, scheme, metric, value))
+        records.append(setup.record(EngineRun(OURS, __version__, scheme), metric, value))
     for scheme, compiled in result.compiled.items():
-        records.append(setup.memory(OURS, __version__, scheme, _live(compiled)))
+        records.append(setup.memory(EngineRun(OURS, __version__, scheme), _live(compiled)))
     return records
 
 

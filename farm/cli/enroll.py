@@ -22,12 +22,12 @@ from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
     help="Private key to log in with: ed25519, ECDSA or RSA.",
 )
 @click.option("--name", help="Default: the host's name.")
-@click.option("--device", help="A name that `devices` lists; by default what the board says it is.")
+@click.option("--device", help="A name listed by `devices`; default: detected on the board.")
 @click.option("--tag", "tags", multiple=True)
-@click.option("--power", default="", help="Command that gets on, off or cycle at its end.")
+@click.option("--power", default="", help="Power command; called with on, off or cycle.")
 @click.option("--console", "console", default="", help="/dev/ttyUSB0 or tcp://host:port.")
 @click.option("--workdir", default="/tmp/pockengine", show_default=True)
-@click.option("--fingerprint", "expected", help="Accept this host key only, without asking.")
+@click.option("--fingerprint", "expected", help="Accept only this host key, without asking.")
 @plain_errors
 def add(
     address: str,

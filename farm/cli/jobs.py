@@ -41,7 +41,7 @@ DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of t
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--batch", help="A name; a batch of that name is resumed. Default: a new one.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of outputs and logs.")
-@click.option("--priority", default=0, show_default=True, help="In the queue for boards.")
+@click.option("--priority", default=0, show_default=True, help="Priority in the queue for boards.")
 @click.option("--pool", help="Take boards from a coordinator: labgrid://host:port.")
 @DATABASE
 @plain_errors
@@ -123,7 +123,7 @@ def leases(as_json: bool, database: str | None) -> None:
 
 @click.command()
 @click.argument("board", required=False)
-@click.option("--reason", help="Shut BOARD out.")
+@click.option("--reason", help="Quarantine BOARD for this reason.")
 @click.option("--release", is_flag=True, help="Release BOARD from quarantine.")
 @JSON
 @DATABASE

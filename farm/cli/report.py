@@ -25,9 +25,14 @@ from pockengine.files import write_text_whole
     "files",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A file that --json of a bench wrote, not the database; may be repeated.",
+    help="A file from a bench's --json instead of the database; may be repeated.",
 )
-@click.option("--revision", default="HEAD", show_default=True, help="The commits that lead to it.")
+@click.option(
+    "--revision",
+    default="HEAD",
+    show_default=True,
+    help="Use the commits that lead to this revision.",
+)
 @DATABASE
 @plain_errors
 def report(

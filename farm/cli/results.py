@@ -24,8 +24,8 @@ DATABASE = click.option(
 
 
 @click.command()
-@click.option("--baseline", default="main", show_default=True, help="A revision of git.")
-@click.option("--revision", default="HEAD", show_default=True, help="What is compared with it.")
+@click.option("--baseline", default="main", show_default=True, help="A git revision.")
+@click.option("--revision", default="HEAD", show_default=True, help="The revision to compare.")
 @click.option("--device", help="Default: all devices.")
 @JSON
 @DATABASE
@@ -128,7 +128,12 @@ def results_table(records: Sequence[Record]) -> Table:
 @click.option("--model")
 @click.option("--scheme")
 @click.option("--engine", default="pockengine", show_default=True)
-@click.option("--revision", default="HEAD", show_default=True, help="The commits that lead to it.")
+@click.option(
+    "--revision",
+    default="HEAD",
+    show_default=True,
+    help="Use the commits that lead to this revision.",
+)
 @JSON
 @DATABASE
 @plain_errors

@@ -37,6 +37,15 @@ UNITS = {
 
 
 @dataclass(frozen=True)
+class EngineRun:
+    """What a figure is of: an engine, its version, and the scheme that it trained by."""
+
+    engine: str
+    version: str
+    scheme: str
+
+
+@dataclass(frozen=True)
 class Setup:
     """What all records of one bench share."""
 
@@ -54,9 +63,7 @@ class Setup:
 
     def record(
         self,
-        engine: str,
-        version: str,
-        scheme: str,
+        run: EngineRun,
         metric: str,
         value: float,
         *,
@@ -77,11 +84,11 @@ class Setup:
             dataset=self.dataset,
             batch=self.batch,
             dtype=self.dtype,
-            scheme=scheme,
+            scheme=run.scheme,
             # Instructions are counted on one thread, whatever the board trained with.
             threads=1 if metric.startswith("guest_") else self.threads,
-            engine=engine,
-            engine_version=version,
+            engine=run.engine,
+            engine_version=run.version,
             metric=metric,
             unit=UNITS[metric],
             value=float(value),
@@ -93,17 +100,13 @@ class Setup:
             samples=tuple(samples) or None,
         )
 
-    def memory(
-        self, engine: str, version: str, scheme: str, live: Sequence[int], *, ok: bool = True
-    ) -> Record:
+    def memory(self, run: EngineRun, live: Sequence[int], *, ok: bool = True) -> Record:
         """Make the record of what no arena of a step can be smaller than, `live` its samples.
 
         They are the bytes alive at each of the step's kernels, in order.
         """
         return self.record(
-            engine,
-            version,
-            scheme,
+            run,
             "arena_bound_bytes",
             max(live),
             spread=(min(live), max(live), len(live)),

@@ -1,6 +1,6 @@
-"""What every channels-first framework means, said in our ops: elementwise, shapes, reductions.
+"""Emit a channels-first framework's operations as our ops: elementwise, shapes, reductions.
 
-Functions take and return `Tensor`s and dimensions as the framework counts them; they choose the
+Functions take and return `Tensor`s, with dimensions in the framework's numbering; they choose the
 layout that moves least. `nn.py` has the operations of neural nets. No framework is imported.
 """
 
@@ -32,7 +32,7 @@ MOST_COUNTED = 1 << 24
 
 
 def cast(g: Builder, x: Tensor, dtype: DType) -> Tensor:
-    """Convert the elements, if they are not of this type already."""
+    """Convert the elements, unless they have this type."""
     return x if x.dtype is dtype else Tensor(g.cast(x.value, dtype=dtype.value), x.layout)
 
 
@@ -42,7 +42,7 @@ def scalar(g: Builder, number: Number, dtype: DType) -> Tensor:
 
 
 def common_dtype(operands: Sequence[Operand]) -> DType:
-    """Return the type that arithmetic on these happens in: a number only lifts the kind."""
+    """Return the common arithmetic type of these operands: a number only raises the kind."""
     dtypes = [operand.dtype for operand in operands if isinstance(operand, Tensor)]
     best = max(dtypes, key=_PRIORITY.index, default=BOOL)
     for operand in operands:
@@ -78,7 +78,7 @@ def arithmetic(g: Builder, op: str, *operands: Operand) -> Tensor:
 
 
 def choose(g: Builder, condition: Tensor, a: Operand, b: Operand) -> Tensor:
-    """Take a where the condition holds, else b, at their common type."""
+    """Select a where the condition holds, else b, at their common type."""
     return elementwise(g, "where", condition, *same_dtype(g, (a, b)))
 
 

@@ -1,4 +1,4 @@
-"""What frameworks do with the bits of integers and floats, said in our ops."""
+"""Bitwise operations of frameworks on integers and floats, in our ops."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
-"""Branches that data choose, said in our ops: all are computed, and one's results are taken.
+"""Data-dependent branches: compute all of them, and select one's results.
 
-A branch that is not taken may give NaN, in its gradients too: what it reads drops those there.
+A branch that is not taken may give NaN, also in its gradients, which are masked at its inputs.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 
 MOST_BRANCHES = 16
-"""Each branch is computed in full."""
+"""Maximum branches, since each is computed in full."""
 
 
 def conditions(g: Builder, index: Tensor, count: int) -> list[Tensor]:
-    """Return for each of `count` branches whether the index names it, after clamping."""
+    """Return, for each of `count` branches, whether the index selects it, after clamping."""
     if count > MOST_BRANCHES:
         raise Unsupported(
             f"{count} branches that data choose from, all of which would be computed; "
@@ -28,7 +28,7 @@ def conditions(g: Builder, index: Tensor, count: int) -> list[Tensor]:
 
 
 def guarded(g: Builder, x: Tensor, taken: Tensor) -> Tensor:
-    """Return what a branch reads: no gradient comes from there unless the branch is taken."""
+    """Return a branch's input: gradients pass through it only if the branch is taken."""
     if x.dtype is not F32 or not emit.trains(g, x):
         return x
 
@@ -41,7 +41,7 @@ def guarded(g: Builder, x: Tensor, taken: Tensor) -> Tensor:
 
 
 def chosen(g: Builder, taken: Sequence[Tensor], results: Sequence[Tensor]) -> Tensor:
-    """Return the result of the branch that is taken, the last one where none of the others is."""
+    """Return the result of the selected branch, the last one by default."""
     found = results[-1]
     for here, result in zip(taken[-2::-1], results[-2::-1], strict=True):
         found = emit.choose(g, here, result, found)

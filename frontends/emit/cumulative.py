@@ -1,4 +1,4 @@
-"""What a line has come to so far, for each of its elements: the best one, or any other combination.
+"""Cumulative operations along a line: maxima, minima, or any associative combination.
 
 After k rounds each element knows the best of the 2^k elements that end with it (Hillis and Steele,
 Data parallel algorithms, 1986). Places are found so, and the values are read from them: the
@@ -17,11 +17,11 @@ from pockengine.frontends.layout import Tensor, framework_order, permute, plain,
 is_nan = emitter("is_nan")
 
 Combine = Callable[[Builder, Tensor, Tensor], Tensor]
-"""An operation of two tensors that may be grouped in any way."""
+"""An associative operation of two tensors."""
 
 
 def cumsum(g: Builder, x: Tensor, dim: int, *, exclusive: bool, reverse: bool) -> Tensor:
-    """Sum up to each element of a dimension, from the end on request; or up to the one before."""
+    """Cumulative sum along a dimension, optionally from the end, or exclusive."""
     if exclusive and x.shape[dim] == 1:
         return Tensor(g.constant(np.zeros(x.value.shape, x.dtype.numpy)), x.layout)
     y = Tensor(g.cumsum(x.value, axis=x.axis(dim), reverse=reverse), x.layout)
@@ -34,7 +34,7 @@ def cumsum(g: Builder, x: Tensor, dim: int, *, exclusive: bool, reverse: bool) -
 
 
 def best_so_far(g: Builder, x: Tensor, dim: int, better: str) -> list[Tensor]:
-    """Of equal ones the last is taken, and NaN is better than all numbers."""
+    """Cumulative maximum or minimum; ties go to the last element, and NaN wins."""
     if not x.rank:
         line = best_so_far(g, reshape(g, x, (1,)), 0, better)
         return [reshape(g, part, ()) for part in line]

@@ -1,4 +1,4 @@
-"""Gradients that a framework, or its user, computes otherwise than our rules do: as formulas."""
+"""Gradients that differ from our rules, defined by a framework or its user, as formulas."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

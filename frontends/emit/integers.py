@@ -1,6 +1,6 @@
-"""Numbers that a model rounds to integers: real ones, between a `quantize` and a `dequantize`.
+"""Quantised numbers of a model: real numbers between a `quantize` and a `dequantize`.
 
-The passes of `compiler/passes/integers/` make arithmetic of integers of what stands between them.
+The passes of `compiler/passes/integers/` lower the ops between them to integer arithmetic.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What every framework means by its losses, said in our ops.
+"""Losses of frameworks, in our ops.
 
 Classes are dimension 1, or the only dimension.
 """
@@ -15,7 +15,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, stored
 
 
 class Reduction(enum.Enum):
-    """What becomes of the rows' losses."""
+    """Reduction of the rows' losses."""
 
     NONE = "none"
     MEAN = "mean"
@@ -24,7 +24,8 @@ class Reduction(enum.Enum):
 
 @dataclass(frozen=True)
 class Classification:
-    """How labels are judged: by class weights of (C,), without rows of the label `ignore_index`.
+    """Options of a classification loss: class weights of (C,), and the ignored label
+    `ignore_index`.
 
     Smoothing moves this share of the probability from the label to all classes alike.
     """
@@ -36,7 +37,7 @@ class Classification:
 
     @property
     def plain(self) -> bool:
-        """Whether the op `cross_entropy` says it all."""
+        """Whether the op `cross_entropy` covers all options."""
         return self.weight is None and not self.smoothing and self.reduction is Reduction.MEAN
 
 

@@ -1,4 +1,4 @@
-"""Factors and equations of matrices (..., n, n), said in our ops."""
+"""Factorizations and solves of matrices (..., n, n), in our ops."""
 
 import numpy as np
 

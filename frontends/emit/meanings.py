@@ -1,8 +1,8 @@
-"""What elementwise operators mean: the one table that every frontend maps its operators' names to.
+"""The meanings of elementwise operators: one table to which all frontends map operator names.
 
 A meaning is one of our elementwise ops, or a formula of them that has a name here. Its tensors have
-one type: a framework that promotes types does so before. What a framework means otherwise (where
-the gradient of a tie goes, what a sign of NaN is) is a rule of that frontend, not a meaning.
+one type: type promotion happens before. Deviations of a framework (the gradient of a tie, the sign
+of NaN) are rules of that frontend, not meanings.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What every channels-first framework means by the operations of neural nets, said in our ops."""
+"""Neural-net operations of channels-first frameworks, in our ops."""
 
 import math
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from pockengine.frontends.layout import (
 
 
 class Unsupported(ImportModelError):
-    """One thing that cannot be imported; the importer collects these and names their places."""
+    """An unsupported feature; the importer collects these with their places."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel slides: sizes are (height, width), padding (top, bottom, left, right).
+    """Window of a kernel: sizes are (height, width), padding (top, bottom, left, right).
 
-    In volumes the depth comes first, and its padding (front, back).
+    For volumes the depth comes first, and its padding (front, back).
     """
 
     kernel: Shape

@@ -1,4 +1,4 @@
-"""Norms over the rows of one sample, said in our ops: layer, RMS, group and instance norm."""
+"""Norms over the rows of one sample, in our ops: layer, RMS, group and instance norm."""
 
 import math
 

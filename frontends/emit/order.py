@@ -1,7 +1,7 @@
-"""Sorting by the rank of each element, which is how many come before it.
+"""Sorting by the rank of each element: the number of elements before it.
 
-Each element is compared with each of its line, which suits lines of up to some thousands: what
-small models sort are scores of a few candidates. NaN counts as the largest.
+Each element is compared with all others of its line, which suits lines up to some thousands: small
+models sort the scores of a few candidates. NaN counts as the largest.
 """
 
 import numpy as np

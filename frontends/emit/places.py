@@ -1,4 +1,4 @@
-"""Places of maxima: where pooling found them, and putting elements back there."""
+"""Positions of maxima in pooling, and unpooling at these positions."""
 
 import math
 from collections.abc import Sequence

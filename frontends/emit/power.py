@@ -1,4 +1,4 @@
-"""Powers whose exponent is known: by products and roots, where no logarithm is needed."""
+"""Powers with constant exponents: products and roots instead of logarithms where possible."""
 
 from pockengine.compiler.ir import F32, Builder
 from pockengine.frontends import emit

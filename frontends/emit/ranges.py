@@ -1,4 +1,4 @@
-"""Between which numbers the elements of a tensor lie, as far as its own graph says."""
+"""Ranges of a tensor's elements, as far as the graph determines them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from pockengine.compiler.ir import Builder, Value
 
 Range = tuple[float, float]
-"""The least and the most, infinite where nothing is known."""
+"""Minimum and maximum, infinite if unknown."""
 ANYTHING: Range = (-math.inf, math.inf)
 
 
@@ -31,11 +31,11 @@ COMBINED: dict[str, Callable[..., Range]] = {
     "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
     "where": lambda _, a, b: (min(a[0], b[0]), max(a[1], b[1])),
 }
-"""What an op makes of the ranges of its operands."""
+"""The range of an op's result from the ranges of its operands."""
 
 
 def range_of(g: Builder, value: Value) -> Range:
-    """Return the range of a value's elements, found by what they were computed of."""
+    """Return the range of a value's elements, from its computation."""
     found: dict[Value, Range] = {}
     for each in _made_of(g, value):
         data = g.graph.constants.get(each)

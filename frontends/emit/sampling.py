@@ -1,8 +1,4 @@
-"""Reading pictures and volumes at places between their elements, said in our ops.
-
-Each place reads its neighbours, one, two or four along each dimension, and adds them up by their
-shares: rows of all channels are taken at whole places.
-"""
+"""Interpolated reads of pictures and volumes, in our ops."""
 
 import enum
 import itertools
@@ -17,7 +13,7 @@ from pockengine.frontends.layout import Tensor, plain, reshape, stored
 
 
 class Between(enum.Enum):
-    """What stands between the elements."""
+    """Interpolation mode between elements."""
 
     LINEAR = 0
     NEAREST = 1
@@ -25,7 +21,7 @@ class Between(enum.Enum):
 
 
 class Outside(enum.Enum):
-    """What stands outside the border."""
+    """Padding mode outside the border."""
 
     ZEROS = 0
     BORDER = 1

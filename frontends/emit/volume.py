@@ -1,9 +1,4 @@
-"""Convolution and pooling of volumes (N, C, D, H, W), said in our ops of pictures.
-
-A volume is stored as (N, D, H, W, C), so its slices are a batch of pictures. A convolution reads
-for each output slice the input slices under its window side by side, as channels: one convolution
-of pictures then sums over depth too. What pooling takes along the depth is a second pooling.
-"""
+"""Convolution and pooling of volumes (N, C, D, H, W), in our ops of pictures."""
 
 import math
 from collections.abc import Sequence

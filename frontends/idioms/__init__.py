@@ -1,10 +1,10 @@
-"""Recognise what frameworks spell out in arithmetic: softmax, norms, dropout, running averages.
+"""Recognise ops that frameworks express by arithmetic: softmax, norms, dropout, running averages.
 
-Frameworks that trace down to single operations (JAX, Keras) hide what our IR has an op for, with a
-better kernel, a leaner gradient and, for batch norm and dropout, another meaning when predicting.
-One table serves all frontends, so that a model gives the same graph through every one. Each rule
-looks at one node and returns the value that can stand for its result. What is recognised is
-computed more exactly than it was spelled, never differently; what does not match stays as it is.
+Frameworks that trace down to single operations (JAX, Keras) hide ops that have better kernels,
+smaller gradients and, for batch norm and dropout, another meaning in prediction. One table serves
+all frontends, so a model gives the same graph through each. A rule takes one node and returns the
+replacement of its result. Recognised idioms are computed more accurately than written, never
+differently; everything else stays unchanged.
 """
 
 from pockengine.compiler.ir import Graph, Value
@@ -34,7 +34,7 @@ RULES: Rules = {
 
 
 def recognise(graph: Graph, rules: Rules = RULES) -> None:
-    """Rewrite the idioms of a forward graph. Leaves: what they were made of, for dead code."""
+    """Rewrite the idioms of a forward graph. Leaves: the replaced nodes dead."""
     finder = Finder(graph)
     nodes: list[Node] = []
     replacement: dict[Value, Value] = {}

@@ -1,4 +1,4 @@
-"""Recognise activations that a framework spells otherwise than we do."""
+"""Recognise activations that a framework writes differently."""
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node

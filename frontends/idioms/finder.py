@@ -1,4 +1,4 @@
-"""What the rules of idioms look at a graph with."""
+"""Graph queries shared by the rules of idioms."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,7 +9,7 @@ from pockengine.compiler.ir.graph import Node
 
 Rule = Callable[["Finder", Node], Value | None]
 Rules = Mapping[str, tuple[Rule, ...]]
-"""Rules by the op of the node that they look at."""
+"""Rules by the op of the matched node."""
 
 SHAPING = ("reshape", "broadcast_to")
 STOPPING = (*SHAPING, "stop_gradient")
@@ -27,7 +27,7 @@ class Finder:
         """What a batch norm's statistics were spelled as: the op's own."""
 
     def number(self, value: Value) -> float | None:
-        """Return the number that a value is everywhere, if it is known."""
+        """Return the number that all elements of a value equal, if known."""
         data = self.g.graph.constants.get(core(value))
         if data is None or not data.size or not np.all(data == data.flat[0]):
             return None
@@ -55,7 +55,7 @@ class Finder:
 
 
 def core(value: Value, through: tuple[str, ...] = SHAPING) -> Value:
-    """Look through reshapes and repeats; who asks checks the shape where it matters."""
+    """Look through reshapes and repeats; callers check the shape if it matters."""
     while value.node is not None and value.node.op in through:
         value = value.node.operands[0]
     return value

@@ -1,4 +1,4 @@
-"""Recognise what is taken over rows: softmax, and the logarithms of sums of powers of e."""
+"""Recognise row operations: softmax, and log-sum-exp."""
 
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.graph import Node

@@ -27,7 +27,7 @@ from pockengine.frontends.probabilities import CROSS_ENTROPIES
 
 
 def build(traced: TracedFunction, loss: str | None, forward: bool) -> Graph:
-    """Build the graph; ImportModelError lists whatever has no equivalent."""
+    """Build the graph; ImportModelError lists everything without an equivalent."""
     walker = JaxprWalker(traced.name, forward=forward)
     jaxpr = traced.jaxpr.jaxpr
     used = {variable for equation in jaxpr.eqns for variable in _read(equation.invars)}
@@ -59,7 +59,7 @@ def _read(atoms: list[Any]) -> list[Any]:
 
 
 def _key(jaxpr: Any, variable: Any, leaf: Leaf, used: bool) -> Known:
-    """Return what stands for a random key, or for a number that only counts for keys."""
+    """Return the representation of a random key, or of a number used only for keys."""
     if is_key_type(leaf.value):
         return Key((leaf.name,))
     if leaf.value.dtype != np.uint32:
@@ -72,7 +72,7 @@ def _key(jaxpr: Any, variable: Any, leaf: Leaf, used: bool) -> Known:
 
 
 def _declare(walker: JaxprWalker, leaf: Leaf, used: bool, forward: bool) -> Known:
-    """Take in one array; what nothing reads is left out, as long as it is no input."""
+    """Declare one array; unread arrays are left out, unless they are inputs."""
     if not used and leaf.role != "input":
         return None
     with walker.noting(leaf.name, f"the {leaf.role}s"):
@@ -108,7 +108,7 @@ def _input(walker: JaxprWalker, leaf: Leaf, dtype: DType) -> Tensor:
 def _outputs(
     walker: JaxprWalker, traced: TracedFunction, results: list[Known]
 ) -> dict[str, Tensor]:
-    """Return the results that are no new states, by name; a scalar that comes first is the loss."""
+    """Return the results that are not new states, by name; a leading scalar is the loss."""
     outputs: dict[str, Tensor] = {}
     for index, (name, result) in enumerate(zip(traced.outputs, results, strict=True)):
         if index in traced.writes or result is None or isinstance(result, Key):
@@ -132,7 +132,7 @@ def _classes_second(output: Tensor, loss: str) -> Tensor:
 def _write(
     walker: JaxprWalker, traced: TracedFunction, known: Mapping[str, Known], results: list[Known]
 ) -> None:
-    """Assign the new values of states, where they changed, after everything else."""
+    """Assign the new values of states, if changed, after everything else."""
     for index, name in traced.writes.items():
         state, new = known[name], results[index]
         if state is new or isinstance(new, Key) or not isinstance(state, Tensor):

@@ -1,6 +1,6 @@
-"""Equations that hold other jaxprs: calls are inlined, loops unrolled, branches chosen.
+"""Equations with nested jaxprs: inline calls, unroll loops, select branches.
 
-Some of JAX's own functions are recognised by name, where their bodies say it in a roundabout way.
+Some of JAX's own functions with indirect bodies are recognised by name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pockengine.frontends.jax.graph import JaxprWalker, Known
 
 LONGEST = 20_000
-"""Equations that an unrolled loop may have in all."""
+"""Maximum equations of an unrolled loop."""
 
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 OWN_GRADIENTS = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
@@ -54,7 +54,7 @@ CALLS: Mapping[str, Callable[..., Tensor]] = {
 def inline(
     walker: "JaxprWalker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Build the body of a call where it stands."""
+    """Inline the body of a call."""
     body = next(equation.params[key] for key in BODIES if key in equation.params)
     jaxpr = body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
     if _has_own_gradient(walker, equation, jaxpr, operands):
@@ -70,7 +70,7 @@ def inline(
 def _own_rule(
     equation: Any, jaxpr: Any, operands: Sequence["Known"]
 ) -> Callable[..., Tensor] | None:
-    """Find the rule of a function that is JAX's own and reads something that is not known now."""
+    """Find the rule of one of JAX's own functions that reads a value unknown at compile time."""
     rule = CALLS.get(equation.params.get("name", ""))
     info = jaxpr.jaxpr.debug_info
     if rule is None or not is_library(info.func_filename or ""):
@@ -84,7 +84,7 @@ def _own_rule(
 def _has_own_gradient(
     walker: "JaxprWalker", equation: Any, jaxpr: Any, operands: Sequence["Known"]
 ) -> bool:
-    """Return whether a function trains by a rule of its own that we would not derive."""
+    """Return whether a trained function has a gradient rule that ours would not equal."""
     kind = equation.primitive.name
     if not walker.forward or kind not in OWN_GRADIENTS:
         return False
@@ -145,7 +145,7 @@ def _stack(walker: "JaxprWalker", parts: Sequence["Known"]) -> "Known":
 def cond(
     walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Take a branch that is known now, or compute all and take one's results by data."""
+    """Select a branch that is known now, or compute all and select by data."""
     index, *arguments = operands
     bodies = equation.params["branches"]
     if index is None:
@@ -202,7 +202,7 @@ def linear_solve(
 def while_(
     walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Unroll a loop whose condition never depends on data."""
+    """Unroll a loop whose condition does not depend on data."""
     params = equation.params
     first, second = params["cond_nconsts"], params["body_nconsts"]
     of_cond, of_body = operands[:first], operands[first : first + second]

@@ -41,16 +41,16 @@ class JaxFrontend(Frontend):
         return reference(model, inputs, loss, nudge)
 
     def optimizer(self, model: Any, given: Any) -> Optimizer:
-        """Return what a transformation of optax means."""
+        """Convert a transformation of optax."""
         return to_optimizer(given) if is_optax(given) else named_optimizer(given)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
-        """Return the pytree that was given, or the nnx module, with tuned leaves."""
+        """Return the given pytree, or the nnx module, with tuned leaves."""
         return to_pytree(graph, values, parameters_of(model, inputs))
 
 
 class StepFrontend(Frontend):
-    """Whole steps: a single pytree goes back, or a tuple of them."""
+    """Whole steps: the result is a single pytree, or a tuple of them."""
 
     framework = "JAX"
 

@@ -101,7 +101,7 @@ def resize_examples(
 
 
 def is_jax(model: Any) -> bool:
-    """Return whether this is something that `from_jax` takes, without importing JAX."""
+    """Return whether `from_jax` supports this, without importing JAX."""
     if sys.modules.get("jax") is None:
         return False
     from pockengine.frontends.jax.sources import is_linen, is_nnx

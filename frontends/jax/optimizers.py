@@ -1,8 +1,8 @@
 """optax's transformations as optimizers.
 
-A transformation of optax is two closures. Their names and what they closed over say which it is;
-what optax's next version may mean by the same names is not left to trust: before it is taken, some
-steps of random gradients are made by optax and by our formulas, and they must agree.
+A transformation of optax is two closures, identified by their names and captured values. To guard
+against changes in optax, some steps with random gradients are computed by optax and by our
+formulas, and must agree.
 """
 
 import inspect
@@ -117,7 +117,7 @@ def is_optax(given: Any) -> bool:
 
 
 def to_optimizer(transformation: Any) -> Optimizer:
-    """Return our optimizer that makes the same steps; ImportModelError says why there is none."""
+    """Return our equivalent optimizer; ImportModelError explains why there is none."""
     parts = _parts(transformation)
     for part in parts:
         if part.name not in _ROWS:

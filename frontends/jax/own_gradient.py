@@ -1,6 +1,6 @@
-"""Functions with a gradient of their own: JAX writes down their formula, and the graph holds it.
+"""Functions with a custom gradient: JAX traces the formula, and the graph includes it.
 
-JAX traces the function's results together with what its rule makes of their cotangents.
+JAX traces the function's results together with its rule for the cotangents.
 """
 
 from collections.abc import Sequence

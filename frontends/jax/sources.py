@@ -1,4 +1,4 @@
-"""What can be traced: plain functions, Flax's linen modules, and its nnx modules."""
+"""Traceable models: plain functions, Flax's linen modules, and its nnx modules."""
 
 import sys
 from collections.abc import Callable, Mapping

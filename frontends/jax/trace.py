@@ -1,4 +1,4 @@
-"""From what the user has (a function, a Flax module) to a jaxpr with names for all that goes in."""
+"""Trace a function or a Flax module to a jaxpr with named inputs."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ from pockengine.frontends.faults import own_fault, theirs
 from pockengine.frontends.jax.places import raised_at
 
 PARAMS = "params"
-"""The collection of trainable arrays, in Flax's and others' pytrees of several collections."""
+"""The collection of trainable arrays in pytrees with several collections, such as Flax's."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One array that goes in: a parameter, a state that training keeps, or an input."""
+    """One input array: a parameter, a persistent state, or an input."""
 
     name: str
     role: str
@@ -60,7 +60,7 @@ def path_name(path: Any) -> str:
 
 
 def as_arrays(tree: Any) -> Any:
-    """Turn the plain numbers in a pytree, such as a step's counter, into arrays."""
+    """Convert plain numbers in a pytree, such as a step's counter, to arrays."""
     return jax.tree_util.tree_map(
         lambda leaf: jax.numpy.asarray(leaf) if isinstance(leaf, (bool, int, float)) else leaf, tree
     )
@@ -81,7 +81,7 @@ def joined(*parts: str) -> str:
 
 
 def trace(source: PytreeFunction, carried: int) -> TracedFunction:
-    """Trace the function on its examples; what JAX cannot trace becomes an error in our terms."""
+    """Trace the function on its examples; tracing errors are explained in the user's terms."""
     trees = [*source.state.values(), *source.inputs.values()]
     with_shape = jax.make_jaxpr(source.function, return_shape=True)
     try:

@@ -1,7 +1,7 @@
-"""Graphs inside of operators: branches that are chosen now, and loops that are unrolled.
+"""Control flow: select branches at compile time, and unroll loops.
 
-That is possible where the condition or the number of steps is known at compile time; what a tensor
-decides at run time is refused in words.
+The condition or the number of steps must be known at compile time; run-time decisions are refused
+with an explanation.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor, plain, reshape
 
 MOST_NODES = 20_000
-"""Operators that an unrolled loop may have in all."""
+"""Maximum operators of an unrolled loop."""
 
 Known = Tensor | np.ndarray
 Run = Callable[[GraphProto, Sequence[Known]], list[Known]]
-"""Build a body for these inputs, where it stands, and return its outputs."""
+"""Builds a body for these inputs, in place, and returns its outputs."""
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -30,7 +30,7 @@ def bodies(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def nested(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
-    """Return operators and those of the graphs that they hold, at any depth."""
+    """Yield operators, including those of nested graphs."""
     for node in nodes:
         yield node
         for body in bodies(node):
@@ -38,7 +38,7 @@ def nested(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
 
 
 def build_if(g: Builder, node: NodeProto, values: Sequence[Known | None], run: Run) -> list[Known]:
-    """Build the branch that a known condition takes."""
+    """Build the branch selected by a constant condition."""
     branches = {attribute.name: attribute.g for attribute in node.attribute}
     if not isinstance(values[0], np.ndarray):
         raise Unsupported(

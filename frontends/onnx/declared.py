@@ -1,4 +1,4 @@
-"""What a file says of attributes and types, as Python's values and ours."""
+"""Convert the file's attributes and types to Python's values and ours."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from pockengine.frontends.layout import Tensor
 from pockengine.frontends.onnx.emulated_types import emulated_dtype
 
 MAX_ELEMENTS = 2**36
-"""A tensor of more elements is taken to be a mistake: 256 GiB of floats."""
+"""Tensors with more elements are treated as errors: 256 GiB of floats."""
 
 
 def check_axis(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> None:
@@ -47,7 +47,7 @@ def dtype_named(code: int) -> DType:
 
 
 def numpy_type(code: int) -> np.dtype:
-    """Return NumPy's type for an element type of the file; void where there is none."""
+    """Return NumPy's type for an element type of the file; void if there is none."""
     try:
         return np.dtype(helper.tensor_dtype_to_np_dtype(code))
     except (KeyError, ValueError):
@@ -62,7 +62,7 @@ def checked_type(type_: TensorType) -> TensorType:
 
 
 def sizes_of(declared: Any) -> list[int | None]:
-    """Return the sizes of a declared tensor; None for those that are open, also by -1 or 0."""
+    """Return the sizes of a declared tensor; None for open ones, also written as -1 or 0."""
     return [dim.dim_value if dim.dim_value > 0 else None for dim in declared.shape.dim]
 
 

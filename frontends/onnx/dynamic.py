@@ -1,11 +1,11 @@
-"""Write products of dynamically quantised activations as products with a dequantised weight.
+"""Rewrite products of dynamically quantised activations to products with a dequantised weight.
 
 onnxruntime's `quantize_dynamic` finds the range of an activation at run time:
 
     DynamicQuantizeLinear x -> q, s, z;  MatMulInteger q, w, z, zw;  Cast;  Mul by (s times sw)
 
-The real numbers that these stand for are those of `MatMul x, DequantizeLinear(w, sw, zw)`, which is
-what is put in their place. Activations are not rounded then.
+They are replaced by the equivalent `MatMul x, DequantizeLinear(w, sw, zw)` on real numbers.
+Activations are then not rounded.
 """
 
 from collections.abc import Iterator, Mapping

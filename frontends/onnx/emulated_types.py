@@ -1,9 +1,4 @@
-"""Types that our ops do not calculate with, held in others.
-
-Floats of 16 and 64 bits are held in f32, and not rounded to what they were. Small integers and
-uint32 are held in i32 and i64, and wrapped by what may leave their range. Those of uint64 are held
-in i64 as far as they are moved and compared: an input must be less than 2^63.
-"""
+"""Types that our ops do not support, emulated by others."""
 
 import warnings
 from collections.abc import Mapping, Sequence

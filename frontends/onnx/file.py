@@ -1,7 +1,7 @@
 """Read ONNX files that may be damaged or hostile: sizes are checked before anything is allocated.
 
-Large tensors may lie in files beside the model. Those are opened only inside of the model's folder,
-links resolved, and only as far as they reach.
+Large tensors may lie in external files. Those are opened only within the model's folder, after
+resolving links, and read only within their bounds.
 """
 
 import math
@@ -17,9 +17,9 @@ from pockengine.errors import ImportModelError
 from pockengine.frontends.onnx.control import nested
 
 RUNTIMES = "SimplifiedLayerNormalization"
-"""An operator that ONNX Runtime writes as the standard's, whose checker does not know it."""
+"""An operator that ONNX Runtime writes in the standard's domain, unknown to its checker."""
 MAX_BYTES = 2**40
-"""A tensor of more than a TiB is taken to be a lie."""
+"""Tensors above a TiB are treated as damage."""
 
 
 def read_model(source: str | Path | ModelProto) -> tuple[ModelProto, Path | None]:
@@ -76,7 +76,7 @@ def _check(model: ModelProto) -> None:
 
 
 def _check_names(graph: GraphProto) -> None:
-    """Refuse names that are no text: a damaged file has them as bytes."""
+    """Refuse names that are not text: a damaged file has them as bytes."""
     named = (*graph.initializer, *graph.input, *graph.output, *graph.node)
     parts = [graph.name, *(entry.name for entry in named)]
     for node in graph.node:
@@ -118,7 +118,7 @@ def _copy_field(target: object, name: str, value: object) -> None:
 
 
 def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
-    """Read a tensor; ImportModelError when its data are not what its shape says."""
+    """Read a tensor; ImportModelError if its data do not match its shape."""
     name = tensor.name or "a tensor of the model"
     itemsize = _itemsize(tensor, name)
     if any(size < 0 for size in tensor.dims):
@@ -171,7 +171,7 @@ _TYPED_FIELDS = {
 
 
 def _element_count(tensor: TensorProto, itemsize: int) -> int | None:
-    """Count the elements that the file has; None if only NumPy can tell."""
+    """Count the elements in the file; None if only NumPy can tell."""
     if tensor.HasField("raw_data"):
         whole = itemsize and len(tensor.raw_data) % itemsize == 0
         return len(tensor.raw_data) // itemsize if whole else None if not itemsize else -1
@@ -205,7 +205,7 @@ def _external(tensor: TensorProto, name: str, count: int, folder: Path | None) -
 
 
 def _inside(folder: Path, location: str, name: str) -> Path:
-    """Resolve a file beside the model; whatever leaves the folder is refused."""
+    """Resolve an external file; paths that leave the folder are refused."""
     try:
         root, path = folder.resolve(), (folder / location).resolve()
         outside = not location or Path(location).is_absolute() or not path.is_relative_to(root)

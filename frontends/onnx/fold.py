@@ -1,7 +1,7 @@
-"""Compute ONNX operators whose inputs are all known: the arithmetic on shapes that exporters leave.
+"""Evaluate ONNX operators with constant inputs: shape arithmetic left by exporters.
 
-The standard's own reference implementation does it, for a list of operators whose results can be
-bounded before they are computed.
+The standard's reference implementation evaluates a list of operators whose results can be bounded
+in advance.
 """
 
 import numpy as np
@@ -34,16 +34,16 @@ BOUNDS: dict[str, bounds.Bound] = {
     "Tile": bounds.tiled,
     "Unique": lambda arrays: 4 * arrays[0].size,
 }
-"""Operator -> the largest number of elements that it can give."""
+"""Bound of each operator's number of results."""
 
 
 def can_fold(node: NodeProto) -> bool:
-    """Return whether this operator is computed now when all its inputs are known."""
+    """Return whether this operator is evaluated if all its inputs are constant."""
     return node.domain in ("", "ai.onnx") and node.op_type in BOUNDS
 
 
 def fold(node: NodeProto, arrays: bounds.Arrays, opset: int) -> list[np.ndarray | None]:
-    """Compute an operator; Unsupported when it cannot be, or gives too much."""
+    """Evaluate an operator; Unsupported if that is impossible, or the result is too large."""
     if node.op_type == "Range":  # functions of the standard give vectors of one number
         arrays = [array.reshape(()) for array in arrays if array.size == 1]
     try:

@@ -1,4 +1,4 @@
-"""ONNX's models and files; onnx is imported when one comes."""
+"""ONNX models and files; onnx is imported on first use."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ from pockengine.frontends.reference import Nudge, Reference
 
 
 class OnnxFrontend(Frontend):
-    """ONNX's models as they were exported; example inputs only fix the shapes that are open."""
+    """ONNX models as exported; example inputs only determine open shapes."""
 
     framework = "ONNX"
     rounding = FLOAT

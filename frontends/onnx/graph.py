@@ -45,7 +45,7 @@ from pockengine.frontends.walker import FailedBody, GraphWalker, constant
 
 @dataclass(frozen=True)
 class Choices:
-    """What the user says beside the model: see `from_onnx`."""
+    """The user's choices: see `from_onnx`."""
 
     training: bool
     shapes: Mapping[str, Sequence[int]]
@@ -69,7 +69,7 @@ def import_graph(model: ModelProto, folder: Path | None, choices: Choices) -> tu
 
 
 def _drop_unread(graph: Graph, read: set[Value]) -> None:
-    """Leave out weights that nothing reads, such as those of a branch that is not taken."""
+    """Remove unread weights, such as those of a branch that is not taken."""
     read = read.union(*(node.operands for node in graph.nodes))
     for name in [name for name, param in graph.params.items() if param.value not in read]:
         del graph.params[name]
@@ -130,7 +130,7 @@ class _Importer(GraphWalker):
         self.failed.add(name)
 
     def _fixed(self, value: Any) -> None:
-        """Take an input's value as one of the model's constants."""
+        """Use an input's value as a constant of the model."""
         dtype = numpy_type(value.type.tensor_type.elem_type)
         self.arrays[value.name] = np.asarray(self.choices.constants[value.name]).astype(dtype)
 
@@ -163,7 +163,7 @@ class _Importer(GraphWalker):
         return checked_type(TensorType(dtype_named(declared.elem_type), tuple(map(int, given))))
 
     def _initializer(self, tensor: TensorProto) -> None:
-        """Take in an initializer; a param where an operator reads it as more than a number."""
+        """Declare an initializer: a param if an operator reads it as more than a number."""
         name, uses = tensor.name, self.uses.get(tensor.name, [])
         if name in self.arrays or name in self.tensors:
             return
@@ -176,7 +176,7 @@ class _Importer(GraphWalker):
             self._weight(name, data, not state and self.roles.trains(name, data))
 
     def _weight(self, name: str, data: np.ndarray, trainable: bool) -> None:
-        """Make a param in the layout that all who read it wish for."""
+        """Make a param in the layout preferred by all its readers."""
         wishes = {use.wish for use in self.uses.get(name, [])}
         wish = wishes.pop() if len(wishes) == 1 else None
         self._param(name, data, wish if wish is not None else identity(data.ndim), trainable)
@@ -268,7 +268,7 @@ class _Importer(GraphWalker):
         return self.sequences[name] if name in self.sequences else self._tensor(name)
 
     def _body(self, body: GraphProto, values: Sequence[Known]) -> list[Known]:
-        """Build a graph inside of an operator where it stands."""
+        """Build a nested graph in place."""
         for tensor in body.initializer:
             self._inner_initializer(tensor)
         for given, value in zip(body.input, values, strict=True):

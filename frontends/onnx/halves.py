@@ -1,4 +1,4 @@
-"""Models of 16-bit floats as ONNX Runtime is to run them beside ours: in float32 throughout."""
+"""Convert models with 16-bit floats to float32, for running in ONNX Runtime beside ours."""
 
 from collections.abc import Iterator
 from pathlib import Path

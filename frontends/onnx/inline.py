@@ -16,16 +16,16 @@ from pockengine.frontends.onnx.ops import find_rule
 from pockengine.frontends.onnx.sequences import is_sequence
 
 MAX_NODES = 10**6
-"""Functions of functions can grow without bounds; no model of this many operators is meant."""
+"""Limit of operators after expansion: nested functions can grow without bounds."""
 MAX_DEPTH = 8
-"""How many of the standard's functions may stand inside of each other."""
+"""Maximum nesting depth of the standard's functions."""
 
 
 def flat_nodes(model: ModelProto) -> Sequence[NodeProto]:
     """Return the graph's operators, in order, after expanding functions.
 
-    A function whose body depends on types that nothing tells stays, and is refused by its name.
-    Raises ImportModelError when the model's own functions grow beyond all measure.
+    A function whose body depends on unknown types is not expanded, and refused by name. Raises
+    ImportModelError when the model's own functions grow beyond all measure.
     """
     if not model.functions and not _expandable(model):
         return model.graph.node
@@ -56,7 +56,7 @@ def is_control(node: NodeProto) -> bool:
 
 
 def is_known(node: NodeProto) -> bool:
-    """Return whether an operator can be built as it stands."""
+    """Return whether an operator has a rule."""
     constant = node.op_type == "Constant" or can_fold(node)
     constant = constant or is_control(node) or is_sequence(node)
     return constant or find_rule(node.domain, node.op_type) is not None

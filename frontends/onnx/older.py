@@ -1,6 +1,6 @@
-"""Write operators of opsets before 11 as later ones have them: attributes become inputs.
+"""Upgrade operators of opsets before 11: attributes become inputs.
 
-So rules know one form of each. What an attribute was becomes a `Constant` operator before it.
+So rules support one form of each. A former attribute becomes a `Constant` operator.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Why operators are refused, where there is more to say than that no rule is there."""
+"""Specific reasons for refusing operators."""
 
 NO_RULE = "there is no rule for it; express it by other operators"
 KNOWN_ONLY = (

@@ -1,4 +1,4 @@
-"""ONNX's own loss on the example inputs, by ONNX Runtime or the standard's evaluator."""
+"""The model's loss on the example inputs, by ONNX Runtime or the standard's evaluator."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def reference(
 ) -> Reference | None:
     """Evaluate the model once; only its inputs are nudged.
 
-    None if nothing here runs it, or if it rounds activations that are imported unrounded.
+    None if nothing here can run it, or if it rounds activations that are imported unrounded.
     """
     from pockengine.frontends.onnx.emulated_types import as_input, is_float
     from pockengine.frontends.onnx.file import read_model
@@ -60,7 +60,7 @@ def reference(
 
 
 def _by_runtime(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """Run the model in ONNX Runtime as it is written; None if it is missing, or cannot."""
+    """Run the model in ONNX Runtime unchanged; None if the runtime is missing, or cannot run it."""
     try:
         import onnxruntime
     except ImportError:

@@ -1,4 +1,4 @@
-"""What exporters do to weights that makes them train unlike the model that was exported.
+"""Detect exporters' changes to weights that make them train unlike the exported model.
 
 An exporter for inference may store equal weights once, and fold batch norms into convolutions. The
 file computes the same either way, and does not record it; its traces are reported.
@@ -18,7 +18,9 @@ from pockengine.frontends.onnx.untie import last_scope
 from pockengine.frontends.onnx.weights import place_of
 
 FOLDED = re.compile(r"onnx::Conv_\d+")
-"""How PyTorch's older exporter names what it made of a convolution's weights and a batch norm's."""
+"""Names that PyTorch's older exporter gives to weights folded from a convolution and a batch
+norm.
+"""
 CLASSES = "pkg.torch.onnx.class_hierarchy"
 """Where its newer one writes the class of the module that an operator came from."""
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
@@ -31,7 +33,7 @@ ADVICE = (
 
 
 def warn_of_rewrites(graph: Graph, model: ModelProto) -> None:
-    """Warn of weights that were merged, of batch norms and repeats that were folded into others."""
+    """Warn about merged weights, and about batch norms and repeats folded into others."""
     trained = [name for name, param in graph.params.items() if param.trainable]
     stated = parameters_of(model)
     for text in (

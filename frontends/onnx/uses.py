@@ -1,4 +1,4 @@
-"""How operators read initializers: what becomes a param, and how it is best stored."""
+"""Uses of initializers by operators: whether they become params, and their best layout."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

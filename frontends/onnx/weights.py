@@ -17,7 +17,7 @@ from pockengine.frontends.onnx.ops.registry import ML_DOMAIN
 
 
 def place_of(node: NodeProto) -> str:
-    """Return what stands for an operator in errors, and in the names of its own weights."""
+    """Return the label of an operator in errors, and in the names of its own weights."""
     return node.name or next((name for name in node.output if name), node.op_type)
 
 

@@ -1,9 +1,10 @@
-"""Write adapters as Hugging Face's PEFT does: adapter_config.json, adapter_model.safetensors.
+"""Write adapters in the format of Hugging Face's PEFT: adapter_config.json,
+adapter_model.safetensors.
 
 `base_model.model.<module>.lora_A.weight` is [rank, in] and `lora_B.weight` [out, rank]; a
-convolution's have its window and 1x1. Params that train as they are stand beside them under their
-own names: the whole module is one of `modules_to_save`, or, where only biases train, all biases
-are saved. Neither torch nor peft is needed.
+convolution's have its window and 1x1. Fully trained params are stored beside them under their own
+names: the whole module is one of `modules_to_save`, or, if only biases train, all biases are saved.
+Neither torch nor peft is needed.
 """
 
 import json
@@ -49,7 +50,7 @@ HEADS: Mapping[str | None, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class TunedParams:
-    """What was trained of a graph: its adapters, and the params that train as they are."""
+    """Trained params of a graph: its adapters, and fully trained params."""
 
     graph: Graph
     adapters: tuple[Adapter, ...]
@@ -57,11 +58,11 @@ class TunedParams:
 
 
 def save_adapters(tuning: TunedParams, values: Arrays, folder: Path, model: Any = None) -> None:
-    """Write the adapters, and what else trained, from `values` (all params, as they lie with us).
+    """Write the adapters and other trained params from `values` (all params, in our layouts).
 
     A new folder appears whole; in one that is there each file is replaced at once, the weights
-    first. `model` only says the task and where its base came from. AdapterError names what the
-    format cannot hold.
+    first. `model` only gives the task and the origin of its base. AdapterError for params that the
+    format cannot represent.
     """
     if not tuning.adapters:
         raise AdapterError("the scheme has no LoRA adapters; save the weights by save_weights")

@@ -1,8 +1,7 @@
 """Read adapters from the files of Hugging Face's PEFT, whose format files.py has.
 
-Nothing that a file says is run, not even a pattern, and all of it is checked before anything is
-used: a pickle, an expression, a setting that is not known or a tensor that nothing is for is an
-AdapterError.
+Files are data: nothing in them is executed, not even a pattern, and everything is checked before
+use. A pickle, an expression, an unknown setting or a tensor without a target is an AdapterError.
 """
 
 import json
@@ -60,7 +59,7 @@ STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
 
 
 def load_adapters(tuning: TunedParams, folder: Path) -> dict[str, np.ndarray]:
-    """Read a folder of PEFT's: new values of the factors and trained params, as they lie with us.
+    """Read a PEFT folder: new values of the factors and trained params, in our layouts.
 
     AdapterError names a fault of the files, an adapter that the graph lacks or has of another rank
     or scale, or a param that differs from the graph's although it is frozen there.

@@ -1,7 +1,7 @@
-"""Functions inside of the graph: calls are inlined, loops unrolled, branches chosen.
+"""Nested functions: inline calls, unroll loops, select branches.
 
-Loops are unrolled where their condition is known at compile time. Branches that a tensor chooses
-from are all computed, and the results of one are taken.
+A loop's condition must be known at compile time. If a tensor selects a branch, all are computed and
+one's results are selected.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Compute operators whose inputs are all known: the arithmetic on shapes that tracing leaves.
+"""Evaluate operators with constant inputs: shape arithmetic left by tracing.
 
-TensorFlow's own kernels do it, for a list of operators without effects whose results can be bounded
-before they are computed.
+TensorFlow's own kernels evaluate a list of side-effect-free operators whose results can be bounded
+in advance.
 """
 
 from typing import Any

@@ -1,7 +1,8 @@
-"""Look into Keras's files before Keras reads them: nothing in a file may name code or other files.
+"""Check Keras files before Keras reads them: a file must not name code or other files.
 
-A .keras file is a zip of a description and of weights in HDF5, an .h5 file holds both. What a
-description may name is Keras's own layers, and what the user has registered in this process.
+A .keras file is a zip of a description and of weights in HDF5, an .h5 file holds both. A
+description may name only Keras's own layers, and classes that the user has registered in this
+process.
 """
 
 import json

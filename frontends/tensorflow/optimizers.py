@@ -1,4 +1,4 @@
-"""Keras's optimizers with Keras's meaning, and the way from one of Keras's objects to ours.
+"""Keras's optimizers with Keras's semantics, and the conversion of Keras objects to ours.
 
 They differ from PyTorch's of the same names: epsilon stands elsewhere, momentum carries the rate
 along, weight decay is always decoupled. The learning rate itself is given at each step. One thing

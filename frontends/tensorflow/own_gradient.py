@@ -1,4 +1,4 @@
-"""What trains in another way than by the gradient of its parts: by its own rule, or refused.
+"""Custom gradients: supported by their rule, or refused.
 
 TensorFlow marks what `tf.custom_gradient` wraps by an IdentityN with the name of a Python function;
 a Keras model may compute its loss, or change its weights, by code of its own.

@@ -1,7 +1,7 @@
 """Load models from disk: Keras's own files and SavedModels, with errors in the user's terms.
 
-Keras and TensorFlow read the files themselves, but only after we have looked into them: what names
-code or other files, or would run more than arithmetic, is refused before anything is loaded.
+Keras and TensorFlow read the files themselves, but only after a check: files that name code or
+other files, or would run more than arithmetic, are refused before loading.
 """
 
 import tempfile

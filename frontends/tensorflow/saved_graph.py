@@ -1,7 +1,7 @@
-"""Look into a SavedModel before TensorFlow loads it: loading runs what the graph says.
+"""Check a SavedModel before TensorFlow loads it, since loading runs parts of its graph.
 
-The graph is read as plain data. Each of its operators must be one that only computes, or one of
-those by which the file's own variables are saved and restored, where TensorFlow puts them.
+The graph is read as plain data. Each operator must be side-effect free, or one of those that save
+and restore the file's own variables, in TensorFlow's usual place.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
-"""The loss that a file of Keras says its model is trained by: `compile`'s, which `save` wrote down.
+"""The training loss in a Keras file: that of `compile`, stored by `save`.
 
-SavedModels have one where Keras 2 wrote them.
-Keras's own code that reads it back is not called: a file may only name losses of `keras.losses`,
-and those that the user has registered in this process.
+SavedModels have one where Keras 2 wrote them. Keras's own code that reads it back is not called: a
+file may only name losses of `keras.losses`, and those that the user has registered in this process.
 """
 
 import json

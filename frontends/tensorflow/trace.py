@@ -1,8 +1,4 @@
-"""Trace what the user gives to one TensorFlow function of fixed shapes.
-
-Keras models, `tf.function`s, plain functions and signatures of SavedModels all become a
-ConcreteFunction whose results and variables have names.
-"""
+"""Trace the user's model to one TensorFlow function of fixed shapes."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""The model's variables: their names, and how they become params of the graph."""
+"""The model's variables: names, and conversion to params of the graph."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

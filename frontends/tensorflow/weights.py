@@ -1,4 +1,4 @@
-"""Tuned weights back into TensorFlow: by name, losslessly."""
+"""Export tuned weights to TensorFlow: by name, losslessly."""
 
 from collections.abc import Mapping
 from typing import Any

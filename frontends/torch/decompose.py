@@ -1,4 +1,4 @@
-"""Operators without a rule, defined by simpler ones: in our own words, or else in PyTorch's."""
+"""Decompose operators without a rule: by our definitions, or else by PyTorch's."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,7 @@
-"""Operators without a rule that we define by others: functions of tensors, traced where one is met.
+"""Our definitions of operators without a rule: functions of tensors, traced at each use.
 
-They come before PyTorch's own definitions (`decompose.py`), take the same arguments, and are
-differentiated by what they are made of, but where they say otherwise.
+They take precedence over PyTorch's own (`decompose.py`), take the same arguments, and are
+differentiated through their parts, unless stated otherwise.
 """
 
 import math

@@ -1,6 +1,6 @@
-"""Derivatives that a module or its loss takes itself: `torch.autograd.grad`, `torch.func`.
+"""Derivatives taken by a module or its loss: `torch.autograd.grad`, `torch.func`.
 
-While tracing, an operator of ours stands for the gradients. The importer differentiates what it has
+While tracing, an operator of ours represents the gradients. The importer differentiates the graph
 built so far (`compiler/autodiff.py:derivatives`); the training step then differentiates the result
 again. A forward-mode derivative is the derivative of a backward pass by its cotangent.
 """

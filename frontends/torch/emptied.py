@@ -1,4 +1,4 @@
-"""Whether a module that asks if any rows are selected only skips work that comes to nothing.
+"""Detect guards on empty selections that only skip work without effect.
 
 Experts of a mixture are often guarded by `if rows.numel() == 0: continue`, or by `mask.any()`.
 Where no row is selected, sums over them are 0 and writes of them change nothing, so the guard does

@@ -1,7 +1,7 @@
 """Modules of 16 bits and autocast, computed in float32 throughout.
 
-A trace and a reference see parameters, buffers and inputs of bfloat16 and float16 as float32, and
-no cast to 16 bits. A module of float32 that casts within keeps its roundings (`halves.py`).
+In a trace and a reference, bfloat16 and float16 parameters, buffers and inputs are float32, without
+casts to 16 bits. A float32 module that casts internally keeps its roundings (`halves.py`).
 """
 
 import warnings

@@ -1,10 +1,10 @@
-"""Gradients that a PyTorch model defines itself, traced with the model.
+"""Custom gradients of a PyTorch model, traced with the model.
 
-`torch.autograd.Function` and `Tensor.register_hook` work behind the operators that a trace sees.
-While tracing, `apply` runs forward and then backward on a stand-in of the cotangent, and operators
-of ours say which gradient belongs to which tensor (`compiler/ops/custom.py`). What cannot be
-traced so is refused by name. An `apply` that was bound before the trace (`f = Mine.apply`) is
-PyTorch's own, compiled since 2.14, so `forward` of each Function stands in for it.
+`torch.autograd.Function` and `Tensor.register_hook` act outside the traced operators. While
+tracing, `apply` runs forward and then backward on a stand-in of the cotangent, and operators of
+ours attach gradients to tensors (`compiler/ops/custom.py`). Untraceable ones are refused by name.
+An `apply` that was bound before the trace (`f = Mine.apply`) is PyTorch's own, compiled since 2.14,
+so `forward` of each Function is replaced as well.
 """
 
 import functools

@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 UNFILLED = ("aten.empty", "aten.new_empty")
-"""How operators are called that give memory as it is."""
+"""Prefixes of operators that return uninitialised memory."""
 
 WRITES = ("index_", "put", "scatter")
-"""How operators are called that write at indices; without any they change nothing."""
+"""Prefixes of operators that write at indices; without indices they change nothing."""
 
 UNSEEN = "aten.logical_"
-"""How writes are called that autograd does not see: gradients flow as if they were not."""
+"""Prefix of writes that autograd does not record: gradients flow as if they were absent."""
 
 COMPLEX_WRITE = "it changes a complex tensor in place; use the operator's out-of-place form"
 

@@ -1,8 +1,5 @@
-"""Tensors of bfloat16 and float16 within a model: held in f32, and rounded where PyTorch rounds.
-
-Each operator computes in f32 and rounds its result, as PyTorch's kernels for CPUs do; so are
-cotangents in the backward pass. Modules whose parameters have 16 bits are computed in f32
-throughout (`floats.py`).
+"""bfloat16 and float16 tensors within a model: computed in f32, and rounded where PyTorch
+rounds.
 """
 
 from typing import Any

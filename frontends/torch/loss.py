@@ -1,4 +1,4 @@
-"""A loss that the user gives as a function: the module is traced together with it.
+"""A user-defined loss function: the module is traced together with it.
 
     loss(outputs, target)    what forward returns, then tensors of the user's own, here `target`
 

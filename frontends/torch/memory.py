@@ -1,7 +1,7 @@
-"""What each name of an exported program stands for by now: values, kept right under writes.
+"""The present value of each name in an exported program, updated by writes.
 
-Values of our IR never change. A write gives the written name a new value, and so what it is a view
-of, up to the name that made the memory; other names of that memory are derived again when read.
+Values of our IR are immutable. A write binds a new value to the written name and to the names it is
+a view of, up to the owner of the memory; other names of that memory are recomputed when read.
 """
 
 from collections.abc import Callable

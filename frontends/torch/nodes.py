@@ -1,4 +1,4 @@
-"""What a node of an exported PyTorch program says of itself: arguments, writes, shapes, place."""
+"""Properties of a node in an exported PyTorch program: arguments, writes, shapes, place."""
 
 import linecache
 import operator

@@ -49,9 +49,9 @@ class Absent:
 
 
 def to_optimizer(model: nn.Module, optimizer: Any) -> Optimizer:
-    """Return our optimizer that does what this one of PyTorch does to the model's parameters.
+    """Return our optimizer that is equivalent to this one of PyTorch for the model's parameters.
 
-    Raises ImportModelError for an optimizer, or a setting of it, that there is no equivalent for.
+    Raises ImportModelError for an optimizer, or a setting of it, without an equivalent.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ImportModelError(

@@ -1,4 +1,4 @@
-"""Names of what a PyTorch module returns."""
+"""Names of a PyTorch module's outputs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""Numbers of tensors that differ by a constant, as the ends of `x[:, start : start + 4]` do."""
+"""Indices that differ by a constant, such as the ends of `x[:, start : start + 4]`."""
 
 from typing import Any
 

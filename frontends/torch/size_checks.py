@@ -1,6 +1,6 @@
-"""Checks of how many rows are selected, `if x[mask].numel() != y.numel(): raise`.
+"""Checks of numbers of selected rows: `if x[mask].numel() != y.numel(): raise`.
 
-Where the other answer only raises an error, the examples pass the check, and so must the data.
+If the other outcome only raises an error, the examples pass the check, and data must as well.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Functions of PyTorch that have no trace of their own, as operators that have one.
+"""Replace untraceable PyTorch functions by traceable ones.
 
 A trace cannot run the kernels of `ctc_loss` and `lstsq`, and stops where a function looks at the
 data: `gaussian_nll_loss` for negative variances, `cov` for weights, an encoder for a causal mask.

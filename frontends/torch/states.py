@@ -1,8 +1,4 @@
-"""Buffers that a module writes while it trains: spectral norm's vectors, running averages.
-
-The last value that a step gives a buffer is kept. In evaluation a buffer is read as it is, as by a
-module that writes `if self.training:`; one that writes in evaluation mode too is refused.
-"""
+"""Buffers written in training: spectral norm's vectors, running averages."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

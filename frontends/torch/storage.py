@@ -1,10 +1,4 @@
-"""Which names of an exported PyTorch program share memory, and what a write through one changes.
-
-PyTorch's fake tensors tell storage, shape, strides and offset of each name. A name that shares the
-storage of what its operator reads is a view of it. The importer puts a write back into what the
-name is a view of, up to the name that made the memory; other names that overlap it are outdated
-and are derived again from their origin when somebody reads them.
-"""
+"""Names of an exported PyTorch program that share memory, and the effect of writes."""
 
 from dataclasses import dataclass
 

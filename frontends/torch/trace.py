@@ -1,4 +1,4 @@
-"""Trace a PyTorch module for training: what is set meanwhile, and what cannot be traced.
+"""Trace a PyTorch module for training, with temporary settings, and explain failures.
 
 Models of transformers are set to keep no cache of keys, to route to experts without sorting, and
 that labels are classes; their configurations are as before afterwards.

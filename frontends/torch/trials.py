@@ -1,4 +1,4 @@
-"""What data could be otherwise: masks that hold nowhere or everywhere, classes that no row has.
+"""Trials with other data: masks that are all false or all true, classes without rows.
 
 A trial changes one of them where it is made, so that all that is computed of it agrees: masks and
 counts of a class, as those of rows for an expert, are changed by giving its rows another class.

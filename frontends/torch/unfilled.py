@@ -1,6 +1,7 @@
 """Modules whose parameters have shapes and no numbers: those on PyTorch's device `meta`.
 
-A model of any size is traced so; its weights are given to the graph afterwards (`ir/attach.py`).
+Models of any size can be traced this way; weights are attached to the graph afterwards
+(`ir/attach.py`).
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Put what was written through a view back into the tensor that it is a view of.
+"""Propagate writes through a view to the tensor that it is a view of.
 
-Which elements a view shows is asked of PyTorch: its operator runs on the numbers 0, 1, 2, ... in
-place of the tensor's elements. So every operator that only moves elements can be undone.
+PyTorch computes the elements of a view: its operator runs on the numbers 0, 1, 2, ... instead of
+the elements. So every operator that only moves elements can be inverted.
 """
 
 import operator

@@ -26,7 +26,7 @@ from pockengine.compiler.sparse.scheme import save_scheme
 from pockengine.devices import load_device
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import write_lines
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.finetune.candidates import FOUND
 from pockengine.finetune.contributions import Contributions, read_table
 from pockengine.finetune.cost import Cost, CostModel
@@ -35,9 +35,9 @@ from pockengine.finetune.gains import signal_of
 from pockengine.finetune.judges import HELD_OUT, perplexity_of
 from pockengine.finetune.race import Standing, race
 from pockengine.finetune.recipe import Recipe
-from pockengine.finetune.search import Budget, search
+from pockengine.finetune.search import Budget, SearchEffort, search
 from pockengine.finetune.search_validate import finalists
-from pockengine.finetune.sensitivity import measure
+from pockengine.finetune.sensitivity import SensitivityPlan, measure
 from pockengine.finetune.space import items_of, scheme_of, space_of
 from pockengine.models.llama2c import write_folder
 from pockengine.studies.decoders.desk import BATCH, LENGTH, Desk, losses_of, open_desk
@@ -93,11 +93,7 @@ def contributions_of(desk: Desk, recipe: Recipe, table: Path) -> Contributions |
     """Measure the gain of each item; None if all gains are noise."""
     items = items_of(desk.subject.graph, (1.0,))
     measure(
-        desk.subject,
-        desk.tuning,
-        items,
-        recipe,
-        GAIN_SEEDS,
+        SensitivityPlan(desk.subject, desk.tuning, items, recipe, GAIN_SEEDS),
         table,
         desk.executor,
         lambda progress: click.echo(f"{progress.done} of {progress.total}: {progress.last}"),
@@ -152,7 +148,7 @@ def variant(graph: Graph, name: str, base: str, matrices: Sequence[str]) -> Sche
 def _searched(costs: CostModel, contributions: Contributions, budget: Budget) -> list[Scheme]:
     """Return the best schemes within a budget by their predicted gains."""
     space = space_of(costs.graph, contributions.gains)
-    points = search(costs, space, contributions, budget, evaluations=EVALUATIONS).points
+    points = search(costs, space, contributions, budget, SearchEffort(EVALUATIONS)).points
     places = finalists([point.gain for point in points], FINALISTS)
     return [
         scheme_of(costs.graph, points[place].items, f"{FOUND}{number}")
@@ -257,9 +253,7 @@ def _write(path: Path, name: str, rows: Sequence[CellRow]) -> None:
         )
         records.append(
             setup.record(
-                "pockengine",
-                __version__,
-                row.scheme.name,
+                EngineRun("pockengine", __version__, row.scheme.name),
                 "loss",
                 fmean(row.losses),
                 spread=(min(row.losses), max(row.losses), len(row.losses)),

@@ -19,7 +19,7 @@ from pockengine import AdamW, Storage, __version__, compile
 from pockengine.compiler.ir.graph import Graph, ParamKind
 from pockengine.compiler.program import Program
 from pockengine.farm.results.results import Record
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.finetune.task import TARGET, Task
 from pockengine.studies.course import (
     Course,
@@ -102,14 +102,14 @@ def records_of(
 ) -> list[Record]:
     """Return a way's figures as records, whose dtype is that of its frozen weights."""
     record = replace(setup, dtype=way.weights).record
-    named = ("pockengine", __version__, course.scheme)
+    named = EngineRun("pockengine", __version__, course.scheme)
     step, times = way.step, (way.step.low, way.step.high, way.step.n)
     return [
         accuracy_record(setup, course, sizes, found, dtype=way.weights),
-        record(*named, "step_ms", step.median, spread=times, note="CPU time of one thread"),
-        record(*named, "arena_bytes", way.arena_bytes),
-        record(*named, "weights_bytes", way.weights_bytes),
-        record(*named, "states_bytes", way.states_bytes),
+        record(named, "step_ms", step.median, spread=times, note="CPU time of one thread"),
+        record(named, "arena_bytes", way.arena_bytes),
+        record(named, "weights_bytes", way.weights_bytes),
+        record(named, "states_bytes", way.states_bytes),
     ]
 
 

@@ -1,6 +1,7 @@
 """The study's figures as the project's records, one JSON object a line."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pockengine import __version__
@@ -36,17 +37,8 @@ def _records(figures: PairFigures, row: SchemeRow, time: str) -> Iterator[Record
         f"rate {row.rate:g}"
     )
     accuracies = row.accuracies
-    yield _record(
-        figures,
-        row,
-        time,
-        "accuracy",
-        "1",
-        row.mean,
-        (low, high, len(accuracies)),
-        note,
-        accuracies,
-    )
+    found = _Figure("accuracy", "1", row.mean, (low, high, len(accuracies)), note, accuracies)
+    yield _record(figures, row, time, found)
     for metric, value in (
         ("arena_bytes", row.arena_bytes),
         ("extra_arena_bytes", row.extra_bytes),
@@ -54,29 +46,33 @@ def _records(figures: PairFigures, row: SchemeRow, time: str) -> Iterator[Record
         ("trained_parameters", row.trained),
     ):
         unit = "bytes" if metric.endswith("bytes") else "1"
-        yield _record(figures, row, time, metric, unit, value, (value, value, 1))
+        yield _record(figures, row, time, _Figure(metric, unit, value))
     if row.step is not None:
         spread = (row.step["low"], row.step["high"], int(row.step["n"]))
         mark = BUSY if disturbed(row.step) else None
-        yield _record(figures, row, time, "step_ms", "ms", row.step["median"], spread, mark)
+        found = _Figure("step_ms", "ms", row.step["median"], spread, mark)
+        yield _record(figures, row, time, found)
     if row.instructions is not None:
-        value, metric = row.instructions, "guest_instructions"
-        yield _record(figures, row, time, metric, "instructions", value, (value, value, 1))
+        found = _Figure("guest_instructions", "instructions", row.instructions)
+        yield _record(figures, row, time, found)
 
 
-def _record(
-    figures: PairFigures,
-    row: SchemeRow,
-    time: str,
-    metric: str,
-    unit: str,
-    value: float,
-    spread: tuple[float, float, int],
-    note: str | None = None,
-    samples: tuple[float, ...] | None = None,
-) -> Record:
+@dataclass(frozen=True)
+class _Figure:
+    """A metric's value; `spread` is min, max and n of `samples`."""
+
+    metric: str
+    unit: str
+    value: float
+    spread: tuple[float, float, int] | None = None
+    note: str | None = None
+    samples: tuple[float, ...] | None = None
+
+
+def _record(figures: PairFigures, row: SchemeRow, time: str, figure: _Figure) -> Record:
     model, dataset = figures.pair.split("/")
-    emulated = metric.startswith("guest_")
+    low, high, count = figure.spread or (figure.value, figure.value, 1)
+    emulated = figure.metric.startswith("guest_")
     return Record(
         time=time,
         commit=str(figures.facts.get("commit", "unknown")),
@@ -92,13 +88,13 @@ def _record(
         threads=1,
         engine="pockengine",
         engine_version=__version__,
-        metric=metric,
-        unit=unit,
-        value=float(value),
-        min=float(spread[0]),
-        max=float(spread[1]),
-        n=spread[2],
+        metric=figure.metric,
+        unit=figure.unit,
+        value=float(figure.value),
+        min=float(low),
+        max=float(high),
+        n=count,
         ok=not row.diverged,
-        note=note,
-        samples=samples,
+        note=figure.note,
+        samples=figure.samples,
     )

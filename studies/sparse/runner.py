@@ -14,7 +14,7 @@ from pockengine.compiler.sparse import Scheme, load_scheme, save_scheme
 from pockengine.finetune.contributions import read_table
 from pockengine.finetune.gains import Signal, signal_of
 from pockengine.finetune.recipe import Recipe
-from pockengine.finetune.sensitivity import measure
+from pockengine.finetune.sensitivity import SensitivityPlan, measure
 from pockengine.finetune.space import items_of
 from pockengine.finetune.task import Tuning
 from pockengine.studies.sparse.control import run_control
@@ -149,12 +149,9 @@ def measure_gains(desk: Desk, table: LoadedPair, recipe: Recipe, out: Path) -> S
     desk.tell(f"{table.pair}: sensitivity of {len(items)} items")
     path = out / "contributions" / f"{table.pair.model}-{table.pair.dataset}.jsonl"
     rate = float(read_table(path)[0]["recipe"]["rate"]) if path.exists() else recipe.rate
+    probing = replace(recipe, rate=rate, epochs=effort.probe_epochs)
     measure(
-        table.subject,
-        probe,
-        items,
-        replace(recipe, rate=rate, epochs=effort.probe_epochs),
-        effort.probe_seeds,
+        SensitivityPlan(table.subject, probe, items, probing, effort.probe_seeds),
         path,
         desk.executor,
         lambda progress: desk.tell(

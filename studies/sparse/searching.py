@@ -9,7 +9,7 @@ from pockengine.compiler.optim import Optimizer
 from pockengine.devices import load_device
 from pockengine.finetune.contributions import Contributions
 from pockengine.finetune.cost import CostModel
-from pockengine.finetune.search import Budget, Front, Point, search
+from pockengine.finetune.search import Budget, Front, Point, SearchEffort, search
 from pockengine.finetune.space import space_of
 from pockengine.finetune.subject import load_subject
 from pockengine.finetune.trial_job import put_subject
@@ -68,10 +68,7 @@ def run_search(job: SearchJob) -> dict[str, Any]:
         space_of(graph, list(job.contributions.gains)),
         job.contributions,
         job.budget,
-        evaluations=job.evaluations,
-        seed=job.seed,
-        sampler=sampler,
-        warm=warm,
+        SearchEffort(job.evaluations, job.seed, sampler, warm),
     )
     return _plain(front)
 

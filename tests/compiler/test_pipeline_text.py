@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from pockengine.compiler import compile as module
 from pockengine.compiler.compile import compile_program, passes_of
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir import Graph
@@ -15,6 +16,7 @@ from pockengine.compiler.optim import Adam, AdamW, Groups, Lion, Maximize, Muon,
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import run_passes
+from pockengine.compiler.passes.memory.tile_attention import TileAttention
 from pockengine.compiler.passes.pass_text import parse_passes, print_passes
 from pockengine.compiler.quantize.calibrate import quantized
 from pockengine.compiler.sparse import Scheme
@@ -92,3 +94,12 @@ def test_printed_passes_leave_what_a_compilation_leaves(name: str, target: str) 
         run_passes(again, graph)
         assert print_graph(graph) == expected[entry]
     assert ("recomputation {dropped=('" in expected["train"]) == (name == "budget")
+
+
+def test_printed_passes_have_the_blocks_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FINER", (4,))  # as if larger blocks did not fit
+    training = Training("full", Sgd(), memory_budget=1_000_000)
+    passes = passes_of(ROWS(), training, target=TARGETS["few"])
+    assert [each for each in passes["train"] if isinstance(each, TileAttention)] == [
+        TileAttention(250_000)
+    ]

@@ -31,7 +31,7 @@ from pockengine.devices.schema import load_device
 from pockengine.errors import CompileError, GraphError, ImportModelError
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record, write_lines
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.conformance.onnx_cases import Case, node_cases, training_cases
 
@@ -136,10 +136,8 @@ def records_of(outcomes: Sequence[CaseResult], threads: int) -> list[Record]:
     figures = {f"ops_{status}": statuses.count(status) for status in STATUSES}
     figures["samples_passed"] = sum(outcome.status == PASSED for outcome in outcomes)
     ok = FAILED not in statuses
-    return [
-        setup.record("pockengine", current_commit(), "none", metric, value, ok=ok)
-        for metric, value in figures.items()
-    ]
+    run = EngineRun("pockengine", setup.commit, "none")
+    return [setup.record(run, metric, value, ok=ok) for metric, value in figures.items()]
 
 
 @click.command()

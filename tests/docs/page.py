@@ -10,6 +10,9 @@ ROOT = Path(__file__).parents[2]
 WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", "docs/tutorials/farm.md")
 """Pages that boot emulated boards."""
 
+LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md")
+"""Pages that train for half a minute: their test runs at night."""
+
 FENCE = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.M | re.S
 )

@@ -20,15 +20,16 @@ from pockengine.farm.boards.facts import parse
 from pockengine.farm.load import BUSY, busy_mark, watching
 from pockengine.farm.results.regression import Change, compare_records, worse
 from pockengine.farm.results.results import Record
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.farm.results.trend import draw, trends
 
+RUN = EngineRun("pockengine", "1", "full")
 QUIET = Setup("c1", "host", "host", False, "net", "random", 1, 1)
 MARK = f"{BUSY}: others took 40% of its CPUs"
 
 
 def step_ms(value: float, setup: Setup = QUIET) -> Record:
-    what = ("pockengine", "1", "full", "step_ms", value)
+    what = (RUN, "step_ms", value)
     return setup.record(*what, spread=(value, value, 3), samples=[value] * 3)
 
 
@@ -67,8 +68,8 @@ def test_a_mark_of_the_end_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_times_are_marked_and_sizes_are_not() -> None:
     busy = replace(QUIET, busy=MARK)
 
-    record = busy.record("pockengine", "1", "full", "step_ms", 3.0, note="a note")
-    size = busy.record("pockengine", "1", "full", "arena_bytes", 3.0, note="a note")
+    record = busy.record(RUN, "step_ms", 3.0, note="a note")
+    size = busy.record(RUN, "arena_bytes", 3.0, note="a note")
 
     assert record.busy
     assert record.note == f"a note; {MARK}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.executor import open_executor
 from pockengine.finetune.recipe import Recipe
-from pockengine.finetune.sensitivity import TrialProgress, measure
+from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
 
 ITEMS = (
@@ -33,7 +33,8 @@ def run(path: Path, scheduler: str, stop_after: int = 0) -> Contributions:
             time.sleep(600)
 
     with open_executor(scheduler, 1 if scheduler == "processes" else None) as executor:
-        return measure(tiny_subject(), tiny_tuning(200), ITEMS, RECIPE, SEEDS, path, executor, tell)
+        plan = SensitivityPlan(tiny_subject(), tiny_tuning(200), ITEMS, RECIPE, SEEDS)
+        return measure(plan, path, executor, tell)
 
 
 if __name__ == "__main__":

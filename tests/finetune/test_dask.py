@@ -19,7 +19,7 @@ from distributed import Client
 from pockengine.errors import FinetuneError
 from pockengine.finetune.contributions import Key, read_table
 from pockengine.finetune.executor import open_executor
-from pockengine.finetune.sensitivity import TrialProgress, measure
+from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.finetune.trial import TrialOutcome
 from pockengine.tests.finetune.run_sensitivity import ITEMS, RECIPE, SEEDS, TRIALS
 from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
@@ -81,7 +81,7 @@ def victims_tasks(address: str) -> int:
 
 
 def test_a_killed_worker_costs_no_trial_and_doubles_none(cluster: Cluster, tmp_path: Path) -> None:
-    subject, tuning = tiny_subject(), tiny_tuning(200)
+    plan = SensitivityPlan(tiny_subject(), tiny_tuning(200), ITEMS, RECIPE, SEEDS)
     seen: list[TrialProgress] = []
     had: list[int] = []
 
@@ -92,11 +92,9 @@ def test_a_killed_worker_costs_no_trial_and_doubles_none(cluster: Cluster, tmp_p
             cluster.workers[VICTIM].send_signal(signal.SIGKILL)
 
     with open_executor(cluster.address) as executor:
-        found = measure(
-            subject, tuning, ITEMS, RECIPE, SEEDS, tmp_path / "dask.jsonl", executor, tell
-        )
+        found = measure(plan, tmp_path / "dask.jsonl", executor, tell)
     with ThreadPoolExecutor(1) as alone:
-        measure(subject, tuning, ITEMS, RECIPE, SEEDS, tmp_path / "alone.jsonl", alone)
+        measure(plan, tmp_path / "alone.jsonl", alone)
 
     assert had[0] > 0
     assert cluster.workers[VICTIM].wait(SECONDS) == -signal.SIGKILL

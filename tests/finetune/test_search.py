@@ -17,6 +17,7 @@ from pockengine.finetune.cost import Cost, CostModel
 from pockengine.finetune.search import (
     Budget,
     Prior,
+    SearchEffort,
     chosen,
     non_dominated,
     search,
@@ -54,7 +55,7 @@ def test_search_finds_what_trying_everything_finds(sampler: str) -> None:
     memory = sorted(cost.memory_bytes for _, cost in tried)[len(tried) // 2]
     fitting = [items for items, cost in tried if cost.memory_bytes <= memory]
     best = max(sum(TABLE.gains[item].mean for item in items) for items in fitting)
-    front = search(COSTS, SPACE, TABLE, Budget(memory), evaluations=150, sampler=sampler)
+    front = search(COSTS, SPACE, TABLE, Budget(memory), SearchEffort(150, sampler=sampler))
 
     assert front.best.gain == pytest.approx(best)
     assert front.curve[-1] == front.best.gain
@@ -64,7 +65,7 @@ def test_search_finds_what_trying_everything_finds(sampler: str) -> None:
 def test_budget_is_kept_under_the_compiled_plan() -> None:
     full = COSTS.cost(scheme_of(GRAPH, [options[-1] for options in SPACE.weights]))
     budget = Budget(full.memory_bytes - 1, full.cycles - 1, full.work - 1)
-    front = search(COSTS, SPACE, TABLE, budget, evaluations=40)
+    front = search(COSTS, SPACE, TABLE, budget, SearchEffort(40))
 
     for point in front.points:
         fresh = CostModel(GRAPH, load_device("rpi4")).cost(scheme_of(GRAPH, point.items))
@@ -83,7 +84,7 @@ def test_budget_of_exactly_a_cost_allows_it() -> None:
 
 def test_same_seed_same_front_and_another_seed_another_path() -> None:
     def run(seed: int) -> object:
-        return search(COSTS, SPACE, TABLE, Budget(), evaluations=30, seed=seed, warm=False)
+        return search(COSTS, SPACE, TABLE, Budget(), SearchEffort(30, seed, warm=False))
 
     assert run(3) == run(3)
     assert run(3).curve != run(4).curve  # type: ignore[attr-defined]
@@ -120,8 +121,7 @@ def best_gains(graph: Graph, sampler: str, warm: bool) -> float:
     costs, gains = SumCosts(graph), random_table(space.items, 0)
     fronts = [
         search(
-            costs, space, gains, Budget(12_000),
-            evaluations=250, seed=seed, sampler=sampler, warm=warm,
+            costs, space, gains, Budget(12_000), SearchEffort(250, seed, sampler, warm)
         )
         for seed in range(3)
     ]  # fmt: skip
@@ -168,10 +168,10 @@ def test_warm_search_is_no_worse_than_greedy_and_counts_its_evaluations() -> Non
         lambda genome: budget.allows(costs.cost(scheme_of(graph, chosen(space, genome)))),
     )  # fmt: skip
     greedy = max(sum(gains.gains[item].mean for item in chosen(space, each)) for each in begun)
-    front = search(costs, space, gains, budget, evaluations=60)
+    front = search(costs, space, gains, budget, SearchEffort(60))
     assert front.best.gain >= greedy
     assert len(front.curve) == 60
-    assert len(search(costs, space, gains, budget, evaluations=3).curve) == 3
+    assert len(search(costs, space, gains, budget, SearchEffort(3)).curve) == 3
 
 
 def test_infeasible_budget_names_the_cheapest_cost() -> None:
@@ -183,7 +183,7 @@ def test_infeasible_budget_names_the_cheapest_cost() -> None:
 
 def test_memory_that_no_scheme_keeps_names_the_nearest() -> None:
     with pytest.raises(FinetuneError, match=r"nearest of those tried \(.*\) takes [0-9,]+ bytes"):
-        search(COSTS, SPACE, TABLE, Budget(0), evaluations=5)
+        search(COSTS, SPACE, TABLE, Budget(0), SearchEffort(5))
 
 
 def test_head_beyond_the_memory_does_not_end_a_search_that_finds_less() -> None:
@@ -197,7 +197,7 @@ def test_head_beyond_the_memory_does_not_end_a_search_that_finds_less() -> None:
     graph = deep_graph(3)
     space = space_of(graph, items_of(graph))
     gains = random_table(space.items, 0)
-    front = search(Packed(graph), space, gains, Budget(9_000), evaluations=40)
+    front = search(Packed(graph), space, gains, Budget(9_000), SearchEffort(40))
 
     assert all(point.items for point in front.points)
 
@@ -209,7 +209,7 @@ def test_item_that_was_not_measured_is_named() -> None:
 
 def test_unknown_sampler_is_refused() -> None:
     with pytest.raises(FinetuneError, match="nsga2 or random"):
-        search(COSTS, SPACE, TABLE, Budget(), sampler="guess")
+        search(COSTS, SPACE, TABLE, Budget(), SearchEffort(sampler="guess"))
 
 
 def test_what_gains_nothing_is_left_out() -> None:
@@ -238,7 +238,7 @@ def test_draws_span_few_weights_and_many() -> None:
 
 
 def test_front_holds_no_point_that_another_beats() -> None:
-    front = search(COSTS, SPACE, TABLE, Budget(), evaluations=60)
+    front = search(COSTS, SPACE, TABLE, Budget(), SearchEffort(60))
 
     assert non_dominated(front.points) == list(front.points)
     assert [point.gain for point in front.points] == sorted(

@@ -18,7 +18,7 @@ import pytest
 from pockengine.errors import CompileError, FinetuneError
 from pockengine.finetune import contributions, rates, sensitivity, task
 from pockengine.finetune.contributions import Key, read_table
-from pockengine.finetune.sensitivity import TrialProgress, measure
+from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.finetune.task import Examples, Task, Tuning
 from pockengine.finetune.trial import TrialOutcome
 from pockengine.tests.finetune.run_sensitivity import ITEMS, RECIPE, SEEDS, TRIALS
@@ -26,6 +26,7 @@ from pockengine.tests.finetune.tiny import tiny_subject, tiny_tuning
 
 SUBJECT = tiny_subject()
 TUNING = tiny_tuning(200)
+PLAN = SensitivityPlan(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS)
 
 
 def plain(path: Path) -> dict[Key, TrialOutcome]:
@@ -45,7 +46,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table that was measured in one go, on a thread."""
     path = tmp_path_factory.mktemp("whole") / "table.jsonl"
     with ThreadPoolExecutor(1) as executor:
-        measure(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS, path, executor)
+        measure(PLAN, path, executor)
     return path
 
 
@@ -100,7 +101,7 @@ def runs(pid: int) -> bool:
 def test_a_complete_table_runs_nothing(whole: Path) -> None:
     seen: list[TrialProgress] = []
     before = whole.read_bytes()
-    found = measure(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS, whole, Refusing(), seen.append)
+    found = measure(PLAN, whole, Refusing(), seen.append)
 
     assert seen == [TrialProgress(TRIALS, TRIALS, None, "started")]
     assert whole.read_bytes() == before
@@ -126,10 +127,9 @@ def test_changed_settings_are_refused(whole: Path) -> None:
         ("graph", {"subject": tiny_subject(seed=1)}),
         ("train", {"tuning": tiny_tuning(240)}),
     ]
-    settings = {"subject": SUBJECT, "tuning": TUNING, "recipe": RECIPE, "seeds": SEEDS}
     for name, change in changes:
         with pytest.raises(FinetuneError, match=f"{name}: .* there, .* now"):
-            measure(**settings | change, items=ITEMS, path=whole, executor=Refusing())
+            measure(replace(PLAN, **change), whole, Refusing())
 
 
 class Failing(ThreadPoolExecutor):
@@ -149,7 +149,7 @@ class Failing(ThreadPoolExecutor):
 def test_a_failed_trial_ends_the_run_and_keeps_the_others(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     with Failing(1) as executor, pytest.raises(CompileError, match="the third job fails"):
-        measure(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS, path, executor)
+        measure(PLAN, path, executor)
 
     kept = plain(path)
     assert len(kept) == 2
@@ -160,7 +160,7 @@ def test_wrong_data_is_refused_before_any_table(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     wrong = replace(TUNING.train, labels=TUNING.train.labels + 5)
     with pytest.raises(FinetuneError, match="labels from 5"):
-        measure(SUBJECT, Tuning(wrong, TUNING.validation), ITEMS, RECIPE, SEEDS, path, Refusing())
+        measure(replace(PLAN, tuning=Tuning(wrong, TUNING.validation)), path, Refusing())
 
     assert not path.exists()
 

@@ -86,12 +86,20 @@ def kind_of(words: str) -> str:
     return re.sub(r"\d+", "#", line).strip()[:160]
 
 
-def cases_of(framework: Framework, seed: int, size: int, batch: int) -> Iterator[Case]:
+@dataclass(frozen=True)
+class Draws:
+    """Seed of the first program, most statements of one, and programs imported together."""
+
+    seed: int = 0
+    size: int = 8
+    batch: int = 64
+
+
+def cases_of(framework: Framework, draws: Draws) -> Iterator[Case]:
     """Draw programs for ever: those that the framework itself can differentiate."""
-    while True:
-        programs = [draw(framework, seed + number, size) for number in range(batch)]
-        seed += batch
-        yield from _runnable(framework, programs)
+    for first in itertools.count(draws.seed, draws.batch):
+        seeds = range(first, first + draws.batch)
+        yield from _runnable(framework, [draw(framework, seed, draws.size) for seed in seeds])
 
 
 def _runnable(framework: Framework, programs: Sequence[Program]) -> list[Case]:
@@ -208,10 +216,8 @@ def smallest(framework: Framework, verdict: Verdict, ways: Sequence[str]) -> Ver
 def run_campaign(
     framework: Framework,
     count: int,
-    seed: int,
+    draws: Draws,
     *,
-    size: int = 8,
-    batch: int = 64,
     code_every: int = 0,
     report: Callable[[Verdict], None] = lambda verdict: None,
     progress: Callable[[Tally], None] = lambda tally: None,
@@ -220,13 +226,13 @@ def run_campaign(
 
     An interrupt ends it, with the batches that were judged before.
     """
-    tally, source = Tally(), cases_of(framework, seed, size, batch)
+    tally, source = Tally(), cases_of(framework, draws)
     with suppress(KeyboardInterrupt):
         for number in itertools.count(1):
             missing = count - tally.outcomes.total()
             if missing <= 0:
                 break
-            cases = list(islice(source, min(batch, missing)))
+            cases = list(islice(source, min(draws.batch, missing)))
             with_code = code_every and number % code_every == 0
             ways = tuple(WAYS) if with_code else ("graph", "step")
             for verdict in judge(framework, cases, ways):

@@ -12,7 +12,7 @@ import warnings
 
 import click
 
-from pockengine.tests.fuzz.campaign import Framework, Tally, Verdict, run_campaign
+from pockengine.tests.fuzz.campaign import Draws, Framework, Tally, Verdict, run_campaign
 
 
 def command(framework: Framework) -> click.Command:
@@ -35,9 +35,7 @@ def command(framework: Framework) -> click.Command:
         tally = run_campaign(
             framework,
             count,
-            seed,
-            size=size,
-            batch=batch,
+            Draws(seed, size, batch),
             code_every=code_every,
             report=lambda verdict: _report(framework, verdict),
             progress=lambda tally: _progress(tally, started),

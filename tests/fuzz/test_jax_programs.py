@@ -1,10 +1,10 @@
 """Random programs of JAX."""
 
-from pockengine.tests.fuzz.campaign import run_campaign
+from pockengine.tests.fuzz.campaign import Draws, run_campaign
 from pockengine.tests.fuzz.jax_programs import JaxLanguage
 
 
 def test_programs_pass_or_are_refused() -> None:
-    tally = run_campaign(JaxLanguage(), 48, seed=200000, batch=16, code_every=2)
+    tally = run_campaign(JaxLanguage(), 48, Draws(200000, batch=16), code_every=2)
     assert not [verdict.program.source() for verdict in tally.faults]
     assert tally.outcomes["passed"] >= 40

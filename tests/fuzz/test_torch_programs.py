@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pockengine.tests.fuzz import campaign
-from pockengine.tests.fuzz.campaign import Tally, run_campaign
+from pockengine.tests.fuzz.campaign import Draws, Tally, run_campaign
 from pockengine.tests.fuzz.compare import Imported, Results
 from pockengine.tests.fuzz.program import Program, draw
 from pockengine.tests.fuzz.torch_programs import TorchLanguage
@@ -36,7 +36,7 @@ def test_a_wrong_gradient_is_found_and_its_program_made_short(
         ]
 
     monkeypatch.setitem(campaign.WAYS, "graph", wrong)
-    tally = run_campaign(Tanh(), 8, seed=0, size=5, batch=4)
+    tally = run_campaign(Tanh(), 8, Draws(size=5, batch=4))
     assert tally.outcomes["wrong"] >= 2
     shortest = min((verdict.program for verdict in tally.faults), key=lambda p: len(p.body))
     assert len(shortest.body) == 1
@@ -52,7 +52,7 @@ def test_a_program_that_is_not_traced_is_left_out_of_its_batch() -> None:
             self.batches.append(len(programs))
             return super().graph(programs)
 
-    tally = run_campaign(Deciding(), 6, seed=0, size=1, batch=6)
+    tally = run_campaign(Deciding(), 6, Draws(size=1, batch=6))
     refused = tally.outcomes["refused"]
     assert tally.outcomes == {"refused": refused, "passed": 6 - refused}
     assert 0 < refused < 6
@@ -64,11 +64,11 @@ def test_an_interrupt_keeps_what_was_judged() -> None:
     def stop(tally: Tally) -> None:
         raise KeyboardInterrupt
 
-    tally = run_campaign(TorchLanguage(), 100, seed=0, size=2, batch=4, progress=stop)
+    tally = run_campaign(TorchLanguage(), 100, Draws(size=2, batch=4), progress=stop)
     assert tally.outcomes.total() == 4
 
 
 def test_programs_pass_or_are_refused() -> None:
-    tally = run_campaign(TorchLanguage(), 48, seed=100000, batch=16, code_every=2)
+    tally = run_campaign(TorchLanguage(), 48, Draws(100000, batch=16), code_every=2)
     assert not [verdict.program.source() for verdict in tally.faults]
     assert tally.outcomes["passed"] >= 40

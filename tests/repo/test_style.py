@@ -10,6 +10,7 @@ from pockengine.tests.repo.tree import files, read
 
 FILE_LINES = 400
 FUNCTION_LINES = 40
+PARAMETERS = 7
 
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "tflite", "torch"}
 WITHOUT_FRAMEWORK = ("compiler", "backends", "devices")
@@ -63,6 +64,13 @@ def c_functions(path: Path) -> Iterator[tuple[str, int]]:
             start, directives = number, 0
 
 
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return how many parameters a caller gives."""
+    given = function.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
 def imports(path: Path) -> Iterator[str]:
     for node in nodes(path)[1]:
         if isinstance(node, ast.Import):
@@ -100,6 +108,21 @@ def test_functions_fit_on_one_screen() -> None:
     sizes = {where: size for path in files("*.py") for where, size in python_functions(path)}
     sizes |= {where: size for path in files("*.c", "*.h") for where, size in c_functions(path)}
     assert not {where: size for where, size in sizes.items() if size > FUNCTION_LINES}
+
+
+def test_functions_take_few_parameters() -> None:
+    """Exempt: public functions, and those that a decorator registers, which are called by names."""
+    public = set(imports(Path("__init__.py")))
+    found = {
+        f"{path}:{function.lineno} {function.name}": count
+        for path in files("*.py")
+        for function in nodes(path)[0]
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and f"pockengine.{'.'.join(path.with_suffix('').parts)}.{function.name}" not in public
+        and not any(isinstance(each, ast.Call) for each in function.decorator_list)
+        and (count := parameters(function)) > PARAMETERS
+    }
+    assert not found
 
 
 def test_no_frontend_imports_another() -> None:

@@ -28,9 +28,15 @@ from pockengine.compiler.optim.formulas import FORMULAS
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
 
-GATHER = f"""PE_INLINE $vector PE_FN(gather)(const $element *from, const ptrdiff_t column,
+
+def gather_functions(vector: str, element: str) -> str:
+    """Return the functions that gather and scatter columns at the indices of the table.
+
+    The channels of a depthwise weight are its columns.
+    """
+    return f"""PE_INLINE {vector} PE_FN(gather)(const {element} *from, const ptrdiff_t column,
                               const int lanes) {{
-    $vector v = {{0}};
+    {vector} v = {{0}};
     PE_UNROLL
     for (int lane = 0; lane < lanes; lane++) {{
         v[lane] = from[{TABLE}[column + lane]];
@@ -38,14 +44,13 @@ GATHER = f"""PE_INLINE $vector PE_FN(gather)(const $element *from, const ptrdiff
     return v;
 }}
 
-PE_INLINE void PE_FN(scatter)($element *to, const $vector v, const ptrdiff_t column,
+PE_INLINE void PE_FN(scatter)({element} *to, const {vector} v, const ptrdiff_t column,
                               const int lanes) {{
     PE_UNROLL
     for (int lane = 0; lane < lanes; lane++) {{
-        to[{TABLE}[column + lane]] = ($element)v[lane];
+        to[{TABLE}[column + lane]] = ({element})v[lane];
     }}
 }}"""
-"""Gather the columns at the table's indices: a depthwise weight's channels are its columns."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +129,7 @@ def _helpers(index: Sequence[int], access: Access) -> str:
     if not access.gathers:
         return of_one_shape(index_table(index))
     kind = c_scalar(access.value.dtype)
-    functions = GATHER.replace("$vector", kind.vector).replace("$element", kind.ctype)
-    return f"{index_table(index)}\n{functions}"
+    return f"{index_table(index)}\n{gather_functions(kind.vector, kind.ctype)}"
 
 
 def _part(node: Node) -> TensorType:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pockengine.farm.bench.paper.cells import Cell
 from pockengine.farm.boards.board import Board
 from pockengine.farm.results.results import Record
-from pockengine.farm.results.setup import Setup
+from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.folders import cache_folder
 
 SIZES = ("arena_bytes", "binary_bytes", "peak_rss_bytes")
@@ -60,19 +60,21 @@ class CellOutcomes:
 
 def records_of(cell: Cell, outcome: CellOutcome, setup: Setup) -> list[Record]:
     """Return the figures of a cell as records."""
-    key = (cell.engine, outcome.version, cell.scheme)
+    run = EngineRun(cell.engine, outcome.version, cell.scheme)
     spread = (min(outcome.values), max(outcome.values), len(outcome.values))
     found = [
         setup.record(
-            *(*key, outcome.metric, outcome.value),
+            run,
+            outcome.metric,
+            outcome.value,
             spread=spread,
             samples=tuple(outcome.values),
             note=outcome.note or None,
         ),
-        setup.record(*key, "max_rel_error", outcome.max_rel_error),
+        setup.record(run, "max_rel_error", outcome.max_rel_error),
     ]
     sizes = ((name, getattr(outcome, name)) for name in SIZES)
-    return found + [setup.record(*key, name, size) for name, size in sizes if size]
+    return found + [setup.record(run, name, size) for name, size in sizes if size]
 
 
 def setup_of(cell: Cell, board: Board, commit: str, dataset: str, threads: int = 1) -> Setup:

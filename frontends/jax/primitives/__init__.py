@@ -1,4 +1,4 @@
-"""The table of the JAX frontend: what each primitive of a jaxpr means in our ops."""
+"""The JAX frontend's table of primitives in our ops."""
 
 from pockengine.frontends.jax.primitives import (
     convolution,

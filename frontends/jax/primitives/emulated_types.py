@@ -1,9 +1,4 @@
-"""Types that our ops do not calculate with, held in wider ones.
-
-Small integers and uint32 are held in i32 and i64, and wrapped by what may leave their range. bf16
-and f16 are held in f32 and rounded after each primitive that calculates, as XLA rounds them on a
-CPU; so are cotangents in the backward pass.
-"""
+"""Types that our ops do not support, emulated by wider ones."""
 
 from collections.abc import Mapping
 

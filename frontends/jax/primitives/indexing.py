@@ -5,7 +5,7 @@ nearer end (without a gradient unless the mode is "clip"); writes are dropped, o
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -289,37 +289,41 @@ def _nonzero(g: Builder, x: Tensor) -> Tensor:
     return emit.arithmetic(g, "gt", x, 0.5)
 
 
-def _combine(
-    ctx: JaxContext,
-    x: Tensor,
-    index: Tensor,
-    updates: Tensor,
-    *,
-    dimension_numbers: Any,
-    mode: Any,
-    unique_indices: bool,
-    name: str,
-    **_: Any,
-) -> Tensor:
-    """Combine updates with elements of x at places that each index vector gives."""
-    g = ctx.g
-    windows, places = _written(g, x, index, updates, dimension_numbers, mode)
-    trained = ctx.forward and (emit.trains(g, x) or emit.trains(g, updates))
-    if mode == Mode.CLIP and name != "scatter-mul" and trained and _may_leave(g, index, windows):
-        raise Unsupported(
-            f"the gradient of {name} in mode 'clip', which JAX itself divides by 0 for an index "
-            "outside; move the indices before: x.at[jnp.clip(i, 0, len(x) - 1)]"
-        )
-    rows, lines = as_rows(g, updates, windows, index), grouped(g, x, windows)
-    promised = unique_indices and _promised(g, places)
-    if promised or last_writers(g, places.flat, known_only=True) is None:
-        new = emit.elementwise(g, COMBINING[name], _taken(g, lines, places, windows), rows)
-        return _replaced(g, x, new, places, windows, None)
-    if x.dtype is F32:
-        combined = _reduced(g, lines, rows, places.flat, REDUCING[name])
-    else:
-        combined = _in_turn(g, lines, rows, places.flat, COMBINING[name])
-    return ungrouped(g, combined, windows)
+def _combining(name: str) -> Callable[..., Tensor]:
+    """Return the rule that combines updates with elements of x at places that indices give."""
+
+    def rule(
+        ctx: JaxContext,
+        x: Tensor,
+        index: Tensor,
+        updates: Tensor,
+        *,
+        dimension_numbers: Any,
+        mode: Any,
+        unique_indices: bool,
+        **_: Any,
+    ) -> Tensor:
+        g = ctx.g
+        windows, places = _written(g, x, index, updates, dimension_numbers, mode)
+        trained = ctx.forward and (emit.trains(g, x) or emit.trains(g, updates))
+        clipped = mode == Mode.CLIP and name != "scatter-mul"
+        if clipped and trained and _may_leave(g, index, windows):
+            raise Unsupported(
+                f"the gradient of {name} in mode 'clip', which JAX itself divides by 0 for an "
+                "index outside; move the indices before: x.at[jnp.clip(i, 0, len(x) - 1)]"
+            )
+        rows, lines = as_rows(g, updates, windows, index), grouped(g, x, windows)
+        promised = unique_indices and _promised(g, places)
+        if promised or last_writers(g, places.flat, known_only=True) is None:
+            new = emit.elementwise(g, COMBINING[name], _taken(g, lines, places, windows), rows)
+            return _replaced(g, x, new, places, windows, None)
+        if x.dtype is F32:
+            combined = _reduced(g, lines, rows, places.flat, REDUCING[name])
+        else:
+            combined = _in_turn(g, lines, rows, places.flat, COMBINING[name])
+        return ungrouped(g, combined, windows)
+
+    return rule
 
 
 def _in_turn(g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, op: str) -> Tensor:
@@ -369,7 +373,7 @@ def _define_scatters() -> None:
     for name, op in (("scatter-add", "add"), ("scatter-sub", "sub")):
         primitive(name)(partial(_scatter_sum, op=op))
     for name in COMBINING:
-        primitive(name)(partial(_combine, name=name))
+        primitive(name)(_combining(name))
 
 
 _define_scatters()

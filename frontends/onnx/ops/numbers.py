@@ -18,77 +18,44 @@ FLOAT = 1
 """ONNX's code of float32."""
 
 
-def _normal(ctx: OnnxContext, shape: Shape, dtype: int, mean: float, scale: float) -> Tensor:
-    _check_float(dtype)
-    drawn = emit_random.normal(ctx.g, shape)
+@onnx_op("RandomNormal", "RandomNormalLike")
+def random_normal(
+    ctx: OnnxContext,
+    x: Tensor | None = None,
+    *,
+    shape: list[int] | None = None,
+    dtype: int = FLOAT,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    seed: float = 0.0,
+) -> Tensor:
+    """Draw normal numbers of a shape or that of x, others at every step."""
+    drawn = emit_random.normal(ctx.g, _drawn_shape(x, shape, dtype))
     return emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, drawn, scale), mean)
 
 
-def _uniform(ctx: OnnxContext, shape: Shape, dtype: int, low: float, high: float) -> Tensor:
-    _check_float(dtype)
-    drawn = emit_random.uniform(ctx.g, shape)
+@onnx_op("RandomUniform", "RandomUniformLike")
+def random_uniform(
+    ctx: OnnxContext,
+    x: Tensor | None = None,
+    *,
+    shape: list[int] | None = None,
+    dtype: int = FLOAT,
+    high: float = 1.0,
+    low: float = 0.0,
+    seed: float = 0.0,
+) -> Tensor:
+    """Draw evenly distributed numbers of a shape or that of x, others at every step."""
+    drawn = emit_random.uniform(ctx.g, _drawn_shape(x, shape, dtype))
     return emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, drawn, high - low), low)
 
 
-def _check_float(dtype: int) -> None:
+def _drawn_shape(x: Tensor | None, shape: list[int] | None, dtype: int) -> Shape:
     if dtype_named(dtype) is not F32:
         raise Unsupported("random numbers that are no floats")
-
-
-@onnx_op("RandomNormal")
-def random_normal(
-    ctx: OnnxContext,
-    *,
-    shape: list[int],
-    dtype: int = FLOAT,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float = 0.0,
-) -> Tensor:
-    """Draw normal numbers, others at every step."""
-    return _normal(ctx, tuple(shape), dtype, mean, scale)
-
-
-@onnx_op("RandomNormalLike")
-def random_normal_like(
-    ctx: OnnxContext,
-    x: Tensor,
-    *,
-    dtype: int = FLOAT,
-    mean: float = 0.0,
-    scale: float = 1.0,
-    seed: float = 0.0,
-) -> Tensor:
-    """Draw normal numbers of the shape of x, others at every step."""
-    return _normal(ctx, x.shape, dtype, mean, scale)
-
-
-@onnx_op("RandomUniform")
-def random_uniform(
-    ctx: OnnxContext,
-    *,
-    shape: list[int],
-    dtype: int = FLOAT,
-    high: float = 1.0,
-    low: float = 0.0,
-    seed: float = 0.0,
-) -> Tensor:
-    """Draw evenly distributed numbers, others at every step."""
-    return _uniform(ctx, tuple(shape), dtype, low, high)
-
-
-@onnx_op("RandomUniformLike")
-def random_uniform_like(
-    ctx: OnnxContext,
-    x: Tensor,
-    *,
-    dtype: int = FLOAT,
-    high: float = 1.0,
-    low: float = 0.0,
-    seed: float = 0.0,
-) -> Tensor:
-    """Draw evenly distributed numbers of the shape of x, others at every step."""
-    return _uniform(ctx, x.shape, dtype, low, high)
+    if x is None and shape is None:
+        raise Unsupported("random numbers of no shape")
+    return tuple(shape or ()) if x is None else x.shape
 
 
 @onnx_op("Bernoulli")

@@ -6,8 +6,9 @@ begins each sequence at its own end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -198,12 +199,16 @@ class _Layer:
 class _Options:
     """Attributes that the three operators share, as ONNX names them."""
 
-    activation_alpha: list[float] | None
-    activation_beta: list[float] | None
-    activations: list[str] | None
-    clip: float | None
-    direction: str
-    layout: int
+    activation_alpha: list[float] | None = None
+    activation_beta: list[float] | None = None
+    activations: list[str] | None = None
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int | None = None
+    layout: int = 0
+
+
+ATTRIBUTES = tuple(field.name for field in fields(_Options))
 
 
 def _gates(options: _Options, kind: _Kind, passes: int) -> Iterator[Sequence[Gate]]:
@@ -298,7 +303,7 @@ def _row(g: Builder, x: Tensor, number: int) -> Tensor:
     return emit.squeeze(g, emit.slice_dim(g, x, 0, number, number + 1), [0])
 
 
-@onnx_op("RNN")
+@onnx_op("RNN", attributes=ATTRIBUTES)
 def rnn(
     ctx: OnnxContext,
     x: Tensor,
@@ -307,22 +312,14 @@ def rnn(
     b: Tensor | None = None,
     lengths: Tensor | None = None,
     h: Tensor | None = None,
-    *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
+    **options: Any,
 ) -> list[Tensor]:
     """Run a plain recurrent layer; give all outputs and the last one."""
-    options = _Options(activation_alpha, activation_beta, activations, clip, direction, layout)
     kind = _Kind(1, ("tanh",), _rnn_step)
-    return _build(ctx, kind, options, (x, w, r, b, lengths, None), (h,))
+    return _build(ctx, kind, _Options(**options), (x, w, r, b, lengths, None), (h,))
 
 
-@onnx_op("GRU")
+@onnx_op("GRU", attributes=ATTRIBUTES)
 def gru(
     ctx: OnnxContext,
     x: Tensor,
@@ -332,23 +329,16 @@ def gru(
     lengths: Tensor | None = None,
     h: Tensor | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
-    layout: int = 0,
     linear_before_reset: int = 0,
+    **options: Any,
 ) -> list[Tensor]:
     """Run a layer of gated recurrent units; give all outputs and the last one."""
-    options = _Options(activation_alpha, activation_beta, activations, clip, direction, layout)
     after = bool(linear_before_reset)
     kind = _Kind(3, ("sigmoid", "tanh"), partial(_gru_step, after=after))
-    return _build(ctx, kind, options, (x, w, r, b, lengths, None), (h,), after)
+    return _build(ctx, kind, _Options(**options), (x, w, r, b, lengths, None), (h,), after)
 
 
-@onnx_op("LSTM")
+@onnx_op("LSTM", attributes=ATTRIBUTES)
 def lstm(
     ctx: OnnxContext,
     x: Tensor,
@@ -360,17 +350,10 @@ def lstm(
     c: Tensor | None = None,
     p: Tensor | None = None,
     *,
-    activation_alpha: list[float] | None = None,
-    activation_beta: list[float] | None = None,
-    activations: list[str] | None = None,
-    clip: float | None = None,
-    direction: str = "forward",
-    hidden_size: int | None = None,
     input_forget: int = 0,
-    layout: int = 0,
+    **options: Any,
 ) -> list[Tensor]:
     """Run a layer of long short-term memory; give all outputs, the last one and the last memory."""
-    options = _Options(activation_alpha, activation_beta, activations, clip, direction, layout)
     step = partial(_lstm_step, coupled=bool(input_forget))
     kind = _Kind(4, ("sigmoid", "tanh", "tanh"), step)
-    return _build(ctx, kind, options, (x, w, r, b, lengths, p), (h, c))
+    return _build(ctx, kind, _Options(**options), (x, w, r, b, lengths, p), (h, c))

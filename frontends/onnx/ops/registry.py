@@ -44,13 +44,13 @@ class OnnxContext:
     weight: Callable[[str, np.ndarray], Tensor]
 
     def wants(self, output: int) -> bool:
-        """Return whether somebody may read this output."""
+        """Return whether an output may have a reader."""
         return output < len(self.wanted) and self.wanted[output]
 
 
 @dataclass(frozen=True)
 class OnnxRule:
-    """A rule with what the importer must know before it calls it.
+    """A rule with the facts that the importer needs before calling it.
 
     `attributes` are those that it knows; `static` the inputs needed at compile time; `states` those
     that training does not touch (running statistics); `wish` is the favourite layout of input 1.
@@ -91,12 +91,12 @@ def onnx_op(
     static: Sequence[int] = (),
     states: Sequence[int] = (),
     wish: Wish = _no_wish,
-    attributes: Iterable[str] | None = None,
+    attributes: Iterable[str] = (),
 ) -> Callable[[Rule], Rule]:
-    """Register a rule for these operators; a function with `**` says which attributes it knows."""
+    """Register a rule for these operators; `attributes` are those that it takes by `**`."""
 
     def register(rule: Rule) -> Rule:
-        known = frozenset(_keywords(rule) if attributes is None else attributes)
+        known = frozenset((*_keywords(rule), *attributes))
         for name in names:
             if (domain, name) in RULES:
                 raise ValueError(f"{domain}.{name} has two rules")

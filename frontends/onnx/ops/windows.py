@@ -21,16 +21,20 @@ def _conv_wish(rank: int, attributes: Mapping[str, Any]) -> Layout | None:
     return {3: (2, 1, 0), 4: HWIO, 5: HWDIO}.get(rank)
 
 
+SIZES = ("auto_pad", "dilations", "kernel_shape", "pads", "strides")
+"""Attributes of windows, which `window_of` reads."""
+
+
 def window_of(
     x: Tensor,
-    kernel: Sequence[int],
-    strides: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str,
+    kernel_shape: Sequence[int] = (),
+    strides: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    dilations: Sequence[int] | None = None,
+    auto_pad: str = "NOTSET",
 ) -> Window:
     """Return the window of a kernel over (N, C, ...); a line is a picture of height 1."""
-    rank = x.rank - 2
+    rank, kernel = x.rank - 2, kernel_shape
     if rank not in (1, 2, 3) or len(kernel) != rank:
         raise Unsupported(f"windows of {list(kernel)} over {list(x.shape)}; use up to three dims")
     steps, gaps = list(strides or [1] * rank), list(dilations or [1] * rank)
@@ -57,44 +61,37 @@ def _as_line(ctx: OnnxContext, x: Tensor, y: Tensor) -> Tensor:
     return reshape(ctx.g, y, (*y.shape[:2], y.shape[3])) if x.rank == 3 else y
 
 
-@onnx_op("Conv", wish=_conv_wish)
+@onnx_op("Conv", wish=_conv_wish, attributes=SIZES)
 def conv(
     ctx: OnnxContext,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: list[int] | None = None,
     group: int = 1,
     kernel_shape: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **sizes: Any,
 ) -> Tensor:
     """Convolve in up to three dimensions."""
     if kernel_shape is not None and tuple(kernel_shape) != weight.shape[2:]:
         raise Unsupported(f"kernel_shape {kernel_shape} with a weight of {list(weight.shape)}")
-    window = window_of(x, weight.shape[2:], strides, pads, dilations, auto_pad)
+    window = window_of(x, weight.shape[2:], **sizes)
     convolve = emit_volume.conv3d if x.rank == 5 else emit_nn.conv2d
     y = convolve(ctx.g, _picture(ctx, x), _picture(ctx, weight), bias, window, group)
     return _as_line(ctx, x, y)
 
 
-@onnx_op("MaxPool")
+@onnx_op("MaxPool", attributes=SIZES)
 def max_pool(
     ctx: OnnxContext,
     x: Tensor,
     *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
     storage_order: int = 0,
-    strides: list[int] | None = None,
+    **sizes: Any,
 ) -> list[Tensor]:
     """Take each window's maximum; on request also its place among all elements of x."""
-    window = window_of(x, kernel_shape, strides, pads, dilations, auto_pad)
+    window = window_of(x, **sizes)
     picture = _picture(ctx, x)
     if ceil_mode:
         window = window.ceiled(picture.shape[2:])
@@ -141,21 +138,17 @@ def max_unpool(
     return emit.pad(ctx.g, y, (0,) * y.rank, more, 0.0)
 
 
-@onnx_op("AveragePool")
+@onnx_op("AveragePool", attributes=SIZES)
 def average_pool(
     ctx: OnnxContext,
     x: Tensor,
     *,
-    kernel_shape: list[int],
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
     count_include_pad: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **sizes: Any,
 ) -> Tensor:
     """Average each window."""
-    window = window_of(x, kernel_shape, strides, pads, dilations, auto_pad)
+    window = window_of(x, **sizes)
     if set(window.dilation) != {1}:
         raise Unsupported("average pooling with dilations")
     picture = _picture(ctx, x)
@@ -168,21 +161,17 @@ def average_pool(
     return _as_line(ctx, x, pool(ctx.g, picture, ceiled, bool(count_include_pad)))
 
 
-@onnx_op("LpPool")
+@onnx_op("LpPool", attributes=SIZES)
 def lp_pool(
     ctx: OnnxContext,
     x: Tensor,
     *,
-    kernel_shape: list[int],
     p: int = 2,
-    auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    dilations: list[int] | None = None,
-    pads: list[int] | None = None,
-    strides: list[int] | None = None,
+    **sizes: Any,
 ) -> Tensor:
     """Return the p-norm of each window."""
-    window = window_of(x, kernel_shape, strides, pads, dilations, auto_pad)
+    window = window_of(x, **sizes)
     if set(window.dilation) != {1}:
         raise Unsupported("pooling by a norm with dilations")
     g, picture = ctx.g, _picture(ctx, x)

@@ -1,4 +1,4 @@
-"""TFLite models: float ones as they are, int8 ones as the real numbers that they stand for.
+"""Import TFLite models: float ones directly, int8 ones as dequantised real numbers.
 
 Quantised weights are imported dequantised, and the rounding of activations is left out: training
 happens in floats. Or, with `integers`, it happens in the file's integers (rounding.py). A model

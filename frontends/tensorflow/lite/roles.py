@@ -1,4 +1,4 @@
-"""Which weights of a TFLite file train: it has constants, and no word of their roles."""
+"""Decide which weights of a TFLite file train: its constants have no declared roles."""
 
 import warnings
 from collections.abc import Mapping, Sequence

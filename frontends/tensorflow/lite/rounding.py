@@ -1,4 +1,4 @@
-"""The integers of an int8 file: inputs that arrive as such, and results that are rounded to them.
+"""Integers of an int8 file: integer inputs, and results rounded to integers.
 
 The graph computes with real numbers; the passes of `compiler/passes/integers/` make of it what the
 file says, in TensorFlow Lite's reference arithmetic. A file's u8 is i8 here, 128 less.

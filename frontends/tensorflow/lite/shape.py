@@ -1,4 +1,4 @@
-"""TFLite's operators that are about shapes and places, and may say the batch of the file."""
+"""TFLite's operators on shapes and positions, which may contain the file's batch size."""
 
 import math
 from typing import Any

@@ -1,9 +1,4 @@
-"""Numbers of types that our ops do not calculate with, held in wider or narrower ones.
-
-Bytes (uint8) are held in i32 and wrapped after each operator that may leave their range. float64 is
-held in f32 where it was made of whole numbers, as `/` makes it in TensorFlow, or stands beside such
-numbers to be chosen from; other casts to it are refused, as whoever writes one wants its digits.
-"""
+"""Types that our ops do not support, emulated by wider or narrower ones."""
 
 from typing import Any
 

@@ -14,52 +14,23 @@ from pockengine.frontends.emit.nn import NormParams, Window
 from pockengine.frontends.emit.places import max_places, unpooled
 from pockengine.frontends.layout import HWIO, IN_OUT, Tensor, plain, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
-
-
-def _pair(sizes: Sequence[int] | int) -> tuple[int, int]:
-    """Read a size for both directions, or one each."""
-    if isinstance(sizes, int):
-        return (sizes, sizes)
-    first, *rest = sizes
-    return (first, rest[0] if rest else first)
-
-
-def _symmetric(padding: Sequence[int]) -> tuple[int, int, int, int]:
-    """Read a padding of (height, width) that is the same on both sides."""
-    height, width = _pair(padding)
-    return (height, height, width, width)
-
-
-def _batched(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Give a single picture (C, H, W) a batch of one."""
-    return x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
-
-
-def _unbatched(ctx: AtenContext, x: Tensor, y: Tensor) -> Tensor:
-    """Take the batch of one away again if `x` had none."""
-    return y if x.rank == 4 else emit.squeeze(ctx.g, y, [0])
+from pockengine.frontends.torch.aten.windows import (
+    as_pictures,
+    batched,
+    conv_window,
+    max_window,
+    pool_window,
+)
 
 
 @aten("conv2d.default", "conv2d.padding", weight=HWIO)
 def conv2d(
-    ctx: AtenContext,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int] | str,
-    dilation: Sequence[int],
-    groups: int,
+    ctx: AtenContext, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, **sizes: Any
 ) -> Tensor:
     """Convolve in two dimensions; padding is sizes, "same" or "valid"."""
-    kernel = (weight.shape[2], weight.shape[3])
-    if padding == "same":
-        sides = emit_nn.same_padding(kernel, _pair(dilation))
-    else:
-        sides = (0, 0, 0, 0) if isinstance(padding, str) else _symmetric(padding)
-    window = Window(kernel, _pair(stride), sides, _pair(dilation))
-    y = emit_nn.conv2d(ctx.g, _batched(ctx, x), weight, bias, window, groups)
-    return _unbatched(ctx, x, y)
+    window = conv_window(weight.shape[2:], **sizes)
+    y = emit_nn.conv2d(ctx.g, batched(ctx, x, 2), weight, bias, window, groups)
+    return reshape(ctx.g, y, ctx.shape)
 
 
 @aten("linear.default", weight=IN_OUT)
@@ -137,34 +108,18 @@ def cumulative_batch_norm(
     return emit_nn.batch_norm_training(ctx.g, x, NormParams(weight, bias, mean, var, eps), share)
 
 
-def _max_window(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> Window:
-    """Return how windows slide over pictures (N, C, H, W)."""
-    kernel = _pair(kernel_size)
-    steps = _pair(stride) if stride else kernel
-    window = Window(kernel, steps, _symmetric(padding), _pair(dilation))
-    return window.ceiled((x.shape[2], x.shape[3])) if ceil_mode else window
-
-
 @aten("max_pool2d.default")
 def max_pool2d(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
     """Take each window's maximum."""
-    picture = _batched(ctx, x)
-    return _unbatched(ctx, x, emit_nn.max_pool2d(ctx.g, picture, _max_window(picture, **window)))
+    y = emit_nn.max_pool2d(ctx.g, batched(ctx, x, 2), max_window(x, 2, **window))
+    return reshape(ctx.g, y, ctx.shape)
 
 
 @aten("max_pool2d_with_indices.default")
 def max_pool2d_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[Tensor]:
     """Take each window's maximum, and where in its channel it was."""
-    picture = _batched(ctx, x)
-    places = max_places(ctx.g, picture, _max_window(picture, **window))
-    return [max_pool2d(ctx, x, **window), _unbatched(ctx, x, places)]
+    places = max_places(ctx.g, batched(ctx, x, 2), max_window(x, 2, **window))
+    return [max_pool2d(ctx, x, **window), reshape(ctx.g, places, ctx.shape)]
 
 
 @aten("max_unpool2d.default")
@@ -172,58 +127,42 @@ def max_unpool2d(
     ctx: AtenContext, x: Tensor, indices: Tensor, output_size: Sequence[int]
 ) -> Tensor:
     """Put maxima back where they were, zeros elsewhere."""
-    picture, places = (_batched(ctx, part) for part in (x, indices))
-    return _unbatched(ctx, x, unpooled(ctx.g, picture, places, ctx.shape[-2:]))
+    picture, places = (batched(ctx, part, 2) for part in (x, indices))
+    return reshape(ctx.g, unpooled(ctx.g, picture, places, ctx.shape[-2:]), ctx.shape)
 
 
 @aten("avg_pool2d.default")
-def avg_pool2d(
-    ctx: AtenContext,
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
+def avg_pool2d(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
     """Average each window."""
-    picture = _batched(ctx, x)
-    kernel = _pair(kernel_size)
-    window = Window(kernel, _pair(stride) if stride else kernel, _symmetric(padding))
-    y = average(
-        ctx.g,
-        emit_nn.avg_pool2d,
-        picture,
-        window,
-        ceil_mode=ceil_mode,
-        counted=count_include_pad,
-        divisor=divisor_override,
-    )
-    return _unbatched(ctx, x, y)
+    return average(ctx, emit_nn.avg_pool2d, x, rank=2, **window)
 
 
 def average(
-    g: Builder,
+    ctx: AtenContext,
     pool: Callable[[Builder, Tensor, Window, bool], Tensor],
     x: Tensor,
-    window: Window,
     *,
+    rank: int,
     ceil_mode: bool,
-    counted: bool,
-    divisor: int | None,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    **sizes: Sequence[int],
 ) -> Tensor:
-    """Average each window of (N, C, ...); `pool` takes whether padding counts.
+    """Average each window of (N, C, ...) or (C, ...); `pool` takes whether padding counts."""
+    window, batch = pool_window(rank=rank, **sizes), batched(ctx, x, rank)
+    ceiled = window.ceiled(batch.shape[2:]) if ceil_mode else window
+    if divisor_override is not None:
+        share = math.prod(window.kernel) / divisor_override
+        y = emit.weighted(ctx.g, pool(ctx.g, batch, ceiled, True), share)
+    else:
+        y = pool(ctx.g, batch, ceiled, count_include_pad)
+        if ceiled != window and count_include_pad:
+            y = _counted_as_asked(ctx.g, y, batch, window)
+    return reshape(ctx.g, y, ctx.shape)
 
-    In ceil_mode PyTorch counts the padding that was asked for but not what the last, incomplete
-    window adds.
-    """
-    ceiled = window.ceiled(x.shape[2:]) if ceil_mode else window
-    if divisor is not None:
-        return emit.weighted(g, pool(g, x, ceiled, True), math.prod(window.kernel) / divisor)
-    y = pool(g, x, ceiled, counted)
-    if ceiled == window or not counted:
-        return y
+
+def _counted_as_asked(g: Builder, y: Tensor, x: Tensor, window: Window) -> Tensor:
+    """Count the padding that was asked for, not what the last, incomplete window adds."""
     shares = np.ones((), np.float64)
     for dim, (size, kernel, step) in enumerate(
         zip(x.shape[2:], window.kernel, window.stride, strict=True)
@@ -237,16 +176,15 @@ def average(
 @aten("adaptive_avg_pool2d.default")
 def adaptive_avg_pool2d(ctx: AtenContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     """Average down to a given height and width."""
-    picture = _batched(ctx, x)
-    y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, _pair(ctx.shape[-2:]))
-    return _unbatched(ctx, x, y)
+    height, width = ctx.shape[-2:]
+    y = emit_nn.adaptive_avg_pool2d(ctx.g, batched(ctx, x, 2), (height, width))
+    return reshape(ctx.g, y, ctx.shape)
 
 
 @aten("adaptive_avg_pool1d.default")
 def adaptive_avg_pool1d(ctx: AtenContext, x: Tensor, output_size: Sequence[int]) -> Tensor:
     """Average (N, C, L) down to a given length."""
-    picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
-    y = emit_nn.adaptive_avg_pool2d(ctx.g, picture, (1, ctx.shape[-1]))
+    y = emit_nn.adaptive_avg_pool2d(ctx.g, as_pictures(ctx, x), (1, ctx.shape[-1]))
     return reshape(ctx.g, y, ctx.shape)
 
 
@@ -261,8 +199,8 @@ def _define_adaptive(rank: int) -> None:
             return [y, Missing("places of maxima in bins of unequal sizes")]
         kernel = tuple(size // count for size, count in zip(sizes, counts, strict=True))
         window = Window(kernel, kernel, (0, 0) * rank, (1,) * rank)
-        batch = x if x.rank == rank + 2 else reshape(ctx.g, x, (1, *x.shape))
-        return [y, reshape(ctx.g, max_places(ctx.g, batch, window), ctx.shape)]
+        places = max_places(ctx.g, batched(ctx, x, rank), window)
+        return [y, reshape(ctx.g, places, ctx.shape)]
 
 
 for _rank in (1, 2, 3):

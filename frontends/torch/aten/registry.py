@@ -17,7 +17,7 @@ Rule = Callable[..., Any]
 
 @dataclass(frozen=True)
 class AtenContext:
-    """What a rule gets besides its arguments: the builder, and what PyTorch says comes out."""
+    """Context of a rule besides its arguments: the builder, and PyTorch's result types."""
 
     g: Builder
     shape: Shape

@@ -1,6 +1,6 @@
 """ATen operators that resize pictures, or read them at places between their elements."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -50,35 +50,30 @@ for _kind in ("upsample_nearest", "_upsample_nearest_exact"):
         _define_nearest(_kind, _rank)
 
 
-@aten("upsample_bilinear2d.vec", "upsample_bilinear2d.default")
-def upsample_bilinear2d(
+@aten(
+    *("upsample_bilinear2d.vec", "upsample_bilinear2d.default"),
+    *("upsample_linear1d.vec", "upsample_linear1d.default"),
+)
+def upsample_linear(
     ctx: AtenContext,
     x: Tensor,
     output_size: Sequence[int] | None,
     align_corners: bool,
     scale_factors: Sequence[float] | None = None,
-    scales_h: float | None = None,
-    scales_w: float | None = None,
+    **scales: float | None,
 ) -> Tensor:
-    """Interpolate (N, C, H, W) between the four nearest pixels."""
-    given = scale_factors or (scales_h, scales_w)
-    for dim, scale in zip((2, 3), given, strict=True):
+    """Interpolate (N, C, ...) between the two nearest elements of each dimension."""
+    for dim, scale in _scales(x, scale_factors, scales):
         x = _linear(ctx, x, dim, ctx.shape[dim], align_corners, scale)
     return x
 
 
-@aten("upsample_linear1d.vec", "upsample_linear1d.default")
-def upsample_linear1d(
-    ctx: AtenContext,
-    x: Tensor,
-    output_size: Sequence[int] | None,
-    align_corners: bool,
-    scale_factors: Sequence[float] | None = None,
-    scales: float | None = None,
-) -> Tensor:
-    """Interpolate (N, C, L) between the two nearest elements."""
-    scale = scale_factors[0] if scale_factors else scales
-    return _linear(ctx, x, 2, ctx.shape[2], align_corners, scale)
+def _scales(
+    x: Tensor, factors: Sequence[float | None] | None, scales: Mapping[str, float | None]
+) -> list[tuple[int, float | None]]:
+    """Pair the dimensions behind the channels with their scales, which may be left out."""
+    dims = range(2, x.rank)
+    return list(zip(dims, factors or list(scales.values()) or [None] * len(dims), strict=True))
 
 
 def _define_smoothed(kind: str) -> None:
@@ -91,11 +86,10 @@ def _define_smoothed(kind: str) -> None:
         output_size: Sequence[int] | None,
         align_corners: bool,
         scale_factors: Sequence[float] | None = None,
-        scales_h: float | None = None,
-        scales_w: float | None = None,
+        **scales: float | None,
     ) -> Tensor:
         """Interpolate (N, C, H, W) after smoothing by as much as it shrinks (antialias=True)."""
-        for dim, scale in zip((2, 3), scale_factors or (scales_h, scales_w), strict=True):
+        for dim, scale in _scales(x, scale_factors, scales):
             old, new = x.shape[dim], ctx.shape[dim]
             picture = torch.eye(old)[None, None]  # its columns alone are resized
             weights = operator(picture, [old, new], align_corners, None, scale)

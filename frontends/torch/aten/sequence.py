@@ -3,6 +3,7 @@ convolution, resizing."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,10 @@ from pockengine.frontends.layout import (
 )
 from pockengine.frontends.torch.aten import elementwise
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
+from pockengine.frontends.torch.aten.windows import as_pictures, batched, conv_window
+
+STEPS = ("stride", "dilation")
+"""What is 1 in a direction where nothing slides; paddings are 0."""
 
 
 @aten("layer_norm.default")
@@ -201,26 +206,14 @@ def _repeated_heads(ctx: AtenContext, x: Tensor, heads: int) -> Tensor:
 
 @aten("conv1d.default", "conv1d.padding", weight=(2, 1, 0))
 def conv1d(
-    ctx: AtenContext,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int] | str,
-    dilation: Sequence[int],
-    groups: int,
+    ctx: AtenContext, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, **sizes: Any
 ) -> Tensor:
     """Convolve (N, C, L): a picture of height 1."""
     outputs, inputs, size = weight.shape
-    if padding == "same":
-        sides = emit_nn.same_padding((1, size), (1, dilation[0]))
-    else:
-        side = 0 if isinstance(padding, str) else padding[0]
-        sides = (0, 0, side, side)
-    window = Window((1, size), (1, stride[0]), sides, (1, dilation[0]))
-    picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
+    line = conv_window((size,), **sizes)
+    window = Window((1, size), (1, *line.stride), (0, 0, *line.padding), (1, *line.dilation))
     kernel = reshape(ctx.g, weight, (outputs, inputs, 1, size))
-    y = emit_nn.conv2d(ctx.g, picture, kernel, bias, window, groups)
+    y = emit_nn.conv2d(ctx.g, as_pictures(ctx, x), kernel, bias, window, groups)
     return reshape(ctx.g, y, ctx.shape)
 
 
@@ -240,53 +233,37 @@ def conv_transpose2d(
 
     Output padding takes back what padding cuts off below and right, then adds zeros.
     """
-    picture = x if x.rank == 4 else reshape(ctx.g, x, (1, *x.shape))
+    picture = batched(ctx, x, 2)
     channels, height, width = ctx.shape[-3:]
     cut = [max(size - more, 0) for size, more in zip(padding, output_padding, strict=True)]
-    rest = [max(more - size, 0) for size, more in zip(padding, output_padding, strict=True)]
+    added = [max(more - size, 0) for size, more in zip(padding, output_padding, strict=True)]
     y = ctx.g.conv2d_dx(
         stored(ctx.g, picture, NHWC),
         stored(ctx.g, weight, HWIO),
-        input_shape=(picture.shape[0], height - rest[0], width - rest[1], channels),
+        input_shape=(picture.shape[0], height - added[0], width - added[1], channels),
         stride=tuple(stride),
         padding=(padding[0], cut[0], padding[1], cut[1]),
         dilation=tuple(dilation),
         groups=groups,
     )
-    if any(rest):
-        y = ctx.g.pad(y, low=(0, 0, 0, 0), high=(0, *rest, 0), value=0.0)
+    if any(added):
+        y = ctx.g.pad(y, low=(0, 0, 0, 0), high=(0, *added, 0), value=0.0)
     y = y if bias is None else ctx.g.add(y, framework_order(ctx.g, bias))
     return reshape(ctx.g, Tensor(y, NHWC), ctx.shape)
 
 
 @aten("conv_transpose1d.default")
 def conv_transpose1d(
-    ctx: AtenContext,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    output_padding: Sequence[int],
-    groups: int,
-    dilation: Sequence[int],
+    ctx: AtenContext, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, **sizes: Any
 ) -> Tensor:
     """Undo the shape of a convolution of (N, C, L), or (C, L): a picture of height 1."""
     inputs, outputs, size = weight.shape
-    picture = reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
+    picture = as_pictures(ctx, x)
     kernel = reshape(ctx.g, weight, (inputs, outputs, 1, size))
     result = (picture.shape[0], ctx.shape[-2], 1, ctx.shape[-1])
-    y = conv_transpose2d(
-        AtenContext(ctx.g, result, ctx.dtype),
-        picture,
-        kernel,
-        bias,
-        (1, stride[0]),
-        (0, padding[0]),
-        (0, output_padding[0]),
-        groups,
-        (1, dilation[0]),
-    )
+    whole = {name: (int(name in STEPS), *numbers) for name, numbers in sizes.items()}
+    inner = AtenContext(ctx.g, result, ctx.dtype)
+    y = conv_transpose2d(inner, picture, kernel, bias, groups=groups, **whole)
     return reshape(ctx.g, y, ctx.shape)
 
 

@@ -22,7 +22,7 @@ from pockengine.backends.tvm.built import BuiltKernel
 from pockengine.backends.tvm.library import target_of
 from pockengine.backends.tvm.traces import applied, key_of
 from pockengine.backends.tvm.trials import INSTRUCTIONS, trial_process
-from pockengine.backends.tvm.tune import TvmProblem, find_problems, searched, tune
+from pockengine.backends.tvm.tune import TunerOptions, TvmProblem, find_problems, searched, tune
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.options import Training
 from pockengine.devices import load_device
@@ -67,9 +67,8 @@ def tuned_by(table: TunedTable, search: Any, timed: Any = faster) -> tuple[Tuned
     told: list[str] = []
     kept: list[TunedTable] = []
     problems = [problem(product())]
-    table = tune(
-        problems, HOST, table, kept.append, told.append, trials=8, search=search, timed=timed
-    )
+    options = TunerOptions(8, search, timed)
+    table = tune(problems, HOST, table, kept.append, told.append, options)
     assert [each.rows for each in kept] in ([], [table.rows])
     return table, told
 

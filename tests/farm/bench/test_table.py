@@ -12,15 +12,16 @@ from pockengine.farm.bench.table import bench_table, meaning_of
 from pockengine.farm.boards.board import board_for, load_boards
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
-from pockengine.farm.results.setup import Setup, finite_or_large
+from pockengine.farm.results.setup import EngineRun, Setup, finite_or_large
 
 BOARD = Setup("abc", "rpi4", "rpi4-qemu", True, "net", "photos", 4, threads=2)
+FULL = EngineRun("pockengine", "1", "full")
 
 
 def figures(scheme: str, engine: str, instructions: float, ok: bool = True) -> list[Record]:
     return [
-        BOARD.record(engine, "1", scheme, "guest_instructions", instructions),
-        BOARD.record(engine, "1", scheme, "max_rel_error", 1e-6, ok=ok),
+        BOARD.record(EngineRun(engine, "1", scheme), "guest_instructions", instructions),
+        BOARD.record(EngineRun(engine, "1", scheme), "max_rel_error", 1e-6, ok=ok),
     ]
 
 
@@ -53,9 +54,7 @@ def test_the_ratio_is_to_tensorflows_faster_mode_of_the_same_scheme() -> None:
 
 
 def test_a_spread_that_shows_has_a_column() -> None:
-    record = BOARD.record(
-        "pockengine", "1", "full", "guest_instructions", 2e6, spread=(1e6, 3e6, 9)
-    )
+    record = BOARD.record(FULL, "guest_instructions", 2e6, spread=(1e6, 3e6, 9))
     assert lines([record])["full", "pockengine"][:3] == ["2.0 M", "1.0 to 3.0", "-"]
 
 
@@ -66,7 +65,7 @@ def test_a_sentence_says_what_the_cheapest_scheme_saves() -> None:
         "A step of sparse takes 0.40 of full training's instructions."
     )
     arenas = [
-        BOARD.record("pockengine", "1", scheme, "arena_bytes", size)
+        BOARD.record(EngineRun("pockengine", "1", scheme), "arena_bytes", size)
         for scheme, size in (("full", 400), ("sparse", 100))
     ]
     beside = meaning_of([*full, *sparse, *figures("full", "tf-graph", 150e6)])
@@ -90,7 +89,7 @@ def test_rows_of_a_scheme_stay_together_in_the_order_of_the_schemes() -> None:
 
 
 def test_a_failed_check_shows_no_speed() -> None:
-    rows = lines([BOARD.record("pockengine", "1", "full", "max_rel_error", 0.5, ok=False)])
+    rows = lines([BOARD.record(FULL, "max_rel_error", 0.5, ok=False)])
 
     assert rows["full", "pockengine"][:2] == ["-", "-"]
     assert rows["full", "pockengine"][-1] == "5.0e-01 FAILED"
@@ -98,8 +97,8 @@ def test_a_failed_check_shows_no_speed() -> None:
 
 def test_sizes_are_in_binary_units() -> None:
     records = [
-        BOARD.record("pockengine", "1", "full", "arena_bytes", 3 * 2**20),
-        BOARD.record("pockengine", "1", "full", "binary_bytes", 1536),
+        BOARD.record(FULL, "arena_bytes", 3 * 2**20),
+        BOARD.record(FULL, "binary_bytes", 1536),
     ]
 
     cells = lines(records)["full", "pockengine"]
@@ -107,8 +106,8 @@ def test_sizes_are_in_binary_units() -> None:
 
 
 def test_instructions_are_of_one_thread_and_bytes_of_the_boards() -> None:
-    assert BOARD.record("e", "1", "s", "guest_instructions", 1).threads == 1
-    assert BOARD.record("e", "1", "s", "arena_bytes", 1).threads == 2
+    assert BOARD.record(FULL, "guest_instructions", 1).threads == 1
+    assert BOARD.record(FULL, "arena_bytes", 1).threads == 2
 
 
 def test_an_error_that_is_no_number_is_stored_as_a_huge_one() -> None:

@@ -1,0 +1,14 @@
+"""Tutorials that train for half a minute are followed as a reader would, word by word."""
+
+from pathlib import Path
+
+import pytest
+
+from pockengine.backends.native.decoder import find_decoder
+from pockengine.tests.docs.page import LONG, ROOT, follow
+
+
+@pytest.mark.skipif(find_decoder() is None, reason="no stb_image: apt-get install libstb-dev")
+@pytest.mark.parametrize("page", LONG)
+def test_a_page_does_what_it_says(page: str, environment: dict[str, str]) -> None:
+    follow(ROOT / page, Path.cwd(), environment)
