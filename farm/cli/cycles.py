@@ -59,7 +59,7 @@ def regions_table(regions: Sequence[Modelled]) -> Table:
 def what_it_means(device: str) -> str:
     """Return the line below the table: what a modelled time is, and how far it may be off."""
     error = held_out_error(device)
-    known = "has no held-out figure" if error is None else f"is {error:.0%} off on held-out figures"
+    known = "has no held-out net" if error is None else f"is {error:.0%} off on held-out nets"
     return f"Modelled for one core of {device}, not measured; the model {known} (--calibration)."
 
 

@@ -17,8 +17,9 @@ HALVES = ("fit", "held-out")
 class Figure:
     """A time that somebody measured on a board, and what the model says of the same work.
 
-    `half` says whether the model's numbers were fitted to it. `difference` names what is not the
-    same in both, if anything.
+    `half` says whether the model's numbers were fitted to it. A figure of memory has a `kernel`:
+    letters of tests/farm/cycles/kernels.c, the last of which takes 1 / `times` of it. The others
+    are nets; `difference` names what is not the same on both sides.
     """
 
     device: str
@@ -27,6 +28,8 @@ class Figure:
     measured_ms: float
     modelled_ms: float
     source: str
+    kernel: str = ""
+    times: float = 1.0
     difference: str = ""
 
     @property
@@ -47,6 +50,6 @@ def figures() -> tuple[Figure, ...]:
 
 
 def held_out_error(device: str) -> float | None:
-    """Return the mean absolute error of a device's held-out figures; None if it has none."""
-    errors = [abs(x.error) for x in figures() if (x.device, x.half) == (device, "held-out")]
-    return statistics.mean(errors) if errors else None
+    """Return the mean absolute error of a device's held-out nets; None if it has none."""
+    nets = [x for x in figures() if x.device == device and x.half == "held-out" and not x.kernel]
+    return statistics.mean(abs(net.error) for net in nets) if nets else None

@@ -4,7 +4,7 @@ The program runs under QEMU's user mode; plugin/ executes each instruction on a 
 core as it goes: an out-of-order pipeline with the latencies and pipes of Arm's guides, caches with
 a prefetcher, DRAM of one latency and bandwidth, and a branch predictor. One thread runs at a time
 on one core. The kernel's own time is not modelled. Every figure is modelled, not measured: quote
-it with its error, which is that of calibration.toml's held-out figures.
+it with its error, which is that of calibration.toml's held-out nets.
 """
 
 import os
@@ -59,9 +59,9 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Modelled:
-    """A region's modelled time, and how far the model is off on held-out figures.
+    """A region's modelled time, and how far the model is off on held-out nets.
 
-    `error` is a share, the mean absolute one of the board's held-out figures; None without any.
+    `error` is a share, the mean absolute one of the board's held-out nets; None without any.
     """
 
     device: str

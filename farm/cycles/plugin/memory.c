@@ -15,6 +15,7 @@ enum {
     STREAMS = 16,
     STREAMED_LINES = 3,
     MAX_MISSES = 64,
+    QUEUED_LINES = 16,
     SLOTS = 4096
 };
 
@@ -44,6 +45,7 @@ struct mover {
 };
 
 static struct mover movers[MAX_LEVELS], dram;
+static uint64_t written_back; /* when DRAM takes the last line that was dropped */
 static uint64_t clock_of_use;
 static uint64_t misses[MAX_MISSES];
 static struct stream streams[STREAMS];
@@ -117,15 +119,16 @@ static void write_back(uint32_t level, const struct line *dropped, uint64_t now)
             return;
         }
     }
-    occupy(&dram, now, numbers.dram_line);
+    written_back = occupy(&dram, now, numbers.dram_line);
 }
 
 /* Return when a line that the levels before `level` lack is there, and put it into this one. */
 static uint64_t bring(uint32_t level, uint64_t number, uint64_t now, bool unread, enum part *part) {
     if (level == numbers.levels) {
         *part = DRAM;
-        if (unread) {
-            return now;
+        if (unread) { /* waits while more lines are to be written than DRAM's queue has room for */
+            uint64_t queue = (uint64_t)QUEUED_LINES * numbers.dram_line;
+            return written_back > now + queue ? written_back - queue : now;
         }
         return occupy(&dram, now, numbers.dram_line) + numbers.dram_latency;
     }

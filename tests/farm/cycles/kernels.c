@@ -2,7 +2,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ROUNDS = 1000, COPIED = 4 << 20, CHAINED = 8 << 20, LINE = 64, HOPS = 4000 };
+enum {
+    ROUNDS = 1000,
+    COPIED = 4 << 20,
+    CHAINED = 8 << 20,
+    SMALL = 256 << 10,
+    LINE = 64,
+    HOPS = 4000
+};
 
 static uint8_t from[COPIED], to[COPIED], chain[CHAINED];
 
@@ -55,17 +62,57 @@ static void copy(void) {
                      : "cc", "memory", "v0", "v1", "v2", "v3");
 }
 
-static void chase(void) { /* through all lines, by a step that no prefetcher follows */
-    size_t lines = CHAINED / LINE, at = 0;
+static void triad(void) { /* x = y + a z, in f64 */
+    uint8_t *x = to, *y = from, *z = chain;
+    size_t lines = COPIED / LINE;
+    __asm__ volatile("hint #100\n1: ldp q0, q1, [%1], #32\n ldp q2, q3, [%1], #32\n"
+                     "ldp q4, q5, [%2], #32\n ldp q6, q7, [%2], #32\n"
+                     "fmla v0.2d, v4.2d, v16.2d\n fmla v1.2d, v5.2d, v16.2d\n"
+                     "fmla v2.2d, v6.2d, v16.2d\n fmla v3.2d, v7.2d, v16.2d\n"
+                     "stp q0, q1, [%0], #32\n stp q2, q3, [%0], #32\n"
+                     "subs %3, %3, #1\n b.ne 1b\n hint #101"
+                     : "+r"(x), "+r"(y), "+r"(z), "+r"(lines)
+                     :
+                     : "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7");
+}
+
+static void fill(void) {
+    uint8_t *x = to;
+    size_t lines = COPIED / LINE;
+    __asm__ volatile("hint #100\n1: stp q0, q0, [%0], #32\n stp q0, q0, [%0], #32\n"
+                     "subs %1, %1, #1\n b.ne 1b\n hint #101"
+                     : "+r"(x), "+r"(lines)
+                     :
+                     : "cc", "memory");
+}
+
+/* A cycle through all lines of the first bytes of `chain`, by steps that no prefetcher follows. */
+static void link_lines(size_t bytes) {
+    size_t lines = bytes / LINE, at = 0; /* a power of two, so that the cycle has all */
     for (size_t i = 0; i < lines; i++) {
-        size_t next = (at * 5 + 12345) % lines; /* a full cycle: lines is a power of two */
+        size_t next = (at * 5 + 12345) % lines;
         *(uint8_t **)&chain[at * LINE] = &chain[next * LINE];
         at = next;
     }
+}
+
+static void chase(size_t bytes) {
+    link_lines(bytes);
     uint8_t *p = chain;
     size_t hops = HOPS;
     __asm__ volatile("hint #100\n1: ldr %0, [%0]\n subs %1, %1, #1\n b.ne 1b\n hint #101"
                      : "+r"(p), "+r"(hops)
+                     :
+                     : "cc", "memory");
+}
+
+static void chase_two(void) {
+    link_lines(CHAINED);
+    uint8_t *p = chain, *q = &chain[CHAINED / 2];
+    size_t hops = HOPS;
+    __asm__ volatile("hint #100\n1: ldr %0, [%0]\n ldr %1, [%1]\n"
+                     "subs %2, %2, #1\n b.ne 1b\n hint #101"
+                     : "+r"(p), "+r"(q), "+r"(hops)
                      :
                      : "cc", "memory");
 }
@@ -91,8 +138,20 @@ int main(int argc, char **argv) {
         case 'c':
             copy();
             break;
+        case 't':
+            triad();
+            break;
+        case 'f':
+            fill();
+            break;
+        case 's':
+            chase(SMALL);
+            break;
+        case 'd':
+            chase_two();
+            break;
         default:
-            chase();
+            chase(CHAINED);
             break;
         }
     }

@@ -28,12 +28,13 @@ def test_numbers_are_fitted_within_a_tenth() -> None:
     assert all(abs(figure.error) < 0.1 for figure in fitted)
 
 
-def test_error_is_the_mean_of_the_held_out_half(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_is_the_mean_of_the_held_out_nets(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = (
         FIGURE,
         replace(FIGURE, modelled_ms=130.0),
         replace(FIGURE, half="fit", modelled_ms=500.0),
         replace(FIGURE, device="rpi5", modelled_ms=500.0),
+        replace(FIGURE, kernel="c", modelled_ms=500.0),
     )
     monkeypatch.setattr(calibration, "figures", lambda: rows)
 
@@ -66,6 +67,7 @@ def test_command_prints_the_calibration() -> None:
 
     assert "measured ms" in shown
     assert "STREAM copy" in shown
+    assert "held-out" in shown
 
 
 def test_command_refuses_nothing_to_do() -> None:
