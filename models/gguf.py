@@ -1,25 +1,23 @@
 """GGUF files (version 3 and 2): their table of tensors, and the numbers of each when it is read.
 
 The format is ggml's: a header of keys with values, a table of tensors, and their data, aligned.
-Dimensions stand the fastest first, ours the slowest. Types are F32, F16, BF16, and blocks of 32
-numbers in 8 or 4 bits (Q8_0, Q4_0); a tensor of another type is refused when it is asked for. What
-the keys say is kept as it stands, and not interpreted.
+Dimensions are listed fastest first, ours slowest first. A tensor of a type that nothing reads
+(gguf_forms.py) is refused when it is read. Keys are copied, not interpreted.
 """
 
 import math
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pockengine.compiler.ir.blocks import BLOCK, Blocks
 from pockengine.compiler.ir.contents import Contents, Lazy
-from pockengine.compiler.ir.scalars import DType, converted
 from pockengine.compiler.ir.types import F32, Shape, TensorType
 from pockengine.errors import ImportModelError
+from pockengine.models.gguf_forms import BlockFormat, find_form, form_of, written_form
 
 MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
 LONGEST = 100_000_000
@@ -29,57 +27,6 @@ _ALIGNED = b"general.alignment"
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Bytes of a value by the number of its type; the two others are texts and arrays."""
 _TEXT, _ARRAY, _U32 = 8, 9, 4
-
-
-@dataclass(frozen=True)
-class BlockFormat:
-    """How numbers lie in a file: the bytes of a group of `group` numbers, and both ways."""
-
-    name: str
-    number: int
-    group: int
-    nbytes: int
-    decode: Callable[[np.ndarray], np.ndarray]
-    encode: Callable[[np.ndarray], np.ndarray]
-
-
-def _plain(name: str, number: int, dtype: DType) -> BlockFormat:
-    def decode(data: np.ndarray) -> np.ndarray:
-        return converted(data.view(dtype.numpy), F32)
-
-    def encode(numbers: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(converted(numbers, dtype)).view(np.uint8)
-
-    return BlockFormat(name, number, 1, dtype.itemsize, decode, encode)
-
-
-def _blocked(name: str, number: int, bits: int) -> BlockFormat:
-    blocks, scale = Blocks(bits, 1), DType.F16.itemsize
-
-    def decode(data: np.ndarray) -> np.ndarray:
-        rows = data.reshape(-1, scale + BLOCK * bits // 8)
-        codes = np.ascontiguousarray(rows[:, scale:])
-        scales = np.ascontiguousarray(rows[:, :scale]).view(np.float16)
-        return blocks.decode(codes.view(np.int8) if bits == 8 else codes, scales).reshape(-1)
-
-    def encode(numbers: np.ndarray) -> np.ndarray:
-        codes, scales = blocks.encode(numbers.reshape(-1, BLOCK))
-        parts = [scales.view(np.uint8), codes.view(np.uint8)]
-        return np.concatenate(parts, axis=1).reshape(-1)
-
-    return BlockFormat(name, number, BLOCK, scale + BLOCK * bits // 8, decode, encode)
-
-
-FORMS = {
-    form.number: form
-    for form in (
-        _plain("F32", 0, DType.F32),
-        _plain("F16", 1, DType.F16),
-        _blocked("Q4_0", 2, 4),
-        _blocked("Q8_0", 8, 8),
-        _plain("BF16", 30, DType.BF16),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -102,15 +49,8 @@ class GgufFile:
     entries: Mapping[str, GgufTensor]
 
     def form(self, name: str) -> BlockFormat:
-        """Return how a tensor lies; ImportModelError for a type that is not read."""
-        number = self.entries[name].form
-        if number not in FORMS:
-            known = ", ".join(form.name for form in FORMS.values())
-            raise ImportModelError(
-                f"{self.path}: {name} is of ggml's type {number}; those that are read are {known}: "
-                "convert the file to one of them"
-            )
-        return FORMS[number]
+        """Return the type of a tensor; ImportModelError for a type that is not read."""
+        return form_of(self.entries[name].form, f"{self.path}: {name}")
 
     def contents(self, name: str) -> Contents:
         """Return a tensor as f32, decoded from the mapped file whenever it is read."""
@@ -123,7 +63,10 @@ class GgufFile:
 
     def nbytes(self, name: str) -> int:
         """Bytes of a tensor's data."""
-        form = self.form(name)
+        return self.size(name, self.form(name))
+
+    def size(self, name: str, form: BlockFormat) -> int:
+        """Bytes of a tensor in another type."""
         return math.prod(self.entries[name].shape) // form.group * form.nbytes
 
     def data(self, name: str) -> np.ndarray:
@@ -228,7 +171,7 @@ class _Header:
 
     def _placed(self, name: str, entry: GgufTensor) -> GgufTensor:
         """Check that a tensor of a known type lies inside of the file, in whole groups."""
-        form, count = FORMS.get(entry.form), math.prod(entry.shape)
+        form, count = find_form(entry.form), math.prod(entry.shape)
         if form is None:
             return entry
         if not count or math.prod(entry.shape[-1:]) % form.group:
@@ -239,28 +182,32 @@ class _Header:
 
 
 def write_gguf(path: Path, source: GgufFile, new: Mapping[str, Contents]) -> None:
-    """Write a file like another one, tensor by tensor: `new` numbers of some, in the same types.
+    """Write a file like another one, with `new` numbers of some tensors in the same types.
 
-    All others keep their bytes.
+    New numbers of a type that is only read become Q8_0. All other tensors keep their bytes.
     """
     table, offset = b"", 0
+    forms = {
+        name: written_form(source.form(name)) if name in new else source.form(name)
+        for name in source.entries
+    }
     for name, entry in source.entries.items():
         words = name.encode()
         sizes = struct.pack(f"<{len(entry.shape)}Q", *reversed(entry.shape))
         table += struct.pack("<Q", len(words)) + words + struct.pack("<I", len(entry.shape)) + sizes
-        table += struct.pack("<IQ", entry.form, offset)
-        offset += -(-source.nbytes(name) // source.alignment) * source.alignment
+        table += struct.pack("<IQ", forms[name].number, offset)
+        offset += -(-source.size(name, forms[name]) // source.alignment) * source.alignment
     head = MAGIC + struct.pack("<IQQ", VERSIONS[-1], len(source.entries), source.count)
     with path.open("wb") as file:
         file.write(head + source.keys + table)
-        for name in source.entries:
+        for name, form in forms.items():
             file.write(bytes(-file.tell() % source.alignment))
-            file.write(_bytes(source, name, new.get(name)).data)
+            file.write(_bytes(source, name, form, new.get(name)).data)
         file.write(bytes(-file.tell() % source.alignment))
 
 
-def _bytes(source: GgufFile, name: str, new: Contents | None) -> np.ndarray:
+def _bytes(source: GgufFile, name: str, form: BlockFormat, new: Contents | None) -> np.ndarray:
     if new is None:
         return source.data(name)
-    numbers = np.ascontiguousarray(new.read(), np.float32).reshape(-1)
-    return source.form(name).encode(numbers)
+    assert form.encode is not None
+    return form.encode(np.ascontiguousarray(new.read(), np.float32).reshape(-1))

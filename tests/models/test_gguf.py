@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.errors import ImportModelError
-from pockengine.models.gguf import FORMS, read_gguf, write_gguf
+from pockengine.models import gguf_forms
+from pockengine.models.gguf import read_gguf, write_gguf
+from pockengine.models.gguf_forms import FORMS
 from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
 from pockengine.tests.fuzz.mutate import mutate
 
@@ -61,9 +63,63 @@ def every_type(path: Path, others: bool = True) -> Path:
             "bf16": (30, (6,), (numbers.view(np.uint32) >> 16).astype(np.uint16).tobytes()),
             "q8": (8, (2, 32), q8 * 2),
             "q4": (2, (32,), q4),
-            **({"other": (12, (256,), bytes(144))} if others else {}),
+            **({"other": (99, (256,), bytes(144))} if others else {}),
         },
     )
+
+
+PACKAGED = {2: "Q4_0", 8: "Q8_0", 10: "Q2_K", 12: "Q4_K", 14: "Q6_K", 6: "Q5_0", 20: "IQ4_NL"}
+
+
+def packaged(path: Path) -> Path:
+    """Write random blocks of each type, with scales that are numbers."""
+    gguf = pytest.importorskip("gguf")
+    rng, tensors = np.random.default_rng(0), {}
+    for number, name in PACKAGED.items():
+        group, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(number)]
+        shape = (3, 2 * group)
+        blocks = rng.integers(0, 32, (6, nbytes), np.uint8)
+        tensors[name] = (number, shape, blocks.tobytes())
+    return written(path, tensors)
+
+
+def test_types_of_the_package_are_read_as_ggml_decodes_them(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    path = packaged(tmp_path / "a.gguf")
+    file = read_gguf(path)
+    for tensor in gguf.GGUFReader(path).tensors:
+        expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        actual = file.contents(tensor.name).read()
+        assert actual.any()
+        np.testing.assert_array_equal(actual, expected.reshape(actual.shape))
+
+
+def test_new_numbers_of_a_type_that_is_only_read_become_q8(tmp_path: Path) -> None:
+    source = read_gguf(packaged(tmp_path / "a.gguf"))
+    numbers = np.float32(np.random.default_rng(1).standard_normal((3, 512)))
+    write_gguf(tmp_path / "b.gguf", source, {"Q4_K": InMemory(numbers)})
+    again = read_gguf(tmp_path / "b.gguf")
+    assert again.form("Q4_K").name == "Q8_0"
+    np.testing.assert_allclose(again.contents("Q4_K").read(), numbers, atol=0.02)
+    for name in source.entries.keys() - {"Q4_K"}:
+        np.testing.assert_array_equal(again.data(name), source.data(name))
+
+
+def test_a_type_of_the_package_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packaged(tmp_path / "a.gguf")
+    monkeypatch.setattr(gguf_forms, "missing", lambda extra: [extra])
+    for cached in (gguf_forms._package, gguf_forms._packaged):
+        cached.cache_clear()
+    try:
+        with pytest.raises(
+            ImportModelError, match=r"Q6_K is of ggml's type 14.*pockengine\[gguf\]"
+        ):
+            read_gguf(path).contents("Q6_K")
+    finally:
+        for cached in (gguf_forms._package, gguf_forms._packaged):
+            cached.cache_clear()
 
 
 def test_every_type_is_read_as_the_format_has_it(tmp_path: Path) -> None:
@@ -75,7 +131,7 @@ def test_every_type_is_read_as_the_format_has_it(tmp_path: Path) -> None:
     assert np.array_equal(file.contents("q8").read(), np.tile(0.5 * CODES, (2, 1)))
     expected = 2 * (np.concatenate([np.arange(16), np.arange(16)[::-1]]) - 8)
     assert np.array_equal(file.contents("q4").read(), expected)
-    with pytest.raises(ImportModelError, match=r"other is of ggml's type 12; .*Q4_0"):
+    with pytest.raises(ImportModelError, match=r"other is of ggml's type 99, not .*Q4_0"):
         file.contents("other")
 
 

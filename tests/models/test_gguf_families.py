@@ -12,7 +12,8 @@ import torch
 from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.ir.evaluate import run
 from pockengine.models.causal_lm import open_causal_lm
-from pockengine.models.gguf import FORMS, read_gguf
+from pockengine.models.gguf import read_gguf
+from pockengine.models.gguf_forms import FORMS
 from pockengine.models.gguf_names import KNOWN, gguf_tensors, write_gguf_tensors
 from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, SMALL, build
 

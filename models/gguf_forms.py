@@ -1,0 +1,124 @@
+"""Tensor types of GGUF files: plain numbers, and blocks that share scales.
+
+F32, F16, BF16, Q8_0 and Q4_0 are decoded here, as frozen weights use these blocks. The package
+`gguf` decodes all others (K-quants, Q5, IQ, ternary) if it is installed.
+"""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from pockengine.compiler.ir.blocks import BLOCK, Blocks
+from pockengine.compiler.ir.scalars import DType, converted
+from pockengine.compiler.ir.types import F32
+from pockengine.errors import ImportModelError
+from pockengine.extras import missing
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """A tensor type: `nbytes` bytes hold a group of `group` numbers.
+
+    `encode` is None for types that are only read.
+    """
+
+    name: str
+    number: int
+    group: int
+    nbytes: int
+    decode: Callable[[np.ndarray], np.ndarray]
+    encode: Callable[[np.ndarray], np.ndarray] | None
+
+
+def _plain(name: str, number: int, dtype: DType) -> BlockFormat:
+    def decode(data: np.ndarray) -> np.ndarray:
+        return converted(data.view(dtype.numpy), F32)
+
+    def encode(numbers: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(converted(numbers, dtype)).view(np.uint8)
+
+    return BlockFormat(name, number, 1, dtype.itemsize, decode, encode)
+
+
+def _blocked(name: str, number: int, bits: int) -> BlockFormat:
+    blocks, scale = Blocks(bits, 1), DType.F16.itemsize
+
+    def decode(data: np.ndarray) -> np.ndarray:
+        rows = data.reshape(-1, scale + BLOCK * bits // 8)
+        codes = np.ascontiguousarray(rows[:, scale:])
+        scales = np.ascontiguousarray(rows[:, :scale]).view(np.float16)
+        return blocks.decode(codes.view(np.int8) if bits == 8 else codes, scales).reshape(-1)
+
+    def encode(numbers: np.ndarray) -> np.ndarray:
+        codes, scales = blocks.encode(numbers.reshape(-1, BLOCK))
+        parts = [scales.view(np.uint8), codes.view(np.uint8)]
+        return np.concatenate(parts, axis=1).reshape(-1)
+
+    return BlockFormat(name, number, BLOCK, scale + BLOCK * bits // 8, decode, encode)
+
+
+FORMS = {
+    form.number: form
+    for form in (
+        _plain("F32", 0, DType.F32),
+        _plain("F16", 1, DType.F16),
+        _blocked("Q4_0", 2, 4),
+        _blocked("Q8_0", 8, 8),
+        _plain("BF16", 30, DType.BF16),
+    )
+}
+
+REWRITTEN = FORMS[8]
+"""The type that new numbers take in the place of a type that is only read."""
+
+
+def find_form(number: int) -> BlockFormat | None:
+    """Return the type with ggml's number, or None if nothing here reads it."""
+    return FORMS.get(number) or _packaged(number)
+
+
+def form_of(number: int, where: str) -> BlockFormat:
+    """Return the type of a tensor; ImportModelError names `where` and how to read it."""
+    form = find_form(number)
+    if form is not None:
+        return form
+    known = ", ".join(form.name for form in FORMS.values())
+    fix = "convert the file to one of them"
+    if _package() is None:
+        fix += ", or install ggml's decoders for further types: pip install 'pockengine[gguf]'"
+    raise ImportModelError(f"{where} is of ggml's type {number}, not {known}: {fix}")
+
+
+def written_form(form: BlockFormat) -> BlockFormat:
+    """Return the type in which new numbers of a tensor are written."""
+    return form if form.encode is not None else REWRITTEN
+
+
+@functools.cache
+def _package() -> ModuleType | None:
+    if missing("gguf"):
+        return None
+    import gguf
+
+    return gguf
+
+
+@functools.cache
+def _packaged(number: int) -> BlockFormat | None:
+    gguf = _package()
+    if gguf is None:
+        return None
+    try:
+        kind = gguf.GGMLQuantizationType(number)
+        group, nbytes = gguf.GGML_QUANT_SIZES[kind]
+        gguf.quants.dequantize(np.zeros(nbytes, np.uint8), kind)
+    except (KeyError, NotImplementedError, ValueError):
+        return None
+
+    def decode(data: np.ndarray) -> np.ndarray:
+        return np.asarray(gguf.quants.dequantize(data, kind), np.float32).reshape(-1)
+
+    return BlockFormat(kind.name, number, group, nbytes, decode, None)
