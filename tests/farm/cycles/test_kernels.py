@@ -24,10 +24,15 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("kernels")
     command = [
         *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"),
-        *("-mcpu=cortex_a72", "-O2", "-static", "-Wall", "-Wextra", "-Werror"),
+        *("-mcpu=cortex_a72", "-O2", "-nostdlib", "-static", "-Wall", "-Wextra", "-Werror"),
         *(str(SOURCE), "-o", str(folder / "kernels")),
     ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig"),
+        "ZIG_LOCAL_CACHE_DIR": str(folder / "zig"),
+    }
     subprocess.run(command, env=environment, check=True, timeout=300)
     return str(folder / "kernels")
 
