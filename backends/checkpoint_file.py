@@ -17,7 +17,7 @@ from pockengine.files import write_whole
 
 
 def load_checkpoint(artifact: Artifact, path: Path) -> tuple[Arrays, Progress]:
-    """Read all params and the progress; RuntimeFailure names what is damaged or does not fit."""
+    """Read all params and the progress; RuntimeFailure for damage or a mismatch."""
     try:
         params, texts = read_sealed(artifact, path)
         return params, read_texts(texts)

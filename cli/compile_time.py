@@ -61,7 +61,7 @@ class Times:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time what is inside."""
+        """Time the block."""
         before = self._last = time.perf_counter()
         used = time.process_time()
         yield

@@ -1,1 +1,1 @@
-"""Boards, the transports that reach them, the jobs that run there, and what was measured."""
+"""Boards, the transports to them, the jobs that run there, and their measurements."""

@@ -162,7 +162,7 @@ def judge_of(header: Header) -> Judge:
 
 
 def load_contributions(path: Path) -> Contributions:
-    """Read a table and compute what each item gains."""
+    """Read a table and compute the gain of each item."""
     return contributions_of(read_table(path)[1])
 
 

@@ -36,12 +36,12 @@ Progress = Callable[[int, float], None]
 
 
 class Costs(Protocol):
-    """What the search asks of a `CostModel`."""
+    """The part of `CostModel` that the search uses."""
 
     graph: Graph
 
     def cost(self, scheme: Scheme) -> Cost:
-        """Return what a scheme costs."""
+        """Return the cost of a scheme."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Point:
-    """A scheme by its items, the gain in accuracy that is predicted for it, and what it costs."""
+    """A scheme by its items, its predicted gain in accuracy, and its cost."""
 
     items: tuple[Item, ...]
     gain: float
@@ -85,11 +85,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Front:
-    """What a search found: of the points within the budget those that none other dominates.
+    """Result of a search: the non-dominated points within the budget.
 
     `points` are by falling gain; `curve` is the best gain within the budget after each evaluation,
-    0 before there is one;
-    `distinct` how many different schemes were asked for.
+    0 before there is one; `distinct` is the number of different schemes evaluated.
     """
 
     points: tuple[Point, ...]
@@ -103,14 +102,14 @@ class Front:
 
 
 def predicted_gain(contributions: Contributions, items: Sequence[Item]) -> float:
-    """Add up what the items gained alone."""
+    """Add the gains that the items had alone."""
     return sum((contributions.gains[item].mean for item in items), 0.0)
 
 
 def worth_choosing(space: SearchSpace, contributions: Contributions) -> SearchSpace:
-    """Leave out what the search could only lose by.
+    """Drop items that can only harm a scheme.
 
-    That are items without a gain, and those that gain no more than a smaller option of the same
+    These are items without a gain, and items that gain no more than a smaller option of the same
     weight. FinetuneError names an item of the space that was not measured.
     """
 
@@ -174,7 +173,7 @@ def search(
 
 @dataclass
 class _Evaluations:
-    """What was evaluated: each scheme once, and the best gain within the budget each time."""
+    """Evaluations so far: each scheme once, and the best gain within the budget after each."""
 
     costs: Costs
     space: SearchSpace
@@ -215,7 +214,7 @@ def _explore(sampler: str, *problem: Any) -> None:
 
 
 def _check_possible(head: Cost, budget: Budget) -> None:
-    """Refuse what the head alone exceeds for certain: its cycles, and its optimiser states.
+    """Raise FinetuneError for limits that the head alone exceeds: cycles, and optimiser states.
 
     Its arena may be larger than that of a scheme that trains more: packing is greedy.
     """

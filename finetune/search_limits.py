@@ -1,8 +1,8 @@
-"""A user's limits as a budget of the search: what is modelled, and by what it is measured.
+"""Convert a user's limits to a search budget: modelled costs, calibrated by measurements.
 
 Memory is exact. Time of a board is modelled cycles at its nominal clock. Time of this machine, and
-instructions, are measured of two schemes, the head alone and everything; in between they are taken
-to lie on a line over the modelled cycles. What is found is then measured itself.
+instructions, are measured for two schemes, the head alone and everything, and interpolated linearly
+over the modelled cycles. The found schemes are then measured.
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _time(costs: CostModel, scheme: Scheme) -> float:
 
 
 def tightened(budget: Budget, best: Point, limits: SearchLimits, costs: CostModel) -> Budget | None:
-    """Return a lower budget where the best point exceeds the limit on instructions, or None.
+    """Return a lower budget if the best point exceeds the limit on instructions, else None.
 
     The line through the two ends is up to a tenth too low in between (MCUNet on rpi4); another
     search within the lower budget costs little, as what was evaluated is remembered.
@@ -96,10 +96,10 @@ def tightened(budget: Budget, best: Point, limits: SearchLimits, costs: CostMode
 def first_that_keeps(
     candidates: Sequence[SchemeCandidate], limits: SearchLimits, costs: CostModel
 ) -> tuple[SchemeCandidate, str]:
-    """Return the first candidate that keeps the limits, and what was measured of it.
+    """Return the first candidate within the limits, and its measurements.
 
-    Instructions are counted. Time is measured and told on this machine, and only told: it is never
-    twice the same. FinetuneError if the first few exceed the limit on instructions.
+    Instructions are counted. Time is measured on this machine and only reported, as it varies
+    between runs. FinetuneError if the first few exceed the limit on instructions.
     """
     if limits.instructions is None:
         if limits.milliseconds is None or costs.device.name != HOST:

@@ -26,7 +26,7 @@ SWAPPED = 0.3
 """Share of a child's genes that come from its second parent."""
 
 NEAR = 0.2
-"""What stays below a bound by more than this share is no better for staying below it further.
+"""Costs below a bound by more than this fraction count as equal.
 
 Most of a population would otherwise be cheap schemes of little gain. Of ten settings that were
 tried on three made-up tables this reached the most gain in 500 evaluations.
@@ -36,7 +36,7 @@ Space = dict[str, BaseDistribution]
 
 
 class Prior(Protocol):
-    """What genomes and genes are drawn from."""
+    """The distribution of genomes and genes."""
 
     sizes: tuple[int, ...]
 
@@ -48,15 +48,15 @@ class Prior(Protocol):
 
 
 class Point(Protocol):
-    """What an evaluation returns."""
+    """Result of an evaluation."""
 
     @property
     def gain(self) -> float:
-        """What is maximised."""
+        """The value to maximise."""
 
     @property
     def cost(self) -> Cost:
-        """What is minimised, and bounded."""
+        """The costs to minimise and bound."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where a warm search starts: how far greedy orders get within the budget.
+"""Starting points of a warm search: greedy orders, cut at the budget.
 
 A genome says what is chosen: the number of a bias set, then of an option of each weight; 0 for
 none. A step of an order takes one option; a beginning of an order is its first steps.
@@ -16,7 +16,7 @@ Genome = tuple[int, ...]
 
 @dataclass(frozen=True)
 class GainStep:
-    """An option, and what it adds to the one before it of the same weight (or bias set).
+    """An option, and its increment over the previous one of the same weight (or bias set).
 
     `saved_bytes` are the activations that its gradient reads, `trained` its numbers. `depth` counts
     weights from the top; of a bias set it is the lowest weight that lies as deep.

@@ -1,6 +1,6 @@
-"""Real fine-tuning of what a search found: is the predicted gain the one that is there?
+"""Validate a search's results by real fine-tuning.
 
-Trials run as those of the contribution table did: same data, recipe and seeds, judged on the
+Trials run like those of the contribution table: same data, recipe and seeds, judged on the
 validation set.
 """
 

@@ -69,7 +69,7 @@ def channel_scores(
 ) -> dict[str, np.ndarray]:
     """Return f64 [channels] for each weight: the higher, the more its channels should train.
 
-    `target` is what the graph calls the labels.
+    `target` is the graph's name of the labels.
     """
     build = _BUILDERS.get(by)
     if build is None:
@@ -88,7 +88,7 @@ def channel_scores(
 
 
 def _activations(graph: Graph, names: Sequence[str]) -> None:
-    """Make the mean squares of what each weight's channels read the graph's outputs."""
+    """Make the mean squares of the channels that each weight reads the graph's outputs."""
     g = Builder(graph)
     scores = {}
     for name in names:

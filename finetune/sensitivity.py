@@ -1,8 +1,8 @@
-"""Sensitivity: fine-tune one item at a time beside the head, and measure what it gains.
+"""Sensitivity: fine-tune one item at a time with the head, and measure its gain.
 
 All trials of a table share model, data, recipe and seeds; the baseline trains the head alone. Runs
-on any `concurrent.futures` executor. Every finished trial is on disk at once, and what is on disk
-is not run again.
+on any `concurrent.futures` executor. Every finished trial is stored at once, and stored trials are
+not repeated.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""What a budget costs: the scheme that was chosen beside full fine-tuning, which is beyond it.
+"""The cost of a budget: the chosen scheme compared with full fine-tuning, which exceeds it.
 
-The best scheme within a budget may still be worse than training everything, and nothing that a
-search compares would tell: all of it fits. Full fine-tuning, trained alike, does.
+The best scheme within a budget may still be worse than training everything, which a search cannot
+show, as it compares only schemes that fit. Full fine-tuning under the same conditions shows it.
 """
 
 from dataclasses import dataclass

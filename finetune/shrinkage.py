@@ -1,11 +1,11 @@
-"""Measured gains, less their luck: each is drawn towards the mean of its like.
+"""Shrink measured gains towards the mean of similar items.
 
-What was measured of an item is its gain and chance. Of many items that were measured a few times
-the best are the luckiest as well, and items without luck would never be chosen. The seeds tell how
-much is chance, the items how much they differ; by the ratio of the two each gain is drawn towards
-the mean of items of the same kind and share (Efron and Morris 1975, "Data analysis using Stein's
-estimator and its generalizations"). Where that mean is a loss, gains are drawn towards none: what
-short probes unsettle a whole training settles.
+A measured gain includes noise. Among many items measured a few times, the best are also the
+luckiest, and unlucky ones would never be chosen. The variance over seeds estimates the noise, that
+over items the true differences; by their ratio each gain is shrunk towards the mean of items of the
+same kind and share (Efron and Morris 1975, "Data analysis using Stein's estimator and its
+generalizations"). If that mean is negative, gains are shrunk towards zero: short probes may disturb
+what a whole training settles.
 """
 
 import statistics

@@ -1,13 +1,13 @@
-"""Whether measured gains tell items apart, or are chance.
+"""Whether measured gains distinguish items, or are noise.
 
-An item's gain differs by the seed of its training and by the examples that happen to judge it. What
-is left of a table [items, seeds, parts of the judged examples] when items, seeds and parts are
-taken off is chance; from it follows the variance that chance gives an item's mean (Brennan 2001,
+An item's gain differs by the seed of its training and by the examples that happen to judge it. The
+residual of a table [items, seeds, parts of the judged examples] after removing items, seeds and
+parts is noise, from which follows the noise variance of an item's mean (Brennan 2001,
 "Generalizability Theory": items crossed with seeds and parts).
 
-The reliability of gains is the share of their variance that is not chance. Its root is their
-correlation with what endless measuring would find: below `ENOUGH` that is less than 0.7, and an
-order by such gains is no order.
+The reliability of gains is the fraction of their variance that is not noise. Its root is their
+correlation with the true gains: below `ENOUGH` that is less than 0.7, and an order by such gains is
+no order.
 """
 
 from collections.abc import Sequence

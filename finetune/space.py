@@ -1,4 +1,4 @@
-"""What a scheme search may choose for a model: last biases, and shares of weights.
+"""The search space of schemes for a model: last biases, and shares of weights.
 
 The head (the block that the forward pass reads last) always trains. Beside it there is
 
@@ -147,7 +147,7 @@ def items_of(
     upper: float = 1.0,
     upper_biases: float | None = None,
 ) -> list[Item]:
-    """List what can be tried: bias sets, then each weight at several shares of its channels.
+    """List the candidates: bias sets, then each weight at several shares of its channels.
 
     There are at most `bias_sets` of them, evenly spread. `upper` keeps that share of the layers,
     counted from the top, and `upper_biases` of the biases (by default as many). Shares that come to

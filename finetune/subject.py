@@ -1,4 +1,4 @@
-"""What is tuned: a forward graph with its pretrained weights, and where its logits come out.
+"""The model to tune: a forward graph with pretrained weights and a logits output.
 
 On disk a subject is the graph's text form beside its weights, so that workers read it without
 unpickling anything.
@@ -23,7 +23,7 @@ from pockengine.finetune.task import TARGET
 
 _GRAPH, _WEIGHTS, _NAMES = "graph.ir", "weights.safetensors", "subject.json"
 _WORDS = ("name", "logits", "target", "judge")
-"""What of a subject is text."""
+"""The text fields of a subject."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Data to tune on: examples, and which of them train, validate and test.
 
-What chooses anything (rates, sensitivity, search) is given a `Tuning`, which has no test examples;
-only a `Task` has them, and only the study reads it, once for each final scheme.
+Choices (rates, sensitivity, search) get a `Tuning`, which has no test examples; only a `Task` has
+them, and only the study reads it, once per final scheme.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """All that a choice may look at: what trains, and what judges. There is no test set here."""
+    """Data for choices: training and evaluation examples, without a test set."""
 
     train: Examples
     validation: Examples

@@ -1,8 +1,8 @@
-"""One real fine-tuning in compiled C on this machine: train a scheme, judge what came of it.
+"""One real fine-tuning in compiled C on this machine: train a scheme and evaluate it.
 
-The compiled artifact depends on graph, scheme and optimiser only, and is kept by that in a folder:
-another seed, rate or data set compiles nothing. Each trial uses one thread; several run at once in
-processes (executor.py).
+The compiled artifact depends only on graph, scheme and optimiser, and is cached by these in a
+folder: another seed, rate or data set needs no compilation. Each trial uses one thread; several run
+at once in processes (executor.py).
 """
 
 import hashlib
@@ -38,12 +38,12 @@ DEVICE = "host"
 
 _ARTIFACT = "artifact"
 _SOURCES = ("compiler", "backends", "devices")
-"""Folders of this package whose files decide what an artifact is."""
+"""Folders of this package whose files determine an artifact."""
 
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """What came of a trial.
+    """Result of a trial.
 
     `score` is that of the subject's judge on the judged examples (judges.py), more where it is
     better; `loss` the mean training loss of the last epoch, NaN where it diverged; `seconds` what
@@ -110,7 +110,7 @@ def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Pat
 
 
 def artifact_place(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Path:
-    """Return where `compiled` keeps a scheme's artifact, by all that decides what it is."""
+    """Return the cache path of a scheme's artifact, from everything that determines it."""
     choices = repr((scheme.rules, scheme.default))
     parts = (_sources_digest(), subject.digest(), choices, repr(optimizer))
     return folder / "artifacts" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
@@ -121,7 +121,7 @@ def train_examples(
 ) -> list[float]:
     """Train all epochs; return the last epoch's losses, NaN behind them where it diverged.
 
-    `target` is what the program calls the labels.
+    `target` is the program's name of the labels.
     """
     rates = recipe.rates(recipe.epochs * -(-len(examples) // batch))
     losses: list[float] = []

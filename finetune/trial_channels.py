@@ -63,7 +63,7 @@ def settle_channels(
 
 
 def _scores(subject: Subject, by: str, train: Examples, folder: Path) -> Mapping[str, np.ndarray]:
-    """Score the channels of every weight that has some, or read what has been scored."""
+    """Score the channels of every weight that has some, or read stored scores."""
     parts = (subject.digest(), train.digest(), by, str(EXAMPLES))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 

@@ -1,4 +1,4 @@
-"""What a trained session is worth: its score on examples that it did not train on."""
+"""The score of a trained session on examples that it did not train on."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def _filled(rows: np.ndarray, batch: int) -> np.ndarray:
 
 
 def _by_accuracy(session: Session, subject: Subject, examples: Examples) -> Verdict:
-    """Count what is right; logits that are no numbers are no right answers."""
+    """Count correct answers; NaN logits are wrong answers."""
     logits = logits_of(session, examples, subject.logits)
     sound = np.isfinite(logits).all(axis=1)
     right = sound & (logits.argmax(axis=1) == examples.labels)

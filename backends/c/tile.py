@@ -59,7 +59,7 @@ class CoreModel:
 
     @property
     def streamed(self) -> int:
-        """Lanes of what walks over memory: two registers where one instruction moves a pair."""
+        """Lanes of kernels that stream memory: two registers if one instruction moves a pair."""
         return 2 * self.lanes if self.paired else self.lanes
 
     @property

@@ -59,7 +59,7 @@ CPU_CHECKS = ("pe_cpu", "pe_runner_cpu")
 """C files that run where kernels cannot."""
 
 KERNELS = "kernels_"
-"""How the names of the C files begin that hold what takes the time."""
+"""Prefix of the C files with performance-critical code."""
 
 FREESTANDING = (
     "-ffreestanding",

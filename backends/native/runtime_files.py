@@ -16,7 +16,7 @@ from pathlib import Path
 RUNTIME = Path(__file__).parent / "runtime"
 CORE, TRAIN, RUNNER, SIMD, BARE, GPU = "core", "train", "runner", "simd", "bare", "gpu"
 LIBRARY, FIRMWARE = (CORE, TRAIN, SIMD), (CORE, SIMD)
-"""Folders of what a program links: with an operating system, and without."""
+"""Runtime folders that a program links: with an operating system, and without."""
 MAIN = "main"
 """The name of the C file in which the runner begins."""
 

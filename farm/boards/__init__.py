@@ -1,1 +1,1 @@
-"""Boards: the inventory, how a board is added and opened, what it says of itself."""
+"""Boards: the inventory, enrolling and opening a board, and its facts."""

@@ -20,7 +20,7 @@ from pockengine.farm.transports.transport import Transport
 PERIOD_S = 5.0
 HOT_C = 80.0  # where a Raspberry Pi begins to slow down
 DROP = 0.9  # of the most: a frequency below is not the one that is measured
-THROTTLED_NOW = 0xF  # a Pi's bits of what is so at this moment; the upper ones stay until it boots
+THROTTLED_NOW = 0xF  # a Pi's bits of the present state; the upper ones persist until reboot
 WINDOW, TOLERANCE = 3, 0.03
 # "$1" is where /proc is, "$2" how long to rest: what ran just before has a moment to end.
 REST_S = 1

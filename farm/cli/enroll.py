@@ -1,4 +1,4 @@
-"""Commands that talk to one board: take it in, ask what it is."""
+"""Commands about one board: enroll it, print its facts."""
 
 import shlex
 import time
@@ -74,7 +74,7 @@ def ping(board: str) -> None:
 
 
 def _show(facts: BoardFacts) -> None:
-    """Print what a board says; what it must have was asked when it was opened."""
+    """Print a board's facts; requirements were checked when it was opened."""
     for fact in facts.describe():
         CONSOLE.print(fact)
     CONSOLE.print("shell, tools, work folder: usable")

@@ -1,6 +1,6 @@
 """`bazel run //farm -- COMMAND`: the commands of the farm alone, which need no framework.
 
-They are commands of `pockengine` too. What is measured on boards is `bazel run //farm:bench`.
+They are commands of `pockengine` too. `bazel run //farm:bench` measures on boards.
 """
 
 import click

@@ -31,9 +31,9 @@ rm -rf -- "$1"
 
 @dataclass(frozen=True)
 class Job:
-    """What to run: `inputs`, `outputs` and `libraries` are by their names in the job's folder.
+    """A program to run: `inputs`, `outputs` and `libraries` are by their names in the job's folder.
 
-    `libraries` are shared ones that the program finds there before the board's own.
+    `libraries` are shared libraries, which take precedence over the board's own.
     """
 
     program: Path
@@ -91,9 +91,10 @@ def run_job(
 
 
 def clean_board(transport: Transport) -> None:
-    """Kill and remove what jobs have left whose connection was lost; the board must be ours alone.
+    """Kill and remove leftovers of jobs whose connection was lost; requires exclusive use of the
+    board.
 
-    FarmError when that cannot be done.
+    FarmError if that fails.
     """
     with _boards_fault():
         done = transport.run(["sh", "-c", CLEAN, "clean", f"{transport.workdir}/jobs"])

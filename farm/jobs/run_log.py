@@ -1,4 +1,4 @@
-"""What was asked of a board during one run, a JSON object a line, and what its console said.
+"""Log of one run: requests to the board, one JSON object per line, and the console's output.
 
 The log holds commands and how they ended, never their output, keys or passwords.
 """
@@ -24,7 +24,7 @@ CONSOLE_KEPT = 1 << 20  # characters
 
 
 class LoggedTransport:
-    """A transport that writes down what it is asked; see transport.Transport for the rest."""
+    """A transport that logs its requests; see transport.Transport for the rest."""
 
     def __init__(self, transport: Transport, file: Path) -> None:
         self._transport = transport
@@ -63,7 +63,7 @@ class LoggedTransport:
             self._transport.get(source, target)
 
     def console(self) -> str:
-        """Return what the console has said."""
+        """Return the console's output."""
         return self._transport.console()
 
     def power(self, action: PowerAction) -> None:
@@ -92,7 +92,7 @@ class LoggedTransport:
 
 @contextmanager
 def logged(transport: Transport, folder: Path) -> Iterator[LoggedTransport]:
-    """Log to `folder`: ssh.jsonl as it goes, and in console.log what the console says meanwhile."""
+    """Log to `folder`: ssh.jsonl during the run, and console.log with the console's output."""
     folder.mkdir(parents=True, exist_ok=True)
     before = len(transport.console())
     try:

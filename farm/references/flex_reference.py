@@ -55,7 +55,7 @@ class FlexTrainer:
         raise FarmError("the file of Flex operators gives no logits here")
 
     def tensors(self) -> Tensors:
-        """Return nothing: losses are what is compared."""
+        """Return nothing: only losses are compared."""
         return {}
 
 

@@ -249,7 +249,7 @@ def run_engine(
 
 
 def _stage_sources(kind: GuestFramework, folder: Path) -> None:
-    """Copy what the worker imports into a package tree without the project's own __init__ files."""
+    """Copy the worker's imports into a package tree without the project's own __init__ files."""
     project = Path(__file__).parents[2]
     for name in (*SHARED, *kind.measured, f"farm/references/{kind.worker}.py"):
         place = folder / "pockengine" / name

@@ -65,7 +65,7 @@ def lock_file(framework: str) -> Path:
 
 
 def lock_digest(framework: str) -> str:
-    """Return the hash of everything that decides what is installed."""
+    """Return the hash of everything that determines the installation."""
     lock = lock_file(framework).read_text()
     recipe = "\n".join([RELEASE, PACKAGES, *DEBOOTSTRAP, *_wheel_options(framework), lock])
     return hashlib.sha256(recipe.encode()).hexdigest()[:16]
@@ -123,7 +123,7 @@ def _pip() -> list[str]:
 
 
 def _run(command: Sequence[str], purpose: str) -> None:
-    """Run a tool quietly; FarmError with the end of what it printed if it fails."""
+    """Run a tool quietly; FarmError with the end of its output if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -226,7 +226,7 @@ def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def _trained(job: TrainingJob, params: Mapping[str, jax.Array]) -> frozenset[str]:
-    """Return the names of what is trained; FarmError for a share of channels."""
+    """Return the names of trained params; FarmError for a share of channels."""
     if job.trainable is None:
         return frozenset(
             name

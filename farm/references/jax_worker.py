@@ -1,4 +1,4 @@
-"""The worker process that holds JAX; see serve.py for what it answers."""
+"""The worker process for JAX; see serve.py for its protocol."""
 
 import os
 

@@ -113,7 +113,7 @@ class MnnTrainer:
         job = data.job
         if not data.trains_all:
             raise FarmError("MNN trains everything here")
-        F.lazy_eval(True)  # what is evaluated at once has no gradient
+        F.lazy_eval(True)  # expressions evaluated at once have no gradient
         F.set_thread_number(threads)
         self.classes = job.classes
         self.batches = list(zip(data.images, data.labels, strict=True))
@@ -140,7 +140,7 @@ class MnnTrainer:
         return np.array(self.net.forward(_var(self.batches[index][0])).read())
 
     def tensors(self) -> Tensors:
-        """Return nothing: losses are what is compared."""
+        """Return nothing: only losses are compared."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""The worker process that holds MNN; see serve.py for what it answers."""
+"""The worker process for MNN; see serve.py for its protocol."""
 
 from importlib.metadata import version
 

@@ -22,7 +22,7 @@ BATCH_NORM_EPS = 1e-5
 
 
 class Layers(Protocol):
-    """What a convolutional net is made of; `name` is that of PyTorch's module."""
+    """The layers of a convolutional net; `name` is that of PyTorch's module."""
 
     def convolution(
         self, x: Tensor, name: str, filters: int, kernel: int, stride: int = 1

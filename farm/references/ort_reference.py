@@ -22,7 +22,7 @@ from pockengine.farm.references.job import JobData, Tensors
 from pockengine.farm.references.nets import BATCH_NORM_EPS, convolutional_net
 from pockengine.models.registry import parse_model
 
-OPSET, IR_VERSION = 17, 9  # what its gradient builder knows
+OPSET, IR_VERSION = 17, 9  # ops that its gradient builder supports
 
 
 class OnnxLayers:
@@ -124,7 +124,7 @@ class OrtTrainer:
     """Trains a job's model step by step by ONNX Runtime's training API."""
 
     def __init__(self, data: JobData, threads: int) -> None:
-        """Build the training graph; FarmError for what this API cannot train."""
+        """Build the training graph; FarmError for anything that this API cannot train."""
         api, artifacts = _training_api()
         job = data.job
         if job.momentum or job.weight_decay:
@@ -173,7 +173,7 @@ class OrtTrainer:
         raise FarmError("ONNX Runtime's training graph gives no logits here")
 
     def tensors(self) -> Tensors:
-        """Return nothing: losses are what is compared."""
+        """Return nothing: only losses are compared."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""The worker process that holds ONNX Runtime's training; see serve.py for what it answers."""
+"""The worker process for ONNX Runtime's training; see serve.py for its protocol."""
 
 import onnxruntime
 

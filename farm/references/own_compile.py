@@ -26,7 +26,7 @@ GRAPH, PARAMS, REQUEST = "graph.ir", "params.safetensors", "request.json"
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile a graph to: by which backend, for which device, by which scheme, and where.
+    """A compile request: backend, device, scheme, and output folder.
 
     The optimiser is SGD.
     """
@@ -49,7 +49,7 @@ def write_request(folder: Path, graph: Graph, request: Request) -> None:
 
 
 def compile_request(folder: Path) -> None:
-    """Do what a request says; FarmError if it cannot be read."""
+    """Execute a request; FarmError if it cannot be read."""
     try:
         request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
         text = (folder / GRAPH).read_text(encoding="utf-8")

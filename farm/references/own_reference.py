@@ -76,7 +76,7 @@ class PreparedArtifact:
 
 
 def _file_bytes(artifact: Artifact) -> int:
-    """Return the bytes of what goes to a device: a program and weights, or what a runtime reads."""
+    """Return the bytes deployed to a device: a program and weights, or a runtime's files."""
     code = artifact.folder / "code"
     if artifact.backend == "c":
         files = [artifact.executable, artifact.weights]

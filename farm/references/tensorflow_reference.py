@@ -131,7 +131,7 @@ class KerasNets:
 def _build(
     data: JobData, nets: KerasNets
 ) -> tuple[Callable[[], Tensors], Callable[..., tf.Tensor], list[TrainedVariable]]:
-    """Return what reads all tensors, the model, and what is trained of it."""
+    """Return all tensors, the model, and its trained params."""
     job = data.job
     family = parse_model(job.model).family
     if family not in (*CONVOLUTIONAL, *TRANSFORMERS):
@@ -151,7 +151,7 @@ def _build(
 
 
 def _choose(net: KerasNet, job: TrainingJob) -> list[TrainedVariable]:
-    """Return what is trained; FarmError for a name that the model has not."""
+    """Return the trained params; FarmError for a name that the model lacks."""
     wanted: Mapping[str, Channels] = job.trainable or {
         name: None for name, parameter in net.parameters.items() if not parameter.is_buffer
     }

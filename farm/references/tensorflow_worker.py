@@ -1,4 +1,4 @@
-"""The worker process that holds TensorFlow; see serve.py for what it answers.
+"""The worker process for TensorFlow; see serve.py for its protocol.
 
 It runs on this machine (Keras 3) and in an emulated board's Python (TensorFlow 2.15, Keras 2).
 """

@@ -96,7 +96,7 @@ def _checked(dtype: str, found: NDArray[np.floating[Any]], wanted: NDArray[np.fl
 
 
 def _stage_sources(folder: Path) -> Path:
-    """Copy what the emulated Python runs into a package without the project's own imports."""
+    """Copy the emulated Python's imports into a package without the project's own."""
     place = folder / "pockengine" / "farm" / "references"
     place.mkdir(parents=True, exist_ok=True)
     for module in GUEST_MODULES:

@@ -104,7 +104,7 @@ def train(
 
 
 def load_weights(module: nn.Module, weights: Tensors) -> None:
-    """Copy all weights by name into a module; FarmError names what does not fit."""
+    """Copy all weights by name into a module; FarmError for a mismatch."""
     state = {name: torch.from_numpy(np.array(tensor)) for name, tensor in weights.items()}
     try:
         module.load_state_dict(state)

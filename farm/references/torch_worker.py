@@ -1,4 +1,4 @@
-"""The worker process that holds PyTorch; see serve.py for what it answers."""
+"""The worker process for PyTorch; see serve.py for its protocol."""
 
 import numpy as np
 import torch

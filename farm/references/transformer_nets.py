@@ -21,7 +21,7 @@ LLAMA_LAYERS, LLAMA_HEADS, LLAMA_EPS, LLAMA_THETA = 6, 6, 1e-5, 10000.0
 
 
 class Arrays(Protocol):
-    """What a framework does with arrays beyond +, -, *, / and slices."""
+    """Array operations of a framework beyond +, -, *, / and slices."""
 
     def param(self, name: str) -> Tensor:
         """Return a parameter."""

@@ -165,7 +165,7 @@ class Worker:
     def _started(
         self, command: Sequence[str], environment: Mapping[str, str] | None
     ) -> "subprocess.Popen[bytes]":
-        """Start the process; what it prints beside replies goes to the log."""
+        """Start the process; its output besides replies goes to the log."""
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

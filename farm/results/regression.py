@@ -143,7 +143,7 @@ def number(value: float) -> str:
 
 
 def figure_of(record: Record) -> Key:
-    """Return what a figure of ours and those of the references beside it have in common."""
+    """Return the common key of our figure and the references' figures."""
     return (*key_of(record)[:-2], record.metric)
 
 
@@ -160,7 +160,7 @@ def _counting(records: Sequence[Record]) -> Record:
 
 
 def _by_key(records: Iterable[Record]) -> dict[Key, list[Record]]:
-    """Return our comparable records by what they depend on."""
+    """Return our comparable records by key."""
     groups: dict[Key, list[Record]] = {}
     for record in records:
         if record.engine == OURS and record.metric in EXACT | NOISY | MORE_IS_BETTER:

@@ -68,7 +68,7 @@ class Record:
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
-        """Refuse what no reader could use; the error names the field."""
+        """Reject values that no reader could use; the error names the field."""
         for name, kind in TYPES.items():
             value = getattr(self, name)
             if value is None and name in OPTIONAL:
@@ -89,13 +89,13 @@ class Record:
         return self.note is not None and BUSY in self.note
 
     def to_json(self) -> str:
-        """Return one line of JSON; what is not known is left out."""
+        """Return one line of JSON, without unknown fields."""
         known = {key: value for key, value in asdict(self).items() if value is not None}
         return json.dumps({"schema": known.pop("schema"), **known}, allow_nan=False)
 
     @staticmethod
     def from_json(line: str) -> "Record":
-        """Read a line that `to_json` wrote; FarmError names what is wrong with another."""
+        """Read a line that `to_json` wrote; FarmError names the fault of any other."""
         try:
             values = json.loads(line)
         except (ValueError, RecursionError) as error:  # ValueError: JSON, or a huge number

@@ -1,4 +1,4 @@
-"""Figures become records: what is the same for a whole bench, and one record a figure."""
+"""Convert figures to records: common fields of a bench, and one record per figure."""
 
 import math
 from collections.abc import Sequence
@@ -123,5 +123,5 @@ TIMED = {"ms", "us", "s", "GFLOP/s", "GB/s", "tokens/s"}
 
 
 def finite_or_large(error: float) -> float:
-    """Return an error as a record can hold it: what is not a number is as wrong as can be."""
+    """Return an error in a form that a record can hold: NaN counts as infinitely wrong."""
     return error if math.isfinite(error) else 1e30

@@ -86,7 +86,7 @@ def trends(records: Sequence[Record], commits: Sequence[str]) -> list[Trend]:
 
 
 def draw(trend: Trend) -> Group:
-    """Lay a trend out: a bar for each commit, its moves in words."""
+    """Format a trend: a bar per commit, and its moves as text."""
     table = Table(title=trend.name)
     for heading in ("commit", "when", trend.unit, "", "n"):
         table.add_column(heading, justify="right" if heading in (trend.unit, "n") else "left")

@@ -120,7 +120,7 @@ class _Session(paramiko.Transport):
 
 
 class _Host(paramiko.ServerInterface):
-    """Lets one key in and runs what it asks for."""
+    """Admits one key and runs its requests."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class _Host(paramiko.ServerInterface):
             channel.close()
 
     def _feed(self, channel: paramiko.Channel, stdin: IO[bytes]) -> None:
-        """Pass on what a command is sent; the first of it is its text."""
+        """Forward a command's input, which starts with the command text."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException), stdin:
             text = channel.recv(CHUNK)
             self._said.append(text.decode(errors="replace"))

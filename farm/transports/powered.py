@@ -62,7 +62,7 @@ class PoweredTransport:
         self._open().get(source, target)
 
     def console(self) -> str:
-        """Return what the serial console has said."""
+        """Return the serial console's output."""
         return self._supply.console()
 
     def power(self, action: PowerAction) -> None:

@@ -33,7 +33,7 @@ class SerialLog:
         self._thread.start()
 
     def text(self) -> str:
-        """Return what came so far."""
+        """Return the output so far."""
         with self._lock:
             return self._text.decode(errors="replace")
 

@@ -1,4 +1,4 @@
-"""What a board must have before it gets a job, asked once for each connection, each by its name."""
+"""Requirements of a board, checked once per connection and reported by name."""
 
 from pockengine.errors import FarmError
 

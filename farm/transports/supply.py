@@ -74,7 +74,7 @@ class Shelf:
             )
 
     def console(self) -> str:
-        """Return what came over the serial line since we listen."""
+        """Return the serial line's output since listening began."""
         return self._log.text() if self._log else ""
 
     def close(self) -> None:

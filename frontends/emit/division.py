@@ -1,4 +1,4 @@
-"""Division that rounds, and what it leaves, of floats and of integers.
+"""Rounded division and remainders, of floats and integers.
 
 Rounding is "floor" or "trunc" (towards zero). No gradient flows through a rounded quotient; that of
 a remainder x - quotient other is 1 to x and minus the quotient to the divisor.

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms along one dimension, as products with matrices of cosines and sines.
 
-A product with a matrix is what kernels and their gradients are best at, and what a front end for
-audio needs has some hundred points. `factor` scales the result.
+Kernels and gradients are fastest for matrix products, and an audio front end needs only some
+hundred points. `factor` scales the result.
 """
 
 import numpy as np

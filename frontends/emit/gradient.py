@@ -12,7 +12,9 @@ from pockengine.frontends.emit.signs import Sign, sign_of
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 
 Formula = Callable[[Value], Value]
-"""What a cotangent of the result, or a value, becomes; broadcasting is undone afterwards."""
+"""Maps a cotangent of the result, or a value, to the gradient; broadcasting is undone
+afterwards.
+"""
 
 
 def with_gradient(g: Builder, y: Tensor, *formulas: tuple[Value, Formula]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Where an equation stands in the user's program: the module's path and the line of code."""
+"""Places of equations in the user's program: the module's path and the line of code."""
 
 import sys
 from dataclasses import dataclass

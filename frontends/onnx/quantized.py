@@ -1,4 +1,4 @@
-"""Int8 models of ONNX as the real ones that they stand for: QDQ pairs, and operators on integers.
+"""Import int8 ONNX models as real-valued ones: QDQ pairs, and operators on integers.
 
 QuantizeLinear becomes `Round` (ops/integers.py), DequantizeLinear nothing, and what it reads of the
 file a float initializer of the same name; the quantizations are returned beside it. An operator
@@ -282,7 +282,7 @@ def rounds_activations(model: ModelProto) -> bool:
 def _quantization(
     node: NodeProto, integers: np.ndarray, parts: tuple[np.ndarray, np.ndarray, int]
 ) -> Quantization:
-    """Return what a weight's integers stand for, by its scales, zero points and their axis."""
+    """Return the quantization of a weight, from its scales, zero points and their axis."""
     scale, zero, axis = parts
     count = scale.size
     if integers.dtype.kind in "bfc" or scale.dtype.kind in "biu":

@@ -1,4 +1,4 @@
-"""Open a file of Keras, TFLite or a SavedModel with what it says of its inputs."""
+"""Open a file of Keras, TFLite or a SavedModel with its input declarations."""
 
 from pathlib import Path
 from typing import Any

@@ -41,7 +41,7 @@ def has_effect(node: Node) -> bool:
 
 
 def _know_users(part: GraphModule) -> None:
-    """Complete the lists of what reads each node: traces of blocks lose some."""
+    """Complete the lists of each node's readers: traces of blocks lose some."""
     for node in part.graph.nodes:
         for source in node.all_input_nodes:
             source.users.setdefault(node)

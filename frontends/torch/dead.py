@@ -1,4 +1,4 @@
-"""What a trace of a PyTorch module has that no step needs."""
+"""Remove parts of a PyTorch module's trace that no step needs."""
 
 from typing import TYPE_CHECKING
 

@@ -312,7 +312,7 @@ def _functions(
 
 
 def _results(reduction: ReductionParts) -> dict[Value, str]:
-    """What the accumulators hold at the end, as C expressions of them."""
+    """Final values of the accumulators, as C expressions."""
     share = f"(1.0f / {reduction.count}.0f)"
     sums = reduction.sums
     if reduction.anchor.op == "moments":

@@ -72,11 +72,11 @@ def _pooling(x: Tensor, params: dict[str, Any]) -> _Pooling:
 
 NAMES = ("window_dimensions", "window_strides", "padding", "window_dilation")
 NONE = (1, 1, (0, 0), 1)
-"""What a window says of a dimension that it does not move along."""
+"""The window of a dimension in which it does not move."""
 
 
 def _moving(rank: int, params: dict[str, Any]) -> dict[int, tuple[Any, ...]]:
-    """Return what a window says of each dimension that it covers or moves along."""
+    """Return the window of each dimension that it covers or moves along."""
     given = [params.get(name) or (1,) * rank for name in NAMES]
     whole = [
         (size, step, tuple(map(int, sides)), gap)
@@ -157,7 +157,7 @@ def reduce_window_sum(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
 
 
 def _limits(ctx: JaxContext, x: Tensor) -> tuple[float, float]:
-    """Return what no element is below, and above."""
+    """Return bounds below and above all elements."""
     if x.dtype is F32:
         return -math.inf, math.inf
     limits = np.iinfo(ctx.dtypes[0])
@@ -217,7 +217,7 @@ def inside(shape: Shape, params: dict[str, Any]) -> list[np.ndarray]:
 
 
 def _how(rank: int, params: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return what a window says of each dimension: size, step, padding, gap."""
+    """Return the window of each dimension: size, step, padding, gap."""
     moving = _moving(rank, params)
     return [moving.get(dim, NONE) for dim in range(rank)]
 

@@ -68,11 +68,11 @@ class FileTensor:
 
     @property
     def quantised(self) -> bool:
-        """Whether integers stand for real numbers."""
+        """Whether integers represent real numbers."""
         return self.scale.size > 0 and self.kind in ("INT8", "UINT8", "INT16", "INT32")
 
     def quantization(self) -> Quantization | None:
-        """Return what the integers stand for; None if there is no such, or it makes no sense."""
+        """Return the quantization; None if there is none, or it is invalid."""
         if not self.quantised:
             return None
         zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)
@@ -156,12 +156,12 @@ class LiteModel:
         return self.graphs[0]
 
     def name_of(self, number: int) -> str:
-        """Return what the user knows a tensor by."""
+        """Return the user's name of a tensor."""
         return self.names.get(number) or self.main.tensors[number].name
 
 
 def read_lite(path: Path) -> LiteModel:
-    """Read a .tflite file; ImportModelError says what is damaged."""
+    """Read a .tflite file; ImportModelError for a damaged one."""
     try:
         data = path.read_bytes()
     except OSError as error:

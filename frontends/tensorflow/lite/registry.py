@@ -35,7 +35,7 @@ class LiteContext(TfContext):
     kinds: tuple[str, ...] = ()
 
     def fixed(self, found: Sequence[int]) -> Unsupported:
-        """Return the error for what a file of a fixed batch makes of a larger one."""
+        """Return the error for using a file of a fixed batch with a larger one."""
         return Unsupported(
             f"it gives {list(found)} by a batch {self.rows} times that which the file was "
             "converted for; give example inputs of the file's own batch, or convert the model with "
@@ -52,7 +52,7 @@ class LiteContext(TfContext):
 
 @dataclass(frozen=True)
 class LiteRule:
-    """A rule with what the importer must know before it calls it."""
+    """A rule with the facts that the importer needs before calling it."""
 
     apply: Rule
     static: tuple[int, ...] = ()
@@ -66,7 +66,7 @@ class LiteRule:
 
     @cached_property
     def operands(self) -> list[inspect.Parameter]:
-        """What the rule takes after context and options."""
+        """The arguments of the rule after context and options."""
         return operands_of(self.apply)[1:]
 
     def taken(self, place: int, value: Known, tensor: Callable[[Known], Tensor]) -> Known:

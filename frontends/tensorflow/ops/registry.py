@@ -21,7 +21,9 @@ from pockengine.frontends.layout import Tensor
 
 @dataclass(frozen=True)
 class Opaque:
-    """What stands for a value that our IR cannot hold; an empty reason has been reported before."""
+    """Placeholder of a value that our IR cannot represent; an empty reason has been reported
+    before.
+    """
 
     reason: str = ""
 
@@ -51,7 +53,7 @@ Known = Any
 a `TensorList`, `Truths`, a variable (for its handle), or `Opaque`."""
 
 Rule = Callable[..., Any]
-"""Returns what one result stands for, or a list of them."""
+"""Returns the value of one result, or a list of values."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class TfContext:
 
 @dataclass(frozen=True)
 class TfRule:
-    """A rule with what the importer must know before it calls it."""
+    """A rule with the facts that the importer needs before calling it."""
 
     apply: Rule
     static: tuple[int, ...]
