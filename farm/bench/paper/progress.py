@@ -30,10 +30,10 @@ class CellProgress:
 
     def seconds_left(self) -> float:
         """Estimate what is left: the plan's own estimate, by how slow this machine has been."""
-        spent = self._clock() - self._begin
-        left = PaperPlan(self.plan.board, tuple(self._left), {}).seconds
-        measured = self.plan.seconds - left
-        return left * (spent / measured if measured > 0 else 1.0)
+        spent, board = self._clock() - self._begin, self.plan.board
+        left = PaperPlan(board, tuple(self._left), {}).seconds
+        done = tuple(cell for cell in self.plan.cells if cell not in self._left)
+        return left * spent / PaperPlan(board, done, {}).seconds if done else left
 
 
 def duration(seconds: float) -> str:

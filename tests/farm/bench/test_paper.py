@@ -124,6 +124,15 @@ def test_what_was_measured_of_the_same_inputs_is_found(tmp_path: Path) -> None:
     assert outcomes.find("abc") is None
 
 
+def test_a_short_lane_that_begins_makes_no_wild_estimate(choice: PaperChoice) -> None:
+    whole, now = plan(choice), [0.0]
+    progress = CellProgress(whole, lambda _: None, lambda: now[0])
+    now[0] = 60.0
+    progress.done(whole.lanes()[1][0], "1.0 M")
+
+    assert whole.seconds < progress.seconds_left() < 20 * whole.seconds
+
+
 def test_progress_learns_how_slow_a_machine_is(choice: PaperChoice) -> None:
     whole, now = plan(choice), [0.0]
     said: list[str] = []
