@@ -88,7 +88,7 @@ def first_lines(whole: PaperPlan, left: PaperPlan) -> list[str]:
     measure = (
         "Measure: milliseconds of a training step, engines in turn."
         if local
-        else "Measure: guest instructions of a training step of one thread, exact; not time."
+        else "Measure: guest instructions of a training step of one thread; not time."
     )
     lanes = "a core is" if local or len(left.lanes()) < 2 else "two cores are"
     return [

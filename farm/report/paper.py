@@ -36,7 +36,7 @@ BARS = (
     (OURS, SPARSE, "#084594"),
 )
 """Engines and schemes in the order of the paper's figure, with their colours."""
-BASE = "tf-graph"
+BASE, INSTRUCTIONS = "tf-graph", "instructions"
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,11 @@ def _speedup_rows(
     ]
 
 
+def _measured(rows: Sequence[PaperRow]) -> str:
+    timed = any(row.metric == "step_ms" for row in rows)
+    return "time" if timed else INSTRUCTIONS
+
+
 def draw_speedups(rows: Sequence[PaperRow], board: str, path: Path) -> None:
     """Draw each engine's speed over TensorFlow's full graph, a group of bars for each model."""
     values = {
@@ -153,8 +158,8 @@ def draw_speedups(rows: Sequence[PaperRow], board: str, path: Path) -> None:
             axis.bar_label(bars, fmt="%.1f", fontsize=5, padding=1)
         names = [f"{model}\nbatch {batch}" for model, batch in groups]
         axis.set_xticks(np.arange(len(groups)) + 0.44 - width / 2, names, parse_math=False)
-        axis.set_ylabel(f"times {BASE} {FULL}, in steps")
-        axis.set_title(f"training speed on {board}, {BASE} = 1")
+        axis.set_ylabel("times fewer" if _measured(rows) == INSTRUCTIONS else "times faster")
+        axis.set_title(f"{_measured(rows)} of a training step on {board}: {BASE} {FULL} over each")
         axis.spines[["top", "right"]].set_visible(False)
         axis.legend(fontsize=6, ncols=4, loc="upper left")
         axis.margins(y=0.25)

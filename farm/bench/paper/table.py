@@ -57,7 +57,7 @@ def speedup_table(speedups: Sequence[ModelSpeedup], figures: PublicFigures) -> T
     """Lay the speed-ups out by model, beside the paper's range."""
     over = figures.over_tensorflow
     caption = "over TensorFlow's full training; sparse: our sparse step over its full graph"
-    table = Table(title="times less than TensorFlow", caption=caption)
+    table = Table(title="speed-up over TensorFlow", caption=caption)
     table.add_column("model, batch")
     for heading in ("full / eager", "full / graph", "sparse / graph", "paper"):
         table.add_column(heading, justify="right")
@@ -77,13 +77,14 @@ def sentence(
     graph = [one.graph for one in speedups if one.graph]
     if not graph:
         return text
-    unit = "instructions" if any(row.metric == "guest_instructions" for row in rows) else "time"
-    text += f" Full training takes {_span(graph)} times less {unit} than TensorFlow's graph"
+    counted = any(row.metric == "guest_instructions" for row in rows)
+    unit = "fewer instructions" if counted else "less time"
+    text += f" Full training takes {_span(graph)} times {unit} than TensorFlow's graph"
     sparse = [one.sparse for one in speedups if one.sparse]
     if sparse:
-        text += f", the sparse scheme {_span(sparse)} times less"
+        text += f", the sparse scheme {_span(sparse)} times"
     over = figures.over_tensorflow
-    paper = f"; the paper's times on this board: {over} ({over.source})" if over else ""
+    paper = f". The paper's speed-up on this board: {over} times ({over.source})" if over else ""
     return f"{text}{paper}."
 
 

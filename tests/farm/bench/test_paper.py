@@ -176,8 +176,8 @@ def test_a_run_is_recorded_and_resumed(
     assert "0 done before" in first
     assert "gap: torch-eager full, torch-eager bias-only, torch-eager sparse: its losses" in first
     assert f"{len(runs[0]) - 3} done before" in second
-    assert "Full training takes 6.0 times less instructions than TensorFlow's graph, the" in second
-    assert "the paper's times on this board: 13 to 21" in second
+    assert "Full training takes 6.0 times fewer instructions than TensorFlow's graph, the" in second
+    assert "The paper's speed-up on this board: 13 to 21 times" in second
     assert all(len(line) <= 100 for line in second.splitlines() if line.startswith("│"))
     assert set(done_cells(read_lines(file), choice.board)) == set(plan(choice).cells)
 
