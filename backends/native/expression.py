@@ -14,6 +14,7 @@ import numpy as np
 
 from pockengine.backends.native.numbers import real, whole
 from pockengine.backends.native.scalars import c_scalar
+from pockengine.backends.native.text import Code, Text, fill
 from pockengine.compiler.ir import BOOL, F32, I32, I64, DType, Node, Value
 from pockengine.compiler.ir.scalars import numbers_of
 from pockengine.errors import CompileError
@@ -168,7 +169,7 @@ CASTS: dict[tuple[DType, DType], str] = {
 """(from, to): a mask is -1 where true, hence the signs; integers wrap as NumPy's do."""
 
 
-def literal(value: float | int | bool, dtype: DType, *, marked: bool = False) -> str:
+def literal(value: float | int | bool, dtype: DType, *, marked: bool = False) -> Code:
     """A C vector with one constant in every lane; floats round-trip exactly.
 
     `marked`: as a number that may be passed at run time.
@@ -179,8 +180,8 @@ def literal(value: float | int | bool, dtype: DType, *, marked: bool = False) ->
         return f"pe_splat_l({int(value)})"
     text = scalar(float(value)) if dtype.is_float else str(int(value))
     if dtype.is_float:
-        return f"pe_splat({real(text) if marked else text})"
-    return f"pe_splat_i({whole(text) if marked else text})"
+        return fill("pe_splat({})", real(text) if marked else text)
+    return fill("pe_splat_i({})", whole(text) if marked else text)
 
 
 def scalar(value: float) -> str:
@@ -202,7 +203,7 @@ def check_expression(node: Node) -> str:
     return template
 
 
-def expression(node: Node, names: Mapping[Value, str], by_integers: bool = False) -> str:
+def expression(node: Node, names: Mapping[Value, Code], by_integers: bool = False) -> Text:
     """The C expression of one elementwise node; its operands are the variables in `names`.
 
     `by_integers`: in vectors that hold floats as integers.
@@ -210,22 +211,22 @@ def expression(node: Node, names: Mapping[Value, str], by_integers: bool = False
     template = check_expression(node)
     if by_integers and node.result.dtype is F32:
         template = INTEGER_VECTORS.get(node.op, template)
-    return template.format(*(names[operand] for operand in node.operands), **_fields(node))
+    return fill(template, *(names[operand] for operand in node.operands), **_fields(node))
 
 
 def emit_nodes(
     nodes: Iterable[Node],
-    names: MutableMapping[Value, str],
+    names: MutableMapping[Value, Code],
     constants: Mapping[Value, np.ndarray],
     prefix: str = "t",
     by_integers: bool = False,
-) -> list[str]:
+) -> list[Code]:
     """One statement per node, in order; every new value is added to `names`.
 
     `names` has the variables of all values from outside; constants of one element (a body has no
     others) become literals.
     """
-    lines: list[str] = []
+    lines: list[Code] = []
     for node in nodes:
         for operand in node.operands:
             if operand not in names and operand in constants:
@@ -233,7 +234,8 @@ def emit_nodes(
                 names[operand] = literal(element, operand.dtype, marked=True)
         variable = f"{prefix}{len(lines)}"
         kind = c_scalar(node.result.dtype).vector
-        lines.append(f"const {kind} {variable} = {expression(node, names, by_integers)};")
+        computed = expression(node, names, by_integers)
+        lines.append(fill("const {} {} = {};", kind, variable, computed))
         names[node.result] = variable
     return lines
 
@@ -255,11 +257,13 @@ def _template(node: Node) -> str | None:
     return INTEGER_TEMPLATES.get(node.op)
 
 
-def _fields(node: Node) -> dict[str, str]:
+def _fields(node: Node) -> dict[str, Code]:
     """Return the fields of a node's template beside its operands."""
     if node.op not in QUANTIZED:
         return {"s": c_scalar(node.operands[0].dtype).vector[-1]}
-    fields = {"rescale": "pe_rescale_down" if node.attrs.get("down") else "pe_rescale"}
+    fields: dict[str, Code] = {
+        "rescale": "pe_rescale_down" if node.attrs.get("down") else "pe_rescale"
+    }
     for name in ("zero", "low", "high"):
         value = node.attrs.get(name, 0)
         number = "INT32_MIN" if value == -(1 << 31) else str(value)

@@ -9,8 +9,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pockengine.backends.native.numbers import PARAMETER, Draft, closed, draft_of, of_one_shape
+from pockengine.backends.native.numbers import (
+    NUMBERS_PARAMETER,
+    PARAMETER,
+    Draft,
+    closed,
+    draft_of,
+    of_one_shape,
+)
 from pockengine.backends.native.scalars import c_scalar
+from pockengine.backends.native.text import Code, Text, fill, joined
 from pockengine.compiler.ir import Value
 
 SYMBOL = "PE_SYMBOL"
@@ -22,7 +30,7 @@ UNUSED = "    (void)w, (void)scratch;"
 """Avoids -Wunused-parameter in kernels without thread index or scratch."""
 
 
-def note(text: str) -> str:
+def note(text: str) -> Text:
     """Return a comment on its own line; omitted in a kernel for many shapes."""
     return of_one_shape(f"/* {text} */\n")
 
@@ -68,6 +76,7 @@ class KernelDraft:
 
     name: str
     isa: str
+    parameters: tuple[Parameter, ...]
     text: Draft
 
     @property
@@ -90,8 +99,8 @@ def define_kernel(
     name: str,
     isa: str,
     parameters: Sequence[Parameter],
-    body: Sequence[str],
-    prelude: str = "",
+    body: Sequence[Code],
+    prelude: Code = "",
     scratch_bytes: int = 0,
     shape: str = "",
 ) -> Kernel:
@@ -102,44 +111,43 @@ def define_kernel(
     *scratch`.
     """
     arguments = _arguments(parameters, PARAMETER)
-    text = f"{prelude}\n{_function(f'void {SYMBOL}', arguments, body)}"
+    text = joined("\n", [prelude, _function(f"void {SYMBOL}", arguments, body)])
     draft = draft_of(text)
-    return replace(
-        _named(f"{name}_{shape}" if shape else name, isa, closed(text)),
-        scratch_bytes=scratch_bytes,
-        draft=None if draft is None else KernelDraft(name, isa, draft),
-    )
+    kernel = _named(f"{name}_{shape}" if shape else name, isa, closed(arguments), closed(text))
+    open_numbers = None if draft is None else KernelDraft(name, isa, tuple(parameters), draft)
+    return replace(kernel, scratch_bytes=scratch_bytes, draft=open_numbers)
 
 
 def shared_kernel(draft: KernelDraft, fields: Sequence[int | None]) -> Kernel:
     """Return the shared kernel with some numbers as arguments: the index of each, or None."""
-    return _named(draft.name, draft.isa, draft.text.written(fields))
+    passed = [index for index in fields if index is not None]
+    arguments = _arguments(draft.parameters, NUMBERS_PARAMETER if passed else "")
+    return _named(draft.name, draft.isa, closed(arguments), draft.text.written(fields))
 
 
-def _named(name: str, isa: str, unnamed: str) -> Kernel:
-    """Give a kernel its symbol; its declaration is the text before its body."""
+def _named(name: str, isa: str, arguments: str, unnamed: str) -> Kernel:
+    """Give a kernel its symbol, of which its text so far has only the placeholder."""
     digest = hashlib.sha256(unnamed.encode()).hexdigest()[:10]
     symbol = f"{name}__{isa}_{digest}"
-    head = unnamed[unnamed.rindex(f"void {SYMBOL}(") :].partition(") {")[0]
     return Kernel(
         symbol=symbol,
-        declaration=f"{head})".replace(SYMBOL, symbol),
+        declaration=f"void {symbol}({arguments})",
         source=unnamed.replace(SYMBOL, symbol).lstrip("\n"),
     )
 
 
-def define_function(head: str, parameters: Sequence[Parameter], body: Sequence[str]) -> str:
+def define_function(head: str, parameters: Sequence[Parameter], body: Sequence[Code]) -> Text:
     """Return a C function with a kernel's arguments; `head` is the text before them."""
     return _function(head, _arguments(parameters), body)
 
 
-def _function(head: str, arguments: str, body: Sequence[str]) -> str:
-    lines = "\n".join(f"    {line}" if line else "" for line in body)
-    return f"{head}({arguments}) {{\n{UNUSED}\n{lines}\n}}\n"
+def _function(head: str, arguments: Code, body: Sequence[Code]) -> Text:
+    lines = joined("\n", ["    " + line if line else "" for line in body])
+    return fill("{}({}) {{\n{}\n{}\n}}\n", head, arguments, UNUSED, lines)
 
 
-def _arguments(parameters: Sequence[Parameter], numbers: str = "") -> str:
-    return ", ".join([f"pe_worker *w{numbers}", *map(str, parameters), "void *scratch"])
+def _arguments(parameters: Sequence[Parameter], numbers: Code = "") -> Text:
+    return joined(", ", ["pe_worker *w" + numbers, *map(str, parameters), "void *scratch"])
 
 
 def align(size: int, alignment: int = 64) -> int:

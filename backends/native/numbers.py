@@ -7,52 +7,52 @@ numbers as arguments. They are members of the kernel's `io` beside its pointers,
 store may change.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-_MARK = re.compile("\x02(.)(.*?)\x03", re.DOTALL)
-_WHOLE, _REAL, _TABLE, _PASSED, _PASSED_TABLE, _ONE, _MANY, _PLACE = "ift#TsM@"
-
-_FIELDS, _VALUES, _PARAMETER = "fields", "values", "parameter"
+from pockengine.backends.native.text import Code, Mark, MarkKind, Text, marked
 
 
-def whole(value: object) -> str:
+def whole(value: object) -> Text:
     """Mark an i32 in a function that has `io`."""
-    return f"\x02{_WHOLE}{value}\x03"
+    return marked(MarkKind.WHOLE, str(value))
 
 
-def real(text: str) -> str:
+def real(text: str) -> Text:
     """Mark an f32, as C writes it, in a function that has `io`."""
-    return f"\x02{_REAL}{text}\x03"
+    return marked(MarkKind.REAL, text)
 
 
-def passed(value: object) -> str:
+def passed(value: object) -> Text:
     """Mark an i32 in the kernel's own body."""
-    return f"\x02{_PASSED}{value}\x03"
+    return marked(MarkKind.PASSED, str(value))
 
 
-def table(name: str, numbers: Sequence[int], *, in_body: bool = False) -> str:
+def table(name: str, numbers: Sequence[int], *, in_body: bool = False) -> Text:
     """Mark the name of a constant table of i32, in a function with `io` or in the body.
 
     Mark its definition by `of_one_shape`.
     """
     text = f"(const int32_t[]){{{', '.join(map(str, numbers))}}}"
-    return f"\x02{_PASSED_TABLE if in_body else _TABLE}{name}={text}\x03"
+    return marked(MarkKind.PASSED_TABLE if in_body else MarkKind.TABLE, text, name)
 
 
-def of_one_shape(text: str) -> str:
+def of_one_shape(text: str) -> Text:
     """Mark text that belongs only to a kernel for one shape, such as a comment."""
-    return f"\x02{_ONE}{text}\x03"
+    return marked(MarkKind.ONE_SHAPE, text)
 
 
-def of_many_shapes(text: str) -> str:
+def of_many_shapes(text: str) -> Text:
     """Mark text that belongs only to a shared kernel."""
-    return f"\x02{_MANY}{text}\x03"
+    return marked(MarkKind.MANY_SHAPES, text)
 
 
-FIELDS, VALUES, PARAMETER = (f"\x02{_PLACE}{name}\x03" for name in (_FIELDS, _VALUES, _PARAMETER))
+FIELDS, VALUES, PARAMETER = map(marked, (MarkKind.FIELDS, MarkKind.VALUES, MarkKind.PARAMETER))
 """Placeholders: the fields of `io`, their values, and the parameter that passes them."""
+
+
+NUMBERS_PARAMETER = ", const pe_number *n"
+"""What a kernel's parameters have in the place of PARAMETER, if it is passed numbers."""
 
 
 @dataclass(frozen=True)
@@ -73,90 +73,95 @@ class Number:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel's text split at its marks: `marks` are kind and payload of the open numbers."""
+    """A kernel's text split at its marks: the open numbers, and the places of what passes them."""
 
     texts: tuple[str, ...]
-    marks: tuple[tuple[str, str], ...]
+    marks: tuple[Mark, ...]
 
     @property
     def key(self) -> tuple[object, ...]:
         """Kernels with equal keys can share a function."""
-        return self.texts, tuple(mark if mark[0] == _PLACE else mark[0] for mark in self.marks)
+        return self.texts, tuple(mark.kind for mark in self.marks)
 
     @property
     def numbers(self) -> tuple[Number, ...]:
         """The numbers, in the order of the text."""
         return tuple(
-            Number(payload.partition("=")[2] or payload, _FIELD[kind])
-            for kind, payload in self.marks
-            if kind != _PLACE
+            Number(mark.text, _FIELD[mark.kind]) for mark in self.marks if mark.kind in _FIELD
         )
 
     def written(self, fields: Sequence[int | None]) -> str:
         """Return the text with each number as a literal, or as the field of that index."""
-        numbers, places = self.numbers, iter(fields)
+        places = iter(fields)
         types = {
             index: number.field
-            for index, number in zip(fields, numbers, strict=True)
+            for index, number in zip(fields, self.numbers, strict=True)
             if index is not None
         }
         parts = [self.texts[0]]
-        for (kind, payload), text in zip(self.marks, self.texts[1:], strict=True):
-            parts.append(_PLACES[payload](types) if kind == _PLACE else "")
-            if kind != _PLACE:
+        for mark, text in zip(self.marks, self.texts[1:], strict=True):
+            if mark.kind in _PLACES:
+                parts.append(_PLACES[mark.kind](types))
+            else:
                 index = next(places)
-                parts.append(payload if index is None else _use(kind, index))
+                parts.append(_closed(mark) if index is None else _use(mark.kind, index))
             parts.append(text)
         return "".join(parts)
 
 
-def closed(text: str) -> str:
+def closed(code: Code) -> str:
     """Return the text with literals for its numbers."""
-    return _MARK.sub(_closed_mark, text)
+    if isinstance(code, str):
+        return code
+    return "".join(part if isinstance(part, str) else _closed(part) for part in code.parts)
 
 
-def _closed_mark(mark: re.Match[str]) -> str:
-    kind, payload = mark.groups()
-    if kind in (_MANY, _PLACE):
-        return ""
-    return payload if kind == _ONE else payload.partition("=")[0]
+def _closed(mark: Mark) -> str:
+    return "" if mark.kind is MarkKind.MANY_SHAPES else mark.name or mark.text
 
 
-def draft_of(text: str) -> Draft | None:
+def draft_of(code: Text) -> Draft | None:
     """Return the draft of a text; None if it has no numbers, or no `io` to hold them."""
-    first, *rest = _MARK.split(text)
-    texts, marks = [first], []
-    for kind, payload, following in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
-        if kind in (_ONE, _MANY):
-            texts[-1] += (payload if kind == _MANY else "") + following
-        else:
-            marks.append((kind, payload))
-            texts.append(following)
-    kinds = {kind for kind, _ in marks} - {_PLACE}
-    places = {payload for kind, payload in marks if kind == _PLACE}
-    needed = {_PARAMETER} if kinds <= _IN_BODY else set(_PLACES)
-    return Draft(tuple(texts), tuple(marks)) if kinds and needed <= places else None
+    texts, marks = [""], list[Mark]()
+    for part in code.parts:
+        if isinstance(part, str):
+            texts[-1] += part
+        elif part.kind is MarkKind.MANY_SHAPES:
+            texts[-1] += part.text
+        elif part.kind is not MarkKind.ONE_SHAPE:
+            marks.append(part)
+            texts.append("")
+    kinds = {mark.kind for mark in marks}
+    numbers, places = kinds & _FIELD.keys(), kinds & _PLACES.keys()
+    needed = {MarkKind.PARAMETER} if numbers <= _IN_BODY else _PLACES.keys()
+    return Draft(tuple(texts), tuple(marks)) if numbers and needed <= places else None
 
 
-def _use(kind: str, index: int) -> str:
+def _use(kind: MarkKind, index: int) -> str:
     return f"n[{index}].{_FIELD[kind]}" if kind in _IN_BODY else f"io->n{index}"
 
 
-_IN_BODY = frozenset({_PASSED, _PASSED_TABLE})
+_IN_BODY = frozenset({MarkKind.PASSED, MarkKind.PASSED_TABLE})
 """Marks that read the kernel's argument, not its `io`."""
 
-_FIELD = {_WHOLE: "i", _PASSED: "i", _REAL: "f", _TABLE: "t", _PASSED_TABLE: "t"}
+_FIELD = {
+    MarkKind.WHOLE: "i",
+    MarkKind.PASSED: "i",
+    MarkKind.REAL: "f",
+    MarkKind.TABLE: "t",
+    MarkKind.PASSED_TABLE: "t",
+}
 """Fields of pe_number by mark kind."""
 
 _TYPES = {"i": "const int32_t ", "f": "const float ", "t": "const int32_t *const "}
 """Their C types."""
 
-_PLACES: dict[str, Callable[[dict[int, str]], str]] = {
-    _FIELDS: lambda types: "".join(
+_PLACES: dict[MarkKind, Callable[[dict[int, str]], str]] = {
+    MarkKind.FIELDS: lambda types: "".join(
         f"    {_TYPES[field]}n{index};\n" for index, field in types.items()
     ),
-    _VALUES: lambda types: "".join(
+    MarkKind.VALUES: lambda types: "".join(
         f", .n{index} = n[{index}].{field}" for index, field in types.items()
     ),
-    _PARAMETER: lambda types: ", const pe_number *n" if types else "",
+    MarkKind.PARAMETER: lambda types: NUMBERS_PARAMETER if types else "",
 }

@@ -22,6 +22,7 @@ from pockengine.backends.native.kernel import (
     note,
 )
 from pockengine.backends.native.numbers import closed
+from pockengine.backends.native.text import Code
 from pockengine.backends.window import ConvWindow, describe
 from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
@@ -87,6 +88,7 @@ def strided_kernel(node: Node, spec: StridedSpec, device: Device) -> Kernel:
     opened = open_fusion(node, device)
     anchor, window, own = opened.anchor, spec.window, f"{SYMBOL}_product"
     backward = anchor.op == "conv2d_dx"
+    calls: list[Code]
     if backward:
         calls = [
             f"{own}(w, {', '.join(opened.names)}, scratch, (float *)scratch + {spec.rows});",
@@ -113,7 +115,7 @@ def strided_kernel(node: Node, spec: StridedSpec, device: Device) -> Kernel:
         isa=device.cpu.isa,
         parameters=opened.parameters,
         body=calls,
-        prelude=note(describe(anchor.op, window)) + closed(f"{ahead}\n{function}{copies}"),
+        prelude=note(describe(anchor.op, window)) + closed(ahead + "\n" + function + copies),
         scratch_bytes=spec.scratch_bytes,
     )
 

@@ -16,6 +16,7 @@ from pockengine.backends.c.tile import machine_of
 from pockengine.backends.native.expression import check_expression
 from pockengine.backends.native.kernel import SYMBOL, Kernel, Parameter, define_kernel, read, write
 from pockengine.backends.native.numbers import of_many_shapes, of_one_shape, whole
+from pockengine.backends.native.text import Code, Text, defines, joined
 from pockengine.backends.space import (
     IterationSpace,
     Strides,
@@ -63,7 +64,7 @@ class Pointwise:
     title: str
     parameters: tuple[Parameter, ...]
     body: Body
-    helpers: str = ""
+    helpers: Code = ""
 
 
 def cut_space(sizes: Sequence[int], walks: Sequence[Strides], device: Device) -> Cut:
@@ -115,7 +116,7 @@ def pointwise_kernel(work: Pointwise, cut: Cut, device: Device) -> Kernel:
     macros = {**space_macros(space, cut.lanes), "PE_BY_COLUMNS": int(cut.by_columns)}
     prelude = [
         of_one_shape(f"/* {work.title} over {space} */"),
-        *(f"#define {name} {value}" for name, value in macros.items()),
+        *defines(macros.items()),
         *([work.helpers] if work.helpers else []),
         io_struct(work.parameters),
         tail_macro(space, cut.lanes) + tile_function(work.body, space, "tile"),
@@ -127,7 +128,7 @@ def pointwise_kernel(work: Pointwise, cut: Cut, device: Device) -> Kernel:
         isa=device.cpu.isa,
         parameters=work.parameters,
         body=[io_value(work.parameters), f"{SYMBOL}_run(w, &io);"],
-        prelude="\n".join(prelude),
+        prelude=joined("\n", prelude),
     )
 
 
@@ -142,7 +143,7 @@ def space_macros(space: IterationSpace, lanes: int) -> dict[str, object]:
     }
 
 
-def tail_macro(space: IterationSpace, lanes: int) -> str:
+def tail_macro(space: IterationSpace, lanes: int) -> Text:
     """The lanes of a row's last vector, for kernels without constant columns."""
     return of_many_shapes(f"#define PE_TAIL {space.columns % lanes}\n")
 

@@ -15,6 +15,7 @@ from pockengine.backends.native.expression import check_expression, emit_nodes
 from pockengine.backends.native.kernel import SYMBOL, Parameter, read, write
 from pockengine.backends.native.numbers import FIELDS, VALUES, whole
 from pockengine.backends.native.scalars import c_scalar
+from pockengine.backends.native.text import Code, Text, fill, indented, joined
 from pockengine.compiler.ir import BOOL, F32, Graph, Node, Value
 from pockengine.compiler.ops import lookup
 from pockengine.devices.schema import Device
@@ -62,16 +63,16 @@ class Anchored:
     anchor: Node
     names: tuple[str, ...]
     parameters: tuple[Parameter, ...]
-    store: str
+    store: Text
     plain: str | None
     title: str
     streams: bool
 
     @property
-    def io(self) -> str:
+    def io(self) -> Text:
         """The statement that declares `io` in the kernel's body."""
         fields = ", ".join(f".{p.name} = {p.name}" for p in self.parameters)
-        return f"const {self.symbol}_io io = {{{fields}{VALUES}}};"
+        return fill("const {}_io io = {{{}{}}};", self.symbol, fields, VALUES)
 
     @property
     def end(self) -> list[str]:
@@ -102,7 +103,7 @@ def open_fusion(
         anchor=anchor,
         names=tuple(names[operand] for operand in anchor.operands),
         parameters=tuple(parameters),
-        store="\n".join([_io_struct(parameters), *_ahead(anchor, names, device), store]),
+        store=joined("\n", [_io_struct(parameters), *_ahead(anchor, names, device), store]),
         plain="y0" if fused.plain else None,
         title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in fused.after)][:4]),
         streams=bool(streamed),
@@ -156,12 +157,12 @@ def _reads(
     ]
 
 
-def _io_struct(parameters: Sequence[Parameter]) -> str:
+def _io_struct(parameters: Sequence[Parameter]) -> Text:
     fields = "\n".join(f"    {parameter};" for parameter in parameters)
-    return f"typedef struct {{\n{fields}\n{FIELDS}}} PE_FN(io);\n"
+    return fill("typedef struct {{\n{}\n{}}} PE_FN(io);\n", fields, FIELDS)
 
 
-def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
+def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[Code]:
     """The function that prefetches the epilogue's operands before the sums, one line per vector."""
     shape = anchor.result.shape
     large = [
@@ -171,9 +172,8 @@ def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[str]:
     ]
     if not large or device.cpu.vector_bytes < device.cpu.line_bytes:
         return []
-    lines = [
-        f"    __builtin_prefetch(io->{name} + row * {whole(shape[-1])} + column);" for name in large
-    ]
+    fetch, columns = "    __builtin_prefetch(io->{} + row * {} + column);", whole(shape[-1])
+    lines = [fill(fetch, name, columns) for name in large]
     head = (
         "PE_INLINE void PE_FN(ahead)(const PE_FN(io) *io, const ptrdiff_t row, const int column) {"
     )
@@ -186,10 +186,10 @@ def _store(
     places: dict[Value, str],
     streamed: frozenset[Value],
     by_integers: bool,
-) -> str:
+) -> Text:
     anchor, nodes, shape = fused.anchor, fused.after, fused.anchor.result.shape
-    variables: dict[Value, str] = {anchor.result: "acc"}
-    lines = []
+    variables: dict[Value, Code] = {anchor.result: "acc"}
+    lines: list[Code] = []
     used = {operand for inner in nodes for operand in inner.operands}
     for value, name in names.items():
         if value in used:
@@ -204,32 +204,34 @@ def _store(
             )
         if value not in variables:  # a constant or an operand is returned unchanged
             raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
-        at = f"io->{place} + row * {whole(shape[-1])} + column"
+        at = fill("io->{} + row * {} + column", place, whole(shape[-1]))
         suffix = c_scalar(value.dtype).suffix
         kind = "pe_stream_part" if value in streamed else f"pe_store_part{suffix}"
-        lines.append(f"{kind}({at}, {variables[value]}, lanes);")
-    text = "\n".join(f"    {line}" for line in lines)
+        lines.append(fill("{}({}, {}, lanes);", kind, at, variables[value]))
+    text = joined("\n", indented(lines))
     kind = c_scalar(anchor.result.dtype).vector
     head = (
         f"PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const {kind} acc, const ptrdiff_t row,"
     )
     rest = "                            const int column, const int lanes) {"
-    return f"{head}\n{rest}\n    (void)io, (void)row, (void)column, (void)lanes;\n{text}\n}}\n"
+    unused = "    (void)io, (void)row, (void)column, (void)lanes;"
+    return joined("\n", [head, rest, unused, text, "}\n"])
 
 
-def _load(value: Value, name: str, shape: Sequence[int]) -> str:
+def _load(value: Value, name: str, shape: Sequence[int]) -> Text:
     """Declare v_<name>: the part of an operand for this vector of sums, broadcast."""
     kind, suffix = c_scalar(value.dtype).vector, c_scalar(value.dtype).suffix
     offset = row_offset(value.shape, shape)
     if not value.shape or value.shape[-1] == 1 != shape[-1]:
-        element = f"io->{name}[{offset}]"
         splat = "_i(-" if value.dtype is BOOL else f"{suffix}("
-        return f"const {kind} v_{name} = pe_splat{splat}{element});"
-    at = f"io->{name} + {offset} + column" if offset != "0" else f"io->{name} + column"
-    return f"const {kind} v_{name} = pe_load_part{suffix}({at}, lanes);"
+        loaded = fill("pe_splat{}io->{}[{}])", splat, name, offset)
+    else:
+        begin = "" if offset == "0" else offset + " + "
+        loaded = fill("pe_load_part{}(io->{} + {}column, lanes)", suffix, name, begin)
+    return fill("const {} v_{} = {};", kind, name, loaded)
 
 
-def row_offset(operand: Sequence[int], result: Sequence[int]) -> str:
+def row_offset(operand: Sequence[int], result: Sequence[int]) -> Code:
     """The C expression, of `row`, for the offset of the operand's row that belongs to a result row.
 
     The operand's shape broadcasts to the result's; rows are all dimensions but the last.
@@ -238,14 +240,15 @@ def row_offset(operand: Sequence[int], result: Sequence[int]) -> str:
     leading = [1] * (len(result) - len(operand)) + list(operand[:-1] if operand else ())
     leading = leading[: len(result) - 1]
     if tuple(leading) == tuple(result[:-1]):
-        return f"row * {whole(pitch)}" if math.prod(leading) > 1 else "0"
+        return fill("row * {}", whole(pitch)) if math.prod(leading) > 1 else "0"
     terms = []
     for index, size in enumerate(leading):
         if size == 1:
             continue
         inner = math.prod(result[index + 1 : -1])
         step = pitch * math.prod(leading[index + 1 :])
-        quotient = f"row / {whole(inner)}" if inner > 1 else "row"
-        wrapped = f"{quotient} % {whole(size)}" if math.prod(result[:index]) > 1 else quotient
-        terms.append(f"{wrapped} * {whole(step)}")
-    return " + ".join(terms) if terms else "0"
+        at: Code = fill("row / {}", whole(inner)) if inner > 1 else "row"
+        if math.prod(result[:index]) > 1:
+            at = fill("{} % {}", at, whole(size))
+        terms.append(fill("{} * {}", at, whole(step)))
+    return joined(" + ", terms) if terms else "0"

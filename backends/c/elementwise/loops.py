@@ -13,6 +13,7 @@ from pockengine.backends.native.expression import emit_nodes
 from pockengine.backends.native.kernel import SYMBOL, Parameter
 from pockengine.backends.native.numbers import FIELDS, VALUES, whole
 from pockengine.backends.native.scalars import c_scalar
+from pockengine.backends.native.text import Code, Text, fill, indented, joined
 from pockengine.backends.space import IterationSpace, Strides
 from pockengine.compiler.ir import BOOL, Node, Value
 
@@ -30,7 +31,7 @@ class Access:
     strides: Strides
     start: int = 0
     along: int | None = None
-    table: str = ""
+    table: Code = ""
 
     @property
     def gathers(self) -> bool:
@@ -38,34 +39,34 @@ class Access:
         return self.along == len(self.strides) - 1
 
 
-def address(access: Access, space: IterationSpace, row: str = "row") -> str:
+def address(access: Access, space: IterationSpace, row: str = "row") -> Text:
     """The C expression of the first element for (outer, row, column)."""
     outers = len(space.outer)
-    terms = [f"io->{access.name}"]
+    terms: list[Code] = [f"io->{access.name}"]
     if access.start:
         terms.append(whole(access.start))
     terms += _offsets("outer", space.outer, access, 0)
     terms += _offsets(row, space.row_sizes, access, outers)
     if access.strides[-1] and space.columns > 1 and not access.gathers:
         terms.append("column")
-    return " + ".join(terms)
+    return joined(" + ", terms)
 
 
-def _offsets(index: str, sizes: Sequence[int], access: Access, first: int) -> list[str]:
+def _offsets(index: str, sizes: Sequence[int], access: Access, first: int) -> list[Code]:
     """Terms of an address from one index over several dimensions, from `first` on."""
     strides = access.strides[first : first + len(sizes)]
     simple = index if index.isidentifier() else f"({index})"
-    terms = []
+    terms: list[Code] = []
     for place, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         if stride == 0 or size == 1:
             continue
         inner = math.prod(sizes[place + 1 :])
-        at = f"{simple} / {whole(inner)}" if inner > 1 else simple
-        wraps = math.prod(sizes[:place]) > 1
-        place_of = f"{at}{f' % {whole(size)}' if wraps else ''}"
+        at: Code = fill("{} / {}", simple, whole(inner)) if inner > 1 else simple
+        if math.prod(sizes[:place]) > 1:
+            at = fill("{} % {}", at, whole(size))
         if access.along == first + place:
-            place_of = f"{access.table}[{place_of}]"
-        terms.append(f"{place_of} * {whole(stride)}")
+            at = fill("{}[{}]", access.table, at)
+        terms.append(fill("{} * {}", at, whole(stride)))
     return terms
 
 
@@ -74,36 +75,36 @@ def row_invariant(access: Access, space: IterationSpace) -> bool:
     return not any(access.strides[len(space.outer) : -1])
 
 
-def load(access: Access, space: IterationSpace, row: str = "row") -> str:
+def load(access: Access, space: IterationSpace, row: str = "row") -> Text:
     """The C expression of a vector of the operand's elements; the lanes past `lanes` are zero."""
     suffix = c_scalar(access.value.dtype).suffix
     where = address(access, space, row)
     if access.strides[-1] == 0:
-        sign = "-" if access.value.dtype is BOOL else ""
-        return f"pe_splat{'_i' if access.value.dtype is BOOL else suffix}({sign}*({where}))"
+        splat = "_i(-" if access.value.dtype is BOOL else f"{suffix}("
+        return fill("pe_splat{}*({}))", splat, where)
     if access.gathers:
-        return f"PE_FN(gather)({where}, column, lanes)"
-    return f"pe_load_part{suffix}({where}, lanes)"
+        return fill("PE_FN(gather)({}, column, lanes)", where)
+    return fill("pe_load_part{}({}, lanes)", suffix, where)
 
 
-def store(access: Access, space: IterationSpace, variable: str, row: str = "row") -> str:
+def store(access: Access, space: IterationSpace, variable: Code, row: str = "row") -> Text:
     """The C statement that stores a vector."""
     suffix, where = c_scalar(access.value.dtype).suffix, address(access, space, row)
     if access.gathers:
-        return f"PE_FN(scatter)({where}, {variable}, column, lanes);"
-    return f"pe_store_part{suffix}({where}, {variable}, lanes);"
+        return fill("PE_FN(scatter)({}, {}, column, lanes);", where, variable)
+    return fill("pe_store_part{}({}, {}, lanes);", suffix, where, variable)
 
 
-def io_struct(parameters: Sequence[Parameter]) -> str:
+def io_struct(parameters: Sequence[Parameter]) -> Text:
     """The struct of all pointers. PE_FN(name) makes a helper's name unique to the kernel."""
     fields = "\n".join(f"    {parameter};" for parameter in parameters)
-    return f"typedef struct PE_FN(io) {{\n{fields}\n{FIELDS}}} PE_FN(io);"
+    return fill("typedef struct PE_FN(io) {{\n{}\n{}}} PE_FN(io);", fields, FIELDS)
 
 
-def io_value(parameters: Sequence[Parameter]) -> str:
+def io_value(parameters: Sequence[Parameter]) -> Text:
     """The statement that fills the struct from the kernel's parameters."""
     fields = ", ".join(f".{parameter.name} = {parameter.name}" for parameter in parameters)
-    return f"const {SYMBOL}_io io = {{{fields}{VALUES}}};"
+    return fill("const {}_io io = {{{}{}}};", SYMBOL, fields, VALUES)
 
 
 @dataclass(frozen=True)
@@ -119,22 +120,23 @@ class Body:
     constants: Mapping[Value, np.ndarray]
     stores: Sequence[tuple[Value, Access]] = ()
     values: Sequence[Value] = ()
-    given: Mapping[Value, str] = field(default_factory=dict)
+    given: Mapping[Value, Code] = field(default_factory=dict)
     by_integers: bool = False
 
 
-def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "") -> str:
+def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "") -> Text:
     """The function that evaluates a body for `rows` rows of `lanes` columns."""
     needed = _needed(body)
     constant = _row_invariant(body, space, needed)
     names = dict(body.given)
-    before: list[str] = []
-    inside: list[str] = []
+    before: list[Code] = []
+    inside: list[Code] = []
     for value, access in body.accesses.items():
         if value in needed:
             row = "row" if value in constant else "row + i"
             variable = f"{'a' if value in constant else 'x'}{len(names)}"
-            line = f"const {c_scalar(value.dtype).vector} {variable} = {load(access, space, row)};"
+            kind, loaded = c_scalar(value.dtype).vector, load(access, space, row)
+            line = fill("const {} {} = {};", kind, variable, loaded)
             (before if value in constant else inside).append(line)
             names[value] = variable
     fixed = [node for node in body.nodes if node.result in constant and node.result in needed]
@@ -142,24 +144,26 @@ def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "")
     before += emit_nodes(fixed, names, body.constants, "b", body.by_integers)
     inside += emit_nodes(moving, names, body.constants, "t", body.by_integers)
     inside += [store(access, space, names[value], "row + i") for value, access in body.stores]
-    inside += [f"v[{index}][i] = {names[value]};" for index, value in enumerate(body.values)]
+    inside += [
+        fill("v[{}][i] = {};", index, names[value]) for index, value in enumerate(body.values)
+    ]
     return _render_tile(name, extra, before, inside)
 
 
-def _render_tile(name: str, extra: str, before: Sequence[str], inside: Sequence[str]) -> str:
+def _render_tile(name: str, extra: str, before: Sequence[Code], inside: Sequence[Code]) -> Text:
     lines = [
         f"PE_INLINE void PE_FN({name})(const PE_FN(io) *io, const ptrdiff_t outer,",
         "    const ptrdiff_t row, const ptrdiff_t column, const int lanes,",
         f"    const int rows{extra}) {{",
         "    (void)io, (void)outer, (void)row, (void)column, (void)lanes;",
-        *(f"    {line}" for line in before),
+        *indented(before),
         "    PE_UNROLL",
         "    for (int i = 0; i < rows; i++) {",
-        *(f"        {line}" for line in inside),
+        *indented(inside, 8),
         "    }",
         "}",
     ]
-    return "\n".join(lines)
+    return joined("\n", lines)
 
 
 def _needed(body: Body) -> set[Value]:

@@ -2,6 +2,7 @@
 
 from pockengine.backends.native.kernel import Kernel, define_kernel, read, write
 from pockengine.backends.native.numbers import of_one_shape, passed
+from pockengine.backends.native.text import fill
 from pockengine.compiler.ir import Node
 from pockengine.devices.schema import Device
 
@@ -17,7 +18,7 @@ def mask_kernel(node: Node, device: Device) -> Kernel:
         shape=f"{rows}x{channels}",
         isa=device.cpu.isa,
         parameters=[read("x", x), write("y", y)],
-        body=[f"pe_{node.op}(w, x, y, {passed(rows)}, {passed(channels)});"],
+        body=[fill("pe_{}(w, x, y, {}, {});", node.op, passed(rows), passed(channels))],
         prelude=of_one_shape(f"/* {node.op} of {rows} rows of {channels} */")
         + '\n#include "pe_mask.h"',
     )

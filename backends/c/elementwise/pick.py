@@ -12,6 +12,7 @@ from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.native.kernel import SYMBOL, Kernel, define_kernel, read, write
 from pockengine.backends.native.numbers import of_one_shape, passed, table
 from pockengine.backends.native.scalars import c_scalar
+from pockengine.backends.native.text import Code, fill
 from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
@@ -52,10 +53,10 @@ def emit_pick(node: Node, choice: Choice, device: Device) -> Kernel:
     runs, by_runs = runs_of(index), choice.spec
     ctype = c_scalar(x.dtype).ctype
     body = [
-        f"const pe_range share = pe_split(w, {passed(math.prod(x.shape[:axis]))}, 1);",
+        fill("const pe_range share = pe_split(w, {}, 1);", passed(math.prod(x.shape[:axis]))),
         "for (ptrdiff_t row = share.begin; row < share.end; row++) {",
-        f"    const {ctype} *from = x + row * {passed(x.shape[axis] * behind)};",
-        f"    {ctype} *to = y + row * {passed(len(index) * behind)};",
+        fill("    const {} *from = x + row * {};", ctype, passed(x.shape[axis] * behind)),
+        fill("    {} *to = y + row * {};", ctype, passed(len(index) * behind)),
         *(_copy_runs(runs, behind, ctype) if by_runs else _gather(index, behind)),
         "}",
     ]
@@ -74,33 +75,37 @@ def emit_pick(node: Node, choice: Choice, device: Device) -> Kernel:
 PICK = KernelFamily(choose_pick, emit_pick)
 
 
-def _gather(index: Sequence[int], behind: int) -> list[str]:
-    count, place = passed(len(index)), f"{table(TABLE, index, in_body=True)}[i]"
+def _gather(index: Sequence[int], behind: int) -> list[Code]:
+    count, place = passed(len(index)), table(TABLE, index, in_body=True) + "[i]"
+    loop = fill("    for (int i = 0; i < {}; i++) {{", count)
     if behind == 1:
         return [
-            f"    for (int i = 0; i < {count}; i++) {{",
-            f"        to[i] = from[{place}];",
+            loop,
+            fill("        to[i] = from[{}];", place),
             "    }",
         ]
     return [
-        f"    for (int i = 0; i < {count}; i++) {{",
+        loop,
         f"        for (int b = 0; b < {behind}; b++) {{",
-        f"            to[i * {behind} + b] = from[{place} * {behind} + b];",
+        fill("            to[i * {0} + b] = from[{1} * {0} + b];", behind, place),
         "        }",
         "    }",
     ]
 
 
-def _copy_runs(runs: Sequence[tuple[int, int]], behind: int, ctype: str) -> list[str]:
+def _copy_runs(runs: Sequence[tuple[int, int]], behind: int, ctype: str) -> list[Code]:
     """Copy run by run; runs of one length are copies of constant size."""
     firsts, lengths = _firsts(runs, behind), _lengths(runs, behind)
-    first = f"{table(f'{SYMBOL}_first', firsts, in_body=True)}[i]"
-    one = f"{lengths[0]}" if len(set(lengths)) == 1 else None
-    length = one or f"{table(f'{SYMBOL}_length', lengths, in_body=True)}[i]"
+    first = table(f"{SYMBOL}_first", firsts, in_body=True) + "[i]"
+    length: Code = str(lengths[0])
+    size = length
+    if len(set(lengths)) > 1:
+        length = table(f"{SYMBOL}_length", lengths, in_body=True) + "[i]"
+        size = "(size_t)" + length
     return [
-        f"    for (int i = 0; i < {passed(len(runs))}; i++) {{",
-        f"        memcpy(to, from + {first}, {one or f'(size_t){length}'} * sizeof({ctype}));",
-        f"        to += {length};",
+        fill("    for (int i = 0; i < {}; i++) {{", passed(len(runs))),
+        fill("        memcpy(to, from + {}, {} * sizeof({}));", first, size, ctype),
+        fill("        to += {};", length),
         "    }",
     ]
 

@@ -16,6 +16,7 @@ from pockengine.backends.c.integers.pairs import Macros, grids_text, product_mac
 from pockengine.backends.c.products.gemm import template
 from pockengine.backends.native.kernel import SYMBOL, Kernel, align, define_kernel, note
 from pockengine.backends.native.numbers import closed
+from pockengine.backends.native.text import Text
 from pockengine.backends.window import ConvWindow, describe
 from pockengine.compiler.ir import DType, Node
 from pockengine.compiler.target import Choice
@@ -101,7 +102,7 @@ def _common(opened: Anchored, spec: HeliumSpec) -> Macros:
     }
 
 
-def _product_text(opened: Anchored, spec: HeliumSpec) -> tuple[str, Sequence[str]]:
+def _product_text(opened: Anchored, spec: HeliumSpec) -> tuple[Text, Sequence[str]]:
     window, turned = spec.window, spec.op == "conv2d_dw"
     if turned:  # rows are the channels of x; the depth is the pixels
         row = (1, window.channels)
@@ -112,5 +113,5 @@ def _product_text(opened: Anchored, spec: HeliumSpec) -> tuple[str, Sequence[str
     return template(macros, opened.store, "helium_product"), ["run"]
 
 
-def _depthwise_text(opened: Anchored, spec: HeliumSpec) -> tuple[str, Sequence[str]]:
+def _depthwise_text(opened: Anchored, spec: HeliumSpec) -> tuple[Text, Sequence[str]]:
     return grids_text(opened, spec.window, spec.op, _common(opened, spec), "helium_depthwise")

@@ -13,6 +13,7 @@ from pockengine.backends.c.family import plain_choice
 from pockengine.backends.c.products.gemm import template
 from pockengine.backends.native.kernel import SYMBOL, Kernel, define_kernel, note
 from pockengine.backends.native.numbers import whole
+from pockengine.backends.native.text import Text, defines, joined
 from pockengine.backends.window import (
     Axis,
     ConvWindow,
@@ -93,7 +94,7 @@ def _common(opened: Anchored, spec: PairsSpec) -> Macros:
     }
 
 
-def _product_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]]:
+def _product_text(opened: Anchored, spec: PairsSpec) -> tuple[Text, Sequence[str]]:
     macros = _common(opened, spec) | product_macros(spec.window, spec.op)
     return template(macros, opened.store, "pairs_conv"), ["run"]
 
@@ -122,13 +123,13 @@ def product_macros(window: ConvWindow, op: str) -> Macros:
     }
 
 
-def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[str, Sequence[str]]:
+def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[Text, Sequence[str]]:
     return grids_text(opened, spec.window, spec.op, _common(opened, spec), "pairs_depthwise")
 
 
 def grids_text(
     opened: Anchored, window: ConvWindow, op: str, common: Macros, name: str
-) -> tuple[str, Sequence[str]]:
+) -> tuple[Text, Sequence[str]]:
     """Include a template for each grid, including result pixels without taps.
 
     Returns the functions to call, without the kernel's symbol.
@@ -145,16 +146,16 @@ def grids_text(
         "PE_KERNEL_W": window.kernel[1],
     }
     step, out_step = ((1, 1), window.stride) if backward else (window.stride, (1, 1))
-    parts = [*_defines(common), opened.store]
+    parts = [*defines(common.items()), opened.store]
     names = []
     for index, grid in enumerate(grids):
         symbol = f"{SYMBOL}_{index}_"
         macros = {"PE_GRID(name)": f"PE_JOIN({symbol}, name)"} | _grid_macros(
             grid, source[1], step, out_step
         )
-        parts += [*_defines(macros), f'#include "kernels/{name}.inc.h"']
+        parts += [*defines(macros.items()), f'#include "kernels/{name}.inc.h"']
         names.append(f"{index}_run")
-    return "\n".join([*parts, '#include "kernels/integer_end.inc.h"']), names
+    return joined("\n", [*parts, '#include "kernels/integer_end.inc.h"']), names
 
 
 def _grid_macros(
@@ -193,7 +194,3 @@ def _sizes(images: int, source: tuple[int, int], result: tuple[int, int]) -> Mac
 
 def _pairs(name: str, sizes: tuple[int, int]) -> Macros:
     return {f"{name}_H": sizes[0], f"{name}_W": sizes[1]}
-
-
-def _defines(macros: Macros) -> list[str]:
-    return [f"#define {name} {value}" for name, value in macros.items()]

@@ -16,6 +16,7 @@ from pockengine.backends.c.products.product import DotSpec, ProductSpec, TiledSp
 from pockengine.backends.c.products.product_shape import BatchStride, MatmulShape, product_of
 from pockengine.backends.c.tile import Tile
 from pockengine.backends.native.kernel import Kernel, define_kernel
+from pockengine.backends.native.text import Code, Text, defines, joined
 from pockengine.compiler.ir import Node
 from pockengine.compiler.target import Choice
 from pockengine.devices.schema import Device
@@ -51,7 +52,7 @@ def product_kernel(opened: Anchored, spec: ProductSpec, device: Device) -> Kerne
     )
 
 
-def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[str], str]:
+def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[Code], Text]:
     """Return the lines of a product's function, and its prelude."""
     if isinstance(spec, DotSpec):
         run = f"{opened.symbol}_run(w, &io, {', '.join(opened.names)});"
@@ -64,7 +65,7 @@ def product_text(opened: Anchored, spec: ProductSpec) -> tuple[list[str], str]:
     return _tiled_body(opened, spec), _tiled_prelude(opened, spec)
 
 
-def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[str]:
+def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[Code]:
     """Divide the scratch: unfinished sums, panels of all threads, then the operands as pairs."""
     names = ", ".join(opened.names)
     pair = []
@@ -86,7 +87,7 @@ def _tiled_body(opened: Anchored, spec: TiledSpec) -> list[str]:
     ]
 
 
-def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> str:
+def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
     p, plan = spec.product, spec.plan
     macros = _matrix_macros(opened, p, plan.tile) | {
         "PE_KB": plan.depth,
@@ -107,7 +108,7 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> str:
     return _comment(spec.f32 or p) + template(macros, opened.store, "gemm")
 
 
-def _amx_prelude(opened: Anchored, spec: AmxSpec) -> str:
+def _amx_prelude(opened: Anchored, spec: AmxSpec) -> Text:
     p = spec.product
     macros: dict[str, object] = {
         "PE_FN(name)": f"PE_JOIN({opened.symbol}_, name)",
@@ -163,7 +164,6 @@ def _comment(p: MatmulShape) -> str:
     return f"/* {batch}y[{p.m},{p.n}] = A[{p.m},{p.k}]{a} B[{p.k},{p.n}]{b} */\n"
 
 
-def template(macros: dict[str, object], store: str, name: str) -> str:
+def template(macros: dict[str, object], store: Code, name: str) -> Text:
     """A template's parameters, the epilogue, and the template itself."""
-    lines = [f"#define {key} {value}" for key, value in macros.items()]
-    return "\n".join([*lines, store, f'#include "kernels/{name}.inc.h"'])
+    return joined("\n", [*defines(macros.items()), store, f'#include "kernels/{name}.inc.h"'])

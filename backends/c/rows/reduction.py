@@ -28,6 +28,7 @@ from pockengine.backends.c.tile import machine_of
 from pockengine.backends.native.expression import check_expression
 from pockengine.backends.native.kernel import SYMBOL, Kernel, Parameter, align, define_kernel
 from pockengine.backends.native.numbers import of_one_shape
+from pockengine.backends.native.text import Code, defines, joined
 from pockengine.backends.space import (
     IterationSpace,
     Strides,
@@ -163,7 +164,7 @@ def emit_reduction(node: Node, choice: Choice, device: Device) -> Kernel:
     title = title_of([*reduction.before[:3], reduction.anchor])
     prelude = [
         of_one_shape(f"/* {title} over {'rows' if cut.by_columns else 'columns'} of {space} */"),
-        *(f"#define {name} {value}" for name, value in macros.items()),
+        *defines(macros.items()),
         tail_macro(space, cut.lanes) + io_struct(parameters),
         *_functions(reduction, cut, parameters, values_of(node, reduction.body)),
         f'#include "kernels/reduce_{"columns" if cut.by_columns else "rows"}.inc.h"',
@@ -174,7 +175,7 @@ def emit_reduction(node: Node, choice: Choice, device: Device) -> Kernel:
         isa=device.cpu.isa,
         parameters=parameters,
         body=[io_value(parameters), f"{SYMBOL}_run(w, &io, scratch);"],
-        prelude="\n".join(prelude),
+        prelude=joined("\n", prelude),
         scratch_bytes=choice.scratch_bytes,
     )
 
@@ -278,7 +279,7 @@ def _functions(
     cut: ReductionCut,
     parameters: Sequence[Parameter],
     values: Sequence[Value],
-) -> list[str]:
+) -> list[Code]:
     """The tile function, which computes the reduced elements, and the finish, which stores
     results.
     """
@@ -311,7 +312,7 @@ def _functions(
     ]
 
 
-def _results(reduction: ReductionParts) -> dict[Value, str]:
+def _results(reduction: ReductionParts) -> dict[Value, Code]:
     """Final values of the accumulators, as C expressions."""
     share = f"(1.0f / {reduction.count}.0f)"
     sums = reduction.sums

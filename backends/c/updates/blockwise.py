@@ -17,6 +17,7 @@ from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.c.tile import machine_of
 from pockengine.backends.native.kernel import SYMBOL, Kernel, Parameter, define_kernel, read, write
 from pockengine.backends.native.numbers import VALUES
+from pockengine.backends.native.text import Code, defines, fill, indented, joined
 from pockengine.backends.space import lanes_for, space_of
 from pockengine.compiler.ir import Builder, Graph, Node, Value
 from pockengine.compiler.ir.inline import inline
@@ -60,7 +61,7 @@ def emit_blockwise(node: Node, choice: Choice, device: Device) -> Kernel:
     prelude = [
         f"/* {node.op} of {node.operands[0].type} */",
         '#include "pe_states.h"',
-        *(f"#define {name} {value}" for name, value in macros.items()),
+        *defines(macros.items()),
         *([index_table(node.attrs["index"])] if node.attrs["index"] else []),
         io_struct(inside),
         tile_function(_tile(node), SPACE, "tile"),
@@ -71,7 +72,7 @@ def emit_blockwise(node: Node, choice: Choice, device: Device) -> Kernel:
         isa=device.cpu.isa,
         parameters=parameters,
         body=_body(node),
-        prelude="\n".join(prelude),
+        prelude=joined("\n", prelude),
         scratch_bytes=choice.scratch_bytes,
     )
 
@@ -114,7 +115,7 @@ def _walk(value: Value) -> tuple[int, ...]:
     return (*(0 for _ in (*SPACE.outer, *SPACE.row_sizes)), int(bool(value.shape)))
 
 
-def _body(node: Node) -> list[str]:
+def _body(node: Node) -> list[Code]:
     """Return the kernel's lines: for each block decode, compute, encode."""
     scratch, size = _scratch(node), node.operands[1].type.size
     return [
@@ -124,12 +125,12 @@ def _body(node: Node) -> list[str]:
         "    const ptrdiff_t first = block * PE_STATE_BLOCK;",
         f"    const ptrdiff_t left = {size} - first;",
         "    const int count = left < PE_STATE_BLOCK ? (int)left : PE_STATE_BLOCK;",
-        *(f"    {line}" for line in _block(node, scratch)),
+        *indented(_block(node, scratch)),
         "}",
     ]
 
 
-def _block(node: Node, scratch: Scratch) -> list[str]:
+def _block(node: Node, scratch: Scratch) -> list[Code]:
     """Return the lines of one block."""
     places = coded_places(node.attrs)
     count = len(node.operands) - len(places)
@@ -147,7 +148,7 @@ def _block(node: Node, scratch: Scratch) -> list[str]:
         given = f"x{place} + first, x{scales} + block, {at[place]}, {states}"
         after.append(f"pe_encode_states({given}, {int(signed)}, count);")
     return [
-        f"const {SYMBOL}_io io = {{{', '.join(passed)}{VALUES}}};",
+        fill("const {}_io io = {{{}{}}};", SYMBOL, ", ".join(passed), VALUES),
         *before,
         *([f"{SYMBOL}_gather(io.x0, x0, first, count);"] if scratch.copied else []),
         f"{SYMBOL}_block(&io, count);",

@@ -20,6 +20,7 @@ from pockengine.backends.c.options import KernelOptions
 from pockengine.backends.native.kernel import Kernel, read, write
 from pockengine.backends.native.numbers import of_one_shape, table
 from pockengine.backends.native.scalars import c_scalar
+from pockengine.backends.native.text import Code
 from pockengine.backends.space import Strides, broadcast_strides, collapse, contiguous_strides
 from pockengine.compiler.ir import Builder, Graph, Node, Shape, TensorType
 from pockengine.compiler.ops.registry import written_operands
@@ -94,7 +95,7 @@ def emit_update(node: Node, choice: Choice, device: Device) -> Kernel:
         Access(value.name, value, walk, start)
         for value, walk, start in zip(current, spec.cut.walks, spec.starts, strict=True)
     ]
-    helpers = ""
+    helpers: Code = ""
     if spec.along is not None:
         index = node.attrs["index"]
         accesses[0] = replace(accesses[0], along=spec.along, table=table(TABLE, index))
@@ -124,7 +125,7 @@ def _with_columns(
     return [*sizes, 1], [(*walk, 1) for walk in walks], [*kinds, False]
 
 
-def _helpers(index: Sequence[int], access: Access) -> str:
+def _helpers(index: Sequence[int], access: Access) -> Code:
     """The index table, and if it runs along the columns, the gather and the scatter."""
     if not access.gathers:
         return of_one_shape(index_table(index))

@@ -20,6 +20,7 @@ from pockengine.backends.native.numbers import (
 )
 from pockengine.backends.native.program import generate
 from pockengine.backends.native.sharing import share
+from pockengine.backends.native.text import fill, joined
 from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.optim import Sgd
@@ -35,16 +36,19 @@ DEVICES = ("stm32f746", "stm32u585")
 
 def scaled(size: int, zero: int, factor: str, rows: tuple[int, int], name: str = "one") -> Kernel:
     """A kernel whose text has a number of every kind."""
+    computed = fill(
+        "static float f(io *io) {{ return io->x[{}[0] * {}] * {} + {} - {}; }}",
+        *(table("rows", rows), whole(size), real(factor), whole(size), whole(zero)),
+    )
     prelude = [
         of_one_shape(f"/* of {size} */\nstatic const int32_t rows[] = {{{rows}}};"),
         of_many_shapes("#define PE_MANY 1"),
-        f"typedef struct {{\n    const float *x;\n{FIELDS}}} io;",
-        f"static float f(io *io) {{ return io->x[{table('rows', rows)}[0] * {whole(size)}]"
-        f" * {real(factor)} + {whole(size)} - {whole(zero)}; }}",
+        fill("typedef struct {{\n    const float *x;\n{}}} io;", FIELDS),
+        computed,
     ]
-    body = [f"io io = {{.x = x{VALUES}}};", "*y = f(&io);"]
+    body = [fill("io io = {{.x = x{}}};", VALUES), "*y = f(&io);"]
     parameters = [Parameter("float", "x"), Parameter("float", "y", written=True)]
-    return define_kernel(name, "any", parameters, body, "\n".join(prelude), shape=str(size))
+    return define_kernel(name, "any", parameters, body, joined("\n", prelude), shape=str(size))
 
 
 def test_a_kernel_for_one_shape_has_literals() -> None:
@@ -74,9 +78,14 @@ def test_kernels_that_differ_in_numbers_share_a_function() -> None:
     ]
 
 
+def test_text_with_marks_is_never_formatted() -> None:
+    with pytest.raises(TypeError, match="combine it by fill"):
+        f"x[{whole(3)}]"
+
+
 def test_numbers_that_nothing_takes_are_literals() -> None:
     kernels = [
-        define_kernel("odd", "any", [], [f"use({whole(size)});"], shape=str(size))
+        define_kernel("odd", "any", [], [fill("use({});", whole(size))], shape=str(size))
         for size in (1, 2)
     ]
     assert [call.kernel for call in share(kernels).values()] == kernels
