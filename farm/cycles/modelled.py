@@ -17,7 +17,7 @@ from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.cycles.calibration import held_out_error
 from pockengine.farm.cycles.core import ModelledBoard, modelled_board
-from pockengine.farm.references.instructions import GUEST, Observer, count
+from pockengine.farm.references.instructions import GUEST, GuestSystem, Observer, count
 
 PLUGIN = Path(__file__).with_name("plugin")
 SOURCES = tuple(
@@ -87,14 +87,14 @@ def model_regions(
 ) -> tuple[Modelled, ...]:
     """Run an aarch64 program and return the modelled time of each marked region.
 
-    `marks`, `root` and `environment` are those of `instructions.count`. The first region starts
-    with empty caches.
+    `marks` are those of `instructions.count`, `root` and `environment` of its `GuestSystem`. The
+    first region starts with empty caches.
     """
     board = modelled_board(device)
     emulator = load_device(device).emulator
     with tempfile.TemporaryDirectory(prefix="pockengine-cycles-") as folder:
         counted = count(
-            command, marks, root=root, environment=environment, timeout=TIMEOUT, arch=GUEST,
+            command, marks, system=GuestSystem(root, environment), timeout=TIMEOUT, arch=GUEST,
             cpu=None if emulator is None else emulator.cpu,
             observer=observer_of(board, Path(folder)),
         )  # fmt: skip

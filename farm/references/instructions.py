@@ -56,12 +56,22 @@ class InstructionCount:
     observed: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class GuestSystem:
+    """What a program finds: the folder with its shared libraries (None: it is static), variables.
+
+    Without `environment` it has ours.
+    """
+
+    root: Path | None = None
+    environment: Mapping[str, str] | None = None
+
+
 def count(
     command: Sequence[str],
     marks: int | None = None,
     *,
-    root: Path | None = None,
-    environment: Mapping[str, str] | None = None,
+    system: GuestSystem = GuestSystem(),
     timeout: float = 600.0,
     arch: str = GUEST,
     cpu: str | None = None,
@@ -70,17 +80,16 @@ def count(
     """Run a program of `arch` under emulation and count the instructions of its marked regions.
 
     `command` is the program with its arguments, `marks` how many regions it is to mark (None: any
-    number), `root` the folder with its shared libraries (None: it is static), `cpu` one other than
-    that of COUNTERS. Raises FarmError if
-    the emulator is missing or has no plugins, the program fails, or the marks do not match.
+    number), `cpu` one other than that of COUNTERS. Raises FarmError if the emulator is missing or
+    has no plugins, the program fails, or the marks do not match.
     """
     emulator = COUNTERS[arch].emulator
     with tempfile.TemporaryDirectory(prefix="pockengine-count-") as folder:
         report = Path(folder) / "report"
-        full = [*emulator_command(report, root, arch, cpu, observer), *command]
+        full = [*emulator_command(report, system.root, arch, cpu, observer), *command]
         try:
             done = subprocess.run(
-                full, env=environment, capture_output=True, text=True, errors="replace",
+                full, env=system.environment, capture_output=True, text=True, errors="replace",
                 timeout=timeout, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as expired:

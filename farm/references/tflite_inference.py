@@ -20,7 +20,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.progress import step
 from pockengine.farm.references.guest import GuestFigure
 from pockengine.farm.references.guest_install import GuestPython, install_guest_python
-from pockengine.farm.references.instructions import GUEST, count, emulator_version
+from pockengine.farm.references.instructions import GUEST, GuestSystem, count, emulator_version
 from pockengine.farm.references.job import JobData, write_job
 from pockengine.farm.references.tflite_names import PICTURES, TYPES, file_of
 from pockengine.farm.references.worker import run_module, why_missing
@@ -64,15 +64,15 @@ def _count(
     sources = _stage_sources(folder / "sources")
     module = "pockengine.farm.references.tflite_guest"
     files = [str(folder / file_of(dtype)), str(folder / PICTURES)]
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(sources), str(guest.packages)]),
+        "PATH": os.environ.get("PATH", os.defpath),
+    }
     with step(f"aarch64 TFLite's {dtype} inference under emulation") as progress:
         counted = count(
             [str(guest.python), "-P", "-m", module, *files, str(COUNTED)],
             COUNTED,
-            root=guest.root,
-            environment={
-                "PYTHONPATH": os.pathsep.join([str(sources), str(guest.packages)]),
-                "PATH": os.environ.get("PATH", os.defpath),
-            },
+            system=GuestSystem(guest.root, environment),
             cpu=board.emulator.cpu,
         )
         found = json.loads(counted.stdout)
