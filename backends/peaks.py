@@ -3,6 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MOST_SHARE = 1.05
+"""Maximum share of a peak that is printed: the error of measuring both."""
+
+ABOVE = f"> {100 * MOST_SHARE:.0f} %"
+"""What tables print for a larger share."""
+
+WHY_ABOVE = (
+    f"{ABOVE} cannot be: the machine was busy while its peaks were measured (run it again), or "
+    "Winograd's method multiplies less than is counted"
+)
+
 
 @dataclass(frozen=True)
 class Peaks:
@@ -28,6 +39,11 @@ class Peaks:
     def least_ns(self, multiply_adds: int, nbytes: int) -> float:
         """Minimum nanoseconds for this much work: the roofline."""
         return max(2 * multiply_adds / self.gflops, nbytes / self.bandwidth(nbytes))
+
+
+def share_text(part: float, peak: float) -> str:
+    """Return a share of a peak in percent, or `ABOVE` for one that cannot be."""
+    return ABOVE if part > MOST_SHARE * peak else f"{100 * part / peak:.0f} %"
 
 
 def describe_peaks(peaks: Peaks) -> str:

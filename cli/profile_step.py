@@ -20,7 +20,7 @@ from pockengine.backends.gpu.driven import DrivenBackend
 from pockengine.backends.gpu.peaks import peaks_of
 from pockengine.backends.gpu.source import LANGUAGES as GPUS
 from pockengine.backends.native.profile import KernelTime, example_inputs, profile_step
-from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.backends.peaks import ABOVE, WHY_ABOVE, Peaks, describe_peaks, share_text
 from pockengine.backends.protocol import BackendOptions
 from pockengine.backends.registry import backend_for
 from pockengine.cli.option_fields import compile_options
@@ -171,12 +171,14 @@ def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alon
     table = Table(title=title, caption=describe_peaks(peaks), box=SIMPLE)
     table.add_column("kernel", no_wrap=True)
     heads = ("calls", "us", "share", "us each", *(("alone",) if alone else ()))
-    for heading in (*heads, "GFLOP/s", "GB/s", "roof %", "lost us"):
+    for heading in (*heads, "GFLOP/s", "GB/s", "of roof", "lost us"):
         table.add_column(heading, justify="right")
     table.add_column("first", no_wrap=True)
     for row in rows:
         first = row.calls[0]
         table.add_row(_short(first.symbol), *_cells(row, whole, alone), first.node.scope or "")
+    if any(ABOVE in column.cells for column in table.columns):
+        table.caption = f"{describe_peaks(peaks)}\n{WHY_ABOVE}"
     return table
 
 
@@ -196,14 +198,14 @@ def _cells(row: KernelRow, whole: int, alone: bool) -> Iterator[str]:
         yield f"{row.alone_ns / 1e3:,.1f}" if row.alone_ns else "-"
     yield f"{2 * row.multiply_adds / row.median_ns:.1f}"
     yield f"{row.nbytes / row.median_ns:.1f}"
-    yield f"{100 * row.roof_ns / row.median_ns:.0f}"
+    yield share_text(row.roof_ns, row.median_ns)
     yield f"{(row.median_ns - row.roof_ns) / 1e3:,.0f}"
 
 
 def _operations(rows: Sequence[KernelRow], whole: int) -> Table:
     """Total the kernels by op."""
     table = Table("op", box=SIMPLE)
-    for heading in ("calls", "us", "share", "GFLOP/s", "GB/s", "roof %", "lost us"):
+    for heading in ("calls", "us", "share", "GFLOP/s", "GB/s", "of roof", "lost us"):
         table.add_column(heading, justify="right")
     sums: dict[str, list[KernelRow]] = {}
     for row in rows:
@@ -225,7 +227,7 @@ def _summary(rows: Sequence[KernelRow], whole: int, peaks: Peaks) -> str:
     return (
         f"{shown / 1e6:.2f} ms in {sum(len(row.calls) for row in rows)} calls of {len(rows)} "
         f"kernels ({100 * shown / whole:.0f} % of the step): {2 * work / shown:.1f} GFLOP/s, "
-        f"{200 * work / shown / peaks.gflops:.0f} % of the peak; the roofline allows "
+        f"{share_text(2 * work / shown, peaks.gflops)} of the peak; the roofline allows "
         f"{roof / 1e6:.2f} ms"
     )
 

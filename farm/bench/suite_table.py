@@ -6,7 +6,7 @@ from dataclasses import replace
 from rich.table import Table
 
 from pockengine import __version__
-from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.backends.peaks import ABOVE, WHY_ABOVE, Peaks, describe_peaks, share_text
 from pockengine.compiled import Compiled
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.farm.bench.case import dataset_of
@@ -72,8 +72,7 @@ def best_peer(result: SuiteResult) -> Line:
 def lines_table(result: SuiteResult, peaks: Peaks) -> Table:
     """Lay one model out: ours, then the peers, the fastest first."""
     best = best_peer(result)
-    caption = "\n".join(filter(None, [describe_peaks(peaks), result.busy and f"* {result.busy}"]))
-    table = Table(title=result.name, caption=caption)
+    table = Table(title=result.name)
     table.add_column("engine")
     for heading in (
         "step ms",
@@ -88,6 +87,9 @@ def lines_table(result: SuiteResult, peaks: Peaks) -> Table:
         table.add_column(heading, justify="right")
     for line in sorted(result.lines, key=lambda x: (not x.is_ours, x.timing.median)):
         table.add_row(_name(line), *_cells(line, best, result, peaks))
+    above = any(ABOVE in column.cells for column in table.columns)
+    notes = (describe_peaks(peaks), above and WHY_ABOVE, result.busy and f"* {result.busy}")
+    table.caption = "\n".join(filter(None, notes))
     for engine in result.missing:  # the reasons stand below the table
         table.add_row(engine, NOTHING, "not measured")
     return table
@@ -104,7 +106,7 @@ def _cells(line: Line, best: Line, result: SuiteResult, peaks: Peaks) -> Iterato
     yield f"{best.timing.median / ms:.2f}"
     rate = result.work.flops / ms / 1e6
     yield from (
-        (f"{rate:.1f}", f"{100 * rate / peaks.gflops:.0f} %")
+        (f"{rate:.1f}", share_text(rate, peaks.gflops))
         if line.scheme == FULL
         else (
             NOTHING,

@@ -4,13 +4,19 @@ import pytest
 
 from pockengine.backends.c.alone import run_bench_program, time_alone
 from pockengine.backends.c.peaks import measure_peaks
-from pockengine.backends.peaks import Peaks, describe_peaks
+from pockengine.backends.peaks import ABOVE, Peaks, describe_peaks, share_text
 from pockengine.backends.placement import kernel_nodes
 from pockengine.devices.schema import load_device
 from pockengine.errors import BuildError, RuntimeFailure
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
 
 ROOF = Peaks(2, gflops=100.0, bandwidths={1000: 200.0, 10_000: 50.0})
+
+
+def test_a_share_that_cannot_be_is_not_printed() -> None:
+    assert share_text(50.0, ROOF.gflops) == "50 %"
+    assert share_text(104.0, ROOF.gflops) == "104 %"
+    assert share_text(14208.0, ROOF.gflops) == ABOVE == "> 105 %"
 
 
 def test_peaks_are_of_a_real_machine() -> None:

@@ -1,10 +1,11 @@
 """The suite of peers: measurements, checks, records, and their page."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pockengine.backends.peaks import Peaks
+from pockengine.backends.peaks import ABOVE, WHY_ABOVE, Peaks
 from pockengine.farm.bench import running as bench_running
 from pockengine.farm.bench.suite import Measurement, SuiteResult, engines_for, measure
 from pockengine.farm.bench.suite_table import (
@@ -66,6 +67,9 @@ def test_figures_become_records_and_tables(result: SuiteResult) -> None:
     live = {x.scheme: x.samples for x in records if x.metric == "arena_bound_bytes"}
     assert {scheme: max(bytes_) for scheme, bytes_ in live.items()} == bound
     assert lines_table(result, PEAKS).row_count == 6
+    on_busy_machine = lines_table(result, replace(PEAKS, gflops=1e-3))
+    assert ABOVE in on_busy_machine.columns[5].cells
+    assert WHY_ABOVE in str(on_busy_machine.caption)
     assert summary_table([result]).row_count == 1
     assert schemes_table([result]).row_count >= 2
     assert own_line(result) in result.lines
