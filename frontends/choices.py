@@ -34,18 +34,18 @@ def with_choices(model: Any, constants: Arrays | None, trainable: Mapping[str, b
             "constants= is for ONNX models, and trainable= for those of ONNX and TFLite; freeze "
             "parameters of others in their framework, or by scheme="
         )
-    given = opened(model)
+    source = opened(model)
     return ChosenModel(
-        given.model,
-        {**given.constants, **(constants or {})},
-        {**given.trainable, **(trainable or {})},
+        source.model,
+        {**source.constants, **(constants or {})},
+        {**source.trainable, **(trainable or {})},
     )
 
 
 def is_onnx(model: Any) -> bool:
     """Whether this is an ONNX model."""
-    given = opened(model).model
-    return _has_ending(given, ".onnx") or type(given).__name__ == "ModelProto"
+    source = opened(model).model
+    return _has_ending(source, ".onnx") or type(source).__name__ == "ModelProto"
 
 
 def is_lite(model: Any) -> bool:
@@ -53,8 +53,8 @@ def is_lite(model: Any) -> bool:
     return _has_ending(opened(model).model, ".tflite")
 
 
-def _has_ending(given: Any, ending: str) -> bool:
-    return isinstance(given, (str, Path)) and Path(given).suffix == ending
+def _has_ending(model: Any, ending: str) -> bool:
+    return isinstance(model, (str, Path)) and Path(model).suffix == ending
 
 
 def opened(model: Any) -> ChosenModel:

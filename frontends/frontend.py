@@ -126,19 +126,19 @@ class Source:
         return self.frontend.tuned(self.model, self.inputs, graph, known)
 
 
-def named_optimizer(given: Any) -> Optimizer:
+def named_optimizer(optimizer: Any) -> Optimizer:
     """Return an optimiser of ours as it is, or by its name with its defaults."""
-    if isinstance(given, str):
-        if given.lower() not in NAMED:
-            raise CompileError(f"unknown optimizer {given!r}; known are {', '.join(NAMED)}")
-        own: Optimizer = NAMED[given.lower()]()
+    if isinstance(optimizer, str):
+        if optimizer.lower() not in NAMED:
+            raise CompileError(f"unknown optimizer {optimizer!r}; known are {', '.join(NAMED)}")
+        own: Optimizer = NAMED[optimizer.lower()]()
         return own
-    if isinstance(given, type) or not callable(getattr(given, "update", None)):
+    if isinstance(optimizer, type) or not callable(getattr(optimizer, "update", None)):
         raise CompileError(
-            f"{given!r} is no optimizer that this model can have; give pockengine.Adam() or the "
-            f"like, one of the model's framework, or a name: {', '.join(NAMED)}"
+            f"{optimizer!r} is no optimizer that this model can have; give pockengine.Adam() or "
+            f"the like, one of the model's framework, or a name: {', '.join(NAMED)}"
         )
-    own = given
+    own = optimizer
     return own
 
 

@@ -102,8 +102,8 @@ def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) 
     value = g.emit(op, x.value, axes=axes, keepdims=keepdims).result if axes else x.value
     if keepdims:
         return Tensor(value, x.layout)
-    kept = [dim for dim in range(x.rank) if dim not in gone]
-    return Tensor(value, tuple(kept.index(dim) for dim in x.layout if dim in kept))
+    remaining = [dim for dim in range(x.rank) if dim not in gone]
+    return Tensor(value, tuple(remaining.index(dim) for dim in x.layout if dim in remaining))
 
 
 def _is_mask(x: Tensor) -> bool:
@@ -167,11 +167,11 @@ def squeeze(g: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:
     gone = {dim % x.rank for dim in dims} if x.rank else set()  # a scalar's only dimension, 0
     if not gone:
         return x
-    kept = [dim for dim in range(x.rank) if dim not in gone]
+    remaining = [dim for dim in range(x.rank) if dim not in gone]
     shape = x.shape
-    order = [dim for dim in x.layout if dim in kept]
+    order = [dim for dim in x.layout if dim in remaining]
     value = g.reshape(x.value, shape=tuple(shape[dim] for dim in order))
-    return Tensor(value, tuple(kept.index(dim) for dim in order))
+    return Tensor(value, tuple(remaining.index(dim) for dim in order))
 
 
 def broadcast(g: Builder, x: Tensor, shape: Shape) -> Tensor:

@@ -23,8 +23,8 @@ def conditions(g: Builder, index: Tensor, count: int) -> list[Tensor]:
             f"{MOST_BRANCHES} are the most"
         )
     last = count - 1
-    held = emit.arithmetic(g, "minimum", emit.arithmetic(g, "maximum", index, 0), last)
-    return [emit.arithmetic(g, "eq", held, number) for number in range(count)]
+    clamped = emit.arithmetic(g, "minimum", emit.arithmetic(g, "maximum", index, 0), last)
+    return [emit.arithmetic(g, "eq", clamped, number) for number in range(count)]
 
 
 def guarded(g: Builder, x: Tensor, taken: Tensor) -> Tensor:

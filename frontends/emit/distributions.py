@@ -92,8 +92,8 @@ def _marsaglia(g: Builder, d: Tensor, draw: Draw) -> Tensor:
     gain = emit.arithmetic(g, "sub", log_v, emit.unary("expm1")(g, log_v))
     bound = emit.arithmetic(g, "mul", gain, d)
     bound = emit.arithmetic(g, "add", bound, emit.weighted(g, emit.unary("square")(g, x), 0.5))
-    rest = emit.arithmetic(g, "sub", 1.0, draw("accept", shape))
-    within = emit.arithmetic(g, "lt", emit.unary("log")(g, rest), bound)
+    positive = emit.arithmetic(g, "sub", 1.0, draw("accept", shape))
+    within = emit.arithmetic(g, "lt", emit.unary("log")(g, positive), bound)
     accepted = emit.cast(g, emit.arithmetic(g, "logical_and", above, within), F32)
     first = g.argmax(framework_order(g, accepted), axis=len(shape) - 1)
     place = reshape(g, plain(first), (*shape[:-1], 1))
@@ -103,7 +103,7 @@ def _marsaglia(g: Builder, d: Tensor, draw: Draw) -> Tensor:
 
 def gamma(g: Builder, shape: Shape, alpha: emit.Operand) -> Tensor:
     """Draw numbers of the gamma distribution of shape `alpha` and scale 1; none is 0."""
-    size = log_gamma(g, shape, alpha, lambda _, wanted: uniform(g, wanted))
+    size = log_gamma(g, shape, alpha, lambda _, drawn: uniform(g, drawn))
     return emit.unary("exp")(g, emit.arithmetic(g, "maximum", size, LOG_TINY))
 
 

@@ -40,8 +40,8 @@ def einsum(g: Builder, equation: str, operands: Sequence[Tensor]) -> Tensor:
 
 def _parsed(equation: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
     """Return the letters of each operand and of the result, ellipses spelled out."""
-    given, arrow, result = equation.replace(" ", "").partition("->")
-    terms = given.split(",")
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
     if len(terms) != len(operands):
         raise Unsupported(f"the einsum {equation!r} of {len(operands)} tensors")
     spelled, most = [], 0
@@ -72,32 +72,32 @@ def _diagonal(g: Builder, equation: str, letters: str, x: Tensor) -> _Term:
             size = x.shape[first]
             if x.shape[second] != size:
                 raise Unsupported(f"the einsum {equation!r}: {letter!r} has two sizes")
-            rest = [dim for dim in range(x.rank) if dim not in (first, second)]
-            lines = permute(x, [*rest, first, second])
+            others = [dim for dim in range(x.rank) if dim not in (first, second)]
+            lines = permute(x, [*others, first, second])
             lead = lines.shape[:-2]
             flat = plain(g.reshape(framework_order(g, lines), shape=(*lead, size * size)))
             x = emit.slice_dim(g, flat, -1, 0, size * size, size + 1)
-            letters = "".join(letters[dim] for dim in rest) + letter
+            letters = "".join(letters[dim] for dim in others) + letter
     return _Term(letters, x)
 
 
-def _summed(g: Builder, term: _Term, kept: str) -> _Term:
+def _summed(g: Builder, term: _Term, labels: str) -> _Term:
     """Sum over the letters that nothing reads any more."""
-    gone = [dim for dim, letter in enumerate(term.letters) if letter not in kept]
+    gone = [dim for dim, letter in enumerate(term.letters) if letter not in labels]
     if not gone:
         return term
-    letters = "".join(letter for letter in term.letters if letter in kept)
+    letters = "".join(letter for letter in term.letters if letter in labels)
     return _Term(letters, emit.reduce(g, "reduce_sum", term.x, gone, keepdims=False))
 
 
-def _product(g: Builder, left: _Term, right: _Term, kept: str) -> _Term:
+def _product(g: Builder, left: _Term, right: _Term, labels: str) -> _Term:
     """Multiply two terms and sum over the letters that neither the result nor others need."""
-    left = _summed(g, left, kept + right.letters)
-    right = _summed(g, right, kept + left.letters)
+    left = _summed(g, left, labels + right.letters)
+    right = _summed(g, right, labels + left.letters)
     left, right = _widened(g, left, right), _widened(g, right, left)
     both = [letter for letter in left.letters if letter in right.letters]
-    batch = [letter for letter in both if letter in kept]
-    inner = [letter for letter in both if letter not in kept]
+    batch = [letter for letter in both if letter in labels]
+    inner = [letter for letter in both if letter not in labels]
     rows = [letter for letter in left.letters if letter not in both]
     columns = [letter for letter in right.letters if letter not in both]
     if inner and left.x.dtype is not F32:

@@ -112,8 +112,8 @@ def ctc_of_logarithms(
     missed = emit.unary("stop_gradient")(g, emit.unary("log")(g, totals))
     frames = plain(g.constant(np.arange(x.shape[0], dtype=lengths.dtype.numpy)[:, None]))
     counted = emit.choose(g, emit.arithmetic(g, "lt", frames, lengths), missed, 0.0)
-    rest = emit.reduce(g, "reduce_sum", counted, (0,), keepdims=False)
-    return emit.elementwise(g, "sub", losses, rest)
+    remainder = emit.reduce(g, "reduce_sum", counted, (0,), keepdims=False)
+    return emit.elementwise(g, "sub", losses, remainder)
 
 
 def mean_squared_error(g: Builder, x: Tensor, target: Tensor) -> Tensor:

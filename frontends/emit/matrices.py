@@ -85,8 +85,8 @@ def qr(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
     rows, columns = a.shape[-2:]
     if rows < columns:
         q, r = qr(g, emit.slice_dim(g, a, -1, 0, rows))
-        rest = emit.matmul(g, turned(q), emit.slice_dim(g, a, -1, rows, columns))
-        return q, emit.concat(g, [r, rest], a.rank - 1)
+        right = emit.matmul(g, turned(q), emit.slice_dim(g, a, -1, rows, columns))
+        return q, emit.concat(g, [r, right], a.rank - 1)
     return _above(g, plain(g.qr(framework_order(g, a))), rows)
 
 
@@ -99,9 +99,9 @@ def lu(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     size, columns = a.shape[-2:]
     if size < columns:
         packed, rows, exchanges = lu(g, emit.slice_dim(g, a, -1, 0, size))
-        rest = ordered(g, emit.slice_dim(g, a, -1, size, columns), rows)
-        rest = triangular_solve(g, packed, rest, lower=True, unit=True)
-        return emit.concat(g, [packed, rest], a.rank - 1), rows, exchanges
+        right = ordered(g, emit.slice_dim(g, a, -1, size, columns), rows)
+        right = triangular_solve(g, packed, right, lower=True, unit=True)
+        return emit.concat(g, [packed, right], a.rank - 1), rows, exchanges
     whole = plain(g.lu(framework_order(g, a)))
     rows, exchanges = (
         emit.squeeze(g, emit.slice_dim(g, whole, -1, columns + i, columns + i + 1), [-1])

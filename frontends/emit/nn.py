@@ -174,8 +174,8 @@ def _average(g: Builder, state: Value, value: Value, share: Value) -> None:
     """Move a running statistic by a share that is known in the step alone."""
     if any(node.op == "assign" and node.operands[0] is state for node in g.graph.nodes):
         raise Unsupported("an average of all batches, of a norm that is applied twice in a step")
-    kept = g.mul(state, g.sub(g.scalar(1.0), share))
-    g.emit("assign", state, g.add(kept, g.mul(value, share)))
+    old = g.mul(state, g.sub(g.scalar(1.0), share))
+    g.emit("assign", state, g.add(old, g.mul(value, share)))
 
 
 def _track(g: Builder, state: Value, value: Value, momentum: float, scale: float) -> None:

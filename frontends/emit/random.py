@@ -40,16 +40,16 @@ def normal(g: Builder, shape: Shape) -> Tensor:
 
 def box_muller(g: Builder, radius: Tensor, angle: Tensor) -> Tensor:
     """Turn two uniform numbers into a normal one, by the formula of Box and Muller."""
-    rest = emit.arithmetic(g, "sub", 1.0, radius)  # never zero
-    squared = emit.arithmetic(g, "mul", emit.unary("log")(g, rest), -2.0)
+    positive = emit.arithmetic(g, "sub", 1.0, radius)  # never zero
+    squared = emit.arithmetic(g, "mul", emit.unary("log")(g, positive), -2.0)
     turn = emit.arithmetic(g, "mul", angle, 2 * math.pi)
     return emit.arithmetic(g, "mul", emit.unary("sqrt")(g, squared), emit.unary("cos")(g, turn))
 
 
 def exponential(g: Builder, shape: Shape) -> Tensor:
     """Draw numbers above 0 whose logarithm of the chance falls by 1 for each 1."""
-    rest = emit.arithmetic(g, "sub", 1.0, uniform(g, shape))
-    size = emit.unary("neg")(g, emit.unary("log")(g, rest))
+    positive = emit.arithmetic(g, "sub", 1.0, uniform(g, shape))
+    size = emit.unary("neg")(g, emit.unary("log")(g, positive))
     return emit.arithmetic(g, "maximum", size, LEAST)
 
 

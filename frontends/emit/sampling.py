@@ -80,8 +80,8 @@ def read(
             step = emit.arithmetic(g, "mul", emit.cast(g, inside, I64), scale)
             index = emit.arithmetic(g, "add", index, step)
             if zeros:
-                kept = emit.cast(g, emit.elementwise(g, "eq", inside, place), F32)
-                part = kept if part is None else emit.arithmetic(g, "mul", part, kept)
+                visible = emit.cast(g, emit.elementwise(g, "eq", inside, place), F32)
+                part = visible if part is None else emit.arithmetic(g, "mul", part, visible)
             if part is not None:
                 share = part if share is None else emit.arithmetic(g, "mul", share, part)
             scale *= size
@@ -97,8 +97,8 @@ def linear_taps(g: Builder, place: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return the two neighbours of places along one dimension, which may be outside."""
     low = emit.unary("floor")(g, place)
     share = emit.arithmetic(g, "sub", place, low)
-    rest = emit.arithmetic(g, "sub", 1.0, share)
-    return [(low, rest), (emit.arithmetic(g, "add", low, 1.0), share)]
+    complement = emit.arithmetic(g, "sub", 1.0, share)
+    return [(low, complement), (emit.arithmetic(g, "add", low, 1.0), share)]
 
 
 def _unscaled(g: Builder, place: Tensor, size: int, corners: bool) -> Tensor:
@@ -147,10 +147,10 @@ def _reflected(g: Builder, place: Tensor, low: float, span: int) -> Tensor:
 
 def _cubic_shares(g: Builder, t: Tensor) -> list[Tensor]:
     """Return the shares of the elements at -1, 0, 1 and 2 for a place t from 0 to 1."""
-    rest = emit.arithmetic(g, "sub", 1.0, t)
-    one = emit.arithmetic(g, "add", t, 1.0), emit.arithmetic(g, "add", rest, 1.0)
+    complement = emit.arithmetic(g, "sub", 1.0, t)
+    one = emit.arithmetic(g, "add", t, 1.0), emit.arithmetic(g, "add", complement, 1.0)
     near, far = [CUBIC + 2, -(CUBIC + 3), 0.0, 1.0], [CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC]
-    pairs = ((one[0], far), (t, near), (rest, near), (one[1], far))
+    pairs = ((one[0], far), (t, near), (complement, near), (one[1], far))
     return [_polynomial(g, x, factors) for x, factors in pairs]
 
 

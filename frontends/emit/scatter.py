@@ -141,6 +141,6 @@ def _filled(g: Builder, corner: Tensor, x: Tensor) -> Tensor:
             start, stop = [0] * x.rank, [*corner.shape[: dim + 1], *x.shape[dim + 1 :]]
             start[dim], stop[dim] = corner.shape[dim], x.shape[dim]
             stop[dim + 1 :] = corner.shape[dim + 1 :]
-            rest = emit.slice_(g, x, tuple(start), tuple(stop), (1,) * x.rank)
-            corner = emit.concat(g, [corner, rest], dim)
+            tail = emit.slice_(g, x, tuple(start), tuple(stop), (1,) * x.rank)
+            corner = emit.concat(g, [corner, tail], dim)
     return corner

@@ -102,21 +102,21 @@ def _spread_pictures(g: Builder, x: Tensor, weight: Tensor, window: Window, grou
 
 def _spread_out(g: Builder, x: Value, step: int, first: int, size: int) -> Value:
     """Put axis 1 at the places first, first + step, ... of `size`, zeros between."""
-    batch, count, *rest = x.shape
-    none = (0,) * len(rest)
+    batch, count, *sizes = x.shape
+    none = (0,) * len(sizes)
     if step > 1:
-        x = g.reshape(x, shape=(batch, count, 1, *rest))
+        x = g.reshape(x, shape=(batch, count, 1, *sizes))
         x = g.pad(x, low=(0, 0, 0, *none), high=(0, 0, step - 1, *none), value=0.0)
-        x = g.reshape(x, shape=(batch, count * step, *rest))
+        x = g.reshape(x, shape=(batch, count * step, *sizes))
         x = _cut(g, x, (count - 1) * step + 1)
     return g.pad(x, low=(0, first, *none), high=(0, size - first - x.shape[1], *none), value=0.0)
 
 
 def _cut(g: Builder, x: Value, count: int) -> Value:
     """Keep the first `count` of axis 1."""
-    batch, _, *rest = x.shape
+    batch, _, *sizes = x.shape
     rank = len(x.shape)
-    return g.slice(x, start=(0,) * rank, stop=(batch, count, *rest), step=(1,) * rank)
+    return g.slice(x, start=(0,) * rank, stop=(batch, count, *sizes), step=(1,) * rank)
 
 
 def max_pool3d(g: Builder, x: Tensor, window: Window) -> Tensor:

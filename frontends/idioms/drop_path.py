@@ -34,10 +34,10 @@ def _floored(finder: Finder, node: Node) -> Value | None:
             or not _equal(finder.number(scaled.operands[1]), parts[1])
         ):
             continue
-        kept = _survival(finder, parts[0], parts[1])
-        if kept is not None and scaled.result.shape == node.result.shape:
-            shape = core(factor).shape if factor.shape == kept.shape else factor.shape
-            return finder.g.mul(scaled.operands[0], finder.g.reshape(kept, shape=shape))
+        survival = _survival(finder, parts[0], parts[1])
+        if survival is not None and scaled.result.shape == node.result.shape:
+            shape = core(factor).shape if factor.shape == survival.shape else factor.shape
+            return finder.g.mul(scaled.operands[0], finder.g.reshape(survival, shape=shape))
     return None
 
 

@@ -38,8 +38,8 @@ class _Moments:
     def fits(self, statistic: Value) -> bool:
         """Whether broadcasting puts a statistic's numbers where in x they were taken."""
         shape = unbroadcast(statistic).shape
-        kept = [1 if axis in self.axes else size for axis, size in enumerate(self.x.shape)]
-        return [1] * (len(kept) - len(shape)) + [*shape] == kept or shape == self.x.shape
+        expected = [1 if axis in self.axes else size for axis, size in enumerate(self.x.shape)]
+        return [1] * (len(expected) - len(shape)) + [*shape] == expected or shape == self.x.shape
 
 
 def _moments(finder: Finder, var: Value) -> _Moments | None:
@@ -85,11 +85,11 @@ def multiplied_norm(finder: Finder, node: Node) -> Value | None:
         if sign < 0 or len(roots) != 1 or centred.shape != node.result.shape:
             continue
         ((root, (var, eps)),) = roots
-        rest = [part for part in parts if part is not root]
-        norm = _centred_norm(finder, (centred, root), var, eps, rest)
+        others = [part for part in parts if part is not root]
+        norm = _centred_norm(finder, (centred, root), var, eps, others)
         mean = made_by(var, "reduce_mean")
         if norm is None and mean and squared(mean.operands[0]) is centred and reduced_last(mean):
-            norm = _times(finder, finder.g.emit("rms_norm", centred, eps=eps).results[0], rest)
+            norm = _times(finder, finder.g.emit("rms_norm", centred, eps=eps).results[0], others)
         if norm is not None:
             return norm
     return None
@@ -143,21 +143,21 @@ def _collected_norm(
     """Sort the terms into x s, -mean s and the rest, and build the norm."""
     x = unbroadcast(moments.x)
     scales: dict[str, list[Value]] = {}
-    rest = []
+    others = []
     for sign, term, inner, parts in products:
         name, value = ("x", x) if sign * inner == 1 else ("mean", moments.mean)
         if value in parts:
             parts.remove(value)
             scales[name] = parts
         else:
-            rest.append((sign, term))
+            others.append((sign, term))
     same = "x" in scales and "mean" in scales and set(scales["x"]) == set(scales["mean"])
-    if not same or len(rest) > 1 or any(sign != 1 for sign, _ in rest):
+    if not same or len(others) > 1 or any(sign != 1 for sign, _ in others):
         return None
     gammas = [part for part in scales["x"] if _inverse_root(finder, part) is None]
     if len(gammas) != len(scales["x"]) - 1 or len(gammas) > 1:
         return None
-    return _normalised(finder, moments, eps, gammas, rest[0][1] if rest else None)
+    return _normalised(finder, moments, eps, gammas, others[0][1] if others else None)
 
 
 def _normalised(
@@ -251,9 +251,9 @@ def frozen_norm(finder: Finder, node: Node) -> Value | None:
             sign, parts = factors(scales)
             vectors = [_vector(finder, part, channels) for part in parts]
             mean, shift = (_vector(finder, v, channels) for v in (difference.operands[1], other))
-            kept = mean is not None and g.graph.param_of(mean)
+            param = mean is not None and g.graph.param_of(mean)
             known = [vector for vector in vectors if vector is not None]
-            if not kept or kept.trainable or len(known) < len(parts) or shift is None or sign < 0:
+            if not param or param.trainable or len(known) < len(parts) or shift is None or sign < 0:
                 continue
             scale = _times(finder, known[0], known[1:])
             moved = g.sub(shift, g.mul(mean, scale))

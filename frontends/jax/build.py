@@ -100,8 +100,8 @@ def _declare(walker: JaxprWalker, leaf: Leaf, used: bool, forward: bool) -> Know
 
 def _input(walker: JaxprWalker, leaf: Leaf, dtype: DType) -> Tensor:
     """Declare an input: bytes directly, emulated types as their wider type."""
-    given = input_type(leaf.value.dtype) or dtype
-    value = walker.g.input(leaf.name, TensorType(given, tuple(leaf.value.shape)))
+    stored = input_type(leaf.value.dtype) or dtype
+    value = walker.g.input(leaf.name, TensorType(stored, tuple(leaf.value.shape)))
     return emit.cast(walker.g, plain(value), dtype)
 
 

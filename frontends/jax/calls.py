@@ -169,8 +169,8 @@ def _chosen(
     taken = branches.conditions(g, index, len(bodies))
     found = []
     for here, body in zip(taken, bodies, strict=True):
-        given = [branches.guarded(g, x, here) if isinstance(x, Tensor) else x for x in arguments]
-        found.append(walker.run(body, given, place))
+        guarded = [branches.guarded(g, x, here) if isinstance(x, Tensor) else x for x in arguments]
+        found.append(walker.run(body, guarded, place))
     results: list[Known] = []
     for parts in zip(*found, strict=True):
         if any(part is None or isinstance(part, Key) for part in parts):

@@ -78,8 +78,8 @@ def _combined(
     places = zip(pooling.inside(arrays[0].shape, params), zip(*taps, strict=True), strict=True)
     for here, parts in places:
         if np.any(here):
-            given = [reshape(walker.g, part, flat) for part in parts]
-            new = walker.run(by_elements, [*lines, *given], place)
+            flattened = [reshape(walker.g, part, flat) for part in parts]
+            new = walker.run(by_elements, [*lines, *flattened], place)
             lines = [_where(walker, here.ravel(), *pair) for pair in zip(new, lines, strict=True)]
     return [None if x is None else reshape(walker.g, walker.tensor(x), shape) for x in lines]
 

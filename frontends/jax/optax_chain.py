@@ -30,8 +30,8 @@ class Link(ABC):
         return ()
 
     @abstractmethod
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
-        """Return the next step; `rest` are the scalars, then the states."""
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
+        """Return the next step; `inputs` are the scalars, then the states."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class OptaxChain:
             scalars.append(link.scalars(update, before))
         counts = [len(each) for each in (*scalars, *states)]
 
-        def formula(g: Builder, p: Value, u: Value, *rest: Value) -> Results:
-            given, kept, moved = iter(rest), len(self.links), list[Value]()
-            parts = [[next(given) for _ in range(count)] for count in counts]
-            for link, own, old in zip(self.links, parts[:kept], parts[kept:], strict=True):
+        def formula(g: Builder, p: Value, u: Value, *inputs: Value) -> Results:
+            values, total, moved = iter(inputs), len(self.links), list[Value]()
+            parts = [[next(values) for _ in range(count)] for count in counts]
+            for link, own, old in zip(self.links, parts[:total], parts[total:], strict=True):
                 u, new = link.move(g, p, u, *own, *old)
                 moved += new
             return g.add(p, u), *moved

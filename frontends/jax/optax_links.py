@@ -24,9 +24,9 @@ class Rate(Link):
         """Return the rate."""
         return (update.lr,)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """-lr u."""
-        (lr,) = rest
+        (lr,) = inputs
         return g.neg(g.mul(lr, u)), ()
 
 
@@ -36,7 +36,7 @@ class Scale(Link):
 
     step_size: float
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """step_size u."""
         return g.mul(u, g.scalar(self.step_size)), ()
 
@@ -47,7 +47,7 @@ class Limit(Link):
 
     max_delta: float
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """U, but no further than +-max_delta."""
         return g.clamp(u, min=-self.max_delta, max=self.max_delta), ()
 
@@ -58,7 +58,7 @@ class Decay(Link):
 
     weight_decay: float
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """U + d p."""
         return decayed(g, p, u, self.weight_decay), ()
 
@@ -67,7 +67,7 @@ class Decay(Link):
 class SignLink(Link):
     """scale_by_sign."""
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """-1, 0 or 1."""
         return g.sign(u), ()
 
@@ -84,9 +84,9 @@ class TrustRatio(Link):
         ratio = trust_ratio(update.g, update.part, before(), self.trust_coefficient, self.eps)
         return (ratio,)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """U by the ratio."""
-        (ratio,) = rest
+        (ratio,) = inputs
         return g.mul(u, ratio), ()
 
 
@@ -102,9 +102,9 @@ class Trace(Link):
         """What it keeps of each element."""
         return (("trace", 0.0),)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """t = u + decay t;  t, or u + decay t if nesterov."""
-        (trace,) = rest
+        (trace,) = inputs
         decay = g.scalar(self.decay)
         trace = g.add(u, g.mul(trace, decay))
         return (g.add(u, g.mul(trace, decay)) if self.nesterov else trace), (trace,)
@@ -134,10 +134,10 @@ class AdamLink(Link):
         factors = unbias(update, self.b1), unbias(update, self.b2), unbias(update, self.b1, 1)
         return factors if self.nesterov else factors[:2]
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """M' / (sqrt(v' + eps_root) + eps), of the moments without bias."""
-        later = rest[2:3] if self.nesterov else ()
-        by_first, by_second, first, second, *most = (*rest[:2], *rest[2 + len(later) :])
+        later = inputs[2:3] if self.nesterov else ()
+        by_first, by_second, first, second, *most = (*inputs[:2], *inputs[2 + len(later) :])
         first, second = blend(g, first, u, self.b1), blend(g, second, g.square(u), self.b2)
         ahead = g.mul(first, by_first)
         for factor in later:
@@ -169,9 +169,9 @@ class Belief(Link):
         """Return the factors that undo the moments' bias."""
         return unbias(update, self.b1), unbias(update, self.b2)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """Adam by the variance around the first moment."""
-        by_first, by_second, first, second = rest
+        by_first, by_second, first, second = inputs
         first = blend(g, first, u, self.b1)
         second = blend(g, second, g.square(g.sub(u, first)), self.b2)
         second = g.add(second, g.scalar(self.eps_root))
@@ -202,9 +202,9 @@ class Yogi(Link):
         """Return the factors that undo the moments' bias."""
         return unbias(update, self.b1), unbias(update, self.b2)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """Adam with v -= (1 - b2) sign(v - u^2) u^2."""
-        by_first, by_second, first, second = rest
+        by_first, by_second, first, second = inputs
         first, square = blend(g, first, u, self.b1), g.square(u)
         sign = g.sign(g.sub(second, square))
         second = g.sub(second, g.mul(g.scalar(1 - self.b2), g.mul(sign, square)))
@@ -233,9 +233,9 @@ class AdamaxLink(Link):
         """Return the factor that undoes the first moment's bias."""
         return (unbias(update, self.b1),)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """M' / max(b2 w, |u| + eps)."""
-        factor, first, most = rest
+        factor, first, most = inputs
         first = blend(g, first, u, self.b1)
         most = g.maximum(g.mul(most, g.scalar(self.b2)), g.add(g.abs(u), g.scalar(self.eps)))
         return g.div(g.mul(first, factor), most), (first, most)
@@ -256,9 +256,9 @@ class Rms(Link):
         """The mean square, and the mean if centered."""
         return (("square", self.initial_scale), *((("mean", 0.0),) if self.centered else ()))
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """U / sqrt(s + eps), or u / (sqrt(s) + eps)."""
-        square, *mean = rest
+        square, *mean = inputs
         square = blend(g, square, g.square(u), self.decay)
         means = [blend(g, old, u, self.decay) for old in mean]
         variance, eps = square, g.scalar(self.eps)
@@ -281,9 +281,9 @@ class Rss(Link):
         """The sum of squares."""
         return (("square", self.initial_accumulator_value),)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """U / sqrt(s + eps), 0 where s is."""
-        (square,) = rest
+        (square,) = inputs
         square = g.add(square, g.square(u))
         step = g.mul(u, g.rsqrt(g.add(square, g.scalar(self.eps))))
         zero = g.scalar(0.0)
@@ -302,9 +302,9 @@ class AdadeltaLink(Link):
         """What it keeps of each element."""
         return (("square", 0.0), ("moved", 0.0))
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """U sqrt(d + eps) / sqrt(s + eps)."""
-        square, moved = rest
+        square, moved = inputs
         eps = g.scalar(self.eps)
         square = blend(g, square, g.square(u), self.rho)
         step = g.mul(u, g.div(g.sqrt(g.add(moved, eps)), g.sqrt(g.add(square, eps))))
@@ -323,9 +323,9 @@ class LionLink(Link):
         """What it keeps of each element."""
         return (("first", 0.0),)
 
-    def move(self, g: Builder, p: Value, u: Value, *rest: Value) -> Moved:
+    def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
         """The sign of a blended momentum."""
-        (first,) = rest
+        (first,) = inputs
         return g.sign(blend(g, first, u, self.b1)), (blend(g, first, u, self.b2),)
 
 

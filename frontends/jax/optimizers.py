@@ -111,9 +111,11 @@ _ADVICE = {
 }
 
 
-def is_optax(given: Any) -> bool:
+def is_optax(optimizer: Any) -> bool:
     """Whether it is a transformation of optax."""
-    return callable(getattr(given, "init", None)) and callable(getattr(given, "update", None))
+    return callable(getattr(optimizer, "init", None)) and callable(
+        getattr(optimizer, "update", None)
+    )
 
 
 def to_optimizer(transformation: Any) -> Optimizer:
@@ -214,11 +216,11 @@ def _agree(transformation: Any, optimizer: Optimizer, rate: float) -> bool:
         inputs = {f"d{name}": grad for name, grad in grads.items()} | scalars
         run(graph, {value.name: inputs[value.name] for value in graph.inputs}, contents)
         for name, param in params.items():
-            wanted = np.asarray(theirs[name], np.float64)
+            expected = np.asarray(theirs[name], np.float64)
             moved = contents[name].astype(np.float64) - param
-            size = np.abs(wanted)
+            size = np.abs(expected)
             allowed = TOLERANCE * size + 1e-6 * size.max() + 3e-7 * np.abs(param)
-            if not np.all(np.abs(moved - wanted) <= allowed):
+            if not np.all(np.abs(moved - expected) <= allowed):
                 return False
     return True
 

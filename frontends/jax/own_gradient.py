@@ -51,8 +51,8 @@ def build(
         (operands[index], walker.tensor(slope))
         for index, slope in zip(trained, slopes, strict=True)
     ]
-    given = [walker.tensor(results[index]) for index in floats]
-    for index, result in zip(floats, own.results(given, pairs), strict=True):
+    results_of_floats = [walker.tensor(results[index]) for index in floats]
+    for index, result in zip(floats, own.results(results_of_floats, pairs), strict=True):
         results[index] = result
     return list(results)
 

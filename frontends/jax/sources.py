@@ -68,8 +68,10 @@ def source_of(model: Any, example_inputs: Any, carried: int) -> PytreeFunction:
     return _function(model, example_inputs, max(carried, 1), trains=not carried)
 
 
-def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) -> PytreeFunction:
-    arguments = arguments_of(model, given)
+def _function(
+    model: Callable[..., Any], examples: Any, states: int, trains: bool
+) -> PytreeFunction:
+    arguments = arguments_of(model, examples)
     name = getattr(model, "__name__", type(model).__name__)
     if len(arguments) < states:
         raise ImportModelError(
@@ -78,18 +80,18 @@ def _function(model: Callable[..., Any], given: Any, states: int, trains: bool) 
         )
     arrays = {key: value for key, value in arguments.items() if not is_static(value)}
     of_tree = _arrays_of if trains else as_arrays
-    held = {key: of_tree(tree) for key, tree in list(arrays.items())[:states]}
-    inputs = {key: value for key, value in arrays.items() if key not in held}
+    trees = {key: of_tree(tree) for key, tree in list(arrays.items())[:states]}
+    inputs = {key: value for key, value in arrays.items() if key not in trees}
     _check_open(model, name)
-    key, first = next(iter(held.items()))
-    call = with_statics(model, arguments, isinstance(given, Mapping))
+    key, first = next(iter(trees.items()))
+    call = with_statics(model, arguments, isinstance(examples, Mapping))
     if trains and not all(map(_is_array, jax.tree_util.tree_leaves(first))):
         parted = _Parted(first)
-        held[key], call = parted.arrays, parted.joining(call)
+        trees[key], call = parted.arrays, parted.joining(call)
     return PytreeFunction(
         name,
         call,
-        held,
+        trees,
         inputs,
         _in_collection(first) if trains else lambda path: False,
     )
@@ -117,8 +119,8 @@ def _in_collection(tree: Any) -> Callable[[str], bool]:
     return lambda path: True
 
 
-def _linen(module: Any, given: Any) -> PytreeFunction:
-    arguments = arguments_of(module, given)
+def _linen(module: Any, examples: Any) -> PytreeFunction:
+    arguments = arguments_of(module, examples)
     variables = arguments.pop("variables", None)
     if not isinstance(variables, Mapping) or PARAMS not in variables:
         raise ImportModelError(
@@ -128,7 +130,7 @@ def _linen(module: Any, given: Any) -> PytreeFunction:
     mutable = [name for name in variables if name != PARAMS]
     seed = jax.eval_shape(lambda: jax.random.key(0))
     inputs = {key: value for key, value in arguments.items() if not is_static(value)}
-    by_name = isinstance(given, Mapping)
+    by_name = isinstance(examples, Mapping)
 
     def call(variables: Any, key: Any, *arrays: Any) -> Any:
         def apply(*args: Any, **kwargs: Any) -> Any:
@@ -137,16 +139,16 @@ def _linen(module: Any, given: Any) -> PytreeFunction:
 
         return with_statics(apply, arguments, by_name)(*arrays)
 
-    held = {"variables": dict(variables)}
+    trees = {"variables": dict(variables)}
     streams = {"dropout_key": seed, **inputs}
     name = type(module).__name__
-    return PytreeFunction(name, call, held, streams, _in_collection(variables), returns_state=True)
+    return PytreeFunction(name, call, trees, streams, _in_collection(variables), returns_state=True)
 
 
-def _nnx(module: Any, given: Any) -> PytreeFunction:
+def _nnx(module: Any, examples: Any) -> PytreeFunction:
     from flax import nnx
 
-    arguments = arguments_of(module, given)
+    arguments = arguments_of(module, examples)
     inputs = {key: value for key, value in arguments.items() if not is_static(value)}
     definition, state = nnx.split(module)
     kinds = {".".join(map(str, path)): kind.type for path, kind in nnx.to_flat_state(state)}
@@ -155,32 +157,32 @@ def _nnx(module: Any, given: Any) -> PytreeFunction:
         fresh = jax.tree.map(lambda leaf: leaf, state)
         nnx.replace_by_pure_dict(fresh, values)
         copy = nnx.merge(definition, fresh)
-        result = with_statics(copy, arguments, isinstance(given, Mapping))(*arrays)
+        result = with_statics(copy, arguments, isinstance(examples, Mapping))(*arrays)
         return result, nnx.to_pure_dict(nnx.state(copy))
 
     def trainable(path: str) -> bool:
         return issubclass(kinds[path], nnx.Param)
 
-    held = {"state": nnx.to_pure_dict(state)}
-    return PytreeFunction(type(module).__name__, call, held, inputs, trainable, returns_state=True)
+    trees = {"state": nnx.to_pure_dict(state)}
+    return PytreeFunction(type(module).__name__, call, trees, inputs, trainable, returns_state=True)
 
 
-def _tree(module: Any, given: Any) -> PytreeFunction:
+def _tree(module: Any, examples: Any) -> PytreeFunction:
     """Train the arrays of floats in a callable pytree; its other leaves stay as they are."""
     name = type(module).__name__
     if isinstance(module, jax.tree_util.Partial):
         raise ImportModelError(
             "a Partial hides which of its arrays are parameters; give a function of (params, x)"
         )
-    arguments = arguments_of(module, given)
+    arguments = arguments_of(module, examples)
     inputs = {key: value for key, value in arguments.items() if not is_static(value)}
     parted = _Parted(module)
 
     def call(copy: Any, *arrays: Any) -> Any:
-        return with_statics(copy, arguments, isinstance(given, Mapping))(*arrays)
+        return with_statics(copy, arguments, isinstance(examples, Mapping))(*arrays)
 
-    held = {"module": parted.arrays}
-    return PytreeFunction(name, parted.joining(call), held, inputs, lambda path: True)
+    trees = {"module": parted.arrays}
+    return PytreeFunction(name, parted.joining(call), trees, inputs, lambda path: True)
 
 
 class _Parted:
@@ -195,9 +197,9 @@ class _Parted:
     def joining(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function of the arrays first that a function of the whole tree is."""
 
-        def joined(values: Any, *rest: Any) -> Any:
+        def joined(values: Any, *others: Any) -> Any:
             filled = [values.get(name, leaf) for name, leaf in self._leaves]
-            return call(jax.tree_util.tree_unflatten(self._structure, filled), *rest)
+            return call(jax.tree_util.tree_unflatten(self._structure, filled), *others)
 
         return joined
 

@@ -125,14 +125,14 @@ def _results(
     names, writes = [], {}
     for index, (path, type_) in enumerate(zip(paths, types, strict=True)):
         module_state = source.returns_state and path[0].idx == 1
-        rest = path[1:] if source.returns_state else path
+        suffix = path[1:] if source.returns_state else path
         candidates = (path_name(path[1:]), path_name(path))  # beside other results, or alone
         named = [name for name in candidates if name in states]
         if module_state:
-            writes[index] = path_name(rest)
+            writes[index] = path_name(suffix)
         elif named and not source.returns_state and states[named[0]].shape == type_.shape:
             writes[index] = named[0]
-        names.append(_output_name(path_name(rest)))
+        names.append(_output_name(path_name(suffix)))
     return tuple(names), writes
 
 
@@ -141,20 +141,20 @@ def _carried(
 ) -> tuple[tuple[str, ...], dict[int, str]]:
     """Pair the first results of a step with its first arguments."""
     trees = list(source.state.values())
-    given = shape if isinstance(shape, (tuple, list)) else (shape,)
+    parts = shape if isinstance(shape, (tuple, list)) else (shape,)
     for index, tree in enumerate(trees):
-        if len(given) <= index or _form(given[index]) != _form(tree):
+        if len(parts) <= index or _form(parts[index]) != _form(tree):
             raise ImportModelError(
                 f"{source.name} is to carry {carried} argument(s), so its result {index} must have "
                 f"the structure, shapes and types of its argument {list(source.state)[index]!r}"
             )
-    held = [leaf.name for leaf in leaves if leaf.role != "input"]
-    writes = dict(enumerate(held))
-    single = shape is given[0]
+    states = [leaf.name for leaf in leaves if leaf.role != "input"]
+    writes = dict(enumerate(states))
+    single = shape is parts[0]
     names = []
     for path in paths:
-        rest = path if single else path[1:] if len(given) == carried + 1 else path
-        names.append(_output_name(path_name(rest)))
+        suffix = path if single else path[1:] if len(parts) == carried + 1 else path
+        names.append(_output_name(path_name(suffix)))
     return tuple(names), writes
 
 
@@ -170,12 +170,12 @@ def _output_name(path: str) -> str:
     return path
 
 
-def bound(function: Callable[..., Any], given: Any, first: tuple[str, ...] = ()) -> dict[str, Any]:
+def bound(function: Callable[..., Any], inputs: Any, first: tuple[str, ...] = ()) -> dict[str, Any]:
     """Name example inputs as the function's parameters are, after those in `first`."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    if not isinstance(given, (tuple, list)):
-        given = (given,)
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    if not isinstance(inputs, (tuple, list)):
+        inputs = (inputs,)
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -184,8 +184,8 @@ def bound(function: Callable[..., Any], given: Any, first: tuple[str, ...] = ())
     for parameter in parameters:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             names.append(parameter.name)
-    names += [f"input{index}" for index in range(len(names), len(given))]
-    return dict(zip(names, given, strict=False))
+    names += [f"input{index}" for index in range(len(names), len(inputs))]
+    return dict(zip(names, inputs, strict=False))
 
 
 def resized(arguments: Mapping[str, Any], axes: Mapping[str, int], size: int) -> dict[str, Any]:

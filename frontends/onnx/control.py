@@ -94,15 +94,15 @@ def build_scan(
     g: Builder, node: NodeProto, values: Sequence[Known | None], run: Run
 ) -> list[Known]:
     """Unroll a scan over a dimension of its inputs, whose size is known."""
-    given = {attribute.name: attribute for attribute in node.attribute}
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     (body,) = bodies(node)
-    inputs = given["num_scan_inputs"].i
+    inputs = attributes["num_scan_inputs"].i
     fixed = len(values) - inputs
     outputs = len(body.output) - fixed
     carried: list[Known] = [value for value in values[:fixed] if value is not None]
     scanned = [emit_tensor(g, value) for value in values[fixed:] if value is not None]
-    axes = _list(given, "scan_input_axes", inputs)
-    backwards = _list(given, "scan_input_directions", inputs)
+    axes = _list(attributes, "scan_input_axes", inputs)
+    backwards = _list(attributes, "scan_input_directions", inputs)
     lengths = {x.shape[axis] for x, axis in zip(scanned, axes, strict=True)}
     if len(lengths) != 1 or len(carried) != fixed:
         raise Unsupported(f"a scan over dimensions of {sorted(lengths)}")
@@ -118,8 +118,8 @@ def build_scan(
         carried = results[:fixed]
         for stack, result in zip(stacks, results[fixed:], strict=True):
             stack.append(result)
-    places = _list(given, "scan_output_axes", outputs)
-    turned = _list(given, "scan_output_directions", outputs)
+    places = _list(attributes, "scan_output_axes", outputs)
+    turned = _list(attributes, "scan_output_directions", outputs)
     whole = [
         stacked(g, stack[::-1] if back else stack, axis)
         for stack, axis, back in zip(stacks, places, turned, strict=True)
@@ -135,8 +135,8 @@ CONTROL: Mapping[str, Callable[..., list[Known]]] = {
 """The operators that hold graphs."""
 
 
-def _list(given: Mapping[str, AttributeProto], name: str, count: int) -> list[int]:
-    return [int(n) for n in given[name].ints] if name in given else [0] * count
+def _list(attributes: Mapping[str, AttributeProto], name: str, count: int) -> list[int]:
+    return [int(n) for n in attributes[name].ints] if name in attributes else [0] * count
 
 
 def emit_tensor(g: Builder, value: Known) -> Tensor:

@@ -79,18 +79,18 @@ def _products(graph: GraphProto) -> Iterator[_Product]:
     for node in graph.node:
         for name in node.input:
             readers.setdefault(name, []).append(node)
-    held = {tensor.name for tensor in graph.initializer}
+    weights = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         quantised = makers.get(node.input[0]) if node.input else None
-        if node.op_type in PRODUCTS and quantised is not None and node.input[1] in held:
-            yield from _product(node, quantised, (makers, readers), held)
+        if node.op_type in PRODUCTS and quantised is not None and node.input[1] in weights:
+            yield from _product(node, quantised, (makers, readers), weights)
 
 
 def _product(
     node: NodeProto,
     quantised: NodeProto,
     graph: tuple[Mapping[str, NodeProto], Mapping[str, list[NodeProto]]],
-    held: set[str],
+    weights: set[str],
 ) -> Iterator[_Product]:
     """Match what reads one product of integers; nothing if it is something else."""
     makers, readers = graph
@@ -107,5 +107,5 @@ def _product(
     if scales is None or scales.op_type != "Mul" or quantised.output[1] not in scales.input:
         return
     own = [name for name in scales.input if name != quantised.output[1]]
-    if own and own[0] in held:
+    if own and own[0] in weights:
         yield _Product(node, quantised, casts[0], scaled[0], own[0])

@@ -50,8 +50,8 @@ def is_float(dtype: np.dtype) -> bool:
 
 def emulated_dtype(numpy: Any, what: str) -> DType:
     """Return the type that holds NumPy's; Unsupported says that there is none for `what`."""
-    held = EMULATED.get(np.dtype(numpy))
-    return known_dtype(numpy, what) if held is None else held
+    emulating = EMULATED.get(np.dtype(numpy))
+    return known_dtype(numpy, what) if emulating is None else emulating
 
 
 def emulated_array(array: np.ndarray) -> np.ndarray:
@@ -64,8 +64,8 @@ def emulated_array(array: np.ndarray) -> np.ndarray:
 
 def declare_input(g: Builder, name: str, numpy: np.dtype, type_: TensorType) -> Tensor:
     """Declare an input: bytes as such, other types that are held as what holds them."""
-    given = TensorType(BYTES.get(numpy, type_.dtype), type_.shape)
-    return emit.cast(g, plain(g.input(name, given)), type_.dtype)
+    stored = TensorType(BYTES.get(numpy, type_.dtype), type_.shape)
+    return emit.cast(g, plain(g.input(name, stored)), type_.dtype)
 
 
 class Narrow:
@@ -103,17 +103,17 @@ class Narrow:
 
     def _kind(self, node: NodeProto, place: int) -> np.dtype | None:
         """Return the type of a result: that of an input, or what an attribute says."""
-        given = {a.name: a.i for a in node.attribute if a.name in ("to", "dtype")}
-        for code in given.values():
+        attributes = {a.name: a.i for a in node.attribute if a.name in ("to", "dtype")}
+        for code in attributes.values():
             return np.dtype(helper.tensor_dtype_to_np_dtype(code))
         kinds = [self.kinds.get(name, self._known(name)) for name in node.input]
         if not any(kind in INTEGERS for kind in kinds):
             return None
         domain = "" if node.domain == "ai.onnx" else node.domain
         inputs, outputs = _types(node.op_type, self.opsets.get(domain, 1), domain)
-        wanted = _at(outputs, place)
-        same = (kind for i, kind in enumerate(kinds) if _at(inputs, i) == wanted)
-        return next(same, None) if wanted else None
+        declared = _at(outputs, place)
+        same = (kind for i, kind in enumerate(kinds) if _at(inputs, i) == declared)
+        return next(same, None) if declared else None
 
     def _known(self, name: str) -> np.dtype | None:
         return self.arrays[name].dtype if name in self.arrays else None

@@ -128,11 +128,11 @@ def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
         raise ImportModelError(f"{name} has the absurd shape {list(tensor.dims)}")
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, name, count, folder)
-    held = _element_count(tensor, itemsize)
-    if held is not None and held != count:
+    stored = _element_count(tensor, itemsize)
+    if stored is not None and stored != count:
         raise ImportModelError(
-            f"{name} of shape {list(tensor.dims)} needs {count} elements and has {held}; the file "
-            "is damaged"
+            f"{name} of shape {list(tensor.dims)} needs {count} elements and has {stored}; the "
+            "file is damaged"
         )
     try:
         return np.asarray(numpy_helper.to_array(tensor))

@@ -45,8 +45,8 @@ class OnnxFrontend(Frontend):
 
     def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
         """Run the forward pass by ONNX Runtime or ONNX's evaluator, which have no gradients."""
-        given = opened(model)
-        return reference(given.model, {**_named(given, inputs), **given.constants}, loss, nudge)
+        source = opened(model)
+        return reference(source.model, {**_named(source, inputs), **source.constants}, loss, nudge)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
         """Return the model with tuned initializers; save it by onnx.save."""
@@ -54,25 +54,25 @@ class OnnxFrontend(Frontend):
 
 
 def _imported(model: Any, inputs: Any, loss: Any, *, integers: bool) -> Graph:
-    given = opened(model)
-    shapes = {name: np.shape(x) for name, x in _named(given, inputs).items()}
+    source = opened(model)
+    shapes = {name: np.shape(x) for name, x in _named(source, inputs).items()}
     return from_onnx(
-        given.model,
+        source.model,
         loss=loss,
         shapes=shapes,
-        constants=given.constants,
-        trainable=given.trainable,
+        constants=source.constants,
+        trainable=source.trainable,
         integers=integers,
     )
 
 
-def _named(given: ChosenModel, inputs: Any) -> Arrays:
+def _named(source: ChosenModel, inputs: Any) -> Arrays:
     """Return example inputs by name: those in order are of the inputs that are no constants."""
     if isinstance(inputs, Mapping):
         return inputs
-    names = [name for name in input_names(given.model) if name not in given.constants]
+    names = [name for name in input_names(source.model) if name not in source.constants]
     if len(inputs) > len(names):  # constants are among them
-        names = input_names(given.model)
+        names = input_names(source.model)
     return dict(zip(names, inputs, strict=False))
 
 

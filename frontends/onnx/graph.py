@@ -147,20 +147,20 @@ class _Importer(GraphWalker):
             raise Unsupported("an input that is no tensor")
         declared = value.type.tensor_type
         sizes = sizes_of(declared)
-        given = self.choices.shapes.get(value.name)
-        if given is None:
+        chosen = self.choices.shapes.get(value.name)
+        if chosen is None:
             if None in sizes or not declared.HasField("shape"):
                 raise Unsupported(
                     f"a shape that is not fixed; say shapes={{{value.name!r}: (...)}}"
                 )
-            given = [size for size in sizes if size is not None]
+            chosen = [size for size in sizes if size is not None]
         fits = not declared.HasField("shape") or (
-            len(given) == len(sizes)
-            and all(size in (None, own) for size, own in zip(sizes, given, strict=True))
+            len(chosen) == len(sizes)
+            and all(size in (None, own) for size, own in zip(sizes, chosen, strict=True))
         )
         if not fits:
-            raise Unsupported(f"the shape {list(given)} does not fit the declared {sizes}")
-        return checked_type(TensorType(dtype_named(declared.elem_type), tuple(map(int, given))))
+            raise Unsupported(f"the shape {list(chosen)} does not fit the declared {sizes}")
+        return checked_type(TensorType(dtype_named(declared.elem_type), tuple(map(int, chosen))))
 
     def _initializer(self, tensor: TensorProto) -> None:
         """Declare an initializer: a param if an operator reads it as more than a number."""
@@ -219,11 +219,11 @@ class _Importer(GraphWalker):
         elif node.op_type == "CastLike" and node.input[0] in self.arrays.keys() - self.weights:
             results = [self.arrays[node.input[0]].astype(self._type(node.input[1]))]
         elif is_control(node):
-            given = [self._known(name) if name else None for name in node.input]
-            results = CONTROL[node.op_type](self.g, node, given, self._body)
+            inputs = [self._known(name) if name else None for name in node.input]
+            results = CONTROL[node.op_type](self.g, node, inputs, self._body)
         elif is_sequence(node):
-            given = [self._known(name) if name else None for name in node.input]
-            results = build_sequence(self.g, node, given)
+            inputs = [self._known(name) if name else None for name in node.input]
+            results = build_sequence(self.g, node, inputs)
         else:
             results = self._apply(node, place)
         named = list(node.output)
@@ -238,8 +238,8 @@ class _Importer(GraphWalker):
 
     def _bind(self, name: str, known: Item) -> None:
         """Bind a name to a result; in a loop's body it may have been bound before."""
-        for held in (self.arrays, self.tensors, self.sequences):
-            held.pop(name, None)
+        for table in (self.arrays, self.tensors, self.sequences):
+            table.pop(name, None)
         if isinstance(known, list):
             self.sequences[name] = known
         elif isinstance(known, Tensor):
@@ -271,8 +271,8 @@ class _Importer(GraphWalker):
         """Build a nested graph in place."""
         for tensor in body.initializer:
             self._inner_initializer(tensor)
-        for given, value in zip(body.input, values, strict=True):
-            self._bind(given.name, value)
+        for source, value in zip(body.input, values, strict=True):
+            self._bind(source.name, value)
         for node in body.node:
             self.build(node)
         if self.failed.intersection(output.name for output in body.output):
@@ -290,8 +290,8 @@ class _Importer(GraphWalker):
 
     def _type(self, name: str) -> np.dtype:
         """Return the type that the file gives a value, or else the type it has here."""
-        held = self.arrays[name].dtype if name in self.arrays else self._tensor(name).dtype.numpy
-        return self.narrow.kinds.get(name, held)
+        own = self.arrays[name].dtype if name in self.arrays else self._tensor(name).dtype.numpy
+        return self.narrow.kinds.get(name, own)
 
     def _all_known(self, node: NodeProto) -> bool:
         return all(name in self.arrays and name not in self.weights for name in node.input if name)

@@ -39,12 +39,12 @@ def flat_nodes(model: ModelProto) -> Sequence[NodeProto]:
             f"the functions of {model.graph.name!r} cannot be expanded: {error}"
         ) from error
     for _ in range(MAX_DEPTH):
-        wanted = _expandable(bare)
-        if not wanted:
+        names = _expandable(bare)
+        if not names:
             break
-        _write_defaults(bare, wanted)
+        _write_defaults(bare, names)
         try:
-            bare = inliner.inline_selected_functions(bare, wanted, inline_schema_functions=True)
+            bare = inliner.inline_selected_functions(bare, names, inline_schema_functions=True)
         except (RuntimeError, ValueError):
             break
     return bare.graph.node
@@ -85,9 +85,9 @@ def _write_defaults(model: ModelProto, functions: Sequence[tuple[str, str]]) -> 
     for node in nested(model.graph.node):
         if (node.domain, node.op_type) in functions:
             schema = defs.get_schema(node.op_type, versions[node.domain], node.domain)
-            given = {attribute.name for attribute in node.attribute}
+            written = {attribute.name for attribute in node.attribute}
             for name, attribute in schema.attributes.items():
-                if name not in given and attribute.default_value.name:
+                if name not in written and attribute.default_value.name:
                     node.attribute.append(attribute.default_value)
 
 

@@ -79,14 +79,14 @@ def _imported(
     proto, folder = read_model(model)
     _check_opset(proto)
     proto = with_real_products(untie(written_anew(proto), folder))
-    proto, held = as_real(proto, folder, integers)
+    proto, integer_weights = as_real(proto, folder, integers)
     g, outputs = import_graph(proto, folder, choices)
     if loss is not None:
         add_loss(g, _scores(outputs), loss)
     for name, tensor in outputs.items():
         g.output(name, tensor.value)
     recognise(g.graph)
-    store_integers(g.graph, held, integers)
+    store_integers(g.graph, integer_weights, integers)
     warn_of_rewrites(g.graph, proto)
     return g.graph
 
@@ -142,9 +142,9 @@ def to_initializers(
     from pockengine.frontends.onnx.untie import untie
     from pockengine.frontends.onnx.weights import write_weights
 
-    given, folder = read_model(model)
+    proto, folder = read_model(model)
     tuned = ModelProto()
-    tuned.CopyFrom(untie(given, folder))
+    tuned.CopyFrom(untie(proto, folder))
     write_weights(tuned.graph, folder, graph, values)
     return tuned
 

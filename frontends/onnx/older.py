@@ -76,13 +76,13 @@ def _later(node: NodeProto, opset: int) -> Iterable[NodeProto]:
         new.attribute.append(helper.make_attribute("nearest_mode", SIMPLE))
         return [new]
     form, constants = FORMS[node.op_type], []
-    given = {attribute.name: attribute for attribute in node.attribute}
+    attributes = {attribute.name: attribute for attribute in node.attribute}
     del new.attribute[:]
-    new.attribute.extend(a for name, a in given.items() if name not in form.inputs)
+    new.attribute.extend(a for name, a in attributes.items() if name not in form.inputs)
     for name in form.inputs:
         new.input.append("")
-        if name in given:
-            value = helper.get_attribute_value(given[name])
+        if name in attributes:
+            value = helper.get_attribute_value(attributes[name])
             kind = np.float32 if isinstance(value, float) else form.dtype
             data: np.ndarray = np.asarray([value] if name == "k" else value, kind)
             new.input[-1] = f"{node.output[0]}.{name}"

@@ -73,15 +73,15 @@ class _Rewriter:
         for tensor in graph.initializer:
             self.arrays[tensor.name] = array_of(tensor, self.folder)
         nodes: list[NodeProto] = []
-        for given in graph.node:
-            for node in self._expanded(given):
+        for source in graph.node:
+            for node in self._expanded(source):
                 node.input[:] = [self.renamed.get(name, name) for name in node.input]
                 nodes += self._rewritten(node)
         del graph.node[:]
         graph.node.extend(nodes)
-        kept = [tensor for tensor in graph.initializer if tensor.name not in self.floats]
+        tensors = [tensor for tensor in graph.initializer if tensor.name not in self.floats]
         del graph.initializer[:]
-        graph.initializer.extend(kept)
+        graph.initializer.extend(tensors)
         graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in self.floats.items())
         self._outputs()
 
@@ -107,39 +107,39 @@ class _Rewriter:
 
     def _quantize(self, node: NodeProto) -> list[NodeProto]:
         """Round an activation, or a weight that the file has as floats."""
-        given, result = node.input[0], node.output[0]
-        if given in self.arrays:
-            scale, zero, axis = self._parts(node, self.arrays[given].ndim)
+        source, result = node.input[0], node.output[0]
+        if source in self.arrays:
+            scale, zero, axis = self._parts(node, self.arrays[source].ndim)
             limits = np.iinfo(zero.dtype)
-            shape = [1] * self.arrays[given].ndim
+            shape = [1] * self.arrays[source].ndim
             if scale.size > 1:
                 shape[axis] = scale.size
-            nearest = np.rint(self.arrays[given] / scale.reshape(shape)) + zero.reshape(shape)
+            nearest = np.rint(self.arrays[source] / scale.reshape(shape)) + zero.reshape(shape)
             self.arrays[result] = np.clip(nearest, limits.min, limits.max).astype(zero.dtype)
-            self.origin[result] = given
+            self.origin[result] = source
             return []
         self.ranges[result] = self._range(node)
         attributes = dict(zip(("scale", "zero"), self.ranges[result], strict=True))
         attributes["integers"] = int(self.integers)
         name = node.name or place_of(node)
         rounding = helper.make_node(
-            "Round", [given], [result], name=name, domain=OWN_DOMAIN, **attributes
+            "Round", [source], [result], name=name, domain=OWN_DOMAIN, **attributes
         )
         return [rounding]
 
     def _dequantize(self, node: NodeProto) -> Iterable[NodeProto]:
         """Bind the integers' name to the real numbers; dequantise those of a weight or an input."""
-        given, result = node.input[0], node.output[0]
-        if given in self.arrays:
+        source, result = node.input[0], node.output[0]
+        if source in self.arrays:
             self.renamed[result] = self._weight(node)
             return []
-        if given in {value.name for value in self.model.graph.input}:
+        if source in {value.name for value in self.model.graph.input}:
             return self._of_input(node)
-        if given not in self.ranges:
+        if source not in self.ranges:
             raise _refused(node, "nothing says which range the integers have that it reads")
-        if self.ranges[given] != self._range(node):
+        if self.ranges[source] != self._range(node):
             raise _refused(node, "its range is another than that of the integers it reads")
-        self.renamed[result] = given
+        self.renamed[result] = source
         return []
 
     def _of_input(self, node: NodeProto) -> Iterator[NodeProto]:
@@ -158,21 +158,21 @@ class _Rewriter:
 
     def _weight(self, node: NodeProto) -> str:
         """Return the name of a float initializer of what the file holds as integers."""
-        given = node.input[0]
-        integers = self.arrays[given]
+        source = node.input[0]
+        integers = self.arrays[source]
         scale, zero, axis = self._parts(node, integers.ndim)
         quantization = _quantization(node, integers, (scale, zero, axis))
         with np.errstate(over="ignore"):
             real = quantization.real(integers)
         if not np.isfinite(real).all():
             raise _refused(node, f"its scale {scale.max()} makes numbers beyond f32")
-        name = self.origin.get(given, given)
+        name = self.origin.get(source, source)
         count = 0
         while name in self.floats and self.held[name].quantization != quantization:
             count += 1
-            name = f"{given}.{count}"
+            name = f"{source}.{count}"
         self.floats[name] = real
-        self.held[name] = integer_weight(quantization, integers, in_file=given not in self.origin)
+        self.held[name] = integer_weight(quantization, integers, in_file=source not in self.origin)
         return name
 
     def _parts(self, node: NodeProto, rank: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -225,8 +225,8 @@ class _Rewriter:
         copy.output.append(f"{place}.real" if scale else node.output[0])
         yield copy
         if scale:
-            given = [copy.output[0], scale, zero]
-            yield helper.make_node("QuantizeLinear", given, list(node.output), name=place)
+            sources = [copy.output[0], scale, zero]
+            yield helper.make_node("QuantizeLinear", sources, list(node.output), name=place)
 
     def _unit(self, node: NodeProto, names: Sequence[str]) -> str:
         """Return the name of a bias's scales: those of both operands multiplied."""

@@ -49,8 +49,8 @@ def reference(
         inputs = dict(zip(types, inputs, strict=False))
     feed = {name: as_input(np.asarray(x), types[name]) for name, x in inputs.items()}
     feed = {name: nudge(x) if x.dtype == np.float32 else x for name, x in feed.items()}
-    given = {name: x.astype(full_type(types[name])) for name, x in feed.items()}
-    outputs = _by_runtime(model, given) or _by_evaluator(model, given)
+    arrays = {name: x.astype(full_type(types[name])) for name, x in feed.items()}
+    outputs = _by_runtime(model, arrays) or _by_evaluator(model, arrays)
     if outputs is None:
         return None
     if loss is None:
@@ -68,9 +68,9 @@ def _by_runtime(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    given = str(model) if isinstance(model, (str, Path)) else model.SerializeToString()
+    source = str(model) if isinstance(model, (str, Path)) else model.SerializeToString()
     try:
-        session = onnxruntime.InferenceSession(given, options, ["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(source, options, ["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, feed), strict=True))
     except Exception:  # it has exceptions of its own for newer opsets, kinds and operators
@@ -99,10 +99,10 @@ def _ignores(node: "onnx.NodeProto") -> bool:
     if node.op_type not in IGNORED:
         return False
     release = tuple(map(int, re.findall(r"\d+", __version__)[:2]))
-    given = {attribute.name: attribute for attribute in node.attribute}
-    turned = "direction" in given and given["direction"].s != b"forward"
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    turned = "direction" in attributes and attributes["direction"].s != b"forward"
     return (
-        any(name in given for name in IGNORED[node.op_type])
+        any(name in attributes for name in IGNORED[node.op_type])
         or any(node.input[LENGTHS : LENGTHS + 1])
         or (turned and release < DIRECTIONS_SINCE)
     )

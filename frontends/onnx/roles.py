@@ -300,7 +300,7 @@ def _made(
 ) -> set[str]:
     """Return names and what these operators make of them, maybe with those beside."""
     for node in nodes:
-        given = {name for name in node.input if name}
-        if node.op_type in ops and given & names and given <= names | beside:
+        sources = {name for name in node.input if name}
+        if node.op_type in ops and sources & names and sources <= names | beside:
             names.update(node.output)
     return names

@@ -109,9 +109,9 @@ def is_sequence(node: NodeProto) -> bool:
 
 def build_sequence(g: Builder, node: NodeProto, values: Sequence[Item | None]) -> list[Item]:
     """Build an operator on lists of tensors."""
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute if a.name != "type"}
-    given.pop("dtype", None)
-    return [SEQUENCES[node.op_type](g, values, **given)]
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute if a.name != "type"}
+    attributes.pop("dtype", None)
+    return [SEQUENCES[node.op_type](g, values, **attributes)]
 
 
 def _place(at: Any, length: int) -> int:

@@ -66,9 +66,9 @@ def untie(model: ModelProto, folder: Path | None) -> ModelProto:
         own.name = name
         for slot in slots:
             slot.node.input[slot.index] = name
-    kept = [n for n in copy.graph.node if not named.keys() & set(n.output)]
+    nodes = [n for n in copy.graph.node if not named.keys() & set(n.output)]
     del copy.graph.node[:]
-    copy.graph.node.extend(kept)
+    copy.graph.node.extend(nodes)
     return copy
 
 

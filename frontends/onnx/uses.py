@@ -23,7 +23,9 @@ def uses_of(graph: GraphProto, nodes: Sequence[NodeProto]) -> dict[str, list[Use
     """Return who reads each name, and how."""
     inner = [body.initializer for node in nested(nodes) for body in bodies(node)]
     ranks = {
-        tensor.name: len(tensor.dims) for held in (graph.initializer, *inner) for tensor in held
+        tensor.name: len(tensor.dims)
+        for tensors in (graph.initializer, *inner)
+        for tensor in tensors
     }
     for node in nested(nodes):
         if node.op_type == "Constant":

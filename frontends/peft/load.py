@@ -117,14 +117,14 @@ def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
         tensors = load_file(path)
     except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
         raise AdapterError(f"{path}: {error}") from error
-    kept = {}
+    adapters = {}
     for key, array in tensors.items():
         if any(part in f"{key}." for part in REPEATED):
             continue
         if array.dtype not in (np.float32, np.float16) or not np.isfinite(array).all():
             raise AdapterError(f"{path}: {key} ({array.dtype}) must be finite f32 or f16 numbers")
-        kept[key] = array.astype(np.float32)
-    return kept
+        adapters[key] = array.astype(np.float32)
+    return adapters
 
 
 def _factors(
@@ -197,9 +197,9 @@ def _as_ours(
 ) -> np.ndarray:
     """Bring PEFT's tensor into our order of dimensions."""
     order = permutation or tuple(range(len(shape)))
-    wanted = [shape[index] for index in np.argsort(order)]
-    if list(array.shape) != wanted:
-        raise AdapterError(f"{key} is {list(array.shape)}; the model needs {wanted}")
+    target = [shape[index] for index in np.argsort(order)]
+    if list(array.shape) != target:
+        raise AdapterError(f"{key} is {list(array.shape)}; the model needs {target}")
     return np.array(array.transpose(order), order="C")
 
 

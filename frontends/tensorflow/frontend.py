@@ -33,13 +33,13 @@ class TensorFlowFrontend(Frontend):
 
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a model."""
-        given = opened(model)
-        return from_tensorflow(given.model, inputs, loss=loss, trainable=given.trainable)
+        source = opened(model)
+        return from_tensorflow(source.model, inputs, loss=loss, trainable=source.trainable)
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a quantised TFLite model with its integers."""
-        given = opened(model)
-        return from_integers(given.model, inputs, loss, given.trainable)
+        source = opened(model)
+        return from_integers(source.model, inputs, loss, source.trainable)
 
     def reference(self, model: Any, inputs: Any, loss: Any, nudge: Nudge) -> Reference | None:
         """Return TensorFlow's loss and gradients."""
@@ -74,7 +74,7 @@ class TensorFlowFrontend(Frontend):
         from pockengine.frontends.tensorflow.variables import named_variables
 
         names = {id(variable): name for name, variable in named_variables(model.variables).items()}
-        return [tuned.get(names.get(id(held), ""), held.numpy()) for held in model.weights]
+        return [tuned.get(names.get(id(weight), ""), weight.numpy()) for weight in model.weights]
 
 
 FRONTEND = TensorFlowFrontend()

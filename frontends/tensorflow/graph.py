@@ -83,10 +83,10 @@ class Importer(GraphWalker):
         return [known[output.name] for output in graph.outputs]
 
     def extend(
-        self, graph: Any, wanted: Sequence[Any], known: dict[str, Known], place: str
+        self, graph: Any, tensors: Sequence[Any], known: dict[str, Known], place: str
     ) -> None:
         """Build what further tensors of a function need that is not known yet."""
-        waiting, needed = [tensor.op for tensor in wanted], set()
+        waiting, needed = [tensor.op for tensor in tensors], set()
         while waiting:
             op = waiting.pop()
             if op.name not in needed and not all(output.name in known for output in op.outputs):
@@ -196,20 +196,20 @@ class Importer(GraphWalker):
         results = rule.apply(TfContext(self.g, shapes), *inputs, **attributes)
         return results if isinstance(results, (list, tuple)) else [results]
 
-    def _read(self, op: Any, variable: Known, *rest: Known) -> Known:
+    def _read(self, op: Any, variable: Known, *indices: Known) -> Known:
         """Read a variable, or its rows."""
         if not isinstance(variable, Variable):
             raise Unsupported("it reads a resource that is no variable of the model")
         value = variable.read(self.g)
         if op.type == "VariableShape":
             return np.array(variable.data.shape, np.int32)
-        if isinstance(value, Opaque) or not rest:
+        if isinstance(value, Opaque) or not indices:
             return value
         if op.type == "ResourceGatherNd":
-            table, index = self.tensor(value), self.tensor(rest[0])
+            table, index = self.tensor(value), self.tensor(indices[0])
             return RULES["GatherNd"].apply(TfContext(self.g, ()), table, index)
         if op.type == "ResourceGather":
-            table, rows = framework_order(self.g, self.tensor(value)), self.tensor(rest[0])
+            table, rows = framework_order(self.g, self.tensor(value)), self.tensor(indices[0])
             return plain(self.g.take(table, framework_order(self.g, rows), axis=0))
         return value
 

@@ -38,9 +38,9 @@ from pockengine.frontends.tensorflow.variables import (
 PENALTY = "penalty"
 
 
-def import_subject(given: Any, example_inputs: Any, loss: Any, training: bool) -> Graph:
+def import_subject(model: Any, example_inputs: Any, loss: Any, training: bool) -> Graph:
     """Build the graph; ImportModelError lists whatever has no equivalent."""
-    subject = subject_of(given, training)
+    subject = subject_of(model, training)
     arguments = arguments_of(subject, example_inputs)
     _build_weights(subject, arguments)
     if subject.model is not None and training:

@@ -62,8 +62,12 @@ PYTHON: dict[str, Callable[..., Any]] = {
 
 def operator_of(part: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a function of TensorFlow as that of an `Operator`."""
-    given = part["config"]
-    config = {"name": given["name"], "function": given["function"], "dtype": given.get("dtype")}
+    settings = part["config"]
+    config = {
+        "name": settings["name"],
+        "function": settings["function"],
+        "dtype": settings.get("dtype"),
+    }
     return part | {
         "class_name": "Operator",
         "module": None,

@@ -92,7 +92,7 @@ def _checked_zip(path: Path) -> dict[str, Any] | None:
         description = _checked_config(path, archive.read(config), str(version))
         for entry in entries:
             if entry.filename.endswith(".h5"):
-                with archive.open(entry) as held, h5py.File(_seekable(held), "r") as file:
+                with archive.open(entry) as stream, h5py.File(_seekable(stream), "r") as file:
                     _check_hdf5(path, file, entry.file_size)
     return description
 

@@ -43,20 +43,20 @@ def terms_of(loss: Any, outputs: Sequence[str], model: Any) -> list[Term]:
                 f"{len(loss)} losses for {len(outputs)} outputs ({', '.join(ends)}); give one for "
                 "each, None for an output that has none"
             )
-        given = dict(zip(ends, loss, strict=True))
+        named = dict(zip(ends, loss, strict=True))
     else:
         layers: dict[str, str] = dict(zip(getattr(model, "output_names", ()), ends, strict=False))
-        given = {
+        named = {
             name if name in ends else layers.get(name, str(name)): x for name, x in loss.items()
         }
-        unknown = sorted(set(given) - set(ends))
+        unknown = sorted(set(named) - set(ends))
         if unknown:
             raise ImportModelError(
                 f"a loss for {unknown[0]!r}, which is no output; there are {', '.join(ends)}"
             )
     terms = [
         _term(outputs[ends.index(end)], f"{TARGET}.{end}", entry)
-        for end, entry in given.items()
+        for end, entry in named.items()
         if entry is not None
     ]
     if not terms:

@@ -87,8 +87,8 @@ class KerasAdam:
         )
 
     def _amsgrad(self, update: Update, rate: Value) -> None:
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, rate, first, second, most = rest
+        def formula(g: Builder, p: Value, dp: Value, *inputs: Value) -> Results:
+            lr, rate, first, second, most = inputs
             first = blend(g, first, dp, self.beta_1)
             second = blend(g, second, g.square(dp), self.beta_2)
             most = g.maximum(most, second)
@@ -111,8 +111,8 @@ class KerasAdamax:
     def update(self, update: Update) -> None:
         """u = max(b2 u, |g|);  p -= rate m / (u + eps), with rate = lr / (1 - b1^t)."""
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, rate, first, most = rest
+        def formula(g: Builder, p: Value, dp: Value, *inputs: Value) -> Results:
+            lr, rate, first, most = inputs
             first = blend(g, first, dp, self.beta_1)
             most = g.maximum(g.mul(most, g.scalar(self.beta_2)), g.abs(dp))
             step = g.div(g.mul(rate, first), g.add(most, g.scalar(self.epsilon)))

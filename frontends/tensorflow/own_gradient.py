@@ -188,11 +188,11 @@ def _closure(function: Any) -> Iterator[Any]:
     """Yield the functions that a function holds."""
     for cell in getattr(function, "__closure__", None) or ():
         try:
-            held = cell.cell_contents
+            content = cell.cell_contents
         except ValueError:  # not filled yet
             continue
-        if hasattr(held, "__code__"):
-            yield held
+        if hasattr(content, "__code__"):
+            yield content
 
 
 def _is_of(function: Any, origin: tuple[str, str]) -> bool:

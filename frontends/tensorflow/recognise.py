@@ -6,11 +6,11 @@ from typing import Any
 PACKAGES = ("keras", "tensorflow", "tf_keras")
 
 
-def is_tensorflow(given: Any) -> bool:
+def is_tensorflow(model: Any) -> bool:
     """Return whether this is a Keras model or layer, or a function of TensorFlow.
 
     TensorFlow and Keras are not imported for it: what is theirs has imported them.
     """
     if not any(package in sys.modules for package in PACKAGES):
         return False
-    return any(parent.__module__.split(".")[0] in PACKAGES for parent in type(given).__mro__)
+    return any(parent.__module__.split(".")[0] in PACKAGES for parent in type(model).__mro__)

@@ -39,8 +39,8 @@ def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Refer
             value += tf.add_n(penalties)
     watched = tape.watched_variables()
     own = list(subject.variables)
-    held = {id(getattr(variable, "value", variable)) for variable in own}
-    named = named_variables([*own, *(v for v in watched if id(v) not in held)])
+    variables = {id(getattr(variable, "value", variable)) for variable in own}
+    named = named_variables([*own, *(v for v in watched if id(v) not in variables)])
     handles = {id(getattr(v, "value", v)): name for name, v in named.items()}
     grads = tape.gradient(value, watched, unconnected_gradients="zero")
     gradients = {

@@ -62,8 +62,8 @@ def _training(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """
     if path.is_dir():
         words = _root_of(path / METADATA)
-        kept, model = words.get("training_config"), words.get("config")
-        return _mapping(kept), _mapping(model)
+        training, model = words.get("training_config"), words.get("config")
+        return _mapping(training), _mapping(model)
     if path.suffix == ".keras":
         with zipfile.ZipFile(path) as archive:
             return _mapping(json.loads(archive.read("config.json")).get("compile_config")), {}
@@ -142,10 +142,12 @@ def _own(path: Path, name: str, config: Mapping[str, Any]) -> Any:
     kind = getattr(keras.losses, name, None)
     if not isinstance(kind, type) or not issubclass(kind, keras.losses.Loss):
         return name
-    given = {key: value for key, value in config.items() if key not in ("fn", "dtype")}
-    given["reduction"] = OLD_REDUCTIONS.get(str(given.get("reduction")), given.get("reduction"))
+    settings = {key: value for key, value in config.items() if key not in ("fn", "dtype")}
+    settings["reduction"] = OLD_REDUCTIONS.get(
+        str(settings.get("reduction")), settings.get("reduction")
+    )
     try:
-        return kind(**given)
+        return kind(**settings)
     except (TypeError, ValueError) as error:
         raise ImportModelError(
             f"{path}: its loss {name} cannot be made of {dict(config)}: {error}; give a loss by "

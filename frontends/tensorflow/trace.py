@@ -58,11 +58,11 @@ class Arguments:
         """Call the subject with these tensors in place of the examples."""
         structured = subject.model is not None and not _takes_several(subject.model)
         waiting = iter(tensors)
-        given = [_filled(value, waiting) for value in self.given]
-        if self.keys is None or (structured and len(given) == 1):
-            several = structured and len(given) > 1
-            return theirs(subject.call, given) if several else theirs(subject.call, *given)
-        named = dict(zip(self.keys, given, strict=True))
+        values = [_filled(value, waiting) for value in self.given]
+        if self.keys is None or (structured and len(values) == 1):
+            several = structured and len(values) > 1
+            return theirs(subject.call, values) if several else theirs(subject.call, *values)
+        named = dict(zip(self.keys, values, strict=True))
         return theirs(subject.call, named) if structured else theirs(subject.call, **named)
 
 
@@ -78,34 +78,34 @@ class TracedModel:
     targets: Mapping[str, Any]
 
 
-def subject_of(given: Any, training: bool) -> TraceSubject:
+def subject_of(model: Any, training: bool) -> TraceSubject:
     """Return how to call the user's object; ImportModelError if it cannot be called."""
-    if is_keras_model(given):
+    if is_keras_model(model):
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return theirs(given, *args, **kwargs, training=training)
+            return theirs(model, *args, **kwargs, training=training)
 
-        return TraceSubject(given.name, call, given, given)
-    if isinstance(given, tf.Module) and callable(given):
-        return TraceSubject(type(given).__name__, tf.function(given.__call__), None, given)
-    if isinstance(given, tf.types.experimental.ConcreteFunction):
-        name = str(given.name).removeprefix("b'").strip("'")
-        return TraceSubject("signature" if "signature" in name else name, given, None, given)
-    if isinstance(given, tf.types.experimental.PolymorphicFunction):
-        return TraceSubject(given.python_function.__name__, given)
-    if callable(given):
-        return TraceSubject(getattr(given, "__name__", "function"), tf.function(given))
+        return TraceSubject(model.name, call, model, model)
+    if isinstance(model, tf.Module) and callable(model):
+        return TraceSubject(type(model).__name__, tf.function(model.__call__), None, model)
+    if isinstance(model, tf.types.experimental.ConcreteFunction):
+        name = str(model.name).removeprefix("b'").strip("'")
+        return TraceSubject("signature" if "signature" in name else name, model, None, model)
+    if isinstance(model, tf.types.experimental.PolymorphicFunction):
+        return TraceSubject(model.python_function.__name__, model)
+    if callable(model):
+        return TraceSubject(getattr(model, "__name__", "function"), tf.function(model))
     raise ImportModelError(
         f"from_tensorflow takes a Keras model, a function of tensors, or the path of a model, not "
-        f"{type(given).__name__}"
+        f"{type(model).__name__}"
     )
 
 
-def is_keras_model(given: Any) -> bool:
+def is_keras_model(model: Any) -> bool:
     """Return whether this is a Keras model or layer."""
     import keras
 
-    return isinstance(given, keras.layers.Layer)
+    return isinstance(model, keras.layers.Layer)
 
 
 def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel:
@@ -203,15 +203,15 @@ def named_results(results: Any) -> dict[str, Any]:
     return tensors
 
 
-def arguments_of(subject: TraceSubject, given: Any) -> Arguments:
+def arguments_of(subject: TraceSubject, examples: Any) -> Arguments:
     """Check the example inputs, and name them."""
-    if isinstance(given, Mapping):
-        keys: tuple[str, ...] | None = tuple(str(key) for key in given)
-        values = tuple(given.values())
-    elif isinstance(given, (tuple, list)):
-        keys, values = None, tuple(given)
+    if isinstance(examples, Mapping):
+        keys: tuple[str, ...] | None = tuple(str(key) for key in examples)
+        values = tuple(examples.values())
+    elif isinstance(examples, (tuple, list)):
+        keys, values = None, tuple(examples)
     else:
-        keys, values = None, (given,)
+        keys, values = None, (examples,)
     own = keys if keys is not None else _names(subject, len(values))
     nested = any(isinstance(value, Mapping) for value in values)
     leaves = [
@@ -220,9 +220,9 @@ def arguments_of(subject: TraceSubject, given: Any) -> Arguments:
         for leaf in _leaves("" if nested and len(values) == 1 else name, value)
     ]
     names = tuple(name for name, _ in leaves)
-    told = range(len(leaves)) if keys is None and not nested else names
+    labels = range(len(leaves)) if keys is None and not nested else names
     arrays = tuple(
-        _array(subject.name, key, value) for key, (_, value) in zip(told, leaves, strict=True)
+        _array(subject.name, key, value) for key, (_, value) in zip(labels, leaves, strict=True)
     )
     return Arguments(names, arrays, values, keys)
 

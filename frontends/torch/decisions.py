@@ -144,7 +144,7 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
 
     taken = run(None)
     after = dict(copied.named_buffers())
-    kept = {name: x for name, x in before.items() if torch.equal(x, after.get(name, x))}
+    unchanged = {name: x for name, x in before.items() if torch.equal(x, after.get(name, x))}
     checks = set()
     for site in taken:
         try:
@@ -152,13 +152,13 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
         except Exception as error:  # whatever the module raises
             if own_error(error):
                 checks.add(site)
-    return Answers(taken, frozenset(checks), kept)
+    return Answers(taken, frozenset(checks), unchanged)
 
 
 def copied_module(module: torch.nn.Module) -> torch.nn.Module:
     """Copy a module; what it computed and keeps, as the old weight_norm does, becomes numbers."""
-    kept = [value for part in module.modules() for value in vars(part).values()]
-    computed = [x for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf]
+    values = [value for part in module.modules() for value in vars(part).values()]
+    computed = [x for x in values if isinstance(x, torch.Tensor) and not x.is_leaf]
     return copy.deepcopy(module, {id(x): x.detach().clone() for x in computed})
 
 
@@ -219,9 +219,9 @@ class Constants:
 
     def _take(self, root: Any, node: Node) -> None:
         if node.op == "get_attr":
-            held: Any = getattr(root, str(node.target), None)
-            if type(held) is torch.Tensor:
-                self._values[node] = held.clone()
+            attribute: Any = getattr(root, str(node.target), None)
+            if type(attribute) is torch.Tensor:
+                self._values[node] = attribute.clone()
         if node.target is operator.getitem:
             sequence, index = node.args
             if sequence in self._values:

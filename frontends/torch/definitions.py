@@ -160,7 +160,7 @@ def pinv(
 
     The gradient is that of a constant rank, which equal singular values do not disturb.
     """
-    given = a
+    matrix = a
     if hermitian:
         a = a.tril() + a.tril(-1).mT
     left, values, right = torch.linalg.svd(a, full_matrices=False)
@@ -171,13 +171,13 @@ def pinv(
     limit = rtol.to(a.dtype)[..., None] * most
     if atol is not None:
         limit = torch.maximum(limit, atol.to(a.dtype)[..., None])
-    kept = values > limit
-    inverted = torch.where(kept, 1 / torch.where(kept, values, 1.0), 0.0)
+    large = values > limit
+    inverted = torch.where(large, 1 / torch.where(large, values, 1.0), 0.0)
     p = right.mT @ (inverted[..., None] * left.mT)
     dp = torch.ops.pockengine.cotangent(p)
     rows, columns = torch.eye(a.shape[-2]), torch.eye(a.shape[-1])
-    da = (rows - given @ p) @ dp.mT @ (p @ p.mT) + (p.mT @ p) @ dp.mT @ (columns - p @ given)
-    return torch.ops.pockengine.custom_gradient(p, dp, [given], [da - p.mT @ dp @ p.mT])
+    da = (rows - matrix @ p) @ dp.mT @ (p @ p.mT) + (p.mT @ p) @ dp.mT @ (columns - p @ matrix)
+    return torch.ops.pockengine.custom_gradient(p, dp, [matrix], [da - p.mT @ dp @ p.mT])
 
 
 @define(aten.special_erfcx.default)
@@ -186,13 +186,13 @@ def erfcx(x: torch.Tensor) -> torch.Tensor:
     far = x > FAR
     near = torch.where(far, 0.0, x)
     beyond = torch.where(far, x, FAR)
-    rest = beyond
+    fraction = beyond
     for term in range(FRACTION, 0, -1):
-        rest = beyond + term / 2 / rest
+        fraction = beyond + term / 2 / fraction
     coarse = (near.detach() * 16).round() / 16  # its square is exact, and the rest small
     square = torch.exp(coarse * coarse) * torch.exp((near - coarse) * (near + coarse))
     inside = square * torch.erfc(near)
-    return torch.where(far, 1 / (math.sqrt(math.pi) * rest), inside)
+    return torch.where(far, 1 / (math.sqrt(math.pi) * fraction), inside)
 
 
 @define(aten.special_log_ndtr.default)

@@ -72,10 +72,10 @@ def _gradients_of(
     """Return what `torch.autograd.grad` does; 0 where an input has no part in the outputs."""
     if not all(isinstance(x, torch.Tensor) for x in (*outputs, *inputs)):
         raise ImportModelError("torch.autograd.grad is given edges of a graph; give it tensors")
-    given = [
+    gradients = [
         torch.ones_like(y) if dy is None else dy for y, dy in zip(outputs, cotangents, strict=True)
     ]
-    found = _gradients(outputs, given, inputs)
+    found = _gradients(outputs, gradients, inputs)
     return tuple(found if create_graph else [dx.detach() for dx in found])
 
 

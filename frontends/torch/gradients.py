@@ -183,8 +183,8 @@ def _with_gradient(
     """Return an output whose gradient is what backward says."""
     with torch.no_grad():
         cotangent = OPS.cotangent(y)
-        given = [cotangent if out is y else None for out in outputs]
-        gradients = theirs(function.backward, saved, *given)
+        cotangents = [cotangent if out is y else None for out in outputs]
+        gradients = theirs(function.backward, saved, *cotangents)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
         pairs = [
             (x, dx.sum_to_size(x.shape))

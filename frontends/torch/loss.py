@@ -28,20 +28,20 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     kind, names = type(module), loss_inputs(module, loss)
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        given = [kwargs.pop(name) for name in names]
+        arguments = [kwargs.pop(name) for name in names]
         outputs = kind.forward(self, *args, **kwargs)
-        return outputs, loss(outputs, *given)
+        return outputs, loss(outputs, *arguments)
 
     parameters = list(inspect.signature(kind.forward).parameters.values())
-    rest = [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
+    keywords = [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
     extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
-    kept = [p for p in parameters if p not in rest]
-    forward.__signature__ = inspect.Signature([*kept, *extra, *rest])  # type: ignore[attr-defined]
+    named = [p for p in parameters if p not in keywords]
+    forward.__signature__ = inspect.Signature([*named, *extra, *keywords])  # type: ignore[attr-defined]
     wrapped = copy.copy(module)
     wrapped.__class__ = type(kind.__name__, (kind,), {"forward": forward})
-    held = _trained_module(module, loss)
-    if held is not None:
-        wrapped.__dict__["_modules"] = {**module._modules, _free_name(module): held}
+    trained = _trained_module(module, loss)
+    if trained is not None:
+        wrapped.__dict__["_modules"] = {**module._modules, _free_name(module): trained}
     return wrapped
 
 
@@ -58,8 +58,8 @@ def loss_state(module: Any, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(module: nn.Module) -> set[str]:
-    held = (module.named_parameters, module.named_buffers)
-    return {name for named in held for name, _ in named(remove_duplicate=False)}
+    listings = (module.named_parameters, module.named_buffers)
+    return {name for named in listings for name, _ in named(remove_duplicate=False)}
 
 
 def _free_name(module: nn.Module) -> str:
@@ -94,9 +94,9 @@ def _trained_module(module: nn.Module, loss: Loss) -> nn.Module | None:
     return holder if holder._modules else None
 
 
-def _trains(held: nn.Module, own: set[int]) -> bool:
+def _trains(module: nn.Module, own: set[int]) -> bool:
     """Return whether a module has parameters that train, beside the model's own."""
-    return any(tensor.requires_grad and id(tensor) not in own for tensor in held.parameters())
+    return any(tensor.requires_grad and id(tensor) not in own for tensor in module.parameters())
 
 
 def loss_inputs(module: nn.Module, loss: Loss) -> list[str]:
@@ -123,23 +123,23 @@ def loss_inputs(module: nn.Module, loss: Loss) -> list[str]:
     return names
 
 
-def split_examples(given: Any, names: list[str]) -> tuple[Any, dict[str, Any]]:
+def split_examples(examples: Any, names: list[str]) -> tuple[Any, dict[str, Any]]:
     """Split example inputs into the module's and the loss's: by name, or the last ones.
 
     Raises ImportModelError when the loss's are missing.
     """
-    if isinstance(given, dict):
-        missing = [name for name in names if name not in given]
-        own = {name: given[name] for name in names if name in given}
-        rest: Any = {name: value for name, value in given.items() if name not in own}
+    if isinstance(examples, dict):
+        missing = [name for name in names if name not in examples]
+        own = {name: examples[name] for name in names if name in examples}
+        others: Any = {name: value for name, value in examples.items() if name not in own}
     else:
-        count = len(given) - len(names)
+        count = len(examples) - len(names)
         missing = names if count < 1 else []
-        own = dict(zip(names, given[max(count, 0) :], strict=False))
-        rest = tuple(given[: max(count, 0)])
+        own = dict(zip(names, examples[max(count, 0) :], strict=False))
+        others = tuple(examples[: max(count, 0)])
     if missing:
         raise ImportModelError(
             f"the loss takes {', '.join(names)} besides the outputs; give examples of them after "
             "the model's own inputs, or by name"
         )
-    return rest, own
+    return others, own

@@ -126,8 +126,8 @@ class Memory:
             return self.detached(value)
         values = [framework_order(self.g, self.in_graph(x)) for x in (value, before)]
         cotangent = self.g.emit("cotangent", shape=values[0].shape).result
-        kept = self.g.emit("custom_gradient", values[0], cotangent, values[1], cotangent)
-        return plain(kept.result)
+        result = self.g.emit("custom_gradient", values[0], cotangent, values[1], cotangent)
+        return plain(result.result)
 
     def detached(self, value: Known) -> Known:
         """Return a value, or a list of some, that no gradient flows through."""

@@ -78,13 +78,13 @@ def _imported(
     from pockengine.frontends.torch.trace import trace
 
     check_observers(module)
-    module, held = as_real(module, integers)
+    module, integer_weights = as_real(module, integers)
     if callable(loss):
         module = with_loss(module, loss)
     with in_floats(module) as changes:
         graph = import_program(trace(module, args, kwargs), module, loss)
     warn_of_floats(module, changes)
-    store_integers(graph, held, integers)
+    store_integers(graph, integer_weights, integers)
     return graph
 
 
@@ -144,28 +144,30 @@ def resize_examples(
 
 
 def checked_inputs(
-    torch: Any, module: "nn.Module", given: Inputs, loss: Loss
+    torch: Any, module: "nn.Module", examples: Inputs, loss: Loss
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Split the example inputs into positional and named ones, all tensors of a known type.
 
     A loss's own are named ones.
     """
     name = type(module).__name__
-    if isinstance(given, torch.Tensor):
-        given = (given,)
-    named = isinstance(given, Mapping)
-    if not named and not isinstance(given, (tuple, list)):
+    if isinstance(examples, torch.Tensor):
+        examples = (examples,)
+    named = isinstance(examples, Mapping)
+    if not named and not isinstance(examples, (tuple, list)):
         raise ImportModelError(
             f"the example inputs of {name} must be a tuple of tensors or a dict of named ones, not "
-            f"{type(given).__name__}"
+            f"{type(examples).__name__}"
         )
-    _check_types(torch, name, given)
+    _check_types(torch, name, examples)
     own: dict[str, Any] = {}
     if callable(loss):
         from pockengine.frontends.torch.loss import loss_inputs, split_examples
 
-        given, own = split_examples(given, loss_inputs(module, loss))
-    args, kwargs = ((), {**given, **own}) if isinstance(given, Mapping) else (tuple(given), own)
+        examples, own = split_examples(examples, loss_inputs(module, loss))
+    args, kwargs = (
+        ((), {**examples, **own}) if isinstance(examples, Mapping) else (tuple(examples), own)
+    )
     return _apart(args, kwargs)
 
 
@@ -187,11 +189,11 @@ def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     return tuple(map(own, args)), {name: own(tensor) for name, tensor in kwargs.items()}
 
 
-def _check_types(torch: Any, name: str, given: Inputs) -> None:
+def _check_types(torch: Any, name: str, examples: Inputs) -> None:
     from pockengine.frontends.torch.floats import HALVES
     from pockengine.frontends.torch.params import DTYPES
 
-    items = given.items() if isinstance(given, Mapping) else enumerate(given)
+    items = examples.items() if isinstance(examples, Mapping) else enumerate(examples)
     for key, value in items:
         if not isinstance(value, torch.Tensor):
             raise ImportModelError(

@@ -99,8 +99,8 @@ def _own(kind: type, group: Settings) -> Optimizer:
     """Return ours, whose settings have PyTorch's names; what stands for a default is None there."""
     chosen = AdamW if kind is Adam and group.get("decoupled_weight_decay") else kind
     defaults = {field.name: field.default for field in fields(chosen)}
-    given = {key: group[key] for key in defaults if group.get(key) is not None}
-    optimizer: Optimizer = chosen(**{k: _like(defaults[k], value) for k, value in given.items()})
+    settings = {key: group[key] for key in defaults if group.get(key) is not None}
+    optimizer: Optimizer = chosen(**{k: _like(defaults[k], value) for k, value in settings.items()})
     return Maximize(optimizer) if group.get("maximize") else optimizer
 
 

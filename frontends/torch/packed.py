@@ -50,14 +50,14 @@ class PackedSequences(TorchFunctionMode):
     def _numbers(self, tensor: torch.Tensor) -> list[int]:
         """Return the values of a tensor of lengths."""
         node = traced_node(tensor)
-        held = tensor if node is None else self._constants.value(node)
-        if held is None:
+        constant = tensor if node is None else self._constants.value(node)
+        if constant is None:
             raise ImportModelError(
                 "pack_padded_sequence is given lengths that depend on the data, and a compiled "
                 "model has shapes of its own; run the layer on the padded batch and mask what is "
                 "behind the ends, or give the lengths as constants"
             )
-        return [int(number) for number in held.tolist()]
+        return [int(number) for number in constant.tolist()]
 
 
 def _is_packed(args: tuple[Any, ...]) -> bool:

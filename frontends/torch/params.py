@@ -91,24 +91,24 @@ def whole_state(
     """Return the module's state_dict with these tensors in it, under all of their names."""
     state: dict[str, torch.Tensor] = module.state_dict()
     first = first_names(module)
-    for name, held in list(state.items()):
-        if not isinstance(held, torch.Tensor):
+    for name, stored in list(state.items()):
+        if not isinstance(stored, torch.Tensor):
             continue  # a module's extra state
         tensor = tensors.get(first.get(name, name))
         param = graph.params.get(first.get(name, name))
-        state[name] = held.clone() if tensor is None else _as_integers(tensor, held, param)
+        state[name] = stored.clone() if tensor is None else _as_integers(tensor, stored, param)
         owner = module.get_submodule(name.rpartition(".")[0]) if name.endswith(COUNTER) else None
         if tensor is None and isinstance(owner, _BatchNorm):  # an instance norm counts nothing
             state[name] += steps * _batches(graph, name.removesuffix(COUNTER) + "running_mean")
     return state
 
 
-def _as_integers(tensor: torch.Tensor, held: torch.Tensor, param: Param | None) -> torch.Tensor:
+def _as_integers(tensor: torch.Tensor, stored: torch.Tensor, param: Param | None) -> torch.Tensor:
     """Return a tuned tensor where the module has it, as integers where it has such."""
-    if held.dtype.is_floating_point or held.dtype.is_complex:
-        return tensor.to(held.device, held.dtype)
-    dtype = held.detach().cpu().numpy().dtype
-    return torch.from_numpy(as_integers(tensor.numpy(), dtype, param)).to(held.device)
+    if stored.dtype.is_floating_point or stored.dtype.is_complex:
+        return tensor.to(stored.device, stored.dtype)
+    dtype = stored.detach().cpu().numpy().dtype
+    return torch.from_numpy(as_integers(tensor.numpy(), dtype, param)).to(stored.device)
 
 
 def _batches(graph: Graph, statistic: str) -> int:
@@ -177,20 +177,20 @@ def _declare_other(
         return
     if not node.users:
         return
-    held = {**program.state_dict, **program.constants}[spec.target]
-    other_float = held.dtype not in DTYPES and held.is_floating_point()
-    if other_float or held.is_complex():  # a factor, a table of rotations; nothing trains it
-        declared[node] = held.detach()
+    tensor = {**program.state_dict, **program.constants}[spec.target]
+    other_float = tensor.dtype not in DTYPES and tensor.is_floating_point()
+    if other_float or tensor.is_complex():  # a factor, a table of rotations; nothing trains it
+        declared[node] = tensor.detach()
         return
-    if held.dtype not in DTYPES:
-        problems.add(f"{held.dtype}", USE, spec.target)
+    if tensor.dtype not in DTYPES:
+        problems.add(f"{tensor.dtype}", USE, spec.target)
         declared[node] = None
         return
-    if spec.kind is InputKind.BUFFER and spec.persistent and held.numel() > 0:
-        data = _array(held, identity(held.dim()))
+    if spec.kind is InputKind.BUFFER and spec.persistent and tensor.numel() > 0:
+        data = _array(tensor, identity(tensor.dim()))
         declared[node] = plain(g.param(spec.target, data, trainable=False))
     else:
-        declared[node] = held.detach()
+        declared[node] = tensor.detach()
 
 
 def _contents(parameter: Any, layout: Layout) -> np.ndarray | ShapeOnly:

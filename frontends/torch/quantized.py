@@ -141,13 +141,13 @@ class _Rewriter:
             raise _refused(node, str(error)) from error
         return _Range(quantization, int(low[0]), int(high[0]), TYPES[said["dtype"]])
 
-    def _numbers(self, node: Node, given: Any) -> np.ndarray:
+    def _numbers(self, node: Node, argument: Any) -> np.ndarray:
         """Return a setting; zero points may be None, which are 0."""
-        if isinstance(given, Node):
-            if given.op != "get_attr":
+        if isinstance(argument, Node):
+            if argument.op != "get_attr":
                 raise _refused(node, "its range is computed; quantise with is_dynamic=False")
-            return self._without_integers(given).reshape(-1)
-        return np.array([0 if given is None else given])
+            return self._without_integers(argument).reshape(-1)
+        return np.array([0 if argument is None else argument])
 
     def _without_integers(self, source: Node) -> np.ndarray:
         tensor = operator.attrgetter(str(source.target))(self.part)

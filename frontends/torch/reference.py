@@ -34,14 +34,14 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
         name: x.detach().numpy().copy() for name, x in _named(called.forward, args, kwargs).items()
     }
     with in_floats(called), torch.random.fork_rng(devices=[]), torch.enable_grad():
-        held = _state(module, nudge)
-        results = torch.func.functional_call(called, held, args, kwargs)
+        state = _state(module, nudge)
+        results = torch.func.functional_call(called, state, args, kwargs)
         value = _loss(results, loss, feed)
-        wanted = {name: x for name, x in held.items() if x.requires_grad}
-        grads = torch.autograd.grad(value, list(wanted.values()), allow_unused=True)
+        trained = {name: x for name, x in state.items() if x.requires_grad}
+        grads = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
     gradients = {
         name: (torch.zeros_like(x) if grad is None else grad).detach().numpy().copy()
-        for (name, x), grad in zip(wanted.items(), grads, strict=True)
+        for (name, x), grad in zip(trained.items(), grads, strict=True)
     }
     return Reference(feed, float(value.detach()), gradients)
 
@@ -65,10 +65,10 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
 
 def _state(module: nn.Module, nudge: Nudge) -> dict[str, torch.Tensor]:
     """Copy parameters and buffers; tied ones are given once, under their first name."""
-    held = {name: x.detach().clone() for name, x in module.named_buffers()}
+    state = {name: x.detach().clone() for name, x in module.named_buffers()}
     for name, x in module.named_parameters():
-        held[name] = _nudged(x.detach(), nudge).clone().requires_grad_(x.requires_grad)
-    return held
+        state[name] = _nudged(x.detach(), nudge).clone().requires_grad_(x.requires_grad)
+    return state
 
 
 def _nudged(x: Any, nudge: Nudge) -> Any:

@@ -67,17 +67,17 @@ class SameSizes(TorchFunctionMode):
 
     def _by_places(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Replace constant masks (such as off-diagonal ones) by the positions that they select."""
-        x, *rest = args
+        x, *others = args
         if func in (torch.masked_select, torch.Tensor.masked_select):
-            if x.shape != rest[0].shape:
+            if x.shape != others[0].shape:
                 return func, args
         elif func is not torch.Tensor.__getitem__:
             return func, args
-        given = rest[0] if isinstance(rest[0], tuple) else (rest[0],)
-        places = [self._places(part) for part in given]
+        indices = others[0] if isinstance(others[0], tuple) else (others[0],)
+        places = [self._places(part) for part in indices]
         if not any(place is not None for place in places):
             return func, args
-        pairs = zip(given, places, strict=True)
+        pairs = zip(indices, places, strict=True)
         index = [part for one, place in pairs for part in ([one] if place is None else place)]
         return torch.Tensor.__getitem__, (x, tuple(index))
 
@@ -162,9 +162,9 @@ def mask_of(node: Node) -> Node | None:
         return node.args[MASKS[name]]
     if name != "aten.index.Tensor":
         return None
-    given = [index for index in node.args[1] if index is not None]
-    value = given[0].meta["val"] if len(given) == 1 else None
-    return given[0] if value is not None and value.dtype is torch.bool else None
+    indices = [index for index in node.args[1] if index is not None]
+    value = indices[0].meta["val"] if len(indices) == 1 else None
+    return indices[0] if value is not None and value.dtype is torch.bool else None
 
 
 def _families(graph: Graph) -> list[SelectionFamily]:
@@ -222,10 +222,10 @@ def _shares(one: Node, other: Node) -> bool:
     later, earlier = (one, other) if other in one.all_input_nodes else (other, one)
     if not isinstance(later.target, torch._ops.OpOverload):
         return True
-    given = zip(later.target._schema.arguments, later.args, strict=False)
+    arguments = zip(later.target._schema.arguments, later.args, strict=False)
     return any(
         argument.alias_info is not None and (value is earlier or isinstance(value, (list, tuple)))
-        for argument, value in given
+        for argument, value in arguments
     )
 
 

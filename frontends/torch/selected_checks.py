@@ -221,11 +221,11 @@ def _pad(reader: FamilyReader, node: Node) -> str:
 
 def _index(reader: FamilyReader, node: Node) -> str:
     x, indices = node.args
-    given = [index for index in indices if index is not None]
-    rows = [reader.row(index) for index in given]
+    present = [index for index in indices if index is not None]
+    rows = [reader.row(index) for index in present]
     if reader.row(x) is not None or any(row is None for row in rows):
         return "indexes rows by another list"
-    return "" if all(is_place(reader, index) for index in given) else PLACES
+    return "" if all(is_place(reader, index) for index in present) else PLACES
 
 
 def _index_select(reader: FamilyReader, node: Node) -> str:
@@ -268,9 +268,9 @@ def _put(reader: FamilyReader, node: Node) -> str:
 
 
 def _cross_entropy(reader: FamilyReader, node: Node) -> str:
-    x, target, *rest = node.args
+    x, target, *arguments = node.args
     rows = reader.row(x), reader.row(target)
-    if rows != (0, 0) or any(reader.row(other) is not None for other in rest):
+    if rows != (0, 0) or any(reader.row(other) is not None for other in arguments):
         return ACROSS
     return "reads probabilities" if target.meta["val"].is_floating_point() else ""
 
@@ -283,8 +283,8 @@ def _sum(reader: FamilyReader, node: Node) -> str:
 def _loss(reader: FamilyReader, node: Node) -> str:
     rows = {reader.row(value) for value in node.args[:2]}
     shapes = {_plain_sizes(value) for value in node.args[:2]}
-    rest = [*node.args[2:], *node.kwargs.values()]
-    more = any(reader.row(value) is not None for value in rest)
+    arguments = [*node.args[2:], *node.kwargs.values()]
+    more = any(reader.row(value) is not None for value in arguments)
     return ACROSS if len(rows) > 1 or len(shapes) > 1 or more else ""
 
 

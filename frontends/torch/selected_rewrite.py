@@ -101,8 +101,8 @@ class Rewriter:
     def _call(self, target: Any, *args: Any) -> Node:
         with self._graph.inserting_before(self._here):
             node = self._graph.call_function(target, args)
-        kept = ("stack_trace", "nn_module_stack", UNRECORDED)
-        node.meta = {key: self._here.meta[key] for key in kept if key in self._here.meta}
+        fields = ("stack_trace", "nn_module_stack", UNRECORDED)
+        node.meta = {key: self._here.meta[key] for key in fields if key in self._here.meta}
         self._settle(node)
         return node
 
@@ -154,8 +154,8 @@ class Rewriter:
             parts = [self._coordinate(axis) for axis in range(len(self._shape))]
             return self._call(aten.stack.default, parts, 1)
         x: Any = node.args[0]
-        given = node.args[1] if name_of(node) == "index" else [node.args[1]]
-        at = next(i for i, index in enumerate(given) if index is not None)
+        indices = node.args[1] if name_of(node) == "index" else [node.args[1]]
+        at = next(i for i, index in enumerate(indices) if index is not None)
         shape = _shape(x)
         lines = (*shape[:at], self._size, *shape[at + len(self._shape) :])
         return self._filled(self._call(aten.reshape.default, x, list(lines)), at)
@@ -336,9 +336,9 @@ class Rewriter:
         size = _shape(x)[0]
         spare = self._call(aten.slice.Tensor, x, 0, 0, 1)
         longer = self._call(aten.cat.default, [x, spare], 0)
-        first, *rest = indices
-        kept = self._call(aten.remainder.Scalar, first, size)
-        places = [self._masked(kept, 0, size), *rest]
+        first, *others = indices
+        first_place = self._call(aten.remainder.Scalar, first, size)
+        places = [self._masked(first_place, 0, size), *others]
         written = self._call(aten.index_put.default, longer, places, rows)
         return self._call(aten.slice.Tensor, written, 0, 0, size)
 

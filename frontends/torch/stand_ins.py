@@ -117,7 +117,7 @@ def ctc_loss(
     logits = log_probs.unsqueeze(1) if single else log_probs
     samples = logits.shape[1]
     lengths, label_lengths = (
-        torch.as_tensor(given).reshape(samples) for given in (input_lengths, target_lengths)
+        torch.as_tensor(counts).reshape(samples) for counts in (input_lengths, target_lengths)
     )
     if single or targets.dim() == 2:
         labels = targets.reshape(samples, -1)
@@ -135,9 +135,9 @@ def ctc_loss(
     return losses[0] if single else losses
 
 
-def _rows(targets: torch.Tensor, lengths: torch.Tensor, given: Any) -> torch.Tensor:
+def _rows(targets: torch.Tensor, lengths: torch.Tensor, sizes: Any) -> torch.Tensor:
     """Cut labels that lie one sample after the other into rows, as long as the longest may be."""
-    longest = len(targets) if isinstance(given, torch.Tensor) else max(given)
+    longest = len(targets) if isinstance(sizes, torch.Tensor) else max(sizes)
     starts = lengths.cumsum(0) - lengths
     places = starts.unsqueeze(1) + torch.arange(longest)
     return targets[places.clamp(max=len(targets) - 1)]
@@ -156,8 +156,8 @@ def gaussian_nll_loss(
         var = torch.full_like(input, var)
     elif var.size() != input.size() and input.size()[:-1] == var.size():
         var = var.unsqueeze(-1)
-    held = var.detach().clamp(min=eps)  # its gradient is that of a variance that is large enough
-    var = var + (held - var.detach())
+    clamped = var.detach().clamp(min=eps)  # its gradient is that of a variance that is large enough
+    var = var + (clamped - var.detach())
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
@@ -185,8 +185,8 @@ def repeat_interleave(
 ) -> torch.Tensor:
     """Repeat parts as often as a tensor says, `output_size` parts in all."""
     if not isinstance(repeats, torch.Tensor) or output_size is None:
-        given = () if repeats is None else (repeats, dim)
-        y: torch.Tensor = torch.repeat_interleave(input, *given, output_size=output_size)
+        arguments = () if repeats is None else (repeats, dim)
+        y: torch.Tensor = torch.repeat_interleave(input, *arguments, output_size=output_size)
         return y
     rows, along = (input.reshape(-1), 0) if dim is None else (input, dim)
     ends = repeats.expand(rows.shape[along]).cumsum(0)
@@ -233,9 +233,9 @@ def lstsq(
         q, r = torch.linalg.qr(a.mT)
         x = q @ torch.linalg.solve_triangular(r.mT, right, upper=False)
     known = rows > columns and driver not in (None, "gelsy")
-    rest = (a @ x - right).square().sum(-2) if known else a.new_empty(0)
+    residuals = (a @ x - right).square().sum(-2) if known else a.new_empty(0)
     rank = torch.full(a.shape[:-2], min(rows, columns))
-    found = (x.squeeze(-1) if vector else x, rest, rank, a.new_empty(0))
+    found = (x.squeeze(-1) if vector else x, residuals, rank, a.new_empty(0))
     return torch.return_types.linalg_lstsq(found)
 
 

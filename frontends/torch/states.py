@@ -71,8 +71,8 @@ def check_evaluation(
     before = {name: copied.get_buffer(name).clone() for name in names}
     with torch.no_grad(), torch.random.fork_rng():
         copied(*args, **kwargs)
-    for name, kept in before.items():
-        if not torch.equal(copied.get_buffer(name), kept):
+    for name, buffer in before.items():
+        if not torch.equal(copied.get_buffer(name), buffer):
             raise Unsupported(
                 f"it changes buffer {name!r} in evaluation mode too, and a compiled evaluation "
                 "keeps nothing; write it under `if self.training:`"

@@ -81,11 +81,11 @@ class Trials:
             return self._changed_mask(x, *source)
         if self._trial is None or self._trial[0] != CLASS or x.is_floating_point():
             return x
-        _, digest, given = self._trial
+        _, digest, classes = self._trial
         if x.dim() == 0 or _flat(x) != digest:
             return x
-        others = [int(other) for other in x.unique() if other != given]
-        return torch.where(x == given, others[0] if others else abs(given - 1), x)
+        others = [int(other) for other in x.unique() if other != classes]
+        return torch.where(x == classes, others[0] if others else abs(classes - 1), x)
 
     def _changed_mask(self, mask: torch.Tensor, *source: Any) -> torch.Tensor:
         """Return a mask as the trial says; others of its source are changed too."""
@@ -107,10 +107,10 @@ class Trials:
         x, *others = args if isinstance(args[0], torch.Tensor) else args[::-1]
         if isinstance(others[0] if others else None, torch.Tensor) and id(x) in self._constants:
             x, others = others[0], [x]
-        given = x.unique()
+        values = x.unique()
         if func not in BINS and func is not ONE_HOT:
-            given = given[torch.isin(given, torch.as_tensor(others[0]))]
-        for each in given.tolist():
+            values = values[torch.isin(values, torch.as_tensor(others[0]))]
+        for each in values.tolist():
             self.seen.setdefault((CLASS, _flat(x), each))
 
     def _are_classes(self, func: Any, args: tuple[Any, ...]) -> bool:

@@ -19,19 +19,19 @@ def standing_in(module: nn.Module) -> Iterator[None]:
     reserved and never touched.
     """
     places = [
-        (part, name, held)
+        (part, name, tensor)
         for part in module.modules()
-        for name, held in part._parameters.items()
-        if held is not None and held.is_meta
+        for name, tensor in part._parameters.items()
+        if tensor is not None and tensor.is_meta
     ]
     made: dict[int, nn.Parameter] = {}
-    for part, name, held in places:
-        if id(held) not in made:
-            empty = torch.empty_like(held, device="cpu")
-            made[id(held)] = nn.Parameter(empty, requires_grad=held.requires_grad)
-        part._parameters[name] = made[id(held)]
+    for part, name, tensor in places:
+        if id(tensor) not in made:
+            empty = torch.empty_like(tensor, device="cpu")
+            made[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad)
+        part._parameters[name] = made[id(tensor)]
     try:
         yield
     finally:
-        for part, name, held in places:
-            part._parameters[name] = held
+        for part, name, tensor in places:
+            part._parameters[name] = tensor

@@ -76,8 +76,8 @@ def _sweep(forward: bool, kernel: Tensor, shape: Sequence[int], params: dict[str
     """Read the primitive's parameters; `shape` is the result's, channels second."""
 
     def pair(sizes: Sequence[int]) -> tuple[int, int]:
-        first, *rest = (int(size) for size in sizes)
-        return (first, rest[0]) if rest else (1, first)
+        first, *others = (int(size) for size in sizes)
+        return (first, others[0]) if others else (1, first)
 
     sides = [(0, 0)] * (4 - len(shape)) + list(params["padding"])
     top, bottom, left, right = (int(size) for side in sides for size in side)

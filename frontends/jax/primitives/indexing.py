@@ -79,8 +79,8 @@ def gather(
         y = in_result_order(g, rows, places, windows, index, len(ctx.shape))
     if places.inside is None or mode == Mode.CLIP:
         return y
-    given = windows.result_labels(len(ctx.shape))
-    sizes = zip(given, ctx.shape, strict=True)
+    labels = windows.result_labels(len(ctx.shape))
+    sizes = zip(labels, ctx.shape, strict=True)
     line = tuple(size if kind == "index" else 1 for (kind, _), size in sizes)
     inside = reshape(g, places.inside, line)
     if mode == Mode.FILL_OR_DROP:
@@ -121,34 +121,34 @@ def _extreme_of(dtype: np.dtype[Any]) -> int:
 
 def _taken(g: Builder, lines: Tensor, places: FlatIndex, windows: IndexWindows) -> Tensor:
     """Read rows of (batch, picked, rest) at (batch, count): (batch, count, rest)."""
-    rest, count = lines.shape[2], places.flat.shape[1]
+    width, count = lines.shape[2], places.flat.shape[1]
     if not windows.batch:
         rows = reshape(g, lines, lines.shape[1:])
         flat = reshape(g, places.flat, (count,))
         value = g.take(framework_order(g, rows), framework_order(g, flat), axis=0)
-        return reshape(g, plain(value), (1, count, rest))
-    wide = _wide(g, places.flat, rest)
+        return reshape(g, plain(value), (1, count, width))
+    wide = _wide(g, places.flat, width)
     return plain(g.take_along(framework_order(g, lines), framework_order(g, wide), axis=1))
 
 
-def _wide(g: Builder, flat: Tensor, rest: int) -> Tensor:
+def _wide(g: Builder, flat: Tensor, width: int) -> Tensor:
     """Repeat indices of (batch, count) over what each of them reads."""
-    return emit.broadcast(g, reshape(g, flat, (*flat.shape, 1)), (*flat.shape, rest))
+    return emit.broadcast(g, reshape(g, flat, (*flat.shape, 1)), (*flat.shape, width))
 
 
 def _added(g: Builder, rows: Tensor, places: FlatIndex, windows: IndexWindows) -> Tensor:
     """Add rows of (batch, count, rest) to zeros of x's shape; what is outside is dropped."""
-    batch, count, rest = rows.shape
+    batch, count, width = rows.shape
     picked = math.prod(windows.shape[dim] for dim in windows.picked)
     if not windows.batch:
         flat = framework_order(g, reshape(g, places.flat, (count,)))
-        values = framework_order(g, reshape(g, rows, (count, rest)))
-        sums = g.take_dx(values, flat, axis=0, input_shape=(picked, rest))
+        values = framework_order(g, reshape(g, rows, (count, width)))
+        sums = g.take_dx(values, flat, axis=0, input_shape=(picked, width))
     else:
-        wide = framework_order(g, _wide(g, places.flat, rest))
-        shape = (batch, picked, rest)
+        wide = framework_order(g, _wide(g, places.flat, width))
+        shape = (batch, picked, width)
         sums = g.take_along_dx(framework_order(g, rows), wide, axis=1, input_shape=shape)
-    return ungrouped(g, reshape(g, plain(sums), (batch, picked, rest)), windows)
+    return ungrouped(g, reshape(g, plain(sums), (batch, picked, width)), windows)
 
 
 def _written(
@@ -258,8 +258,8 @@ def _repeated(updates: Tensor) -> Tensor | None:
 
 def _hits(g: Builder, places: FlatIndex, windows: IndexWindows) -> Tensor:
     """Return which elements of x are written."""
-    rest = math.prod(windows.shape[dim] for dim in windows.whole_dims)
-    ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), (*places.flat.shape, rest))
+    width = math.prod(windows.shape[dim] for dim in windows.whole_dims)
+    ones = emit.broadcast(g, emit.scalar(g, 1.0, F32), (*places.flat.shape, width))
     return emit.arithmetic(g, "gt", _added(g, ones, places, windows), 0.5)
 
 
@@ -274,14 +274,14 @@ def _replaced(
     """Put rows in x; those that are not the last ones at their place are left out."""
     floats = emit.cast(g, rows, F32) if rows.dtype is BOOL else rows
     if last is not None:
-        kept = reshape(g, last, (*last.shape, 1))
-        floats = emit.elementwise(g, "where", kept, floats, emit.scalar(g, 0, floats.dtype))
+        written = reshape(g, last, (*last.shape, 1))
+        floats = emit.elementwise(g, "where", written, floats, emit.scalar(g, 0, floats.dtype))
     new = _added(g, floats, places, windows)
     hit = _hits(g, places, windows)
     if x.dtype is BOOL:
         changed = emit.elementwise(g, "logical_and", hit, _nonzero(g, new))
-        kept = emit.elementwise(g, "logical_and", x, emit.unary("logical_not")(g, hit))
-        return emit.elementwise(g, "logical_or", changed, kept)
+        written = emit.elementwise(g, "logical_and", x, emit.unary("logical_not")(g, hit))
+        return emit.elementwise(g, "logical_or", changed, written)
     return emit.elementwise(g, "where", hit, new, x)
 
 
@@ -349,20 +349,20 @@ def _reduced(
     g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, how: tuple[str, float]
 ) -> Tensor:
     """Reduce, at each place, what stands there and all updates that go there."""
-    (batch, picked, rest), count, (op, nothing) = lines.shape, flat.shape[1], how
-    if batch * picked * count * rest > MOST_CANDIDATES:
+    (batch, picked, width), count, (op, nothing) = lines.shape, flat.shape[1], how
+    if batch * picked * count * width > MOST_CANDIDATES:
         raise Unsupported(
-            f"{op} of {count} updates at {picked} places of {rest} numbers; {MOST_CANDIDATES} "
+            f"{op} of {count} updates at {picked} places of {width} numbers; {MOST_CANDIDATES} "
             "pairs are the most, unless unique_indices=True"
         )
     counting = plain(g.constant(np.arange(picked, dtype=flat.dtype.numpy).reshape(1, picked, 1)))
     here = emit.elementwise(g, "eq", reshape(g, flat, (batch, 1, count)), counting)
     wide = emit.broadcast(
-        g, reshape(g, rows, (batch, 1, count, rest)), (batch, picked, count, rest)
+        g, reshape(g, rows, (batch, 1, count, width)), (batch, picked, count, width)
     )
     mask = emit.broadcast(g, reshape(g, here, (batch, picked, count, 1)), wide.shape)
     candidates = emit.elementwise(g, "where", mask, wide, emit.scalar(g, nothing, F32))
-    own = reshape(g, lines, (batch, picked, 1, rest))
+    own = reshape(g, lines, (batch, picked, 1, width))
     combined = emit.reduce(g, op, emit.concat(g, [own, candidates], 2), [2], keepdims=False)
     # What is not written has no ties, though it be as infinite as the candidates left out.
     hit = emit.reduce(g, "reduce_max", emit.cast(g, here, F32), [2], keepdims=True)

@@ -64,10 +64,10 @@ def _pooling(x: Tensor, params: dict[str, Any]) -> _Pooling:
         raise Unsupported(f"windows over {len(moving)} dimensions; use one or two")
     spare = [dim for dim in (2, 1, 0, 3) if dim not in moving]  # the last one stays the channels
     over = sorted([*moving, *spare[: 2 - len(moving)]])
-    rest = [dim for dim in range(4) if dim not in over]
+    others = [dim for dim in range(4) if dim not in over]
     (kh, sh, (top, bottom), dh), (kw, sw, (left, right), dw) = (windows[dim] for dim in over)
     window = Window((kh, kw), (sh, sw), (top, bottom, left, right), (dh, dw))
-    return _Pooling(window, (rest[0], rest[1], over[0], over[1]))
+    return _Pooling(window, (others[0], others[1], over[0], over[1]))
 
 
 NAMES = ("window_dimensions", "window_strides", "padding", "window_dilation")
@@ -77,10 +77,10 @@ NONE = (1, 1, (0, 0), 1)
 
 def _moving(rank: int, params: dict[str, Any]) -> dict[int, tuple[Any, ...]]:
     """Return the window of each dimension that it covers or moves along."""
-    given = [params.get(name) or (1,) * rank for name in NAMES]
+    sizes = [params.get(name) or (1,) * rank for name in NAMES]
     whole = [
         (size, step, tuple(map(int, sides)), gap)
-        for size, step, sides, gap in zip(*given, strict=True)
+        for size, step, sides, gap in zip(*sizes, strict=True)
     ]
     return {dim: how for dim, how in enumerate(whole) if how != NONE}
 
@@ -93,10 +93,10 @@ def _in_stages(ctx: JaxContext, x: Tensor, params: dict[str, Any], pool: Stage) 
     dims = sorted(moving)
     while dims:
         pair, dims = dims[-2:], dims[:-2]
-        rest = [dim for dim in range(x.rank) if dim not in pair]
-        order = [*rest, *pair]
+        others = [dim for dim in range(x.rank) if dim not in pair]
+        order = [*others, *pair]
         lines = permute(x, order)
-        lead, area = lines.shape[: len(rest)], lines.shape[len(rest) :]
+        lead, area = lines.shape[: len(others)], lines.shape[len(others) :]
         columns = zip(*(moving[dim] for dim in pair), strict=True)
         own = {
             name: (NONE[at], *part)

@@ -76,5 +76,7 @@ def primitive(*names: str, static: Sequence[int] = ()) -> Callable[[AnyRule], An
 
 def known_dtype(dtype: Any) -> DType:
     """Return our element type, or the one that holds it; Unsupported for one that we lack."""
-    held = EMULATED.get(dtype)
-    return dtypes.known_dtype(dtype, f"elements of type {dtype}") if held is None else held
+    emulating = EMULATED.get(dtype)
+    return (
+        dtypes.known_dtype(dtype, f"elements of type {dtype}") if emulating is None else emulating
+    )

@@ -41,8 +41,8 @@ class IndexWindows:
     def picked(self) -> list[int]:
         """Dimensions of x along which slices are smaller than x, or an index counts."""
         short = [d for d, size in enumerate(self.sizes) if size != self.shape[d]]
-        rest = [d for d in short if d not in (*self.batch, *self.index_map)]
-        return [*self.index_map, *rest]
+        remaining = [d for d in short if d not in (*self.batch, *self.index_map)]
+        return [*self.index_map, *remaining]
 
     @property
     def picked_inside(self) -> list[int]:
@@ -175,25 +175,25 @@ def _clamped(g: Builder, part: Tensor, most: int) -> Tensor:
 
 def _total(g: Builder, parts: Sequence[Tensor], windows: IndexWindows, index: Tensor) -> Tensor:
     """Merge the indices along each dimension, for each place of the slice that counts."""
-    lead, kept = index.shape[:-1], windows.picked_inside
+    lead, picked = index.shape[:-1], windows.picked_inside
     total: Tensor | None = None
     for position, dim in enumerate(windows.picked):
         part = parts[position] if position < len(parts) else None
-        if dim in kept and windows.sizes[dim] > 1:
+        if dim in picked and windows.sizes[dim] > 1:
             steps = np.arange(windows.sizes[dim], dtype=index.dtype.numpy)
-            line = [steps.size if d == dim else 1 for d in kept]
+            line = [steps.size if d == dim else 1 for d in picked]
             step = plain(g.constant(steps.reshape([1] * len(lead) + line)))
-            whole = None if part is None else reshape(g, part, (*lead, *(1,) * len(kept)))
+            whole = None if part is None else reshape(g, part, (*lead, *(1,) * len(picked)))
             part = step if whole is None else emit.arithmetic(g, "add", whole, step)
         elif part is not None:
-            part = reshape(g, part, (*lead, *(1,) * len(kept)))
+            part = reshape(g, part, (*lead, *(1,) * len(picked)))
         if total is not None:
             total = emit.arithmetic(g, "mul", total, windows.shape[dim])
             total = total if part is None else emit.arithmetic(g, "add", total, part)
         else:
             total = part
     assert total is not None  # what is not picked is no dimension of `picked`
-    return emit.broadcast(g, total, (*lead, *(windows.sizes[d] for d in kept)))
+    return emit.broadcast(g, total, (*lead, *(windows.sizes[d] for d in picked)))
 
 
 def grouped(g: Builder, x: Tensor, windows: IndexWindows) -> Tensor:
@@ -220,11 +220,11 @@ def in_result_order(
 
 def as_rows(g: Builder, updates: Tensor, windows: IndexWindows, index: Tensor) -> Tensor:
     """Bring updates to (batch, count, rest)."""
-    given = windows.result_labels(updates.rank)
-    moved = permute(updates, [given.index(label) for label in windows.labels(index.rank)])
+    labels = windows.result_labels(updates.rank)
+    moved = permute(updates, [labels.index(label) for label in windows.labels(index.rank)])
     batch = math.prod(windows.shape[d] for d in windows.batch)
-    rest = math.prod(windows.shape[d] for d in windows.whole_dims)
-    return reshape(g, moved, (batch, updates.size // batch // rest, rest))
+    width = math.prod(windows.shape[d] for d in windows.whole_dims)
+    return reshape(g, moved, (batch, updates.size // batch // width, width))
 
 
 def gather_windows(x: Tensor, numbers: Any, sizes: Sequence[int]) -> IndexWindows:

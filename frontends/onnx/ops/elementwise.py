@@ -79,7 +79,7 @@ def is_inf(
     """Whether x is infinite, on the sides that are asked for."""
     g = ctx.g
     sides = [(detect_negative, -math.inf), (detect_positive, math.inf)]
-    found = [emit.arithmetic(g, "eq", x, side) for wanted, side in sides if wanted]
+    found = [emit.arithmetic(g, "eq", x, side) for detected, side in sides if detected]
     if not found:  # nothing is below -inf
         return emit.arithmetic(g, "lt", x, -math.inf)
     return found[0] if len(found) == 1 else emit.elementwise(g, "logical_or", *found)
@@ -183,8 +183,8 @@ def _mask(ctx: OnnxContext, x: Tensor, y: Tensor, share: float, active: bool) ->
         node = y.value.node
         assert node is not None  # emit_activation.dropout has just made it
         ones = ctx.g.broadcast_to(ctx.g.scalar(1.0), shape=x.value.shape)
-        kept = ctx.g.dropout(ones, node.operands[1], **node.attrs)
-        return emit.arithmetic(ctx.g, "gt", Tensor(kept, x.layout), 0.0)
+        mask = ctx.g.dropout(ones, node.operands[1], **node.attrs)
+        return emit.arithmetic(ctx.g, "gt", Tensor(mask, x.layout), 0.0)
     # Nothing is below -inf: the same everywhere, and unlike a constant it can be an output.
     none = emit.arithmetic(ctx.g, "lt", x, float("-inf"))
     return none if active else emit.unary("logical_not")(ctx.g, none)

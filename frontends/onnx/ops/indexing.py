@@ -59,14 +59,14 @@ def gather_nd(ctx: OnnxContext, x: Tensor, index: Tensor, *, batch_dims: int = 0
     """
     g, count = ctx.g, index.shape[-1]
     batch, sizes = x.shape[:batch_dims], x.shape[batch_dims : batch_dims + count]
-    rest = x.shape[batch_dims + count :]
+    tail = x.shape[batch_dims + count :]
     flat = _merged(ctx, index, sizes)
-    shape = (*flat.shape, *rest)
+    shape = (*flat.shape, *tail)
     if batch:  # a slice of all of them is one line of x
         line = np.arange(math.prod(batch)).reshape((*batch, *(1,) * (flat.rank - batch_dims)))
         first = plain(g.constant((line * math.prod(sizes)).astype(flat.dtype.numpy)))
         flat = emit.arithmetic(g, "add", flat, first)
-    lines = reshape(g, x, (math.prod((*batch, *sizes)), math.prod(rest)))
+    lines = reshape(g, x, (math.prod((*batch, *sizes)), math.prod(tail)))
     places = reshape(g, flat, (flat.size,))
     taken = g.take(framework_order(g, lines), framework_order(g, places), axis=0)
     return reshape(g, plain(taken), shape)
@@ -78,11 +78,11 @@ def scatter_nd(
 ) -> Tensor:
     """Put or combine slices at places that the vectors of the last dimension of index give."""
     g, count = ctx.g, index.shape[-1]
-    rest = math.prod(x.shape[count:])
+    width = math.prod(x.shape[count:])
     flat = _merged(ctx, index, x.shape[:count])
     places = reshape(g, flat, (flat.size,))
-    lines = reshape(g, x, (math.prod(x.shape[:count]), rest))
-    new = reshape(g, updates, (flat.size, rest))
+    lines = reshape(g, x, (math.prod(x.shape[:count]), width))
+    new = reshape(g, updates, (flat.size, width))
     if reduction in ("none", "add"):
         written = write_lines(g, lines, 0, places, new, accumulate=reduction == "add")
     else:
@@ -143,10 +143,10 @@ def compress(
     """Keep the places of a dimension, or of the flattened tensor, where a known mask holds."""
     if axis is None:
         x, axis = reshape(ctx.g, x, (x.size,)), 0
-    (kept,) = np.nonzero(np.ravel(condition)[: x.shape[axis]])
-    if not kept.size:
+    (places,) = np.nonzero(np.ravel(condition)[: x.shape[axis]])
+    if not places.size:
         raise Unsupported("a mask that keeps nothing")
-    return plain(ctx.g.take(framework_order(ctx.g, x), ctx.g.constant(kept), axis=axis % x.rank))
+    return plain(ctx.g.take(framework_order(ctx.g, x), ctx.g.constant(places), axis=axis % x.rank))
 
 
 @onnx_op("ReverseSequence", static=(1,))

@@ -103,9 +103,9 @@ def _batch_norm_training(
     for index, (old, new) in enumerate(zip((norm.mean, norm.var), batch, strict=True), start=1):
         assert old is not None  # both are required by the standard
         if ctx.wants(index):
-            kept = emit.weighted(g, old, momentum)
+            decayed = emit.weighted(g, old, momentum)
             moved = emit.weighted(g, Tensor(new, (0,)), 1 - momentum)
-            results.append(emit.arithmetic(g, "add", kept, moved))
+            results.append(emit.arithmetic(g, "add", decayed, moved))
         elif _is_state(ctx, old):
             g.emit("ema_update", old.value, new, momentum=1 - momentum)
     return results

@@ -140,15 +140,17 @@ def _gru_step(g: Builder, cell: _Cell, x: Tensor, state: State, after: bool = Fa
     z, r = cell.part(g, both, 0, 1), cell.part(g, both, 1, 2)
     new = cell.part(g, x, 2, 3)
     if after:
-        kept = emit.matmul(g, h, permute(rows[1], (1, 0)))
+        recurrent = emit.matmul(g, h, permute(rows[1], (1, 0)))
         if cell.b is not None:
-            kept = emit.arithmetic(g, "add", kept, emit.slice_dim(g, cell.b, 0, 5 * n, 6 * n))
-        new = emit.arithmetic(g, "add", new, emit.arithmetic(g, "mul", r, kept))
+            recurrent = emit.arithmetic(
+                g, "add", recurrent, emit.slice_dim(g, cell.b, 0, 5 * n, 6 * n)
+            )
+        new = emit.arithmetic(g, "add", new, emit.arithmetic(g, "mul", r, recurrent))
     else:
         new = _recurrent(g, cell, new, rows[1], emit.arithmetic(g, "mul", r, h))
     new = cell.active(g, 1, new)
-    rest = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", 1.0, z), new)
-    return (emit.arithmetic(g, "add", rest, emit.arithmetic(g, "mul", z, h)),)
+    update = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", 1.0, z), new)
+    return (emit.arithmetic(g, "add", update, emit.arithmetic(g, "mul", z, h)),)
 
 
 def _input_bias(g: Builder, cell: _Cell, kind: _Kind, after: bool) -> Tensor | None:
@@ -222,14 +224,14 @@ def _gates(options: _Options, kind: _Kind, passes: int) -> Iterator[Sequence[Gat
         if name.lower() not in ACTIVATIONS:
             raise Unsupported(f"the activation {name!r}")
         rule, defaults = ACTIVATIONS[name.lower()]
-        given = [next(v, d) for v, d in zip((alphas, betas), defaults, strict=False)]
-        gates.append(partial(_applied, rule, given))
+        numbers = [next(v, d) for v, d in zip((alphas, betas), defaults, strict=False)]
+        gates.append(partial(_applied, rule, numbers))
     count = len(kind.activations)
     return (gates[at : at + count] for at in range(0, len(gates), count))
 
 
-def _applied(rule: Callable[..., Tensor], given: list[float], g: Builder, x: Tensor) -> Tensor:
-    return rule(g, x, *given)
+def _applied(rule: Callable[..., Tensor], numbers: list[float], g: Builder, x: Tensor) -> Tensor:
+    return rule(g, x, *numbers)
 
 
 def _known_whole(g: Builder, lengths: Tensor | None, time: int) -> Tensor | None:
@@ -290,12 +292,12 @@ def _joined(g: Builder, results: list[tuple[Tensor, State]], batch_first: bool) 
 
 
 def _initial(
-    g: Builder, given: Tensor | None, number: int, layout: int, batch: int, hidden: int
+    g: Builder, state: Tensor | None, number: int, layout: int, batch: int, hidden: int
 ) -> Tensor:
     """Return the state that a pass begins with, (batch, hidden); zeros where none is given."""
-    if given is None:
+    if state is None:
         return plain(g.constant(np.zeros((batch, hidden), np.float32)))
-    return _row(g, permute(given, (1, 0, 2)) if layout else given, number)
+    return _row(g, permute(state, (1, 0, 2)) if layout else state, number)
 
 
 def _row(g: Builder, x: Tensor, number: int) -> Tensor:

@@ -39,13 +39,13 @@ def _define(name: str, before: Step, op: str, after: Step) -> None:
     def rule(
         ctx: OnnxContext,
         x: Tensor,
-        given: np.ndarray | None = None,
+        reduced: np.ndarray | None = None,
         *,
         axes: list[int] | None = None,
         keepdims: int = 1,
         noop_with_empty_axes: int = 0,
     ) -> Tensor:
-        dims = dims_of(x.rank, given, axes) or []
+        dims = dims_of(x.rank, reduced, axes) or []
         x = before(ctx.g, x)
         if dims or not noop_with_empty_axes:
             x = emit.reduce(ctx.g, op, x, dims, bool(keepdims))
@@ -60,14 +60,14 @@ for _name, _steps in REDUCTIONS.items():
 def reduce_log_sum_exp(
     ctx: OnnxContext,
     x: Tensor,
-    given: np.ndarray | None = None,
+    reduced: np.ndarray | None = None,
     *,
     axes: list[int] | None = None,
     keepdims: int = 1,
     noop_with_empty_axes: int = 0,
 ) -> Tensor:
     """log(sum(exp(x))), computed from the maximum on."""
-    g, dims = ctx.g, dims_of(x.rank, given, axes) or []
+    g, dims = ctx.g, dims_of(x.rank, reduced, axes) or []
     if noop_with_empty_axes and not dims:
         return x
     top = emit.reduce(g, "reduce_max", x, dims, keepdims=True)
@@ -89,9 +89,9 @@ def _define_place(name: str, before: Step) -> None:
         places = plain(ctx.g.argmax(values, axis=dim))
         if select_last_index:
             places = emit.arithmetic(ctx.g, "sub", x.shape[axis] - 1, places)
-        kept = list(x.shape)
-        kept[axis] = 1
-        return reshape(ctx.g, places, tuple(kept)) if keepdims else places
+        shape = list(x.shape)
+        shape[axis] = 1
+        return reshape(ctx.g, places, tuple(shape)) if keepdims else places
 
 
 _define_place("ArgMax", _same)
@@ -189,12 +189,12 @@ def hardmax(ctx: OnnxContext, x: Tensor, *, axis: int | None = None) -> Tensor:
 def _first_most(ctx: OnnxContext, x: Tensor, axis: int) -> Tensor:
     values = framework_order(ctx.g, x)
     places = plain(ctx.g.argmax(values, axis=axis % x.rank))
-    kept = list(x.shape)
-    kept[axis] = 1
+    shape = list(x.shape)
+    shape[axis] = 1
     line = [1] * x.rank
     line[axis] = x.shape[axis]
     count = np.arange(x.shape[axis]).reshape(line).astype(places.dtype.numpy)
     at = emit.elementwise(
-        ctx.g, "eq", reshape(ctx.g, places, tuple(kept)), plain(ctx.g.constant(count))
+        ctx.g, "eq", reshape(ctx.g, places, tuple(shape)), plain(ctx.g.constant(count))
     )
     return emit.cast(ctx.g, at, F32)

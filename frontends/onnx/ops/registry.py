@@ -116,9 +116,9 @@ def integers(array: np.ndarray | None) -> list[int] | None:
     return None if array is None else [int(number) for number in np.ravel(array)]
 
 
-def dims_of(rank: int, given: np.ndarray | None, axes: Sequence[int] | None) -> list[int] | None:
+def dims_of(rank: int, operand: np.ndarray | None, axes: Sequence[int] | None) -> list[int] | None:
     """Read axes, which newer opsets have as an input and older ones as an attribute."""
-    dims = integers(given) if given is not None else axes
+    dims = integers(operand) if operand is not None else axes
     if dims is None:
         return None
     if any(not -rank <= dim < rank for dim in dims):

@@ -180,19 +180,19 @@ def _resized(
     sizes: np.ndarray | None,
     how: _Sampling,
 ) -> Tensor:
-    given = sizes if sizes is not None and sizes.size else scales
-    if given is None or given.size != len(dims):
+    factors = sizes if sizes is not None and sizes.size else scales
+    if factors is None or factors.size != len(dims):
         raise Unsupported("resizing without a scale or size for each dimension")
     dtype = x.dtype
     if dtype is not F32 and how.mode != "nearest":
         raise Unsupported(f"interpolating between {dtype.value}; cast it to float before")
     x = emit.cast(ctx.g, x, F32)
-    for dim, number in zip(dims, np.ravel(given).tolist(), strict=True):
+    for dim, number in zip(dims, np.ravel(factors).tolist(), strict=True):
         old = x.shape[dim]
-        new = int(number) if given is sizes else math.floor(old * number)
+        new = int(number) if factors is sizes else math.floor(old * number)
         if not 1 <= new <= 2**16 or old * new > 2**24:
             raise Unsupported(f"resizing {old} to {new}")
-        scale = new / old if given is sizes else float(number)
+        scale = new / old if factors is sizes else float(number)
         if (old, scale) != (new, 1):
             x = emit_nn.along_dim(ctx.g, x, dim, how.matrix(old, new, scale))
     return emit.cast(ctx.g, x, dtype)
@@ -277,8 +277,8 @@ def _spread(
 def _cut(full: Sequence[int], size: Sequence[int], auto_pad: str) -> list[int]:
     """Share what a picture is too large by between its two sides; return pads as in ONNX."""
     whole = [max(large - small, 0) for large, small in zip(full, size, strict=True)]
-    less, rest = [n // 2 for n in whole], [n - n // 2 for n in whole]
-    return [*less, *rest] if auto_pad == "SAME_UPPER" else [*rest, *less]
+    less, more = [n // 2 for n in whole], [n - n // 2 for n in whole]
+    return [*less, *more] if auto_pad == "SAME_UPPER" else [*more, *less]
 
 
 BETWEEN = {

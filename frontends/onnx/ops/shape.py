@@ -33,8 +33,8 @@ def reshape_(ctx: OnnxContext, x: Tensor, target: np.ndarray, *, allowzero: int 
     if not allowzero:
         sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
     if sizes.count(-1) == 1:
-        rest = math.prod(size for size in sizes if size != -1)
-        sizes[sizes.index(-1)] = x.size // max(rest, 1)
+        known = math.prod(size for size in sizes if size != -1)
+        sizes[sizes.index(-1)] = x.size // max(known, 1)
     if math.prod(sizes) != x.size or min(sizes, default=1) < 1:
         raise Unsupported(f"{list(x.shape)} cannot be reshaped to {integers(target)}")
     return reshape(ctx.g, x, tuple(sizes))
@@ -58,10 +58,10 @@ def transpose(ctx: OnnxContext, x: Tensor, *, perm: list[int] | None = None) -> 
 
 @onnx_op("Squeeze", static=(1,))
 def squeeze(
-    ctx: OnnxContext, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
+    ctx: OnnxContext, x: Tensor, operand: np.ndarray | None = None, *, axes: list[int] | None = None
 ) -> Tensor:
     """Drop dimensions of size 1; all of them unless told which."""
-    dims = dims_of(x.rank, given, axes)
+    dims = dims_of(x.rank, operand, axes)
     if dims is None:
         dims = [dim for dim, size in enumerate(x.shape) if size == 1]
     if any(x.shape[dim] != 1 for dim in dims):
@@ -71,14 +71,14 @@ def squeeze(
 
 @onnx_op("Unsqueeze", static=(1,))
 def unsqueeze(
-    ctx: OnnxContext, x: Tensor, given: np.ndarray | None = None, *, axes: list[int] | None = None
+    ctx: OnnxContext, x: Tensor, operand: np.ndarray | None = None, *, axes: list[int] | None = None
 ) -> Tensor:
     """Add dimensions of size 1."""
-    count = len(axes or []) if given is None else given.size
+    count = len(axes or []) if operand is None else operand.size
     rank = x.rank + count
-    added = set(dims_of(rank, given, axes) or [])
-    rest = iter(x.shape)
-    return reshape(ctx.g, x, tuple(1 if dim in added else next(rest) for dim in range(rank)))
+    added = set(dims_of(rank, operand, axes) or [])
+    sizes = iter(x.shape)
+    return reshape(ctx.g, x, tuple(1 if dim in added else next(sizes) for dim in range(rank)))
 
 
 @onnx_op("Concat")
@@ -243,8 +243,8 @@ def trilu(ctx: OnnxContext, x: Tensor, k: np.ndarray | None = None, *, upper: in
     offset = 0 if k is None else int(k)
     rows, columns = x.shape[-2:]
     lower = np.tri(rows, columns, offset - 1 if upper else offset, dtype=np.bool_)
-    kept = plain(ctx.g.constant(~lower if upper else lower))
-    return emit.elementwise(ctx.g, "where", kept, x, emit.scalar(ctx.g, 0, x.dtype))
+    mask = plain(ctx.g.constant(~lower if upper else lower))
+    return emit.elementwise(ctx.g, "where", mask, x, emit.scalar(ctx.g, 0, x.dtype))
 
 
 @onnx_op("OneHot", static=(1, 2))

@@ -49,8 +49,8 @@ def dft(
     onesided: int = 0,
 ) -> Tensor:
     """Transform along a dimension; the last one holds a number's parts."""
-    given = -2 if ctx.opset >= 20 else axis
-    dim = (given if axis_input is None else int(np.ravel(axis_input)[0])) % x.rank
+    own = -2 if ctx.opset >= 20 else axis
+    dim = (own if axis_input is None else int(np.ravel(axis_input)[0])) % x.rank
     length = None if dft_length is None else int(np.ravel(dft_length)[0])
     if onesided and inverse:
         points = length or 2 * (x.shape[dim] - 1)
@@ -60,8 +60,8 @@ def dft(
     points = length or x.shape[dim]
     whole = _parts(ctx, _long(ctx, x, dim, points))
     y = fft(ctx.g, whole, dim, 1 / points if inverse else 1.0, forward=not inverse)
-    kept = points // 2 + 1 if onesided else points
-    return emit.slice_dim(ctx.g, _joined(ctx, y), dim, 0, kept)
+    bins = points // 2 + 1 if onesided else points
+    return emit.slice_dim(ctx.g, _joined(ctx, y), dim, 0, bins)
 
 
 @onnx_op("STFT", static=(1, 3))

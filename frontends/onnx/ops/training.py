@@ -159,7 +159,7 @@ def gradient(
     The inputs are the values of xs and zs; only those that `y` was computed from can be meant.
     """
     wrt = [ctx.find(name) for name in xs]
-    if any(given.value is not own.value for given, own in zip(inputs, wrt, strict=False)):
+    if any(source.value is not own.value for source, own in zip(inputs, wrt, strict=False)):
         raise Unsupported("the gradient at other values than those that the graph has computed")
     top = ctx.find(y)
     gradients = backward(ctx.g, top.value, {x.value: None for x in wrt})

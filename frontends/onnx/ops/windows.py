@@ -193,9 +193,9 @@ def lrn(
     bias: float = 1.0,
 ) -> Tensor:
     """Divide by a power of the squares that stand at neighbouring channels."""
-    g, (batch, channels, *rest) = ctx.g, x.shape
+    g, (batch, channels, *sizes) = ctx.g, x.shape
     before = (size - 1) // 2
-    lines = reshape(g, emit.unary("square")(g, x), (batch, 1, channels, math.prod(rest)))
+    lines = reshape(g, emit.unary("square")(g, x), (batch, 1, channels, math.prod(sizes)))
     window = Window((size, 1), (1, 1), (before, size - 1 - before, 0, 0))
     mean = reshape(g, emit_nn.avg_pool2d(g, lines, window, True), x.shape)
     base = emit.arithmetic(g, "add", emit.weighted(g, mean, alpha), bias)

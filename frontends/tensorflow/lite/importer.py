@@ -74,19 +74,19 @@ def _imported(walker: OperatorWalker, example_inputs: Any, loss: Any) -> Graph:
     return g.graph
 
 
-def declare(walker: OperatorWalker, given: Any) -> None:
+def declare(walker: OperatorWalker, examples: Any) -> None:
     """Declare the inputs, in the shapes of the examples."""
     model = walker.model
     names = [model.name_of(number) for number in model.main.inputs]
-    if not isinstance(given, Mapping):
-        listed = given if isinstance(given, (list, tuple)) else [given]
-        given = dict(zip(names, listed, strict=False))
-    if sorted(given) != sorted(names):
+    if not isinstance(examples, Mapping):
+        listed = examples if isinstance(examples, (list, tuple)) else [examples]
+        examples = dict(zip(names, listed, strict=False))
+    if sorted(examples) != sorted(names):
         raise ImportModelError(
             f"{model.name} has the inputs {', '.join(names)}; give an example for each"
         )
     for number, name in zip(model.main.inputs, names, strict=True):
-        tensor, shape = model.main.tensors[number], np.shape(given[name])
+        tensor, shape = model.main.tensors[number], np.shape(examples[name])
         walker.main.failed.add(number)
         with walker.noting("an input", name):
             _check_shape(tensor, shape)
@@ -99,8 +99,8 @@ def declare(walker: OperatorWalker, given: Any) -> None:
 def _check_shape(tensor: FileTensor, shape: tuple[int, ...]) -> None:
     """Make the batch any multiple of the file's own; other sizes stay as in the file, or open."""
     fits = len(shape) == len(tensor.shape) and all(
-        given == size or dim in tensor.open or (not dim and size and given % size == 0)
-        for dim, (given, size) in enumerate(zip(shape, tensor.shape, strict=True))
+        own == size or dim in tensor.open or (not dim and size and own % size == 0)
+        for dim, (own, size) in enumerate(zip(shape, tensor.shape, strict=True))
     )
     if not fits:
         raise Unsupported(f"the example of shape {shape} for the declared {tensor.shape}")
@@ -110,8 +110,8 @@ def _input(walker: OperatorWalker, name: str, tensor: FileTensor, shape: tuple[i
     if name in RESERVED:
         raise Unsupported("the training step has an input of this name; rename the model's")
     dtype = F32 if tensor.quantised else _KINDS.get(tensor.kind)
-    if walker.integers and (given := integer_input(walker.g, name, shape, tensor)) is not None:
-        return plain(given)
+    if walker.integers and (stored := integer_input(walker.g, name, shape, tensor)) is not None:
+        return plain(stored)
     if dtype is None:
         raise Unsupported(f"numbers of {tensor.kind}; use FLOAT32, INT32, INT64 or BOOL")
     return plain(walker.g.input(name, TensorType(dtype, shape)))

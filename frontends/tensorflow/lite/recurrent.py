@@ -38,9 +38,9 @@ class Cell:
     norms: Sequence[Maybe]
 
     @classmethod
-    def of(cls, given: Sequence[Maybe]) -> "Cell":
+    def of(cls, tensors: Sequence[Maybe]) -> "Cell":
         """Take the operator's inputs from the second on, up to the norms; states among them."""
-        i = [*given, *[None] * (23 - len(given))]
+        i = [*tensors, *[None] * (23 - len(tensors))]
         peepholes = [i[8], i[9], None, i[10]]
         return cls(i[:4], i[4:8], peepholes, i[11:15], i[15:17], i[19:23])
 
@@ -136,16 +136,16 @@ WEIGHTS = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 8, 16), IN_OUT)
 
 
 @lite_op("UNIDIRECTIONAL_SEQUENCE_LSTM", wishes=WEIGHTS)
-def sequence_lstm(ctx: LiteContext, options: Any, x: Tensor, *given: Maybe) -> Tensor:
+def sequence_lstm(ctx: LiteContext, options: Any, x: Tensor, *tensors: Maybe) -> Tensor:
     """Return an LSTM's outputs at all steps."""
-    return _lstm(ctx.g, options, x, Cell.of(given))
+    return _lstm(ctx.g, options, x, Cell.of(tensors))
 
 
 def _rnn(
-    ctx: LiteContext, options: Any, x: Tensor, given: Sequence[Tensor], backwards: bool = False
+    ctx: LiteContext, options: Any, x: Tensor, tensors: Sequence[Tensor], backwards: bool = False
 ) -> Tensor:
     """h' = f(W x + R h + b), from a state of zeros."""
-    g, (weights, recurrent, bias) = ctx.g, given[:3]
+    g, (weights, recurrent, bias) = ctx.g, tensors[:3]
     h = _zeros(g, x.shape[1 if options.TimeMajor() else 0], recurrent.shape[0])
     fed = _add(g, emit.matmul(g, x, permute(weights, (1, 0))), bias)
 
@@ -159,6 +159,6 @@ def _rnn(
 
 
 @lite_op("UNIDIRECTIONAL_SEQUENCE_RNN", wishes={1: IN_OUT, 2: IN_OUT})
-def sequence_rnn(ctx: LiteContext, options: Any, x: Tensor, *given: Tensor) -> Tensor:
+def sequence_rnn(ctx: LiteContext, options: Any, x: Tensor, *tensors: Tensor) -> Tensor:
     """Return a simple recurrent layer's outputs at all steps."""
-    return _rnn(ctx, options, x, given)
+    return _rnn(ctx, options, x, tensors)

@@ -21,9 +21,9 @@ def bare_tensors(graph: LiteGraph) -> set[int]:
         return set()  # arithmetic is all there is
     bare = set(graph.inputs)
     for operator in graph.operators:
-        given = [number for number in operator.inputs if number >= 0]
-        known = all(n in bare or graph.tensors[n].data is not None for n in given)
-        if operator.name in (*ARITHMETIC, *MOVES) and known and bare.intersection(given):
+        sources = [number for number in operator.inputs if number >= 0]
+        known = all(n in bare or graph.tensors[n].data is not None for n in sources)
+        if operator.name in (*ARITHMETIC, *MOVES) and known and bare.intersection(sources):
             bare.update(operator.outputs)
     return bare
 

@@ -142,9 +142,9 @@ def _define_same(name: str, op: str, settings: Settings) -> None:
 
     @lite_op(name, static=rule.static, either=rule.either)
     def apply(ctx: LiteContext, options: Any, *inputs: Any) -> Known:
-        given = [x for x in inputs if x is not None]
-        check_operands(operands, given)
-        result = rule.apply(ctx, *given, **(settings(options) if options else {}))
+        present = [x for x in inputs if x is not None]
+        check_operands(operands, present)
+        result = rule.apply(ctx, *present, **(settings(options) if options else {}))
         kind = getattr(options, "FusedActivationFunction", int)()
         return activated(ctx, result, kind) if kind else result
 

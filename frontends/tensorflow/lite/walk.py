@@ -239,11 +239,11 @@ class OperatorWalker(GraphWalker):
             permutation=None if layout == identity(data.ndim) else layout,
             trainable=self.roles.trains(name, reason),
         )
-        source, held = tensor.quantization(), weight_quantization(tensor)
+        source, integer = tensor.quantization(), weight_quantization(tensor)
         param = self.g.graph.params[value.name]
         param.source = source and source.transposed(layout)
-        if self.integers and held is not None and number in frame.wishes:
-            param.held = held.transposed(layout)
+        if self.integers and integer is not None and number in frame.wishes:
+            param.held = integer.transposed(layout)
         return Tensor(value, layout)
 
     def _free_name(self, name: str) -> str:

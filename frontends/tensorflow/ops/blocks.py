@@ -31,8 +31,8 @@ class Spread(Tensor):
 def space_to_batch(ctx: TfContext, x: Tensor, block: np.ndarray, pads: np.ndarray) -> Tensor:
     """Pad, and move every block-th element of the first dimensions into the batch."""
     sizes = integers(block)
-    rest = x.rank - 1 - len(sizes)
-    low, high = ((0, *integers(side), *[0] * rest) for side in np.asarray(pads).T)
+    others = x.rank - 1 - len(sizes)
+    low, high = ((0, *integers(side), *[0] * others) for side in np.asarray(pads).T)
     whole = emit.pad(ctx.g, x, tuple(low), tuple(high), 0.0)
     count, shape = len(sizes), whole.shape
     parts = [part for i, size in enumerate(sizes) for part in (shape[1 + i] // size, size)]

@@ -71,8 +71,8 @@ def _mapped(g: Builder, place: Tensor, size: int, fill_mode: str) -> Tensor:
         return place
     if fill_mode == "REFLECT":
         turned = emit.arithmetic(g, "div", place, 2.0 * size)
-        rest = emit.arithmetic(g, "sub", turned, emit.unary("floor")(g, turned))
-        along = emit.arithmetic(g, "mul", rest, 2.0 * size)
+        fraction = emit.arithmetic(g, "sub", turned, emit.unary("floor")(g, turned))
+        along = emit.arithmetic(g, "mul", fraction, 2.0 * size)
         back = emit.arithmetic(g, "sub", 2.0 * size - 1, along)
         inside = emit.arithmetic(g, "lt", along, float(size))
         place = emit.choose(g, inside, along, back)
@@ -98,8 +98,8 @@ class _Reader:
             low = emit.arithmetic(g, "ge", place, 0.0)
             here = emit.arithmetic(g, "logical_and", low, emit.arithmetic(g, "lt", place, size))
             inside = here if inside is None else emit.arithmetic(g, "logical_and", inside, here)
-            held = activation.clip(g, "clamp", place, 0.0, float(size - 1))
-            whole = emit.cast(g, held, I32)
+            clamped = activation.clip(g, "clamp", place, 0.0, float(size - 1))
+            whole = emit.cast(g, clamped, I32)
             index = emit.arithmetic(g, "add", emit.arithmetic(g, "mul", index, size), whole)
         assert inside is not None  # there are two coordinates
         count = index.shape[1]
@@ -122,8 +122,11 @@ class _Reader:
         def mixed(first: Tensor, second: Tensor, place: Tensor, start: Tensor) -> Tensor:
             share = emit.arithmetic(g, "sub", place, start)
             share = reshape(g, share, (*share.shape, 1))
-            rest = emit.arithmetic(g, "sub", 1.0, share)
-            parts = emit.arithmetic(g, "mul", rest, first), emit.arithmetic(g, "mul", share, second)
+            complement = emit.arithmetic(g, "sub", 1.0, share)
+            parts = (
+                emit.arithmetic(g, "mul", complement, first),
+                emit.arithmetic(g, "mul", share, second),
+            )
             return emit.arithmetic(g, "add", *parts)
 
         above, under = (

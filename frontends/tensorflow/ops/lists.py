@@ -11,10 +11,10 @@ from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.tensorflow.ops.registry import TensorList, TfContext, integers, tf_op
 
 
-def _shape(given: np.ndarray) -> Shape | None:
+def _shape(array: np.ndarray) -> Shape | None:
     """Return the items' shape; None when it is open."""
-    sizes = integers(given)
-    return None if np.ndim(given) == 0 or -1 in sizes else tuple(sizes)
+    sizes = integers(array)
+    return None if np.ndim(array) == 0 or -1 in sizes else tuple(sizes)
 
 
 @tf_op("TensorListReserve", static=(0, 1))

@@ -172,9 +172,9 @@ def _mirrored(ctx: TfContext, a: Tensor) -> Tensor:
     """Repeat the lower triangle above the diagonal: it alone gets a gradient."""
     g, size = ctx.g, a.shape[-1]
     low = np.tril(np.ones((size, size), np.float32))
-    kept = emit.elementwise(g, "mul", a, plain(g.constant(low)))
+    lower = emit.elementwise(g, "mul", a, plain(g.constant(low)))
     strict = emit.elementwise(g, "mul", a, plain(g.constant(low - np.eye(size, dtype=np.float32))))
-    return emit.elementwise(g, "add", kept, turned(strict))
+    return emit.elementwise(g, "add", lower, turned(strict))
 
 
 @tf_op("Qr")

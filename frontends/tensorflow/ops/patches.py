@@ -109,8 +109,8 @@ def scale_and_translate(
     antialias: bool = True,
 ) -> Tensor:
     """Resample the rows and columns of NHWC pictures, each by a constant matrix."""
-    given = zip((1, 2), integers(sizes), np.ravel(scale), np.ravel(translation), strict=True)
-    for dim, new, factor, offset in given:
+    moves = zip((1, 2), integers(sizes), np.ravel(scale), np.ravel(translation), strict=True)
+    for dim, new, factor, offset in moves:
         old = x.shape[dim]
         weights = tf.raw_ops.ScaleAndTranslate(
             images=_unit(old),

@@ -32,9 +32,9 @@ def _lines(g: Builder, index: Tensor, shape: Shape) -> tuple[Tensor, Shape]:
     return reshape(g, total, (total.size,)), shape[depth:]
 
 
-def _table(g: Builder, x: Tensor, rest: Shape) -> Tensor:
+def _table(g: Builder, x: Tensor, tail: Shape) -> Tensor:
     """See x as lines of what an index vector names."""
-    size = prod(rest)
+    size = prod(tail)
     return reshape(g, x, (x.size // size, size))
 
 
@@ -42,21 +42,21 @@ def _table(g: Builder, x: Tensor, rest: Shape) -> Tensor:
 def gather_nd(ctx: TfContext, x: Tensor, index: Tensor) -> Tensor:
     """Read what index vectors name."""
     g = ctx.g
-    places, rest = _lines(g, index, x.shape)
-    rows = g.take(framework_order(g, _table(g, x, rest)), framework_order(g, places), axis=0)
-    return reshape(g, plain(rows), (*index.shape[:-1], *rest))
+    places, tail = _lines(g, index, x.shape)
+    rows = g.take(framework_order(g, _table(g, x, tail)), framework_order(g, places), axis=0)
+    return reshape(g, plain(rows), (*index.shape[:-1], *tail))
 
 
 @tf_op("ScatterNd", static=(2,))
 def scatter_nd(ctx: TfContext, index: Tensor, updates: Tensor, target: np.ndarray) -> Tensor:
     """Add up at places in zeros."""
     shape = tuple(integers(target))
-    places, rest = _lines(ctx.g, index, shape)
-    return _sums(ctx.g, _table(ctx.g, updates, rest), places, shape, rest)
+    places, tail = _lines(ctx.g, index, shape)
+    return _sums(ctx.g, _table(ctx.g, updates, tail), places, shape, tail)
 
 
-def _sums(g: Builder, rows: Tensor, places: Tensor, shape: Shape, rest: Shape) -> Tensor:
-    lines = (prod(shape) // prod(rest), prod(rest))
+def _sums(g: Builder, rows: Tensor, places: Tensor, shape: Shape, tail: Shape) -> Tensor:
+    lines = (prod(shape) // prod(tail), prod(tail))
     values = framework_order(g, rows), framework_order(g, places)
     return reshape(g, plain(g.take_dx(*values, axis=0, input_shape=lines)), shape)
 
@@ -64,8 +64,8 @@ def _sums(g: Builder, rows: Tensor, places: Tensor, shape: Shape, rest: Shape) -
 def _define_sum(name: str, op: str) -> None:
     @tf_op(name)
     def rule(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
-        places, rest = _lines(ctx.g, index, x.shape)
-        total = _sums(ctx.g, _table(ctx.g, updates, rest), places, x.shape, rest)
+        places, tail = _lines(ctx.g, index, x.shape)
+        total = _sums(ctx.g, _table(ctx.g, updates, tail), places, x.shape, tail)
         return emit.elementwise(ctx.g, op, x, total)
 
 
@@ -77,8 +77,8 @@ _define_sum("TensorScatterSub", "sub")
 def scatter_update(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
     """Replace what index vectors name; the last one wins."""
     g = ctx.g
-    places, rest = _lines(g, index, x.shape)
-    table, lines = _table(g, x, rest), _table(g, updates, rest)
+    places, tail = _lines(g, index, x.shape)
+    table, lines = _table(g, x, tail), _table(g, updates, tail)
     return reshape(g, write_lines(g, table, 0, places, lines, accumulate=False), x.shape)
 
 
@@ -86,8 +86,8 @@ def _define_extreme(name: str, reduction: str) -> None:
     @tf_op(name)
     def rule(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
         g = ctx.g
-        places, rest = _lines(g, index, x.shape)
-        y = _reduced(g, _table(g, x, rest), places, _table(g, updates, rest), reduction, True)
+        places, tail = _lines(g, index, x.shape)
+        y = _reduced(g, _table(g, x, tail), places, _table(g, updates, tail), reduction, True)
         return reshape(g, y, x.shape)
 
 
@@ -112,17 +112,17 @@ def _segments(
     ctx: TfContext, x: Tensor, ids: Tensor, count: int, kind: str, empty: float
 ) -> Tensor:
     """Combine the slices of each of `count` segments; those of a negative number are left out."""
-    g, rest = ctx.g, x.shape[ids.rank :]
-    rows, places = _table(g, x, rest), reshape(g, ids, (ids.size,))
-    shape = (count, prod(rest))
+    g, tail = ctx.g, x.shape[ids.rank :]
+    rows, places = _table(g, x, tail), reshape(g, ids, (ids.size,))
+    shape = (count, prod(tail))
     if kind == "sum":
-        y = _sums(g, rows, places, shape, (prod(rest),))
+        y = _sums(g, rows, places, shape, (prod(tail),))
     else:
         if x.dtype is not F32:
             raise Unsupported(f"segments of {x.dtype.value} that are not added; cast to float32")
         start = emit.broadcast(g, emit.scalar(g, empty, F32), shape)
         y = _reduced(g, start, places, rows, kind, False)
-    return reshape(g, y, (count, *rest))
+    return reshape(g, y, (count, *tail))
 
 
 def _define_segments(name: str, kind: str, empty: float) -> None:

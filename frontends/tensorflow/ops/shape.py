@@ -69,8 +69,8 @@ def squeeze(ctx: TfContext, x: Tensor, *, squeeze_dims: Sequence[int] = ()) -> T
     """Drop dimensions of size 1, all of them when none is named."""
     ones = [dim for dim in range(x.rank) if x.shape[dim] == 1]
     gone = {dim % x.rank for dim in squeeze_dims or ones}
-    kept = tuple(size for dim, size in enumerate(x.shape) if dim not in gone)
-    return _reshaped(ctx, x, kept)
+    shape = tuple(size for dim, size in enumerate(x.shape) if dim not in gone)
+    return _reshaped(ctx, x, shape)
 
 
 @tf_op("Transpose", static=(1,))
@@ -132,8 +132,8 @@ def split(ctx: TfContext, axis: np.ndarray, x: Tensor, *, num_split: int) -> lis
 def split_v(ctx: TfContext, x: Tensor, sizes: np.ndarray, axis: np.ndarray) -> list[Tensor]:
     """Split into parts of these sizes, one of which may be -1."""
     dim, parts = integers(axis)[0] % x.rank, integers(sizes)
-    rest = x.shape[dim] - sum(part for part in parts if part != -1)
-    return _cut(ctx, x, dim, [rest if part == -1 else part for part in parts])
+    remainder = x.shape[dim] - sum(part for part in parts if part != -1)
+    return _cut(ctx, x, dim, [remainder if part == -1 else part for part in parts])
 
 
 def _cut(ctx: TfContext, x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
@@ -227,6 +227,6 @@ def band_part(ctx: TfContext, x: Tensor, lower: np.ndarray, upper: np.ndarray) -
     """Keep a band around the diagonal of each matrix; a negative width keeps the whole side."""
     row, column = np.indices(x.shape[-2:])
     below, above = integers(lower)[0], integers(upper)[0]
-    kept = ((below < 0) | (row - column <= below)) & ((above < 0) | (column - row <= above))
-    mask = plain(ctx.g.constant(kept))
+    band = ((below < 0) | (row - column <= below)) & ((above < 0) | (column - row <= above))
+    mask = plain(ctx.g.constant(band))
     return emit.elementwise(ctx.g, "where", mask, x, emit.scalar(ctx.g, 0, x.dtype))

@@ -93,11 +93,11 @@ def _part(g: Builder, low: Place | None, high: Place | None, step: int) -> slice
     return DynamicSpan(low, stop - start)
 
 
-def _places(g: Builder, given: np.ndarray | Tensor) -> list[Place]:
+def _places(g: Builder, indices: np.ndarray | Tensor) -> list[Place]:
     """Read the numbers of a vector one by one; those that are known are numbers."""
-    if isinstance(given, np.ndarray):
-        return list(integers(given))
-    return [_element(g, given.value, i) for i in range(given.size)]
+    if isinstance(indices, np.ndarray):
+        return list(integers(indices))
+    return [_element(g, indices.value, i) for i in range(indices.size)]
 
 
 def _element(g: Builder, value: Value, i: int) -> Place:
@@ -152,12 +152,12 @@ def _alike(a: Value, b: Value, depth: int = MOST_COMPARED) -> bool:
 
 def _indexed(ctx: TfContext, x: Tensor, index: Sequence[Any]) -> Tensor:
     """Index as NumPy does."""
-    given = sum(part is not None and part is not Ellipsis for part in index)
-    rest = [slice(None)] * (x.rank - given)
+    count = sum(part is not None and part is not Ellipsis for part in index)
+    others = [slice(None)] * (x.rank - count)
     at = next((i for i, part in enumerate(index) if part is Ellipsis), len(index))
     target: list[int] = []
     dim = 0
-    for part in [*index[:at], *rest, *index[at + 1 :]]:
+    for part in [*index[:at], *others, *index[at + 1 :]]:
         if part is None:
             target.append(1)
             continue

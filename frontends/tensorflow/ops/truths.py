@@ -52,16 +52,16 @@ def first_place(g: Builder, places: Truths, index: Sequence[Any]) -> Tensor | Tr
 
     It is taken to exist, as TensorFlow's own index does.
     """
-    first, *rest = index
+    first, *others = index
     dims = list(range(places.mask.rank)) if places.dim is None else [places.dim]
-    if len(rest) > 1 or (rest and (places.dim is not None or rest[0] not in dims)):
+    if len(others) > 1 or (others and (places.dim is not None or others[0] not in dims)):
         raise Unsupported(VALUE_SHAPE)
-    if rest and first == slice(None, None, 1):
-        return replace(places, dim=rest[0])
+    if others and first == slice(None, None, 1):
+        return replace(places, dim=others[0])
     if first != 0:
         raise Unsupported(VALUE_SHAPE)
-    found = [_first_coordinate(g, places, dim) for dim in rest or dims]
-    if rest or places.dim is not None:
+    found = [_first_coordinate(g, places, dim) for dim in others or dims]
+    if others or places.dim is not None:
         return found[0]
     return emit.concat(g, [reshape(g, coordinate, (1,)) for coordinate in found], 0)
 

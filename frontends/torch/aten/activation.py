@@ -65,10 +65,10 @@ def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: boo
     limit = -emit_activation.SELU_ALPHA * emit_activation.SELU_SCALE
     a = 1 / math.sqrt((1 - p) * (1 + p * limit * limit))
     b = -a * p * limit
-    kept = _survival(ctx, x, p, whole_channels)
+    survival = _survival(ctx, x, p, whole_channels)
     survivor = emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, x, a), b)
-    present = emit.choose(ctx.g, emit.arithmetic(ctx.g, "gt", kept, 1.0), survivor, x)
-    return emit.choose(ctx.g, emit.arithmetic(ctx.g, "lt", kept, 0.5), a * limit + b, present)
+    present = emit.choose(ctx.g, emit.arithmetic(ctx.g, "gt", survival, 1.0), survivor, x)
+    return emit.choose(ctx.g, emit.arithmetic(ctx.g, "lt", survival, 0.5), a * limit + b, present)
 
 
 def _survival(ctx: AtenContext, x: Tensor, p: float, whole_channels: bool) -> Tensor:

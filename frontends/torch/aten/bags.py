@@ -40,21 +40,21 @@ def embedding_bag(
         raise Unsupported("a trainable embedding bag with scale_grad_by_freq; drop the option")
     if include_last_offset:
         offsets = emit.slice_dim(g, offsets, 0, 0, offsets.shape[0] - 1)
-    kept = None
+    mask = None
     if padding_idx is not None and padding_idx >= 0:
-        kept = emit.arithmetic(g, "ne", indices, padding_idx)
+        mask = emit.arithmetic(g, "ne", indices, padding_idx)
     if mode == MAX:
-        return [_largest(ctx, weight, indices, offsets, kept), OTHERS, OTHERS, OTHERS]
+        return [_largest(ctx, weight, indices, offsets, mask), OTHERS, OTHERS, OTHERS]
     rows = plain(g.take(framework_order(g, weight), framework_order(g, indices), axis=0))
     shares = per_sample_weights
-    if kept is not None:
-        shares = emit.choose(g, kept, 1.0 if shares is None else shares, 0.0)
+    if mask is not None:
+        shares = emit.choose(g, mask, 1.0 if shares is None else shares, 0.0)
     if shares is not None:
         rows = emit.arithmetic(g, "mul", rows, reshape(g, shares, (*shares.shape, 1)))
     bags = _bags(ctx, indices.shape[0], offsets)
     total = _added(ctx, rows, bags, offsets.shape[0])
     if mode == MEAN:
-        counted = emit.scalar(g, 1.0, F32) if kept is None else emit.cast(g, kept, F32)
+        counted = emit.scalar(g, 1.0, F32) if mask is None else emit.cast(g, mask, F32)
         counted = emit.broadcast(g, counted, indices.shape)
         count = _added(ctx, reshape(g, counted, (*indices.shape, 1)), bags, offsets.shape[0])
         total = emit.elementwise(g, "div", total, emit.arithmetic(g, "maximum", count, 1.0))
@@ -78,7 +78,7 @@ def _added(ctx: AtenContext, rows: Tensor, bags: Tensor, count: int) -> Tensor:
 
 
 def _largest(
-    ctx: AtenContext, weight: Tensor, indices: Tensor, offsets: Tensor, kept: Tensor | None
+    ctx: AtenContext, weight: Tensor, indices: Tensor, offsets: Tensor, mask: Tensor | None
 ) -> Tensor:
     """Take each bag's maximum, of which the first one gets the gradient; zeros without rows."""
     g, count = ctx.g, indices.shape[0]
@@ -97,8 +97,8 @@ def _largest(
     inside = emit.arithmetic(g, "lt", places, end)
     places = emit.arithmetic(g, "minimum", places, count - 1)
     picked = framework_order(g, places)
-    if kept is not None:
-        seen = plain(g.take(framework_order(g, kept), picked, axis=0))
+    if mask is not None:
+        seen = plain(g.take(framework_order(g, mask), picked, axis=0))
         inside = emit.elementwise(g, "logical_and", inside, seen)
     rows = g.take(
         framework_order(g, weight), g.take(framework_order(g, indices), picked, axis=0), axis=0

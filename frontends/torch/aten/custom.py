@@ -48,8 +48,8 @@ def gradients(
     """Return the gradient of each x that results y with cotangents dy give it; 0 where none."""
     g = ctx.g
     cotangents: dict[Value, Value] = {}
-    for result, given in zip(y, dy, strict=True):
-        value, cotangent = (framework_order(g, tensor) for tensor in (result, given))
+    for result, slope in zip(y, dy, strict=True):
+        value, cotangent = (framework_order(g, tensor) for tensor in (result, slope))
         before = cotangents.get(value)
         cotangents[value] = cotangent if before is None else g.add(before, cotangent)
     try:

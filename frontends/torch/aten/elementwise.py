@@ -133,8 +133,8 @@ def logit(ctx: AtenContext, x: Tensor, eps: Number | None) -> Tensor:
     """log(x / (1 - x)), of x within [eps, 1 - eps]."""
     if eps is not None:
         x = Tensor(ctx.g.clamp(x.value, min=float(eps), max=1 - float(eps)), x.layout)
-    rest = emit.unary("log1p")(ctx.g, emit.unary("neg")(ctx.g, x))
-    return emit.elementwise(ctx.g, "sub", emit.unary("log")(ctx.g, x), rest)
+    complement = emit.unary("log1p")(ctx.g, emit.unary("neg")(ctx.g, x))
+    return emit.elementwise(ctx.g, "sub", emit.unary("log")(ctx.g, x), complement)
 
 
 def _define_times_log(name: str, log: str, offset: float) -> None:

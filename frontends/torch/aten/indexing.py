@@ -40,19 +40,19 @@ class MergedIndex:
 
 
 def _places(ctx: AtenContext, x: Tensor, indices: Sequence[Tensor | None]) -> MergedIndex:
-    given = {dim: index for dim, index in enumerate(indices) if index is not None}
-    if any(index.dtype not in (I32, I64) for index in given.values()):
+    indexed = {dim: index for dim, index in enumerate(indices) if index is not None}
+    if any(index.dtype not in (I32, I64) for index in indexed.values()):
         raise Unsupported("indexing by a mask, whose result has no fixed size; use where")
-    dims = sorted(given)
+    dims = sorted(indexed)
     together = dims == list(range(dims[0], dims[-1] + 1))
     at = dims[0] if together else 0
-    rest = [dim for dim in range(x.rank) if dim not in given]
-    order = (*rest[:at], *dims, *rest[at:])
+    others = [dim for dim in range(x.rank) if dim not in indexed]
+    order = (*others[:at], *dims, *others[at:])
     moved = permute(x, order)
     merged = math.prod(x.shape[dim] for dim in dims)
     index = None
     for dim in dims:
-        part = wrapped(ctx.g, given[dim], x.shape[dim])
+        part = wrapped(ctx.g, indexed[dim], x.shape[dim])
         if index is not None:
             part = emit.arithmetic(
                 ctx.g, "add", emit.arithmetic(ctx.g, "mul", index, x.shape[dim]), part

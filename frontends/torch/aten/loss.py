@@ -40,8 +40,8 @@ def _soft_cross_entropy(ctx: AtenContext, x: Tensor, target: Tensor, how: Classi
     dim = 1 if x.rank > 1 else 0
     classes = x.shape[dim]
     if how.smoothing:
-        kept = emit.weighted(ctx.g, target, 1 - how.smoothing)
-        target = emit.arithmetic(ctx.g, "add", kept, how.smoothing / classes)
+        share = emit.weighted(ctx.g, target, 1 - how.smoothing)
+        target = emit.arithmetic(ctx.g, "add", share, how.smoothing / classes)
     terms = emit.arithmetic(ctx.g, "mul", target, emit.along_last(ctx.g, "log_softmax", x, dim))
     if how.weight is not None:
         shape = tuple(classes if other == dim else 1 for other in range(x.rank))

@@ -25,9 +25,9 @@ def marked(ctx: AtenContext, x: Tensor, mask: Tensor, number: int) -> Tensor:
     marks = emit.cast(g, reshape(g, mask, (rows, mask.size // rows)), F32)
     count = emit.reduce(g, "reduce_sum", marks, [1], keepdims=True)
     rank = plain(g.cumsum(framework_order(g, marks), axis=1))
-    wanted = emit.arithmetic(g, "add", count, number + 1.0) if number < 0 else number + 1.0
+    ordinal = emit.arithmetic(g, "add", count, number + 1.0) if number < 0 else number + 1.0
     hit = emit.arithmetic(
-        g, "mul", marks, emit.cast(g, emit.arithmetic(g, "eq", rank, wanted), F32)
+        g, "mul", marks, emit.cast(g, emit.arithmetic(g, "eq", rank, ordinal), F32)
     )
     places = plain(g.constant(np.arange(mask.size, dtype=np.float32).reshape(marks.shape)))
     place = emit.reduce(g, "reduce_sum", emit.arithmetic(g, "mul", hit, places), [1], False)

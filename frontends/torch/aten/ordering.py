@@ -38,8 +38,8 @@ def kthvalue(ctx: AtenContext, x: Tensor, k: int, dim: int, keepdim: bool) -> li
     """Take the k-th smallest along a dimension, and where it is."""
     if not x.rank:
         return best(ctx.g, x, 0, 1, False)
-    kept = [emit.slice_dim(ctx.g, part, dim, k - 1, k) for part in best(ctx.g, x, dim, k, False)]
-    return kept if keepdim else [emit.squeeze(ctx.g, part, [dim]) for part in kept]
+    parts = [emit.slice_dim(ctx.g, part, dim, k - 1, k) for part in best(ctx.g, x, dim, k, False)]
+    return parts if keepdim else [emit.squeeze(ctx.g, part, [dim]) for part in parts]
 
 
 @aten("median.dim")
@@ -82,8 +82,8 @@ def nanmedian_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[
     half = emit.weighted(g, emit.arithmetic(g, "sub", count, 1.0), 0.5)
     middle = framework_order(g, emit.cast(g, emit.unary("floor")(g, half), I64))
     parts = (framework_order(g, part) for part in sort(ctx, x, dim, descending=False))
-    kept = [plain(g.take_along(part, middle, axis=dim % x.rank)) for part in parts]
-    return kept if keepdim else [emit.squeeze(g, part, [dim]) for part in kept]
+    medians = [plain(g.take_along(part, middle, axis=dim % x.rank)) for part in parts]
+    return medians if keepdim else [emit.squeeze(g, part, [dim]) for part in medians]
 
 
 @aten("nanmedian.default")

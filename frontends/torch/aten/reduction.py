@@ -296,8 +296,8 @@ def argmax(ctx: AtenContext, x: Tensor, dim: int | None, keepdim: bool) -> Tenso
 
 def _argmax(ctx: AtenContext, x: Tensor, dim: int) -> Tensor:
     """Return the index of the largest element along a dimension, which keeps size 1."""
-    kept = [other for other in range(x.rank) if other != dim % x.rank]
-    layout = tuple(kept.index(other) for other in x.layout if other in kept)
+    others = [other for other in range(x.rank) if other != dim % x.rank]
+    layout = tuple(others.index(other) for other in x.layout if other in others)
     places = Tensor(ctx.g.argmax(x.value, axis=x.axis(dim)), layout)
     shape = list(x.shape)
     shape[dim] = 1

@@ -24,8 +24,8 @@ def _define_nearest(kind: str, rank: int) -> None:
         scale_factors: Sequence[float] | None = None,
         **scales: float | None,
     ) -> Tensor:
-        given: list[float | None] = [*(scale_factors or scales.values())] or [None] * rank
-        for dim, scale in enumerate(given, start=2):
+        factors: list[float | None] = [*(scale_factors or scales.values())] or [None] * rank
+        for dim, scale in enumerate(factors, start=2):
             numbers = torch.arange(x.shape[dim], dtype=torch.float32).reshape(1, 1, -1)
             # PyTorch takes either the size or the scale; the scale, where given, decides places.
             size = None if scale else [ctx.shape[dim]]

@@ -172,8 +172,8 @@ def broadcast_tensors(ctx: AtenContext, tensors: Sequence[Tensor]) -> list[Tenso
 @aten("channel_shuffle.default")
 def channel_shuffle(ctx: AtenContext, x: Tensor, groups: int) -> Tensor:
     """Deal the channels of (N, C, ...) out to groups in turn."""
-    batch, channels, *rest = x.shape
-    split = reshape(ctx.g, x, (batch, groups, channels // groups, *rest))
+    batch, channels, *sizes = x.shape
+    split = reshape(ctx.g, x, (batch, groups, channels // groups, *sizes))
     dealt = permute(split, (0, 2, 1, *range(3, split.rank)))
     return reshape(ctx.g, dealt, x.shape)
 
