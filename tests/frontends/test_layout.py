@@ -83,11 +83,11 @@ def test_broadcasting_aligns_the_frameworks_last_dimensions(
     data: st.DataObject, shape: tuple[int, ...]
 ) -> None:
     g, x, array = given_tensor(data, shape)
-    kept = data.draw(st.integers(0, len(shape)))
+    rank = data.draw(st.integers(0, len(shape)))
     other_shape = tuple(
-        data.draw(st.sampled_from([1, size])) for size in shape[len(shape) - kept :]
+        data.draw(st.sampled_from([1, size])) for size in shape[len(shape) - rank :]
     )
-    layout = tuple(data.draw(st.permutations(range(kept))))
+    layout = tuple(data.draw(st.permutations(range(rank))))
     stored_shape = tuple(other_shape[dim] for dim in layout)
     other = Tensor(g.input("other", TensorType(F32, stored_shape)), layout)
     other_array = numbers(other_shape)

@@ -74,8 +74,8 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert found.keys() == set(tuning.trained)
     for name, array in found.items():
         np.testing.assert_array_equal(array, values[name])
-    held = load_file(tmp_path / "new" / "adapter" / WEIGHTS)
-    assert {key.removeprefix(PREFIX): array.shape for key, array in held.items()} == {
+    weights = load_file(tmp_path / "new" / "adapter" / WEIGHTS)
+    assert {key.removeprefix(PREFIX): array.shape for key, array in weights.items()} == {
         "a.query.lora_A.weight": (2, 4),
         "a.query.lora_B.weight": (6, 2),
         "b.query.lora_A.weight": (2, 6),
@@ -134,10 +134,12 @@ def put(**tensors: np.ndarray | None) -> Callable[[Path], None]:
     """Replace tensors; in their names __ stands for a dot. None takes one away."""
 
     def change(folder: Path) -> None:
-        held = load_file(folder / WEIGHTS)
-        held.update({PREFIX + n.replace("__", "."): a for n, a in tensors.items() if a is not None})
+        weights = load_file(folder / WEIGHTS)
+        weights.update(
+            {PREFIX + n.replace("__", "."): a for n, a in tensors.items() if a is not None}
+        )
         gone = {PREFIX + n.replace("__", ".") for n, a in tensors.items() if a is None}
-        save_file({n: a for n, a in held.items() if n not in gone}, folder / WEIGHTS)
+        save_file({n: a for n, a in weights.items() if n not in gone}, folder / WEIGHTS)
 
     return change
 

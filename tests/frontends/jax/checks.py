@@ -101,8 +101,8 @@ def oracle_losses(
     losses = []
     for number, feed in enumerate(feeds, 1):
         controls = {"lr": np.float32(LR), "step": np.int32(number), "seed": np.int32(number)}
-        wanted = {value.name for value in step.inputs}
-        inputs = {**feed, **{key: data for key, data in controls.items() if key in wanted}}
+        needed = {value.name for value in step.inputs}
+        inputs = {**feed, **{key: data for key, data in controls.items() if key in needed}}
         losses.append(float(run(step, inputs, params)["loss"]))
     return losses, params
 

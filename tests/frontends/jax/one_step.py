@@ -65,18 +65,20 @@ def check_step(
     differentiate = by_tangents(loss) if forwards else jax.value_and_grad(loss, allow_int=True)
     expected, gradients = (jax.jit(differentiate) if large else differentiate)(params, *inputs)
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
-    held = {name: param.data.copy() for name, param in step.params.items()}
+    weights = {name: param.data.copy() for name, param in step.params.items()}
     feed = {"lr": np.float32(1), "step": np.int32(1), "seed": np.int32(1)}
     arrays = [np.asarray(x) for x in jax.tree.leaves(list(inputs))]
     named = [value.name for value in graph.inputs if value.name not in feed]
     feed.update(zip(named, arrays, strict=True))
-    found = run(step, {v.name: np.asarray(feed[v.name], v.dtype.numpy) for v in step.inputs}, held)
+    found = run(
+        step, {v.name: np.asarray(feed[v.name], v.dtype.numpy) for v in step.inputs}, weights
+    )
 
     np.testing.assert_allclose(found["loss"], expected, rtol=2e-5, atol=2e-5)
     for name, gradient in named_leaves(gradients).items():
         if np.asarray(gradient).dtype == np.float32:
             before = step.params[name].data if name in step.params else np.float32(0)
-            taken = before - held.get(name, np.float32(0))
+            taken = before - weights.get(name, np.float32(0))
             np.testing.assert_allclose(
                 np.broadcast_to(taken, gradient.shape), gradient, rtol=2e-4, atol=2e-5
             )

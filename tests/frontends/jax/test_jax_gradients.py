@@ -311,10 +311,10 @@ def test_a_key_that_a_step_carries_drops_anew_in_every_step(derive: Any) -> None
             key, drawing = jax.random.split(state["key"])
         else:
             key, drawing = state["key"], jax.random.fold_in(state["key"], state["step"])
-        kept = jax.random.bernoulli(drawing, 0.5, x.shape) * x
-        slope = jax.grad(lambda w: (w * kept).sum())(state["w"])
+        survivors = jax.random.bernoulli(drawing, 0.5, x.shape) * x
+        slope = jax.grad(lambda w: (w * survivors).sum())(state["w"])
         new = {"w": state["w"] - slope, "key": key, "step": state["step"] + 1}
-        return new, kept
+        return new, survivors
 
     state = {"w": np.zeros(64, np.float32), "key": jax.random.key(0), "step": jnp.int32(0)}
     compiled = pockengine.compile_step(step, (state, np.ones(64, np.float32)), carried=1)
@@ -360,11 +360,11 @@ def test_a_counter_of_uint32_sets_a_rate() -> None:
 
     state, x = {"w": random(3), "count": jnp.uint32(0)}, random(3)
     graph = from_jax(step, (state, x), carried=1)
-    held = {name: param.data.copy() for name, param in graph.params.items()}
+    weights = {name: param.data.copy() for name, param in graph.params.items()}
     for _ in range(2):
-        run(graph, {"x": x}, held)
+        run(graph, {"x": x}, weights)
         state, _ = step(state, x)
-    found = to_pytree(graph, held, state)
+    found = to_pytree(graph, weights, state)
     np.testing.assert_allclose(found["w"], state["w"], rtol=1e-6)
     assert (found["count"].dtype, int(found["count"])) == (np.uint32, 2)
 

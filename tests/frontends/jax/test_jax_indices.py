@@ -209,10 +209,10 @@ def test_products_at_indices_that_repeat() -> None:
     taken = []
     for graph in graphs:
         step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
-        held = {"w": w.copy(), "u": u.copy()}
+        weights = {"w": w.copy(), "u": u.copy()}
         feed = {"input1": index, "i": index, "lr": np.asarray(1, np.float32)}
-        run(step, {value.name: feed[value.name] for value in step.inputs}, held)
-        taken.append(held)
+        run(step, {value.name: feed[value.name] for value in step.inputs}, weights)
+        taken.append(weights)
     for name in ("w", "u"):
         np.testing.assert_allclose(taken[0][name], taken[1][name], rtol=1e-4, atol=1e-5)
 

@@ -183,10 +183,10 @@ def test_steps_of_optax_are_compiled_as_they_are(name: str) -> None:
 
     slots = optimizer.init(params)
     graph = from_jax(step, (params, slots, x), carried=2)
-    held = {key: param.data for key, param in graph.params.items()}
+    weights = {key: param.data for key, param in graph.params.items()}
     reference = jax.jit(step)
     for _ in range(3):
-        run(graph, {"x": x}, held)
+        run(graph, {"x": x}, weights)
         params, slots, _ = reference(params, slots, x)
 
-    check_tree(to_pytree(graph, held, params, "params"), params, rtol=1e-4)
+    check_tree(to_pytree(graph, weights, params, "params"), params, rtol=1e-4)

@@ -152,8 +152,8 @@ def test_a_compiled_model_trains_by_it_and_its_schedule(tmp_path: Path) -> None:
         grads = jax.grad(lambda p: jnp.mean((predict(p, x) - target) ** 2))(theirs)
         updates, state = transformation.update(grads, state, theirs)
         theirs = optax.apply_updates(theirs, updates)
-    for name, wanted in theirs.items():
-        np.testing.assert_allclose(tuned[name], wanted, rtol=1e-4, atol=1e-5)
+    for name, array in theirs.items():
+        np.testing.assert_allclose(tuned[name], array, rtol=1e-4, atol=1e-5)
 
 
 def test_other_frameworks_models_do_not_take_it() -> None:

@@ -75,15 +75,15 @@ def test_step_of_several_carried_arguments_keeps_their_names() -> None:
     feed = {"x": batch[0], "y": batch[1].astype(np.int32)}
     graph = from_jax(step, (variables, slots, feed), carried=2)
     verify(graph)
-    held = {name: param.data for name, param in graph.params.items()}
-    outputs = run(graph, {"batch.x": feed["x"], "batch.y": feed["y"]}, held)
+    weights = {name: param.data for name, param in graph.params.items()}
+    outputs = run(graph, {"batch.x": feed["x"], "batch.y": feed["y"]}, weights)
     new, _, metrics = jax.jit(step)(variables, slots, feed)
 
     assert [value.name for value in graph.inputs] == ["batch.x", "batch.y"]
     assert "variables.batch_stats.BatchNorm_0.mean" in graph.params
     assert "slots.0.trace.Dense_0.kernel" in graph.params
     np.testing.assert_allclose(outputs["loss"], metrics["loss"], rtol=1e-5)
-    found = {name.removeprefix("variables."): data for name, data in held.items()}
+    found = {name.removeprefix("variables."): data for name, data in weights.items()}
     tuned = to_pytree(from_jax(module.apply, (variables, feed["x"], False)), found, variables)
     check_tree(tuned, new)
 

@@ -82,14 +82,14 @@ def test_half_precision_trains_as_in_jax(dtype: str) -> None:
     expected, of_jax = jax.value_and_grad(of_half)(WEIGHTS, x)
     _, exact = jax.value_and_grad(partial(loss, dtype="float32"))(WEIGHTS, x)
     step = compile_program(from_jax(of_half, (WEIGHTS, x)), Training(optimizer=Sgd()), check=True)
-    held = {name: array.copy() for name, array in WEIGHTS.items()}
-    found = run(step.entries["train"].graph, {"x": x, "lr": np.float32(1)}, held)
+    weights = {name: array.copy() for name, array in WEIGHTS.items()}
+    found = run(step.entries["train"].graph, {"x": x, "lr": np.float32(1)}, weights)
 
     error = 4 * HALVES[dtype]
     np.testing.assert_allclose(found["loss"], expected, rtol=error)
     for name, gradient in exact.items():
         bound = error * float(np.abs(gradient).max())
-        np.testing.assert_allclose(WEIGHTS[name] - held[name], gradient, rtol=0, atol=bound)
+        np.testing.assert_allclose(WEIGHTS[name] - weights[name], gradient, rtol=0, atol=bound)
         np.testing.assert_allclose(of_jax[name], gradient, rtol=0, atol=bound)
 
 
@@ -136,8 +136,8 @@ def test_arrays_without_elements(name: str) -> None:
 
 
 def test_an_input_without_elements_is_left_out() -> None:
-    given = (WEIGHTS, random(2, 4), np.zeros((0, 3), np.float32))
-    graph = from_jax(lambda p, x, y: x @ p["w"] + y.sum(), given)
+    inputs = (WEIGHTS, random(2, 4), np.zeros((0, 3), np.float32))
+    graph = from_jax(lambda p, x, y: x @ p["w"] + y.sum(), inputs)
     assert [value.name for value in graph.inputs] == ["x"]
 
 

@@ -142,16 +142,16 @@ def check_slopes(model: ModelProto) -> None:
     check(model, {"x": x})
     graph = from_onnx(model, loss="mse")
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
-    before = {name: held.data.copy() for name, held in graph.params.items() if held.trainable}
+    before = {name: value.data.copy() for name, value in graph.params.items() if value.trainable}
     inputs = {"x": x, "target": random(*sizes[1], seed=5), "lr": np.float32(1)}
     params = {name: array.copy() for name, array in before.items()}
 
     run(step, inputs, params)
 
-    way = {name: random(*array.shape, seed=9, scale=3e-3) for name, array in before.items()}
+    move = {name: random(*array.shape, seed=9, scale=3e-3) for name, array in before.items()}
     ends = [
-        float(run(graph, inputs, {key: x + sign * way[key] for key, x in before.items()})["loss"])
+        float(run(graph, inputs, {key: x + sign * move[key] for key, x in before.items()})["loss"])
         for sign in (1, -1)
     ]
-    slope = sum(float(((before[key] - params[key]) * way[key]).sum()) for key in before)
+    slope = sum(float(((before[key] - params[key]) * move[key]).sum()) for key in before)
     assert slope == pytest.approx((ends[0] - ends[1]) / 2, rel=5e-2, abs=1e-5)

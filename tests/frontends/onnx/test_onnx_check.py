@@ -18,8 +18,8 @@ def small() -> tuple[ModelProto, tuple[np.ndarray]]:
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 3))
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, (4, 5))
-    held = numpy_helper.from_array(weight, "weight")
-    graph = helper.make_graph(nodes, "small", [x], [logits], [held])
+    weights = numpy_helper.from_array(weight, "weight")
+    graph = helper.make_graph(nodes, "small", [x], [logits], [weights])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
     return model, (rng.standard_normal((4, 3)).astype(np.float32),)
 

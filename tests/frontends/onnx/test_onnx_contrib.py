@@ -43,23 +43,23 @@ def model_of(op: str, given: list[str], attributes: dict[str, Any]) -> ModelProt
     domain = "" if op.startswith("Simplified") else RUNTIME_DOMAIN
     node = helper.make_node(op, ["x", *given], ["y"], domain=domain, **attributes)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (4, 32)) for n in "xy")
-    held = [numpy_helper.from_array(WEIGHTS[name], name) for name in given]
-    graph = helper.make_graph([node], "contrib", [x], [y], held)
+    weights = [numpy_helper.from_array(WEIGHTS[name], name) for name in given]
+    graph = helper.make_graph([node], "contrib", [x], [y], weights)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(RUNTIME_DOMAIN, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 @pytest.mark.parametrize("op", CASES)
 def test_operators_are_onnx_runtimes(op: str) -> None:
-    given, attributes = CASES[op]
-    model = model_of(op, given, attributes)
+    inputs, attributes = CASES[op]
+    model = model_of(op, inputs, attributes)
     session = onnxruntime.InferenceSession(model.SerializeToString())
 
     graph = from_onnx(model)
 
     (expected,) = session.run(None, {"x": X})
     np.testing.assert_allclose(run(graph, {"x": X})["y"], expected, rtol=2e-4, atol=2e-4)
-    floats = {name for name in given if WEIGHTS[name].dtype == np.float32}
+    floats = {name for name in inputs if WEIGHTS[name].dtype == np.float32}
     trained = {name for name, param in graph.params.items() if param.trainable}
     assert trained == floats - {"scales"}
 

@@ -127,8 +127,8 @@ def branch(condition: str) -> ModelProto:
         helper.make_node("Greater", ["top", "zero"], ["open"]),
         helper.make_node("If", [condition], ["y"], name="choice", then_branch=yes, else_branch=no),
     ]
-    held = {"weight": random(4, 4), "pair": np.asarray(2), "first": np.asarray(0)}
-    return make(nodes, {"x": ("n", 4)}, {"y": (2, 4)}, {**held, "zero": np.float32(0)})
+    weights = {"weight": random(4, 4), "pair": np.asarray(2), "first": np.asarray(0)}
+    return make(nodes, {"x": ("n", 4)}, {"y": (2, 4)}, {**weights, "zero": np.float32(0)})
 
 
 def test_a_branch_is_chosen_by_what_shapes_say() -> None:
@@ -157,10 +157,10 @@ def test_weights_of_the_branch_that_a_size_chooses_train_alone(rows: int) -> Non
         helper.make_node("Less", ["n", "three"], ["small"]),
         helper.make_node("If", ["small"], ["y"], **branches),
     ]
-    held = {"three": np.asarray(3)}
+    weights = {"three": np.asarray(3)}
 
     graph = check(
-        make(nodes, {"x": ("n", 4)}, {"y": ("n", 4)}, held), {"x": random(rows, 4, seed=2)}
+        make(nodes, {"x": ("n", 4)}, {"y": ("n", 4)}, weights), {"x": random(rows, 4, seed=2)}
     )
 
     op = "Tanh" if rows < 3 else "Neg"

@@ -54,22 +54,22 @@ def test_writes_equal_the_reference_and_have_its_slopes(name: str) -> None:
     check(model, {"x": x})
     graph = from_onnx(model, loss="mse")
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
-    before = {param: held.data.copy() for param, held in graph.params.items()}
+    before = {param: value.data.copy() for param, value in graph.params.items()}
     inputs = {"x": x, "target": np.zeros((3, 4, 2), np.float32), "lr": np.float32(1)}
     params = {param: array.copy() for param, array in before.items()}
 
     run(step, inputs, params)
 
-    way = {param: random(*array.shape, seed=9, scale=1e-2) for param, array in before.items()}
+    move = {param: random(*array.shape, seed=9, scale=1e-2) for param, array in before.items()}
     ends = [
         float(
-            run(graph, inputs, {key: array + sign * way[key] for key, array in before.items()})[
+            run(graph, inputs, {key: array + sign * move[key] for key, array in before.items()})[
                 "loss"
             ]
         )
         for sign in (1, -1)
     ]
-    slope = sum(float(((before[key] - params[key]) * way[key]).sum()) for key in before)
+    slope = sum(float(((before[key] - params[key]) * move[key]).sum()) for key in before)
     assert slope == pytest.approx((ends[0] - ends[1]) / 2, rel=2e-2)
 
 
@@ -138,13 +138,15 @@ def test_older_forms_mean_what_later_ones_do(name: str) -> None:
     op, *mode = name.split()
     modes = {"mode": mode[0]} if mode else {}
     x = random(2, 4, 6, 6)
-    given = {key: np.asarray(number) for key, number in attributes.items()}
-    given = {key: x.astype(np.float32) if x.dtype.kind == "f" else x for key, x in given.items()}
-    names = ["" if key not in given else key for key in inputs.split()]
+    arguments = {key: np.asarray(number) for key, number in attributes.items()}
+    arguments = {
+        key: x.astype(np.float32) if x.dtype.kind == "f" else x for key, x in arguments.items()
+    }
+    names = ["" if key not in arguments else key for key in inputs.split()]
     later_op = "Resize" if op == "Upsample" else op
     later = helper.make_node(later_op, ["x", *names], ["y"], **modes, **further)
     shapes = {"x": x.shape}, {"y": [None] * 4}
-    (expected,) = ReferenceEvaluator(make([later], *shapes, given, 13)).run(None, {"x": x})
+    (expected,) = ReferenceEvaluator(make([later], *shapes, arguments, 13)).run(None, {"x": x})
 
     older = helper.make_node(op, ["x"], ["y"], **modes, **attributes)
     found = outputs_of(from_onnx(make([older], *shapes, opset=7)), {"x": x})["y"]

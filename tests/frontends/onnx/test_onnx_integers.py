@@ -84,10 +84,10 @@ def quantised(
     narrow: bool = False,
 ) -> Path:
     """Quantise the net by ONNX Runtime's own tool, with weights of 7 bits where `narrow`."""
-    given, made = folder / "float.onnx", folder / "int8.onnx"
-    onnx.save(float_net(residual), given)
+    inputs, made = folder / "float.onnx", folder / "int8.onnx"
+    onnx.save(float_net(residual), inputs)
     quantize_static(
-        given,
+        inputs,
         made,
         Rows(),
         quant_format=form,
@@ -181,7 +181,7 @@ def test_it_trains_in_its_integers_and_goes_back_as_such(tmp_path: Path) -> None
 def test_what_has_no_meaning_names_operator_and_place(change: dict[str, Any], message: str) -> None:
     scale = np.array(change.get("scale", [0.1]), np.float32)
     zero = np.zeros(scale.shape, np.int8)
-    held = {"s": scale, "z": zero, "t": np.float32(change.get("other", 0.1)), "u": np.int8(0)}
+    weights = {"s": scale, "z": zero, "t": np.float32(change.get("other", 0.1)), "u": np.int8(0)}
     read = "q"
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q", axis=1),
@@ -193,7 +193,7 @@ def test_what_has_no_meaning_names_operator_and_place(change: dict[str, Any], me
             helper.make_node("DequantizeLinear", ["n", "t", "u"], ["y"], name="dq"),
         ]
     with pytest.raises(ImportModelError, match=message):
-        from_onnx(model_of(nodes, held))
+        from_onnx(model_of(nodes, weights))
 
 
 WEIGHT = np.ones((3, 4), np.int8)
@@ -214,20 +214,20 @@ WEIGHT = np.ones((3, 4), np.int8)
 def test_a_weight_has_scales_that_fit_it(
     weight: np.ndarray, scale: list[float], zero: np.ndarray, axis: int, message: str
 ) -> None:
-    held = {"w": weight, "s": np.array(scale, np.float32), "z": np.asarray(zero)}
+    weights = {"w": weight, "s": np.array(scale, np.float32), "z": np.asarray(zero)}
     if len(scale) == 1:
-        held["s"] = held["s"].reshape(())
+        weights["s"] = weights["s"].reshape(())
     nodes = [
         helper.make_node("DequantizeLinear", ["w", "s", "z"], ["v"], name="dq", axis=axis),
         helper.make_node("MatMul", ["x", "v"], ["y"]),
     ]
     with pytest.raises(ImportModelError, match=f"DequantizeLinear in dq: .*{message}"):
-        from_onnx(model_of(nodes, held))
+        from_onnx(model_of(nodes, weights))
 
 
 def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
     """Without it, it is the product of other numbers than the operand's."""
-    held = {"w": WEIGHT, "s": np.float32(0.1)}
+    weights = {"w": WEIGHT, "s": np.float32(0.1)}
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
         helper.make_node("MatMulInteger", ["q", "w", "qz"], ["i"]),
@@ -235,10 +235,10 @@ def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
         helper.make_node("Mul", ["qs", "s"], ["scale"]),
         helper.make_node("Mul", ["f", "scale"], ["y"]),
     ]
-    from_onnx(model_of(nodes, held))
+    from_onnx(model_of(nodes, weights))
     nodes[1] = helper.make_node("MatMulInteger", ["q", "w"], ["i"])
     with pytest.raises(ImportModelError, match="MatMulInteger"):
-        from_onnx(model_of(nodes, held))
+        from_onnx(model_of(nodes, weights))
 
 
 def model_of(nodes: list[onnx.NodeProto], held: dict[str, Any]) -> onnx.ModelProto:
@@ -261,10 +261,10 @@ def test_ranges_found_at_run_time_are_of_the_real_model(tmp_path: Path, each_cha
 
     # what rounding an activation to one of 255 steps may change
     np.testing.assert_allclose(found, by_onnxruntime(path, x), atol=0.02 * np.abs(found).max())
-    held = {name: param for name, param in graph.params.items() if param.source is not None}
-    assert len(held) == 4  # three convolutions, and a Gemm as a product
-    assert all(param.trainable for param in held.values())
-    tuned = to_initializers(path, graph, {name: param.data for name, param in held.items()})
+    weights = {name: param for name, param in graph.params.items() if param.source is not None}
+    assert len(weights) == 4  # three convolutions, and a Gemm as a product
+    assert all(param.trainable for param in weights.values())
+    tuned = to_initializers(path, graph, {name: param.data for name, param in weights.items()})
     for tensor in onnx.load(path).graph.initializer:
         (same,) = (other for other in tuned.graph.initializer if other.name == tensor.name)
         np.testing.assert_array_equal(numpy_helper.to_array(same), numpy_helper.to_array(tensor))

@@ -100,11 +100,11 @@ def test_external_data_are_read(tmp_path: Path) -> None:
 
 def test_data_beyond_what_a_file_of_the_format_can_hold(tmp_path: Path) -> None:
     model = mlp()
-    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     with (tmp_path / "weights.bin").open("wb") as file:  # sparse: 8 GiB that take a few pages
         for place, tensor in enumerate(model.graph.initializer, 2):
             file.seek(place * 2**30)
-            file.write(held[tensor.name].tobytes())
+            file.write(weights[tensor.name].tobytes())
             tensor.ClearField("raw_data")
             tensor.data_location = TensorProto.EXTERNAL
             for key, value in (("location", "weights.bin"), ("offset", str(place * 2**30))):
@@ -114,13 +114,13 @@ def test_data_beyond_what_a_file_of_the_format_can_hold(tmp_path: Path) -> None:
     x = random(4, 8)
 
     graph = from_onnx(path)
-    tuned = to_initializers(path, graph, {"fc1.bias": held["fc1.bias"] + 1})
+    tuned = to_initializers(path, graph, {"fc1.bias": weights["fc1.bias"] + 1})
 
     expected = outputs_of(from_onnx(mlp()), {"x": x})["logits"]
     np.testing.assert_array_equal(outputs_of(graph, {"x": x})["logits"], expected)
     back = {tensor.name: numpy_helper.to_array(tensor) for tensor in tuned.graph.initializer}
-    np.testing.assert_array_equal(back.pop("fc1.bias"), held["fc1.bias"] + 1)
-    assert all(np.array_equal(array, held[name]) for name, array in back.items())
+    np.testing.assert_array_equal(back.pop("fc1.bias"), weights["fc1.bias"] + 1)
+    assert all(np.array_equal(array, weights[name]) for name, array in back.items())
 
 
 def test_spelled_out_norms_and_softmax_get_their_ops() -> None:
@@ -172,8 +172,8 @@ def test_tuned_weights_go_back_into_the_file() -> None:
     tuned = to_initializers(cnn(), graph, params)
 
     (expected,) = ReferenceEvaluator(tuned).run(None, {"x": x})
-    held = {name: params.get(name, param.data) for name, param in graph.params.items()}
-    found = run(graph, {"x": x, "target": np.zeros(4, np.int64)}, held)["logits"]
+    weights = {name: params.get(name, param.data) for name, param in graph.params.items()}
+    found = run(graph, {"x": x, "target": np.zeros(4, np.int64)}, weights)["logits"]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     (untuned,) = ReferenceEvaluator(cnn()).run(None, {"x": x})
     assert not np.allclose(untuned, expected, atol=1e-2)
@@ -232,7 +232,7 @@ def test_softmax_before_opset_13_joins_the_last_dimensions() -> None:
 @pytest.mark.parametrize("opset", [11, 13, 17, 21])
 def test_axes_as_attribute_and_as_input(opset: int) -> None:
     axes = np.asarray([1], np.int64)
-    given = (
+    inputs = (
         {"inputs": ["x", "axes"], "attrs": {}}
         if opset >= 13
         else {
@@ -240,7 +240,7 @@ def test_axes_as_attribute_and_as_input(opset: int) -> None:
             "attrs": {"axes": [1]},
         }
     )
-    node = helper.make_node("ReduceSum", given["inputs"], ["y"], keepdims=0, **given["attrs"])
+    node = helper.make_node("ReduceSum", inputs["inputs"], ["y"], keepdims=0, **inputs["attrs"])
     weights = {"axes": axes} if opset >= 13 else {}
 
     check(make([node], {"x": (2, 3, 4)}, {"y": (2, 4)}, weights, opset), {"x": random(2, 3, 4)})

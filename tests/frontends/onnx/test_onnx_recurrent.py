@@ -45,8 +45,8 @@ def layer(op: str, *, inputs: Sequence[str] = (), time: int = TIME, **attrs: Any
         weights["p"] = random(passes, 3 * HIDDEN)
     names = ["x", "w", "r", "b", *inputs]
     node = helper.make_node(op, names, [*outputs, *last], hidden_size=HIDDEN, **attrs)
-    given = {"x": x, **{name: states[name] for name in inputs if name in states}}
-    model = make([node], given, {**outputs, **last}, weights)
+    arguments = {"x": x, **{name: states[name] for name in inputs if name in states}}
+    model = make([node], arguments, {**outputs, **last}, weights)
     if "lengths" in inputs:
         model.graph.input.append(
             helper.make_tensor_value_info("lengths", TensorProto.INT32, (BATCH,))
@@ -158,8 +158,8 @@ def test_settings_that_the_evaluator_ignores_are_not_checked(
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     monkeypatch.setattr(onnx, "__version__", release)
     model = layer(op, **attrs)
-    given = {"x": random(TIME, BATCH, INPUTS), "lengths": np.full(BATCH, TIME - 1, np.int32)}
-    feed = {value.name: given[value.name] for value in model.graph.input}
+    inputs = {"x": random(TIME, BATCH, INPUTS), "lengths": np.full(BATCH, TIME - 1, np.int32)}
+    feed = {value.name: inputs[value.name] for value in model.graph.input}
 
     assert reference(model, feed, "mse", lambda array: array) is None
 

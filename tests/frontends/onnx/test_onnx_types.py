@@ -26,13 +26,13 @@ def typed(
     opset: int = 20,
 ) -> ModelProto:
     """Make a model whose inputs have the types of examples, and whose output is `y`."""
-    given = [
+    arguments = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in inputs.items()
     ]
-    held = [numpy_helper.from_array(data, name) for name, data in (weights or {}).items()]
+    params = [numpy_helper.from_array(data, name) for name, data in (weights or {}).items()]
     result = helper.make_tensor_value_info("y", output, None)
-    graph = helper.make_graph(nodes, "typed", given, [result], held)
+    graph = helper.make_graph(nodes, "typed", arguments, [result], params)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
@@ -75,9 +75,9 @@ def test_floats_of_other_sizes_train_as_float32(dtype: type, code: int) -> None:
     found = run(from_onnx(model), {"x": inputs["x"].astype(np.float32)})["y"]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     tuned = to_initializers(model, compiled.graph, {"b": np.full(4, 0.1, np.float32)})
-    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in tuned.graph.initializer}
-    assert held["b"].dtype == dtype
-    assert held["b"][0] == dtype(np.float32(0.1))
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in tuned.graph.initializer}
+    assert weights["b"].dtype == dtype
+    assert weights["b"][0] == dtype(np.float32(0.1))
     ReferenceEvaluator(tuned).run(None, inputs)
 
 

@@ -105,10 +105,10 @@ def check_compiled_training(
             found.append(float(session.train_step(inputs, lr=lr)["loss"]))
             model.reset_metrics()
             expected.append(float(model.train_on_batch(x, target)))
-            held = session.params()
-            check_weights(graph, held, variables, rtol=5e-3)
-            copy_weights(graph, variables, held)
-            for name, array in held.items():
+            weights = session.params()
+            check_weights(graph, weights, variables, rtol=5e-3)
+            copy_weights(graph, variables, weights)
+            for name, array in weights.items():
                 session.set_param(name, array)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     return compiled
@@ -118,9 +118,9 @@ def check_weights(
     graph: Graph, params: dict[str, np.ndarray], variables: dict[str, Any], rtol: float = 1e-3
 ) -> None:
     """Compare every variable, relative to its largest element or to 0.01, whichever is larger."""
-    held = {name: params[name] for name in graph.params if name in params}
-    assert set(held) >= {name for name, param in graph.params.items() if param.trainable}
-    for name, array in to_weights(graph, held).items():
+    weights = {name: params[name] for name in graph.params if name in params}
+    assert set(weights) >= {name for name, param in graph.params.items() if param.trainable}
+    for name, array in to_weights(graph, weights).items():
         reference = np.asarray(variables[name]).astype(np.float64)
         scale = max(float(np.abs(reference).max()), 0.01)
         error = float(np.abs(array - reference).max())

@@ -130,8 +130,8 @@ def test_inputs_and_outputs_by_name() -> None:
 
 
 def test_a_single_input_has_the_name_that_the_example_gives() -> None:
-    given = keras.Input((4,))
-    model = keras.Model(given, layers.Dense(3)(given))
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.Dense(3)(inputs))
 
     for examples, name in [({"row": random(2, 4)}, "row"), ([random(2, 4)], "input")]:
         assert [value.name for value in from_tensorflow(model, examples).inputs] == [name]
@@ -238,8 +238,8 @@ def test_a_norm_by_statistics_without_elements_is_of_the_batch() -> None:
     def norm(x: Any) -> Any:
         ones, zeros, none = tf.ones([6]), tf.zeros([6]), tf.constant([], tf.float32)
         rows = tf.reshape(x, [1, 6, -1, 1])
-        given = {"mean": none, "variance": none, "data_format": "NCHW", "is_training": True}
-        return tf.raw_ops.FusedBatchNormV3(x=rows, scale=ones, offset=zeros, **given)[0]
+        inputs = {"mean": none, "variance": none, "data_format": "NCHW", "is_training": True}
+        return tf.raw_ops.FusedBatchNormV3(x=rows, scale=ones, offset=zeros, **inputs)[0]
 
     check_forward(norm, random(6, 8))
 

@@ -96,13 +96,13 @@ def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
 def check_file(path: Path) -> None:
     """Compare every tensor of a file with the interpreter's."""
     model, reference = read_lite(path), interpreter_of(path)
-    (given,) = reference.get_input_details()
+    (inputs,) = reference.get_input_details()
     rng = np.random.default_rng(1)
-    if given["dtype"] == np.float32:
-        x = rng.uniform(-1, 1, given["shape"]).astype(np.float32)
+    if inputs["dtype"] == np.float32:
+        x = rng.uniform(-1, 1, inputs["shape"]).astype(np.float32)
     else:
-        x = rng.integers(-128, 128, given["shape"]).astype(np.int8)
-    reference.set_tensor(given["index"], x)
+        x = rng.integers(-128, 128, inputs["shape"]).astype(np.int8)
+    reference.set_tensor(inputs["index"], x)
     reference.invoke()
     found = our_tensors(model, x)
     assert len(found) > 5
@@ -135,8 +135,8 @@ def test_an_int8_file_trains_in_its_integers(net: Path) -> None:
         batch = {name: x, "target": np.arange(4)}
         losses = [float(session.train_step(batch, lr=0.05)["loss"]) for _ in range(40)]
     assert losses[-1] < 0.9 * losses[0]
-    held = [param for param in compiled.program.params.values() if param.held is not None]
-    assert {param.value.dtype.value for param in held} == {"i8"}
+    weights = [param for param in compiled.program.params.values() if param.held is not None]
+    assert {param.value.dtype.value for param in weights} == {"i8"}
 
 
 def test_what_carries_no_integers_is_refused(tmp_path: Path) -> None:

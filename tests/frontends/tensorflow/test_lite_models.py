@@ -68,10 +68,10 @@ def converted(path: Path, model: Any, option: Callable[[Converter], None] = noth
 def interpreted(path: Path, x: np.ndarray) -> np.ndarray:
     resolver = tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = tf.lite.Interpreter(str(path), experimental_op_resolver_type=resolver)
-    (given,) = interpreter.get_input_details()
-    interpreter.resize_tensor_input(given["index"], x.shape)
+    (inputs,) = interpreter.get_input_details()
+    interpreter.resize_tensor_input(inputs["index"], x.shape)
     interpreter.allocate_tensors()
-    interpreter.set_tensor(given["index"], x)
+    interpreter.set_tensor(inputs["index"], x)
     interpreter.invoke()
     return interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
 
@@ -135,8 +135,8 @@ def test_sparse_weights_are_read(option: Any, block: int, tmp_path: Path) -> Non
     model = net((64,), L.Dense(64, activation="relu"), L.Dense(16))
     for layer in model.layers:
         kernel = np.asarray(layer.kernel)
-        kept = RNG.random((kernel.shape[0] // block, kernel.shape[1])) < 0.1
-        layer.kernel.assign((kernel * np.repeat(kept, block, axis=0)).astype(np.float16))
+        mask = RNG.random((kernel.shape[0] // block, kernel.shape[1])) < 0.1
+        layer.kernel.assign((kernel * np.repeat(mask, block, axis=0)).astype(np.float16))
         layer.bias.assign(np.asarray(layer.bias).astype(np.float16))
     path = converted(tmp_path / "net.tflite", model, option)
     operators = [detail["op_name"] for detail in tf.lite.Interpreter(str(path))._get_ops_details()]
@@ -230,19 +230,19 @@ def test_cross_entropy_of_what_a_model_ends_in(end: str, tmp_path: Path) -> None
     model.save(tmp_path / "net.keras")
     lite = converted(tmp_path / "net.tflite", model)
 
-    for given in (model, tmp_path / "net.keras", lite, tmp_path / "saved"):
-        graph = from_tensorflow(given, (x,), loss="cross_entropy")
+    for source in (model, tmp_path / "net.keras", lite, tmp_path / "saved"):
+        graph = from_tensorflow(source, (x,), loss="cross_entropy")
         loss = run(graph, {graph.inputs[0].name: x, "target": labels})["loss"]
-        np.testing.assert_allclose(loss, expected, rtol=1e-4, err_msg=str(given))
+        np.testing.assert_allclose(loss, expected, rtol=1e-4, err_msg=str(source))
 
 
 def test_sigmoids_are_no_classes_of_cross_entropy(tmp_path: Path) -> None:
     model = net((5,), L.Dense(4, activation="sigmoid"))
     path = converted(tmp_path / "net.tflite", model)
 
-    for given in (model, path):
+    for source in (model, path):
         with pytest.raises(ImportModelError, match="cross_entropy_logits"):
-            from_tensorflow(given, (numbers(3, 5),), loss="cross_entropy")
+            from_tensorflow(source, (numbers(3, 5),), loss="cross_entropy")
 
 
 def test_a_mistake_of_ours_is_not_told_as_damage(

@@ -68,8 +68,8 @@ KERAS2 = Path(__file__).parent / "keras2"
 @pytest.mark.parametrize("name", ["net.keras", "net.h5"])
 def test_a_file_of_keras_2_trains_as_there(name: str) -> None:
     opened = open_file(KERAS2 / name)
-    with np.load(KERAS2 / "steps.npz") as held:
-        data = {key: held[key] for key in held}
+    with np.load(KERAS2 / "steps.npz") as weights:
+        data = {key: weights[key] for key in weights}
     losses = data.pop("losses")
     rows = data["picture"], data["words"]
     graph = from_tensorflow(opened.model, rows, loss=opened.loss)

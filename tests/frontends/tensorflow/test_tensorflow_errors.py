@@ -108,10 +108,10 @@ ERRORS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_error_says_what_and_where(name: str) -> None:
-    given, message = ERRORS[name]
+    function, message = ERRORS[name]
 
     with pytest.raises(ImportModelError, match=message):
-        from_tensorflow(given, (X,))
+        from_tensorflow(function, (X,))
 
 
 def test_what_our_own_code_raises_is_not_the_models_fault() -> None:

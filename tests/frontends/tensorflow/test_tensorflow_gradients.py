@@ -260,9 +260,9 @@ def test_function_has_the_gradient_that_tensorflow_gives_it(name: str) -> None:
     module = Both({**FUNCTIONS, **OWN}[name])
     graph = from_tensorflow(module, {"i": INDEX})
     step = compile_program(graph, Training(optimizer=Sgd()), check=True).entries["train"].graph
-    held = {key: param.data.copy() for key, param in step.params.items()}
+    weights = {key: param.data.copy() for key, param in step.params.items()}
     feed = {"i": INDEX, "lr": np.asarray(1, np.float32), "step": np.asarray(1, np.int32)}
-    found = run(step, {value.name: feed[value.name] for value in step.inputs}, held)
+    found = run(step, {value.name: feed[value.name] for value in step.inputs}, weights)
 
     @tf.function
     def expected() -> Any:
@@ -273,7 +273,7 @@ def test_function_has_the_gradient_that_tensorflow_gives_it(name: str) -> None:
     np.testing.assert_allclose(found["loss"], loss, rtol=2e-5, atol=2e-5)
     for key, start, gradient in zip("wv", (W, V), gradients, strict=True):
         dense = np.asarray(tf.convert_to_tensor(gradient))
-        np.testing.assert_allclose(start - held[key], dense, rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(start - weights[key], dense, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", REFUSED)

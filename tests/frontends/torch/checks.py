@@ -64,8 +64,8 @@ def check_gradients(module: nn.Module, *batches: tuple[torch.Tensor, ...]) -> No
     """Compare a module's loss and gradients with PyTorch's on each batch, within 1e-4."""
     graph = from_torch(module, batches[0])
     g = Builder(graph)
-    wanted = {param.value: None for param in graph.params.values() if param.trainable}
-    gradients = backward(g, graph.outputs["loss"], wanted)
+    needed = {param.value: None for param in graph.params.values() if param.trainable}
+    gradients = backward(g, graph.outputs["loss"], needed)
     for name, param in graph.params.items():
         if param.value in gradients:
             g.output(f"d {name}", gradients[param.value])
@@ -141,9 +141,9 @@ def check_training(
     reference = copy.deepcopy(module)
     expected = sgd_losses(reference, function, batches, **settings)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    held = {name: params[name] for name in graph.params if name in params}
-    assert set(held) >= {name for name, param in graph.params.items() if param.trainable}
-    check_state(to_state_dict(graph, held), reference.state_dict())
+    weights = {name: params[name] for name in graph.params if name in params}
+    assert set(weights) >= {name for name, param in graph.params.items() if param.trainable}
+    check_state(to_state_dict(graph, weights), reference.state_dict())
 
 
 def check_state(

@@ -125,9 +125,9 @@ def test_it_trains_in_its_integers_and_goes_back_as_such() -> None:
         found = session.predict({"x": x.numpy()})["output"]
     assert losses[-1] < 0.7 * losses[0]
     module = program.module()
-    before = {name: held.clone() for name, held in module.state_dict().items()}
-    assert {name: held.dtype for name, held in tuned.items()} == {
-        name: held.dtype for name, held in before.items()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    assert {name: tensor.dtype for name, tensor in tuned.items()} == {
+        name: tensor.dtype for name, tensor in before.items()
     }
     assert not torch.equal(tuned["wide.integers"], before["wide.integers"])
     module.load_state_dict(tuned)

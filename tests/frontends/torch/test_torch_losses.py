@@ -138,8 +138,8 @@ def test_three_steps_follow_pytorch(name: str) -> None:
         expected.backward()
         optimizer.step()
         assert float(found) == pytest.approx(float(expected.detach()), rel=1e-5)
-    held = {key: params[key] for key in graph.params}
-    check_state(to_state_dict(graph, held), reference.state_dict(), rtol=1e-5)
+    weights = {key: params[key] for key in graph.params}
+    check_state(to_state_dict(graph, weights), reference.state_dict(), rtol=1e-5)
 
 
 def test_loss_of_several_tensors_compiles() -> None:

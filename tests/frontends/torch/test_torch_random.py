@@ -74,8 +74,8 @@ class Scaled(nn.Module):
 
 def drawn(graph: Graph, seed: int, x: torch.Tensor = X) -> dict[str, np.ndarray]:
     """Run the graph's outputs under a seed."""
-    given = {"seed": np.int32(seed)}
-    return run(graph, {value.name: given.get(value.name, x.numpy()) for value in graph.inputs})
+    inputs = {"seed": np.int32(seed)}
+    return run(graph, {value.name: inputs.get(value.name, x.numpy()) for value in graph.inputs})
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -99,8 +99,8 @@ def test_draw_has_the_distribution_of_pytorch(name: str) -> None:
 def test_draws_of_one_step_are_independent_of_each_other_and_of_the_next_step() -> None:
     class Draws(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            kept = functional.dropout(torch.ones_like(x), 0.5)
-            return kept, torch.rand(64, 64), torch.rand_like(x), torch.randn(64, 64)
+            mask = functional.dropout(torch.ones_like(x), 0.5)
+            return mask, torch.rand(64, 64), torch.rand_like(x), torch.randn(64, 64)
 
     graph = from_torch(Draws(), (X,))
     arrays = [a.ravel() for step in (0, 1) for a in drawn(graph, step).values()]

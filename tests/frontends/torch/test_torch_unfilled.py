@@ -33,9 +33,11 @@ class Tied(nn.Module):
 def on_meta(module: nn.Module) -> nn.Module:
     made: dict[int, nn.Parameter] = {}
     for part in module.modules():
-        for name, held in part._parameters.items():
-            if held is not None:
-                part._parameters[name] = made.setdefault(id(held), nn.Parameter(held.to("meta")))
+        for name, tensor in part._parameters.items():
+            if tensor is not None:
+                part._parameters[name] = made.setdefault(
+                    id(tensor), nn.Parameter(tensor.to("meta"))
+                )
     return module
 
 

@@ -66,8 +66,8 @@ def test_program_that_writes_in_place_has_the_loss_and_gradient_of_pytorch(name:
     assert float(found["loss"]) == pytest.approx(float(loss), rel=TOLERANCE, abs=TOLERANCE)
     if "gradient" in found:
         gradient = torch.from_numpy(found["gradient"])
-    wanted = torch.zeros(4, 6) if expected.shift.grad is None else expected.shift.grad
-    assert float((gradient - wanted).abs().max()) <= TOLERANCE
+    slope = torch.zeros(4, 6) if expected.shift.grad is None else expected.shift.grad
+    assert float((gradient - slope).abs().max()) <= TOLERANCE
 
 
 def test_loop_of_writes_ends_in_one_concatenation() -> None:
@@ -97,12 +97,12 @@ def test_write_that_is_not_understood_is_refused_by_name(name: str, words: list[
         z.unfold(1, 3, 1)[0].mul_(2)
         return z
 
-    kept = torch.zeros(4, 6)
+    memory = torch.zeros(4, 6)
 
     @program
     def kept_tensor(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        kept[0] += 1
-        return y * kept
+        memory[0] += 1
+        return y * memory
 
     try:
         with pytest.raises(ImportModelError) as caught:
