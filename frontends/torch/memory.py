@@ -2,6 +2,9 @@
 
 Values of our IR are immutable. A write binds a new value to the written name and to the names it is
 a view of, up to the owner of the memory; other names of that memory are recomputed when read.
+
+`run_decompositions({})` of `torch.export` removes writes too, but changes gradients: a write under
+`torch.no_grad()` or through `detach()` then scales or cuts off the gradient of the written tensor.
 """
 
 from collections.abc import Callable
