@@ -32,9 +32,9 @@ def fault(title: str) -> str | None:
         return "it ends with a period; leave that out"
     first = (AREA.sub("", title).split() or [""])[0].lower()
     if first in NO_VERBS:
-        return f'"{first}" begins no imperative about the code; write "Fix ...", "CSE: keep ..."'
+        return f'"{first}" does not start an imperative; write "Fix ...", "CSE: keep ..."'
     if first not in VERBS and re.search(r"(?:ing|ed|[^s]s)$", first):
-        return f'"{first}" is no imperative; write "Add", not "Adds", "Added" or "Adding"'
+        return f'"{first}" is not an imperative; write "Add", not "Adds", "Added" or "Adding"'
     return None
 
 
@@ -42,7 +42,7 @@ def main(path: str) -> int:
     """Check the message in a file; return the exit status."""
     text = Path(path).read_text(encoding="utf-8")
     title = next((line for line in text.splitlines() if not line.startswith("#")), "")
-    problem = fault(title) if title.strip() else "it is empty; say in an imperative what changes"
+    problem = fault(title) if title.strip() else "it is empty; write an imperative about the change"
     if problem is not None:
         print(f"commit title {title!r}: {problem}", file=sys.stderr)
     return int(problem is not None)
