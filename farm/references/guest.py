@@ -6,6 +6,7 @@ TensorFlow by about 0.3 %), so it is a median. It takes minutes and up to 1.3 GB
 results are cached by content.
 """
 
+import ast
 import hashlib
 import json
 import os
@@ -43,6 +44,9 @@ TOLERANCE = 1e-4
 # A cross entropy near zero is a difference of logits: its rounding goes by their size, not its own.
 SMALL_LOSS = 0.1
 GUEST_TIMEOUT = 1800.0
+
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True)
@@ -265,6 +269,15 @@ def _result_file(data: JobData, framework: str = "tensorflow") -> Path:
     return cache_folder() / f"guest-{framework}" / "results" / f"{digest}.json"
 
 
+def code_digest(source: str) -> str:
+    """Return the hash of what a module does: without its comments, docstrings and line breaks."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+
 def guest_digest(
     data: JobData, framework: str, cpu: str | None = None, steps: GuestSteps = STEPS
 ) -> str:
@@ -276,6 +289,6 @@ def guest_digest(
         job.model, job.classes, data.images.shape[1:], job.batch_norm, bool(job.momentum),
         bool(job.weight_decay), trainable, lock_digest(framework), plugin_library().name,
         emulator_version(), steps.warm_up, steps.counted, cpu,
-        [hashlib.sha256((project / name).read_bytes()).hexdigest() for name in measured],
+        [code_digest((project / name).read_text(encoding="utf-8")) for name in measured],
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]

@@ -17,6 +17,7 @@ from pockengine.farm.references.guest import (
     FRAMEWORKS,
     GuestFigure,
     cached_guest,
+    code_digest,
     measure_guest,
 )
 from pockengine.farm.references.guest_install import install_guest_python
@@ -166,3 +167,11 @@ class WrongWorker:
 def test_engine_with_other_losses_gets_no_figure(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"a relative error of 2\.5e-01"):
         guest.run_engine(WrongWorker(), tmp_path, "tf-graph", [1.0, 2.0])
+
+
+def test_words_about_code_do_not_make_a_figure_old() -> None:
+    code = 'def step(x):\n    """Do a step."""\n    return x + 1\n'
+    reworded = '"""A module."""\n\ndef step(x):\n    """Train."""\n    return x + 1  # one\n'
+
+    assert code_digest(code) == code_digest(reworded)
+    assert code_digest(code) != code_digest(code.replace("1", "2"))
