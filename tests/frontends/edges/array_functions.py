@@ -57,21 +57,22 @@ class ArrayFunctions:
 
     def elementwise(self) -> Iterator[ArrayCase]:
         """Yield functions of single elements."""
-        yield from cases_of(self._named(self.unary), edges())
-        yield from cases_of(self.parameters, edges())
+        x = edges(normal=True)
+        yield from cases_of(self._named(self.unary), x)
+        yield from cases_of(self.parameters, x)
         for name, function in self._named(self.unused).items():
-            yield ArrayCase(f"{name} of nothing", lambda x, f=function: f(x) * 0.0, (edges(),))
-        yield from cases_of(self._named(self.binary), *pairs())
+            yield ArrayCase(f"{name} of nothing", lambda x, f=function: f(x) * 0.0, (x,))
+        yield from cases_of(self._named(self.binary), *pairs(normal=True))
         named = self._named(self.with_number)
         for (name, function), number in itertools.product(named.items(), self.numbers):
-            yield ArrayCase(f"{name} {number}", lambda x, f=function, n=number: f(x, n), (edges(),))
+            yield ArrayCase(f"{name} {number}", lambda x, f=function, n=number: f(x, n), (x,))
         yield from cases_of(self.booleans, *masks())
-        yield from cases_of(self.integers, *whole_pairs())
-        yield from cases_of(self.divisions, *whole_pairs(zeros=False))
+        yield from cases_of(self.integers, *whole_pairs(narrow=True))
+        yield from cases_of(self.divisions, *whole_pairs(zeros=False, narrow=True))
 
     def reductions(self) -> Iterator[ArrayCase]:
         """Yield reductions, scans, sorting and norms."""
-        yield from cases_of(self.rows, lines())
+        yield from cases_of(self.rows, lines(normal=True))
         for title, numbers in VECTORS.items():
             named = {f"{name} of {title}": function for name, function in self.whole.items()}
             yield from cases_of(named, np.array(numbers, np.float32))
@@ -80,7 +81,7 @@ class ArrayFunctions:
 
     def loss(self) -> Iterator[ArrayCase]:
         """Yield losses of hard rows."""
-        rows, finite = lines(), lines(finite=True)
+        rows, finite = lines(normal=True), lines(finite=True, normal=True)
         yield from cases_of(self.losses, rows, np.ascontiguousarray(rows[::-1]))
         named = {f"{name} of finite rows": function for name, function in self.losses.items()}
         yield from cases_of(named, finite, np.ascontiguousarray(finite[::-1]))
@@ -90,9 +91,9 @@ class ArrayFunctions:
         return {name: self._find(name) for name in names.split()}
 
     def _find(self, name: str) -> Callable[..., Any]:
-        head, *rest = name.split(".")
+        head, *parts = name.split(".")
         part: Any = self.modules[head]
-        for attribute in rest:
+        for attribute in parts:
             part = getattr(part, attribute)
         function: Callable[..., Any] = part
         return function

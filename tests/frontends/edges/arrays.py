@@ -1,7 +1,7 @@
 """Hard arrays and small functions of them, for any framework that takes NumPy's arrays."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +9,18 @@ import numpy as np
 
 from pockengine.compiler.autodiff import backward
 from pockengine.compiler.ir import Builder, Graph
-from pockengine.tests.frontends.edges.hard_numbers import DENORMAL, EDGES, INF, LINES, PAIRED
+from pockengine.tests.frontends.edges.hard_numbers import (
+    DENORMAL,
+    EDGES,
+    INF,
+    LINES,
+    PAIRED,
+    WHOLE,
+    WHOLE_I32,
+)
 
 RTOL, ATOL = 2e-4, 1e-5
 """Difference allowed at each element: relative, absolute. NaN equals NaN, infinities their like."""
-
-WHOLE = (0, 1, -1, 2, -2, 3, 7, -7, 1000, 65537, -(2**31), 2**31 - 1)
-"""Integers; their products leave 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,11 @@ class ArrayCase:
     name: str
     function: Callable[..., Any]
     arrays: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any], arrays: Iterable[Any]) -> "ArrayCase":
+        """Take arrays of any framework."""
+        return cls(name, function, tuple(map(np.asarray, arrays)))
 
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -36,27 +46,30 @@ def cases_of(functions: Functions, *arrays: np.ndarray) -> Iterator[ArrayCase]:
         yield ArrayCase(name, function, arrays)
 
 
-def _normal(numbers: Sequence[float]) -> list[float]:
-    """Leave out denormals, which JAX and TensorFlow flush to zero."""
-    return [number for number in numbers if abs(number) != DENORMAL]
+def edges(*, normal: bool = False) -> np.ndarray:
+    """Return the edge values as a vector.
+
+    `normal`, here and below, leaves out denormals, which JAX and TensorFlow flush to zero.
+    """
+    return np.array([x for x in EDGES if not normal or abs(x) != DENORMAL], np.float32)
 
 
-def edges() -> np.ndarray:
-    """Return the edge values as a vector."""
-    return np.array(_normal(EDGES), np.float32)
-
-
-def pairs() -> tuple[np.ndarray, np.ndarray]:
+def pairs(*, normal: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return two vectors with every pair of the paired values."""
-    first, second = zip(*itertools.product(_normal(PAIRED), repeat=2), strict=True)
-    return np.array(first, np.float32), np.array(second, np.float32)
+    numbers = [x for x in PAIRED if not normal or x != DENORMAL]
+    first, second = np.array(list(itertools.product(numbers, repeat=2)), np.float32).T.copy()
+    return first, second
 
 
-def whole_pairs(*, zeros: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """Return two vectors of int32 with every pair of WHOLE; `zeros` among the second too."""
-    grid = [(a, b) for a, b in itertools.product(WHOLE, WHOLE) if zeros or b]
-    first, second = zip(*grid, strict=True)
-    return np.array(first, np.int32), np.array(second, np.int32)
+def whole_pairs(*, zeros: bool = True, narrow: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return two vectors of int64, or int32 if `narrow`, with every pair of whole numbers.
+
+    With `zeros` the second has them too.
+    """
+    numbers = itertools.product(WHOLE_I32 if narrow else WHOLE, repeat=2)
+    grid = [(a, b) for a, b in numbers if zeros or b]
+    first, second = np.array(grid, np.int32 if narrow else np.int64).T.copy()
+    return first, second
 
 
 def masks() -> tuple[np.ndarray, np.ndarray]:
@@ -64,9 +77,9 @@ def masks() -> tuple[np.ndarray, np.ndarray]:
     return np.array([False, False, True, True]), np.array([False, True, False, True])
 
 
-def lines(*, finite: bool = False) -> np.ndarray:
+def lines(*, finite: bool = False, normal: bool = False) -> np.ndarray:
     """Return hard rows; with `finite` those without infinities, NaN and huge numbers."""
-    rows = np.array([row for row in LINES if DENORMAL not in row], np.float32)
+    rows = np.array([row for row in LINES if not normal or DENORMAL not in row], np.float32)
     return rows[np.abs(rows).max(1) <= 100] if finite else rows
 
 
@@ -92,9 +105,24 @@ def param_name(number: int, index: int) -> str:
     return f"c{number}_{index}"
 
 
+def result_name(number: int, index: int) -> str:
+    """Name a result of a case so that names sort in order."""
+    return f"r{number:04}_{index:02}"
+
+
+def named_arrays(cases: Sequence[ArrayCase], *, trained: bool) -> dict[str, np.ndarray]:
+    """Return the arrays of all cases that are trained, or those that are inputs, by name."""
+    return {
+        param_name(number, index): array
+        for number, case in enumerate(cases)
+        for index, array in enumerate(case.arrays)
+        if is_trained(array) is trained
+    }
+
+
 def is_trained(array: np.ndarray) -> bool:
     """Return whether a case's array is of floats."""
-    return array.dtype == np.float32
+    return bool(array.dtype == np.float32)
 
 
 def add_gradients(graph: Graph) -> None:
@@ -107,6 +135,20 @@ def add_gradients(graph: Graph) -> None:
 
 Results = Mapping[str, np.ndarray]
 """By names: "case: result 0", "case: gradient 0"."""
+
+
+def results_of(cases: Sequence[ArrayCase], found: Mapping[str, np.ndarray]) -> Results:
+    """Name results and gradients by their cases; a gradient that is not there is of zeros."""
+    named = {}
+    for number, case in enumerate(cases):
+        results = [y for name, y in found.items() if name.startswith(result_name(number, 0)[:-2])]
+        named.update({f"{case.name}: result {i}": y for i, y in enumerate(results)})
+        for index, array in enumerate(case.arrays):
+            if is_trained(array):
+                gradient = found.get(f"gradient.{param_name(number, index)}")
+                zeros = np.zeros_like(array)
+                named[f"{case.name}: gradient {index}"] = zeros if gradient is None else gradient
+    return named
 
 
 def differences(found: Results, expected: Results) -> dict[str, str]:

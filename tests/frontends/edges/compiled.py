@@ -21,5 +21,5 @@ def by_c(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     with tempfile.TemporaryDirectory(prefix="pockengine-edges-") as folder:
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
         with open_session(artifact, threads=2) as session:
-            wanted = session.artifact.entries["run"].inputs
-            return session.run("run", {name: x for name, x in inputs.items() if name in wanted})
+            needed = session.artifact.entries["run"].inputs
+            return session.run("run", {name: x for name, x in inputs.items() if name in needed})

@@ -7,14 +7,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from pockengine.tests.frontends.edges.check import EdgeCase
+from pockengine.tests.frontends.edges.arrays import ArrayCase, edges, masks, pairs, whole_pairs
 from pockengine.tests.frontends.edges.hard_numbers import INF, NAN
-from pockengine.tests.frontends.edges.values import (
-    edges,
-    masks,
-    pairs,
-    whole_pairs,
-)
 
 ATEN = torch.ops.aten
 
@@ -228,31 +222,31 @@ def _with_mode(mode: str, *number: float) -> Callable[..., torch.Tensor]:
     return lambda *operands: torch.div(*operands, *number, rounding_mode=mode)
 
 
-def elementwise_cases() -> Iterator[EdgeCase]:
+def elementwise_cases() -> Iterator[ArrayCase]:
     """Yield all cases of this file."""
     for name in UNARY.split():
-        yield EdgeCase(name, _overload(name), (edges(),))
+        yield ArrayCase.of(name, _overload(name), (edges(),))
     for name, function in PARAMETERS.items():
-        yield EdgeCase(name, function, (edges(),))
+        yield ArrayCase.of(name, function, (edges(),))
     yield from _binary_cases()
-    yield EdgeCase("int unary", lambda a: (a.exp(), a.sqrt()), (torch.tensor([0, 1, -1, 5]),))
+    yield ArrayCase.of("int unary", lambda a: (a.exp(), a.sqrt()), (torch.tensor([0, 1, -1, 5]),))
     for name, booleans in BOOLEANS.items():
-        yield EdgeCase(name, booleans, masks())
+        yield ArrayCase.of(name, booleans, masks())
     for name, integers in INTEGERS.items():
-        yield EdgeCase(name, integers, whole_pairs())
+        yield ArrayCase.of(name, integers, whole_pairs())
     for name, integers in DIVISIONS.items():
-        yield EdgeCase(name, integers, whole_pairs(zeros=False))
+        yield ArrayCase.of(name, integers, whole_pairs(zeros=False))
 
 
-def _binary_cases() -> Iterator[EdgeCase]:
+def _binary_cases() -> Iterator[ArrayCase]:
     for name in BINARY.split():
-        yield EdgeCase(name, _overload(name), pairs())
+        yield ArrayCase.of(name, _overload(name), pairs())
     for name in COMPARISONS:
-        yield EdgeCase(name, _overload(f"{name}.Tensor"), pairs())
-        yield EdgeCase(f"{name}.Scalar", _with_number(f"{name}.Scalar", 0.5), (edges(),))
+        yield ArrayCase.of(name, _overload(f"{name}.Tensor"), pairs())
+        yield ArrayCase.of(f"{name}.Scalar", _with_number(f"{name}.Scalar", 0.5), (edges(),))
     for name, number in itertools.product(WITH_NUMBER.split(), NUMBERS):
-        yield EdgeCase(f"{name} {number}", _with_number(name, number), (edges(),))
+        yield ArrayCase.of(f"{name} {number}", _with_number(name, number), (edges(),))
     for mode in ("floor", "trunc"):
-        yield EdgeCase(f"div {mode}", _with_mode(mode), pairs())
-        yield EdgeCase(f"div {mode} by 0", _with_mode(mode, 0.0), (edges(),))
-        yield EdgeCase(f"div {mode} by 0.3", _with_mode(mode, 0.3), (edges(),))
+        yield ArrayCase.of(f"div {mode}", _with_mode(mode), pairs())
+        yield ArrayCase.of(f"div {mode} by 0", _with_mode(mode, 0.0), (edges(),))
+        yield ArrayCase.of(f"div {mode} by 0.3", _with_mode(mode, 0.3), (edges(),))

@@ -6,12 +6,15 @@ is near saturate, NaN becomes 0. Denormals are kept where the CPU keeps them (no
 ARM). No result is made worse to have PyTorch's overflow.
 """
 
+from pockengine.tests.frontends.edges.elementwise_cases import NUMBERS
+
 AT_NAN = "the result is NaN; PyTorch's gradient there follows from how its comparison is written"
 TIE_OF_INFINITIES = "an element that equals an infinite bound; no finite loss reaches it"
 OUTSIDE = "outside of the domain, where the result is NaN"
 OF_INFINITIES = "a product or quotient of infinities"
 NO_INFINITY = "averages are products with a matrix; infinity times 0 is NaN"
 WELFORD = "PyTorch's one-pass mean is NaN where one element is infinite"
+SIGNED = "PyTorch divides infinity by infinity; the slope is 1 or -1"
 ROUNDING = "rounding of the mean of equal elements, times 1 / sqrt(eps)"
 
 EXEMPT = {
@@ -29,7 +32,8 @@ EXEMPT = {
     "logit: gradient 0": OUTSIDE,
     "entr: gradient 0": "log(0) + 1 in PyTorch, 0 / 0 here; neither trains",
     "addcdiv: gradient 0": "PyTorch divides by a square that underflows",
-    "copysign.Tensor: gradient 0": "PyTorch divides infinity by infinity; the slope is 1 or -1",
+    "copysign.Tensor: gradient 0": SIGNED,
+    **{f"copysign.Scalar {number}: gradient 0": SIGNED for number in NUMBERS},
     "fmod.Tensor: result 0": "PyTorch's quotient overflows for denormal divisors",
     "remainder.Tensor: result 0": "PyTorch's quotient overflows for denormal divisors",
     "remainder.Tensor: gradient 1": OUTSIDE,
@@ -84,11 +88,3 @@ IN_C = {
     "power of 1.5: gradient 0": "C's root of minus infinity is infinity, PyTorch's is NaN",
 }
 """Those of generated C alone."""
-
-
-def place_of(difference: str) -> str:
-    """Return the case and part that a difference is of, as the tables name them."""
-    name, part, _ = difference.split(": ", 2)
-    if name.startswith("copysign.Scalar"):
-        name = "copysign.Tensor"
-    return f"{name}: {part}"

@@ -227,10 +227,10 @@ FUNCTIONS = ArrayFunctions(
 def indexing_cases() -> Iterator[ArrayCase]:
     """Yield reads and writes at indices."""
     finite = np.arange(28, dtype=np.float32).reshape(7, 4) - 9
-    for name, table in (("", finite), (" of hard rows", lines()[:9])):
+    for name, table in (("", finite), (" of hard rows", lines(normal=True)[:9])):
         named = {f"{key}{name}": function for key, function in INDEXING.items()}
         yield from cases_of(named, table, PLACES)
-    yield from cases_of(UNIQUE, lines(finite=True), INSIDE)
+    yield from cases_of(UNIQUE, lines(finite=True, normal=True), INSIDE)
 
 
 def groups() -> dict[str, list[ArrayCase]]:

@@ -11,10 +11,9 @@ from pockengine.compiler.ir import Graph
 from pockengine.frontends.jax import from_jax
 from pockengine.tests.frontends.edges.arrays import (
     ArrayCase,
-    Results,
-    add_gradients,
-    is_trained,
+    named_arrays,
     param_name,
+    result_name,
     weights_of,
 )
 
@@ -25,73 +24,44 @@ Arrays = dict[str, np.ndarray]
 
 def arrays_of(cases: Sequence[ArrayCase]) -> tuple[Arrays, Arrays]:
     """Return the trained arrays and the inputs of all cases by name."""
-    trained: Arrays = {}
-    inputs: Arrays = {}
-    for number, case in enumerate(cases):
-        for index, array in enumerate(case.arrays):
-            held = trained if is_trained(array) else inputs
-            held[param_name(number, index)] = array
-    return trained, inputs
+    return named_arrays(cases, trained=True), named_arrays(cases, trained=False)
 
 
 def joined(cases: Sequence[ArrayCase]) -> Any:
-    """Return a function of all cases' arrays: the weighted sum of floats, and all results."""
+    """Return a function of all cases' arrays: all results, and the weighted sum of floats."""
 
-    def function(params: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
-        given = {**params, **inputs}
-        total, results = jnp.float32(0), []
+    def function(params: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+        arrays = {**params, **inputs}
+        found, total = {}, jnp.float32(0)
         for number, case in enumerate(cases):
-            names = [param_name(number, index) for index in range(len(case.arrays))]
-            for result in jax.tree.leaves(case.function(*(given[name] for name in names))):
-                array = jnp.asarray(result)
-                results.append(array)
+            operands = [arrays[param_name(number, i)] for i in range(len(case.arrays))]
+            for index, result in enumerate(jax.tree.leaves(case.function(*operands))):
+                array = found[result_name(number, index)] = jnp.asarray(result)
                 if array.dtype == jnp.float32:
                     total = total + (array * weights_of(array.shape)).sum()
-        return total, results
+        return {**found, "loss": total}
 
     return function
 
 
-def expected(cases: Sequence[ArrayCase]) -> Results:
+def expected(cases: Sequence[ArrayCase]) -> Arrays:
     """Run the cases in JAX."""
-    run = jax.jit(jax.value_and_grad(joined(cases), has_aux=True))
+
+    def with_loss(*arrays: Any) -> tuple[Any, Any]:
+        found = joined(cases)(*arrays)
+        return found["loss"], found
+
+    run = jax.jit(jax.value_and_grad(with_loss, has_aux=True))
     (_, results), gradients = run(*arrays_of(cases))
-    return _named(cases, [np.asarray(y) for y in results], gradients)
+    named = {f"gradient.{name}": gradient for name, gradient in gradients.items()}
+    return {name: np.asarray(array) for name, array in {**results, **named}.items()}
 
 
 def imported(cases: Sequence[ArrayCase]) -> Graph:
-    """Import the cases and add the gradients."""
-    graph = from_jax(joined(cases), arrays_of(cases))
-    add_gradients(graph)
-    return graph
+    """Import the cases."""
+    return from_jax(joined(cases), arrays_of(cases))
 
 
 def feed(cases: Sequence[ArrayCase]) -> Arrays:
     """Return the graph's inputs."""
     return {f"inputs.{name}": array for name, array in arrays_of(cases)[1].items()}
-
-
-def results_of(cases: Sequence[ArrayCase], found: Mapping[str, np.ndarray]) -> Results:
-    """Name what a graph returned."""
-    results = [y for name, y in found.items() if name != "loss" and not name.startswith("gradient")]
-    gradients = {
-        name: found.get(f"gradient.{name}", np.zeros_like(array))
-        for name, array in arrays_of(cases)[0].items()
-    }
-    return _named(cases, results, gradients)
-
-
-def _named(
-    cases: Sequence[ArrayCase], results: Sequence[np.ndarray], gradients: Mapping[str, Any]
-) -> Results:
-    arrays, named = iter(results), {}
-    trained, inputs = arrays_of(cases)
-    for number, case in enumerate(cases):
-        given = [param_name(number, index) for index in range(len(case.arrays))]
-        shapes = [{**trained, **inputs}[name] for name in given]
-        for index in range(len(jax.tree.leaves(jax.eval_shape(case.function, *shapes)))):
-            named[f"{case.name}: result {index}"] = next(arrays)
-        for index, name in enumerate(given):
-            if name in trained:
-                named[f"{case.name}: gradient {index}"] = np.asarray(gradients[name])
-    return named

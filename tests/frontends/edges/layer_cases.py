@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch.nn import functional as f
 
-from pockengine.tests.frontends.edges.check import EdgeCase
+from pockengine.tests.frontends.edges.arrays import ArrayCase, lines
 from pockengine.tests.frontends.edges.hard_numbers import INF, NAN
-from pockengine.tests.frontends.edges.values import lines
 
 ATEN = torch.ops.aten
 PRIMS = torch.ops.prims
@@ -178,18 +177,18 @@ INDEXED: dict[str, Indexing] = {
 }
 
 
-def layer_cases() -> Iterator[EdgeCase]:
+def layer_cases() -> Iterator[ArrayCase]:
     """Yield all cases of this file."""
     for name, pictures in PICTURES.items():
-        yield EdgeCase(name, pictures, (picture(),))
+        yield ArrayCase.of(name, pictures, (picture(),))
     hard = lines()[[0, 4, 5, 3]]
     for name, function in LINEAR.items():
-        yield EdgeCase(name, function, (hard,))
+        yield ArrayCase.of(name, function, (hard,))
     for name, indexed in INDEXED.items():
-        yield EdgeCase(name, indexed, (hard, REPEATED))
+        yield ArrayCase.of(name, indexed, (hard, REPEATED))
     for name in ("index", "index_select", "gather", "index_add", "index_put added"):
         limits = torch.tensor([[INF, NAN], [0.0, -INF], [1.0, 2.0], [3.0, 4.0]]).repeat(1, 2)
-        yield EdgeCase(f"{name} of limits", INDEXED[name], (limits, REPEATED))
+        yield ArrayCase.of(f"{name} of limits", INDEXED[name], (limits, REPEATED))
 
 
 def picture() -> torch.Tensor:

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch.nn import functional as f
 
-from pockengine.tests.frontends.edges.check import EdgeCase
+from pockengine.tests.frontends.edges.arrays import ArrayCase, lines
 from pockengine.tests.frontends.edges.hard_numbers import INF, NAN
-from pockengine.tests.frontends.edges.values import lines
 
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -114,32 +113,32 @@ def _grid(first: tuple[float, ...]) -> tuple[torch.Tensor, torch.Tensor]:
     return grid[:, 0].contiguous(), grid[:, 1].contiguous()
 
 
-def loss_cases() -> Iterator[EdgeCase]:
+def loss_cases() -> Iterator[ArrayCase]:
     """Yield all cases of this file."""
     kinks = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, 1.5, 1e-8])
     left, right = torch.cartesian_prod(kinks, torch.tensor([0.0, 1.0, -1.0])).T.contiguous()
     for reduction in REDUCTIONS:
         for name, loss in PAIRED.items():
-            yield EdgeCase(f"{name} {reduction}", _reduced(loss, reduction), (left, right))
+            yield ArrayCase.of(f"{name} {reduction}", _reduced(loss, reduction), (left, right))
         for name, loss in CLASSED.items():
             for title, labels in LABELS.items():
-                yield EdgeCase(
+                yield ArrayCase.of(
                     f"{name} {reduction} of {title}",
                     _reduced(loss, reduction),
                     (lines()[:6], torch.tensor(labels)),
                 )
     yield from _binary()
     for name, function in SINGLE.items():
-        yield EdgeCase(name, function, (lines(),))
+        yield ArrayCase.of(name, function, (lines(),))
     for title, rows in (("infinite", lines()[6:10]), ("NaN", lines()[10:12])):
         for name in ("cross_entropy", "cross_entropy smoothed"):
             labels = torch.arange(len(rows))
-            yield EdgeCase(
+            yield ArrayCase.of(
                 f"{name} of {title} rows", _reduced(CLASSED[name], "none"), (rows, labels)
             )
 
 
-def _binary() -> Iterator[EdgeCase]:
+def _binary() -> Iterator[ArrayCase]:
     logits, targets = _grid(LOGITS)
     shares, marks = _grid(SHARES)
     for reduction in REDUCTIONS:
@@ -150,28 +149,28 @@ def _binary() -> Iterator[EdgeCase]:
             loss = _reduced(getattr(f, name), reduction)
             fixed = lambda x, y=y, loss=loss: loss(x, y)  # noqa: E731
             if reduction == "none" or x is shares:
-                yield EdgeCase(f"{name} {reduction}", fixed, (x,))
+                yield ArrayCase.of(f"{name} {reduction}", fixed, (x,))
     finite = torch.isfinite(logits)
     logits, targets = logits[finite], targets[finite]
     weights = torch.linspace(0, 2, len(logits))
-    yield EdgeCase(
+    yield ArrayCase.of(
         "bce_with_logits weighted",
         lambda x: f.binary_cross_entropy_with_logits(
             x, targets, weights, pos_weight=torch.tensor(3.0), reduction="none"
         ),
         (logits,),
     )
-    yield EdgeCase(
+    yield ArrayCase.of(
         "bce weighted",
         lambda x: f.binary_cross_entropy(x, marks, torch.linspace(0, 2, len(marks))),
         (shares,),
     )
-    yield EdgeCase(
+    yield ArrayCase.of(
         "bce of a saturated sigmoid",
         lambda x: f.binary_cross_entropy(torch.sigmoid(x), targets, reduction="none"),
         (logits,),
     )
-    yield EdgeCase(
+    yield ArrayCase.of(
         "bce with trained targets",
         lambda x, y: f.binary_cross_entropy_with_logits(x, y, reduction="none"),
         (logits[:9], targets[:9]),

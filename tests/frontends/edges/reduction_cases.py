@@ -1,15 +1,14 @@
 """Cases of reductions, scans, sorting, norms and distances over hard rows."""
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from pockengine.tests.frontends.edges.arrays import VECTORS
-from pockengine.tests.frontends.edges.check import EdgeCase
+from pockengine.tests.frontends.edges.arrays import VECTORS, ArrayCase, lines
 from pockengine.tests.frontends.edges.hard_numbers import INF
-from pockengine.tests.frontends.edges.values import lines
 
 ATEN = torch.ops.aten
 ORDERS = (0, 0.5, 1, 1.5, 2, 3, 4, 5, INF, -INF, -1, -2)
@@ -133,21 +132,21 @@ def _whole_norm(order: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda x: torch.linalg.vector_norm(x, order)
 
 
-def reduction_cases() -> Iterator[EdgeCase]:
+def reduction_cases() -> Iterator[ArrayCase]:
     """Yield all cases of this file."""
     for name, function in ROWS.items():
-        yield EdgeCase(name, function, (lines(),))
+        yield ArrayCase.of(name, function, (lines(),))
     for name, function in DISTINCT.items():
-        yield EdgeCase(name, function, (lines()[[4, 8, 9, 10, 12, 14]],))
+        yield ArrayCase.of(name, function, (lines()[[4, 8, 9, 10, 12, 14]],))
     for order in ORDERS:
-        yield EdgeCase(f"vector_norm {order}", _norm(order), (lines(),))
-        yield EdgeCase(f"vector_norm of zeros {order}", _whole_norm(order), (torch.zeros(3),))
+        yield ArrayCase.of(f"vector_norm {order}", _norm(order), (lines(),))
+        yield ArrayCase.of(f"vector_norm of zeros {order}", _whole_norm(order), (torch.zeros(3),))
     for name, function in WHOLE.items():
         for title, numbers in VECTORS.items():
             if len(numbers) > 1 or name not in SINGLE:
-                yield EdgeCase(f"{name} of {title}", function, (torch.tensor(numbers),))
+                yield ArrayCase.of(f"{name} of {title}", function, (torch.tensor(numbers),))
     whole = torch.tensor([[3, -1, 3, 0], [2**40, -(2**40), 1, 5], [-7, -7, -7, -7]])
     for name, function in INTEGERS.items():
-        yield EdgeCase(name, function, (whole,))
+        yield ArrayCase.of(name, function, (whole,))
     for name in ("max", "min", "median", "sum", "mean", "prod", "amax", "norm"):
-        yield EdgeCase(f"0-d {name}", lambda x, name=name: getattr(x, name)(), (torch.tensor(2.0),))
+        yield ArrayCase.of(f"0-d {name}", operator.methodcaller(name), (torch.tensor(2.0),))

@@ -1,12 +1,9 @@
 """JAX's functions at their edges: results and gradients as JAX's, by the oracle and in C."""
 
-import pytest
-
 from pockengine.tests.frontends.edges import jax_frontend
 from pockengine.tests.frontends.edges.jax_cases import NUMBERS, groups
-from pockengine.tests.frontends.edges.sweep import Sweep
+from pockengine.tests.frontends.edges.sweep import EdgeTests, Sweep
 
-SWEEP = Sweep(jax_frontend, groups())
 AT_NAN = "the result is NaN; JAX's gradient there follows from how its comparison is written"
 OF_INFINITIES = "a product or quotient of infinities"
 OVERFLOW = "JAX's rule overflows, or cancels, where ours does not"
@@ -65,19 +62,8 @@ EXEMPT = {
     "sqrt of square: gradient 0": "XLA makes it |x|",
     "sqrt of square: result 0": "XLA makes it |x|",
 }
-"""Case and part -> why it may differ from JAX. An entry that is not needed fails the test."""
 
 
-@pytest.mark.parametrize("group", SWEEP.groups)
-def test_edges_are_jaxs_by_the_oracle(group: str) -> None:
-    assert [t for place, t in SWEEP.wrong_by_oracle(group).items() if place not in EXEMPT] == []
-
-
-@pytest.mark.parametrize("group", SWEEP.groups)
-def test_edges_are_jaxs_in_generated_c(group: str) -> None:
-    assert [t for place, t in SWEEP.wrong_in_c(group).items() if place not in EXEMPT] == []
-
-
-def test_each_exemption_is_needed() -> None:
-    places = {place for group in SWEEP.groups for place in SWEEP.wrong_by_oracle(group)}
-    assert sorted(set(EXEMPT) - places) == []
+class TestEdges(EdgeTests):
+    sweep = Sweep(jax_frontend, groups())
+    exempt = EXEMPT

@@ -1,12 +1,9 @@
 """TensorFlow's and Keras's functions at their edges: as TensorFlow's, by the oracle and in C."""
 
-import pytest
-
 from pockengine.tests.frontends.edges import keras_frontend
 from pockengine.tests.frontends.edges.keras_cases import groups
-from pockengine.tests.frontends.edges.sweep import Sweep
+from pockengine.tests.frontends.edges.sweep import EdgeTests, Sweep
 
-SWEEP = Sweep(keras_frontend, groups())
 OF_INFINITIES = "a product or quotient of infinities"
 ANGLE = "0 / 0 in TensorFlow, 0 here as in PyTorch"
 PLACE_OF_NAN = "TensorFlow's place of the largest among NaN depends on their order"
@@ -32,19 +29,8 @@ EXEMPT = {
     "tf.pow 0.5: gradient 0": ROOT,
     "tf.pow 1.5: gradient 0": ROOT,
 }
-"""Case and part -> why it may differ. An entry that is not needed fails the test."""
 
 
-@pytest.mark.parametrize("group", SWEEP.groups)
-def test_edges_are_tensorflows_by_the_oracle(group: str) -> None:
-    assert [t for place, t in SWEEP.wrong_by_oracle(group).items() if place not in EXEMPT] == []
-
-
-@pytest.mark.parametrize("group", SWEEP.groups)
-def test_edges_are_tensorflows_in_generated_c(group: str) -> None:
-    assert [t for place, t in SWEEP.wrong_in_c(group).items() if place not in EXEMPT] == []
-
-
-def test_each_exemption_is_needed() -> None:
-    places = {place for group in SWEEP.groups for place in SWEEP.wrong_by_oracle(group)}
-    assert sorted(set(EXEMPT) - places) == []
+class TestEdges(EdgeTests):
+    sweep = Sweep(keras_frontend, groups())
+    exempt = EXEMPT
