@@ -206,6 +206,14 @@ def test_a_loss_that_is_no_scalar_is_an_error() -> None:
         compile_program(net.g.graph)
 
 
+def test_a_graph_without_a_loss_is_refused_with_what_to_say() -> None:
+    net = NetBuilder("plain")
+    x = net.g.input("x", TensorType(F32, (2, 3)))
+    net.g.output("scores", net.g.mul(x, net.weight("w", 3)))
+    with pytest.raises(CompileError, match=r"only scores; say which loss by loss= or --loss"):
+        compile_program(net.g.graph)
+
+
 def partly_idle() -> Graph:
     """Of its params only `w` influences the loss."""
     net = NetBuilder("idle")

@@ -142,7 +142,10 @@ def _gradients(g: Builder, trained: Mapping[str, Channels], seed: Value | None) 
     graph = g.graph
     if LOSS not in graph.outputs:
         known = ", ".join(graph.outputs)
-        raise CompileError(f"graph {graph.name} has no output {LOSS!r} to train on; it has {known}")
+        raise CompileError(
+            f"graph {graph.name} has no output {LOSS!r} to train on, only {known}; say which loss "
+            f"by loss= or --loss, or let the model return an output {LOSS!r}"
+        )
     axes = _axes(graph, trained)
     for name in trained:
         if name not in graph.params:  # dead code is removed already, and what only it read
