@@ -60,7 +60,7 @@ def c_functions(path: Path) -> Iterator[tuple[str, int]]:
             directives += 1
         elif line == "}":
             yield f"{path}:{start}", number - start + 1 - directives
-        elif line[:1].isalpha():
+        elif line[:1].isidentifier():
             start, directives = number, 0
 
 
