@@ -36,11 +36,11 @@ def find(module: str, name: str, depth: int = DEPTH) -> Found | None:
     for node in tree.body:
         if isinstance(node, Definition) and node.name == name:
             return Found(node, module)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
-            for alias in node.names:
+    for inner in ast.walk(tree):
+        if isinstance(inner, ast.ImportFrom) and (inner.module or "").startswith(PACKAGE):
+            for alias in inner.names:
                 if (alias.asname or alias.name) == name and depth:
-                    return find(str(node.module), alias.name, depth - 1)
+                    return find(str(inner.module), alias.name, depth - 1)
     return None
 
 
