@@ -70,7 +70,7 @@ class Pointwise:
 def cut_space(sizes: Sequence[int], walks: Sequence[Strides], device: Device) -> Cut:
     """Partition pointwise work over collapsed dimensions for a device."""
     space, padded = space_of(sizes, walks)
-    lanes = lanes_for(space.columns, machine_of(device).lanes)
+    lanes = lanes_for(space.columns, machine_of(device).streamed)
     return Cut(space, tuple(padded), lanes, by_columns(space, device.cpu.cores))
 
 

@@ -132,7 +132,7 @@ def choose_reduction(node: Node, device: Device, options: KernelOptions) -> Choi
     threads = device.cpu.cores
     by_integers = by_columns and reduction.kind == "MAX"
     by_integers = by_integers and by_integer_vectors(inner, device, space.columns)
-    lanes = lanes_for(space.columns, machine_of(device).lanes)
+    lanes = lanes_for(space.columns, machine_of(device).streamed)
     cut = ReductionCut(
         space,
         tuple(walks),

@@ -130,6 +130,10 @@ def test_boards_round_what_does_not_fit_and_nan_as_the_oracle(tmp_path: Path, na
     pairs = [(x, SCALES[i : i + 1]) for x in floats(rng) for i in (0, 3, 4)]
     pairs += [(beside_halves(rng, np.atleast_1d(scale)), np.atleast_1d(scale)) for scale in SCALES]
     found = [case_of("quantize", pair, device, zero=zero) for pair in pairs for zero in (0, -128)]
+    # Biases are i32: saturating to i8 on the way, as eight lanes may, loses them.
+    wide = {"dtype": "i32", "low": -(2**31), "high": 2**31 - 1}
+    whole = [(x[:, :64].copy(), SCALES[i : i + 1]) for x in floats(rng) for i in (0, 1)]
+    found += [case_of("quantize", pair, device, **wide) for pair in whole]
     check(found, tmp_path, device)
 
 

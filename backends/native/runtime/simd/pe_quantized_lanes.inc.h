@@ -93,10 +93,25 @@ PE_INLINE pe_vi pe_rescale_down(const pe_vi x, const pe_vi multiplier, const pe_
     return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1);
 }
 #else
+/* Adds the zero point to numbers that are brought between the limits first. */
+PE_INLINE pe_vi PE_OF_WIDTH(pe_narrow_any)(pe_vi x, int32_t low, int32_t high, int32_t zero) {
+#if PE_VL == 32
+    x = (pe_vi)Q6_Vw_vmax_VwVw((HVX_Vector)x, Q6_V_vsplat_R(low - zero));
+    return (pe_vi)Q6_Vw_vmin_VwVw((HVX_Vector)x, Q6_V_vsplat_R(high - zero)) + zero;
+#else
+    const pe_vi least = pe_splat_i(low - zero), most = pe_splat_i(high - zero);
+    x = pe_select_i(x < least, least, x);
+    return pe_select_i(x > most, most, x) + zero;
+#endif
+}
+
 #if PE_NEON && PE_VL >= 8
-/* Adds the zero point to numbers that are brought between the limits first; saturating narrowing
- * leaves only the limits inside of i8 to compare with. */
+/* The same for limits of i8, by saturating narrowing: only limits inside of i8 are compared with.
+ * Others take the general form. */
 PE_INLINE pe_vi pe_narrow_sb(pe_vi x, int32_t low, int32_t high, int32_t zero) {
+    if (low < INT8_MIN || high > INT8_MAX) {
+        return PE_OF_WIDTH(pe_narrow_any)(x, low, high, zero);
+    }
     typedef int8_t bytes __attribute__((vector_size(PE_VL)));
     union {
         pe_vi x;
@@ -125,16 +140,8 @@ PE_INLINE pe_vi pe_narrow_sb(pe_vi x, int32_t low, int32_t high, int32_t zero) {
     return __builtin_convertvector(y, pe_vi);
 }
 #else
-/* Adds the zero point to numbers that are brought between the limits first. */
 PE_INLINE pe_vi pe_narrow_sb(pe_vi x, int32_t low, int32_t high, int32_t zero) {
-#if PE_VL == 32
-    x = (pe_vi)Q6_Vw_vmax_VwVw((HVX_Vector)x, Q6_V_vsplat_R(low - zero));
-    return (pe_vi)Q6_Vw_vmin_VwVw((HVX_Vector)x, Q6_V_vsplat_R(high - zero)) + zero;
-#else
-    const pe_vi least = pe_splat_i(low - zero), most = pe_splat_i(high - zero);
-    x = pe_select_i(x < least, least, x);
-    return pe_select_i(x > most, most, x) + zero;
-#endif
+    return PE_OF_WIDTH(pe_narrow_any)(x, low, high, zero);
 }
 #endif
 
