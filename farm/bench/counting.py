@@ -1,14 +1,18 @@
 """What an emulated board counts: ours, the frameworks' own steps, and ours in other runtimes."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from pockengine import __version__
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import Case
 from pockengine.farm.bench.peers import (
+    OURS,
     InRuntime,
     count_ours,
     count_peers,
     counted_steps,
+    few_steps,
     measured_guest,
     what_is_missing,
 )
@@ -17,8 +21,11 @@ from pockengine.farm.bench.result import F32, BenchOptions, BenchResult, Checked
 from pockengine.farm.bench.schemes import name_of
 from pockengine.farm.bench.table import TENSORFLOW
 from pockengine.farm.boards.board import UserEmulated
+from pockengine.farm.cycles.core import modelled_devices
+from pockengine.farm.cycles.modelled import model_regions, what_it_means
 from pockengine.farm.progress import step
 from pockengine.farm.references.tflite_inference import measure_inference
+from pockengine.farm.results.setup import EngineRun
 
 
 def count_steps(
@@ -32,6 +39,8 @@ def count_steps(
                 with step(f"{one.title}: count instructions of a step, twice"):
                     ours = count_ours(one.artifact, one.data, folder / one.name)
             result.add_measured((one.name, one.dtype), ours)
+            if options.board.device in modelled_devices() and not one.run.instructions:
+                _model_step(options.board.device, result, one, folder / one.name)
             if one.predicted is not None:
                 _count_prediction(result, one, folder / one.name)
             if one.dtype == F32 and not one.run.instructions:
@@ -42,6 +51,20 @@ def count_steps(
     beside = {record.scheme for record in result.records if record.engine in TENSORFLOW}
     floats = [one.name for one in right if one.dtype == F32]
     result.note(what_is_missing([name for name in floats if name not in beside], []))
+
+
+def _model_step(device: str, result: BenchResult, one: CheckedScheme, folder: Path) -> None:
+    """Add the modelled milliseconds of a step with warm caches."""
+    with step(f"{one.title}: model the time of a step"):
+        try:
+            last = model_regions(device, few_steps(one.artifact, one.data, folder))[-1]
+        except FarmError as error:
+            result.note(f"No modelled time of {one.title}: {error}")
+            return
+    setup = replace(result.setup, dtype=one.dtype)
+    run = EngineRun(OURS, __version__, one.name)
+    note = what_it_means(device)
+    result.add(setup.record(run, "modelled_ms", last.milliseconds, note=note))
 
 
 def _count_prediction(result: BenchResult, one: CheckedScheme, folder: Path) -> None:

@@ -123,17 +123,22 @@ def counted_steps(instructions: Sequence[int]) -> Measured | None:
     return Measured(OURS, __version__, "guest_instructions", timing)
 
 
-def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
-    """Count a step's instructions, or a DSP's packets, on one emulated thread; twice, alike."""
+def few_steps(artifact: Artifact, data: JobData, folder: Path) -> list[str]:
+    """Return the command that trains COUNTED_STEPS steps on one thread, from rows in `folder`."""
     short = replace(data, images=data.images[:COUNTED_STEPS], labels=data.labels[:COUNTED_STEPS])
     rows = folder / "counted.safetensors"
     write_rows(artifact, short, rows)
     arguments = train_arguments(short, str(artifact.weights), str(rows), threads=1)
+    return [str(artifact.executable), *arguments]
+
+
+def count_ours(artifact: Artifact, data: JobData, folder: Path) -> Measured:
+    """Count a step's instructions, or a DSP's packets, on one emulated thread; twice, alike."""
     device = load_device(artifact.device)
     arch, emulator = device.cpu.arch, device.emulator
     counted = count_twice(
-        [str(artifact.executable), *arguments],
-        marks=short.steps,
+        few_steps(artifact, data, folder),
+        marks=COUNTED_STEPS,
         arch=arch,
         cpu=emulator.cpu if emulator and arch == GUEST else None,
     )

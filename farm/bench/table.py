@@ -59,6 +59,9 @@ def _caption(records: Sequence[Record]) -> str:
         "max rel. error: the largest of losses, and of ours of the tensors after the last step too;"
     )
     lines.append("from PyTorch's, of int8 from our own oracle's.")
+    lines += sorted(
+        {record.note for record in records if record.metric == MODELLED and record.note}
+    )
     lines += sorted({f"* {record.note}" for record in records if record.busy})
     return "\n".join(lines)
 

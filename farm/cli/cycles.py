@@ -9,9 +9,9 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.farm.cli.base import CONSOLE, plain_errors
-from pockengine.farm.cycles.calibration import Figure, figures, held_out_error
+from pockengine.farm.cycles.calibration import Figure, figures
 from pockengine.farm.cycles.core import modelled_devices
-from pockengine.farm.cycles.modelled import Cycles, Modelled, model_regions
+from pockengine.farm.cycles.modelled import Cycles, Modelled, model_regions, what_it_means
 
 PARTS = tuple(field.name for field in fields(Cycles))
 
@@ -39,7 +39,7 @@ def cycles(device: str, as_json: bool, calibration: bool, command: tuple[str, ..
             click.echo(json.dumps(asdict(region)))
         return
     CONSOLE.print(regions_table(regions))
-    CONSOLE.print(what_it_means(device))
+    CONSOLE.print(f"{what_it_means(device)} --calibration lists them.")
 
 
 def regions_table(regions: Sequence[Modelled]) -> Table:
@@ -54,13 +54,6 @@ def regions_table(regions: Sequence[Modelled]) -> Table:
             str(number), *(f"{x / 1e6:.2f}" for x in millions), f"{region.milliseconds:.2f}"
         )
     return table
-
-
-def what_it_means(device: str) -> str:
-    """Return the line below the table: what a modelled time is, and how far it may be off."""
-    error = held_out_error(device)
-    known = "has no held-out net" if error is None else f"is {error:.0%} off on held-out nets"
-    return f"Modelled for one core of {device}, not measured; the model {known} (--calibration)."
 
 
 def calibration_table(rows: Sequence[Figure]) -> Table:

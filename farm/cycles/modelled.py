@@ -7,6 +7,7 @@ on one core. The kernel's own time is not modelled. Every figure is modelled, no
 it with its error, which is that of calibration.toml's held-out nets.
 """
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from pockengine.devices import load_device
 from pockengine.errors import FarmError
 from pockengine.farm.cycles.calibration import held_out_error
-from pockengine.farm.cycles.core import ModelledBoard, modelled_board
+from pockengine.farm.cycles.core import ModelledBoard, modelled_board, modelled_devices
 from pockengine.farm.references.instructions import GUEST, GuestSystem, Observer, count
 
 PLUGIN = Path(__file__).with_name("plugin")
@@ -102,6 +103,23 @@ def model_regions(
     if len(cycles) != len(counted.regions):
         raise FarmError(f"{len(counted.regions)} regions have {len(cycles)} lines of cycles")
     return tuple(modelled(device, *pair) for pair in zip(counted.regions, cycles, strict=True))
+
+
+def model_digest(device: str) -> bytes:
+    """Return the hash of a device's model; empty where it has none."""
+    if device not in modelled_devices():
+        return b""
+    digest = hashlib.sha256("\n".join(modelled_board(device).lines).encode())
+    for source in SOURCES:
+        digest.update(source.read_bytes())
+    return digest.digest()
+
+
+def what_it_means(device: str) -> str:
+    """Return what a modelled time is, and how far it may be off."""
+    error = held_out_error(device)
+    known = "has no held-out net" if error is None else f"is {error:.0%} off on held-out nets"
+    return f"Modelled for one core of {device}, not measured; the model {known}."
 
 
 def observer_of(board: ModelledBoard, folder: Path) -> Observer:

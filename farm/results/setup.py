@@ -18,6 +18,7 @@ UNITS = {
     "first_step_ms": "ms",
     "flops": "1",
     "roofline_ms": "ms",
+    "modelled_ms": "ms",
     "traffic_bytes": "bytes",
     "peak_rss_bytes": "bytes",
     "binary_bytes": "bytes",
@@ -115,11 +116,14 @@ class Setup:
         )
 
     def _mark(self, metric: str) -> str | None:
-        return self.busy if UNITS[metric] in TIMED and metric != "roofline_ms" else None
+        return self.busy if UNITS[metric] in TIMED and metric not in MODELLED else None
 
 
 TIMED = {"ms", "us", "s", "GFLOP/s", "GB/s", "tokens/s"}
 """Units of metrics that a busy machine makes worse."""
+
+MODELLED = {"roofline_ms", "modelled_ms"}
+"""Times that no machine takes part in."""
 
 
 def finite_or_large(error: float) -> float:

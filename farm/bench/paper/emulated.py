@@ -23,6 +23,8 @@ from pockengine.farm.bench.paper.cells import OURS, Cell, PaperPlan
 from pockengine.farm.bench.paper.jobs import PaperJobs, PreparedJob
 from pockengine.farm.bench.paper.outcome import CellOutcome, CellOutcomes
 from pockengine.farm.bench.run import read_losses, train_arguments, write_rows
+from pockengine.farm.cycles.core import modelled_devices
+from pockengine.farm.cycles.modelled import model_digest, model_regions
 from pockengine.farm.references.guest import GuestProcess, GuestSteps, guest_digest
 from pockengine.farm.references.instructions import (
     GUEST,
@@ -107,6 +109,7 @@ class EmulatedBench:
             timeout=COUNT_TIMEOUT,
             cpu=self.cpu,
         )
+        command = [str(compiled.artifact.executable), *arguments]
         check = compare(
             read_losses(str(cell), counted.stdout.encode()),
             to_torch_layout(compiled.graph, load_file(saved)),
@@ -124,13 +127,22 @@ class EmulatedBench:
             check.largest,
             compiled.artifact.arena_bytes,
             compiled.artifact.executable.stat().st_size,
+            modelled_ms=self._modelled(command),
         )
         self.outcomes.keep(digest, found)
         return found
 
+    def _modelled(self, command: Sequence[str]) -> float:
+        """Return the modelled milliseconds of the last step; 0 where the board has no model."""
+        device = self.plan.board.device
+        if device not in modelled_devices():
+            return 0.0
+        return model_regions(device, command)[-1].milliseconds
+
     def _digest(self, artifact: Artifact, rows: Path) -> str:
         """Return the hash of a program, its weights and rows, and of what counts."""
         digest = hashlib.sha256(f"{plugin_library().name} {emulator_version()} {self.cpu}".encode())
+        digest.update(model_digest(self.plan.board.device))
         for file in (artifact.executable, artifact.weights, rows):
             digest.update(hashlib.sha256(file.read_bytes()).digest())
         return f"{OURS}-{GUEST}-{digest.hexdigest()[:24]}"

@@ -13,7 +13,7 @@ from pockengine.farm.results.results import Record
 from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.folders import cache_folder
 
-SIZES = ("arena_bytes", "binary_bytes", "peak_rss_bytes")
+SIZES = ("arena_bytes", "binary_bytes", "peak_rss_bytes", "modelled_ms")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class CellOutcome:
     arena_bytes: int = 0
     binary_bytes: int = 0
     peak_rss_bytes: int = 0
+    modelled_ms: float = 0.0
     note: str = ""
 
     @property
