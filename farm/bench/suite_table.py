@@ -88,7 +88,8 @@ def lines_table(result: SuiteResult, peaks: Peaks) -> Table:
     for line in sorted(result.lines, key=lambda x: (not x.is_ours, x.timing.median)):
         table.add_row(_name(line), *_cells(line, best, result, peaks))
     above = any(ABOVE in column.cells for column in table.columns)
-    notes = (describe_peaks(peaks), above and WHY_ABOVE, result.busy and f"* {result.busy}")
+    why = WHY_ABOVE if above else None
+    notes = (describe_peaks(peaks), why, result.busy and f"* {result.busy}")
     table.caption = "\n".join(filter(None, notes))
     for engine in result.missing:  # the reasons stand below the table
         table.add_row(engine, NOTHING, "not measured")

@@ -93,23 +93,23 @@ class EmulatedBench:
     def _ours(self, cell: Cell, job: PreparedJob) -> CellOutcome:
         """Compile for the board, train under emulation, compare with PyTorch, and count."""
         place = self.folder / "ours" / job.folder.name
+        rows = place / "rows.safetensors"
         options = CompileOptions(scheme=job.scheme, device=self.plan.board.device)
         compiled = job.case.compile(options, place / "artifact")
-        rows = place / "rows.safetensors"
         write_rows(compiled.artifact, job.data, rows)
         digest = self._digest(compiled.artifact, rows)
         found = self.outcomes.find(digest)
         if found is not None:
             return found
-        saved = place / "tuned"
-        arguments = train_arguments(job.data, str(compiled.artifact.weights), str(rows), threads=1)
+        saved, weights = place / "tuned", str(compiled.artifact.weights)
+        arguments = train_arguments(job.data, weights, str(rows), threads=1)
+        command = [str(compiled.artifact.executable), *arguments]
         counted = count_twice(
-            [str(compiled.artifact.executable), *arguments, "--save", str(saved), "--save-whole"],
+            [*command, "--save", str(saved), "--save-whole"],
             marks=job.data.steps,
             timeout=COUNT_TIMEOUT,
             cpu=self.cpu,
         )
-        command = [str(compiled.artifact.executable), *arguments]
         check = compare(
             read_losses(str(cell), counted.stdout.encode()),
             to_torch_layout(compiled.graph, load_file(saved)),
@@ -120,24 +120,19 @@ class EmulatedBench:
         )
         if check.problems:
             raise FarmError(f"wrong numbers: {'; '.join(check.problems)}")
+        size = compiled.artifact.executable.stat().st_size
         found = CellOutcome(
-            __version__,
-            METRIC,
-            tuple(map(float, counted.regions)),
-            check.largest,
-            compiled.artifact.arena_bytes,
-            compiled.artifact.executable.stat().st_size,
-            modelled_ms=self._modelled(command),
-        )
+            __version__, METRIC, tuple(map(float, counted.regions)), check.largest,
+            compiled.artifact.arena_bytes, size, modelled_ms=self._modelled(command),
+        )  # fmt: skip
         self.outcomes.keep(digest, found)
         return found
 
     def _modelled(self, command: Sequence[str]) -> float:
         """Return the modelled milliseconds of the last step; 0 where the board has no model."""
         device = self.plan.board.device
-        if device not in modelled_devices():
-            return 0.0
-        return model_regions(device, command)[-1].milliseconds
+        known = device in modelled_devices()
+        return model_regions(device, command)[-1].milliseconds if known else 0.0
 
     def _digest(self, artifact: Artifact, rows: Path) -> str:
         """Return the hash of a program, its weights and rows, and of what counts."""
