@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
+from pockengine.farm.progress import say
 from pockengine.folders import data_folder
 
 T = TypeVar("T")
@@ -91,22 +92,32 @@ def transaction(
 
 
 def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
-    """Run a task, repeatedly while the database is unavailable; DatabaseDown if it stays so."""
-    deadline = time.monotonic() + patience_s
-    pause = FIRST_PAUSE_S
+    """Run a task, repeatedly while the database is unavailable; DatabaseDown if it stays so.
+
+    Prints a line once it has waited for a second.
+    """
+    start, pause, told = time.monotonic(), FIRST_PAUSE_S, False
+    deadline = start + patience_s
     while True:
         try:
             return task()
         except (sql.exc.OperationalError, sql.exc.InterfaceError) as error:
+            down = f"{url!r}: the database does not answer: {_first_line(error)}"
             if _stays(error) or time.monotonic() + pause > deadline:
-                message = str(error.orig).strip().splitlines()[0]
-                raise DatabaseDown(f"{url!r}: the database does not answer: {message}") from None
+                raise DatabaseDown(down) from None
+            if not told and time.monotonic() >= start + 1:
+                say(f"{down}; trying again for up to {deadline - time.monotonic():.0f} s")
+                told = True
         except sql.exc.SQLAlchemyError as error:
             raise FarmError(f"{url!r}: {str(error).splitlines()[0]}") from None
         time.sleep(
             pause * random.uniform(0.5, 1.0)
         )  # jitter, so that clients do not return in step
         pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _first_line(error: sql.exc.DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0]
 
 
 def _stays(error: sql.exc.DBAPIError) -> bool:

@@ -1,5 +1,6 @@
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ import pytest
 import sqlalchemy as sql
 
 from pockengine.errors import DatabaseDown, FarmError
+from pockengine.farm.results.database import patiently
 from pockengine.farm.results.results import Record, Results, now, write_lines
 from pockengine.tests.farm.helpers import record
 
@@ -182,6 +184,21 @@ def test_a_password_in_a_url_is_not_shown() -> None:
     with pytest.raises(FarmError) as caught:
         Results("nosuch://user:secret@host/db")
     assert "secret" not in str(caught.value)
+
+
+def test_waiting_for_a_database_is_announced_once(capsys: pytest.CaptureFixture[str]) -> None:
+    fault = sql.exc.OperationalError("", None, sqlite3.OperationalError("connection refused"))
+
+    def refused() -> None:
+        raise fault
+
+    with pytest.raises(DatabaseDown, match="connection refused"):
+        patiently(sql.make_url("postgresql://user:secret@host/db"), 2.5, refused)
+
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.count("trying again for up to") == 1
+    assert "host/db" in shown
+    assert "secret" not in shown
 
 
 def test_what_a_database_that_is_away_cannot_take_is_stored_later_and_once(
