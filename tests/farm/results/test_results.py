@@ -193,7 +193,7 @@ def test_waiting_for_a_database_is_announced_once(capsys: pytest.CaptureFixture[
         raise fault
 
     with pytest.raises(DatabaseDown, match="connection refused"):
-        patiently(sql.make_url("postgresql://user:secret@host/db"), 2.5, refused)
+        patiently(sql.make_url("postgresql://user:secret@host/db"), 4.0, refused)
 
     shown = " ".join(capsys.readouterr().err.split())
     assert shown.count("trying again for up to") == 1
