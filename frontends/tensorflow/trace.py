@@ -121,6 +121,8 @@ def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel
         penalties = list(getattr(subject.model, "losses", ()))
         if loss is not None:
             terms = []
+            for result in results.values():
+                _give_rows(result, tensors)
             for term in terms_of(loss, list(results), subject.model):
                 spec = target_spec(term.loss, results[term.output])
                 targets[term.target] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
@@ -181,6 +183,15 @@ def _user_line(error: BaseException) -> str:
         if not any(part in filename for part in TRACEBACK_SKIPS) and filename[0] != "<":
             return f" (at {filename}:{line})"
     return ""
+
+
+def _give_rows(result: Any, inputs: Sequence[Any]) -> None:
+    """Give a result of unknown rows those of the inputs, so that its target has a shape.
+
+    A loop leaves them open, as recurrent layers of Keras 2 do.
+    """
+    if result.shape.rank and result.shape[0] is None and inputs and inputs[0].shape.rank:
+        result.set_shape([inputs[0].shape[0], *result.shape[1:]])
 
 
 def named_results(results: Any) -> dict[str, Any]:

@@ -169,6 +169,37 @@ def test_saved_model_of_a_module_trains(tmp_path: Path) -> None:
     np.testing.assert_allclose(params["weight"], 1 - 0.1 * 2 * 4 * 2 / 6, rtol=1e-6)
 
 
+def test_a_loss_of_a_loop_that_leaves_the_rows_open(tmp_path: Path) -> None:
+    """As recurrent layers of Keras 2 do, in SavedModels."""
+
+    class Recurrent(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(tf.reshape(tf.range(16, dtype=tf.float32) / 16 - 0.5, (4, 4)))
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 4), tf.float32, "x")])
+        def __call__(self, x: tf.Tensor) -> Any:
+            def turn(i: tf.Tensor, state: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                return i + 1, tf.tanh(state @ self.w) + x
+
+            open_rows = [tf.TensorShape(()), tf.TensorShape((None, 4))]
+            loop = (lambda i, _: i < 3, turn, [0, tf.zeros_like(x)])
+            return {"y": tf.while_loop(*loop, shape_invariants=open_rows)[1]}
+
+    model, rng = Recurrent(), np.random.default_rng(0)
+    tf.saved_model.save(model, str(tmp_path), signatures=model.__call__)
+    x, y = rng.standard_normal((6, 4), np.float32), np.array([0, 1, 2, 3, 0, 1])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    graph = from_tensorflow(tmp_path, {"x": x}, loss=loss)
+
+    (target,) = (value for value in graph.inputs if value.name != "x")
+    feed = {"x": x, target.name: y.astype(target.dtype.numpy)}
+    params = {name: param.data for name, param in graph.params.items()}
+    found = run(graph, feed, params)["loss"]
+    np.testing.assert_allclose(found, loss(y, model(x)["y"]), rtol=1e-6)
+
+
 def cut(path: Path, size: int = 100) -> None:
     path.write_bytes(path.read_bytes()[:size])
 
