@@ -117,7 +117,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         * lax.igammac(jnp.abs(p["y"]) + 0.2, jnp.abs(p["x"]) + 0.1)
     ),
     "slopes of shares of gamma": lambda p: (
-        jax.grad(lambda a: lax.igamma(a, jnp.abs(p["y"]) + 0.1).sum())(jnp.abs(X) + 0.2) + p["x"]
+        jax.grad(lambda a: lax.igamma(a, jnp.abs(Y) + 0.1).sum())(jnp.abs(X) + 0.2) * p["x"]
+        + p["y"]
     ),
     "cube roots and bessel": lambda p: (
         lax.cbrt(p["x"] + 0.1) * lax.bessel_i0e(p["y"]) + lax.bessel_i1e(p["x"] * 0.3 + 0.1)

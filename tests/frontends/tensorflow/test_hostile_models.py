@@ -135,7 +135,9 @@ def test_a_file_of_keras_2_calls_nothing_that_does_more_than_compute(
     changed = json.loads(config.replace('"math.tanh"', f'"{function}"'))
     rewrite(path, lambda old: old.update(changed))
 
-    with pytest.raises(ImportModelError, match=f"the model calls tf.{function}, which is none of"):
+    with pytest.raises(
+        ImportModelError, match=f"the model calls tf.{function}, which is not one of"
+    ):
         load(path)
 
 

@@ -229,10 +229,6 @@ REFUSED: dict[str, tuple[Function, str]] = {
         "EagerPyFunc .*calls back into Python",
     ),
     "counted noise": (lambda w, v, i: w + tf.random.poisson([2, 5], 1.0), "Poisson.* counts"),
-    "noise of a shape that trains": (
-        lambda w, v, i: tf.random.stateless_gamma([2, 5], i[:2], tf.abs(w)),
-        "Gamma.* whose shape trains",
-    ),
     "segments by data": (
         lambda w, v, i: tf.reshape(tf.math.segment_sum(w[0, :3], i * 0), [1]),
         "SegmentSum.*number depends on data",
