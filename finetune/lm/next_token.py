@@ -6,6 +6,9 @@ from pockengine.compiler.ops.registry import lookup
 from pockengine.finetune.lm.packing import LABELS
 from pockengine.finetune.task import IGNORED
 
+NO_OUTPUTS: tuple[str, ...] = ()
+"""Outputs of a training step beside the loss: logits for answers would decode the head again."""
+
 
 def predict_one_token(graph: Graph, batch: int, length: int) -> None:
     """Replace the output logits (batch, length, vocabulary) by those of one token of each row.

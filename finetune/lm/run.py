@@ -25,6 +25,7 @@ from pockengine.compiler.ir import Graph
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.judging import Judgement, judge
+from pockengine.finetune.lm.next_token import NO_OUTPUTS
 from pockengine.finetune.lm.prepare import FineTuneInputs
 from pockengine.finetune.lm.sampling import Sampling, complete
 from pockengine.finetune.lm.settings import Settings, check_same, keep
@@ -136,6 +137,7 @@ def _trainer(settings: Settings, graph: Graph, out: Path, ways: RunSettings) -> 
     ways.say(
         f"compiling: scheme {options.scheme}, {settings.course.batch} x {settings.course.length}"
     )
+    options = options.replaced(outputs=NO_OUTPUTS)
     return compile(graph, None, options=options, folder=artifact, progress=ways.say)
 
 
