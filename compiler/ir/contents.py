@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of, of_numbers
 from pockengine.compiler.ir.types import Shape, TensorType
 from pockengine.errors import GraphError
@@ -45,12 +44,10 @@ class InMemory(Contents):
     """An array in memory."""
 
     array: np.ndarray
-    quantization: Quantization | None = None
     type: TensorType = field(init=False)
 
     def __post_init__(self) -> None:
-        shape = tuple(self.array.shape)
-        type_ = TensorType(DType.of(self.array), shape, self.quantization)
+        type_ = TensorType(DType.of(self.array), tuple(self.array.shape))
         object.__setattr__(self, "type", type_)
 
     def read(self) -> np.ndarray:
@@ -102,7 +99,7 @@ class Lazy(Contents):
     def read(self) -> np.ndarray:
         """Load the numbers; GraphError if their type differs from the declared one."""
         array = self.load()
-        found = TensorType(DType.of(array), tuple(array.shape), self.type.quantization)
+        found = TensorType(DType.of(array), tuple(array.shape))
         if found != self.type:
             raise GraphError(f"{self.source} holds {found}, not {self.type}; import it again")
         return array

@@ -43,8 +43,8 @@ _BARE = r'(?:[^\s,:"][^\s,:]*)'
 _NAME = rf"({_TEXT}|{_BARE})"
 _WORD = rf"({_TEXT}|[^\s\"]\S*)"
 _VALUE = rf"%(?:{_TEXT}|{_BARE})"
-_TYPE = rf"(\w+)\[([\d,]*)\]({PATTERN})?"
-_RESULT = rf"{_VALUE}: \w+\[[\d,]*\](?:{PATTERN})?"
+_TYPE = r"(\w+)\[([\d,]*)\]"
+_RESULT = rf"{_VALUE}: \w+\[[\d,]*\]"
 _SOURCE = re.compile(
     rf"(input|param|frozen|constant) %{_NAME}: {_TYPE}"
     rf"(?: permutation=(\([^)]*\)))?(?: source=({PATTERN}))?(?: blocks=(\d+)@(\d+))?"
@@ -224,8 +224,8 @@ class _Parser:
         return rest
 
     def _source(self, kind: str, name: str, dtype: str, shape: str, *rest: str | None) -> None:
-        quantization, order, source, bits, axis, held, purpose, space, data = rest
-        name, type_ = _named(name), _parse_type(dtype, shape, quantization)
+        order, source, bits, axis, held, purpose, space, data = rest
+        name, type_ = _named(name), _parse_type(dtype, shape)
         value = self._define(Value(name, type_))
         if kind == "input":
             self.graph.inputs.append(value)
@@ -234,7 +234,7 @@ class _Parser:
             self.graph.constants[value] = array.reshape(type_.shape)
         else:
             given = self.params.get(name)
-            contents = Filled(type_) if given is None else InMemory(given, type_.quantization)
+            contents = Filled(type_) if given is None else InMemory(given)
             permutation = None if order is None else ast.literal_eval(order)
             trainable = kind == "param"
             self.graph.params[name] = Param(
@@ -281,11 +281,8 @@ class _Parser:
         return value
 
 
-def _parse_type(dtype: str, shape: str, quantization: str | None) -> TensorType:
-    sizes = tuple(int(size) for size in shape.split(",") if size)
-    return TensorType(
-        DType(dtype), sizes, parse_quantization(quantization) if quantization else None
-    )
+def _parse_type(dtype: str, shape: str) -> TensorType:
+    return TensorType(DType(dtype), tuple(int(size) for size in shape.split(",") if size))
 
 
 def _parse_attrs(text: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pockengine.compiler.ir.quantization import Quantization
 from pockengine.compiler.ir.scalars import DType
 from pockengine.errors import GraphError
 
@@ -21,17 +20,14 @@ F32, I32, I64, BOOL = DType.F32, DType.I32, DType.I64, DType.BOOL
 
 @dataclass(frozen=True)
 class TensorType:
-    """Type of a value: dtype, shape (row-major, contiguous), and quantization, if any."""
+    """Type of a value: dtype, and shape (row-major, contiguous)."""
 
     dtype: DType
     shape: Shape
-    quantization: Quantization | None = None
 
     def __post_init__(self) -> None:
         if any(not isinstance(size, int) or size < 1 for size in self.shape):
             raise GraphError(f"shape {self.shape} must hold positive integers only")
-        if self.quantization is not None:
-            self.quantization.check(self.dtype, self.shape)
 
     @property
     def size(self) -> int:
@@ -49,19 +45,15 @@ class TensorType:
         return len(self.shape)
 
     def __str__(self) -> str:
-        quantization = "" if self.quantization is None else str(self.quantization)
-        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]{quantization}"
+        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
 
     def with_shape(self, shape: Shape) -> "TensorType":
-        """The same elements in another shape; GraphError if channels have separate scales."""
-        if self.quantization is not None and self.quantization.axis is not None:
-            raise GraphError(f"{self} has a scale for each channel; only transpose moves it")
-        return TensorType(self.dtype, shape, self.quantization)
+        """The same elements in another shape."""
+        return TensorType(self.dtype, shape)
 
     def transposed(self, perm: Sequence[int]) -> "TensorType":
         """The same elements with permuted dimensions."""
-        quantization = self.quantization and self.quantization.transposed(perm)
-        return TensorType(self.dtype, tuple(self.shape[axis] for axis in perm), quantization)
+        return TensorType(self.dtype, tuple(self.shape[axis] for axis in perm))
 
 
 def f32(*shape: int) -> TensorType:

@@ -46,7 +46,7 @@ def _infer_concat(types: Types, attrs: Attrs) -> Types:
     axis, first = attrs["axis"], types[0]
     if not 0 <= axis < first.rank:
         raise GraphError(f"concat: {first} has no axis {axis}")
-    rest = {(t.dtype, t.quantization, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
+    rest = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
     if len(rest) != 1:
         raise GraphError(f"concat of {', '.join(map(str, types))} on axis {axis}: others differ")
     total = sum(type_.shape[axis] for type_ in types)

@@ -1,11 +1,10 @@
-"""Types that say what their integers stand for: text form, equality, what moves them."""
+"""Quantization of params: text form, transposition, real numbers, checks."""
 
 import numpy as np
 import pytest
 
-from pockengine.compiler.ir import F32, Builder, Graph, TensorType
+from pockengine.compiler.ir import F32, Builder, Graph
 from pockengine.compiler.ir.contents import InMemory
-from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.quantization import Quantization, parse_quantization
 from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.ir.text import parse_graph, print_graph
@@ -21,43 +20,20 @@ DATA = np.array([[1, 2, 3], [4, 5, 6]], np.int8)
 def test_text_reads_back_the_same(quantization: Quantization) -> None:
     assert parse_quantization(str(quantization)) == quantization
     g = Builder(Graph("g"))
-    x = g.input("x", TensorType(DType.I8, (2, 3), quantization))
-    w = g.param("w", InMemory(DATA, quantization), permutation=(1, 0))
-    g.output("x", g.transpose(x, perm=(1, 0)))
-    g.output("w", g.transpose(w, perm=(1, 0)))
-    g.graph.params["w"].source = WHOLE
+    g.output("w", g.transpose(g.param("w", InMemory(DATA), permutation=(1, 0)), perm=(1, 0)))
+    param = g.graph.params["w"]
+    param.source, param.held = WHOLE, quantization
     text = print_graph(g.graph)
     again = parse_graph(text, {"w": DATA})
     verify(again)
     assert print_graph(again) == text
-    assert again.params["w"].value.type == g.graph.params["w"].value.type
-    assert again.params["w"].source == WHOLE
+    assert (again.params["w"].source, again.params["w"].held) == (WHOLE, quantization)
 
 
-def test_quantization_is_a_part_of_the_type() -> None:
-    plain, quantised = TensorType(DType.I8, (2, 3)), TensorType(DType.I8, (2, 3), WHOLE)
-    assert plain != quantised
-    g = Builder(Graph("g"))
-    x, y = g.input("x", plain), g.input("y", quantised)
-    with pytest.raises(GraphError, match="others differ"):
-        g.emit("concat", x, y, axis=0)
-
-
-def test_moves_keep_what_integers_stand_for() -> None:
-    g = Builder(Graph("g"))
-    x = g.input("x", TensorType(DType.I8, (2, 3), WHOLE))
-    w = g.param("w", InMemory(DATA, CHANNELS))
-    assert g.reshape(x, shape=(6,)).type.quantization == WHOLE
-    assert g.stop_gradient(w).type == w.type
-    turned = g.transpose(w, perm=(1, 0)).type.quantization
-    assert turned is not None
+def test_a_transposition_moves_the_axis() -> None:
+    turned = CHANNELS.transposed((1, 0))
     assert (turned.scales, turned.axis) == (CHANNELS.scales, 0)
-    with pytest.raises(GraphError, match="only transpose moves it"):
-        g.reshape(w, shape=(6,))
-    stored = g.cast(w, dtype="f32")
-    assert stored.type == TensorType(F32, (2, 3))
-    g.output("y", stored)
-    np.testing.assert_array_equal(run(g.graph, {"x": DATA})["y"], DATA)
+    assert WHOLE.transposed((1, 0)) == WHOLE
 
 
 def test_integers_stand_for_scaled_differences() -> None:
@@ -88,4 +64,4 @@ def test_what_makes_no_sense_is_refused(
     message: str,
 ) -> None:
     with pytest.raises(GraphError, match=message):
-        TensorType(dtype, shape, Quantization(scales, zeros, axis))
+        Quantization(scales, zeros, axis).check(dtype, shape)
