@@ -1,8 +1,8 @@
 """The table of a training's state in checkpoints, besides params.
 
-From it `c/state_text.py` writes the structures of pe.h and pe_train.h and the runtime's list of
-fields, `c/state_views.py` makes the structures for ctypes, and `checkpoint_texts.py` the texts. A
-new field is a row here, and an attribute of its dataclass.
+From it `native/state_text.py` writes the structures of pe.h and pe_train.h and the runtime's list
+of fields, `native/state_views.py` makes the structures for ctypes, and `checkpoint_texts.py` the
+texts. A new field is a row here, and an attribute of its dataclass.
 """
 
 from collections.abc import Mapping
