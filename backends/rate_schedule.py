@@ -1,7 +1,7 @@
 """Learning-rate schedules for training loops in Python, identical to the runner's (pe_schedule.h).
 
-schedule = RateSchedule("cosine", rate=0.1, steps=1000, warmup=50) session.train_step(inputs,
-lr=schedule(session.steps + 1))
+    schedule = RateSchedule("cosine", rate=0.1, steps=1000, warmup=50)
+    session.train_step(inputs, lr=schedule(session.steps + 1))
 
 The rate is an input of each step, so the host may compute it in any way: by PyTorch's
 ReduceLROnPlateau, which follows a validation loss, or by a user's function.

@@ -1,7 +1,7 @@
 """The order of data rows in training, identical to the runner's (pe_row_order.h).
 
-order = RowOrder(rows=60000, seed=7, shuffled=True) order.rows_at(epoch=2, first=32, count=16) # 16
-numbers of rows
+    order = RowOrder(rows=60000, seed=7, shuffled=True)
+    order.rows_at(epoch=2, first=32, count=16) # 16 numbers of rows
 
 A shuffled epoch is a keyed permutation of the rows: a Feistel network over the smallest sufficient
 even number of bits, with cycle walking. It needs no memory and can start anywhere, so a resumed

@@ -7,9 +7,15 @@ from pockengine.compiler.ir import F32, I64, Builder, TensorType
 from pockengine.errors import ImportModelError
 from pockengine.frontends.emit import loss as emit_loss
 from pockengine.frontends.layout import Tensor, plain
-from pockengine.frontends.probabilities import CROSS_ENTROPIES, as_logits
+from pockengine.frontends.probabilities import LOGITS, OPEN, PROBABILITIES, as_logits
 
-LOSSES = (*CROSS_ENTROPIES, "mse")
+LOSSES = {
+    OPEN: "logits or probabilities (N, C, ...), recognised as either, and labels (N, ...)",
+    LOGITS: "logits, and labels",
+    PROBABILITIES: "probabilities, and labels",
+    "mse": "predictions, and f32 targets of their shape",
+}
+"""Losses that each frontend can add, with what each takes."""
 TARGET = "target"
 
 

@@ -18,10 +18,17 @@ from pockengine.compiler.sparse.lora import PACKED, lora
 from pockengine.compiler.sparse.scheme import FULL, Scheme
 from pockengine.errors import SchemeError
 
-PRESETS = (
-    *("full", "bias-only", "head-only", "last-N-blocks", "sparse", "sparse-A-B", "lora"),
-    "lora-RANK",
-)
+PRESETS = {
+    "full": "every parameter",
+    "bias-only": "biases, and the head",
+    "head-only": "the head",
+    "last-N-blocks": "the last N blocks, and the head",
+    "sparse": "the paper's pattern: weights and biases of the last blocks, and the head",
+    "sparse-A-B": "weights of blocks A to B (from 0), biases from block A on, and the head",
+    "lora": "adapters of rank 8 of attention's queries and values, and the head",
+    "lora-RANK": "the same with adapters of this rank",
+}
+"""Names of presets, with what each trains."""
 
 _NAMES = re.compile(
     r"full|bias-only|head-only|last-\d+-blocks|sparse(-\d{1,4}-\d{1,4})?|lora(-\d+)?"

@@ -1,10 +1,12 @@
 """Schemes: parameter name -> how it trains. A readable TOML file.
 
-default = "frozen"
+    default = "frozen"
 
-[params] # patterns as in a shell; the last match wins "*.bias" = "full"
-"features.1[4-7].conv.0.0.weight" = 0.25 # the first quarter of its input channels
-"features.18.0.weight" = { share = 0.5, by = "magnitude" } "classifier.1.weight" = "full"
+    [params] # patterns as in a shell; the last match wins
+    "*.bias" = "full"
+    "features.1[4-7].conv.0.0.weight" = 0.25 # the first quarter of its input channels
+    "features.18.0.weight" = { share = 0.5, by = "magnitude" }
+    "classifier.1.weight" = "full"
 
 compiler/sparse/choice.py lists the possible values.
 """

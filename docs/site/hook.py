@@ -10,7 +10,9 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[3]))  # a clone that is not installed
 
+from pockengine.docs.site.catalogue_pages import device_list, ops_page, schemes_page, training_page
 from pockengine.docs.site.command_pages import command_page
+from pockengine.docs.site.header_pages import header_page
 from pockengine.docs.site.python_pages import error_page, fields_page, python_page
 
 DEVICES = "Device", "Cpu", "ToolchainSpec", "Emulator", "Gpu"
@@ -22,11 +24,16 @@ def pages() -> dict[str, str]:
         "reference/commands.md": command_page(),
         "reference/python.md": python_page(),
         "reference/errors.md": error_page(),
+        "reference/headers.md": header_page(),
+        "reference/ops.md": ops_page(),
+        "reference/schemes.md": schemes_page(),
+        "reference/training.md": training_page(),
         "reference/devices.md": fields_page(
             "Device files",
             "A device is one TOML file in `devices/`, or any file whose path is given. Its tables "
-            "`[processor]`, `[compiler]`, `[emulator]` and `[graphics]` have the fields of `Cpu`, "
-            "`ToolchainSpec`, `Emulator` and `Gpu`. `pockengine devices` lists those that exist.",
+            "`[cpu]`, `[toolchain]`, `[emulator]` and `[gpu]` have the fields of `Cpu`, "
+            "`ToolchainSpec`, `Emulator` and `Gpu`. `pockengine devices` lists those known:\n\n"
+            + device_list(),
             "pockengine.devices.schema",
             DEVICES,
         ),

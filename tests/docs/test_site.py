@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from html import unescape
 from pathlib import Path
 
@@ -10,11 +11,24 @@ import pytest
 
 import pockengine
 from pockengine import errors
+from pockengine.backends.native.package import HEADERS, HOSTED_HEADERS
+from pockengine.backends.native.runtime_files import runtime_file
+from pockengine.backends.rate_schedule import KINDS
 from pockengine.cli.commands import ROWS
+from pockengine.cli.rows import METRICS
+from pockengine.compiler.ops import all_ops
+from pockengine.compiler.optim import NAMED, Adafactor, Sgd
+from pockengine.compiler.sparse.channels import CRITERIA
+from pockengine.compiler.sparse.choice import TABLES, parse_choice
+from pockengine.compiler.sparse.families import known_families
+from pockengine.compiler.sparse.presets import PRESETS
+from pockengine.devices import known_devices
+from pockengine.docs.site.catalogue_pages import CHOICES, states_of, value_text
+from pockengine.frontends.losses import LOSSES
 
 ROOT = Path(__file__).parents[2]
 MOST_WORDS = 1500
-REFERENCES = {"gpu", "limits", "measured", "onnx", "reference", "runner", "tflite", "headers"}
+REFERENCES = {"gpu", "limits", "measured", "onnx", "reference", "runner", "tflite"}
 RECORDS = "results"
 """A folder that is no part of the site."""
 
@@ -32,8 +46,41 @@ def text_of(site: Path, page: str) -> str:
     return unescape(re.sub(r"<[^>]+>", "", (site / page / "index.html").read_text()))
 
 
-def test_pages_show_files_of_the_repository(site: Path) -> None:
-    assert "pe_load_weights" in text_of(site, "headers")
+def test_every_function_and_type_of_the_headers_is_listed(site: Path) -> None:
+    page = (site / "reference" / "headers" / "index.html").read_text()
+    ids = {name for one in re.findall(r'<h3 id="([^"]+)"', page) for name in one.split("-")}
+    for header in (*HEADERS, *HOSTED_HEADERS):
+        code = re.sub(r"/\*.*?\*/", "", runtime_file(header).read_text(), flags=re.DOTALL)
+        functions = re.findall(r"^(?!return)\w[\w *]*\b(pe_\w+)\(", code, re.MULTILINE)
+        types = re.findall(r"^} (\w+);", code, re.MULTILINE)
+        assert [name for name in (*functions, *types) if name.lower() not in ids] == []
+    assert "renamed, so that a kill at any moment" in text_of(site, "reference/headers")
+    assert "pe_init_by(session, program, params" not in page  # the body of an inline function
+
+
+def test_every_scheme_form_is_listed(site: Path) -> None:
+    page = text_of(site, "reference/schemes")
+    names = [*PRESETS, *(family.name for family in known_families()), *TABLES, *CRITERIA[1:]]
+    assert [name for name in names if name not in page] == []
+    assert {choice.kind for choice, _ in CHOICES} >= {row.kind for row in TABLES.values()}
+    for choice, _ in CHOICES:
+        assert parse_choice(tomllib.loads(f"x = {value_text(choice)}")["x"], "") == choice
+
+
+def test_everything_of_the_registries_is_listed(site: Path) -> None:
+    page = (site / "reference" / "training" / "index.html").read_text()
+    assert [name for name in NAMED if f'<h3 id="{name}"' not in page] == []
+    known = (*LOSSES, *METRICS, *KINDS, "betas: tuple[float, float] = (0.9, 0.999)")
+    assert [name for name in known if name not in unescape(page)] == []
+    ops = text_of(site, "reference/ops")
+    assert [op.name for op in all_ops() if op.name not in ops.split()] == []
+    devices = text_of(site, "reference/devices")
+    assert [name for name in known_devices() if name not in devices] == []
+
+
+def test_states_are_those_that_the_optimizer_declares() -> None:
+    assert states_of(Sgd(momentum=0.9)) == {"velocity": (6, 4)}
+    assert states_of(Adafactor()) == {"rows": (6, 1), "columns": (1, 4)}
 
 
 def test_every_public_name_has_its_section(site: Path) -> None:
