@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[3]))  # a clone that is not installed
 from pockengine.docs.site.catalogue_pages import device_list, ops_page, schemes_page, training_page
 from pockengine.docs.site.command_pages import command_page
 from pockengine.docs.site.header_pages import header_page
+from pockengine.docs.site.operator_pages import PAGES, operator_page
 from pockengine.docs.site.python_pages import error_page, fields_page, python_page
 
 DEVICES = "Device", "Cpu", "ToolchainSpec", "Emulator", "Gpu"
@@ -24,6 +25,7 @@ def pages() -> dict[str, str]:
         "reference/commands.md": command_page(),
         "reference/python.md": python_page(),
         "reference/errors.md": error_page(),
+        **{f"reference/operators/{name}.md": operator_page(name) for name in PAGES},
         "reference/headers.md": header_page(),
         "reference/ops.md": ops_page(),
         "reference/schemes.md": schemes_page(),

@@ -24,6 +24,7 @@ from pockengine.compiler.sparse.families import known_families
 from pockengine.compiler.sparse.presets import PRESETS
 from pockengine.devices import known_devices
 from pockengine.docs.site.catalogue_pages import CHOICES, states_of, value_text
+from pockengine.docs.site.operator_pages import PAGES, OperatorPage, text_or_missing
 from pockengine.frontends.losses import LOSSES
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +77,18 @@ def test_everything_of_the_registries_is_listed(site: Path) -> None:
     assert [op.name for op in all_ops() if op.name not in ops.split()] == []
     devices = text_of(site, "reference/devices")
     assert [name for name in known_devices() if name not in devices] == []
+
+
+def test_operators_of_onnx_are_listed(site: Path) -> None:
+    rules = pytest.importorskip("pockengine.frontends.onnx.ops").RULES
+    page = text_of(site, "reference/operators/onnx").replace(",", " ").replace(".", " ").split()
+    assert [name for _, name in rules if name not in page] == []
+
+
+def test_a_page_of_operators_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = OperatorPage("Some operators", "operators", ("no_frontend.ops:RULES",))
+    monkeypatch.setitem(PAGES, "some", page)
+    assert "`pockengine.frontends.no_frontend` was not installed" in text_or_missing("some")
 
 
 def test_states_are_those_that_the_optimizer_declares() -> None:
