@@ -125,6 +125,13 @@ def test_a_gpu_of_opencl_has_no_architecture() -> None:
         _ = load_device("rpi4").gpu
 
 
+def test_a_phones_program_is_static_and_needs_no_avx() -> None:
+    for name, isa in (("phone-arm64", "neon"), ("phone-x86_64", "sse2")):
+        phone = load_device(name)
+        assert phone.toolchain.target.endswith("linux-musl")  # beside Android's own C library
+        assert phone.cpu.isa == isa
+
+
 def test_flags_that_choose_a_machine_are_taken(tmp_path: Path) -> None:
     flags = ("-mfpu=neon-vfpv4", "-O2", "-march=armv8.2-a+dotprod", "-mno-avx512f", "-mhvx")
     text = RPI4.replace("[toolchain]", f"[toolchain]\nflags = {list(flags)}")

@@ -166,6 +166,16 @@ def test_boards_of_one_architecture_share_a_libc(
     assert any("-mcpu=cortex_a76" in each for each in find_toolchain(load_device("rpi5")).command)
 
 
+def test_a_phone_has_integer_products_and_no_scalable_vectors() -> None:
+    """Snapdragons leave SVE out, which zig's names of these cores include."""
+    toolchain = find_toolchain(load_device("phone-arm64"))
+    command = [*toolchain.command, "-E", "-dM", "-x", "c", "/dev/null"]
+    done = subprocess.run(command, env=toolchain.environment, capture_output=True, check=True)
+    macros = {line.split()[1] for line in done.stdout.decode().splitlines()}
+    features = ("DOTPROD", "MATMUL_INT8", "BF16", "FP16_VECTOR_ARITHMETIC", "SVE")
+    assert [f"__ARM_FEATURE_{name}" in macros for name in features] == [True] * 4 + [False]
+
+
 def test_a_machine_without_a_home_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "XDG_CACHE_HOME", "ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
