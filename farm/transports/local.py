@@ -1,16 +1,16 @@
 """This machine as a board, through the same protocol as any other."""
 
-import os
-import selectors
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from pockengine.errors import FarmError, JobFailed
+from pockengine.farm.transports.child import collect, end_group
 from pockengine.farm.transports.digest import sha256_of
 from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.transport import (
@@ -19,7 +19,10 @@ from pockengine.farm.transports.transport import (
     Progress,
     RunResult,
     Sink,
+    StreamName,
 )
+
+Take = Callable[[bytes], None]
 
 
 class LocalTransport:
@@ -55,7 +58,7 @@ class LocalTransport:
             text = f"{argv[0]}: {error.strerror}".encode()
             return RunResult(tuple(argv), 127, None, b"", text, time.monotonic() - start)
         try:
-            _collect(process, start + timeout_s, output, limits.output_bytes)
+            collect(process, start + timeout_s, *_limiting(output, limits.output_bytes))
         except TimeoutError:
             raise JobFailed(
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
@@ -66,7 +69,7 @@ class LocalTransport:
                 "and was stopped"
             ) from None
         finally:
-            _end_group(process)
+            end_group(process)
         status, name = _ending(process.returncode)
         return RunResult(tuple(argv), status, name, *output.both(), time.monotonic() - start)
 
@@ -122,38 +125,16 @@ def _limited(argv: Sequence[str], limits: CommandLimits) -> list[str]:
     return ["sh", "-c", f'{text}exec "$@"', "sh", *argv] if text else list(argv)
 
 
-def _collect(process: subprocess.Popen[bytes], deadline: float, output: Output, limit: int) -> None:
-    """Read both streams to their ends; TimeoutError, or OverflowError beyond `limit` bytes."""
-    assert process.stdout is not None  # both were asked for
-    assert process.stderr is not None
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ, "stdout")
-        selector.register(process.stderr, selectors.EVENT_READ, "stderr")
-        while selector.get_map():
-            ready = selector.select(deadline - time.monotonic())
-            if time.monotonic() >= deadline:
-                raise TimeoutError
-            for key, _ in ready:
-                data = os.read(key.fd, 1 << 16)
-                output.take(key.data, data)
-                if not data:
-                    selector.unregister(key.fileobj)
-                if len(output.kept[key.data]) > limit:
-                    raise OverflowError
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        raise TimeoutError from None
+def _limiting(output: Output, limit: int) -> tuple[Take, Take]:
+    """Return what takes both streams."""
+    return partial(_limit, output, "stdout", limit), partial(_limit, output, "stderr", limit)
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill whatever is left of the command, also on Ctrl-C, and reap it."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+def _limit(output: Output, stream: StreamName, limit: int, data: bytes) -> None:
+    """Take output; OverflowError beyond `limit` bytes."""
+    output.take(stream, data)
+    if len(output.kept[stream]) > limit:
+        raise OverflowError
 
 
 def _ending(returncode: int) -> tuple[int | None, str | None]:

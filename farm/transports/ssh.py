@@ -7,7 +7,6 @@ they are wanted, so that a file which the board has already is not sent again.
 
 import logging
 import math
-import re
 import shlex
 import socket
 import sys
@@ -16,14 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from secrets import token_hex
 
 import paramiko
 from paramiko.pkey import UnknownKeyType
 
 from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
 from pockengine.farm.transports import ssh_ready
-from pockengine.farm.transports.digest import printed_sha256, sha256_of
+from pockengine.farm.transports.content_store import ContentStore
 from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
 from pockengine.farm.transports.ssh_ending import EndingTransport
 from pockengine.farm.transports.ssh_shell import Shell, Upload
@@ -34,8 +32,6 @@ GRACE_S = 10.0  # how much longer than the board's own time-out we wait for its 
 READY_S = 60.0
 TRANSFER_S = 3600.0
 LOG = "pockengine.farm.transports.ssh"
-COUNT = re.compile(rb"\s*(\d{1,18})\s")
-FREE = re.compile(rb"\s\d{1,18}\s+\d{1,18}\s+(\d{1,18})\s+\d{1,3}%\s[^\n]*\n?\Z")  # df -P
 logging.getLogger(LOG).addHandler(logging.NullHandler())  # errors are raised, not also printed
 
 
@@ -95,6 +91,7 @@ class SshTransport:
         transport.set_keepalive(KEEP_ALIVE_S)
         self._shell = Shell(address.board, transport, GRACE_S)
         self._timeout = self._ready()
+        self._store = ContentStore(self.board, self.workdir, self.run, self._send)
 
     def run(
         self,
@@ -143,13 +140,7 @@ class SshTransport:
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Send a file unless the board's store has it, then link it to where it is wanted."""
-        digest = sha256_of(source)
-        stored = f"{self.workdir}/cas/{digest}"
-        absent = self._digest(stored) != digest
-        if absent:
-            self._send(source, stored, digest, progress)
-        self._expect(["ln", "-f", stored, target])
-        return absent
+        return self._store.put(source, target, progress)
 
     def get(self, source: str, target: Path) -> None:
         """Fetch a file through a temporary name and compare its hash with the board's."""
@@ -164,15 +155,7 @@ class SshTransport:
                     timeout_s=TRANSFER_S,
                     limit=sys.maxsize,
                 )
-            expected, actual = self._digest(source), sha256_of(part)
-            if ended.status or expected is None:
-                reason = stderr.decode(errors="replace").strip()
-                raise FarmError(f"{self.board}: cannot download {source}: {reason}")
-            if expected != actual:
-                raise FarmError(
-                    f"{self.board}: download of {source} arrived damaged: "
-                    f"sha256 {actual} instead of {expected}; fetch it again"
-                )
+            self._store.accept(part, source, stderr.decode(errors="replace"), not ended.status)
             part.replace(target)
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise FarmError(f"{self.board}: cannot download {source}: {error}") from None
@@ -183,11 +166,8 @@ class SshTransport:
         """Close the connection."""
         self._client.close()
 
-    def _send(self, source: Path, stored: str, digest: str, progress: Progress | None) -> None:
-        """Upload to a temporary name, compare size and hash, then rename in one step."""
-        size = source.stat().st_size
-        part = f"{stored}.{token_hex(4)}.part"
-        self._check_room(source, part, size)
+    def _send(self, source: Path, part: str, progress: Progress | None) -> str:
+        """Upload a file through standard input; return what went wrong."""
         stderr = bytearray()
         try:
             with source.open("rb") as stream:
@@ -197,44 +177,11 @@ class SshTransport:
                     what=f"{self.board}: {part}",
                     timeout_s=TRANSFER_S,
                     limit=1 << 20,
-                    upload=Upload(stream, size, progress),
+                    upload=Upload(stream, source.stat().st_size, progress),
                 )
         except (paramiko.SSHException, OSError, EOFError) as error:
             stderr.extend(str(error).encode())
-        if self._digest(part) != digest:
-            reason = stderr.decode(errors="replace").strip()
-            self._refuse(source, part, size, f" ({reason})" if reason else "")
-        self._expect(["chmod", "755", part])
-        self._expect(["mv", "-f", part, stored])
-
-    def _refuse(self, source: Path, part: str, size: int, reason: str) -> None:
-        """Remove a part that did not arrive whole and raise why: a full disk, or damage."""
-        there = COUNT.match(self.run(["wc", "-c", part]).stdout)
-        arrived = int(there[1]) if there else 0
-        self.run(["rm", "-f", part])
-        self._check_room(source, part, size)
-        raise FarmError(
-            f"{self.board}: upload of {source} arrived damaged{reason}: {arrived} of {size} bytes, "
-            f"with another sha256; run again"
-        )
-
-    def _digest(self, path: str) -> str | None:
-        result = self.run(["sha256sum", path], timeout_s=300)
-        return printed_sha256(result.stdout) if result.ok else None
-
-    def _check_room(self, source: Path, part: str, size: int) -> None:
-        """Raise FarmError when `df` says that fewer than `size` bytes are free beside `part`."""
-        folder = part.rpartition("/")[0]
-        table = self._expect(["df", "-P", "-k", folder]).stdout
-        row = FREE.search(table)
-        if row is None:
-            raise FarmError(f"{self.board}: df says {table[:80]!r} of {folder}, which is no table")
-        free = int(row[1]) * 1024
-        if free < size:
-            raise FarmError(
-                f"{self.board}: disk full: {source.name} needs {size} bytes in {folder}, "
-                f"{free} are free; remove files there or use a board with a larger disk"
-            )
+        return stderr.decode(errors="replace").strip()
 
     def _ready(self) -> tuple[str, ...]:
         """Return how `timeout` is called; FarmError names what the board lacks.
@@ -253,12 +200,6 @@ class SshTransport:
 
     def _lost(self, argv: Sequence[str], reason: str) -> BoardUnreachable:
         return BoardUnreachable(f"{self.board}: connection lost in {argv[0]!r}: {reason}")
-
-    def _expect(self, argv: Sequence[str]) -> RunResult:
-        result = self.run(argv)
-        if not result.ok:
-            raise FarmError(f"{self.board}: {shlex.join(argv)}: {result.describe()}")
-        return result
 
 
 def _host_key(address: SshAddress) -> paramiko.PKey:

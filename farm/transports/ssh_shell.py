@@ -6,24 +6,22 @@ what stands before the mark is the login shell's, and is dropped. Files go throu
 and output too; no sftp server is needed.
 """
 
-import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from secrets import token_hex
 from typing import IO
 
 import paramiko
 
-from pockengine.errors import BoardRefused, JobFailed
+from pockengine.errors import BoardRefused
+from pockengine.farm.transports.marked import OutputStream, marking, quiet
 from pockengine.farm.transports.ssh_ending import EndingTransport
 from pockengine.farm.transports.transport import Progress
 
 COMMAND = "exec sh"
 POLL_S = 0.01
 CHUNK = 1 << 16
-MOST_BEFORE = 1 << 20
-"""Bytes that a login shell may print of its own."""
 
 
 @dataclass(frozen=True)
@@ -41,36 +39,6 @@ class Ended:
 
     status: int | None
     signal: str | None
-
-
-@dataclass
-class OutputStream:
-    """One stream of a command: what comes after the mark; JobFailed if that is too much."""
-
-    what: str
-    mark: bytes
-    limit: int
-    write: Callable[[bytes], object]
-    before: bytearray = field(default_factory=bytearray)
-    started: bool = False
-    size: int = 0
-
-    def take(self, data: bytes) -> None:
-        """Take what arrived."""
-        if not self.started:
-            self.before += data
-            before, mark, data = bytes(self.before).partition(self.mark)
-            if not mark:
-                self._within(len(before), MOST_BEFORE)
-                return
-            self.started, self.before = True, bytearray(before)
-        self.size += len(data)
-        self._within(self.size, self.limit)
-        self.write(data)
-
-    def _within(self, size: int, limit: int) -> None:
-        if size > limit:
-            raise JobFailed(f"{self.what} printed more than {limit} bytes and was stopped")
 
 
 class Shell:
@@ -123,15 +91,9 @@ class Shell:
         )
 
 
-def quiet(text: str) -> str:
-    """Return a text whose commands get an empty standard input."""
-    return f"exec < /dev/null; {text}"
-
-
 def _marked(text: str, mark: str, reads: bool) -> bytes:
-    word = shlex.quote(mark)
-    body = text if reads else quiet(text)
-    return f"{{ echo {word}; echo {word} >&2; {body}\n}}\n".encode(errors="surrogateescape")
+    body = marking(mark, text if reads else quiet(text))
+    return f"{{ {body}\n}}\n".encode(errors="surrogateescape")
 
 
 def _send(channel: paramiko.Channel, upload: Upload, deadline: float) -> None:
