@@ -41,7 +41,7 @@ from pockengine.farm.bench.result import (
 from pockengine.farm.bench.room import how_to_train, without_room
 from pockengine.farm.bench.run import BoardRun, train_on_board
 from pockengine.farm.bench.schemes import check_schemes, name_of
-from pockengine.farm.boards.board import Board, Local, Remote
+from pockengine.farm.boards.board import Board, Local
 from pockengine.farm.boards.conditions import Conditions, steady_from, watched
 from pockengine.farm.jobs.checkout import checkout
 from pockengine.farm.load import watching
@@ -241,8 +241,7 @@ def _time(
 
 def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextManager[Conditions]:
     """Watch governor, frequency and temperature where they are the board's own."""
-    remote = isinstance(board.place, Remote)
-    return watched(transport) if remote else contextlib.nullcontext(Conditions())
+    return watched(transport) if board.on_shelf else contextlib.nullcontext(Conditions())
 
 
 def add_remote(result: BenchResult, one: CheckedScheme) -> None:

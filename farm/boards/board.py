@@ -11,6 +11,7 @@ from pathlib import Path
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import FarmError
 from pockengine.farm.names import check_name
+from pockengine.farm.transports.adb_client import WORKDIR
 from pockengine.files import read_toml
 from pockengine.folders import config_folder
 from pockengine.tables import from_table
@@ -62,13 +63,35 @@ class Remote:
     launcher: tuple[str, ...] = ()
 
 
-Place = Local | Emulated | UserEmulated | Remote
-Kind = type[Local] | type[Emulated] | type[UserEmulated] | type[Remote]
+@dataclass(frozen=True)
+class AdbPhone:
+    """A phone through adb: its serial, which `adb devices` lists, or host:port in the network."""
+
+    serial: str
+    workdir: str = WORKDIR
+
+
+@dataclass(frozen=True)
+class EmulatedPhone:
+    """A daemon on loopback that answers adb as a phone does; QEMU's user mode runs the programs."""
+
+
+Place = Local | Emulated | UserEmulated | Remote | AdbPhone | EmulatedPhone
+Kind = (
+    type[Local]
+    | type[Emulated]
+    | type[UserEmulated]
+    | type[Remote]
+    | type[AdbPhone]
+    | type[EmulatedPhone]
+)
 KINDS: dict[str, Kind] = {
     "local": Local,
     "emulated": Emulated,
     "user-emulated": UserEmulated,
     "ssh": Remote,
+    "adb": AdbPhone,
+    "emulated-phone": EmulatedPhone,
 }
 
 
@@ -84,7 +107,12 @@ class Board:
     @property
     def emulated(self) -> bool:
         """Whether it is emulated, so that times on it are meaningless."""
-        return isinstance(self.place, Emulated | UserEmulated)
+        return isinstance(self.place, Emulated | UserEmulated | EmulatedPhone)
+
+    @property
+    def on_shelf(self) -> bool:
+        """Whether it is a machine of its own, which one user leases at a time."""
+        return isinstance(self.place, Remote | AdbPhone)
 
     @property
     def kind(self) -> str:
@@ -120,7 +148,8 @@ def _without_board(device: str) -> str:
     return (
         f"{device} has no board, emulated or real: programs for it are {built}. Build one by "
         f"`pockengine compile MODEL --device={device} --out=FOLDER`; a machine of this kind "
-        f"that answers SSH becomes a board by `pockengine add ssh://USER@HOST --device={device}`"
+        f"that answers SSH becomes a board by `pockengine add ssh://USER@HOST --device={device}`, "
+        f"one that answers adb by `pockengine add adb://SERIAL --device={device}`"
     )
 
 

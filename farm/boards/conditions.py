@@ -64,6 +64,10 @@ class Conditions:
         if flags and (any(bits & THROTTLED_NOW for bits in flags) or flags[-1] & ~flags[0]):
             yield f"it throttled (flags {flags[0]:#x} to {flags[-1]:#x})"
 
+        thermal = max((one.thermal or 0 for one in self.facts), default=0)
+        if thermal > 0:
+            yield f"it throttled (Android's thermal status {thermal})"
+
     def _changes(self) -> Iterator[str]:
         if len({one.boot for one in self.facts if one.boot}) > 1:
             yield "it rebooted"

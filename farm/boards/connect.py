@@ -7,10 +7,21 @@ from pathlib import Path
 
 from pockengine.devices import Device, load_device
 from pockengine.errors import FarmError
-from pockengine.farm.boards.board import Board, Emulated, Local, Remote, UserEmulated
+from pockengine.farm.boards.board import (
+    AdbPhone,
+    Board,
+    Emulated,
+    EmulatedPhone,
+    Local,
+    Remote,
+    UserEmulated,
+)
+from pockengine.farm.transports.adb import AdbTransport
+from pockengine.farm.transports.adb_client import AdbAddress
 from pockengine.farm.transports.emulated import Guest, boot, booting
 from pockengine.farm.transports.local import LocalTransport
 from pockengine.farm.transports.loopback import Loopback
+from pockengine.farm.transports.phone import Phone
 from pockengine.farm.transports.powered import BOOT_TIMEOUT_S, PoweredTransport, wait_to_connect
 from pockengine.farm.transports.ssh import SshAddress
 from pockengine.farm.transports.supply import Shelf
@@ -29,6 +40,12 @@ def connect(board: Board) -> Iterator[Transport]:
             host.power("on")
             with closing(PoweredTransport(host, launcher_of(board))) as processor:
                 yield processor
+    elif isinstance(place, EmulatedPhone):
+        with closing(Phone(board.name)) as emulated_phone:
+            yield emulated_phone.open(launcher_of(board))
+    elif isinstance(place, AdbPhone):
+        with closing(AdbTransport(AdbAddress(board.name, place.serial, place.workdir))) as phone:
+            yield phone
     elif isinstance(place, Local):
         with closing(LocalTransport(board.name)) as local:
             yield local

@@ -17,12 +17,14 @@ import paramiko
 
 from pockengine.devices import known_devices, load_device
 from pockengine.errors import BoardUnreachable, FarmError
-from pockengine.farm.boards.board import Board, Remote
+from pockengine.farm.boards.board import AdbPhone, Board, Remote
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.boards.facts import BoardFacts, ask, recognise
+from pockengine.farm.transports.adb_client import WORKDIR
 from pockengine.farm.transports.ssh import LOG
 
 TIMEOUT_S = 10.0
+PHONE = "adb://"
 ADDRESS = re.compile(r"ssh://(?:([^@/:\s]+)@)?(\[[0-9a-fA-F:.]+\]|[^@/:\[\]\s]+)(?::(\d{1,5}))?/?")
 
 
@@ -39,7 +41,9 @@ class Login:
         """Read ssh://user@host:port; FarmError for anything else, a password in it too."""
         match = ADDRESS.fullmatch(text)
         if not match or (match[3] and not 0 < int(match[3]) < 1 << 16):
-            raise FarmError("not an address: give ssh://user@host or ssh://user@host:port")
+            raise FarmError(
+                "not an address: give ssh://user@host, ssh://user@host:port or adb://SERIAL"
+            )
         host = match[2].strip("[]")
         if host.startswith("-") or (match[1] or "").startswith("-"):
             raise FarmError("not an address: neither user nor host begins with a dash")
@@ -48,16 +52,19 @@ class Login:
 
 @dataclass(frozen=True)
 class Wishes:
-    """The user's settings for a board; the device may be detected."""
+    """The user's settings for a board; the device may be detected.
 
-    key_file: str
+    `key_file` is for SSH; without `workdir` it is that of the kind of board.
+    """
+
+    key_file: str = ""
     name: str | None = None
     device: str | None = None
     tags: tuple[str, ...] = ()
     power: tuple[str, ...] = ()
     console: str = ""
     launcher: tuple[str, ...] = ()
-    workdir: str = "/tmp/pockengine"
+    workdir: str | None = None
 
 
 def enroll(
@@ -68,23 +75,46 @@ def enroll(
     `confirm` is called with the host key's line and its fingerprint; FarmError if it returns false,
     or if neither the board nor the user identifies the device. DeviceError for an unknown device.
     """
-    if wishes.device is not None:
-        load_device(wishes.device)
+    _check_device(wishes)
     line = fetch_host_key(login)
     if not confirm(line, fingerprint(line)):
         raise FarmError(f"{login.host}: its host key was not accepted; nothing was written")
-    name = wishes.name or re.sub(r"[^A-Za-z0-9_.-]", "-", login.host).strip("-.") or "board"
+    name = _name(wishes, login.host)
     place = Remote(
         host=login.host,
         user=login.user,
         key_file=wishes.key_file,
         host_key=line,
         port=login.port,
-        workdir=wishes.workdir,
+        workdir=wishes.workdir or Remote.workdir,
         power=wishes.power,
         console=wishes.console,
         launcher=wishes.launcher,
     )
+    return _identified(name, place, wishes)
+
+
+def enroll_phone(serial: str, wishes: Wishes) -> tuple[Board, BoardFacts]:
+    """Return the entry of a phone that adb reaches, and its facts; errors as of `enroll`.
+
+    The phone itself asks its user whether to trust this computer.
+    """
+    _check_device(wishes)
+    place = AdbPhone(serial, wishes.workdir or WORKDIR)
+    return _identified(_name(wishes, serial), place, wishes)
+
+
+def _check_device(wishes: Wishes) -> None:
+    if wishes.device is not None:
+        load_device(wishes.device)
+
+
+def _name(wishes: Wishes, address: str) -> str:
+    return wishes.name or re.sub(r"[^A-Za-z0-9_.-]", "-", address).strip("-.") or "board"
+
+
+def _identified(name: str, place: Remote | AdbPhone, wishes: Wishes) -> tuple[Board, BoardFacts]:
+    """Connect to a board and name its device."""
     with connect(Board(name, "unknown", place)) as transport:
         facts = ask(transport)
     device = wishes.device or recognise(facts)

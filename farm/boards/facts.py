@@ -25,11 +25,31 @@ say system "$1"; say kernel "$2"; say machine "$3"
 say clock "$(date +%s)"
 say cores "$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null)"
 df -P -k "$work" 2>/dev/null | { read -r _; read -r _ _ _ free _; say disk_kb "$free"; }
+i8mm=
+[ -r "$root/proc/cpuinfo" ] && while IFS=: read -r key value; do
+  case $key in
+    Features*) case " $value " in *' i8mm '*) i8mm=' i8mm';; esac;;
+    'model name'*|'CPU part'*) say cpu "${key%%	*}$value"; break;;
+  esac
+done < "$root/proc/cpuinfo"
+frequency=$root/sys/devices/system/cpu/cpu0/cpufreq android=
+if command -v getprop > /dev/null; then
+  android="Android $(getprop ro.product.cpu.abi)$i8mm, $(getprop ro.build.version.release)"
+  say model "$(getprop ro.product.manufacturer) $(getprop ro.product.model), $android"
+  for frequency in "$root"/sys/devices/system/cpu/cpufreq/policy*; do :; done  # the fastest cores
+  dumpsys battery 2>/dev/null | while IFS=: read -r key value; do
+    case $key in
+      *powered) case $value in *true) say plugged 1;; esac;;
+      *level) say battery "$value";;
+      *temperature) say millidegrees "$((value * 100))";;
+    esac
+  done
+  dumpsys thermalservice 2>/dev/null | while IFS=: read -r key value; do
+    case $key in 'Thermal Status') say thermal "$value";; esac
+  done
+fi
 [ -r "$root/proc/device-tree/model" ] &&
   say model "$(tr -d '\000' < "$root/proc/device-tree/model")"
-[ -r "$root/proc/cpuinfo" ] && while IFS=: read -r key value; do
-  case $key in 'model name'*|'CPU part'*) say cpu "${key%%	*}$value"; break;; esac
-done < "$root/proc/cpuinfo"
 [ -r "$root/proc/meminfo" ] && while read -r key value _; do
   case $key in MemTotal:) say memory_kb "$value";; MemAvailable:) say free_kb "$value";; esac
 done < "$root/proc/meminfo"
@@ -39,11 +59,15 @@ if [ "$1" = Darwin ]; then
   say cpu "$(sysctl -n machdep.cpu.brand_string)"
   say memory_kb "$(($(sysctl -n hw.memsize) / 1024))"
 fi
-frequency=$root/sys/devices/system/cpu/cpu0/cpufreq
 file governor "$frequency/scaling_governor"
 file khz "$frequency/scaling_cur_freq"
 file max_khz "$frequency/scaling_max_freq"
-for zone in "$root"/sys/class/thermal/thermal_zone*/temp; do file millidegrees "$zone"; done
+for zone in "$root"/sys/class/thermal/thermal_zone*; do
+  if [ -n "$android" ]; then  # a phone has zones of regulators and limits too
+    case $(cat "$zone/type" 2>/dev/null) in *[cCgG][pP][uU]*|*soc*|*skin*) ;; *) continue;; esac
+  fi
+  file millidegrees "$zone/temp"
+done
 for count in "$root"/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count; do
   file throttled "$count"
 done
@@ -56,9 +80,10 @@ CLOCK_S = 300.0
 """Maximum difference of a board's clock before a warning, in seconds."""
 
 FLAGS = re.compile(r"(0x)?[0-9a-fA-F]{1,16}")
-GREATEST = {
-    "millidegrees"
-}  # of these, several answers are reduced to the maximum; others are added
+GREATEST = {"millidegrees", "plugged", "thermal"}
+"""Of these, several answers are reduced to the maximum; others are added."""
+LEAST_BATTERY = 15
+"""Percent, below which a phone that is not charging slows down to save energy."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +108,9 @@ class BoardFacts:
     temperature_c: float | None
     throttled: int | None  # since boot
     flags: int | None  # a Raspberry Pi's bits of present and past throttling
+    battery: int | None = None  # of a phone, in percent
+    plugged: bool = False
+    thermal: int | None = None  # Android's thermal status: 0 where nothing is slowed down
 
     def describe(self) -> list[str]:
         """Return a line per known fact, for display."""
@@ -97,8 +125,18 @@ class BoardFacts:
             "governor": self.governor or None,
             "frequency": self.frequency_mhz and f"{self.frequency_mhz:,.0f} MHz",
             "temperature": None if self.temperature_c is None else f"{self.temperature_c:.1f} °C",
+            "battery": None if self.battery is None else f"{self.battery} %{self._charging}",
         }
         return [f"{name}: {value}" for name, value in known.items() if value is not None]
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is a phone that saves energy."""
+        return self.battery is not None and self.battery < LEAST_BATTERY and not self.plugged
+
+    @property
+    def _charging(self) -> str:
+        return ", plugged in" if self.plugged else ""
 
     def warnings(self, now: float) -> list[str]:
         """Return obstacles to jobs, each with its fix; `now` is this machine's clock."""
@@ -114,6 +152,8 @@ class BoardFacts:
                 f"clock: {abs(self.clock_s - now):,.0f} s {where} this machine's: set it, for "
                 "example by `timedatectl set-ntp true` there"
             )
+        if self.weak:
+            found.append(f"battery: {self.battery} %: plug it in, or it slows down")
         return found
 
 
@@ -151,6 +191,9 @@ def parse(text: str, board: str) -> BoardFacts:
         temperature_c=number("millidegrees", 1e-3),
         throttled=whole("throttled"),
         flags=_flags(flags, board) if flags else None,
+        battery=whole("battery"),
+        plugged=bool(whole("plugged")),
+        thermal=whole("thermal"),
     )
 
 

@@ -5,7 +5,7 @@ import json
 import click
 from rich.table import Table
 
-from pockengine.farm.boards.board import Board, Remote, load_boards
+from pockengine.farm.boards.board import AdbPhone, Board, Remote, load_boards
 from pockengine.farm.cli.base import CONSOLE, JSON, plain_errors
 
 
@@ -39,4 +39,6 @@ def _where(board: Board) -> str:
     place = board.place
     if isinstance(place, Remote):
         return f"{place.user}@{place.host}:{place.port}"
+    if isinstance(place, AdbPhone):
+        return f"adb {place.serial}"
     return "this machine" if board.kind == "local" else "emulated here"

@@ -2,13 +2,15 @@
 
 import shlex
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import board_for, load_boards, own_file
 from pockengine.farm.boards.connect import connect
-from pockengine.farm.boards.enroll import Login, Wishes, default_key, enroll
+from pockengine.farm.boards.enroll import PHONE, Login, Wishes, default_key, enroll, enroll_phone
 from pockengine.farm.boards.facts import BoardFacts, ask
 from pockengine.farm.boards.inventory import add_board
 from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
@@ -26,7 +28,10 @@ from pockengine.farm.cli.base import CONSOLE, from_user, plain_errors
 @click.option("--tag", "tags", multiple=True)
 @click.option("--power", default="", help="Power command; called with on, off or cycle.")
 @click.option("--console", "console", default="", help="/dev/ttyUSB0 or tcp://host:port.")
-@click.option("--workdir", default="/tmp/pockengine", show_default=True)
+@click.option(
+    "--workdir",
+    help="Folder for jobs; default: /tmp/pockengine, on a phone /data/local/tmp/pockengine.",
+)
 @click.option("--fingerprint", "expected", help="Accept only this host key, without asking.")
 @plain_errors
 def add(
@@ -37,15 +42,14 @@ def add(
     tags: tuple[str, ...],
     power: str,
     console: str,
-    workdir: str,
+    workdir: str | None,
     expected: str | None,
 ) -> None:
-    """Add the board at ssh://user@host: ask what it is, show its host key and pin it."""
-    chosen = from_user(key) if key else default_key()
-    if chosen is None:
-        raise FarmError("no key to log in with: give --key, or make one: ssh-keygen -t ed25519")
+    """Add a board: ask what it is. ssh://user@host shows its host key, which is pinned.
+
+    adb://SERIAL is a phone: on a cable (`adb devices` lists serials), or host:port in the network.
+    """
     wishes = Wishes(
-        key_file=str(chosen),
         name=name,
         device=device,
         tags=tags,
@@ -58,10 +62,21 @@ def add(
         CONSOLE.print(f"host key: {line}\nfingerprint: {fingerprint}")
         return fingerprint == expected if expected else click.confirm("Is it this board's?")
 
-    board, facts = enroll(Login.parse(address), wishes, confirm)
+    if address.startswith(PHONE):
+        board, facts = enroll_phone(address.removeprefix(PHONE), wishes)
+    else:
+        login, key_file = Login.parse(address), str(_chosen_key(key))
+        board, facts = enroll(login, replace(wishes, key_file=key_file), confirm)
     _show(facts)
     add_board(board, own_file())
     CONSOLE.print(f"{board.name}, device {board.device}, added to {own_file()}")
+
+
+def _chosen_key(key: str | None) -> Path:
+    chosen = from_user(key) if key else default_key()
+    if chosen is None:
+        raise FarmError("no key to log in with: give --key, or make one: ssh-keygen -t ed25519")
+    return chosen
 
 
 @click.command()

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from pockengine.farm.boards.board import Board, Remote
+from pockengine.farm.boards.board import Board
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.jobs.leases import Leases
 from pockengine.farm.jobs.store import Store
@@ -17,7 +17,7 @@ def checkout(board: Board, database: str | None = None) -> Iterator[Transport]:
     Only physical boards are leased: an emulated board is started for us, and this machine is
     shared. FarmError if the board is in quarantine, or does not become free.
     """
-    if not isinstance(board.place, Remote):
+    if not board.on_shelf:
         with connect(board) as transport:
             yield transport
         return

@@ -69,6 +69,8 @@ def _shortages(facts: BoardFacts, needs: Needs) -> Iterator[str]:
         yield f"{facts.disk_bytes} bytes of disk are free, {needs.disk_bytes} are needed"
     if facts.free_bytes is not None and facts.free_bytes < needs.memory_bytes:
         yield f"{facts.free_bytes} bytes of memory are free, {needs.memory_bytes} are needed"
+    if facts.weak:
+        yield f"its battery has {facts.battery} % and is not charging"
     if facts.temperature_c is not None and facts.temperature_c > needs.temperature_c:
         yield f"it is {facts.temperature_c:.0f} °C hot, {needs.temperature_c:.0f} is the most"
 

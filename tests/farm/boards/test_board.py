@@ -85,7 +85,10 @@ def test_unknown_device_lists_the_known_ones() -> None:
     ("text", "message"),
     [
         ("[x]\nkind = 'local'", "needs device"),
-        ("[x]\ndevice = 'host'\nkind = 'cloud'", "'cloud'.*local, emulated, user-emulated, ssh"),
+        (
+            "[x]\ndevice = 'host'\nkind = 'cloud'",
+            "'cloud'.*local, emulated, .*ssh, adb",
+        ),
         ("[x]\ndevice = 'host'\nkind = 'local'\nhots = 'a'", "unknown key 'hots'"),
         (
             "[x]\ndevice = 'rpi4'\nkind = 'emulated'\ndisk_mb = '1'",

@@ -1,14 +1,18 @@
 """What boards say of themselves: real ones answer, and answers of other hardware are read."""
 
+import os
 import re
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pockengine.errors import FarmError
+from pockengine.farm.boards.conditions import Conditions
 from pockengine.farm.boards.facts import ask, parse, recognise
 from pockengine.farm.transports.local import LocalTransport
+from pockengine.tests.farm.helpers import script
 
 PI = """system Linux
 machine aarch64
@@ -101,6 +105,57 @@ def test_an_answer_that_is_no_number_names_the_board(line: str) -> None:
         parse(line, "b")
 
 
+ANDROID = {
+    "getprop": """case $1 in
+  ro.product.manufacturer) echo Google;; ro.product.model) echo 'Pixel 9';;
+  ro.product.cpu.abi) echo arm64-v8a;; ro.build.version.release) echo 15;;
+esac""",
+    "dumpsys": """case $1 in
+  battery) printf '  AC powered: false\\n  USB powered: true\\n  level: 9\\n  temperature: 310\\n';;
+  thermalservice) printf 'IsStatusOverride: false\\nThermal Status: 2\\n';;
+esac""",
+}
+
+
+def test_a_phone_tells_its_model_battery_and_fast_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in ANDROID.items():
+        script(tmp_path, text, name)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    _write(
+        tmp_path,
+        {
+            "proc/cpuinfo": "Features\t: fp asimd i8mm bf16\nCPU part\t: 0xd80\n",
+            "sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq": "1900000\n",
+            "sys/devices/system/cpu/cpufreq/policy7/scaling_max_freq": "3100000\n",
+            "sys/class/thermal/thermal_zone0/type": "BIG_CPU\n",
+            "sys/class/thermal/thermal_zone0/temp": "44000\n",
+            "sys/class/thermal/thermal_zone1/type": "usb-limit\n",
+            "sys/class/thermal/thermal_zone1/temp": "120000\n",
+        },
+    )
+
+    with closing(LocalTransport("phone")) as transport:
+        facts = ask(transport, str(tmp_path))
+
+    assert facts.model == "Google Pixel 9, Android arm64-v8a i8mm, 15"
+    assert recognise(facts) == "phone-arm64"
+    assert (facts.max_frequency_mhz, facts.temperature_c) == (3100.0, 44.0)
+    assert (facts.battery, facts.plugged, facts.thermal) == (9, True, 2)
+    assert "battery: 9 %, plugged in" in facts.describe()
+    assert Conditions([facts]).problems() == ["it throttled (Android's thermal status 2)"]
+    assert replace(facts, plugged=False).warnings(facts.clock_s or 0) == [
+        "battery: 9 %: plug it in, or it slows down"
+    ]
+
+
+def _write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
 def test_sensors_are_read_from_the_files_that_linux_has(tmp_path: Path) -> None:
     files = {
         "proc/device-tree/model": "Raspberry Pi 4 Model B\0",
@@ -112,9 +167,7 @@ def test_sensors_are_read_from_the_files_that_linux_has(tmp_path: Path) -> None:
         "sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count": "2\n",
         "sys/devices/system/cpu/cpu1/thermal_throttle/core_throttle_count": "3\n",
     }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    _write(tmp_path, files)
 
     with closing(LocalTransport("pi")) as transport:
         facts = ask(transport, str(tmp_path))

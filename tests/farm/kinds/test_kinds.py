@@ -22,7 +22,13 @@ from pockengine.tests.backends.c.programs import compile_for, convolutional_grap
 from pockengine.tests.backends.c.runner import as_rows
 
 STEPS, BATCH, RATE = 10, 4, 0.05
-NEEDS = {"rpi4": QEMU, "rpi5": QEMU, "jetson-orin": QEMU, "snapdragon-dsp": "qemu-hexagon"}
+NEEDS = {
+    "rpi4": QEMU,
+    "rpi5": QEMU,
+    "jetson-orin": QEMU,
+    "snapdragon-dsp": "qemu-hexagon",
+    "phone-arm64": "adb",
+}
 MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
 
 
@@ -63,12 +69,12 @@ def train(board_name: str, artifact: Artifact, data: Path, folder: Path) -> Iter
             yield line["loss"]
 
 
-@pytest.mark.parametrize("device", ["host", "rpi4", "rpi5", "jetson-orin", "snapdragon-dsp"])
+@pytest.mark.parametrize("device", ["host", *NEEDS])
 def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
     device: str, data: dict[str, np.ndarray], losses: list[float], tmp_path: Path
 ) -> None:
     if shutil.which(NEEDS.get(device, "sh")) is None:
-        pytest.skip(f"{NEEDS[device]} is not installed (./bazelw installs it)")
+        pytest.skip(f"{NEEDS[device]} is not installed (./bazelw, apt-get install adb)")
     save_file(as_rows(data), tmp_path / "data")
 
     found = list(train(device, build(device, tmp_path), tmp_path / "data", tmp_path))

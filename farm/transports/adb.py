@@ -1,0 +1,218 @@
+"""A phone through adb: its shell, its files, its reboot.
+
+Programs run as Android's user `shell`, from a folder below /data/local/tmp. There is no root and no
+hard link in that folder, so stored files are linked symbolically. A command's status comes behind a
+mark on standard error: what adb itself prints or returns is never taken for the program's.
+"""
+
+import math
+import shlex
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+
+from pockengine.errors import BoardUnreachable, FarmError, JobFailed
+from pockengine.farm.transports import ssh_ready
+from pockengine.farm.transports.adb_client import WORKDIR, AdbAddress, AdbClient
+from pockengine.farm.transports.content_store import ContentStore
+from pockengine.farm.transports.limits import NO_LIMITS, CommandLimits
+from pockengine.farm.transports.marked import OutputStream, marking, quiet
+from pockengine.farm.transports.transport import Output, PowerAction, Progress, RunResult, Sink
+
+GRACE_S = 10.0
+READY_S = 60.0
+TRANSFER_S = 3600.0
+BOOT_S = 300.0
+SHELL = ("shell", "-n", "-T")
+MOST_STATUS_BYTES = 8
+
+# Linux's numbers: a shell reports a command that a signal ended as 128 and the number.
+SIGNALS = {
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    13: "SIGPIPE",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+
+
+class StatusStream:
+    """Passes a stream on without its last line, a mark and the status of the command."""
+
+    def __init__(self, mark: bytes, output: OutputStream) -> None:
+        self._mark = mark
+        self._output = output
+        self._held = bytearray()
+
+    def take(self, data: bytes) -> None:
+        """Take what arrived; hold back what may be the mark."""
+        self._held += data
+        at = self._held.find(self._mark)
+        ready = at if at >= 0 else max(0, len(self._held) - len(self._mark))
+        self._output.take(bytes(self._held[:ready]))
+        del self._held[:ready]
+
+    def status(self) -> int | None:
+        """Return the status once the stream has ended; None if none came."""
+        text = bytes(self._held).removeprefix(self._mark).strip()
+        if self._held.startswith(self._mark) and text.isdigit() and len(text) < MOST_STATUS_BYTES:
+            return int(text)
+        self._output.take(bytes(self._held))
+        return None
+
+
+class AdbTransport:
+    """An open phone; see transport.Transport for what it promises.
+
+    Status 128 and the number of a signal counts as a signal. `launcher` starts programs on an
+    emulated phone.
+    """
+
+    def __init__(self, address: AdbAddress, launcher: Sequence[str] = ()) -> None:
+        self.board = address.board
+        self.workdir = address.workdir
+        self.launcher = tuple(launcher)
+        self._client = AdbClient(address)
+        self._client.connect()
+        self._timeout = self._ready()
+        link = ("ln", "-sf")
+        self._store = ContentStore(self.board, self.workdir, self.run, self._send, link)
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        timeout_s: float = 60.0,
+        limits: CommandLimits = NO_LIMITS,
+        sink: Sink | None = None,
+    ) -> RunResult:
+        """Run a command under the phone's own `timeout`, which outlives a lost connection."""
+        limit = str(max(1, math.ceil(timeout_s)))
+        command = shlex.join([*self._timeout, limit, *argv])
+        line = f"cd {shlex.quote(cwd or '/')} && {{ {limits.shell()}exec {command}; }}"
+        return self._say(line, argv, timeout_s, limits.output_bytes, sink)
+
+    def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
+        """Send a file unless the phone's store has it, then link it to where it is wanted."""
+        return self._store.put(source, target, progress)
+
+    def get(self, source: str, target: Path) -> None:
+        """Pull a file through a temporary name and compare its hash with the phone's."""
+        part = target.with_name(f".{target.name}.part")
+        try:
+            words = self._client.call("pull", source, str(part.absolute()), timeout_s=TRANSFER_S)
+            if not part.is_file():
+                raise FarmError(f"{self.board}: cannot download {source}: {words.strip()[-300:]}")
+            self._store.accept(part, source, words, complete=True)
+            part.replace(target)
+        except OSError as error:
+            raise FarmError(f"{self.board}: cannot download {source}: {error}") from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    def console(self) -> str:
+        """Return nothing: a phone has no serial console."""
+        return ""
+
+    def power(self, action: PowerAction) -> None:
+        """Reboot the phone for "cycle"; FarmError for the others, which need a hand."""
+        if action != "cycle":
+            raise FarmError(f"{self.board}: adb cannot switch a phone {action}; use its button")
+        self._client.call("reboot")
+        time.sleep(GRACE_S)  # it goes on answering for a moment
+        self._client.connect(BOOT_S)
+        deadline = time.monotonic() + BOOT_S
+        while self.run(["getprop", "sys.boot_completed"]).stdout.strip() != b"1":
+            if time.monotonic() > deadline:
+                raise BoardUnreachable(f"{self.board} did not boot within {BOOT_S:g} s")
+            time.sleep(1)
+
+    def close(self) -> None:
+        """Do nothing: each command has a connection of its own."""
+
+    def _send(self, source: Path, part: str, progress: Progress | None) -> str:
+        """Push a file; return adb's words if it failed."""
+        words = self._client.call("push", str(source.absolute()), part, timeout_s=TRANSFER_S)
+        if progress:
+            size = source.stat().st_size
+            progress(size, size)
+        return words.strip()[-300:]
+
+    def _ready(self) -> tuple[str, ...]:
+        """Return how `timeout` is called; FarmError names what the phone lacks."""
+        text = f"set -- {shlex.quote(self.workdir)}; {ssh_ready.SCRIPT}"
+        result = self._say(text, ["sh"], READY_S, 1 << 20)
+        if not result.ok:
+            raise FarmError(
+                f"{self.board}: its work folder cannot be used: {result.describe()}; give the "
+                f"board another workdir, such as {WORKDIR}"
+            )
+        said = result.stdout.decode(errors="replace")
+        return ssh_ready.read_ready(said, self.board, self.workdir)
+
+    def _say(
+        self,
+        text: str,
+        argv: Sequence[str],
+        timeout_s: float,
+        limit: int,
+        sink: Sink | None = None,
+    ) -> RunResult:
+        """Run a POSIX text, which errors call by `argv`; once more if it could not begin."""
+        start, output = time.monotonic(), Output(sink)
+        call = _Call(f"{self.board}: {argv[0]!r}", limit, output)
+        words = call.make(self._client, text, timeout_s + GRACE_S)
+        if not call.started:
+            self._client.connect()  # raises what is wrong, if it lasts
+            call = _Call(f"{self.board}: {argv[0]!r}", limit, output)
+            words = call.make(self._client, text, timeout_s + GRACE_S)
+        status = call.stderr.status()
+        took = time.monotonic() - start
+        if status is None:
+            raise BoardUnreachable(f"{self.board}: connection lost in {argv[0]!r}: {words}")
+        signal = SIGNALS.get(status - 128)
+        if took >= timeout_s and (signal == "SIGKILL" or status == 124):
+            raise JobFailed(
+                f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
+            )
+        return RunResult(tuple(argv), None if signal else status, signal, *output.both(), took)
+
+
+class _Call:
+    """One run of a text: its streams, behind marks that no other output has."""
+
+    def __init__(self, what: str, limit: int, output: Output) -> None:
+        self._mark = f"pockengine-{token_hex(8)}"
+        mark = f"{self._mark}\n".encode()
+        self._stdout = OutputStream(what, mark, limit, partial(output.take, "stdout"))
+        self._stderr = OutputStream(what, mark, limit, partial(output.take, "stderr"))
+        self.stderr = StatusStream(f"{self._mark}-status ".encode(), self._stderr)
+
+    @property
+    def started(self) -> bool:
+        """Whether the text began to run."""
+        return self._stdout.started
+
+    def make(self, client: AdbClient, text: str, timeout_s: float) -> str:
+        """Run the text; return what adb said of its own, or that nothing came."""
+        body = f"({quiet(text)}\n); echo {self._mark}-status $? >&2"
+        try:
+            client.stream(
+                [*SHELL, marking(self._mark, body)],
+                timeout_s,
+                self._stdout.take,
+                self.stderr.take,
+            )
+        except TimeoutError:
+            return "the phone stopped answering"
+        said = b"".join((self._stdout.before, self._stderr.before)).decode(errors="replace").strip()
+        return said.splitlines()[-1] if said else "no exit status came"

@@ -1,0 +1,174 @@
+"""An emulated phone: Debian's adb is the client, the daemon is ours."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pockengine.errors import BoardRefused, BoardUnreachable, FarmError, JobFailed
+from pockengine.farm.boards.board import AdbPhone, load_boards
+from pockengine.farm.boards.connect import connect
+from pockengine.farm.boards.enroll import Wishes, enroll_phone
+from pockengine.farm.boards.inventory import add_board
+from pockengine.farm.jobs.job import Job, run_job
+from pockengine.farm.transports.adb import AdbTransport
+from pockengine.farm.transports.adb_client import AdbAddress, AdbClient
+from pockengine.farm.transports.phone import Phone
+from pockengine.tests.farm.helpers import HOSTILE, script
+
+needs_adb = pytest.mark.skipif(
+    shutil.which("adb") is None, reason="adb is not installed (apt-get install adb)"
+)
+
+
+@pytest.fixture(name="phone", scope="module")
+def an_emulated_phone() -> Iterator[Phone]:
+    with closing(Phone("phone")) as phone:
+        phone.open()
+        yield phone
+
+
+@pytest.fixture(name="board")
+def an_open_phone(phone: Phone) -> Iterator[AdbTransport]:
+    with closing(AdbTransport(phone.address)) as board:
+        yield board
+
+
+@needs_adb
+def test_arguments_status_and_both_outputs_come_back(board: AdbTransport) -> None:
+    result = board.run(["printf", "%s|", *HOSTILE])
+    failed = board.run(["sh", "-c", "printf out; printf err >&2; exit 255"])
+
+    assert result.stdout.decode() == "".join(f"{text}|" for text in HOSTILE)
+    assert (failed.status, failed.stdout, failed.stderr) == (255, b"out", b"err")
+    assert board.run(["sh", "-c", "kill -SEGV $$"]).signal == "SIGSEGV"
+
+
+@needs_adb
+def test_what_runs_too_long_or_prints_too_much_is_ended(board: AdbTransport) -> None:
+    with pytest.raises(JobFailed, match=r"phone: 'sleep' did not end within 0\.5 s"):
+        board.run(["sleep", "30"], timeout_s=0.5)
+    with pytest.raises(JobFailed, match="printed more than"):
+        board.run(["yes"], timeout_s=20)
+
+
+@needs_adb
+def test_output_arrives_while_the_command_runs(board: AdbTransport) -> None:
+    """A sink that raises ends the command, which would else take its 20 s."""
+
+    def sink(_: str, data: bytes) -> None:
+        raise InterruptedError(data.decode())
+
+    with pytest.raises(InterruptedError, match="first"):
+        board.run(["sh", "-c", "echo first; sleep 20"], sink=sink)
+
+
+@needs_adb
+def test_a_job_goes_through_the_launcher(phone: Phone, tmp_path: Path) -> None:
+    data = tmp_path / "a file"
+    data.write_bytes(bytes(range(256)) * 3000)
+    launcher = script(tmp_path, 'echo "launched"; exec "$@"', "launcher.sh")
+    program = script(tmp_path, 'cat "$1" > out; echo done')
+    job = Job(program, args=("a file",), inputs={"a file": data}, outputs=("out",))
+
+    with closing(AdbTransport(phone.address, [str(launcher)])) as board:
+        result = run_job(board, job, tmp_path / "results")
+        left = board.run(["ls", f"{board.workdir}/jobs"]).stdout
+        again = board.put(data, f"{board.workdir}/b")
+
+    assert result.run.stdout == b"launched\ndone\n"
+    assert result.outputs["out"].read_bytes() == data.read_bytes()
+    assert (left, again) == (b"", False)
+
+
+@needs_adb
+def test_files_that_cannot_be_moved_name_the_phone_and_the_file(
+    board: AdbTransport, tmp_path: Path
+) -> None:
+    with pytest.raises(FarmError, match="phone: cannot download /nowhere"):
+        board.get("/nowhere", tmp_path / "x")
+    with pytest.raises(FarmError, match=r"phone: ln -sf .* /nowhere/x"):
+        board.put(script(tmp_path, "true"), "/nowhere/x")
+    assert not list(tmp_path.glob(".x*"))
+
+
+@needs_adb
+def test_a_phone_and_a_server_that_come_back_are_found_again() -> None:
+    with closing(Phone("phone")) as phone:
+        board = phone.open()
+        phone.switch_off()
+        with pytest.raises(BoardUnreachable, match=r"phone \(127.*wireless debugging"):
+            AdbClient(phone.address).connect(0)
+        phone.switch_on()
+        assert board.run(["echo", "back"]).stdout == b"back\n"
+        AdbClient(phone.address).end_server()
+        assert board.run(["echo", "again"]).stdout == b"again\n"
+
+
+@needs_adb
+def test_a_phone_that_does_not_trust_the_key_is_refused(tmp_path: Path) -> None:
+    with closing(Phone("phone")) as phone, closing(Phone("stranger")) as stranger:
+        phone.open()
+        stranger.open()
+        other = replace(stranger.address, serial=phone.address.serial)
+        with pytest.raises(BoardRefused, match="does not trust this computer: unlock it"):
+            AdbClient(other).connect()
+
+
+@needs_adb
+def test_a_phone_becomes_a_board(
+    phone: Phone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADB_SERVER_SOCKET", phone.address.socket)
+    monkeypatch.setenv("HOME", str(phone.home))
+    wishes = Wishes(name="desk", device="phone-arm64", workdir=phone.address.workdir)
+
+    board, facts = enroll_phone(phone.address.serial, wishes)
+    add_board(board, tmp_path / "boards.toml")
+
+    assert facts.model.startswith("PockEngine emulated phone, Android arm64-v8a")
+    assert load_boards([tmp_path / "boards.toml"]) == [board]
+    assert board.place == AdbPhone(phone.address.serial, phone.address.workdir)
+    with connect(board) as transport:
+        assert transport.run(["echo", "here"]).stdout == b"here\n"
+    with pytest.raises(FarmError, match=r"is no device that we know.*--device NAME"):
+        enroll_phone(phone.address.serial, replace(wishes, device=None))
+
+
+@needs_adb
+@pytest.mark.parametrize(
+    ("words", "kind", "message"),
+    [
+        ("error: device 'x' not found", BoardUnreachable, "not connected: plug it in with USB"),
+        ("error: device offline", BoardUnreachable, "offline: unlock it"),
+        ("error: device unauthorized.\nThis adb server's $", BoardRefused, "accept the key"),
+        ("error: insufficient permissions: no permissions", BoardRefused, "plugdev"),
+        ("failed to authenticate to x", BoardRefused, "accept the key"),
+        ("error: closed", BoardUnreachable, "error: closed"),
+        ("", BoardUnreachable, "adb is mute"),
+    ],
+)
+def test_words_of_adb_become_the_phone_the_fact_and_the_fix(
+    words: str, kind: type[FarmError], message: str
+) -> None:
+    error = AdbClient(AdbAddress("desk", "x", "/w")).refusal(words)
+
+    assert type(error) is kind
+    assert str(error).startswith("desk (x) ")
+    assert message in str(error)
+
+
+@needs_adb
+@pytest.mark.parametrize("serial", ["", "-s", "a b", "$(id)"])
+def test_what_is_no_serial_is_refused(serial: str) -> None:
+    with pytest.raises(FarmError, match=r"desk: .* is no serial; `adb devices` lists them"):
+        AdbClient(AdbAddress("desk", serial, "/w"))
+
+
+def test_a_machine_without_adb_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(FarmError, match="desk: adb is missing; install it: apt-get install adb"):
+        AdbClient(AdbAddress("desk", "x", "/w"))
