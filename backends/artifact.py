@@ -118,7 +118,14 @@ def write_artifact(
         folder.parent.mkdir(parents=True, exist_ok=True)
         with private_folder(folder, lambda place: replace.clean(place, folder)) as place:
             made = place / replace.MAKING
-            _make(program, backend, made, progress, build_code, switching)
+            _make(
+                program,
+                backend,
+                made,
+                progress=progress,
+                build_code=build_code,
+                switching=switching,
+            )
             artifact = _opened(made)
             approve(artifact)
             replace.put(folder, place)

@@ -109,8 +109,15 @@ class Manifest:
         """Return the digest that the library must match."""
         entries = {name: (entry.inputs, entry.outputs) for name, entry in self.entries.items()}
         params = {name: spec.type for name, spec in self.params.items()}
-        sizes = (self.params_bytes, self.frozen_bytes, self.arena_bytes)
-        return Specification(entries, params, *sizes, self.threads, self.micro_batches)
+        return Specification(
+            entries,
+            params,
+            params_bytes=self.params_bytes,
+            frozen_bytes=self.frozen_bytes,
+            arena_bytes=self.arena_bytes,
+            threads=self.threads,
+            micro_batches=self.micro_batches,
+        )
 
 
 def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
@@ -303,7 +310,9 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
         raise ValueError(f"{row['name']}: its kind is not one of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
     blocks, held = _read_blocks(row, type_), _read_integers(row, type_)
-    return ParamSpec(type_, kind, _get(row, "trained", bool), order, blocks, held)
+    return ParamSpec(
+        type_, kind, _get(row, "trained", bool), permutation=order, blocks=blocks, held=held
+    )
 
 
 def _read_integers(row: Mapping[str, Any], type_: TensorType) -> Quantization | None:
@@ -358,9 +367,9 @@ def _read_sizes(row: Any, entries: Mapping[str, EntrySpec]) -> SizesSpec | None:
         _get(row, "name", str),
         _count(row, "low", 1),
         _count(row, "high", 1),
-        _axes(_get(row, "axes", dict)),
-        tuple(buckets),
-        pad,
+        axes=_axes(_get(row, "axes", dict)),
+        buckets=tuple(buckets),
+        pad=pad,
     )
     sizes = SizesSpec(known, _each(_get(row, "outputs", dict), _places))
     sizes.check(entries)

@@ -54,8 +54,15 @@ def specification_of(program: Program, threads: int) -> Specification:
         for name, entry in program.entries.items()
     }
     params = {slot.name: slot.type for slot in layout.slots}
-    sizes = (layout.params_bytes, layout.frozen_bytes, program.arena_bytes)
-    return Specification(entries, params, *sizes, threads, program.micro_batches)
+    return Specification(
+        entries,
+        params,
+        params_bytes=layout.params_bytes,
+        frozen_bytes=layout.frozen_bytes,
+        arena_bytes=program.arena_bytes,
+        threads=threads,
+        micro_batches=program.micro_batches,
+    )
 
 
 def _types(values: list[tuple[str, Value]]) -> dict[str, TensorType]:

@@ -53,7 +53,7 @@ class Field:
 
 
 def _field(name: str, kind: Kind, doc: str, attribute: str = "", **more: Any) -> Field:
-    return Field(name, kind, doc, attribute or name, more.pop("key", name), **more)
+    return Field(name, kind, doc, attribute=attribute or name, key=more.pop("key", name), **more)
 
 
 PROGRESS = (

@@ -206,7 +206,15 @@ def image_window(
     last_column = max((axis.positions - 1) * step[1] + axis.last_tap + 1 for axis in columns)
     adjacent = groups == 1 and all(axis.gap == 1 for axis in columns)
     if min(first) >= 0 and last_row <= height and last_column <= width:
-        return ImageWindow(False, (0, 0), width, reach, channels, width * channels, adjacent)
+        return ImageWindow(
+            False,
+            (0, 0),
+            width,
+            reach=reach,
+            pixel=channels,
+            line=width * channels,
+            merged=adjacent,
+        )
     pixel = channels + 16 if channels % 256 == 0 else channels
     window_width = last_column - first[1]
     return ImageWindow(
@@ -223,7 +231,7 @@ def image_window(
 def forward_grid(window: ConvWindow) -> Grid:
     """Return the one grid of a convolution."""
     rows, columns = (
-        Axis(window.output[d], tuple(range(window.kernel[d])), -window.before[d], gap, 0)
+        Axis(window.output[d], tuple(range(window.kernel[d])), -window.before[d], gap=gap, out=0)
         for d, gap in enumerate(window.dilation)
     )
     return Grid(rows, columns)
@@ -256,7 +264,7 @@ def _backward_axes(window: ConvWindow, dimension: int) -> list[Axis]:
         reads = [(first + before - k * gap) // stride for k in kernel]
         step = reads[1] - reads[0] if len(reads) > 1 else 1
         positions = -(-(size - first) // stride)
-        axes.append(Axis(positions, kernel, reads[0] if reads else 0, step, first))
+        axes.append(Axis(positions, kernel, reads[0] if reads else 0, gap=step, out=first))
     return axes
 
 

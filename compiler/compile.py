@@ -75,10 +75,18 @@ def compile_program(
     adapters = next((each.adapters for each in first if isinstance(each, AddAdapters)), ())
     compiled = _compiled(forward, options, check, observe)
     entries = {name: entry.entry for name, entry in compiled.items()}
-    described = {name: _describe(channels) for name, channels in options.trained.items()}
-    shared, report = share_tensors(entries), entries["train"].graph.recomputation
-    program = Program(forward.name, entries, *shared, described, report, None, adapters)
-    return replace(program, micro_batches=training.micro_batches, alignment=target.alignment)
+    params, constants = share_tensors(entries)
+    return Program(
+        forward.name,
+        entries,
+        params,
+        constants,
+        scheme={name: _describe(channels) for name, channels in options.trained.items()},
+        recomputation=entries["train"].graph.recomputation,
+        adapters=adapters,
+        micro_batches=training.micro_batches,
+        alignment=target.alignment,
+    )
 
 
 @dataclass(frozen=True)

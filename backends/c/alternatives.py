@@ -45,8 +45,14 @@ class _Recorder:
         others = [each for each in candidates if each is not chosen]
         of_others = [each for each in others if each.method != chosen.method]
         second = min(of_others or others, key=lambda each: each.cycles, default=None)
-        runner_up = ("", 0.0) if second is None else (second.label, second.cycles)
-        self.found[key] = Alternative(key, 0, chosen.label, chosen.cycles, *runner_up)
+        self.found[key] = Alternative(
+            key,
+            calls=0,
+            plan=chosen.label,
+            cycles=chosen.cycles,
+            runner_up="" if second is None else second.label,
+            runner_up_cycles=0.0 if second is None else second.cycles,
+        )
         self.calls[key] += 1
         return chosen.plan
 

@@ -131,7 +131,7 @@ class CBackend:
                 "of them; compile without prepare"
             )
         self.device = device
-        self.options = KernelOptions(winograd, bf16, pick, packed, prepare)
+        self.options = KernelOptions(winograd, bf16, pick, packed=packed, prepare=prepare)
         self._choices: dict[Key, Choice] = {}
         self._kernels: dict[Node, tuple[Choice, Kernel]] = {}
 

@@ -77,7 +77,7 @@ def machine_of(device: Device) -> CoreModel:
 def _machine(name: str) -> CoreModel:
     isa = ISAS[name]
     lanes = max(4, isa.vector_bytes // 4)
-    return CoreModel(lanes, isa.registers, isa.by_lane, isa.latency, isa.paired)
+    return CoreModel(lanes, isa.registers, isa.by_lane, latency=isa.latency, paired=isa.paired)
 
 
 def tiles(machine: CoreModel, rows: int, columns: int, row_stride: int = 1) -> tuple[Tile, ...]:

@@ -88,11 +88,11 @@ class DrivenBackend:
 
     def build(self, code: Path, out: Path, progress: Progress | None = None) -> Built:
         """Build the program, which embeds the kernels."""
-        return build(code, self.device, out, progress, LIBRARIES)
+        return build(code, self.device, out, progress, libraries=LIBRARIES)
 
     def package(self, program: Program, code: Path, place: Path) -> None:
         """Write the files that C and C++ programs link."""
-        package(program, self.device, code, place, LIBRARIES)
+        package(program, self.device, code, place, libraries=LIBRARIES)
 
     def timed(self, node: Node, choice: Choice | None = None) -> tuple[str, int]:
         """Return a kernel's symbol and number of launches, which are timed one by one."""

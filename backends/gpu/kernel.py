@@ -117,7 +117,7 @@ def define_kernel(
                 f"kernels go up to {MOST_ELEMENTS}: make the batch smaller"
             )
     text = unnamed.replace(SYMBOL, symbol)
-    return GpuKernel(symbol, text, tuple(taken), launches, scratch_bytes)
+    return GpuKernel(symbol, text, tuple(taken), launches=launches, scratch_bytes=scratch_bytes)
 
 
 def over(elements: int, body: Sequence[str], helpers: str = "") -> Stage:

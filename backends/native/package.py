@@ -60,7 +60,7 @@ def package(
         table = sections_table(shares(program, objects), device)
         (lib / "memory.txt").write_text(table, encoding="utf-8")
     else:
-        _package_for_system(name, device, objects, lib, libraries)
+        _package_for_system(name, device, objects, lib=lib, libraries=libraries)
 
 
 def _package_for_system(

@@ -109,7 +109,9 @@ def generate(program: Program, backend: KernelWriter) -> dict[str, str]:
     functions = []
     first = 0
     for number, entry in enumerate(program.entries.values()):
-        functions.append(_entry_function(number, entry, backend, layout, first, begins))
+        functions.append(
+            _entry_function(number, entry, backend, layout=layout, first=first, begins=begins)
+        )
         first += len(kernel_nodes(entry))
     files = {f"kernels_{shard}.c": backend.header for shard in range(SHARDS)}
     for symbol in sorted(kernels):

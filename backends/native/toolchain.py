@@ -70,7 +70,9 @@ def find_toolchain(device: Device) -> Toolchain:
     named = (*target, f"-mcpu={device.toolchain.cpu}")
     oldest = (OLDEST,) if device.toolchain.target.startswith(CHECKED) else ()
     command = (zig, "cc", *named, PLAIN, *_flags(device))
-    return Toolchain(command, (zig, "ar"), environment, f"{version('ziglang')} {machine}", oldest)
+    return Toolchain(
+        command, (zig, "ar"), environment, version=f"{version('ziglang')} {machine}", oldest=oldest
+    )
 
 
 def _system_toolchain(device: Device) -> Toolchain:
@@ -90,7 +92,7 @@ def _system_toolchain(device: Device) -> Toolchain:
     named = _output_digest((compiler, "--version"))
     command = (compiler, march, *_flags(device))
     oldest = tuple(SYSTEM_OLDEST[name] for name in (platform.machine(),) if name in SYSTEM_OLDEST)
-    return Toolchain(command, ("ar",), dict(os.environ), f"{named} {macros}", oldest)
+    return Toolchain(command, ("ar",), dict(os.environ), version=f"{named} {macros}", oldest=oldest)
 
 
 def _flags(device: Device) -> Sequence[str]:

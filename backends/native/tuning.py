@@ -106,7 +106,9 @@ def list_problems(
             if all(kernel.symbol != other.symbol for other in kernels.values()):
                 kernels[label] = kernel
         if len(kernels) > 1:
-            problems.append(TuningProblem(key, len(same), same[0], kernels, templates))
+            problems.append(
+                TuningProblem(key, len(same), same[0], kernels=kernels, templates=templates)
+            )
     return problems
 
 

@@ -7,7 +7,9 @@ from pockengine.backends.runtimes.backend import ModelBackend, Models
 from pockengine.devices.schema import Device
 
 # scatter_updates does not pay: an update writes the whole table anyway.
-MODELS = Models("onnx", FORMS.keys(), NUMBERS.keys(), frozenset({"scatter_updates"}), write_models)
+MODELS = Models(
+    "onnx", FORMS.keys(), NUMBERS.keys(), passes=frozenset({"scatter_updates"}), write=write_models
+)
 
 
 def onnx_backend(device: Device) -> ModelBackend:

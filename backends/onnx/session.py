@@ -127,7 +127,7 @@ class OnnxSession(ModelsSession):
 
     def _read(self, name: str, provider: Provider | None) -> OnnxModel:
         beside = {CONSTANTS: self._constants}
-        return OnnxModel(name, self._models[name], beside, self.threads, provider)
+        return OnnxModel(name, self._models[name], beside, threads=self.threads, provider=provider)
 
     def placed(self, entry: str) -> list[Placed]:
         """Return the provider of each node of an entry, except its updates, which run on the

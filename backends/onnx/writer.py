@@ -121,7 +121,7 @@ class EntryWriter(LayoutWriter[str]):
             if data.nbytes > INLINE_BYTES:
                 place = self.tensors.place(key, data)
                 dtype = DType.of(data)
-                self._constants[key] = outside(key, dtype, data.shape, CONSTANTS, place)
+                self._constants[key] = outside(key, dtype, data.shape, file=CONSTANTS, place=place)
             else:
                 self._constants[key] = tensor(key, data)
         return key
@@ -175,7 +175,7 @@ class EntryWriter(LayoutWriter[str]):
         place = self.tensors.frozen_place(value.name, layout, param.contents.read)
         name = self._unique(value.name) if value.name in self._constants else value.name
         shape = laid_out(value.shape, layout)
-        self._constants[name] = outside(name, value.dtype, shape, CONSTANTS, place)
+        self._constants[name] = outside(name, value.dtype, shape, file=CONSTANTS, place=place)
         return name
 
     def content(self, param: Value, layout: Layout) -> str:

@@ -117,7 +117,7 @@ class LaidOutForms(ABC, Generic[Writer, Tensor]):
         (x,), attrs = node.operands, node.attrs
         layout = layout_of(w, x)
         low, high = (laid_out(attrs[side], layout) for side in ("low", "high"))
-        tensor = self.pad(w, w.read(x, layout), low, high, attrs["value"], x.dtype)
+        tensor = self.pad(w, w.read(x, layout), low, high, value=attrs["value"], dtype=x.dtype)
         w.bind(node.result, tensor, layout)
 
     def _slice(self, w: Writer, node: Node) -> None:
@@ -149,7 +149,9 @@ class LaidOutForms(ABC, Generic[Writer, Tensor]):
         places = sorted(layout.index(axis) for axis in axes)
         result = layout if keep else without(layout, axes)
         shape = laid_out(node.result.shape, result)
-        tensor = self.reduce(w, self.reductions[node.op], w.read(x, layout), places, keep, shape)
+        tensor = self.reduce(
+            w, self.reductions[node.op], w.read(x, layout), axes=places, keep=keep, shape=shape
+        )
         w.bind(node.result, tensor, result)
 
     def _argmax(self, w: Writer, node: Node) -> None:
@@ -157,7 +159,7 @@ class LaidOutForms(ABC, Generic[Writer, Tensor]):
         layout = layout_of(w, x)
         result = without(layout, [axis])
         shape, dtype = laid_out(node.result.shape, result), node.result.dtype
-        tensor = self.argmax(w, w.read(x, layout), layout.index(axis), shape, dtype)
+        tensor = self.argmax(w, w.read(x, layout), layout.index(axis), shape=shape, dtype=dtype)
         w.bind(node.result, tensor, result)
 
     def _cumsum(self, w: Writer, node: Node) -> None:

@@ -7,7 +7,7 @@ from pockengine.backends.tflite.model import write_model
 from pockengine.devices.schema import Device
 
 # No optional pass pays: the runtime cannot add to a table in place.
-MODELS = Models("tflite", FORMS.keys(), KINDS.keys(), frozenset(), write_model)
+MODELS = Models("tflite", FORMS.keys(), KINDS.keys(), passes=frozenset(), write=write_model)
 
 
 def tflite_backend(device: Device) -> ModelBackend:

@@ -138,7 +138,7 @@ class TfliteSession(Session):
     def _save_file(self, path: Path, progress: Progress, whole: bool) -> None:
         self._check_open()
         params, written = self.params(), self._trained.keys()
-        save_checkpoint(self.artifact, params, written, progress, path, whole=whole)
+        save_checkpoint(self.artifact, params, written, progress=progress, path=path, whole=whole)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -182,7 +182,9 @@ class SubgraphWriter:
         **attrs: Attribute,
     ) -> None:
         read, made = (tuple(t.number for t in tensors) for tensors in (inputs, outputs))
-        self.subgraph.operators.append(LiteOperator(op, read, made, OPTIONS.get(op, ""), attrs))
+        self.subgraph.operators.append(
+            LiteOperator(op, read, made, options=OPTIONS.get(op, ""), attrs=attrs)
+        )
         self.nodes.append(self.label)
 
 

@@ -94,7 +94,9 @@ def _total(session: Session, known: Course | None, wish: Wish, steps: int | None
 
 def _course(rates: RateSchedule, source: DataSource) -> Course:
     how = source.augmentation
-    return Course(rates, source.rows, source.shuffled, source.batch, how.flip, how.crop)
+    return Course(
+        rates, source.rows, source.shuffled, batch=source.batch, flip=how.flip, crop=how.crop
+    )
 
 
 def _described(course: Course) -> str:

@@ -38,7 +38,7 @@ def open_data(
     pictures = isinstance(data, Pictures)
     if not (isinstance(data, Mapping | tuple) or pictures or hasattr(data, "shape")):
         changed = shuffle or augmentation != AS_THEY_ARE
-        return _stream(signature, data, entry, batch, changed)
+        return _stream(signature, data, entry, batch=batch, changed=changed)
     if batch is not None:
         _check_batch(signature, batch)
     opened = read_folder(signature, data, entry) if pictures else signature.named(data, entry)
@@ -49,7 +49,7 @@ def open_data(
             f"{', '.join(scalars) or 'what the entry reads'} has no rows; give arrays [N, ...]"
         )
     order = True if shuffle is None else shuffle
-    return Rows(signature, arrays, batch, order, augmentation)
+    return Rows(signature, arrays, batch, shuffled=order, augmentation=augmentation)
 
 
 def _stream(

@@ -47,7 +47,7 @@ class DutyCycle(Callback):
         battery: Path | str | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        _check(percent, pause_above, pause_below, thermal, battery)
+        _check(percent, pause_above, pause_below, thermal=thermal, battery=battery)
         self._percent, self._say = percent, say
         self._pauses = []
         if pause_above is not None:

@@ -31,10 +31,24 @@ class Quantity:
 
 
 TEMPERATURE = Quantity(
-    "temperature", "C", "thermal", 1000, -100, 300, Path("/sys/class/thermal"), "thermal_zone*/temp"
+    "temperature",
+    "C",
+    "thermal",
+    scale=1000,
+    least=-100,
+    most=300,
+    folder=Path("/sys/class/thermal"),
+    pattern="thermal_zone*/temp",
 )
 CHARGE = Quantity(
-    "charge", "%", "battery", 1, 0, 100, Path("/sys/class/power_supply"), "*/capacity"
+    "charge",
+    "%",
+    "battery",
+    scale=1,
+    least=0,
+    most=100,
+    folder=Path("/sys/class/power_supply"),
+    pattern="*/capacity",
 )
 
 

@@ -45,7 +45,9 @@ def train(
         rate = float(theirs(rates, session.updates + 1))
         outputs = session.train_step(batch.inputs, rate, seed)
         loss = _loss(session, outputs)
-        yield Step(session.steps, batch.epoch + 1, loss, rate, batch.rows, batch.last)
+        yield Step(
+            session.steps, batch.epoch + 1, loss, rate=rate, rows=batch.rows, ends_epoch=batch.last
+        )
         if until is not None and session.steps >= until:
             return
 

@@ -83,9 +83,16 @@ def picture_form(
                 (type_.shape[2:], type_.shape[1]) if first else (type_.shape[1:3], type_.shape[3])
             )
             target, of_labels = labels[0] if labels else (None, None)
-            shape = (size[0], size[1])
-            numbers = (tuple(mean), tuple(spread))
-            return PictureForm(input_, first, shape, channels, *numbers, target, of_labels)
+            return PictureForm(
+                input_,
+                channels_first=first,
+                size=(size[0], size[1]),
+                channels=channels,
+                mean=tuple(mean),
+                spread=tuple(spread),
+                target=target,
+                labels=of_labels,
+            )
     shown = ", ".join(f"{input_} {type_}" for input_, type_ in inputs.items())
     raise RuntimeFailure(
         f"{name} trains on no pictures: they are f32 [B, C, H, W] or [B, H, W, C] with 1 "

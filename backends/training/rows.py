@@ -93,7 +93,9 @@ class Rows:
         if how == AS_THEY_ARE:
             return batch
         name, axes = find_pictures(self.signature.inputs, self.arrays, how)
-        pictures = how.applied(batch.inputs[name], axes, seed, batch.epoch, place * self.batch)
+        pictures = how.applied(
+            batch.inputs[name], axes, seed, epoch=batch.epoch, first=place * self.batch
+        )
         return replace(batch, inputs={**batch.inputs, name: pictures})
 
     def _taken(self, index: np.ndarray | None, epoch: int, place: int, last: bool) -> Batch:

@@ -49,7 +49,7 @@ def run(session: Session, plan: Plan, history: History, place: Checkpoints | Non
     with tempfile.TemporaryDirectory(prefix="pockengine-") as folder:
         best = place.path(BEST) if place else Path(folder) / BEST
         with signals_deferred() as caught:
-            _Run(session, plan, history, place, best, caught).go()
+            _Run(session, plan, history, place=place, best=best, caught=caught).go()
 
 
 @dataclass
@@ -110,7 +110,9 @@ class _Run:
             return
         seed = self.session.seed
         batches = plan.source.training(seed, self.session.steps, plan.epochs)
-        for step in train(self.session, self._paused(batches), plan.rates, seed, plan.until):
+        for step in train(
+            self.session, self._paused(batches), plan.rates, seed=seed, until=plan.until
+        ):
             self._take(step)
             if self.caught or self.history.stopped:
                 return

@@ -137,7 +137,7 @@ def signature_of(artifact: Artifact) -> Signature:
     free = {} if sizes is None else {n: a for n, a in sizes.range.axes.items() if n in inputs}
     low = 1 if sizes is None else sizes.range.low
     by_entry = {entry: tuple(spec) for entry, spec in specs.items()}
-    return Signature(artifact.name, inputs, by_entry, free, low)
+    return Signature(artifact.name, inputs, by_entry, free=free, low=low)
 
 
 def _data(inputs: Mapping[str, TensorType]) -> dict[str, TensorType]:

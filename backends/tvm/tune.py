@@ -93,11 +93,11 @@ def find_problems(model: onnx.ModelProto, device: Device) -> list[TvmProblem]:
         if key in found:
             each = found[key]
             found[key] = TvmProblem(
-                each.name, key, each.calls + calls[name], function, each.seconds
+                each.name, key, each.calls + calls[name], function=function, seconds=each.seconds
             )
             continue
         seconds = _seconds([library[name]], arguments_of(function))[0]
-        found[key] = TvmProblem(name, key, calls[name], function, seconds)
+        found[key] = TvmProblem(name, key, calls[name], function=function, seconds=seconds)
     if not found:
         raise CompileError("TVM has nothing to tune: no kernel of this step sums")
     return sorted(found.values(), key=lambda each: -each.calls * each.seconds)
@@ -134,10 +134,16 @@ def tune(
                 continue
             tell(f"{title}: {trials} trials")
             traces = search(problem.function, target, trials)
-            plan, seconds, default = _winner(problem.function, traces, target, rows, timed)
+            plan, seconds, default = _winner(
+                problem.function, traces, target, rows=rows, timed=timed
+            )
             figures = [round(1e9 * each) for each in (seconds, default)]
             table = table.with_rows(
-                {problem.key: TunedPlan(plan, figures[0], DEFAULT, figures[1], digest)}
+                {
+                    problem.key: TunedPlan(
+                        plan, figures[0], DEFAULT, default_value=figures[1], kernels=digest
+                    )
+                }
             )
             keep(table)
     return table

@@ -53,12 +53,14 @@ class Builder:
         full = definition.complete_attrs(attrs)
         definition.check_arity(len(operands))
         types = definition.result_types(tuple(value.type for value in operands), full)
-        return self._append(Node(op, operands, (), full, self._scope), types)
+        return self._append(Node(op, operands, (), attrs=full, scope=self._scope), types)
 
     def repeat(self, node: Node, operands: tuple[Value, ...]) -> Node:
         """Append a node with another node's op and attrs, on operands of the same types."""
         types = tuple(value.type for value in node.results)
-        return self._append(Node(node.op, operands, (), dict(node.attrs), self._scope), types)
+        return self._append(
+            Node(node.op, operands, (), attrs=dict(node.attrs), scope=self._scope), types
+        )
 
     def _append(self, node: Node, types: tuple[TensorType, ...]) -> Node:
         node.results = tuple(
@@ -91,7 +93,9 @@ class Builder:
         contents = data if isinstance(data, Contents) else InMemory(data)
         value = Value(self._claim(name), contents.type)
         kind = kind or ParamKind.default(trainable)
-        self.graph.params[name] = Param(value, contents, permutation, trainable, kind)
+        self.graph.params[name] = Param(
+            value, contents, permutation, trainable=trainable, kind=kind
+        )
         return value
 
     def constant(self, data: np.ndarray, name: str = "constant") -> Value:

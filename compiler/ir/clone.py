@@ -27,7 +27,7 @@ def clone(graph: Graph) -> Graph:
     for node in graph.nodes:
         results = tuple(copy(value) for value in node.results)
         operands = tuple(copy(value) for value in node.operands)
-        made = Node(node.op, operands, results, dict(node.attrs), node.scope)
+        made = Node(node.op, operands, results, attrs=dict(node.attrs), scope=node.scope)
         for value in results:
             value.node = made
         nodes[node] = made

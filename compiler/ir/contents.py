@@ -163,7 +163,10 @@ def mapped(path: Path) -> dict[str, Contents]:
             header = json.loads(file.read(length), object_pairs_hook=_distinct)
         header.pop("__metadata__", None)
         end = path.stat().st_size
-        found = {name: _mapped(path, name, row, 8 + length, end) for name, row in header.items()}
+        found = {
+            name: _mapped(path, name, row, start=8 + length, end=end)
+            for name, row in header.items()
+        }
         _check_cover([row["data_offsets"] for row in header.values()], end - 8 - length)
         return found
     except UNREADABLE as error:

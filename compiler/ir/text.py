@@ -241,12 +241,12 @@ class _Parser:
                 value,
                 contents,
                 permutation,
-                trainable,
-                ParamKind(purpose) if purpose else ParamKind.default(trainable),
-                Space(space) if space else None,
-                parse_quantization(source) if source else None,
-                Blocks(int(bits), int(axis)) if bits and axis else None,
-                parse_quantization(held) if held else None,
+                trainable=trainable,
+                kind=ParamKind(purpose) if purpose else ParamKind.default(trainable),
+                space=Space(space) if space else None,
+                source=parse_quantization(source) if source else None,
+                blocks=Blocks(int(bits), int(axis)) if bits and axis else None,
+                held=parse_quantization(held) if held else None,
             )
 
     def _node(self, line: str, body: Graph | None) -> None:

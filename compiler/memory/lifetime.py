@@ -66,6 +66,7 @@ def lifetimes(
     owner: dict[Value, Buffer] = {}
     aliases: dict[Value, Value] = {}
     buffers: list[Buffer] = []
+    shared = partial(_shared, owner=owner, sources=sources, aliases=aliases)
 
     def own(value: Value, first: int) -> None:
         buffer = buffer_of(value.type.nbytes, first, last.get(value, first), [value])
@@ -80,7 +81,7 @@ def lifetimes(
             buffers.append(buffer_of(scratch, place, place, scratch_of=node))
         for result in node.results:
             over = _overwritten(node, result, overwrites)
-            root = _shared(node, result, place, owner, sources, aliases, over)
+            root = shared(node, result, place, over=over)
             if root is None:
                 own(result, place)
             elif isinstance(root, Buffer):

@@ -52,9 +52,9 @@ def plan_memory(
         values,
         scratch,
         dict(alive.aliases),
-        arena_size(offsets),
-        lower_bound(alive.buffers),
-        overwrites,
+        size=arena_size(offsets),
+        lower_bound=lower_bound(alive.buffers),
+        overwrites=overwrites,
     )
 
 

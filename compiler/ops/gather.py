@@ -169,14 +169,14 @@ def _take_again(g: "Builder", node: Node, dy: Value) -> Value:
     index, axis = node.operands[-1], node.attrs["axis"]
     behind = (1,) * (len(dy.shape) - axis - 1)
     shape = (*index.shape, *behind)
-    return _unless_dropped(g, g.take(dy, index, axis=axis), index, dy.shape[axis], shape)
+    return _unless_dropped(g, g.take(dy, index, axis=axis), index, size=dy.shape[axis], shape=shape)
 
 
 def _along_again(g: "Builder", node: Node, dy: Value) -> Value:
     """x = scatter-add of y along index  =>  dy = dx taken along index, zero where y was dropped."""
     index, axis = node.operands[1], node.attrs["axis"]
     taken = g.take_along(dy, index, axis=axis)
-    return _unless_dropped(g, taken, index, dy.shape[axis], index.shape)
+    return _unless_dropped(g, taken, index, size=dy.shape[axis], shape=index.shape)
 
 
 def _unless_dropped(g: "Builder", taken: Value, index: Value, size: int, shape: Shape) -> Value:

@@ -57,14 +57,14 @@ def optimizer_update(
     scalars: str,
     states: str,
     attrs: Attrs,
-    step: Callable[..., tuple[np.ndarray, ...]],
+    rule: Callable[..., tuple[np.ndarray, ...]],
     *,
     optional: int = 0,
 ) -> None:
     """Define the update `name(param, grad, *scalars, *states)`.
 
-    `step(param, grad, scalars, states, attrs)` returns the new part of the param and the new
-    states. The last `optional` states may be absent; `step` then gets None for them.
+    `rule(param, grad, scalars, states, attrs)` returns the new part of the param and the new
+    states. The last `optional` states may be absent; `rule` then gets None for them.
     """
     names = ["param", "grad", *scalars.split(), *states.split()]
     first_state = 2 + len(scalars.split())
@@ -79,7 +79,7 @@ def optimizer_update(
         param, part = arrays[0].copy(), updated_part(given)
         own = SimpleNamespace(**{key: given[key] for key in attrs})
         states = (*arrays[first_state:], *[None] * (len(names) - len(arrays)))
-        param[part], *new = step(param[part].copy(), arrays[1], arrays[2:first_state], states, own)
+        param[part], *new = rule(param[part].copy(), arrays[1], arrays[2:first_state], states, own)
         return (param, *(np.asarray(state, np.float32) for state in new))
 
     define(
@@ -177,28 +177,34 @@ optimizer_update(
     "sgd_update",
     "lr",
     "velocity",
-    {"momentum": 0.0, "weight_decay": 0.0, "nesterov": False},
-    _sgd,
+    attrs={"momentum": 0.0, "weight_decay": 0.0, "nesterov": False},
+    rule=_sgd,
     optional=1,
 )
 optimizer_update(
     "adam_update",
     "lr rate root",
     "first second",
-    {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "decoupled": False},
-    _adam,
+    attrs={"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "decoupled": False},
+    rule=_adam,
 )
 optimizer_update(
     "rmsprop_update",
     "lr",
     "square velocity",
-    {"alpha": 0.99, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.0},
-    _rmsprop,
+    attrs={"alpha": 0.99, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.0},
+    rule=_rmsprop,
     optional=1,
 )
-optimizer_update("adagrad_update", "lr", "square", {"eps": 1e-10, "weight_decay": 0.0}, _adagrad)
 optimizer_update(
-    "lion_update", "lr", "first", {"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0}, _lion
+    "adagrad_update", "lr", "square", attrs={"eps": 1e-10, "weight_decay": 0.0}, rule=_adagrad
+)
+optimizer_update(
+    "lion_update",
+    "lr",
+    "first",
+    attrs={"beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0},
+    rule=_lion,
 )
 define(  # state = (1 - momentum) state + momentum scale value; scale: n / (n - 1) for a variance
     "ema_update",

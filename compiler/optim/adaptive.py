@@ -58,7 +58,7 @@ class Adadelta:
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
             lr, square, moved = rest
-            p, dp = decay(g, self, p, dp, lr)
+            p, dp = decay(g, self, p, dp=dp, lr=lr)
             square = blend(g, square, g.square(dp), self.rho)
             eps = g.scalar(self.eps)
             step = g.mul(dp, g.div(g.sqrt(g.add(moved, eps)), g.sqrt(g.add(square, eps))))
@@ -127,7 +127,7 @@ class NAdam:
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
             lr, by_grad, by_first, root, first, second = rest
-            p, dp = decay(g, self, p, dp, lr)
+            p, dp = decay(g, self, p, dp=dp, lr=lr)
             first = blend(g, first, dp, self.betas[0])
             second = blend(g, second, g.square(dp), self.betas[1])
             below = g.add(g.mul(g.sqrt(second), root), g.scalar(self.eps))
@@ -170,7 +170,7 @@ class RAdam:
 
         def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
             lr, rate, rectified, plain, first, second = rest
-            p, dp = decay(g, self, p, dp, lr)
+            p, dp = decay(g, self, p, dp=dp, lr=lr)
             first = blend(g, first, dp, self.betas[0])
             second = blend(g, second, g.square(dp), self.betas[1])
             scale = g.div(rectified, g.add(g.sqrt(second), g.scalar(self.eps)))

@@ -30,7 +30,7 @@ class Lars:
         """v = m v + lr trust |p| / |g'| g';  p -= v, or the step + m v if nesterov."""
         part = update.part
         step = decayed(update.g, part, update.grad, self.weight_decay)
-        ratio = trust_ratio(update.g, part, step, self.trust_coefficient, self.eps)
+        ratio = trust_ratio(update.g, part, step, coefficient=self.trust_coefficient, eps=self.eps)
         rate = update.g.mul(update.lr, ratio)
 
         def formula(g: Builder, p: Value, dp: Value, rate: Value, velocity: Value) -> Results:

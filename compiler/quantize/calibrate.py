@@ -56,7 +56,7 @@ def quantized(
         param = graph.params[layer.operands[1].name]
         param.held = _weight_scales(layer, param)
     points = _points(graph, layers)
-    ranges = _ranges(graph, points, batches, method, share)
+    ranges = _ranges(graph, points, batches, method=method, share=share)
     unread = sorted(set(inputs) - {value.name for value in graph.inputs if value in ranges})
     if unread:
         raise CompileError(

@@ -111,7 +111,9 @@ def _affine(
     weight = graph.param_of(layer.operands[1])
     if weight is None or any(len(users[v]) != 1 for v in (*chain, weight.value)):
         return None
-    return _Affine(layer, weight, beta, vectors[factor], vectors[added] + bias * vectors[factor])
+    return _Affine(
+        layer, weight, beta, factor=vectors[factor], summand=vectors[added] + bias * vectors[factor]
+    )
 
 
 def _beta(graph: Graph, summand: Value) -> Param | None:

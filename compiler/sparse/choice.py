@@ -111,22 +111,23 @@ TABLES: dict[str, InlineTable] = {
         "share",
         frozenset({"share", "by", "seed"}),
         _read_share,
-        _write_share,
-        f"{{ share = 0.25, by = {' | '.join(CRITERIA)} }} (and a `seed` with random)",
+        write=_write_share,
+        form=f"{{ share = 0.25, by = {' | '.join(CRITERIA)} }} (and a `seed` with random)",
     ),
     "channels": InlineTable(
         "channels",
         frozenset({"channels"}),
         _read_channels,
-        lambda choice: {"channels": list(choice.channels)},
-        "{ channels = [1, 5, 7] }",
+        write=lambda choice: {"channels": list(choice.channels)},
+        form="{ channels = [1, 5, 7] }",
     ),
     LORA: InlineTable(
         LORA,
         frozenset({LORA, "alpha", "seed"}),
         _read_lora,
-        _write_lora,
-        "{ lora = 8, alpha = 16 } (rank, and what the product is scaled by: alpha / rank, above 0)",
+        write=_write_lora,
+        form="{ lora = 8, alpha = 16 } "
+        "(rank, and what the product is scaled by: alpha / rank, above 0)",
     ),
 }
 """Inline tables by their identifying key."""

@@ -127,7 +127,7 @@ def add_adapters(graph: Graph, adapters: Sequence[Adapter]) -> None:
         adapter, a, b = factors[weight]
         g.append(node)
         if node.op == "slice":
-            factors[node.result] = _sliced(g, node, adapter, a, b)
+            factors[node.result] = _sliced(g, node, adapter, a=a, b=b)
             return node.results
         product = _layer(node).low_rank(g, node, (a, b), adapter.transposed, adapter.scale)
         return (g.add(node.result, product),)
@@ -171,7 +171,7 @@ def _adapter(
     if choice.rank > limit:
         raise SchemeError(f"{where}rank {choice.rank} is above {limit}, its smaller side")
     transposed = _layer(readers[0][0]).transposed(readers[0][0])
-    return Adapter(param.name, choice.rank, choice.alpha, choice.seed, transposed)
+    return Adapter(param.name, choice.rank, choice.alpha, seed=choice.seed, transposed=transposed)
 
 
 def _readers(users: Mapping[Value, list[Node]], weight: Value) -> list[tuple[Node, Value]]:

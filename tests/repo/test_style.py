@@ -1,6 +1,7 @@
 """Limits that no formatter checks: sizes, dependencies between parts, leftovers."""
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,6 +12,10 @@ from pockengine.tests.repo.tree import files, read
 FILE_LINES = 400
 FUNCTION_LINES = 40
 PARAMETERS = 7
+POSITIONAL = 4
+
+BY_NAME = {"backends", "compiler"}
+"""Folders whose calls give the fifth argument and those after it by name."""
 
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "tflite", "torch"}
 WITHOUT_FRAMEWORK = ("compiler", "backends", "devices")
@@ -35,11 +40,12 @@ THIS_FILE = Path("tests/repo/test_style.py")
 
 
 @cache
-def nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST]]:
-    """Return a file's functions and its imports; it is read once for all checks."""
+def nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST], list[ast.AST]]:
+    """Return a file's functions, imports, and calls and classes; it is read once for all checks."""
     found = list(ast.walk(ast.parse(read(path))))
     functions = [x for x in found if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return [*functions], [x for x in found if isinstance(x, ast.Import | ast.ImportFrom)]
+    calls = [x for x in found if isinstance(x, ast.Call | ast.ClassDef)]
+    return [*functions], [x for x in found if isinstance(x, ast.Import | ast.ImportFrom)], [*calls]
 
 
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
@@ -69,6 +75,33 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     given = function.args
     names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def by_position(path: Path) -> Iterator[tuple[str, float]]:
+    """Yield a file's functions and classes, and how many arguments each takes by position."""
+    for node in nodes(path)[0]:
+        assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        count = len(node.args.posonlyargs) + len(node.args.args)
+        yield node.name, math.inf if node.args.vararg else count
+    for node in nodes(path)[2]:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, PARAMETERS + sum(isinstance(each, ast.AnnAssign) for each in node.body)
+
+
+def arguments(call: ast.Call) -> int:
+    """Return how many arguments a call gives by position; a starred name counts as one."""
+    starred = [each.value for each in call.args if isinstance(each, ast.Starred)]
+    return len(call.args) + sum(len(x.elts) - 1 for x in starred if isinstance(x, ast.Tuple))
+
+
+def called(call: ast.Call) -> str:
+    """Return the last name of what is called; "" if it has none."""
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def foreign(imported: str, name: str) -> bool:
+    """Whether an import brings this name from another project."""
+    return imported.endswith(f".{name}") and not imported.startswith("pockengine.")
 
 
 def framework_replacements() -> set[str]:
@@ -144,6 +177,25 @@ def test_functions_take_few_parameters() -> None:
         and not any(isinstance(each, ast.Call) for each in function.decorator_list)
         and function.name not in replacements
         and (count := parameters(function)) > PARAMETERS
+    }
+    assert not found
+
+
+def test_calls_give_few_arguments_by_position() -> None:
+    """Exempt: functions that take any number of them, and those of other projects."""
+    takes: dict[str, float] = {}
+    for path in files("*.py"):
+        if path.parts[0] != "tests":
+            for name, count in by_position(path):
+                takes[name] = max(takes.get(name, 0), count)
+    found = {
+        f"{path}:{call.lineno} {called(call)}": count
+        for path in files("*.py")
+        if path.parts[0] in BY_NAME
+        for call in nodes(path)[2]
+        if isinstance(call, ast.Call)
+        if POSITIONAL < (count := arguments(call)) <= takes.get(called(call), 0) < math.inf
+        if not any(foreign(name, called(call)) for name in imports(path))
     }
     assert not found
 

@@ -131,8 +131,8 @@ def _planned_convolution(
     plan = chosen.plan
     if isinstance(plan, WinogradPlan):
         form = plan.filters if prepared else None
-        return Choice(chosen.label, chosen.cycles, plan.scratch_bytes, plan, form)
-    spec = direct_spec(window, geometry, plan, anchor.result.type.size, fused.plain)
+        return Choice(chosen.label, chosen.cycles, plan.scratch_bytes, spec=plan, prepared=form)
+    spec = direct_spec(window, geometry, plan, size=anchor.result.type.size, plain=fused.plain)
     return Choice(chosen.label, chosen.cycles, spec.scratch_bytes, spec)
 
 

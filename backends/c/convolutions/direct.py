@@ -210,14 +210,14 @@ def direct_plans(window: ConvWindow, g: Geometry, device: Device) -> list[ConvPl
         else:
             panels = -(-g.columns // tile.columns)
             width = min(g.columns, -(-panels // threads) * tile.columns)
-        one = multiply_cycles(machine, tile, pixels, width, int(taps * g.channels))
+        one = multiply_cycles(machine, tile, pixels, columns=width, depth=int(taps * g.channels))
         return share * one + transposed
 
     splits: tuple[Split, ...] = ("ROWS", "COLUMNS")
     found = tiles(machine, pixels, g.columns, g.step[1] * g.image.pixel)
-    block = _block_rows(g.image, g.rows, g.step, device, weights)
+    block = _block_rows(g.image, g.rows, g.step, device=device, weights=weights)
     return [
-        ConvPlan(tile, split, block, threads, cycles(tile, split))
+        ConvPlan(tile, split, block, threads=threads, cycles=cycles(tile, split))
         for tile in found
         for split in splits
     ]
@@ -238,10 +238,10 @@ def gradient_plans(window: ConvWindow, device: Device) -> list[ConvPlan]:
             panels = -(-columns // tile.columns)
             width = min(columns, -(-panels // threads) * tile.columns)
         times = window.taps * window.group_channels / depth * window.pixels / SAMPLE_DEPTH
-        one = multiply_cycles(machine, tile, depth, width, SAMPLE_DEPTH)
+        one = multiply_cycles(machine, tile, depth, columns=width, depth=SAMPLE_DEPTH)
         return one * times * window.groups / (threads if split == "INNER" else 1)
 
     most = min(rows, window.output[0])
-    block = _block_rows(image, most, window.stride, device, weights)
+    block = _block_rows(image, most, window.stride, device=device, weights=weights)
     found = tiles(machine, depth, columns)
-    return [ConvPlan(tile, split, block, threads, cycles(tile)) for tile in found]
+    return [ConvPlan(tile, split, block, threads=threads, cycles=cycles(tile)) for tile in found]

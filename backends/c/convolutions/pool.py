@@ -76,7 +76,7 @@ def emit_pool(node: Node, choice: Choice, device: Device) -> Kernel:
     pooling = _pooling_of(opened.anchor)
     if opened.anchor.op.startswith("avg"):
         return _avg_pool(opened, pooling, cut, device)
-    return _max_pool(opened, pooling, cut.lanes, choice.scratch_bytes, device)
+    return _max_pool(opened, pooling, cut.lanes, scratch_bytes=choice.scratch_bytes, device=device)
 
 
 POOL = KernelFamily(choose_pool, emit_pool)

@@ -156,9 +156,25 @@ def tiling_of(window: ConvWindow, backward: bool, size: int) -> Tiling | None:
     if backward:
         source, result = (*window.output, window.features), window.size
         before = (2 - window.before[0], 2 - window.before[1])
-        return Tiling(size, window.images, source, result, window.channels, before, True)
+        return Tiling(
+            size,
+            window.images,
+            source,
+            result=result,
+            columns=window.channels,
+            before=before,
+            backward=True,
+        )
     source = (*window.size, window.channels)
-    return Tiling(size, window.images, source, window.output, window.features, window.before, False)
+    return Tiling(
+        size,
+        window.images,
+        source,
+        result=window.output,
+        columns=window.features,
+        before=window.before,
+        backward=False,
+    )
 
 
 def winograd_plans(
@@ -179,8 +195,16 @@ def _plans(tiling: Tiling, device: Device, prepared: bool) -> Iterator[WinogradP
     for split in splits:
         for block in _blocks(tiling, split, device):
             for tile in tiles(machine, block, tiling.columns, tiling.pitch):
-                cycles = _cycles(tiling, tile, split, block, device, prepared)
-                yield WinogradPlan(tiling, tile, split, block, threads, cycles, prepared)
+                cycles = _cycles(tiling, tile, split, block=block, device=device, prepared=prepared)
+                yield WinogradPlan(
+                    tiling,
+                    tile,
+                    split,
+                    block=block,
+                    threads=threads,
+                    cycles=cycles,
+                    prepared=prepared,
+                )
 
 
 def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
@@ -222,8 +246,8 @@ def _cycles(
         streamed = planes * channels * width
     products = count * -(-width // tile.lanes) * product
     last = count - (mine - 1) * block
-    multiply = (mine - 1) * multiply_cycles(machine, tile, block, width, channels)
-    multiply += multiply_cycles(machine, tile, last, width, channels)
+    multiply = (mine - 1) * multiply_cycles(machine, tile, block, columns=width, depth=channels)
+    multiply += multiply_cycles(machine, tile, last, columns=width, depth=channels)
     reloaded = mine * -(-block // tile.rows) * planes * channels * width
     moved = STREAM_CYCLES * streamed + RELOAD_CYCLES * reloaded
     if split == "COLUMNS":
@@ -277,9 +301,15 @@ def winograd_kernel(
         "PE_PRODUCT_PLANE": plan.product_plane,
     }
     if not plan.prepared:
-        return emit_planned(opened, window, plan, device, "winograd", sizes)
+        return emit_planned(opened, window, plan, device=device, source="winograd", sizes=sizes)
     kernel = emit_planned(
-        opened, window, plan, device, "winograd", {**sizes, "PE_PREPARED": 1}, FILTERS
+        opened,
+        window,
+        plan,
+        device=device,
+        source="winograd",
+        sizes={**sizes, "PE_PREPARED": 1},
+        prepared=FILTERS,
     )
     return replace(kernel, preparation=_filters_kernel(plan, device))
 

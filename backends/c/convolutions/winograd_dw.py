@@ -98,8 +98,16 @@ def _plans(tiling: Tiling, device: Device) -> Iterator[WinogradGradientPlan]:
     for split in splits:
         for block in _blocks(tiling, split, device):
             for tile in tiles(machine, channels, tiling.columns):
-                cycles = _cycles(tiling, tile, split, block, channels, device)
-                yield WinogradGradientPlan(tiling, tile, split, block, channels, threads, cycles)
+                cycles = _cycles(tiling, tile, split, block=block, channels=channels, device=device)
+                yield WinogradGradientPlan(
+                    tiling,
+                    tile,
+                    split,
+                    block=block,
+                    channels=channels,
+                    threads=threads,
+                    cycles=cycles,
+                )
 
 
 def _blocks(tiling: Tiling, split: Split, device: Device) -> Iterator[int]:
@@ -136,8 +144,10 @@ def _cycles(
     blocks, units = -(-count // block), -(-inputs // channels)
     depth = -(-count // blocks)
     multiply = blocks * (
-        (units - 1) * multiply_cycles(machine, tile, channels, width, depth)
-        + multiply_cycles(machine, tile, inputs - (units - 1) * channels, width, depth)
+        (units - 1) * multiply_cycles(machine, tile, channels, columns=width, depth=depth)
+        + multiply_cycles(
+            machine, tile, inputs - (units - 1) * channels, columns=width, depth=depth
+        )
     )
     read = count * (inputs * -(-width // tile.columns) + width * units) * reload_
     waiting = planes * inputs * width
@@ -166,4 +176,4 @@ def winograd_gradient_kernel(
         "PE_GRADIENT_PLANE": gradients,
         "PE_PRODUCT_PLANE": sums,
     }
-    return emit_planned(opened, window, plan, device, "winograd_dw", sizes)
+    return emit_planned(opened, window, plan, device=device, source="winograd_dw", sizes=sizes)

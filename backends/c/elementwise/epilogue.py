@@ -41,13 +41,13 @@ class Fused:
 def split_fusion(node: Node) -> Fused:
     """Find the anchor of a node; CompileError if C cannot express the fusion."""
     if node.op != "fusion":
-        return Fused(node, (), node.operands, node.results, None)
+        return Fused(node, (), node.operands, outputs=node.results, body=None)
     body = node.attrs["body"]
     anchor = _anchor_of(node, body)
     after = tuple(inner for inner in body.nodes if inner is not anchor)
     for inner in after:
         check_expression(inner)
-    return Fused(anchor, after, tuple(body.inputs), tuple(body.outputs.values()), body)
+    return Fused(anchor, after, tuple(body.inputs), outputs=tuple(body.outputs.values()), body=body)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def open_fusion(
     parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
     kept = fused.outputs[: len(results)]
     streamed = frozenset(value for value in kept if _is_streamed(value, device))
-    store = _store(fused, names, places, streamed, by_integers)
+    store = _store(fused, names, places, streamed=streamed, by_integers=by_integers)
     return Anchored(
         symbol=symbol,
         anchor=anchor,

@@ -141,8 +141,8 @@ def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "")
             names[value] = variable
     fixed = [node for node in body.nodes if node.result in constant and node.result in needed]
     moving = [node for node in body.nodes if node.result in needed and node.result not in constant]
-    before += emit_nodes(fixed, names, body.constants, "b", body.by_integers)
-    inside += emit_nodes(moving, names, body.constants, "t", body.by_integers)
+    before += emit_nodes(fixed, names, body.constants, prefix="b", by_integers=body.by_integers)
+    inside += emit_nodes(moving, names, body.constants, prefix="t", by_integers=body.by_integers)
     inside += [store(access, space, names[value], "row + i") for value, access in body.stores]
     inside += [
         fill("v[{}][i] = {};", index, names[value]) for index, value in enumerate(body.values)

@@ -7,7 +7,7 @@ transposing blocks in registers. Broadcasts are elementwise kernels that compute
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pockengine.backends.c.elementwise.elementwise import (
     Cut,
@@ -88,7 +88,7 @@ def slice_boxes(node: Node) -> list[Box]:
     own = contiguous_strides(x.shape)
     start = sum(first * stride for first, stride in zip(node.attrs["start"], own, strict=True))
     walk = tuple(step * stride for step, stride in zip(node.attrs["step"], own, strict=True))
-    return [Box(0, y.shape, walk, contiguous_strides(y.shape), start)]
+    return [Box(0, y.shape, walk, target_strides=contiguous_strides(y.shape), source_start=start)]
 
 
 def reverse_boxes(node: Node) -> list[Box]:
@@ -97,7 +97,7 @@ def reverse_boxes(node: Node) -> list[Box]:
     own, axes = contiguous_strides(x.shape), set(node.attrs["axes"])
     start = sum((x.shape[axis] - 1) * own[axis] for axis in axes)
     walk = tuple(-stride if axis in axes else stride for axis, stride in enumerate(own))
-    return [Box(0, x.shape, walk, own, start)]
+    return [Box(0, x.shape, walk, target_strides=own, source_start=start)]
 
 
 def concat_boxes(node: Node) -> list[Box]:
@@ -106,7 +106,16 @@ def concat_boxes(node: Node) -> list[Box]:
     boxes, at = [], 0
     for index, part in enumerate(node.operands):
         own = contiguous_strides(part.shape)
-        boxes.append(Box(index, part.shape, own, whole, 0, at * whole[axis]))
+        boxes.append(
+            Box(
+                index,
+                part.shape,
+                own,
+                target_strides=whole,
+                source_start=0,
+                target_start=at * whole[axis],
+            )
+        )
         at += part.shape[axis]
     return boxes
 
@@ -116,7 +125,16 @@ def pad_boxes(node: Node) -> list[Box]:
     (x,), y = node.operands, node.result
     whole = contiguous_strides(y.shape)
     start = sum(low * stride for low, stride in zip(node.attrs["low"], whole, strict=True))
-    return [Box(0, x.shape, contiguous_strides(x.shape), whole, 0, start)]
+    return [
+        Box(
+            0,
+            x.shape,
+            contiguous_strides(x.shape),
+            target_strides=whole,
+            source_start=0,
+            target_start=start,
+        )
+    ]
 
 
 BOXES: dict[str, Callable[[Node], list[Box]]] = {
@@ -145,8 +163,9 @@ def _collapsed(box: Box, result: Value) -> Box:
         inner = RUN
     elif result.dtype in (F32, DType.I8) and _is_matrix(sizes, source, target):
         inner = MATRIX
-    starts = box.source_start, box.target_start
-    return Box(box.source, tuple(sizes), source, target, *starts, inner)
+    return replace(
+        box, sizes=tuple(sizes), source_strides=source, target_strides=target, inner=inner
+    )
 
 
 def _is_matrix(sizes: Sequence[int], source: Strides, target: Strides) -> bool:
@@ -201,13 +220,14 @@ def _copy(box: Box, name: str, ctype: str, block: int) -> list[str]:
         return _split_matrix(box, name, ctype, block)
     at_source = " + ".join([str(box.source_start), *_offsets(sizes[:outer], source[:outer])])
     at_target = " + ".join([str(box.target_start), *_offsets(sizes[:outer], target[:outer])])
+    inner = _inner(sizes[outer:], source[outer:], target[outer:], ctype=ctype, block=block)
     return [
         "{",
         f"    const pe_range share = pe_split(w, {count}, 1);",
         "    for (ptrdiff_t i = share.begin; i < share.end; i++) {",
         f"        const {ctype} *from = {name} + {at_source};",
         f"        {ctype} *to = y + {at_target};",
-        f"        {_inner(sizes[outer:], source[outer:], target[outer:], ctype, block)}",
+        f"        {inner}",
         "    }",
         "}",
     ]
@@ -219,7 +239,9 @@ def _inner(sizes: Sequence[int], source: Strides, target: Strides, ctype: str, b
     if len(sizes) == 1:
         return f"memcpy(to, from, {sizes[0]} * sizeof({ctype}));"
     rows, columns = sizes[1], sizes[0]
-    return _transposition("to", "from", (target[0], source[1], rows, columns), ctype, block)
+    return _transposition(
+        "to", "from", (target[0], source[1], rows, columns), ctype=ctype, block=block
+    )
 
 
 def _transposition(to: str, at: str, sizes: tuple[int | str, ...], ctype: str, block: int) -> str:
@@ -239,7 +261,7 @@ def _split_matrix(box: Box, name: str, ctype: str, block: int) -> list[str]:
     return [
         "{",
         f"    const pe_range share = pe_split(w, {sizes[0]}, {block});",
-        f"    {_transposition(to, at, matrix, ctype, block)}",
+        f"    {_transposition(to, at, matrix, ctype=ctype, block=block)}",
         "}",
     ]
 

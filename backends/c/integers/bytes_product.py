@@ -115,11 +115,19 @@ def bytes_spec(anchor: Node, op: str, window: ConvWindow, device: Device) -> Byt
         return None
     if window.groups > 1 or anchor.attrs["zeros"][1]:
         return None
-    spec = BytesSpec(window, op, isa.dot_lanes, 1, 1, isa.dot_lanes, device.cpu.cores)
+    spec = BytesSpec(
+        window,
+        op,
+        isa.dot_lanes,
+        rows=1,
+        blocks=1,
+        epilogue_lanes=isa.dot_lanes,
+        threads=device.cpu.cores,
+    )
     rows, columns, _ = spec.sizes
     strip = spec.panel // spec.lanes
     found = [
-        (_steps(rows, columns, count, blocks * spec.lanes, spec.lanes), -count, blocks)
+        (_steps(rows, columns, count, width=blocks * spec.lanes, lanes=spec.lanes), -count, blocks)
         for blocks in range(1, isa.dot_sums + 1)
         if strip % blocks == 0 or blocks % strip == 0
         for count in range(1, min(rows, isa.dot_sums // blocks, PANEL) + 1)

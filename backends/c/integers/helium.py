@@ -114,4 +114,6 @@ def _product_text(opened: Anchored, spec: HeliumSpec) -> tuple[Text, Sequence[st
 
 
 def _depthwise_text(opened: Anchored, spec: HeliumSpec) -> tuple[Text, Sequence[str]]:
-    return grids_text(opened, spec.window, spec.op, _common(opened, spec), "helium_depthwise")
+    return grids_text(
+        opened, spec.window, spec.op, common=_common(opened, spec), name="helium_depthwise"
+    )

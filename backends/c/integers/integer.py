@@ -108,7 +108,7 @@ def _tile(op: str, window: ConvWindow, device: Device) -> Tile:
 
     def cycles(tile: Tile) -> tuple[float, str]:
         depth = window.taps * window.group_channels
-        return multiply_cycles(machine, tile, rows, columns, depth), tile.label
+        return multiply_cycles(machine, tile, rows, columns=columns, depth=depth), tile.label
 
     return min(tiles(machine, rows, columns), key=cycles)
 

@@ -124,7 +124,9 @@ def product_macros(window: ConvWindow, op: str) -> Macros:
 
 
 def _depthwise_text(opened: Anchored, spec: PairsSpec) -> tuple[Text, Sequence[str]]:
-    return grids_text(opened, spec.window, spec.op, _common(opened, spec), "pairs_depthwise")
+    return grids_text(
+        opened, spec.window, spec.op, common=_common(opened, spec), name="pairs_depthwise"
+    )
 
 
 def grids_text(

@@ -6,8 +6,8 @@ are blocks of gemm_tile.inc.h, each with a tile of its own.
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from pockengine.backends.c.family import KernelFamily, plain_choice
@@ -167,7 +167,9 @@ class _Sizes:
         """Return the cheapest tile."""
         machine = machine_of(self.device)
         found = tiles(machine, m, n, a_row)
-        return min(found, key=lambda tile: multiply_cycles(machine, tile, m, n, depth))
+        return min(
+            found, key=lambda tile: multiply_cycles(machine, tile, m, columns=n, depth=depth)
+        )
 
 
 def choose_attention(node: Node, device: Device, options: KernelOptions) -> Choice:
@@ -209,21 +211,21 @@ def _parts(sizes: _Sizes) -> int:
 def _products(sizes: _Sizes, block: int, pitch: int) -> list[AttentionProduct]:
     """Return a block's products: scores, then the products with them."""
     (_, rows, heads, size), (columns, groups, width) = sizes.rows, sizes.columns
-    last = rows - (rows - 1) // block * block
+    of_rows = partial(AttentionProduct, m=block, last=rows - (rows - 1) // block * block)
+    of_columns = partial(AttentionProduct, m=columns, last=columns, a=(1, pitch), store="ADDED")
 
     def product(
         name: str, n: int, a_row: int, b_pitch: int, y_pitch: int, depth: int, *store: str | int
     ) -> AttentionProduct:
         tile = sizes.tile(block, n, a_row, depth)
         kind, step = store or ("SUMS", 1)
-        a, places = (a_row, 1), (b_pitch, y_pitch)
-        return AttentionProduct(name, block, last, n, a, *places, tile, str(kind), int(step))
+        made = of_rows(name, n=n, a=(a_row, 1), b_pitch=b_pitch, y_pitch=y_pitch, tile=tile)
+        return replace(made, store=str(kind), factor_step=int(step))
 
     def added(name: str, length: int) -> AttentionProduct:
         tile = sizes.tile(columns, length, 1, block)
         y_pitch = length if sizes.shares_heads else groups * length
-        a, places = (1, pitch), (heads * length, y_pitch)
-        return AttentionProduct(name, columns, columns, length, a, *places, tile, "ADDED")
+        return of_columns(name, n=length, b_pitch=heads * length, y_pitch=y_pitch, tile=tile)
 
     found = [product("scores", columns, heads * size, pitch, pitch, size)]
     if not sizes.backward:

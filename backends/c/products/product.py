@@ -176,7 +176,14 @@ def choose_product(
     panel = align(plan.depth * plan.tile.columns, 16) if by_panels else 0
     rows = align(min(plan.rows, align(product.m, plan.tile.rows)) * plan.depth, 16)
     copied = rows if plan.rows_copied else 0
-    spec = TiledSpec(product, plan, _partial_floats(plain, product, plan), panel, copied, f32)
+    spec = TiledSpec(
+        product,
+        plan,
+        _partial_floats(plain, product, plan),
+        panel=panel,
+        copied_rows=copied,
+        f32=f32,
+    )
     return Choice(candidate.label, candidate.cycles, spec.scratch_bytes, spec)
 
 
@@ -208,17 +215,25 @@ def plan_product(
     candidates = []
     for tile in tiles(machine, product.m, product.n, product.a_row):
         steps = -(-product.k // threads) if splits == ("INNER",) else product.k
-        whole = multiply_cycles(machine, tile, product.m, product.n, steps)
+        whole = multiply_cycles(machine, tile, product.m, columns=product.n, depth=steps)
         if tile.lanes >= WIDE_LANES and 4 * tile.columns * depth > device.cpu.l1d_bytes:
             again = -(-product.m // tile.rows) * product.n * steps
             whole = max(whole, again / SECOND_LEVEL_FLOATS)
         for split in splits:
             columns = product.n // (threads if split == "COLUMNS" else 1)
             rows_copied = split != "INNER" and _pays_to_copy_rows(product, tile, columns)
-            rows = _block_rows(product, tile, depth, device, rows_copied)
+            rows = _block_rows(product, tile, depth, device=device, rows_copied=rows_copied)
             share = min(rows, -(-product.m // (threads if split == "ROWS" else 1)))
             copied = _pays_to_copy(product, tile, share, depth)
-            plan = ProductPlan(tile, split, depth, threads, rows, copied, rows_copied)
+            plan = ProductPlan(
+                tile,
+                split,
+                depth,
+                threads=threads,
+                rows=rows,
+                copied=copied,
+                rows_copied=rows_copied,
+            )
             cycles = _cycles(whole, product, plan)
             candidates.append(PlanCandidate(f"{split} {tile.label}", cycles, plan))
     return picked(pick, f"{_key(product)} {kind}", candidates)

@@ -201,11 +201,11 @@ def _take_apart(node: Node) -> ReductionParts:
         node,
         anchor,
         body,
-        body.nodes[:place],
-        body.nodes[place + 1 :],
-        (anchor.operands[0],),
-        KINDS[anchor.op],
-        anchor.results,
+        before=body.nodes[:place],
+        after=body.nodes[place + 1 :],
+        values=(anchor.operands[0],),
+        kind=KINDS[anchor.op],
+        sums=anchor.results,
     )
     return _scaled_after(parts) if anchor.op == "batch_norm_sums" else parts
 

@@ -96,7 +96,15 @@ def tiled_kernel(opened: FusedOperands, product: Product, tiled: Tiled) -> GpuKe
         "PE_END(sum, i)": f"scratch[part * {size} + i] = sum;" if parts > 1 else block(last),
     }
     helpers = _places(product)
-    products = Stage(groups * parts, ITEMS, macros, (), tiling.template, helpers, tiling.resident)
+    products = Stage(
+        groups * parts,
+        ITEMS,
+        macros,
+        body=(),
+        template=tiling.template,
+        helpers=helpers,
+        resident=tiling.resident,
+    )
     stages = [products]
     if parts > 1:
         sums = (
@@ -158,12 +166,12 @@ def matmul_product(node: Node) -> Product:
         rows,
         columns,
         depth,
-        math.prod(batch),
-        f"    return {first} + {at_a};",
-        f"    return {second} + {at_b};",
-        f"    return (batch * {rows} + row) * {columns} + column;",
-        not ta,
-        tb,
+        batches=math.prod(batch),
+        a=f"    return {first} + {at_a};",
+        b=f"    return {second} + {at_b};",
+        c=f"    return (batch * {rows} + row) * {columns} + column;",
+        a_deep=not ta,
+        b_deep=tb,
     )
 
 
@@ -215,10 +223,10 @@ def _forward(node: Node) -> Product:
         w.pixels,
         features,
         w.taps * own,
-        w.groups,
-        image_place(w, "row", *taps, f"batch * {own} + k % {own}"),
-        f"    return k * {w.features} + batch * {features} + column;",
-        f"    return row * {w.features} + batch * {features} + column;",
+        batches=w.groups,
+        a=image_place(w, "row", *taps, f"batch * {own} + k % {own}"),
+        b=f"    return k * {w.features} + batch * {features} + column;",
+        c=f"    return row * {w.features} + batch * {features} + column;",
         a_deep=True,
         b_deep=False,
     )
@@ -233,10 +241,10 @@ def _dx(node: Node) -> Product:
         w.images * math.prod(w.size),
         own,
         w.taps * features,
-        w.groups,
-        gradient_place(w, "row", *taps, f"batch * {features} + k % {features}"),
-        f"    return {place} + batch * {features} + k % {features};",
-        f"    return row * {w.channels} + batch * {own} + column;",
+        batches=w.groups,
+        a=gradient_place(w, "row", *taps, f"batch * {features} + k % {features}"),
+        b=f"    return {place} + batch * {features} + k % {features};",
+        c=f"    return row * {w.channels} + batch * {own} + column;",
         a_deep=True,
         b_deep=True,
     )
@@ -250,10 +258,10 @@ def _dw(node: Node) -> Product:
         w.taps * own,
         features,
         w.pixels,
-        w.groups,
-        image_place(w, "k", *taps, f"batch * {own} + row % {own}"),
-        f"    return k * {w.features} + batch * {features} + column;",
-        f"    return row * {w.features} + batch * {features} + column;",
+        batches=w.groups,
+        a=image_place(w, "k", *taps, f"batch * {own} + row % {own}"),
+        b=f"    return k * {w.features} + batch * {features} + column;",
+        c=f"    return row * {w.features} + batch * {features} + column;",
         a_deep=False,
         b_deep=False,
     )

@@ -64,7 +64,9 @@ def machine_of(gpu: Gpu, bf16: bool) -> GpuMachine:
     """Return the parameters in a device file; with tensor cores only for bf16."""
     hertz = gpu.mhz * 1e6
     lanes = gpu.bf16_lanes if bf16 else 0
-    return GpuMachine(gpu.units, gpu.lanes, hertz, gpu.bandwidth / hertz, lanes)
+    return GpuMachine(
+        gpu.units, gpu.lanes, hertz, bytes_per_cycle=gpu.bandwidth / hertz, bf16_lanes=lanes
+    )
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,28 @@ class Tiled:
 
 
 F32 = tuple(
-    Tiling(TEMPLATE, mr, nr, 16 * mr, 16 * nr, 16, registers=128 if mr * nr > 16 else 64)
+    Tiling(
+        TEMPLATE,
+        mr,
+        nr,
+        rows=16 * mr,
+        columns=16 * nr,
+        step=16,
+        registers=128 if mr * nr > 16 else 64,
+    )
     for mr in (1, 2, 4, 8)
     for nr in (1, 2, 4)
 )
 BF16 = tuple(
-    Tiling(TENSOR_TEMPLATE, mr, nr, 32 * mr, 64 * nr, 32, registers=128 if mr > 2 else 80)
+    Tiling(
+        TENSOR_TEMPLATE,
+        mr,
+        nr,
+        rows=32 * mr,
+        columns=64 * nr,
+        step=32,
+        registers=128 if mr > 2 else 80,
+    )
     for mr, nr in ((4, 2), (2, 2), (2, 1), (1, 1))
 )
 

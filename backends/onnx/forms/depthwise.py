@@ -66,7 +66,7 @@ def depthwise_dw(w: EntryWriter, node: Node) -> None:
     name, axes = w.read(dy, layout), w.numbers([axis for axis in range(4) if axis != kept])
     sums = [
         w.node("ReduceSum", w.node("Mul", tap, name), axes, keepdims=1)
-        for tap in Taps(w, x, dy, windows, layout)
+        for tap in Taps(w, x, dy, windows=windows, layout=layout)
     ]
     if last:
         w.bind(node.result, w.reshape(w.node("Concat", *sums, axis=0), shape))
@@ -77,6 +77,6 @@ def depthwise_dw(w: EntryWriter, node: Node) -> None:
 
 def _gathered(w: EntryWriter, x: Value, y: Value, windows: ImageWindows) -> str:
     """Return the pixels of x that each tap sees for each pixel of y: [taps, pixels, C]."""
-    taps = Taps(w, x, y, windows, CHANNELS_LAST)
+    taps = Taps(w, x, y, windows=windows, layout=CHANNELS_LAST)
     rows = w.reshape(taps.image, (-1, x.shape[3]))
     return w.node("Gather", rows, w.constant(taps.pixels(y.shape[0])), axis=0)

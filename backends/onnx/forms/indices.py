@@ -51,14 +51,16 @@ def _take_along(w: EntryWriter, node: Node) -> None:
 
 def _take_dx(w: EntryWriter, node: Node) -> None:
     (dy, index), shape = node.operands, node.result.shape
-    whole = _added(w, _zeros(w, shape), w.read(dy), index, shape, node.attrs["axis"])
+    whole = _added(
+        w, _zeros(w, shape), w.read(dy), index=index, shape=shape, axis=node.attrs["axis"]
+    )
     w.bind(node.result, whole)
 
 
 def _take_along_dx(w: EntryWriter, node: Node) -> None:
     (dy, index), axis, shape = node.operands, node.attrs["axis"], node.result.shape
     size = shape[axis]
-    parts = _masked(w, index, size, w.read(dy), index.shape)
+    parts = _masked(w, index, size, dy=w.read(dy), shape=index.shape)
     places = _inside(w, index, size)
     name = w.node("ScatterElements", _zeros(w, shape), places, parts, axis=axis, reduction="add")
     w.bind(node.result, name)
@@ -68,7 +70,7 @@ def _take_update(w: EntryWriter, node: Node) -> None:
     """param -= lr dy, at the rows that were read."""
     param, dy, index, lr = node.operands
     step = w.node("Neg", w.node("Mul", w.read(lr), w.read(dy)))
-    whole = _added(w, w.read(param), step, index, param.shape, node.attrs["axis"])
+    whole = _added(w, w.read(param), step, index=index, shape=param.shape, axis=node.attrs["axis"])
     w.write(param, whole, canonical(len(param.shape)))
 
 
@@ -80,7 +82,7 @@ def _added(w: EntryWriter, x: str, dy: str, index: Value, shape: tuple[int, ...]
     """Add dy to the slices of x, of this shape, that the index selects along an axis."""
     before, size, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     count = index.type.size
-    parts = _masked(w, index, size, w.reshape(dy, (before, count, after)), (count, 1))
+    parts = _masked(w, index, size, dy=w.reshape(dy, (before, count, after)), shape=(count, 1))
     column = w.reshape(_inside(w, index, size), (count, 1))
     places = w.node("Expand", column, w.numbers((before, count, after)))
     rows = w.reshape(x, (before, size, after))

@@ -34,7 +34,7 @@ def _matrices(
     step = step_of(w, node.result)
     if step is not None:
         both, sides = (names[0], names[1]), (turned[0], turned[1])
-        w.bind(step.result, stepped(w, step, both, sides, w.read(step.param)))
+        w.bind(step.result, stepped(w, step, both, turned=sides, content=w.read(step.param)))
         return
     w.bind(node.result, w.node("Gemm", *names, transA=turned[0], transB=turned[1]))
 

@@ -36,7 +36,7 @@ def _conv2d(w: EntryWriter, node: Node) -> None:
     (x, weight), groups = floats(node, "onnx"), node.attrs["groups"]
     windows = windows_of(node.attrs, weight.shape)
     if _is_depthwise(weight, groups) and goes_by_taps(w, weight, node.result):
-        name = convolved(w, x, _tap_rows(w, weight), node.result, windows)
+        name = convolved(w, x, _tap_rows(w, weight), y=node.result, windows=windows)
     else:
         window = w.read(weight, WEIGHT_FIRST)
         name = w.node("Conv", w.read(x, IMAGES_FIRST), window, **geometry(windows, groups))
@@ -65,7 +65,7 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
         return
     if _is_depthwise(weight, groups) and goes_by_taps(w, weight, node.result):
         window = sliced(w, _tap_rows(w, weight), {0: (-1, BEFORE_FIRST, -1)})
-        w.bind(node.result, convolved(w, dy, window, node.result, windows), IMAGES_FIRST)
+        w.bind(node.result, convolved(w, dy, window, y=node.result, windows=windows), IMAGES_FIRST)
         return
     if windows.size == (1, 1):
         window = w.read(weight, TURNED if groups == 1 else WEIGHT_FIRST)
@@ -148,7 +148,7 @@ def _product_dw(w: EntryWriter, node: Node) -> None:
     step = step_of(w, node.result)
     if step is not None and (high, wide) == (1, 1):
         content = w.reshape(w.read(step.param, WEIGHT_FIRST), (outer, inner))
-        total = stepped(w, step, pair, (1, 0), content)
+        total = stepped(w, step, pair, turned=(1, 0), content=content)
         w.bind(step.result, w.reshape(total, shape), WEIGHT_FIRST)
         return
     total = w.node("Gemm", *pair, transA=1)

@@ -25,8 +25,8 @@ MODELS = Models(
     "qnn",
     FORMS.keys() - MISCOMPUTED,
     NUMBERS.keys(),
-    frozenset({"scatter_updates"}),
-    _write,
+    passes=frozenset({"scatter_updates"}),
+    write=_write,
     rate_first=False,
 )
 

@@ -34,7 +34,7 @@ def _conv2d(w: EntryWriter, node: Node) -> None:
     else:
         kernel = w.read(weight, OUTPUT_FIRST)
         result = _by_group(
-            w, (image, 3), (kernel, 0), groups, lambda a, b: _convolved(w, a, b, window)
+            w, (image, 3), (kernel, 0), groups=groups, form=lambda a, b: _convolved(w, a, b, window)
         )
     w.bind(node.result, result)
 
@@ -103,7 +103,7 @@ def _conv2d_dx(w: EntryWriter, node: Node) -> None:
         result = _depthwise_dx(w, cotangent, kernel, window)
     else:
         result = _by_group(
-            w, (cotangent, 3), (kernel, 3), groups, lambda a, b: form(w, a, b, window)
+            w, (cotangent, 3), (kernel, 3), groups=groups, form=lambda a, b: form(w, a, b, window)
         )
     w.bind(node.result, result)
 
@@ -160,13 +160,13 @@ def _spread(w: EntryWriter, dy: LiteTensor, window: PaddedWindow) -> LiteTensor:
 
 def _turned(w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: PaddedWindow) -> LiteTensor:
     """Convolve dilated dy with the flipped window."""
-    return _against(w, dy, kernel, window, _convolved)
+    return _against(w, dy, kernel, window=window, form=_convolved)
 
 
 def _depthwise_dx(
     w: EntryWriter, dy: LiteTensor, kernel: LiteTensor, window: PaddedWindow
 ) -> LiteTensor:
-    return _against(w, dy, kernel, window, _depthwise)
+    return _against(w, dy, kernel, window=window, form=_depthwise)
 
 
 def _against(
@@ -180,7 +180,9 @@ def _against(
     taps = w.reshape(kernel, (outer, high * wide, inner))
     turned = w.reshape(reversed_axis(w, taps, 1), kernel.shape) if high * wide > 1 else kernel
     image = _spread(w, dy, window)
-    walk = PaddedWindow(image.shape[1:3], window.kernel, (1, 1), window.dilation, (0, 0, 0, 0))
+    walk = PaddedWindow(
+        image.shape[1:3], window.kernel, (1, 1), dilation=window.dilation, padding=(0, 0, 0, 0)
+    )
     return _cropped(w, form(w, image, turned, walk), window)
 
 
@@ -195,7 +197,12 @@ def _conv2d_dw(w: EntryWriter, node: Node) -> None:
         w.bind(node.result, _product_dw(w, image, cotangent, window), OUTPUT_FIRST)
     else:
         result = _by_group(
-            w, (image, 3), (cotangent, 3), groups, lambda a, b: _product_dw(w, a, b, window), 0
+            w,
+            (image, 3),
+            (cotangent, 3),
+            groups=groups,
+            form=lambda a, b: _product_dw(w, a, b, window),
+            axis=0,
         )
         w.bind(node.result, result, OUTPUT_FIRST)
 
@@ -207,7 +214,7 @@ def _depthwise_dw(
     batch, channels = x.shape[0], x.shape[3]
     image, kernel = (_beside(w, tensor) for tensor in (window.pad(w, x), dy))
     size, stride = window.padded, window.dilation
-    walk = PaddedWindow(size, window.output, stride, window.stride, (0, 0, 0, 0))
+    walk = PaddedWindow(size, window.output, stride, dilation=window.stride, padding=(0, 0, 0, 0))
     sums = _depthwise(w, image, kernel, walk)
     high, wide = window.kernel
     sums = sliced(w, sums, {1: (0, high, 1), 2: (0, wide, 1)})

@@ -50,7 +50,9 @@ def _take_dx(w: EntryWriter, node: Node) -> None:
     (dy, index), shape, axis = node.operands, node.result.shape, node.attrs["axis"]
     before, size, after = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
     count = index.type.size
-    parts = _masked(w, index, size, w.reshape(w.read(dy), (before, count, after)), (count, 1))
+    parts = _masked(
+        w, index, size, dy=w.reshape(w.read(dy), (before, count, after)), shape=(count, 1)
+    )
     row = w.reshape(_inside(w, index, size), (1, count))
     firsts = w.constant(size * np.arange(before, dtype=np.int32).reshape(before, 1))
     places = w.reshape(w.broadcast("ADD", row, firsts), (before * count, 1))
@@ -82,7 +84,7 @@ def _take_along(w: EntryWriter, node: Node) -> None:
 
 def _take_along_dx(w: EntryWriter, node: Node) -> None:
     (dy, index), axis, shape = node.operands, node.attrs["axis"], node.result.shape
-    parts = _masked(w, index, shape[axis], w.read(dy), index.shape)
+    parts = _masked(w, index, shape[axis], dy=w.read(dy), shape=index.shape)
     places = w.reshape(_places(w, index, shape, axis), (index.type.size, 1))
     flat = _added(w, places, w.reshape(parts, (index.type.size,)), (math.prod(shape),))
     w.bind(node.result, w.reshape(flat, shape))

@@ -107,7 +107,7 @@ class _Forms(LaidOutForms[EntryWriter, LiteTensor]):
     def pad(
         self, w: EntryWriter, x: LiteTensor, low: Shape, high: Shape, value: float, dtype: DType
     ) -> LiteTensor:
-        return padded(w, x, low, high, None if value == 0 else w.scalar(value, dtype))
+        return padded(w, x, low, high=high, value=None if value == 0 else w.scalar(value, dtype))
 
     def slice(self, w: EntryWriter, x: LiteTensor, spans: Mapping[int, Span]) -> LiteTensor:
         return sliced(w, x, spans)

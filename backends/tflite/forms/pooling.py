@@ -29,7 +29,7 @@ def _largest(
     w: EntryWriter, x: LiteTensor, window: PaddedWindow, outside: LiteTensor
 ) -> LiteTensor:
     if window.dilation == (1, 1):
-        return _pooled(w, "MAX_POOL_2D", x, window, outside)
+        return _pooled(w, "MAX_POOL_2D", x, window=window, outside=outside)
     most, *others = window.taps(w, window.pad(w, x, outside))
     for tap in others:
         most = w.broadcast("MAXIMUM", most, tap)
@@ -51,10 +51,12 @@ def _avg_pool2d(w: EntryWriter, node: Node) -> None:
     window = PaddedWindow.of(attrs, x.shape[1:3], attrs["kernel"])
     whole, name = attrs["count_include_pad"], window.named
     if name == "VALID" or (name == "SAME" and not whole):
-        w.bind(node.result, _pooled(w, "AVERAGE_POOL_2D", w.read(x), window, None))
+        w.bind(node.result, _pooled(w, "AVERAGE_POOL_2D", w.read(x), window=window, outside=None))
         return
-    inside = PaddedWindow(window.padded, window.kernel, window.stride, (1, 1), (0, 0, 0, 0))
-    means = _pooled(w, "AVERAGE_POOL_2D", window.pad(w, w.read(x)), inside, None)
+    inside = PaddedWindow(
+        window.padded, window.kernel, window.stride, dilation=(1, 1), padding=(0, 0, 0, 0)
+    )
+    means = _pooled(w, "AVERAGE_POOL_2D", window.pad(w, w.read(x)), window=inside, outside=None)
     if not whole:
         means = w.broadcast("MUL", means, w.constant(_shares(window)))
     w.bind(node.result, means)

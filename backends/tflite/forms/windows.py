@@ -60,7 +60,7 @@ class PaddedWindow:
     def pad(self, w: EntryWriter, x: LiteTensor, value: LiteTensor | None = None) -> LiteTensor:
         """Pad an image."""
         top, bottom, left, right = self.padding
-        return padded(w, x, (0, top, left, 0), (0, bottom, right, 0), value)
+        return padded(w, x, (0, top, left, 0), (0, bottom, right, 0), value=value)
 
     def prepared(
         self, w: EntryWriter, x: LiteTensor, value: LiteTensor | None = None

@@ -115,7 +115,7 @@ class ApplyGradients(Pass):
             state = f"{STATE_PREFIX}gradient.{name}"
             zeros = Filled(f32(*shape))
             total = g.param(state, zeros, trainable=False, kind=ParamKind.OPTIMIZER)
-            updates.append(Update(g, param, total, axes.get(name), channels))
+            updates.append(Update(g, param, total, axis=axes.get(name), channels=channels))
         _append_updates(g, updates, self.optimizer, self.clip)
         for update in updates:
             g.emit("assign", update.grad, g.scalar(0.0))
@@ -157,7 +157,9 @@ def _gradients(g: Builder, trained: Mapping[str, Channels], seed: Value | None) 
         if value not in gradients:
             raise _without_influence(value.name)
         param = graph.params[value.name]
-        updates.append(Update(g, param, gradients[value], axes.get(value.name), channels))
+        updates.append(
+            Update(g, param, gradients[value], axis=axes.get(value.name), channels=channels)
+        )
     return updates
 
 

@@ -103,7 +103,7 @@ class _Finder:
         for inner, added in pairs:
             product, scale = self._scaled(inner)
             if product is not None and (added is None or added.dtype is F32):
-                return _Scores(product, scale, added, seen, hidden)
+                return _Scores(product, scale, added, seen=seen, hidden=hidden)
         return None
 
     def _scaled(self, value: Value) -> tuple[Node | None, float]:

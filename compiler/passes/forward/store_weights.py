@@ -157,8 +157,8 @@ def _store(graph: Graph, param: Param, form: DType | Blocks) -> _Stored:
         type_ = TensorType(form, param.value.shape)
         return _Stored(_replaced(graph, param, Converted(held, type_)))
     codes, scales = form.types(param.value.shape)
-    made = _replaced(graph, param, _Encoded(name, held, form, False, codes), form)
-    contents = _Encoded(name, held, form, True, scales)
+    made = _replaced(graph, param, _Encoded(name, held, form, scales=False, type=codes), form)
+    contents = _Encoded(name, held, form, scales=True, type=scales)
     value = Builder(graph).param(scales_name(name), contents, trainable=False)
     graph.params[scales_name(name)].permutation = param.permutation
     return _Stored(made, value, form)

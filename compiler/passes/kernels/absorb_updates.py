@@ -112,7 +112,7 @@ def _absorb(graph: Graph, maker: Node, update: Node) -> Node:
         g.output(value.name, new)
     operands = tuple(value for value in outer if inner[value] not in body.constants)
     writes = tuple(operands.index(value) for value in written)
-    return Node("fusion", operands, (), {"body": body, "writes": writes}, maker.scope)
+    return Node("fusion", operands, (), attrs={"body": body, "writes": writes}, scope=maker.scope)
 
 
 def _replay(g: Builder, maker: Node, inner: Mapping[Value, Value]) -> Value:

@@ -248,7 +248,7 @@ def fusion_node(
     for result in results:
         g.output(result.name, inner[result])
     attrs = {"body": body, "writes": ()}
-    node = Node("fusion", tuple(outer), tuple(results), attrs, anchor.scope)
+    node = Node("fusion", tuple(outer), tuple(results), attrs=attrs, scope=anchor.scope)
     for result in results:
         result.node = node
     return node

@@ -17,7 +17,7 @@ SWAPPED = (0, 2, 1, 3)
 def _attention(g: Builder, node: Node) -> Results:
     q, k, v, *mask = node.operands
     heads = q.shape[2]
-    scores, _ = _scores(g, node, _by_heads(g, q, heads), _by_heads(g, k, heads), mask)
+    scores, _ = _scores(g, node, _by_heads(g, q, heads), k=_by_heads(g, k, heads), mask=mask)
     most = g.reduce_max(scores, axes=ROWS, keepdims=True)
     powers = g.exp(g.sub(scores, most))
     total = g.reduce_sum(powers, axes=ROWS, keepdims=True)
@@ -29,7 +29,7 @@ def _attention(g: Builder, node: Node) -> Results:
 def _gradient(g: Builder, node: Node) -> Results:
     heads, groups = node.operands[1].shape[2], node.operands[2].shape[2]
     dy, q, k, v, stats, delta = (_by_heads(g, x, heads) for x in node.operands[:6])
-    scores, seen = _scores(g, node, q, k, node.operands[6:])
+    scores, seen = _scores(g, node, q, k=k, mask=node.operands[6:])
     most, total = (slice_axis(g, stats, 3, range(place, place + 1)) for place in range(2))
     shares = g.div(g.exp(g.sub(scores, most)), total)
     if node.op == "attention_dv":

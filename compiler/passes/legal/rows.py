@@ -140,7 +140,7 @@ def _take(g: Builder, node: Node) -> Results:
     low = g.maximum(index, g.scalar(0, index.dtype))
     inside = g.minimum(low, g.scalar(size - 1, index.dtype))
     rows = g.matmul(_onehot(g, inside, size), _in_front(g, x, axis, 1))
-    return (_back(g, rows, node.result.shape, axis, len(index.shape)),)
+    return (_back(g, rows, node.result.shape, axis=axis, count=len(index.shape)),)
 
 
 def _take_dx(g: Builder, node: Node) -> Results:
@@ -148,7 +148,7 @@ def _take_dx(g: Builder, node: Node) -> Results:
     (dy, index), axis = node.operands, node.attrs["axis"]
     onehot = _onehot(g, index, node.result.shape[axis])
     rows = g.matmul(onehot, _in_front(g, dy, axis, len(index.shape)), transpose_a=True)
-    return (_back(g, rows, node.result.shape, axis, 1),)
+    return (_back(g, rows, node.result.shape, axis=axis, count=1),)
 
 
 def _take_add(g: Builder, node: Node) -> Results:

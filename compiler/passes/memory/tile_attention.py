@@ -111,7 +111,9 @@ def _block(g: Builder, found: _Attention, rows: range) -> Value:
     cut = slice_axis(g, query, len(query.shape) - 2, rows)
     inside[found.scores.result] = g.emit("matmul", cut, keys, **found.scores.attrs).result
     for node in found.chain:
-        operands = (_rows_of(g, inside, value, found.shape, rows) for value in node.operands)
+        operands = (
+            _rows_of(g, inside, value, scores=found.shape, rows=rows) for value in node.operands
+        )
         inside[node.result] = g.emit(node.op, *operands, **node.attrs).result
     weights = inside[found.result.operands[0]]
     return g.emit("matmul", weights, found.result.operands[1], **found.result.attrs).result

@@ -95,7 +95,7 @@ class TileCotangents(Pass):
 
         arena, at_peak = planned(graph)
         while arena > self.memory_budget:
-            found = _smaller(graph, at_peak, arena, self.memory_budget, planned)
+            found = _smaller(graph, at_peak, arena, wanted=self.memory_budget, planned=planned)
             if found is None:
                 return
             name, width, arena, at_peak = found
