@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pockengine.backends.training.reports import CsvLog as CsvLog
     from pockengine.backends.training.reports import MlflowLog as MlflowLog
     from pockengine.backends.training.reports import TensorBoardLog as TensorBoardLog
+    from pockengine.backends.training.reports import TrackioLog as TrackioLog
     from pockengine.compiled import Compiled as Compiled
     from pockengine.compiler.optim import Adadelta as Adadelta
     from pockengine.compiler.optim import Adafactor as Adafactor
@@ -82,7 +83,8 @@ _PLACES = {
     "Metric": "pockengine.backends.training.metrics",
     "Pictures": "pockengine.backends.training.pictures",
     **dict.fromkeys(
-        ("CsvLog", "MlflowLog", "TensorBoardLog"), "pockengine.backends.training.reports"
+        ("CsvLog", "MlflowLog", "TensorBoardLog", "TrackioLog"),
+        "pockengine.backends.training.reports",
     ),
     "Compiled": "pockengine.compiled",
     "CompileOptions": "pockengine.options",

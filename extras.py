@@ -31,6 +31,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "report": ("jinja2", "matplotlib"),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow",),
+    "trackio": ("trackio",),
     "search": ("distributed", "matplotlib", "optuna"),
 }
 """The modules of each extra of pyproject.toml."""
@@ -56,6 +57,7 @@ TASKS: Mapping[str, str] = {
     "report": "pages and pictures of figures",
     "tensorboard": "a training's figures in TensorBoard",
     "mlflow": "a training's figures in MLflow",
+    "trackio": "a training's figures in Trackio",
     "search": "schemes by search, a Dask cluster",
 }
 """The purpose of each extra."""

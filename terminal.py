@@ -1,7 +1,7 @@
 """Output of commands: text is never markup, and no table is truncated to fit the terminal."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -16,6 +16,18 @@ from pockengine.errors import printable
 MOST_KEYS = 2
 """Maximum number of leading columns repeated to identify rows where a table continues below itself.
 """
+
+
+Say = Callable[[str], None]
+"""Prints a line about the work's progress."""
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in words: `40 s`, `7 min`, `2 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 class PlainConsole(Console):

@@ -1,11 +1,13 @@
 """`pockengine finetune-lm MODEL --data chats.jsonl`: fine-tune a decoder of transformers here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from pockengine.backends.training.callbacks import Callback
+from pockengine.backends.training.reports import MlflowLog, TensorBoardLog, TrackioLog
 from pockengine.cli.duty import duty_options
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import (
@@ -15,12 +17,19 @@ from pockengine.cli.options import (
 )
 from pockengine.cli.rows import threads_option
 from pockengine.cli.texts import LENGTH, RowForm, row_options
+from pockengine.finetune.lm.methods import METHODS, SFT, Method
 from pockengine.finetune.lm.prepare import prepare
-from pockengine.finetune.lm.run import Report, RunSettings, Say, described, finetune
+from pockengine.finetune.lm.run import Report, RunSettings, finetune
 from pockengine.finetune.lm.sampling import Sampling
 from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
 from pockengine.options import CompileOptions
+from pockengine.terminal import Say
 
+REPORTS: dict[str, Callable[[Path], Callback]] = {
+    "tensorboard": lambda out: TensorBoardLog(out / "tensorboard"),
+    "mlflow": lambda out: MlflowLog(run_name=out.name),
+    "trackio": lambda out: TrackioLog(out.name),
+}
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -33,6 +42,14 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Folder of the training."
 )
+@click.option(
+    "--method",
+    default=SFT,
+    show_default=True,
+    type=click.Choice(METHODS),
+    help="Loss: sft learns texts; the others prefer the chosen of two answers.",
+)
+@click.option("--beta", default=0.1, show_default=True, help="Weight of the preference.")
 @compile_options(
     *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
     scheme="lora",
@@ -57,6 +74,13 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--prompt", "prompts", multiple=True, help="Prompt to answer before and after.")
 @click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))
 @click.option("--temperature", default=0.0, show_default=True, help="0 is greedy.")
+@click.option(
+    "--report-to",
+    "reports",
+    multiple=True,
+    type=click.Choice(list(REPORTS)),
+    help="Figures of steps and epochs to this tool too; TensorBoard's are in OUT/tensorboard.",
+)
 @click.option("--save-every", type=click.IntRange(1), help="Steps; default: an epoch.")
 @click.option("--merge/--no-merge", default=True, show_default=True, help="Write merged weights.")
 @click.option("--resume", is_flag=True, help="Resume from the newest checkpoint of --out.")
@@ -70,7 +94,6 @@ def finetune_lm(
     hold_out: float,
     out: Path,
     options: CompileOptions,
-    prompts: Sequence[str],
     answer_tokens: int,
     temperature: float,
     as_json: bool,
@@ -80,17 +103,18 @@ def finetune_lm(
 
     A line of --data is {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}:
     answers and completions count in the loss, prompts do not. Short texts are packed into rows,
-    and see nothing of each other.
+    and see nothing of each other. Preferences are {"prompt": ..., "chosen": ..., "rejected": ...}.
     """
     if given["epochs"] and given["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")
+    given["callbacks"] += [REPORTS[name](out) for name in given["reports"]]
     form: RowForm = given.pop("form")
     texts = Texts(data, validation, hold_out, form.truncate, form.together)
     settings = Settings(model, texts, _course(form.length or LENGTH, given), options)
     terminal = console()
     say: Say = _nothing if as_json else terminal.print
     say(f"reading {model} and {data}")
-    prepared = prepare(settings, prompts)
+    prepared = prepare(settings, given["prompts"])
     for remark in prepared.remarks:
         click.echo(remark, err=True)
     training = prepared.training
@@ -116,7 +140,8 @@ def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
 def _course(length: int, given: dict[str, Any]) -> TrainingSettings:
     names = ("batch", "steps", "lr", "schedule", "warmup", "seed")
     epochs = None if given["steps"] else given["epochs"] or 1
-    return TrainingSettings(length, epochs=epochs, **_taken(given, *names))
+    method = Method(given["method"], given["beta"])
+    return TrainingSettings(length, epochs=epochs, method=method, **_taken(given, *names))
 
 
 def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
@@ -135,8 +160,8 @@ def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
 def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
     """Print the improvement, and the paths of the results."""
     for name, glimpse in (("before", report.before), ("after", report.after)):
-        if glimpse.judgement is not None:
-            terminal.print(f"{name}: {described(glimpse.judgement)}")
+        if glimpse.score is not None:
+            terminal.print(f"{name}: {glimpse.score}")
     answers = zip(questions, report.before.answers, report.after.answers, strict=False)
     for question, before, after in answers:
         terminal.print(f"\n> {question}\nbefore: {before}\nafter:  {after}")

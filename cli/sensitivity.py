@@ -2,7 +2,6 @@
 tensor.
 """
 
-import math
 from pathlib import Path
 
 import click
@@ -34,7 +33,7 @@ from pockengine.finetune.recipe import Recipe
 from pockengine.finetune.selection import DATA_CRITERIA
 from pockengine.finetune.sensitivity import SensitivityPlan, TrialProgress, measure
 from pockengine.finetune.space import SHARES, items_of
-from pockengine.terminal import PlainConsole
+from pockengine.terminal import PlainConsole, duration
 
 WIDTH = 120
 ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
@@ -113,7 +112,9 @@ def sensitivity_command(
 
 def tell_progress(progress: TrialProgress) -> None:
     """Print one progress line: finished, remaining, estimated time."""
-    left = "" if progress.seconds_left is None else f", about {_span(progress.seconds_left)} left"
+    left = (
+        "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    )
     remaining = progress.total - progress.done
     text = f"{progress.done} of {progress.total} trials, {remaining} to go{left} ({progress.last})"
     click.echo(printable(text), err=True)
@@ -134,9 +135,3 @@ def report(title: str, contributions: Contributions, judge: Judge = ACCURACY) ->
         numbers = (f"{100 * gain.mean:+.2f}", f"{100 * gain.spread:.2f}", str(gain.n))
         table.add_row(name, f"{item.share:g}", item.by, *numbers)
     return table
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(math.ceil(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

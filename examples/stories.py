@@ -13,7 +13,7 @@ import click
 
 from pockengine.errors import PockEngineError
 from pockengine.finetune.lm.prepare import prepare
-from pockengine.finetune.lm.run import Report, RunSettings, described, finetune
+from pockengine.finetune.lm.run import Report, RunSettings, finetune
 from pockengine.finetune.lm.sampling import Sampling
 from pockengine.finetune.lm.settings import DECODER, Settings, Texts, TrainingSettings
 from pockengine.models.llama2c import write_folder
@@ -51,8 +51,8 @@ def main(
         except PockEngineError as error:
             raise click.ClickException(str(error)) from error
     for name, glimpse in (("before", report.before), ("after", report.after)):
-        judged = glimpse.judgement
-        click.echo(f"\n{name}: " + ("" if judged is None else described(judged)))
+        judged = glimpse.score
+        click.echo(f"\n{name}: " + str(judged or ""))
         for prompt, answer in zip(PROMPTS, glimpse.answers, strict=True):
             click.echo(f"> {prompt}{answer}")
     click.echo(f"\n{report.tokens_per_second:,.0f} tokens/s")

@@ -1,4 +1,4 @@
-"""Callbacks that write a training's figures for other tools: CSV files, TensorBoard, MLflow.
+"""Callbacks that write a training's figures: CSV files, TensorBoard, MLflow, Trackio.
 
 compiled.fit(rows, epochs=3, lr=0.1, callbacks=[TensorBoardLog("runs/first"), CsvLog("first.csv")])
 
@@ -184,6 +184,45 @@ class MlflowLog(Callback):
             self._lost = True
             text = f"MLflow takes no more figures{_where()}: {_short(error)}; the training goes on"
             warnings.warn(text, stacklevel=2)
+
+
+class TrackioLog(Callback):
+    """Metrics of each step and epoch in a run of Trackio's project `project`.
+
+    `run` are further arguments of `trackio.init`: `TrackioLog("cats", name="first")`.
+    """
+
+    def __init__(self, project: str, **run: Any) -> None:
+        need("TrackioLog", "trackio")
+        self._run: dict[str, Any] = {"project": project, "embed": False, **run}
+
+    def on_begin(self, session: Session) -> None:
+        """Start a run; RuntimeFailure if Trackio cannot start one."""
+        import trackio
+
+        try:
+            trackio.init(**self._run)
+        except Exception as error:
+            raise RuntimeFailure(f"Trackio starts no run: {_short(error)}") from error
+
+    def on_step(self, step: Step) -> None:
+        """Log the step's metrics."""
+        self._log(step.number, _of_step(step))
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        """Log the epoch's metrics."""
+        self._log(epoch.step, _of_epoch(epoch))
+
+    def on_end(self) -> None:
+        """End the run, when Trackio has stored what it was given."""
+        import trackio
+
+        trackio.finish()
+
+    def _log(self, step: int, figures: dict[str, float]) -> None:
+        import trackio
+
+        trackio.log(figures, step=step)
 
 
 def _where() -> str:

@@ -11,7 +11,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Compile": ("compile", "compile_step", "CompileOptions", "Range", "Clip", "Storage", "Int8"),
     "What compiling returns": ("Compiled", "load"),
     "Train": ("FitOptions", "Checkpoints", "EarlyStopping", "RateSchedule", "Metric", "Pictures"),
-    "Callbacks": ("Callback", "DutyCycle", "CsvLog", "TensorBoardLog", "MlflowLog"),
+    "Callbacks": ("Callback", "DutyCycle", "CsvLog", "TensorBoardLog", "MlflowLog", "TrackioLog"),
     "Data": ("Augmentation",),
     "Frontends": ("from_torch", "from_tensorflow", "from_jax", "from_onnx", "lora"),
 }

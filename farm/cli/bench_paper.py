@@ -18,13 +18,13 @@ from pockengine.farm.bench.paper.outcome import (
     records_of,
     setup_of,
 )
-from pockengine.farm.bench.paper.progress import CellProgress, duration
+from pockengine.farm.bench.paper.progress import CellProgress
 from pockengine.farm.bench.paper.rows import PaperRow, figures_of, rows_of, speedups_of
 from pockengine.farm.bench.paper.table import rows_table, sentence, speedup_table
 from pockengine.farm.boards.board import Local
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
-from pockengine.terminal import PlainConsole
+from pockengine.terminal import PlainConsole, duration
 
 WIDTH = 100
 ROUNDS, QUICK_ROUNDS = 5, 3

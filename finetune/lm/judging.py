@@ -1,15 +1,20 @@
-"""The loss of texts over the counted tokens, and its perplexity."""
+"""Scores of a decoder: the loss of texts and its perplexity, or how it ranks pairs of answers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
 
 from pockengine.backends.session import Session
 from pockengine.finetune.judges import perplexity_of
+from pockengine.finetune.lm.methods import LOSSES, MARGIN, SIGNS
 from pockengine.finetune.lm.packing import LABELS, Packed
 from pockengine.finetune.verdict import mean_loss
 
 
 @dataclass(frozen=True)
-class Judgement:
+class TextScore:
     """Mean loss per token, over `tokens` of them."""
 
     loss: float
@@ -20,7 +25,62 @@ class Judgement:
         """Perplexity: the exponential of the loss."""
         return perplexity_of(self.loss)
 
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON facts."""
+        return {**asdict(self), "perplexity": self.perplexity}
 
-def judge(session: Session, packed: Packed, batch: int) -> Judgement:
+    def __str__(self) -> str:
+        return (
+            f"loss {self.loss:.4f}, perplexity {self.perplexity:.4g}, on {self.tokens:,} tokens "
+            "held out"
+        )
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """Mean loss of `pairs`, and the share whose chosen answer has the higher log-probability.
+
+    For methods of means these are means over tokens.
+    """
+
+    loss: float
+    chosen: float
+    pairs: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON facts."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"loss {self.loss:.4f}, the chosen answer more likely in {self.chosen:.1%} of "
+            f"{self.pairs:,} pairs held out"
+        )
+
+
+Score = TextScore | PairScore
+
+
+def score_of(facts: Mapping[str, Any]) -> Score | None:
+    """Return the score that `facts` gave; None if they hold none."""
+    if "pairs" in facts:
+        return PairScore(facts["loss"], facts["chosen"], facts["pairs"])
+    return TextScore(facts["loss"], facts["tokens"]) if "loss" in facts else None
+
+
+def judge(session: Session, packed: Packed, batch: int) -> Score:
     """Evaluate all rows with the entry `evaluate`."""
-    return Judgement(*mean_loss(session, packed.arrays, LABELS, batch))
+    if SIGNS not in packed.arrays:
+        return TextScore(*mean_loss(session, packed.arrays, LABELS, batch))
+    losses, margins = (of_rows(session, packed, batch, name) for name in (LOSSES, MARGIN))
+    return PairScore(float(losses.mean()), float((margins > 0).mean()), packed.rows)
+
+
+def of_rows(session: Session, packed: Packed, batch: int, output: str) -> np.ndarray:
+    """Return an output (rows,) of the entry `evaluate`; the last batch is filled with rows."""
+    found = []
+    for at in range(0, packed.rows, batch):
+        places = np.arange(at, at + batch) % packed.rows
+        inputs = {name: array[places] for name, array in packed.arrays.items()}
+        found.append(session.evaluate(inputs)[output])
+    return np.concatenate(found)[: packed.rows]

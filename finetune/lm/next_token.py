@@ -1,13 +1,9 @@
 """Logits of one token a row, for answers: whole logits are the largest value of a small decoder."""
 
 from pockengine.compiler.ir import F32, Builder, Graph, Value
-from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.ops.registry import lookup
-from pockengine.finetune.lm.packing import LABELS
+from pockengine.finetune.lm.packing import LABELS, LOGITS
 from pockengine.finetune.task import IGNORED
-
-NO_OUTPUTS: tuple[str, ...] = ()
-"""Outputs of a training step beside the loss: logits for answers would decode the head again."""
 
 
 def predict_one_token(graph: Graph, batch: int, length: int) -> None:
@@ -16,8 +12,7 @@ def predict_one_token(graph: Graph, batch: int, length: int) -> None:
     The output is (batch, vocabulary) for the token whose label is not ignored: of a prediction, the
     only one of its row. A graph whose logits are no elementwise function of a product stays whole.
     """
-    (name,) = (name for name in graph.outputs if name != LOSS)
-    whole = graph.outputs[name]
+    whole = graph.outputs[LOGITS]
     labels = next(value for value in graph.inputs if value.name == LABELS)
     if whole.shape[:2] != (batch, length) or not _rows_independent(whole, whole.type.size):
         return
@@ -25,7 +20,7 @@ def predict_one_token(graph: Graph, batch: int, length: int) -> None:
     follows = g.ne(labels, g.scalar(IGNORED, labels.dtype))
     before = g.slice(follows, start=(0, 1), stop=(batch, length), step=(1, 1))
     chosen = g.pad(g.cast(before, dtype=F32.value), low=(0, 0), high=(0, 1), value=0.0)
-    graph.outputs[name] = _one_row(g, whole, whole.type.size, chosen)
+    graph.outputs[LOGITS] = _one_row(g, whole, whole.type.size, chosen)
 
 
 def _rows_independent(value: Value, size: int) -> bool:

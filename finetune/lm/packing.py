@@ -14,6 +14,8 @@ from pockengine.finetune.task import IGNORED
 
 LABELS = "labels"
 """Decoders' name of the tokens to predict."""
+LOGITS = "logits"
+"""Decoders' name of their output."""
 OPEN_ROWS = 64
 """Maximum number of open rows searched for room; beyond that the fullest are closed."""
 
@@ -52,10 +54,15 @@ def pack(examples: Sequence[Tokens], length: int, together: bool = True) -> Pack
         room[row] -= size
         if len(room) > OPEN_ROWS or not room[row]:
             del room[min(room, key=lambda r: room[r])]
+    return rows_of(rows, length)
+
+
+def rows_of(rows: Sequence[Sequence[Tokens]], length: int) -> Packed:
+    """Write the texts of each row one behind the other."""
     arrays = _empty(len(rows), length)
     for row, texts in enumerate(rows):
         _fill({name: array[row] for name, array in arrays.items()}, texts)
-    return Packed(arrays, sum(len(example.ids) for example in examples))
+    return Packed(arrays, sum(len(text.ids) for texts in rows for text in texts))
 
 
 def _empty(rows: int, length: int) -> dict[str, np.ndarray]:

@@ -16,7 +16,8 @@ from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
-from pockengine.finetune.lm.next_token import NO_OUTPUTS, predict_one_token
+from pockengine.finetune.lm.methods import SUPERVISED
+from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.models.causal_lm import shapes_graph
 from pockengine.options import CompileOptions
 
@@ -69,7 +70,7 @@ def plans(
     graph = shapes_graph(module, shape.batch, shape.length)
     predict_one_token(graph, shape.batch, shape.length)
     for options in ways:
-        options = options.replaced(outputs=NO_OUTPUTS)
+        options = options.replaced(outputs=SUPERVISED.outputs)
         backend = backend_for(find_device(device), options)
         program, _ = within_budget(partial(compile_program, graph, options), backend)
         yield _plan(program, str(options.scheme), options.storage)

@@ -1,20 +1,21 @@
 """Prepare a model and its texts: rows to train on, rows to evaluate, questions to answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from pockengine.compiler.ir import Graph
 from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.methods import set_loss
 from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.finetune.lm.packing import Packed, pack
+from pockengine.finetune.lm.pairs import PairTokens, pack_pairs, tokenize_pairs
 from pockengine.finetune.lm.settings import Settings, Texts
-from pockengine.finetune.lm.texts import Example, read_examples
+from pockengine.finetune.lm.texts import Example, read_examples, read_pairs
 from pockengine.finetune.lm.tokens import (
-    Dataset,
     Tokens,
     open_tokenizer,
     pieces,
@@ -29,13 +30,37 @@ _BEGINNING = 16
 """Number of leading tokens that replace the question of a text without one."""
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Tokenized texts for training and evaluation; `examples` are by their lines."""
+class Tokenized(Protocol):
+    """An example as tokens, or a pair of answers."""
 
-    training: Sequence[Tokens]
-    judging: Sequence[Tokens]
-    examples: Mapping[int, Example]
+    @property
+    def line(self) -> int:
+        """Its line in the file."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """Its tokens."""
+
+
+T = TypeVar("T", bound=Tokenized)
+
+
+@dataclass(frozen=True)
+class Found(Generic[T]):
+    """Examples of a file; `questions` are their prompts by line, `remarks` what was skipped."""
+
+    tokenized: Sequence[T]
+    questions: Mapping[int, Example]
+    remarks: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Parts(Generic[T]):
+    """Examples for training and for evaluation, with the prompts of the latter's file."""
+
+    training: Sequence[T]
+    judging: Sequence[T]
+    questions: Mapping[int, Example]
     remarks: Sequence[str]
 
 
@@ -58,21 +83,47 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
     `prompts` replace the questions of held-out examples.
     """
     model = open_decoder(settings.model, settings.course.length)
-    course, texts = settings.course, settings.texts
+    course = settings.course
     tokenizer = open_tokenizer(settings.model, model.vocabulary)
-    parts = read_parts(tokenizer, texts, course.length, course.seed)
-    judging = parts.judging
     graph = model.graph(course.batch, course.length)
+    set_loss(graph, course.method)
     predict_one_token(graph, course.batch, course.length)
-    return FineTuneInputs(
-        model,
-        tokenizer,
-        graph,
-        pack(parts.training, course.length, texts.together),
-        pack(judging, course.length, texts.together) if judging else None,
-        _questions(tokenizer, prompts, judging, parts.examples),
-        parts.remarks,
-    )
+    rows = _pair_rows if course.method.compares else _text_rows
+    training, held_out, parts = rows(tokenizer, settings)
+    questions = _questions(tokenizer, prompts, parts)
+    return FineTuneInputs(model, tokenizer, graph, training, held_out, questions, parts.remarks)
+
+
+Rows = tuple[Packed, Packed | None, Parts[Any]]
+"""Rows to train on, rows to evaluate, and the examples that they hold."""
+
+
+def _text_rows(tokenizer: Any, settings: Settings) -> Rows:
+    course, texts = settings.course, settings.texts
+    parts = read_parts(tokenizer, texts, course.length, course.seed)
+    learned = pack(parts.training, course.length, texts.together)
+    judged = pack(parts.judging, course.length, texts.together) if parts.judging else None
+    return learned, judged, parts
+
+
+def _pair_rows(tokenizer: Any, settings: Settings) -> Rows:
+    course, texts = settings.course, settings.texts
+    if texts.truncate:
+        raise FinetuneError(
+            f"--truncate cuts texts, and --method {course.method.name} compares whole answers; "
+            "leave it out"
+        )
+
+    def read(path: Path) -> Found[PairTokens]:
+        pairs = read_pairs(path)
+        found, remarks = tokenize_pairs(tokenizer, pairs, path, course.length)
+        return Found(found, {pair.chosen.line: pair.chosen for pair in pairs}, remarks)
+
+    parts = _parts(read, texts, course.seed)
+    learned = pack_pairs(parts.training, course.length, course.method)
+    judging = parts.judging
+    judged = pack_pairs(judging, course.length, course.method) if judging else None
+    return learned, judged, parts
 
 
 def open_decoder(folder: Path, length: int) -> CausalLM:
@@ -86,25 +137,25 @@ def open_decoder(folder: Path, length: int) -> CausalLM:
     return model
 
 
-def read_parts(tokenizer: Any, texts: Texts, length: int, seed: int) -> Parts:
+def read_parts(tokenizer: Any, texts: Texts, length: int, seed: int) -> Parts[Tokens]:
     """Read training and evaluation texts; FinetuneError for a mismatch."""
-    learned, examples = _read(tokenizer, texts.data, length, texts.truncate)
-    remarks = learned.remarks(texts.data, length)
-    training: Sequence[Tokens] = learned.examples
-    judging: Sequence[Tokens] = ()
+    return _parts(lambda path: _read(tokenizer, path, length, texts.truncate), texts, seed)
+
+
+def _parts(read: Callable[[Path], Found[T]], texts: Texts, seed: int) -> Parts[T]:
+    found = read(texts.data)
     if texts.validation is not None:
-        judged, examples = _read(tokenizer, texts.validation, length, texts.truncate)
-        remarks += judged.remarks(texts.validation, length)
-        judging = judged.examples
-    elif texts.hold_out:
-        training, judging = _parted(training, texts.hold_out, seed)
-    return Parts(training, judging, examples, remarks)
+        judged = read(texts.validation)
+        remarks = [*found.remarks, *judged.remarks]
+        return Parts(found.tokenized, judged.tokenized, judged.questions, remarks)
+    if not texts.hold_out:
+        return Parts(found.tokenized, (), found.questions, found.remarks)
+    learned, held_out = _parted(found.tokenized, texts.hold_out, seed)
+    return Parts(learned, held_out, found.questions, found.remarks)
 
 
-def _read(
-    tokenizer: Any, path: Path, length: int, truncate: bool
-) -> tuple[Dataset, dict[int, Example]]:
-    """Read a file as tokens, and its examples by line number; at least one."""
+def _read(tokenizer: Any, path: Path, length: int, truncate: bool) -> Found[Tokens]:
+    """Read a file of texts; FinetuneError if it leaves none."""
     examples = read_examples(path)
     whole = path.suffix not in (".jsonl", ".json")
     found = (
@@ -112,18 +163,17 @@ def _read(
         if whole
         else tokenize(tokenizer, examples, length, truncate)
     )
+    remarks = found.remarks(path, length)
     if not found.examples:
-        facts = "; ".join(found.remarks(path, length))
         raise FinetuneError(
-            f"{path} leaves no example ({facts}); give texts, completions or answers of at least "
-            f"two and at most --max-length {length} tokens"
+            f"{path} leaves no example ({'; '.join(remarks)}); give texts, completions or answers "
+            f"of at least two and at most --max-length {length} tokens"
         )
-    return found, {} if whole else {example.line: example for example in examples}
+    questions = {} if whole else {example.line: example for example in examples}
+    return Found(found.examples, questions, remarks)
 
 
-def _parted(
-    examples: Sequence[Tokens], share: float, seed: int
-) -> tuple[list[Tokens], list[Tokens]]:
+def _parted(examples: Sequence[T], share: float, seed: int) -> tuple[list[T], list[T]]:
     """Hold out a share of the examples, drawn by the seed: at least one, if there are two."""
     count = min(max(round(share * len(examples)), 1), len(examples) - 1)
     drawn = np.random.default_rng(seed).permutation(len(examples))
@@ -134,19 +184,15 @@ def _parted(
     )
 
 
-def _questions(
-    tokenizer: Any,
-    prompts: Sequence[str],
-    judging: Sequence[Tokens],
-    examples: Mapping[int, Example],
-) -> list[list[int]]:
+def _questions(tokenizer: Any, prompts: Sequence[str], parts: Parts[T]) -> list[list[int]]:
     """Return the evaluation prompts: the user's, or questions from held-out texts."""
     if prompts:
         asked = [_asked(tokenizer, prompt) for prompt in prompts]
         return [question_ids(tokenizer, question) for question in asked]
     found = []
-    for tokens in judging[:QUESTIONS]:
-        question = examples[tokens.line].question if tokens.line in examples else None
+    for tokens in parts.judging[:QUESTIONS]:
+        example = parts.questions.get(tokens.line)
+        question = None if example is None else example.question
         if question is None or not (question.messages or question.prompt):
             found.append(list(tokens.ids[:_BEGINNING]))
         else:

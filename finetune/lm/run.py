@@ -1,55 +1,56 @@
 """Fine-tune a language model, from its folder to its new weights.
 
-OUT/settings.json the settings, which a resumed training must match OUT/artifact the compiled
-program OUT/checkpoints the newest checkpoints, and the log of steps and epochs OUT/before.json the
-loss and answers before the first step OUT/adapter LoRA's adapters, as PEFT reads them OUT/merged
-the model with its new weights, as transformers reads it
+OUT/settings.json     the settings, which a resumed training must match
+OUT/artifact          the compiled program
+OUT/checkpoints       the newest checkpoints, and the log of steps and epochs
+OUT/before.json       the loss and answers before the first step
+OUT/reference.json    margins of pairs before the first step, for methods that need them
+OUT/adapter           LoRA's adapters, as PEFT reads them
+OUT/merged            the model with its new weights, as transformers reads it
 """
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pockengine.api import compile
+from pockengine.backends.artifact import Artifact
 from pockengine.backends.session import Session
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.checkpoints import Checkpoints
-from pockengine.backends.training.history import Epoch, History
-from pockengine.backends.training.loop import Step
+from pockengine.backends.training.history import History
 from pockengine.backends.training.progress import Bar, Unit
 from pockengine.backends.training.trainer import Trainer
 from pockengine.compiler.ir import Graph
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
-from pockengine.finetune.lm.judging import Judgement, judge
-from pockengine.finetune.lm.next_token import NO_OUTPUTS
+from pockengine.finetune.lm.callbacks import Estimate, HeldOut
+from pockengine.finetune.lm.judging import Score, judge, score_of
 from pockengine.finetune.lm.prepare import FineTuneInputs
+from pockengine.finetune.lm.reference import keep_reference, read_reference, set_reference
 from pockengine.finetune.lm.sampling import Sampling, complete
 from pockengine.finetune.lm.settings import Settings, check_same, keep
 from pockengine.finetune.lm.written import write_adapters, write_merged
 from pockengine.loaded import load
-from pockengine.terminal import PlainConsole
+from pockengine.terminal import PlainConsole, Say
 
-SETTINGS, BEFORE = "settings.json", "before.json"
+SETTINGS, BEFORE, REFERENCE_MARGINS = "settings.json", "before.json", "reference.json"
 _WIDTH = 120
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Glimpse:
     """State of a model at one moment: its loss on held-out texts, and its answers."""
 
-    judgement: Judgement | None
+    score: Score | None
     answers: Sequence[str]
 
     def facts(self) -> dict[str, Any]:
         """Return it as JSON facts."""
-        judged = self.judgement
-        figures = {} if judged is None else {**asdict(judged), "perplexity": judged.perplexity}
+        figures = {} if self.score is None else self.score.facts()
         return {**figures, "answers": list(self.answers)}
 
 
@@ -87,8 +88,11 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
         _check_unused(out)
     trainer = _trainer(settings, prepared.graph, out, ways)
     keep(settings, out / SETTINGS)
+    ways.say(_memory(trainer.artifact))
+    if settings.course.method.refers:
+        _set_reference(trainer, prepared, settings, out, ways)
     before = _before(trainer, prepared, settings, out, ways)
-    watch = _HeldOutCallback(prepared, settings.course.batch, ways.say)
+    watch = HeldOut(prepared, settings.course.batch, ways.say)
     begun = time.perf_counter()
     history = _fit(settings, prepared, trainer, out, ways, watch)
     seconds = time.perf_counter() - begun
@@ -97,6 +101,16 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
     written = _write(prepared, session, out, ways.merge)
     arena = session.artifact.arena_bytes
     return Report(before, after, history, seconds, watch.speed(), arena, written)
+
+
+def _memory(artifact: Artifact) -> str:
+    """Format the memory that a training takes, planned by the compiler."""
+    parts = (
+        (artifact.params_bytes, "trained weights and their states"),
+        (artifact.arena_bytes, "arena"),
+        (artifact.frozen_bytes, "frozen weights, read from their file"),
+    )
+    return "memory: " + ", ".join(f"{size / 1e6:,.1f} MB {what}" for size, what in parts)
 
 
 def glimpse(
@@ -137,8 +151,24 @@ def _trainer(settings: Settings, graph: Graph, out: Path, ways: RunSettings) -> 
     ways.say(
         f"compiling: scheme {options.scheme}, {settings.course.batch} x {settings.course.length}"
     )
-    options = options.replaced(outputs=NO_OUTPUTS)
+    options = options.replaced(outputs=settings.course.method.outputs)
     return compile(graph, None, options=options, folder=artifact, progress=ways.say)
+
+
+def _set_reference(
+    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, ways: RunSettings
+) -> None:
+    """Give each pair its margin before training; a resumed training reads the stored ones."""
+    rows = [part for part in (prepared.training, prepared.held_out) if part is not None]
+    place = out / REFERENCE_MARGINS
+    if ways.resume and place.is_file():
+        read_reference(place, rows)
+        return
+    ways.say(f"computing the reference of {sum(part.rows for part in rows):,} pairs")
+    with trainer.session(ways.threads) as session:
+        for part in rows:
+            set_reference(session, part, settings.course.batch)
+    keep_reference(place, rows)
 
 
 def _before(
@@ -148,22 +178,13 @@ def _before(
     place = out / BEFORE
     if ways.resume and place.is_file():
         facts = json.loads(place.read_text(encoding="utf-8"))
-        loss = facts.get("loss")
-        return Glimpse(None if loss is None else Judgement(loss, facts["tokens"]), facts["answers"])
+        return Glimpse(score_of(facts), facts["answers"])
     with trainer.session(ways.threads) as session:
         found = glimpse(session, prepared, settings, ways)
     write_text_whole(place, json.dumps(found.facts(), indent=1) + "\n")
-    if found.judgement is not None:
-        ways.say(f"before: {described(found.judgement)}")
+    if found.score is not None:
+        ways.say(f"before: {found.score}")
     return found
-
-
-def described(judged: Judgement) -> str:
-    """Format an evaluation."""
-    return (
-        f"loss {judged.loss:.4f}, perplexity {judged.perplexity:.4g}, on {judged.tokens:,} tokens "
-        "held out"
-    )
 
 
 def _fit(
@@ -172,7 +193,7 @@ def _fit(
     trainer: Trainer,
     out: Path,
     ways: RunSettings,
-    watch: "_HeldOutCallback",
+    watch: HeldOut,
 ) -> History:
     course = settings.course
     rows = prepared.training
@@ -192,46 +213,17 @@ def _fit(
         schedule=course.schedule,
         warmup=course.warmup,
         seed=course.seed,
-        callbacks=(watch, *ways.callbacks, *(bar if console.is_terminal else ())),
+        callbacks=(
+            watch,
+            Estimate(steps, ways.say),
+            *ways.callbacks,
+            *(bar if console.is_terminal else ()),
+        ),
         checkpoint=Checkpoints(out / "checkpoints", ways.save_every),
         resume=ways.resume,
         threads=ways.threads,
         progress=False,
     )
-
-
-class _HeldOutCallback(Callback):
-    """Evaluates held-out texts after each epoch, and counts tokens."""
-
-    def __init__(self, prepared: FineTuneInputs, batch: int, say: Say) -> None:
-        self._prepared, self._batch, self._say = prepared, batch, say
-        self._session: Session | None = None
-        self._rows, self._seconds, self._last = 0, 0.0, 0.0
-
-    def on_begin(self, session: Session) -> None:
-        """Start the clock."""
-        self._session, self._last = session, time.perf_counter()
-
-    def on_step(self, step: Step) -> None:
-        """Count a step's rows and its time."""
-        now = time.perf_counter()
-        self._rows += step.rows
-        self._seconds += now - self._last
-        self._last = now
-
-    def on_epoch(self, epoch: Epoch) -> None:
-        """Print the epoch's losses."""
-        text = f"epoch {epoch.number}, step {epoch.step}: training loss {epoch.figures['loss']:.4f}"
-        held_out = self._prepared.held_out
-        if self._session is not None and held_out is not None:
-            text += f"; {described(judge(self._session, held_out, self._batch))}"
-        self._say(text)
-        self._last = time.perf_counter()
-
-    def speed(self) -> float:
-        """Text tokens per second, over the steps only."""
-        rows = self._prepared.training
-        return self._rows * rows.tokens / rows.rows / max(self._seconds, 1e-9)
 
 
 def _write(prepared: FineTuneInputs, session: Session, out: Path, merge: bool) -> list[Path]:

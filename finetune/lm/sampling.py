@@ -45,14 +45,16 @@ def _answers(
     session: Session, rows: list[list[int]], how: Sampling, end: int | None
 ) -> list[list[int]]:
     """Extend a batch of rows token by token."""
-    batch, length = session.artifact.entries["predict"].inputs["input_ids"].shape
+    read = session.artifact.entries["predict"].inputs
+    batch, length = read["input_ids"].shape
     starts = [len(row) for row in rows]
     ids = np.zeros((batch, length), np.int64)
     for place, row in zip(ids, rows, strict=False):
         place[: len(row)] = row
     positions = np.broadcast_to(np.arange(length), ids.shape).astype(np.int64)
     random = np.random.default_rng(how.seed)
-    inputs = {"input_ids": ids, "position_ids": positions}
+    others = {name: np.zeros(type_.shape, type_.dtype.numpy) for name, type_ in read.items()}
+    inputs = {**others, "input_ids": ids, "position_ids": positions}
     going = set(range(len(rows)))
     for _ in range(how.tokens):
         labels = np.full((batch, length), IGNORED, np.int64)

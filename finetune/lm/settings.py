@@ -10,6 +10,7 @@ from pockengine.compiler.optim import AdamW
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
+from pockengine.finetune.lm.methods import SUPERVISED, Method
 from pockengine.options import CompileOptions
 
 RATES = {"lora": 2e-4}
@@ -29,6 +30,7 @@ class TrainingSettings:
     schedule: str = "cosine"
     warmup: int = 0
     seed: int = 0
+    method: Method = SUPERVISED
 
 
 @dataclass(frozen=True)

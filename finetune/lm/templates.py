@@ -41,7 +41,7 @@ def render(tokenizer: Any, example: Example) -> Rendered:
     whole = _written(write, example, messages, False)
     learned, ends = [], False
     for index, message in enumerate(messages):
-        if message["role"] == ASSISTANT:
+        if message["role"] == ASSISTANT and index >= example.first:
             before = _written(write, example, messages[:index], True)
             after = _written(write, example, messages[: index + 1], False)
             if not (whole.startswith(before) and whole.startswith(after)):

@@ -6,31 +6,43 @@ Each line of a `.jsonl` file is an object of one form:
     {"prompt": "...", "completion": "..."}
     {"text": "..."}
 
+Preferences are pairs of answers to one prompt, as texts or as messages:
+
+    {"prompt": "...", "chosen": "...", "rejected": "..."}
+
 Any other file is one long text, which is learned in pieces. Lines end only at a line feed: JSON
 strings may contain Unicode's other line ends.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pockengine.errors import FinetuneError
 
 Message = Mapping[str, str]
 
 FORMS = "messages, prompt with completion, or text"
+PAIRS = "prompt, chosen and rejected"
+
+T = TypeVar("T")
+Parse = Callable[[int, Mapping[str, Any]], T]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A text of a line: messages of a chat, or a prompt (possibly empty) with its completion."""
+    """A text of a line: messages of a chat, or a prompt (possibly empty) with its completion.
+
+    Answers count from message number `first`.
+    """
 
     line: int
     messages: Sequence[Message] = ()
     prompt: str = ""
     completion: str = ""
+    first: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -38,7 +50,7 @@ class Example:
         if self.messages:
             return not any(
                 message["role"] == "assistant" and message["content"].strip()
-                for message in self.messages
+                for message in self.messages[self.first :]
             )
         return not self.completion.strip()
 
@@ -57,8 +69,29 @@ class Example:
         return answers[-1] if answers else self.completion
 
 
+@dataclass(frozen=True)
+class Pair:
+    """Two answers to one prompt, of which the first is preferred."""
+
+    chosen: Example
+    rejected: Example
+
+
 def read_examples(path: Path) -> list[Example]:
     """Read a file; FinetuneError if it is empty, or for the first malformed line."""
+    text = _read(path, FORMS)
+    if path.suffix not in (".jsonl", ".json"):
+        return [Example(1, completion=text)]
+    return [_parsed(path, number, line, _example, FORMS) for number, line in _lines(text)]
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Read preferences; FinetuneError if there are none, or for the first malformed line."""
+    text = _read(path, PAIRS)
+    return [_parsed(path, number, line, _pair, PAIRS) for number, line in _lines(text)]
+
+
+def _read(path: Path, forms: str) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")  # skips a byte order mark
     except (OSError, UnicodeDecodeError) as error:
@@ -66,27 +99,47 @@ def read_examples(path: Path) -> list[Example]:
             f"{path} cannot be read as text in UTF-8: {error}; save it so"
         ) from error
     if not text.strip():
-        raise FinetuneError(f"{path} is empty; give JSON lines with {FORMS}, or a text")
-    if path.suffix not in (".jsonl", ".json"):
-        return [Example(1, completion=text)]
-    lines = enumerate(text.split("\n"), 1)
-    return [_example(path, number, line) for number, line in lines if line.strip()]
+        raise FinetuneError(f"{path} is empty; give JSON lines with {forms}")
+    return text
 
 
-def _example(path: Path, number: int, line: str) -> Example:
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    return ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
+
+
+def _parsed(path: Path, number: int, line: str, parse: Parse[T], forms: str) -> T:
     try:
         row = json.loads(line)
         if not isinstance(row, dict):
-            raise TypeError("it is no object")
-        if "messages" in row:
-            return Example(number, [_message(message) for message in row["messages"]])
-        if "completion" in row:
-            return Example(number, prompt=_text(row, "prompt"), completion=_text(row, "completion"))
-        return Example(number, completion=_text(row, "text"))
+            raise TypeError("it is not an object")
+        return parse(number, row)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise FinetuneError(
-            f"{path}, line {number} is no example: {error!r}; a line is a JSON object with {FORMS}"
+            f"{path}, line {number} is not an example: {error!r}; a line is a JSON object with "
+            f"{forms}"
         ) from error
+
+
+def _example(number: int, row: Mapping[str, Any]) -> Example:
+    if "messages" in row:
+        return Example(number, _messages(row, "messages"))
+    if "completion" in row:
+        return Example(number, prompt=_text(row, "prompt"), completion=_text(row, "completion"))
+    return Example(number, completion=_text(row, "text"))
+
+
+def _pair(number: int, row: Mapping[str, Any]) -> Pair:
+    if isinstance(row["prompt"], str):
+        prompt = _text(row, "prompt")
+        answers = (_text(row, name) for name in ("chosen", "rejected"))
+        return Pair(*(Example(number, prompt=prompt, completion=answer) for answer in answers))
+    before = _messages(row, "prompt")
+    chats = ([*before, *_messages(row, name)] for name in ("chosen", "rejected"))
+    return Pair(*(Example(number, chat, first=len(before)) for chat in chats))
+
+
+def _messages(row: Mapping[str, Any], name: str) -> list[Message]:
+    return [_message(message) for message in row[name]]
 
 
 def _message(given: Any) -> Message:

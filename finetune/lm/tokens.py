@@ -45,13 +45,14 @@ class Dataset:
             (self.cut, f"are longer than {length} tokens, and were cut"),
         )
         return [
-            f"{path}: {len(lines)} examples {fact}: line {_named(lines)}"
+            f"{path}: {len(lines)} examples {fact}: line {named(lines)}"
             for lines, fact in rows
             if lines
         ]
 
 
-def _named(lines: Sequence[int]) -> str:
+def named(lines: Sequence[int]) -> str:
+    """Format line numbers: the first few, and how many more."""
     shown = ", ".join(map(str, lines[:_NAMED]))
     return shown + (f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else "")
 

@@ -43,7 +43,7 @@ def test_a_new_style_is_learned(model: Path, tmp_path: Path) -> None:
     part = tmp_path / "part.txt"
     part.write_text(text.read_text(encoding="utf-8")[:200_000], encoding="utf-8")
     report = teach(model, part, tmp_path / "out", "full", 25, 1)
-    before, after = report.before.judgement, report.after.judgement
+    before, after = report.before.score, report.after.score
     assert before is not None
     assert after is not None
     assert before.loss > 4

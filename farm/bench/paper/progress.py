@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable
 
 from pockengine.farm.bench.paper.cells import Cell, PaperPlan
-
-Say = Callable[[str], None]
+from pockengine.terminal import Say, duration
 
 
 class CellProgress:
@@ -34,11 +33,3 @@ class CellProgress:
         left = PaperPlan(board, tuple(self._left), {}).seconds
         done = tuple(cell for cell in self.plan.cells if cell not in self._left)
         return left * spent / PaperPlan(board, done, {}).seconds if done else left
-
-
-def duration(seconds: float) -> str:
-    """Return a length of time in words: `40 s`, `7 min`, `2 h 5 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,19 @@ def test_mlflow_keeps_the_metrics(tmp_path: Path) -> None:
     losses = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
     assert [(m.step, m.value) for m in losses] == [(s.number, s.loss) for s in history.steps]
     assert run.data.metrics["epoch_rate"] == 0.02
+
+
+def test_trackio_keeps_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    trackio = pytest.importorskip("trackio", reason="needs the extra trackio")
+    history = compiled().fit(
+        TRAIN, epochs=2, **COURSE, callbacks=[pockengine.TrackioLog("nets", name="first")]
+    )
+
+    assert [run.name for run in trackio.Api().runs("nets")] == ["first"]
+    rows = import_module("trackio.sqlite_storage").SQLiteStorage.get_logs("nets", "first")
+    losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
+    assert losses == [(step.number, step.loss) for step in history.steps]
 
 
 class Server:

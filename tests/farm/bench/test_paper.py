@@ -28,7 +28,7 @@ from pockengine.farm.bench.paper.outcome import (
     records_of,
     setup_of,
 )
-from pockengine.farm.bench.paper.progress import CellProgress, duration
+from pockengine.farm.bench.paper.progress import CellProgress
 from pockengine.farm.bench.paper.rows import figures_of, rows_of, speedups_of
 from pockengine.farm.bench.paper.table import rows_table
 from pockengine.farm.boards.board import Board, board_for, load_boards
@@ -37,6 +37,7 @@ from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
 from pockengine.farm.cli.suites import reasons, run_suite
 from pockengine.farm.results.results import Record, read_lines, write_lines
 from pockengine.models.tiny_training import convert, published
+from pockengine.terminal import duration
 
 MODEL = "mobilenet_v2-0.35-64"
 STEPS = {OURS: 10e6, "tf-graph": 60e6, "tf-eager": 90e6, "torch-eager": 80e6, "mnn-train": 40e6}

@@ -14,8 +14,11 @@ import torch
 import transformers
 from click.testing import CliRunner
 
-from pockengine.cli.finetune_lm import finetune_lm
+from pockengine.backends.training.callbacks import Callback
+from pockengine.backends.training.loop import Step
+from pockengine.cli.finetune_lm import REPORTS, finetune_lm
 from pockengine.errors import FinetuneError, ImportModelError
+from pockengine.finetune.lm.callbacks import Estimate
 from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.tokens import Tokens
 from pockengine.finetune.task import IGNORED
@@ -138,17 +141,47 @@ def test_packed_texts_see_nothing_of_each_other(folder: Path, data: Path) -> Non
         assert float(model(**arrays).loss) == pytest.approx(loss_of(model, texts), rel=1e-5)
 
 
-def test_bf16_shards_keep_their_type(data: Path, tmp_path: Path) -> None:
+class StepLog(Callback):
+    """Stands for TensorBoardLog, which has tests of its own."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_step(self, step: Step) -> None:
+        self.steps.append(step.number)
+
+
+def test_bf16_shards_keep_their_type(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = save(tmp_path / "half", llama().to(torch.bfloat16))
-    said = printed(folder, data, tmp_path / "out", "--steps=2", "--frozen-weights=bf16")
-    for words in (f"reading {folder}", "compiling: scheme lora", "linking pockengine-run"):
+    log = StepLog()
+    monkeypatch.setitem(REPORTS, "tensorboard", lambda out: log)
+    options = ("--steps=2", "--frozen-weights=bf16", "--report-to=tensorboard")
+    said = printed(folder, data, tmp_path / "out", *options)
+    for words in (
+        f"reading {folder}",
+        "compiling: scheme lora",
+        "linking pockengine-run",
+        "arena,",
+    ):
         assert words in said.replace("\n", " ")  # while it is at work
+    assert log.steps == [1, 2]
     before = transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
     after = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out/merged").state_dict()
     changed = {name for name, held in before.items() if not torch.equal(held, after[name])}
     assert all(held.dtype == torch.bfloat16 for held in after.values())
     assert any("q_proj" in name for name in changed)
     assert not any("o_proj" in name for name in changed)
+
+
+def test_the_time_left_is_said_once() -> None:
+    said: list[str] = []
+    clock = iter((5.0, 25.0))
+    estimate = Estimate(111, said.append, lambda: next(clock))
+    for number in range(1, 40):
+        estimate.on_step(Step(number, 1, 0.5, 0.1, 1, False))
+    assert said == ["2 s per step: 3 min for the remaining steps"]
 
 
 def test_a_gguf_file_is_tuned_and_stays_one(folder: Path, data: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pockengine.cli.plan_lm import plan_lm
 from pockengine.compiler.optim import AdamW
 from pockengine.compiler.storage import Storage
 from pockengine.errors import DeviceError, ImportModelError
-from pockengine.finetune.lm.next_token import NO_OUTPUTS, predict_one_token
+from pockengine.finetune.lm.methods import SUPERVISED
+from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.finetune.lm.plan import ORIN, LmMemory, Shape, plans
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.decoders import shapes_of
@@ -38,7 +39,9 @@ def test_a_plan_has_the_bytes_of_the_artifact(
     folder = save(tmp_path, llama(**SIZES))
     graph = open_causal_lm(folder).graph(2, 16)
     predict_one_token(graph, 2, 16)
-    options = CompileOptions(scheme=scheme, optimizer=AdamW(), storage=storage, outputs=NO_OUTPUTS)
+    options = CompileOptions(
+        scheme=scheme, optimizer=AdamW(), storage=storage, outputs=SUPERVISED.outputs
+    )
     made = compile(graph, None, options=options).artifact
     assert set(made.entries["train"].outputs) == {"loss"}  # no second product with the head
     for weights in folder.glob("*.safetensors"):

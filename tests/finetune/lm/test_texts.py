@@ -107,7 +107,7 @@ def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n' + line)
     with pytest.raises(
-        FinetuneError, match=r"a\.jsonl, line 2 is no example: .*a JSON object with"
+        FinetuneError, match=r"a\.jsonl, line 2 is not an example: .*a JSON object with"
     ):
         read_examples(path)
 

@@ -1,0 +1,78 @@
+"""Preferences as rows of tokens: the chosen answer, and behind it the rejected one."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.methods import REFERENCE, SIGNS, Method
+from pockengine.finetune.lm.packing import Packed, rows_of
+from pockengine.finetune.lm.texts import Pair
+from pockengine.finetune.lm.tokens import Tokens, named, tokenize
+from pockengine.finetune.task import IGNORED
+
+
+@dataclass(frozen=True)
+class PairTokens:
+    """Both answers of a pair as tokens, each behind the prompt."""
+
+    line: int
+    chosen: Tokens
+    rejected: Tokens
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """All tokens of the pair's row."""
+        return [*self.chosen.ids, *self.rejected.ids]
+
+
+def tokenize_pairs(
+    tokenizer: Any, pairs: Iterable[Pair], path: Path, length: int
+) -> tuple[list[PairTokens], list[str]]:
+    """Tokenize a file's pairs, and report those that are skipped.
+
+    FinetuneError if no pair is left: a pair needs two answers that fit into one row of `length`.
+    """
+    kept: list[PairTokens] = []
+    empty, long = [], []
+    for pair in pairs:
+        both = tokenize(tokenizer, (pair.chosen, pair.rejected), _UNLIMITED).examples
+        if len(both) < 2:
+            empty.append(pair.chosen.line)
+        elif sum(len(tokens.ids) for tokens in both) > length:
+            long.append(pair.chosen.line)
+        else:
+            kept.append(PairTokens(pair.chosen.line, *both))
+    remarks = [
+        f"{path}: {len(lines)} pairs {fact}, and are left out: line {named(lines)}"
+        for lines, fact in ((empty, "lack an answer"), (long, f"need over {length} tokens"))
+        if lines
+    ]
+    if not kept:
+        raise FinetuneError(
+            f"{path} leaves no pair ({'; '.join(remarks)}); both answers with their prompts must "
+            f"fit into --max-length {length} tokens"
+        )
+    return kept, remarks
+
+
+_UNLIMITED = 1 << 40
+"""Tokens of an answer: the limit is the pair's row."""
+
+
+def pack_pairs(pairs: Sequence[PairTokens], length: int, method: Method) -> Packed:
+    """Put each pair into a row of its own; reference margins are 0 until they are computed."""
+    packed = rows_of([(pair.chosen, pair.rejected) for pair in pairs], length)
+    labels = packed.arrays["labels"]
+    signs = np.zeros(labels.shape, np.float32)
+    for row, pair in enumerate(pairs):
+        signs[row, : len(pair.chosen.ids)] = 1
+        signs[row, len(pair.chosen.ids) :] = -1
+    signs[labels == IGNORED] = 0
+    arrays = {**packed.arrays, SIGNS: signs}
+    if method.refers:
+        arrays[REFERENCE] = np.zeros(len(pairs), np.float32)
+    return Packed(arrays, packed.tokens)

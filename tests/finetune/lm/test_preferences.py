@@ -1,0 +1,172 @@
+"""Preference methods of `finetune-lm` beside PyTorch: losses of each step, scores, resuming."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from torch.nn import functional as F
+
+from pockengine.api import compile
+from pockengine.cli.finetune_lm import finetune_lm
+from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.methods import METHODS, SFT, Method
+from pockengine.finetune.lm.prepare import prepare
+from pockengine.finetune.lm.reference import read_reference, set_reference
+from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
+from pockengine.finetune.lm.texts import read_pairs
+from pockengine.tests.finetune.lm.decoders import save
+
+LENGTH, RATE = 64, 0.05
+COMPARING = [name for name in METHODS if name != SFT]
+PAIRS = [
+    {"prompt": f"a {animal} says", "chosen": f" {right}", "rejected": f" {wrong}"}
+    for animal, right, wrong in (
+        ("cat", "miau", "wuff wuff"),
+        ("dog", "wuff", "muuh"),
+        ("cow", "muuh", "huu and miau"),
+        ("owl", "huu huu", "miau"),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tmp_path_factory.mktemp("decoder"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, PAIRS)))
+    return path
+
+
+def log_probabilities(model: Any, words: Any, pair: dict[str, str], answer: str) -> torch.Tensor:
+    """Return PyTorch's log-probabilities of an answer's tokens, in a row of its own."""
+    start = len(words(pair["prompt"])["input_ids"])
+    ids = torch.tensor([[*words(pair["prompt"] + pair[answer])["input_ids"], 2]])
+    logits = model(input_ids=ids).logits[0, :-1]
+    taken = logits.log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+    return taken[start - 1 :]
+
+
+def loss_of(method: Method, chosen: Any, rejected: Any, reference: float) -> torch.Tensor:
+    """The papers' losses of one pair."""
+    if method.name == "dpo":
+        return -F.logsigmoid(method.beta * (chosen.sum() - rejected.sum() - reference))
+    margin = chosen.mean() - rejected.mean()
+    if method.name == "ipo":
+        return (margin - reference - 1 / (2 * method.beta)) ** 2
+    odds = [p.mean() - torch.log(1 - p.mean().exp()) for p in (chosen, rejected)]
+    return -chosen.mean() - method.beta * F.logsigmoid(odds[0] - odds[1])
+
+
+@pytest.mark.parametrize("name", COMPARING)
+def test_losses_of_ten_steps_are_those_of_pytorch(name: str, folder: Path, data: Path) -> None:
+    method = Method(name, beta=0.3)
+    course = TrainingSettings(LENGTH, batch=2, method=method)
+    settings = Settings(folder, Texts(data, hold_out=0.0), course)
+    prepared = prepare(settings)
+    compiled = compile(prepared.graph, None, scheme="full", optimizer="sgd", outputs=method.outputs)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    words = prepared.tokenizer
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+
+    def margin(pair: dict[str, str]) -> float:
+        with torch.no_grad():
+            both = (log_probabilities(model, words, pair, a) for a in ("chosen", "rejected"))
+            c, r = ((p.sum() if name == "dpo" else p.mean()) for p in both)
+            return float(c - r)
+
+    before = [margin(pair) for pair in PAIRS] if method.refers else [0.0] * len(PAIRS)
+    with compiled.session() as session:
+        if method.refers:
+            set_reference(session, prepared.training, course.batch)
+            np.testing.assert_allclose(
+                prepared.training.arrays["reference"], before, rtol=1e-4, atol=1e-5
+            )
+        for step in range(10):
+            places = np.arange(2) + step % 2 * 2
+            inputs = {n: a[places] for n, a in prepared.training.arrays.items()}
+            ours = session.train_step(inputs, lr=RATE)
+            losses = []
+            for place in places:
+                chosen, rejected = (
+                    log_probabilities(model, words, PAIRS[place], a) for a in ("chosen", "rejected")
+                )
+                losses.append(loss_of(method, chosen, rejected, before[place]))
+            loss = torch.stack(losses).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert float(ours["loss"]) == pytest.approx(float(loss.detach()), rel=2e-4, abs=1e-6)
+    assert step == 9
+
+
+def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
+    """Run the command; return what it prints as JSON."""
+    given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
+    always = ["--batch=2", "--lr=0.01", "--answer-tokens=2", f"--validation={data}"]
+    result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    facts: dict[str, Any] = json.loads(result.stdout)
+    return facts
+
+
+def test_a_resumed_training_compares_with_the_first_reference(
+    folder: Path, data: Path, tmp_path: Path
+) -> None:
+    options = ("--method=dpo", "--beta=0.5", "--epochs=4", "--save-every=2")
+    whole = run(folder, data, tmp_path / "whole", *options)
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    max((tmp_path / "parts/checkpoints").glob("step-*")).unlink()
+    resumed = run(folder, data, tmp_path / "parts", *options, "--resume")
+
+    assert whole["before"]["loss"] == pytest.approx(np.log(2), rel=1e-5)  # no margin gained yet
+    assert whole["after"]["loss"] < whole["before"]["loss"]
+    assert whole["after"]["pairs"] == len(PAIRS)
+    assert resumed["after"] == whole["after"]
+
+
+def test_damaged_margins_are_named(folder: Path, data: Path, tmp_path: Path) -> None:
+    course = TrainingSettings(LENGTH, method=Method("dpo"))
+    rows = prepare(Settings(folder, Texts(data, hold_out=0.0), course)).training
+    for text in ("", "[[1, 2]]", "{}", '["a"]'):
+        (tmp_path / "reference.json").write_text(text)
+        with pytest.raises(FinetuneError, match=r"reference\.json is damaged.*another --out"):
+            read_reference(tmp_path / "reference.json", [rows])
+
+
+def test_pairs_of_messages_keep_the_turns_before_them(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    asked = [*turns, {"role": "user", "content": "three"}]
+    answers = {n: [{"role": "assistant", "content": n}] for n in ("chosen", "rejected")}
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": asked, **answers}))
+    (pair,) = read_pairs(tmp_path / "a.jsonl")
+    assert pair.chosen.messages == [*asked, *answers["chosen"]]
+    assert pair.rejected.messages == [*asked, *answers["rejected"]]
+    assert pair.chosen.first == len(asked)
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "fact"),
+    [
+        ({"prompt": "a", "chosen": "b"}, (), r"line 1 is not an example: KeyError\('rejected'\)"),
+        ({"prompt": "a", "chosen": "b", "rejected": " "}, (), "1 pairs lack an answer"),
+        ({"prompt": "a", "chosen": "b", "rejected": "c" * LENGTH}, (), "need over 64 tokens"),
+        (PAIRS[0], ("--truncate",), "--truncate cuts texts, and --method dpo compares"),
+        (PAIRS[0], ("--beta=0",), "beta is 0; give a number above 0"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    row: dict[str, str], options: tuple[str, ...], fact: str, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.jsonl").write_text(json.dumps(row))
+    with pytest.raises(FinetuneError, match=fact):
+        run(folder, tmp_path / "bad.jsonl", tmp_path / "out", "--method=dpo", *options)
