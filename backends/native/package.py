@@ -182,10 +182,19 @@ def cmake_lists(
             f"target_include_directories({name} PUBLIC",
             *(f'  "${{CMAKE_CURRENT_SOURCE_DIR}}{folder}"' for folder in included),
             ")",
-            *([] if device.freestanding else [link]),
+            *([] if device.freestanding else [link, *_android(name)]),
             "",
         ]
     )
+
+
+def _android(name: str) -> list[str]:
+    """Return what links of Android's apps need: NDKs before r28 align to pages of 4 KB alone."""
+    return [
+        "if(ANDROID)",
+        f"  target_link_options({name} INTERFACE -Wl,-z,max-page-size=16384)",
+        "endif()",
+    ]
 
 
 def _patterns(folders: Sequence[str]) -> str:

@@ -2,7 +2,9 @@
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 JNI = Path(__file__).parent / "jni"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 SYSTEM = ("-lpthread", "-lm")
+MUSL = {"__errno_location": "__errno"}
+"""What a macro of musl calls in place of bionic's."""
 
 
 def classifier(name: str, size: int) -> Graph:
@@ -192,6 +196,54 @@ def test_the_sources_build_by_the_callers_toolchain(digits: Artifact, tmp_path: 
     call(["cmake", "-B", tmp_path / "b", native, tmp_path])
     call(["cmake", "--build", tmp_path / "b", "-j2"])
     check_c_example([tmp_path / "b" / "built"], digits, tmp_path)
+
+
+def test_the_sources_use_what_bionic_has(board: Artifact, tmp_path: Path) -> None:
+    """zig has no headers of Android: musl's stand in, so the names are compared, and no types."""
+    code = board.folder / "code"
+    sources = [path for path in code.rglob("*.c") if "runner" not in path.parts]
+    headers = Path(find_spec("ziglang").origin).parent / "lib" / "libc" / "include"
+    found = ("aarch64-linux-musl", "generic-musl", "aarch64-linux-any", "any-linux-any")
+    runtime = code / "runtime"
+    folders = [code, runtime, *(path for path in runtime.iterdir() if path.name != "bare")]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-android"),
+            *("-nostdlibinc", *(f"-isystem{headers / name}" for name in found)),
+            *("-c", "-O3", "-std=gnu11", "-fPIC", "-fno-math-errno", "-mcpu=cortex_a76"),
+            *(f"-I{folder}" for folder in folders),
+            *(str(path) for path in sources if path.name != "main.c"),
+        ],
+        cwd=tmp_path,
+        env=find_toolchain(load_device("rpi4")).environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = call(["nm", *tmp_path.glob("*.o")]).splitlines()
+    symbols = [line.split()[-2:] for line in lines if len(line.split()) > 1]
+    used = {name for kind, name in symbols if kind == "U"} - {n for k, n in symbols if k != "U"}
+    bionic = set((Path(__file__).parent / "bionic.txt").read_text().split("\n\n")[1].split())
+
+    assert {"mmap", "pthread_create"} <= used
+    assert {MUSL.get(name, name) for name in used} <= bionic
+
+
+def test_links_of_android_apps_are_aligned_to_16_kb(digits: Artifact, tmp_path: Path) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.13)\nproject(app C)\nset(ANDROID TRUE)\n"
+        f"add_subdirectory({digits.folder}/code code)\n"
+        f"add_library(app SHARED {EXAMPLES}/c/train.c)\n"
+        "target_link_libraries(app pockengine::digits)\n"
+    )
+    call(["cmake", "-B", tmp_path / "b", "-DCMAKE_C_FLAGS=-march=native -O0", tmp_path])
+    call(["cmake", "--build", tmp_path / "b", "-j2"])
+    headers = call(["readelf", "-lW", tmp_path / "b" / "libapp.so"]).splitlines()
+    aligned = [line.split()[-1] for line in headers if line.split()[:1] == ["LOAD"]]
+    assert set(aligned) == {"0x4000"}
 
 
 def test_the_c_example_runs_on_the_emulated_board(board: Artifact, tmp_path: Path) -> None:
