@@ -12,6 +12,7 @@ import numpy as np
 from pockengine.backends.protocol import Progress
 from pockengine.compilation import Compilation, StepCompilation
 from pockengine.compiled import Compiled
+from pockengine.compiler.ir import Graph
 from pockengine.compiler.passes.base import Observer
 from pockengine.devices import Device
 from pockengine.frontends.choices import with_choices
@@ -26,6 +27,7 @@ def compile(
     loss: Any = None,
     constants: Mapping[str, np.ndarray] | None = None,
     trainable: Mapping[str, bool] | None = None,
+    entries: Mapping[str, Graph] | None = None,
     options: CompileOptions | None = None,
     folder: Path | str | None = None,
     progress: Progress | None = None,
@@ -36,12 +38,13 @@ def compile(
 
     `model` is a PyTorch, TensorFlow, JAX or ONNX model, or a `Graph`. For JAX, `example_inputs`
     begin with the parameters. Pass `loss=None` if the model returns its loss. Every field of
-    CompileOptions is also a keyword, which overrides the field of `options`.
+    CompileOptions is also a keyword, which overrides the field of `options`. `entries` are further
+    entries by name, on the same parameters, such as a decoder's of `models/decoding.py`.
     """
     wanted = (options or CompileOptions()).replaced(**overrides)
     place = None if folder is None else Path(folder)
     chosen = with_choices(model, constants, trainable)
-    compilation = Compilation.of(chosen, example_inputs, loss, wanted)
+    compilation = Compilation.of(chosen, example_inputs, loss, wanted, entries or {})
     return compilation.compile(place, progress, observe)
 
 

@@ -1,9 +1,11 @@
 """One compilation: import a model once, then plan, check and build it for a backend."""
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from pockengine.backends.artifact import Artifact, check_place, write_artifact
@@ -37,7 +39,7 @@ class Compilation:
     """A graph with its options: `plan` returns a program for a target, `compile` an artifact.
 
     The options are the user's, with the optimiser converted to ours. `norms` are the batch norms
-    that quantisation folded into the graph.
+    that quantisation folded into the graph. `others` are further entries on the same params.
     """
 
     graph: Graph
@@ -46,9 +48,17 @@ class Compilation:
     source: Source | None = None
     imported: Imported | None = field(default=None, repr=False)
     norms: tuple[FoldedNorm, ...] = ()
+    others: Mapping[str, Graph] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, model: Any, inputs: Any, loss: Any, options: CompileOptions) -> Self:
+    def of(
+        cls,
+        model: Any,
+        inputs: Any,
+        loss: Any,
+        options: CompileOptions,
+        others: Mapping[str, Graph] = MappingProxyType({}),
+    ) -> Self:
         """Import a model; PockEngineError names the unsupported part of it or of the options."""
         device = _device(options)
         imported = import_model(model, inputs, loss)
@@ -56,7 +66,11 @@ class Compilation:
         graph, options, norms = _quantized(imported, options)
         if options.sizes is not None:
             check_names(options.sizes, {value.name: value for value in graph.inputs})
-        return cls(graph, options, device, imported.source, imported, norms)
+        if others and (options.sizes is not None or options.quantize is not None):
+            raise CompileError(
+                "further entries have one size and no integers; leave sizes= and quantize= out"
+            )
+        return cls(graph, options, device, imported.source, imported, norms, others)
 
     def plan(
         self,
@@ -68,7 +82,9 @@ class Compilation:
         """Plan the program for a target, with the training of the options or another one."""
         training, sizes = training or self.options, self.options.sizes
         if sizes is None:
-            return compile_program(self.graph, training, target=target, observe=observe)
+            return compile_program(
+                self.graph, training, target=target, observe=observe, others=self.others
+            )
         assert self.imported is not None
         resized = partial(self.imported.resized, sizes.axes)
         return compile_variants(resized, sizes, training, target=target)

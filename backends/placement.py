@@ -13,7 +13,7 @@ import numpy as np
 from pockengine.backends.barriers import ByteSpan, Touched
 from pockengine.compiler.ir import Node, TensorType, Value
 from pockengine.compiler.ir.contents import Contents, InMemory
-from pockengine.compiler.ir.graph import Space
+from pockengine.compiler.ir.graph import ParamKind, Space
 from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.target import ALIGNMENT, Choice
@@ -61,18 +61,20 @@ class Slot:
 class Layout:
     """All params and constants of a program in its order, and the bytes of their memories.
 
-    `prepared` are prepared forms of frozen params, after the params: by tensor name and key.
+    After the params come the `caches` by name, which no file and no table holds, and the `prepared`
+    forms of frozen params, by tensor name and key.
     """
 
     slots: tuple[Slot, ...]
     params_bytes: int
     frozen_bytes: int
     prepared: Mapping[Form, Place] = field(default_factory=dict)
+    caches: Mapping[str, Place] = field(default_factory=dict)
 
     @property
     def places(self) -> dict[str, Place]:
-        """Place of each by name."""
-        return {slot.name: slot.place for slot in self.slots}
+        """Place of each by name, caches among them."""
+        return {**{slot.name: slot.place for slot in self.slots}, **self.caches}
 
     @property
     def in_file(self) -> dict[str, Contents]:
@@ -83,7 +85,8 @@ class Layout:
 
 def lay_out(program: Program) -> Layout:
     """Place every param and constant: written ones aligned, frozen ones as in the file."""
-    tensors = {name: param.contents for name, param in program.params.items()}
+    caches = {name: p for name, p in program.params.items() if p.kind is ParamKind.CACHE}
+    tensors = {name: p.contents for name, p in program.params.items() if name not in caches}
     tensors |= {name: InMemory(data) for name, data in program.constants.items()}
     mutable = {name for name, param in program.params.items() if param.space is not Space.CONSTANT}
     frozen = {name: name not in mutable for name in tensors}
@@ -98,12 +101,16 @@ def lay_out(program: Program) -> Layout:
         slots.append(Slot(name, place, contents))
         if not frozen[name]:
             params_bytes += _aligned(contents.type.nbytes, program.alignment)
+    places: dict[str, Place] = {}
+    for name, param in caches.items():
+        places[name] = Place(PARAMS, params_bytes)
+        params_bytes += _aligned(param.value.type.nbytes, program.alignment)
     prepared: dict[Form, Place] = {}
     for form, nbytes in _forms(program):
         if form not in prepared:
             prepared[form] = Place(PARAMS, params_bytes)
             params_bytes += _aligned(nbytes, program.alignment)
-    return Layout(tuple(slots), params_bytes, frozen_bytes, prepared)
+    return Layout(tuple(slots), params_bytes, frozen_bytes, prepared, caches=places)
 
 
 def _aligned(nbytes: int, alignment: int) -> int:

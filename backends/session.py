@@ -23,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 
 from pockengine.backends.artifact import Artifact
+from pockengine.backends.generation import Generation, Notify
 from pockengine.backends.rate_schedule import RateSchedule
 from pockengine.boundary import entry_points
 from pockengine.compiler.controls import CONTROLS, RATE, SEED, STEP
@@ -176,6 +177,28 @@ class Session(ABC):
     def evaluate(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Run the forward pass with its loss, without training."""
         return self.run("evaluate", inputs)
+
+    @property
+    def positions(self) -> int:
+        """Number of tokens, of a prompt and its answer, that `generate` has a cache for."""
+        return 0
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        how: Generation,
+        *,
+        cached: int = 0,
+        notify: Notify | None = None,
+    ) -> list[int]:
+        """Return the tokens that follow a prompt; RuntimeFailure if the program generates none.
+
+        The session has the keys and values of the first `cached` tokens of the prompt from a call
+        before. `notify` is called with each token; False ends the text.
+        """
+        raise RuntimeFailure(
+            f"backend {self.artifact.backend} generates no text; compile by the backend c"
+        )
 
     def run(self, entry: str, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """Run any entry; RuntimeFailure names an input that is missing or of the wrong type.

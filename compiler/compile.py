@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.store_states import SMALLEST
 from pockengine.compiler.passes.base import Observer, Pass, run_passes
-from pockengine.compiler.passes.forward.prepare import AddAdapters
+from pockengine.compiler.passes.forward.prepare import AddAdapters, SetTrainable
 from pockengine.compiler.passes.forward.store_weights import StoreWeights, weights_of
 from pockengine.compiler.passes.pipeline import (
     PipelineOptions,
@@ -40,6 +41,9 @@ from pockengine.errors import BudgetError, CompileError
 
 FINER = 1, 4
 """Factors by which attention blocks are made finer if a memory budget is out of reach."""
+
+TRAIN = "train"
+"""The entry of the graph with the loss, from which `evaluate` and `predict` are made too."""
 
 LARGEST_OUTPUT = 4 << 20
 """Largest output in bytes that `train` returns by default. A larger one, such as a decoder's
@@ -63,17 +67,22 @@ def compile_program(
     target: Target | None = None,
     check: bool = False,
     observe: Observer | None = None,
+    others: Mapping[str, Graph] = MappingProxyType({}),
 ) -> Program:
     """Compile the entries `train` and `evaluate`, and `predict` where there are outputs to predict.
 
     `forward` has the scalar output `loss` and is not modified. `check` verifies the graph after
-    every pass; `observe` is called with the graph after each, under the name `entry.pass`.
+    every pass; `observe` is called with the graph after each, under the name `entry.pass`. The
+    `others` are further entries by name, on the same params with the same adapters; they train
+    nothing, and their own updates stay.
     """
-    verify(forward)
+    for graph in (forward, *others.values()):
+        verify(graph)
     training, target = training or Training(), target or Target()
-    first, forward, options = _prepared(forward, training, target)
+    _check_agreement({"train": forward, **others})
+    first, forward, options = _prepared(forward, training, target, others)
     adapters = next((each.adapters for each in first if isinstance(each, AddAdapters)), ())
-    compiled = _compiled(forward, options, check, observe)
+    compiled = _compiled({TRAIN: forward, **_after(first, others)}, options, check, observe)
     entries = {name: entry.entry for name, entry in compiled.items()}
     params, constants = share_tensors(entries)
     return Program(
@@ -97,32 +106,41 @@ class _CompiledEntry:
     passes: list[Pass]
 
 
+def _after(passes: Sequence[Pass], graphs: Mapping[str, Graph]) -> dict[str, Graph]:
+    """Return copies of graphs after the passes that are common to all entries."""
+    copies = {name: clone(graph) for name, graph in graphs.items()}
+    for graph in copies.values():
+        run_passes(passes, graph)
+    return copies
+
+
 def _compiled(
-    forward: Graph, options: PipelineOptions, check: bool, observe: Observer | None
+    graphs: Mapping[str, Graph], options: PipelineOptions, check: bool, observe: Observer | None
 ) -> dict[str, _CompiledEntry]:
     """Compile all entries; if a budget is out of reach, retry with finer attention blocks.
 
     Finer blocks are slower and mostly, but not always, smaller: the first that fits is used.
     """
-    attends = any(lookup(node.op).rows for node in forward.nodes)
+    attends = any(lookup(node.op).rows for node in graphs[TRAIN].nodes)
     errors = []
     for finer in FINER if attends and options.training.memory_budget is not None else FINER[:1]:
         try:
-            return _all_entries(forward, replace(options, finer=finer), check, observe)
+            return _all_entries(graphs, replace(options, finer=finer), check, observe)
         except BudgetError as error:
             errors.append(error)
     raise min(errors, key=lambda error: error.least)
 
 
 def _all_entries(
-    forward: Graph, options: PipelineOptions, check: bool, observe: Observer | None
+    graphs: Mapping[str, Graph], options: PipelineOptions, check: bool, observe: Observer | None
 ) -> dict[str, _CompiledEntry]:
+    forward = graphs[TRAIN]
     entries: dict[str, Entry] = {}
     passes: dict[str, list[Pass]] = {}
-    names = _names(forward, options)
+    names = [*_names(forward, options), *(name for name in graphs if name != TRAIN)]
     # With a budget `train` comes last: the arena of the others is a lower bound for it.
     for name in names if options.training.memory_budget is None else reversed(names):
-        graph, watch = clone(forward), observe and _prefixed(observe, name)
+        graph, watch = clone(graphs.get(name, forward)), observe and _prefixed(observe, name)
         passes[name] = _passes(name, options)
         run_passes(passes[name], graph, check=check, observe=watch)
         entries[name] = _planned(name, graph, options.target, options.written)
@@ -155,7 +173,7 @@ def passes_of(
     first, forward, options = _prepared(forward, training or Training(), target or Target())
     if options.training.memory_budget is None:
         return {name: [*first, *_passes(name, options)] for name in _names(forward, options)}
-    compiled = _compiled(forward, options, check=False, observe=None)
+    compiled = _compiled({TRAIN: forward}, options, check=False, observe=None)
     return {name: [*first, *entry.passes] for name, entry in compiled.items()}
 
 
@@ -163,6 +181,7 @@ def _prepared(
     forward: Graph,
     training: Training,
     target: Target,
+    others: Mapping[str, Graph] = MappingProxyType({}),
 ) -> tuple[list[Pass], Graph, PipelineOptions]:
     """Return the passes common to all entries, their result, and the facts that later passes
     need.
@@ -170,7 +189,7 @@ def _prepared(
     _check_target(training.storage, target)
     forward, trained, adapters = _adapted(forward, find_scheme(training.scheme, forward))
     first: list[Pass] = [AddAdapters(adapters)] if adapters else []
-    written = _written(forward, trained)
+    written = _written(forward, trained).union(*(_written(graph, {}) for graph in others.values()))
     if training.storage.weights != F32.value:
         store = StoreWeights(training.storage.weights, written)
         forward = clone(forward)
@@ -307,14 +326,16 @@ def _names(forward: Graph, options: PipelineOptions) -> list[str]:
     """Entries of a training program, in order."""
     update = ["update"] if options.training.micro_batches > 1 else []
     predict = ["predict"] if set(forward.outputs) - {LOSS} else []
-    return ["train", *update, "evaluate", *predict]
+    return [TRAIN, *update, "evaluate", *predict]
 
 
 def _passes(entry: str, options: PipelineOptions) -> list[Pass]:
-    if entry == "train":
+    if entry == TRAIN:
         return training_pipeline(options)
     if entry == "update":
         return update_pipeline(options)
+    if entry not in ("evaluate", "predict"):
+        return [SetTrainable(frozenset(options.trained)), *forward_pipeline(options)]
     return inference_pipeline(options, loss=entry == "evaluate")
 
 

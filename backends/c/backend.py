@@ -24,7 +24,12 @@ from pockengine.backends.c.products.matrices import MATRICES
 from pockengine.backends.c.products.matrices import OPS as MATRIX_OPS
 from pockengine.backends.c.rows.ctc import CTC
 from pockengine.backends.c.rows.gather import OPS as GATHERS
-from pockengine.backends.c.rows.gather import gather_kernel, take_add_kernel, take_update_kernel
+from pockengine.backends.c.rows.gather import (
+    cache_update_kernel,
+    gather_kernel,
+    take_add_kernel,
+    take_update_kernel,
+)
 from pockengine.backends.c.rows.reduction import KINDS as REDUCTIONS
 from pockengine.backends.c.rows.reduction import REDUCTION
 from pockengine.backends.c.rows.row_norm import OPS as ROW_NORMS
@@ -79,6 +84,7 @@ FAMILIES: dict[str, KernelFamily] = {
     **dict.fromkeys(GATHERS, single_kernel(gather_kernel)),
     "take_add": single_kernel(take_add_kernel),
     "take_update": single_kernel(take_update_kernel),
+    "cache_update": single_kernel(cache_update_kernel),
     **dict.fromkeys(MATRIX_OPS, MATRICES),
     **dict.fromkeys(ATTENTIONS, ATTENTION),
     **dict.fromkeys(RANDOM, single_kernel(random_kernel)),

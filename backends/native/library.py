@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from pockengine.backends.artifact import Artifact
+from pockengine.backends.native.generation import GenerationView
 from pockengine.backends.native.interface import program_symbol
 from pockengine.backends.native.state_views import ProgressView, ScheduleView
 from pockengine.backends.specification import ABI
@@ -77,19 +78,12 @@ def check_cpu(path: Path, lacking: bytes | None) -> None:
         )
 
 
-def load_library(artifact: Artifact) -> ctypes.CDLL:
-    """Load the library with the C types of its functions; see pe_host.h and pe.h.
-
-    ArtifactError if its program differs from the manifest's.
-    """
-    path = artifact.library
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise RuntimeFailure(f"cannot load {path}: {error}") from error
+def _signatures() -> dict[str, tuple[object, list[object]]]:
+    """Return the C types of the functions' results and arguments."""
     pointer, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     views = [ctypes.POINTER(view) for view in (ProgressView, ScheduleView)]
-    signatures: dict[str, tuple[object, list[object]]] = {
+    number = ctypes.c_int64
+    return {
         "pe_cpu_lacks": (text, []),
         "pe_specification": (text, [pointer]),
         "pe_open_by": (pointer, [pointer, ctypes.c_int, ctypes.POINTER(Caller)]),
@@ -102,9 +96,26 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         "pe_set_progress": (None, [pointer, *views]),
         "pe_load_weights": (ctypes.c_int, [pointer, text]),
         "pe_save_checkpoint": (ctypes.c_int, [pointer, text, ctypes.c_int]),
+        "pe_positions": (number, [pointer]),
+        "pe_generate": (
+            ctypes.c_int,
+            [pointer, pointer, number, number, ctypes.POINTER(GenerationView), pointer, pointer],
+        ),
     }
+
+
+def load_library(artifact: Artifact) -> ctypes.CDLL:
+    """Load the library with the C types of its functions; see pe_host.h and pe.h.
+
+    ArtifactError if its program differs from the manifest's.
+    """
+    path = artifact.library
     try:
-        for name, (result, arguments) in signatures.items():
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise RuntimeFailure(f"cannot load {path}: {error}") from error
+    try:
+        for name, (result, arguments) in _signatures().items():
             function = getattr(library, name)
             function.restype = result
             function.argtypes = arguments

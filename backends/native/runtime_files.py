@@ -2,6 +2,7 @@
 
 core/     sessions and threads: no operating system
 train/    files, checkpoints, a training's loop, memory of an operating system
+text/     generation of text by a decoder
 runner/   the program `pockengine-run`
 simd/     vectors, for kernels
 kernels/  templates of kernels
@@ -14,8 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 RUNTIME = Path(__file__).parent / "runtime"
-CORE, TRAIN, RUNNER, SIMD, BARE, GPU = "core", "train", "runner", "simd", "bare", "gpu"
-LIBRARY, FIRMWARE = (CORE, TRAIN, SIMD), (CORE, SIMD)
+CORE, TRAIN, TEXT, RUNNER, SIMD = "core", "train", "text", "runner", "simd"
+BARE, GPU = "bare", "gpu"
+LIBRARY, FIRMWARE = (CORE, TRAIN, TEXT, SIMD), (CORE, SIMD)
 """Runtime folders that a program links: with an operating system, and without."""
 MAIN = "main"
 """The name of the C file in which the runner begins."""
@@ -29,7 +31,7 @@ def runtime_file(name: str) -> Path:
 
 def runtime_folders(runtime: Path = RUNTIME, *, freestanding: bool = False) -> list[Path]:
     """Return where a compiler looks for headers; those of the C library only if freestanding."""
-    names = (CORE, TRAIN, RUNNER, SIMD, GPU, *([BARE] if freestanding else []))
+    names = (CORE, TRAIN, TEXT, RUNNER, SIMD, GPU, *([BARE] if freestanding else []))
     return [runtime, *(runtime / name for name in names if (runtime / name).is_dir())]
 
 

@@ -4,12 +4,20 @@ import ctypes
 import os
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from pockengine.backends.artifact import Artifact
-from pockengine.backends.native.library import load_library, open_program, sizes_of
+from pockengine.backends.generation import Generation, Notify
+from pockengine.backends.native.generation import generated
+from pockengine.backends.native.library import (
+    load_library,
+    open_program,
+    program_in,
+    sizes_of,
+)
 from pockengine.backends.native.state_views import ProgressView, ScheduleView, from_views, to_views
 from pockengine.backends.session import Progress, Session
 from pockengine.errors import RuntimeFailure, TrainingDiverged
@@ -40,6 +48,23 @@ class LibrarySession(Session):
         with self._lock:
             self._handle = None
             self._shut()
+
+    @property
+    def positions(self) -> int:
+        """Number of tokens, of a prompt and its answer, that `generate` has a cache for."""
+        program = program_in(self._library, self.artifact.name)
+        return int(self._library.pe_positions(program))
+
+    def generate(
+        self,
+        prompt: Sequence[int],
+        how: Generation,
+        *,
+        cached: int = 0,
+        notify: Notify | None = None,
+    ) -> list[int]:
+        """Return the tokens that follow a prompt; see pe_generate.h."""
+        return generated(partial(self._call, "pe_generate"), prompt, cached, how, notify=notify)
 
     def _run_entry(
         self, entry: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]

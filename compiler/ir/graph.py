@@ -82,14 +82,16 @@ class Node:
 
 
 class ParamKind(enum.Enum):
-    """Kind of a param: a weight, another tensor of the model, or an optimiser state.
+    """Kind of a param: a weight, another tensor of the model, an optimiser state, or a cache.
 
-    Buffers are a model's non-trained tensors, such as running statistics.
+    Buffers are a model's non-trained tensors, such as running statistics. Caches begin as zeros,
+    and no file holds them.
     """
 
     WEIGHT = "weight"
     BUFFER = "buffer"
     OPTIMIZER = "optimizer"
+    CACHE = "cache"
 
     @classmethod
     def default(cls, trainable: bool) -> "ParamKind":

@@ -5,7 +5,8 @@
 
 Their gradients add dy where x was read: `take_dx` and `take_along_dx`, also known as scatter-add.
 `take_add` adds it to an existing sum, such as another gradient of the same table. `take_update` is
-a step of gradient descent that writes only the affected elements of x. No data can make a kernel
+a step of gradient descent that writes only the affected elements of x, `cache_update` gives them
+new contents. No data can make a kernel
 access memory out of bounds: a read at an index outside the axis is clamped, an addition there is
 dropped. Negative indices are not wrapped.
 """
@@ -152,6 +153,21 @@ def _eval_take_update(arrays: Arrays, attrs: Attrs) -> Arrays:
     return (np.ascontiguousarray(_without_room(updated, axis)),)
 
 
+def _infer_cache_update(types: Types, attrs: Attrs) -> Types:
+    state, value, index = types
+    if value != state.with_shape(_taken(state.shape, index, attrs["axis"])):
+        raise GraphError(f"cache_update: {value} does not fit into {state} at {index}")
+    return ()
+
+
+def _eval_cache_update(arrays: Arrays, attrs: Attrs) -> Arrays:
+    state, value, index = arrays
+    axis, size = attrs["axis"], state.shape[attrs["axis"]]
+    room = np.concatenate([state, np.zeros_like(state.take([0], axis=axis))], axis=axis)
+    room[(slice(None),) * axis + (_bounded(index, size),)] = value
+    return (np.ascontiguousarray(_without_room(room, axis)),)
+
+
 def _take_dx(g: "Builder", node: Node, dy: Value) -> Value:
     """Add dy to the slices of x that were read."""
     x, index = node.operands
@@ -263,6 +279,15 @@ define(
     attrs={"axis": REQUIRED},
     infer=_infer_take_update,
     eval=_eval_take_update,
+    indices=Indices(2, _places_to_read),
+    writes=(0,),
+)
+define(  # the slices of state at distinct indices become those of value
+    "cache_update",
+    "state value index",
+    attrs={"axis": REQUIRED},
+    infer=_infer_cache_update,
+    eval=_eval_cache_update,
     indices=Indices(2, _places_to_read),
     writes=(0,),
 )

@@ -1,17 +1,19 @@
 """Prepare a model and its texts: rows to train on, rows to evaluate, questions to answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from pockengine.backends.registry import backend_for
 from pockengine.compiler.ir import Graph
-from pockengine.errors import FinetuneError
+from pockengine.devices import find_device
+from pockengine.errors import FinetuneError, ImportModelError
 from pockengine.finetune.lm.methods import set_loss
 from pockengine.finetune.lm.next_token import predict_one_token
-from pockengine.finetune.lm.packing import Packed, pack
+from pockengine.finetune.lm.packing import LOGITS, Packed, pack
 from pockengine.finetune.lm.pairs import PairTokens, pack_pairs, tokenize_pairs
 from pockengine.finetune.lm.settings import Settings, Texts
 from pockengine.finetune.lm.texts import Example, read_examples, read_pairs
@@ -23,6 +25,7 @@ from pockengine.finetune.lm.tokens import (
     tokenize,
 )
 from pockengine.models.causal_lm import CausalLM, open_causal_lm
+from pockengine.models.decoding import decoding_graphs
 
 QUESTIONS = 3
 """Number of held-out examples that are answered before and after."""
@@ -66,7 +69,7 @@ class Parts(Generic[T]):
 
 @dataclass(frozen=True)
 class FineTuneInputs:
-    """Inputs of a fine-tuning: model and texts."""
+    """Inputs of a fine-tuning: model and texts; `entries` generate text with a cache."""
 
     model: CausalLM
     tokenizer: Any
@@ -75,6 +78,7 @@ class FineTuneInputs:
     held_out: Packed | None
     questions: Sequence[Sequence[int]]
     remarks: Sequence[str]
+    entries: Mapping[str, Graph] = field(default_factory=dict)
 
 
 def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
@@ -87,11 +91,17 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
     tokenizer = open_tokenizer(settings.model, model.vocabulary)
     graph = model.graph(course.batch, course.length)
     set_loss(graph, course.method)
-    predict_one_token(graph, course.batch, course.length)
+    entries = _decoding(model, graph, settings)
+    if entries:
+        del graph.outputs[LOGITS]
+    else:
+        predict_one_token(graph, course.batch, course.length)
     rows = _pair_rows if course.method.compares else _text_rows
     training, held_out, parts = rows(tokenizer, settings)
     questions = _questions(tokenizer, prompts, parts)
-    return FineTuneInputs(model, tokenizer, graph, training, held_out, questions, parts.remarks)
+    return FineTuneInputs(
+        *(model, tokenizer, graph, training, held_out, questions, parts.remarks), entries
+    )
 
 
 Rows = tuple[Packed, Packed | None, Parts[Any]]
@@ -124,6 +134,20 @@ def _pair_rows(tokenizer: Any, settings: Settings) -> Rows:
     judging = parts.judging
     judged = pack_pairs(judging, course.length, course.method) if judging else None
     return learned, judged, parts
+
+
+def _decoding(model: CausalLM, graph: Graph, settings: Settings) -> Mapping[str, Graph]:
+    """Return the entries that generate with a cache; none where the model or target has no such.
+
+    Answers then take a forward pass of whole rows per token.
+    """
+    options = settings.options
+    if not backend_for(find_device(options.device), options).target().takes("cache_update"):
+        return {}
+    try:
+        return decoding_graphs(model.module, settings.course.length, graph)
+    except ImportModelError:
+        return {}
 
 
 def open_decoder(folder: Path, length: int) -> CausalLM:

@@ -24,7 +24,6 @@ from pockengine.backends.training.checkpoints import Checkpoints
 from pockengine.backends.training.history import History
 from pockengine.backends.training.progress import Bar, Unit
 from pockengine.backends.training.trainer import Trainer
-from pockengine.compiler.ir import Graph
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.callbacks import Estimate, HeldOut
@@ -86,7 +85,7 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
         check_same(settings, out / SETTINGS)
     else:
         _check_unused(out)
-    trainer = _trainer(settings, prepared.graph, out, ways)
+    trainer = _trainer(settings, prepared, out, ways)
     keep(settings, out / SETTINGS)
     ways.say(_memory(trainer.artifact))
     if settings.course.method.refers:
@@ -143,7 +142,7 @@ def _check_unused(out: Path) -> None:
         )
 
 
-def _trainer(settings: Settings, graph: Graph, out: Path, ways: RunSettings) -> Trainer:
+def _trainer(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunSettings) -> Trainer:
     """Compile the program, or open the training's existing one."""
     artifact, options = out / "artifact", settings.options
     if ways.resume and artifact.is_dir():
@@ -152,7 +151,10 @@ def _trainer(settings: Settings, graph: Graph, out: Path, ways: RunSettings) -> 
         f"compiling: scheme {options.scheme}, {settings.course.batch} x {settings.course.length}"
     )
     options = options.replaced(outputs=settings.course.method.outputs)
-    return compile(graph, None, options=options, folder=artifact, progress=ways.say)
+    graph, entries = prepared.graph, prepared.entries
+    return compile(
+        graph, None, options=options, entries=entries, folder=artifact, progress=ways.say
+    )
 
 
 def _set_reference(

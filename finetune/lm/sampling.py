@@ -1,6 +1,7 @@
-"""Generate answers with the training program: one forward pass of whole rows per token.
+"""Generate answers with the training program, by its cache of keys and values.
 
-The label of a row marks the token to predict (next_token.py).
+A program without one takes a forward pass of whole rows per token; the label of a row marks the
+token to predict (next_token.py).
 """
 
 from collections.abc import Sequence
@@ -8,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pockengine.backends.generation import Generation
 from pockengine.backends.session import Session
+from pockengine.compiler.generation import DECODE
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.packing import LABELS
 from pockengine.finetune.task import IGNORED
@@ -16,11 +19,15 @@ from pockengine.finetune.task import IGNORED
 
 @dataclass(frozen=True)
 class Sampling:
-    """Maximum tokens of an answer, and the sampling temperature: 0 is greedy."""
+    """Maximum tokens of an answer, and the sampling temperature: 0 is greedy.
+
+    Without a cache, tokens are drawn from all, whatever `top_p` is.
+    """
 
     tokens: int = 48
     temperature: float = 0.0
     seed: int = 0
+    top_p: float = 1.0
 
 
 def complete(
@@ -30,6 +37,8 @@ def complete(
 
     Questions that leave no room in the program's rows are truncated to their last tokens.
     """
+    if DECODE in session.artifact.entries:
+        return _generated(session, questions, how, end)
     spec = session.artifact.entries["predict"]
     batch, length = spec.inputs["input_ids"].shape
     if how.tokens < 1 or how.tokens >= length:
@@ -39,6 +48,25 @@ def complete(
         rows = [list(ids[how.tokens - length :]) for ids in questions[at : at + batch]]
         answers += _answers(session, rows, how, end)
     return answers
+
+
+def _generated(
+    session: Session, questions: Sequence[Sequence[int]], how: Sampling, end: int | None
+) -> list[list[int]]:
+    """Answer one question after the other, each with a seed of its own."""
+    length = session.positions
+    if how.tokens < 1 or how.tokens >= length:
+        raise FinetuneError(
+            f"an answer of {how.tokens} tokens does not fit into {length} positions"
+        )
+    ends = () if end is None else (end,)
+    return [
+        session.generate(
+            list(ids[how.tokens - length :]),
+            Generation(how.tokens, how.temperature, how.top_p, how.seed + number, ends),
+        )
+        for number, ids in enumerate(questions)
+    ]
 
 
 def _answers(

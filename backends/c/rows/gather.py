@@ -60,6 +60,18 @@ def take_update_kernel(node: Node, device: Device) -> Kernel:
     )
 
 
+def cache_update_kernel(node: Node, device: Device) -> Kernel:
+    """Emit `cache_update`: only the slices at the indices are touched."""
+    state, value, index = node.operands
+    return define_kernel(
+        name=f"pe_{state.dtype.value}_{node.op}_{'x'.join(map(str, state.shape))}",
+        isa=device.cpu.isa,
+        parameters=[write("x", state), read("value", value), read("index", index)],
+        body=_scatter(node, state.shape, "x[{at}] = value[{of}];"),
+        prelude=f"/* {node.op} of {state.type} at {index.type}, axis {node.attrs['axis']} */",
+    )
+
+
 def _clipped(size: int, at: str) -> list[str]:
     """Statements that set n to the index at a position, clamped to the axis."""
     return [

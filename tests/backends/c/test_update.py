@@ -6,7 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pockengine.backends.artifact import write_artifact
+from pockengine.backends.c.backend import CBackend
+from pockengine.backends.registry import open_session
+from pockengine.compiler.compile import compile_entries
 from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType
+from pockengine.compiler.ir.contents import Filled
+from pockengine.compiler.ir.evaluate import run
+from pockengine.compiler.ir.graph import ParamKind
 from pockengine.compiler.optim import (
     Adadelta,
     Adafactor,
@@ -33,6 +40,7 @@ from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.sparse import scheme as schemes
 from pockengine.compiler.sparse.scheme import Scheme
+from pockengine.devices import load_device
 from pockengine.tests.backends.c.trainings import check_training
 
 STEPS = 10
@@ -178,3 +186,32 @@ def test_rows_that_were_read_are_updated_alone(axis: int, tmp_path: Path) -> Non
     drawn[:, :, 0] = 7
     program = check_training(g.graph, Training(), {"ids": drawn}, tmp_path)
     assert any(node.op == "take_update" for node in program.entries["train"].graph.nodes)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_cache_is_written_at_places_and_stored_nowhere(axis: int, tmp_path: Path) -> None:
+    """It begins as zeros; a place outside is dropped."""
+    g = Builder(Graph("written", checks_indices=False))
+    type_ = TensorType(F32, (2, 5, 3))
+    cache = g.param("cache", Filled(type_), trainable=False, kind=ParamKind.CACHE)
+    index = g.input("index", TensorType(I64, (2,)))
+    shape = [*type_.shape]
+    shape[axis] = 2
+    new = g.input("new", TensorType(F32, tuple(shape)))
+    g.output("before", g.add(cache, g.scalar(1.0)))
+    g.emit("cache_update", cache, g.mul(new, g.scalar(2.0)), index, axis=axis)
+    backend = CBackend(load_device("host"))
+    program = compile_entries("written", {"write": g.graph}, target=backend.target(), check=True)
+    artifact = write_artifact(program, backend, tmp_path / "artifact")
+    assert not artifact.params
+    state = {"cache": np.zeros(type_.shape, np.float32)}
+    draw = np.random.default_rng(0)
+    with open_session(artifact, threads=2) as session:
+        for places in ([0, 1], [1, 9], [-1, 0], [1, 0]):
+            inputs = {
+                "index": np.array(places),
+                "new": draw.standard_normal(new.shape, np.float32),
+            }
+            wanted = run(g.graph, inputs, state)["before"]
+            np.testing.assert_array_equal(session.run("write", inputs)["before"], wanted)
+        assert not session.params()

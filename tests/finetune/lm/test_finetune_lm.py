@@ -18,6 +18,7 @@ from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.loop import Step
 from pockengine.cli.finetune_lm import REPORTS, finetune_lm
 from pockengine.errors import FinetuneError, ImportModelError
+from pockengine.finetune.lm import prepare
 from pockengine.finetune.lm.callbacks import Estimate
 from pockengine.finetune.lm.packing import pack
 from pockengine.finetune.lm.tokens import Tokens
@@ -71,6 +72,19 @@ def loss_of(model: Any, tokens: list[Tokens]) -> float:
     return total / count
 
 
+def answers_of(model: Any, folder: Path, data: Path) -> list[str]:
+    """Return what transformers answers to the first three prompts, in four tokens."""
+    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    prompts = [json.loads(line)["prompt"] for line in data.read_text().splitlines()[:3]]
+    answers = []
+    for prompt in prompts:
+        ids = words(prompt, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            new = model.generate(ids, do_sample=False, max_new_tokens=4, pad_token_id=0)
+        answers.append(words.decode([i for i in new[0, ids.shape[1] :] if i != words.eos_token_id]))
+    return answers
+
+
 def texts_of(folder: Path, data: Path) -> list[Tokens]:
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     rows = [json.loads(line) for line in data.read_text().splitlines()]
@@ -92,9 +106,23 @@ def test_adapters_learn_and_go_to_peft_and_transformers(
     assert facts["after"]["loss"] == pytest.approx(loss_of(merged, texts), rel=1e-4)
     assert facts["after"]["loss"] < facts["before"]["loss"]
     assert facts["after"]["perplexity"] == pytest.approx(np.exp(facts["after"]["loss"]))
+    assert facts["before"]["answers"] == answers_of(base, folder, data)
+    assert facts["after"]["answers"] == answers_of(merged, folder, data)
     adapted = peft.PeftModel.from_pretrained(base, tmp_path / "out" / "adapter")
     assert loss_of(adapted, texts) == pytest.approx(loss_of(merged, texts), rel=1e-4)
     assert (tmp_path / "out" / "merged" / "tokenizer.json").is_file()
+
+
+def test_a_model_without_a_cache_gives_the_same_answers(
+    folder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> dict[str, Any]:
+        raise ImportModelError("no cache of keys")
+
+    monkeypatch.setattr(prepare, "decoding_graphs", refuse)
+    facts = finetuned(folder, data, tmp_path / "out", "--steps=1", "--scheme=sparse")
+    base = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    assert facts["before"]["answers"] == answers_of(base, folder, data)
 
 
 @pytest.mark.parametrize(

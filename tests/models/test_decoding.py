@@ -1,0 +1,169 @@
+"""Decoders generate with a cache of keys and values what transformers generates."""
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pockengine.backends.artifact import write_artifact
+from pockengine.backends.generation import Generation
+from pockengine.backends.registry import backend_for, open_session
+from pockengine.backends.session import Session
+from pockengine.compiler.compile import compile_entries
+from pockengine.devices import find_device
+from pockengine.errors import ImportModelError, RuntimeFailure
+from pockengine.models.decoding import CHUNK, decoding_graphs
+from pockengine.options import CompileOptions
+from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, build
+
+POSITIONS = 4 * CHUNK
+WIDE = {"max_position_embeddings": POSITIONS, "initializer_range": 0.3}
+"""With the usual range, a random decoder soon repeats one token."""
+LLAMA = {**GROUPED, **WIDE}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "LlamaForCausalLM": ("Llama", LLAMA),
+    "Qwen3ForCausalLM": ("Qwen3", LLAMA),
+    "Gemma2ForCausalLM": ("Gemma2", {**LLAMA, "sliding_window": 8}),  # with soft caps
+    "Gemma3ForCausalLM": ("Gemma3Text", {**LLAMA, "sliding_window": 8}),
+    "GPT2LMHeadModel": ("GPT2", {**GPT2, **WIDE}),  # positions are learned
+}
+PROMPT = np.random.default_rng(0).integers(5, 60, POSITIONS).tolist()
+
+
+def built(name: str) -> Any:
+    """Build a small decoder of a family."""
+    kind, settings = FAMILIES[name]
+    torch.manual_seed(0)
+    return build(kind, name, **settings)
+
+
+def opened(module: Any, folder: Path) -> Session:
+    """Compile the entries that generate, and open them."""
+    options = CompileOptions()
+    backend = backend_for(find_device("host"), options)
+    graphs = decoding_graphs(module, POSITIONS)
+    program = compile_entries("decoder", graphs, target=backend.target(), check=True)
+    return open_session(write_artifact(program, backend, folder), threads=2)
+
+
+def wanted(module: Any, prompt: list[int], limit: int) -> list[int]:
+    """Return what transformers generates."""
+    ids = torch.tensor([prompt])
+    with torch.no_grad():
+        whole = module.eval().generate(
+            ids, do_sample=False, max_new_tokens=limit, eos_token_id=None, pad_token_id=0
+        )
+    tokens: list[int] = whole[0, len(prompt) :].tolist()
+    return tokens
+
+
+@pytest.fixture(scope="module")
+def module() -> Any:
+    return built("LlamaForCausalLM")
+
+
+@pytest.fixture(scope="module")
+def session(module: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with opened(module, tmp_path_factory.mktemp("llama") / "artifact") as session:
+        yield session
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    module = built(name)
+    with opened(module, tmp_path / "artifact") as session:
+        assert session.positions == POSITIONS
+        for count in (1, CHUNK, 2 * CHUNK + 3):
+            limit = POSITIONS - 2 * CHUNK - 3
+            found = session.generate(PROMPT[:count], Generation(limit))
+            assert found == wanted(module, PROMPT[:count], limit)
+
+
+def test_a_text_ends_where_it_is_told(module: Any, session: Session) -> None:
+    tokens = wanted(module, PROMPT[:5], 12)
+    found: list[int] = []
+
+    def until_four(token: int) -> bool:
+        found.append(token)
+        return len(found) < 4
+
+    end = next(token for place, token in enumerate(tokens) if token not in tokens[:place][:3])
+    ended = session.generate(PROMPT[:5], Generation(12, ends=(end, 63)))
+    assert ended == tokens[: tokens.index(end)]
+    assert session.generate(PROMPT[:5], Generation(12), notify=until_four) == tokens[:4] == found
+    assert session.generate(PROMPT[:5], Generation(0)) == []
+    # All positions, and the one behind them, which is predicted and never read.
+    assert len(session.generate(PROMPT[:60], Generation(99))) == POSITIONS - 60 + 1
+    assert session.generate(PROMPT, Generation(9)) == wanted(module, PROMPT, 1)
+
+
+def test_a_text_goes_on_from_its_cache(module: Any, session: Session) -> None:
+    first = session.generate(PROMPT[:7], Generation(6))
+    turn = [*PROMPT[:7], *first, *PROMPT[7:30]]
+    again = session.generate(turn, Generation(20), cached=7 + len(first) - 1)
+    assert again == wanted(module, turn, 20)
+
+
+def test_what_no_text_follows_is_named(session: Session) -> None:
+    for prompt, cached, how, fault in (
+        ([], 0, Generation(4), "a prompt of 0 tokens"),
+        ([5, 6], 2, Generation(4), "the last token of a prompt is never cached"),
+        ([5] * (POSITIONS + 1), 0, Generation(4), f"has positions for {POSITIONS}"),
+        ([5, 999], 0, Generation(4), "input_ids"),
+        ([5], 0, Generation(4, temperature=-1), "a temperature is at least 0, not -1"),
+        ([5], 0, Generation(4, temperature=1, top_p=0), "at most 1, not 0"),
+    ):
+        with pytest.raises(RuntimeFailure, match=fault):
+            session.generate(prompt, how, cached=cached)
+    with pytest.raises(KeyError):
+        session.generate(
+            [5], Generation(4), notify=lambda token: bool(os.environ["POCKENGINE_ABSENT"])
+        )
+    with pytest.raises(RuntimeFailure, match="limit must be at least 0"):
+        Generation(-1)
+
+
+def test_draws_have_the_probabilities_of_the_nucleus(session: Session) -> None:
+    logits = np.random.default_rng(0).standard_normal(40).astype(np.float32) * 2
+    draw: Callable[..., int] = session._library.pe_draw  # type: ignore[attr-defined]
+    draw.restype = ctypes.c_int64  # type: ignore[attr-defined]
+
+    def drawn(temperature: float, top_p: float, number: int) -> int:
+        sampling = (ctypes.c_float * 3)(temperature, top_p, 0)  # seed 0
+        copy = logits.copy()
+        address = ctypes.c_void_p(copy.ctypes.data)
+        return draw(address, ctypes.c_int64(40), ctypes.byref(sampling), ctypes.c_uint32(number))
+
+    for temperature, top_p in ((1.0, 1.0), (0.5, 0.9), (2.0, 0.3)):
+        shares = np.exp(logits.astype(np.float64) / temperature)
+        shares /= shares.sum()
+        order = np.argsort(-shares)
+        inside = order[: int(np.searchsorted(np.cumsum(shares[order]), top_p)) + 1]
+        nucleus = np.zeros(40)
+        nucleus[inside] = shares[inside] / shares[inside].sum()
+        count = 4000
+        found = np.bincount([drawn(temperature, top_p, n) for n in range(count)], minlength=40)
+        assert not found[nucleus == 0].any()
+        deviation = np.sqrt(count * nucleus * (1 - nucleus)) + 1
+        assert (np.abs(found - count * nucleus) < 4.5 * deviation).all()
+    assert drawn(0.0, 1.0, 7) == logits.argmax() == drawn(1.0, 1e-6, 7)
+    logits[3] = np.nan
+    assert drawn(0.0, 1.0, 0) == -1
+
+
+def test_the_cache_is_in_no_file(session: Session, tmp_path: Path) -> None:
+    assert not [name for name in session.artifact.params if name.startswith("cache")]
+    session.save(tmp_path / "whole", whole=True)
+    session.load(tmp_path / "whole")
+    assert b"cache_0_keys" not in (tmp_path / "whole").read_bytes()
+
+
+def test_a_state_that_is_no_cache_of_keys_is_named() -> None:
+    module = build("Mamba", "MambaForCausalLM", vocab_size=64, hidden_size=32, num_hidden_layers=1)
+    with pytest.raises(ImportModelError, match="MambaForCausalLM"):
+        decoding_graphs(module, POSITIONS)
