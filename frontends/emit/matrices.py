@@ -4,6 +4,7 @@ import numpy as np
 
 from pockengine.compiler.ir import I64, Builder
 from pockengine.frontends import emit
+from pockengine.frontends.emit.complex import Complex
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 
 
@@ -66,6 +67,17 @@ def eigh(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
     both = plain(g.eigh(framework_order(g, a)))
     values = emit.squeeze(g, emit.slice_dim(g, both, -2, 0, 1), [-2])
     return values, emit.slice_dim(g, both, -2, 1, both.shape[-2])
+
+
+def eig(g: Builder, a: Tensor | Complex) -> tuple[Complex, Complex]:
+    """Return the eigenvalues of any matrix, in LAPACK's order, and vectors as columns."""
+    size = a.shape[-1]
+    if isinstance(a, Complex):
+        a = emit.concat(g, [a.real, a.imag], len(a.shape) - 2)
+    whole = plain(g.eig(framework_order(g, a)))
+    rows = [emit.slice_dim(g, whole, -2, i, i + 1) for i in range(2)]
+    vectors = [emit.slice_dim(g, whole, -2, 2 + i * size, 2 + (i + 1) * size) for i in range(2)]
+    return Complex(*(emit.squeeze(g, row, [-2]) for row in rows)), Complex(*vectors)
 
 
 def svd(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:

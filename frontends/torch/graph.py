@@ -276,7 +276,10 @@ class _Importer(GraphWalker):
     def _is_complex(self, node: Node) -> bool:
         """Whether an operator reads or gives complex numbers."""
         values = [name.meta.get("val") for name in (node, *node.all_input_nodes)]
-        return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
+        parts = [
+            x for value in values for x in (value if isinstance(value, tuple | list) else [value])
+        ]
+        return any(isinstance(part, torch.Tensor) and part.is_complex() for part in parts)
 
     def _bound(self, node: Node) -> dict[str, Any]:
         """Return the arguments by name, without the parts of lists that have no elements."""

@@ -199,7 +199,8 @@ def _ctc(draw: Draw, op: str) -> OpCase:
 def _matrices(draw: Draw, op: str) -> OpCase:
     batch, size = draw(st.lists(st.integers(1, 2), max_size=2)), draw(st.integers(1, 4))
     columns = {"svd": 4, "lu": size, "qr": size}.get(op)
-    types = [_t(*batch, size, size if columns is None else draw(st.integers(1, columns)))]
+    rows = size * draw(st.integers(1, 2)) if op == "eig" else size
+    types = [_t(*batch, rows, size if columns is None else draw(st.integers(1, columns)))]
     attrs: dict[str, Any] = {}
     if op.endswith("solve"):
         types.append(_t(*batch, size, draw(st.integers(1, 3))))

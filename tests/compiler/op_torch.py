@@ -260,6 +260,20 @@ def _torch_eigh(a: torch.Tensor) -> torch.Tensor:
     return torch.cat([values[..., None, :], vectors * _signs(vectors)], -2)
 
 
+def _torch_eig(a: torch.Tensor) -> torch.Tensor:
+    size = a.shape[-1]
+    real = a.shape[-2] == size
+    values, vectors = torch.linalg.eig(
+        a if real else torch.complex(a[..., :size, :], a[..., size:, :])
+    )
+    lengths = vectors.abs().detach()
+    first = (lengths >= (1 - 1e-5) * lengths.amax(-2, keepdim=True)).byte().argmax(-2, keepdim=True)
+    pivots = vectors.gather(-2, first)
+    vectors = vectors * (pivots.conj() / pivots.abs())
+    parts = [part[..., None, :] for part in (values.real, values.imag)]
+    return torch.cat([*parts, vectors.real, vectors.imag], -2)
+
+
 def _torch_svd(a: torch.Tensor) -> torch.Tensor:
     left, values, right = torch.linalg.svd(a, full_matrices=False)
     signs = _signs(left)
@@ -284,6 +298,7 @@ MATRICES: dict[str, Callable[..., torch.Tensor]] = {
     "triangular_solve": _torch_triangular,
     "solve": torch.linalg.solve,
     "slogdet": lambda a: torch.stack(torch.linalg.slogdet(a), -1),
+    "eig": _torch_eig,
     "eigh": _torch_eigh,
     "svd": _torch_svd,
     "qr": lambda a: torch.cat(torch.linalg.qr(a), -2),

@@ -24,8 +24,5 @@ unique_values
 """
 """Functions whose result's shape depends on data, or that write into arrays."""
 
-COMPLEX = "eig eigvals"
-"""Functions of complex matrices."""
-
 RANDOM = "rng_bit_generator rng_uniform"
 """Functions that draw bits."""

@@ -4,7 +4,6 @@ NOT_COMPARED = {
     "convert_to_numpy": "needs numbers while the model is traced",
     "ctc_decode": "integers of a search through the data",
     "custom_gradient": "is tested with the models, not by a call",
-    "eig": "complex eigenvectors, of any scale",
     "fori_loop": "of a body that is a function: see the models",
     "jvp": "of a function, not of tensors",
     "elastic_transform": "draws random numbers",

@@ -1,6 +1,6 @@
 """Kernels of matrix factorizations and solves, matrix by matrix.
 
-Their templates are runtime/kernels/matrices.inc.h and factors.inc.h.
+Their templates are runtime/kernels/matrices.inc.h, factors.inc.h and eigen.inc.h.
 """
 
 import math
@@ -16,7 +16,10 @@ from pockengine.devices.schema import Device
 FACTORS = ("lu", "qr")
 """Ops of factors.inc.h."""
 
-OPS = ("cholesky", "eigh", *FACTORS, "slogdet", "solve", "svd", "triangular_solve")
+TEMPLATES = {**dict.fromkeys(FACTORS, "factors"), "eig": "eigen"}
+"""Templates of ops that matrices.inc.h lacks."""
+
+OPS = ("cholesky", "eig", "eigh", *FACTORS, "slogdet", "solve", "svd", "triangular_solve")
 
 
 def _shape(node: Node) -> tuple[int, int, int, int]:
@@ -33,6 +36,7 @@ def _room(node: Node) -> int:
     return {
         "triangular_solve": rows,
         "solve": rows * (rows + sides),
+        "eig": 4 * columns * columns + 5 * columns,
         "eigh": 2 * rows * rows,
         "svd": rows * columns + least * least + least,
         "qr": rows * columns + columns + rows,
@@ -63,7 +67,7 @@ def emit_matrices(node: Node, choice: Choice, device: Device) -> Kernel:
     parameters = [read(name, value) for name, value in zip(names, node.operands, strict=True)]
     parameters.append(write("y", node.result))
     results = node.result.type.size // count
-    template = "factors" if node.op in FACTORS else "matrices"
+    template = TEMPLATES.get(node.op, "matrices")
     right = names[1] if len(names) > 1 else "a"
     return define_kernel(
         name=f"pe_f32_{node.op}_{count}x{rows}x{columns}",

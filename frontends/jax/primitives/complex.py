@@ -13,7 +13,7 @@ import numpy as np
 
 from pockengine.frontends import emit
 from pockengine.frontends.emit import complex as emit_complex
-from pockengine.frontends.emit import fourier
+from pockengine.frontends.emit import fourier, matrices
 from pockengine.frontends.emit.complex import Complex, Operand, as_complex
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.jax.primitives import reduction
@@ -61,11 +61,6 @@ def complex_rule(name: str) -> ComplexRule:
     rule = COMPLEX_RULES.get(name)
     if rule is not None:
         return rule
-    if name == "eig":
-        raise Unsupported(
-            "eigenvalues and vectors of any matrix, which are complex numbers without a rule here; "
-            "compute them outside of the model and pass their real parts in"
-        )
     if name not in PARTWISE:
         raise Unsupported("complex numbers, for which there is no rule; use their real parts")
     return lambda ctx, *operands, **params: _partwise(name, ctx, operands, params)
@@ -207,6 +202,35 @@ def dot_general(ctx: JaxContext, a: Operand, b: Operand, **params: Any) -> Compl
     return emit_complex.multiply(
         ctx.g, a, b, lambda x, y: reduction.dot_general(ctx, x, y, **params)
     )
+
+
+@_rule("eig")
+def eig(
+    ctx: JaxContext,
+    a: Tensor | Complex,
+    *,
+    compute_left_eigenvectors: bool,
+    compute_right_eigenvectors: bool,
+    enable_eigvec_derivs: bool = False,
+    **_: Any,
+) -> list[Complex]:
+    """Return the eigenvalues of any matrix, and right vectors as columns."""
+    if compute_left_eigenvectors:
+        raise Unsupported(
+            "left eigenvectors; say compute_left_eigenvectors=False, and take the right ones of "
+            "the conjugate transpose"
+        )
+    values, vectors = matrices.eig(ctx.g, a)
+    if not compute_right_eigenvectors:
+        return [values]
+    parts = [a.real, a.imag] if isinstance(a, Complex) else [a]
+    if not enable_eigvec_derivs and any(emit.trains(ctx.g, part) for part in parts):
+        raise Unsupported(
+            "eigenvectors of what trains, whose gradients JAX gives on demand only; use "
+            "jnp.linalg.eigvals, jax.lax.stop_gradient, or jax.lax.linalg.eig with "
+            "enable_eigvec_derivs=True"
+        )
+    return [values, vectors]
 
 
 @_rule("fft")

@@ -14,7 +14,7 @@ import numpy as np
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.emit import complex as emit_complex
-from pockengine.frontends.emit import fourier
+from pockengine.frontends.emit import fourier, matrices
 from pockengine.frontends.emit.complex import Complex, Operand, as_complex
 from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
@@ -202,6 +202,13 @@ def matmul(
     if adj_x or adj_y or transpose_a or transpose_b:
         raise Unsupported("products of complex matrices that are turned; turn them before")
     return emit_complex.multiply(ctx.g, a, b, lambda x, y: emit.matmul(ctx.g, x, y))
+
+
+@_rule("Eig")
+def eig(ctx: TfContext, a: Tensor | Complex, *, compute_v: bool = True) -> list[Complex]:
+    """Return the eigenvalues of any matrix, in LAPACK's order, and vectors as columns."""
+    values, vectors = matrices.eig(ctx.g, a)
+    return [values, vectors] if compute_v else [values]
 
 
 def _define_fft(rank: int) -> None:

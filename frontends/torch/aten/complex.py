@@ -11,7 +11,7 @@ from typing import Any
 from pockengine.compiler.ir import F32
 from pockengine.frontends import emit
 from pockengine.frontends.emit import complex as emit_complex
-from pockengine.frontends.emit import fourier
+from pockengine.frontends.emit import fourier, matrices
 from pockengine.frontends.emit.complex import Complex, Operand, as_complex
 from pockengine.frontends.layout import Tensor, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, Rule, rule_for
@@ -241,6 +241,19 @@ def matmul(ctx: AtenContext, x: Operand, other: Operand) -> Complex:
 def mm(ctx: AtenContext, x: Operand, mat2: Operand) -> Complex:
     """Multiply matrices or batches of matrices."""
     return matmul(ctx, x, mat2)
+
+
+@_complex("linalg_eig.default")
+def eig(ctx: AtenContext, x: Operand) -> list[Complex]:
+    """Return the eigenvalues of any matrix, and vectors as columns."""
+    assert not isinstance(x, complex)
+    return [*matrices.eig(ctx.g, x)]
+
+
+@_complex("linalg_eigvals.default")
+def eigvals(ctx: AtenContext, x: Operand) -> Complex:
+    """Return the eigenvalues of any matrix."""
+    return eig(ctx, x)[0]
 
 
 @_complex("where.self")

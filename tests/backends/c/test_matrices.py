@@ -29,7 +29,7 @@ def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
     if op == "lu":
         drawn[0] = drawn[0][..., ::-1, :].copy()  # so that rows are exchanged
     lost = [np.full(array.shape, -1.0, np.float32) for array in drawn]
-    lost[0][..., -1, -1] = np.nan if op in ("eigh", "lu", "qr", "svd") else -1.0
+    lost[0][..., -1, -1] = np.nan if op in ("eig", "eigh", "lu", "qr", "svd") else -1.0
     cases: list[Case] = []
     for arrays in (drawn, lost) if shape[-1] > 1 else (drawn,):
         g = Builder(Graph("case"))
@@ -45,8 +45,9 @@ def test_matrices_agree_with_the_oracle(tmp_path: Path) -> None:
     for shape in ((2, 5, 3), (7, 1), *SQUARE):
         cases += [case for op in ("lu", "qr") for case in cases_of(op, shape)]
     for shape in SQUARE:
-        for op in ("cholesky", "eigh", "slogdet", "solve"):
+        for op in ("cholesky", "eig", "eigh", "slogdet", "solve"):
             cases += cases_of(op, shape)
+        cases += cases_of("eig", (*shape[:-2], 2 * shape[-2], shape[-1]))
         for attrs in TRIANGLES:
             cases += cases_of("triangular_solve", shape, **attrs)[:1]
     compiler = ("gcc", *SANITIZED, "-march=native")

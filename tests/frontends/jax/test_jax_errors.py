@@ -139,8 +139,12 @@ straight.defvjp(lambda x: (jnp.round(x), None), lambda _, dy: (dy,))
         (one_way, "custom_linear_solve in .*without transpose_solve.*give transpose_solve="),
         (lambda p, x: lax.clz(x.astype(int)) * 1.0, "there is no rule for it"),
         (
-            lambda p, x: jnp.abs(jnp.linalg.eig(x[:, :4])[0]) * p["w"][0],
-            "eig in .*: eigenvalues .* complex numbers .*; compute them outside of the model",
+            lambda p, x: jnp.abs(jnp.linalg.eig(x[:, :4] * p["w"][:4])[1]),
+            "eig in .*: eigenvectors of what trains.*use jnp.linalg.eigvals.*enable_eigvec_derivs",
+        ),
+        (
+            lambda p, x: jnp.abs(lax.linalg.eig(x[:, :4])[1]) * p["w"][0],
+            "eig in .*: left eigenvectors; say compute_left_eigenvectors=False",
         ),
         (lambda p, x: jnp.fft.fft(x), "complex numbers; return their real parts"),
     ],

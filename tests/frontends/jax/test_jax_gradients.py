@@ -27,6 +27,17 @@ ACTIVATIONS = """
     celu elu gelu hard_sigmoid hard_silu hard_tanh leaky_relu log_sigmoid log_softmax logsumexp mish
     relu relu6 selu sigmoid silu soft_sign softmax softplus sparse_plus sparse_sigmoid squareplus
 """
+
+
+def apart(x: Any) -> Any:
+    """Make a matrix with a pair of complex eigenvalues, and real ones far from each other."""
+    return x / 32 + 3 * jnp.diag(jnp.arange(5.0)) + jnp.eye(5, k=4) * 9 - jnp.eye(5, k=-4) * 9
+
+
+def places(w: Any) -> Any:
+    return w.real, w.imag
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: (lambda p, name=name: getattr(jax.nn, name)(p["x"])) for name in ACTIVATIONS.split()
 } | {
@@ -71,6 +82,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         jnp.linalg.qr(p["y"].T)[1],
         jnp.linalg.slogdet(p["x"] @ p["x"].T)[1],
     ),
+    "eigenvalues": lambda p: (
+        places(jnp.linalg.eigvals(apart(p["x"].T @ p["y"]))),
+        places(jnp.linalg.eigvals(lax.complex(p["y"][:, :2], p["x"][:, :2]))),
+    ),
+    "eigenvectors": lambda p: [
+        places(part)
+        for part in lax.linalg.eig(
+            lax.complex(apart(p["x"].T @ p["y"]), apart(p["y"].T @ p["x"])),
+            compute_left_eigenvectors=False,
+            enable_eigvec_derivs=True,
+        )
+    ],
     "fourier": lambda p: (
         jnp.abs(jnp.fft.rfft(p["x"])),
         jnp.fft.irfft(jnp.fft.rfft(p["y"]) * p["x"][:, :3], 5),

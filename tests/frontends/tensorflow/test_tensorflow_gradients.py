@@ -52,6 +52,20 @@ class Both(tf.Module):
 
 ACTIVATIONS = "elu gelu leaky_relu log_softmax relu relu6 selu silu softmax softplus softsign"
 
+
+def apart(x: Any) -> Any:
+    """Make a matrix with a pair of complex eigenvalues, and real ones far from each other."""
+    corners = np.eye(5, k=4) - np.eye(5, k=-4)
+    return x / 32 + tf.constant(3 * np.diag(np.arange(5)) + 9 * corners, tf.float32)
+
+
+def rebuilt(a: Any) -> tuple[Any, Any]:
+    """Return v diag(w) vᴴ, the same for any order and phases of the vectors."""
+    w, v = tf.linalg.eig(a)
+    product = v @ tf.math.conj(tf.transpose(v * w))
+    return tf.math.real(product), tf.math.imag(product)
+
+
 FUNCTIONS: dict[str, Function] = {
     name: (lambda w, v, i, name=name: getattr(tf.nn, name)(w)) for name in ACTIVATIONS.split()
 } | {
@@ -153,6 +167,11 @@ FUNCTIONS: dict[str, Function] = {
         tf.linalg.cholesky(tf.transpose(w) @ w + 9.0 * tf.eye(5)),
         tf.linalg.solve(tf.transpose(w) @ w + 9.0 * tf.eye(5), tf.transpose(v)),
         tf.linalg.logdet(tf.transpose(v) @ v + 9.0 * tf.eye(5)),
+    ),
+    "eigenvalues": lambda w, v, i: (
+        tf.sort(tf.abs(tf.linalg.eigvals(apart(tf.transpose(w) @ v)))),
+        rebuilt(apart(tf.transpose(w) @ v)),
+        rebuilt(tf.complex(apart(tf.transpose(w) @ v), apart(tf.transpose(v) @ w))),
     ),
     "fourier": lambda w, v, i: (
         tf.abs(tf.signal.rfft(w)) * 0.5,

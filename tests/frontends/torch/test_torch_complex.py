@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import fft, nn
+from torch import fft, linalg, nn
 
 from pockengine.errors import ImportModelError
 from pockengine.frontends.torch.model import from_torch
@@ -32,6 +32,22 @@ def spectrum(x: torch.Tensor) -> torch.Tensor:
     return torch.stft(x[0], 6, 2, window=WINDOW, return_complex=True)
 
 
+PLACES = torch.block_diag(
+    torch.tensor([[1.0, -2.0], [2.0, 1.0]]), torch.diag(torch.tensor([4.0, 6]))
+)
+"""A matrix with the eigenvalues 1 + 2i, 1 - 2i, 4 and 6."""
+
+
+def apart(x: torch.Tensor) -> torch.Tensor:
+    """Make (2, 4, 4) numbers matrices whose eigenvalues are far from each other."""
+    return x / 8 + PLACES
+
+
+def rebuilt(a: torch.Tensor) -> torch.Tensor:
+    values, vectors = linalg.eig(a)
+    return parts(vectors @ torch.diag_embed(values) @ vectors.mH)
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rotate": lambda x: parts(pair(x) * TURNS).flatten(2),
     "arithmetic": lambda x: parts((pair(x) + 2 - pair(x).conj() * 1j) / (pair(x) + 3)),
@@ -54,6 +70,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hfft": lambda x: fft.hfft(pair(x), n=7),
     "stft": lambda x: spectrum(x).abs(),
     "istft": lambda x: torch.istft(spectrum(x), 6, 2, window=WINDOW),
+    "eigenvalues": lambda x: linalg.eigvals(apart(x[:, :4, :4])).abs().sort()[0],
+    "eigenvalues of complex matrices": lambda x: (
+        linalg.eigvals(apart(pair(x)[:, :4])).abs().sort()[0]
+    ),
+    "eigenvectors": lambda x: rebuilt(apart(x[:, :4, :4])),
+    "eigenvectors of complex matrices": lambda x: rebuilt(apart(pair(x)[:, :4])),
     "strided view": lambda x: x.as_strided((3, 4), (5, 2), 3),
     "overlapping strides": lambda x: x.contiguous().as_strided((5, 4), (2, 1)).square(),
 }

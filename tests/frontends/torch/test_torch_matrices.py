@@ -120,7 +120,8 @@ def test_a_net_that_solves_trains_in_c_as_in_pytorch() -> None:
             a = definite(self.inner(x))
             values, vectors = linalg.eigh(a)
             solved = linalg.solve(a, x).sum(1) + torch.logdet(a)[:, None]
-            return solved + values + vectors.square()[:, 0]
+            radius = linalg.eigvals(self.inner(x)).abs().amax(-1, keepdim=True)
+            return solved + values * radius + vectors.square()[:, 0]
 
     check_steps(Net(), [(torch.randn(3, 4, 4), torch.tensor([0, 1, 3]))] * 3, 0.01, resume=False)
 
@@ -130,7 +131,6 @@ def test_a_net_that_solves_trains_in_c_as_in_pytorch() -> None:
     [
         (lambda x: linalg.svd(x[:, :3])[2], ["full_matrices=False"]),
         (lambda x: linalg.qr(x[..., :2], mode="complete")[0], ["mode='reduced'"]),
-        (lambda x: linalg.eigvals(x).real, ["aten.linalg_eig.default"]),
     ],
 )
 def test_what_is_refused_is_named(

@@ -12,6 +12,8 @@ double erfc(double x);
 double exp(double x);
 double fabs(double x);
 double floor(double x);
+double fmax(double x, double y);
+double fmin(double x, double y);
 double fmod(double x, double y);
 double log(double x);
 double log1p(double x);
