@@ -19,6 +19,6 @@ def pytest_test(name, srcs, deps = [], args = [], data = [], **kwargs):
         main = "//build_defs:pytest_main.py",
         args = args + ["$(rootpath %s)" % src for src in srcs],
         data = data,
-        deps = deps + ["@pypi//pytest"],
+        deps = deps + ["//build_defs:bytecode", "@pypi//pytest"],
         **kwargs
     )

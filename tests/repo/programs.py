@@ -15,12 +15,13 @@ LISTED = re.findall(r'^    "//(.*):(.*)",$', read(ROOT / "tests/repo/BUILD"), re
 def expect_help(program: str) -> None:
     """Start a program: it shows its help; a worker of the bench, not asked, ends in silence.
 
-    Its path, imports and options are those of `bazel run`.
+    Its imports and options are those of `bazel run`.
     """
     path = ROOT / program
     if not path.is_file():
         pytest.skip("programs are built by Bazel")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    # Of this test's path only what caches bytecode; a program brings the rest.
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "build_defs")}
 
     ran = subprocess.run(
         [str(path), "--help"],

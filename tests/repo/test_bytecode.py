@@ -1,0 +1,81 @@
+"""Bytecode of this repository is cached by the content of its source, wherever that is."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pockengine.tests.repo.tree import ROOT
+
+CACHING = "build_defs/sitecustomize.py"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return new_package(tmp_path / "one", "def fail() -> None:\n    raise ValueError\n")
+
+
+def new_package(root: Path, text: str) -> Path:
+    """Make a package of one module beside the file that caches; return what holds it."""
+    package = root / "pockengine"
+    (package / "build_defs").mkdir(parents=True)
+    shutil.copy(ROOT / CACHING, package / CACHING)
+    (package / "__init__.py").touch()
+    (package / "module.py").write_text(text)
+    return root
+
+
+def run(root: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of Python as a test of Bazel does, with the package on its path."""
+    caches = {"TEST_SRCDIR": str(root), "XDG_CACHE_HOME": str(root.parent / "cache")}
+    path = os.pathsep.join([str(root), str((root / "pockengine" / CACHING).parent)])
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env={**caches, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def cached(root: Path) -> set[str]:
+    """Return the names of bytecode in the cache."""
+    return {path.name for path in (root.parent / "cache").rglob("*.pyc")}
+
+
+def test_two_folders_share_bytecode_and_errors_name_the_own_file(place: Path) -> None:
+    other = place.parent / "other"
+    shutil.copytree(place, other)
+    for root in (place, other):
+        failed = run(root, "from pockengine.module import fail; fail()")
+        assert f'File "{root}/pockengine/module.py", line 2, in fail' in failed.stderr
+    assert len(cached(place)) == 2, "the package and its module"
+    assert list(place.glob("**/module*.pyc")) == []
+
+
+def test_a_changed_source_of_the_same_size_and_time_is_compiled_again(place: Path) -> None:
+    module = place / "pockengine" / "module.py"
+    for number in ("1", "2", "1"):
+        module.write_text(f"NUMBER = {number}\n")
+        os.utime(module, (10**9, 10**9))
+        told = run(place, "from pockengine.module import NUMBER; print(NUMBER)")
+        assert told.stdout.strip() == number, told.stderr
+    assert len(cached(place)) == 3
+
+
+def test_damaged_bytecode_is_compiled_again(place: Path) -> None:
+    line = "from pockengine.module import fail; print(fail.__name__)"
+    assert run(place, line).stdout.strip() == "fail"
+    for path in (place.parent / "cache").rglob("*.pyc"):
+        path.write_bytes(b"damaged")
+    assert run(place, line).stdout.strip() == "fail"
+
+
+@pytest.mark.parametrize("environment", [{"TEST_SRCDIR": ""}, {"XDG_CACHE_HOME": "relative"}])
+def test_nothing_is_cached_elsewhere(place: Path, environment: dict[str, str]) -> None:
+    ran = run(place, "import pockengine.module", **environment)
+    assert ran.returncode == 0, ran.stderr
+    assert cached(place) == set()
