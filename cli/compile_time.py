@@ -179,7 +179,7 @@ def _write(path: Path, what: tuple[str, int, str], where: tuple[str, Load], time
 
     (model, batch, scheme), (device, load) = what, where
     place = (current_commit(), device, "host", False)
-    setup = Setup(*place, model, "random", batch, 1, load.mark)
+    setup = Setup(*place, model=model, dataset="random", batch=batch, threads=1, busy=load.mark)
     run = EngineRun("pockengine", __version__, scheme)
     records = [
         setup.record(

@@ -109,7 +109,7 @@ def finetune_lm(
         raise click.UsageError("give --epochs or --steps, not both")
     given["callbacks"] += [REPORTS[name](out) for name in given["reports"]]
     form: RowForm = given.pop("form")
-    texts = Texts(data, validation, hold_out, form.truncate, form.together)
+    texts = Texts(data, validation, hold_out, truncate=form.truncate, together=form.together)
     settings = Settings(model, texts, _course(form.length or LENGTH, given), options)
     terminal = console()
     say: Say = _nothing if as_json else terminal.print

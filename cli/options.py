@@ -104,7 +104,7 @@ class ModelChoice:
 
     def find(self, classes: int | None = None) -> Found:
         """Find the model, with the requested loss."""
-        found = find_model(self.name, self.batch, self.shapes, classes, self.usual)
+        found = find_model(self.name, self.batch, self.shapes, classes=classes, usual=self.usual)
         found = replace(found, model=with_choices(found.model, self.constants, self.trainable))
         if self.loss is not None:
             return replace(found, loss=None if self.loss == OWN else self.loss)

@@ -105,7 +105,7 @@ def profile(
     rows = _rows(shown, peaks, _alone(shown, timed, workers) if alone else {})
     place = f"{peaks.threads} threads" if peaks.threads else f"{chosen.gpu.model} by {backend}"
     title = f"{model.name}, batch {batch_of(graph)}, {scheme}, {place}"
-    _print(title, rows, top, times, peaks)
+    _print(title, rows, top, times=times, peaks=peaks)
     if load.mark is not None:
         click.echo(load.mark)
     if json_file is not None:
@@ -162,7 +162,7 @@ def _print(
 ) -> None:
     console, whole = PlainConsole(WIDTH), sum(call.median_ns for call in times)
     alone = any(row.alone_ns for row in rows)
-    console.print(_table(title, rows[: top or None], whole, peaks, alone))
+    console.print(_table(title, rows[: top or None], whole, peaks=peaks, alone=alone))
     console.print(_operations(rows, whole))
     console.print(_summary(rows, whole, peaks))
 
@@ -246,7 +246,14 @@ def _write(
 
     (device, model, batch, scheme), (peaks, load) = what, conditions
     place = (current_commit(), device, device, False)
-    setup = Setup(*place, model, "random", batch, max(1, peaks.threads), load.mark)
+    setup = Setup(
+        *place,
+        model=model,
+        dataset="random",
+        batch=batch,
+        threads=max(1, peaks.threads),
+        busy=load.mark,
+    )
     run = EngineRun("pockengine", __version__, scheme)
     records = [
         setup.record(run, metric, value)

@@ -163,13 +163,15 @@ def _search(options: SearchOptions) -> None:
         found = [by_scheme[result.scheme] for result in results]
     best, measured = first_that_keeps(found, options.limits, costs)
     result = next((one for one in results if one.scheme == best.scheme), None)
-    comment = describe(options, subject.batch, best, signal, result, measured, judge)
+    comment = describe(
+        options, subject.batch, best, signal=signal, result=result, measured=measured, judge=judge
+    )
     if result is not None and full is not None:
         shortfall = Shortfall(result, full, costs.cost(full.scheme).memory_bytes, judge)
         comment = f"{comment}\n{shortfall}"
     scheme = _settled(options, subject, replace(best.scheme, name=options.out.stem))
     save_scheme(scheme, options.out, comment)
-    _show(options, subject, costs, scheme, fronts, console)
+    _show(options, subject, costs, scheme=scheme, fronts=fronts, console=console)
     console.print(f"{comment}\nscheme {options.out}")
 
 
@@ -231,9 +233,9 @@ def _fronts(
                 costs,
                 space,
                 contributions,
-                budget,
-                SearchEffort(options.evaluations, options.seed, sampler, warm=name == NSGA2),
-                _teller(name, options.evaluations, UNITS[contributions.measure]),
+                budget=budget,
+                effort=SearchEffort(options.evaluations, options.seed, sampler, warm=name == NSGA2),
+                progress=_teller(name, options.evaluations, UNITS[contributions.measure]),
             )
         lower = tightened(budget, fronts[NSGA2].best, options.limits, costs)
         if lower is None:
@@ -279,13 +281,13 @@ def _raced(
     rates = [recipe.rate * factor for factor in RATE_FACTORS]
     with open_executor() as executor:
         run = trainer(subject, tuning, executor, folder)
-        standings = race(schemes, presets, recipe, rates, seeds, run)
+        standings = race(schemes, presets, recipe, rates=rates, seeds=seeds, run=run)
         full = preset("full", subject.graph)
         if not options.full or full in schemes:
             return standings, None
         click.echo("fine-tuning full, too, to see what the budget costs", err=True)
         try:
-            return standings, race([full], (), recipe, rates, seeds, run)[0]
+            return standings, race([full], (), recipe, rates=rates, seeds=seeds, run=run)[0]
         except FinetuneError as error:  # the found scheme stays the best within the budget
             click.echo(str(error), err=True)
             return standings, None

@@ -96,13 +96,13 @@ def sensitivity_command(
     """
     if scheduler != PROCESSES:
         need(f"--scheduler {scheduler}", "search")
-    subject = open_subject(model, classes, weights, quantize, form)
+    subject = open_subject(model, classes, weights, quantize=quantize, form=form)
     tuning = open_tuning(model, data, validation, form)
     items = items_of(subject.graph, shares or SHARES, by=by, upper=upper)
     optimizer, rate = course_of(model, optimizer, rate)
     recipe = Recipe(rate, epochs, optimizer=optimizer)
     with open_executor(scheduler, workers) as executor:
-        plan = SensitivityPlan(subject, tuning, items, recipe, range(seeds))
+        plan = SensitivityPlan(subject, tuning, items, recipe=recipe, seeds=range(seeds))
         contributions = measure(plan, out, executor, tell_progress)
     console = PlainConsole(WIDTH)
     title = f"{model.name}, batch {subject.batch}, on {data.name}"

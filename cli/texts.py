@@ -103,7 +103,7 @@ def read_texts(model: ModelChoice, data: Path, share: float, form: RowForm) -> T
     from pockengine.finetune.lm.settings import Texts
     from pockengine.finetune.lm.subject import text_tuning
 
-    texts = Texts(data, None, share, form.truncate, form.together)
+    texts = Texts(data, None, share, truncate=form.truncate, together=form.together)
     tuning, remarks = text_tuning(Path(model.name), texts, form.length or LENGTH, DATA_SEED)
     for remark in remarks:
         click.echo(remark, err=True)

@@ -7,6 +7,7 @@ products are tuned instead, with TVM its kernels.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -107,16 +108,16 @@ def tune_command(
     if backend == TVM:
         device = _measured_here(board, bf16)
         out = out or Path(f"tuned-tvm-{device.name}.json")
-        found = tune_tvm(title, graph, options, device, out, (trials, kernels))
+        found = tune_tvm(title, graph, options, device=device, out=out, amount=(trials, kernels))
         printed: list[RenderableType] = [found, f"{out} is what compile --backend tvm takes"]
     elif backend is not None:
         out = out or Path(f"tuned-{backend}-{board.device}.json")
         how = backend, bf16, plans
-        problems, table = tune_gpu(graph, options, board, out, how, _tell)
+        problems, table = tune_gpu(graph, options, board, out=out, how=how, tell=_tell)
         printed = _found(title, problems, table, out)
     else:
         out = out or Path(f"tuned-{board.device}.json")
-        printed = _tune_c(title, graph, options, board, out, plans)
+        printed = _tune_c(title, graph, options, board=board, out=out, plans=plans)
     console = PlainConsole(WIDTH)
     for each in printed:
         console.print(each)
@@ -153,7 +154,7 @@ def _tune_c(
                 f"tuned plans {out} are in {table.unit}, {board.name} is measured in "
                 f"{meter.unit}; give another --out"
             )
-        table = tune(problems, meter, table, lambda partial: write_table(partial, out), _tell)
+        table = tune(problems, meter, table, save=partial(write_table, path=out), progress=_tell)
     return _found(title, problems, table, out)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pockengine.backends.gpu.source import LANGUAGES
@@ -61,7 +62,7 @@ def tune_gpu(
         )
     with _runs_on(board) as run:
         meter = tuner.meter(compiled, run, tell)
-        table = tune(problems, meter, table, lambda partial: write_table(partial, out), tell)
+        table = tune(problems, meter, table, save=partial(write_table, path=out), progress=tell)
     return problems, table
 
 

@@ -62,7 +62,7 @@ def tune_tvm(
         write_table(partial, out)
 
     chosen = problems[:most]
-    table = tune(chosen, device, table, keep, _tell, TunerOptions(trials))
+    table = tune(chosen, device, table, keep=keep, tell=_tell, options=TunerOptions(trials))
     return _report(title, problems, chosen, table)
 
 

@@ -117,7 +117,9 @@ def count_runtimes(
         for backend in options.runtimes:
             scheme, device = schemes[one.name], options.board.device
             python = options.pythons.get(backend)
-            there = InRuntime(backend, device, scheme, case.graph, one.data, python)
+            there = InRuntime(
+                backend, device, scheme, graph=case.graph, data=one.data, python=python
+            )
             try:
                 figure = there.count(one.losses, folder / one.name / backend)
             except PockEngineError as error:

@@ -79,9 +79,11 @@ def run_bench(options: BenchOptions, folder: Path, keep: Keep = lambda _: None) 
             with result.failing(titled(name, dtype)):
                 place = folder / name / dtype
                 place.mkdir(parents=True)
-                trained.append(_train(options, case, (scheme, dtype), transport, place))
+                trained.append(
+                    _train(options, case, (scheme, dtype), transport=transport, folder=place)
+                )
                 _add_run(result, trained[-1])
-    _measure(options, case, result, trained, folder)
+    _measure(options, case, result, trained=trained, folder=folder)
     return result
 
 
@@ -108,7 +110,7 @@ def _measure(
     elif options.board.emulated:
         count_steps(options, result, right, folder)
         floats = [one for one in right if one.dtype == F32]
-        count_runtimes(options, case, result, floats, folder)
+        count_runtimes(options, case, result, right=floats, folder=folder)
     elif isinstance(options.board.place, Local):
         _time(options, result, right, folder)
     else:
@@ -135,9 +137,8 @@ def _train(
 ) -> CheckedScheme:
     """Compile a scheme in a dtype, train it on the board and in PyTorch, and compare."""
     scheme, dtype = how
-    name, int8 = name_of(scheme), dtype == INT8
+    name, int8, data = name_of(scheme), dtype == INT8, case.for_scheme(scheme)
     title = titled(name, dtype)
-    data = case.for_scheme(scheme)
     with step(f"{title}: compile and build for {options.board.device}") as running:
         compiled = case.compile(
             CompileOptions(scheme=scheme, device=options.board.device, backend=options.backend),
@@ -151,19 +152,26 @@ def _train(
         _watching(options.board, transport) as conditions,
     ):
         train = train_integers if int8 else partial(_train_floats, libraries)
-        run = train(transport, compiled, data, options.threads, folder, running.moved)
+        run = train(
+            transport, compiled, data, options.threads, folder=folder, progress=running.moved
+        )
         running.detail = case.learned(run.losses)
-    reference = "the oracle and PyTorch" if int8 else "PyTorch"
+    judge, reference = (check_integers, "the oracle and PyTorch") if int8 else (_check, "PyTorch")
     with step(f"{title}: the same in {reference}, and compare") as running:
-        judge = check_integers if int8 else _check
         losses, check = judge(compiled, data, run)
         errors = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
         running.detail = "; ".join(filter(None, [errors, check.note]))
-    live = live_bytes(compiled.program.entries["train"], compiled.program.alignment)
+    found = partial(CheckedScheme, data=data, losses=losses, run=run, check=check)
     counted = options.int8 and options.board.emulated and not run.instructions
-    predicted = oracle_prediction(compiled, data) if counted else None
-    kind = dtype, engine_of(options.backend), compiled.artifact
-    return CheckedScheme(name, *kind, live, data, losses, run, check, conditions, predicted)
+    return found(
+        name=name,
+        dtype=dtype,
+        engine=engine_of(options.backend),
+        artifact=compiled.artifact,
+        live=live_bytes(compiled.program.entries["train"], compiled.program.alignment),
+        conditions=conditions,
+        predicted=oracle_prediction(compiled, data) if counted else None,
+    )
 
 
 def _train_floats(
@@ -175,7 +183,15 @@ def _train_floats(
     folder: Path,
     progress: Progress,
 ) -> BoardRun:
-    return train_on_board(transport, compiled.artifact, data, threads, folder, progress, libraries)
+    return train_on_board(
+        transport,
+        compiled.artifact,
+        data,
+        threads=threads,
+        folder=folder,
+        progress=progress,
+        libraries=libraries,
+    )
 
 
 def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float], Check]:
@@ -185,9 +201,9 @@ def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float
         run.losses,
         to_torch_layout(compiled.graph, run.tensors),
         losses,
-        expected,
-        data.weights,
-        list(data.job.trainable or expected),
+        expected=expected,
+        start=data.weights,
+        trained=list(data.job.trainable or expected),
     )
     return losses, check
 

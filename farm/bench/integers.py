@@ -56,11 +56,13 @@ def train_integers(
 ) -> BoardRun:
     """Run all steps of a job: as firmware on a microcontroller, else by the runner."""
     if not load_device(compiled.artifact.device).freestanding:
-        return train_on_board(transport, compiled.artifact, data, threads, folder, progress)
+        return train_on_board(
+            transport, compiled.artifact, data, threads=threads, folder=folder, progress=progress
+        )
     steps = Steps(integer_batches(compiled, data), data.job.learning_rate)
-    run = train_firmware(transport, compiled.artifact, steps, folder, progress)
+    run = train_firmware(transport, compiled.artifact, steps, folder=folder, progress=progress)
     sizes = run.firmware.memory_bytes, run.firmware.flash_bytes
-    return BoardRun(run.losses, [], run.tensors, *sizes, tuple(run.instructions))
+    return BoardRun(run.losses, [], run.tensors, *sizes, instructions=tuple(run.instructions))
 
 
 def integer_batches(compiled: Compiled, data: JobData) -> list[Arrays]:
@@ -78,7 +80,7 @@ def check_integers(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[li
     real = {name for name, array in state.items() if array.dtype.kind == "f"}
     found, wanted, first = (_part(arrays, real) for arrays in (run.tensors, state, start))
     trained = [name for name in real if np.any(wanted[name] != first[name])]
-    check = compare(run.losses, found, losses, wanted, first, trained)
+    check = compare(run.losses, found, losses, expected=wanted, start=first, trained=trained)
     wrong = [
         name
         for name, param in step.params.items()
@@ -89,7 +91,9 @@ def check_integers(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[li
     near = FloatStep.of(compiled, data, losses[0], moved)
     error = max(check.weight_error, float(bool(wrong)))
     all_problems = (*check.problems, *problems, *near.problems())
-    return losses, Check(check.loss_error, error, check.change_error, all_problems, str(near))
+    return losses, Check(
+        check.loss_error, error, check.change_error, problems=all_problems, note=str(near)
+    )
 
 
 def _oracle(compiled: Compiled, data: JobData, start: Arrays) -> tuple[list[float], Arrays, Arrays]:

@@ -148,7 +148,7 @@ def measure_llm(measurement: LlmMeasurement, folder: Path) -> LlmResult:
     runners = [
         runner
         for scheme in measurement.schemes
-        for runner in _Scheme(measurement, case, scheme, folder, result).trained()
+        for runner in _Scheme(measurement, case, scheme, folder=folder, result=result).trained()
     ]
     if not runners:
         reasons = "; ".join(f"{name}: {why}" for name, why in result.missing.items())
@@ -266,8 +266,17 @@ class _Scheme:
         with open_lm_worker(module, job, opened, self.measurement.threads) as worker:
             training, version = worker.train(), worker.version
             peak = worker.peak_rss()
-        done = (tuple(training.losses), tuple(training.ms))
-        return Runner(engine, self.scheme, module, job, opened, version, *done, peak)
+        return Runner(
+            engine,
+            scheme=self.scheme,
+            module=module,
+            job=job,
+            opened=opened,
+            version=version,
+            losses=tuple(training.losses),
+            ms=tuple(training.ms),
+            peak=peak,
+        )
 
     def _check_possible(self, engine: str) -> None:
         reason = why_lm_missing(engine, self.scheme == LORA)
@@ -319,11 +328,11 @@ def _timed(runners: Sequence[Runner], measurement: LlmMeasurement) -> list[LlmLi
             runner.engine,
             runner.version,
             runner.scheme,
-            runner.losses,
-            runner.error,
-            runner.peak,
-            timings[runner.name],
-            runner.arena_bytes,
+            losses=runner.losses,
+            error=runner.error,
+            peak_rss_bytes=runner.peak,
+            timing=timings[runner.name],
+            arena_bytes=runner.arena_bytes,
         )
         for runner in runners
     ]

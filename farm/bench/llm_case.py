@@ -112,7 +112,7 @@ def make_lm_case(model: str, shape: tuple[int, int], steps: int, place: Path) ->
         raise FarmError(f"{model} knows positions of {opened.longest} tokens, not of {shape[1]}")
     tokens = drawn_tokens(opened.vocabulary, (steps, *shape))
     name = model if model in KNOWN else folder.name
-    return LmCase(name, folder, opened, opened.graph(*shape), tokens)
+    return LmCase(name, folder, opened, graph=opened.graph(*shape), tokens=tokens)
 
 
 def drawn_folder(name: str, folder: Path) -> Path:

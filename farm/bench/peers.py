@@ -95,9 +95,9 @@ class HostPeers:
                     name,
                     worker.version,
                     "step_ms",
-                    timings[name],
-                    errors[name],
-                    0 if name == OURS else worker.peak_rss(),
+                    timing=timings[name],
+                    max_rel_error=errors[name],
+                    peak_rss_bytes=0 if name == OURS else worker.peak_rss(),
                 )
                 for name, worker in workers.items()
             ]
@@ -189,11 +189,19 @@ class InRuntime:
         if reason:
             raise FarmError(reason)
         artifact, job = folder / "artifact", self.data.job
-        settings = (job.momentum, job.weight_decay)
-        request = Request(self.backend, self.device, self.scheme, *settings, str(artifact))
+        request = Request(
+            self.backend,
+            self.device,
+            self.scheme,
+            momentum=job.momentum,
+            weight_decay=job.weight_decay,
+            artifact=str(artifact),
+        )
         write_request(folder, self.graph, request)
         compile_by_worker(folder, self.backend, self.python)
-        figure = measure_guest_runtime(self.backend, self.device, artifact, self.data, losses)
+        figure = measure_guest_runtime(
+            self.backend, self.device, artifact, data=self.data, losses=losses
+        )
         return measured_guest(figure)
 
 

@@ -51,7 +51,9 @@ def count_prediction(artifact: Artifact, data: JobData, wanted: Arrays, folder: 
     if not error <= TOLERANCE:
         raise FarmError(f"it predicts something else than the oracle, off by {error:.1e}")
     timing = Timing.of([float(count) for count in counted.regions])
-    return Measured(OURS, __version__, f"guest_{COUNTERS[arch].unit}", timing, error)
+    return Measured(
+        OURS, __version__, f"guest_{COUNTERS[arch].unit}", timing=timing, max_rel_error=error
+    )
 
 
 def _error(found: Arrays, wanted: Arrays) -> float:

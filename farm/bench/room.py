@@ -48,7 +48,9 @@ def _what_fits(options: BenchOptions) -> str:
         flags = f"--int8 --batch={batch}" if int8 else f"--batch={batch}"
         tried = [x for x in schemes if (int8, batch) != here or x not in options.schemes]
         with step(f"plan for {device}: {flags}"):
-            found = _first_that_fits(model, batch, device, INT8 if int8 else F32, tried)
+            found = _first_that_fits(
+                model, batch, device, dtype=INT8 if int8 else F32, schemes=tried
+            )
         if found is not None:
             return f"This fits: {flags} --scheme={found}"
     return "Nor does anything in int8 with a batch of 1: take a smaller model (`pockengine models`)"

@@ -70,7 +70,7 @@ def train_on_board(
     fails or prints something else than its report.
     """
     if load_device(artifact.device).freestanding:
-        return _train_firmware(transport, artifact, data, folder, progress)
+        return _train_firmware(transport, artifact, data, folder=folder, progress=progress)
     rows = folder / "rows.safetensors"
     write_rows(artifact, data, rows)
     arguments = train_arguments(data, "weights", "rows", threads)
@@ -92,8 +92,8 @@ def train_on_board(
         [_loss(line) for line in steps],
         [int(line["ns"]) / 1e6 for line in steps],
         load_file(result.outputs["tuned"]),
-        memory[0],
-        artifact.executable.stat().st_size,
+        peak_rss_bytes=memory[0],
+        binary_bytes=artifact.executable.stat().st_size,
     )
 
 
@@ -108,9 +108,9 @@ def _train_firmware(
     names = [name for name in artifact.entries["train"].inputs if name != RATE]
     rows = zip(data.images, data.labels, strict=True)
     steps = Steps([dict(zip(names, row, strict=False)) for row in rows], data.job.learning_rate)
-    run = train_firmware(transport, artifact, steps, folder, progress)
+    run = train_firmware(transport, artifact, steps, folder=folder, progress=progress)
     sizes = run.firmware.memory_bytes, run.firmware.flash_bytes
-    return BoardRun(run.losses, [], run.tensors, *sizes, tuple(run.instructions))
+    return BoardRun(run.losses, [], run.tensors, *sizes, instructions=tuple(run.instructions))
 
 
 def read_losses(board: str, stdout: bytes) -> list[float]:

@@ -81,7 +81,9 @@ def start_ours(task: SchemeJob, artifact: Artifact, stack: ExitStack) -> Running
     start = measure_start(artifact, task.data, task.threads, task.folder)
     worker = stack.enter_context(open_own_worker(artifact.folder, task.folder, task.threads))
     training = worker.train()
-    return Running(worker, OURS, task.scheme, training, checked(task, training), start)
+    return Running(
+        worker, OURS, task.scheme, training=training, error=checked(task, training), start=start
+    )
 
 
 def start_runtime(
@@ -101,12 +103,21 @@ def start_runtime(
         raise FarmError(reason)
     job, folder = task.data.job, task.folder / backend
     artifact = folder / "artifact"
-    settings = (job.momentum, job.weight_decay)
-    write_request(folder, graph, Request(backend, "host", scheme, *settings, str(artifact)))
+    request = Request(
+        backend,
+        "host",
+        scheme,
+        momentum=job.momentum,
+        weight_decay=job.weight_decay,
+        artifact=str(artifact),
+    )
+    write_request(folder, graph, request)
     compile_by_worker(folder, backend, python)
     begin = time.perf_counter()
     with ExitStack() as own:
-        opened = open_own_worker(artifact, task.folder, task.threads, backend, python)
+        opened = open_own_worker(
+            artifact, task.folder, task.threads, backend=backend, python=python
+        )
         worker = own.enter_context(opened)
         prepared = 1e3 * (time.perf_counter() - begin)
         training = worker.train()
@@ -114,7 +125,7 @@ def start_runtime(
         stack.enter_context(own.pop_all())
     engine = find_runtime(backend).engine
     start = Start(prepared + training.ms[0], 0)
-    return Running(worker, engine, task.scheme, training, error, start)
+    return Running(worker, engine, task.scheme, training=training, error=error, start=start)
 
 
 def start_bf16(task: SchemeJob, artifact: Artifact, stack: ExitStack) -> Running:
@@ -125,7 +136,7 @@ def start_bf16(task: SchemeJob, artifact: Artifact, stack: ExitStack) -> Running
     error = loss_error(training.losses, task.expected.losses)
     if not error <= BF16_TOLERANCE:
         raise FarmError(f"its losses are off by {error:.1e}, more than rounding explains")
-    return Running(worker, OURS_BF16, task.scheme, training, error, start)
+    return Running(worker, OURS_BF16, task.scheme, training=training, error=error, start=start)
 
 
 def start_peer(
@@ -148,7 +159,7 @@ def start_peer(
             raise FarmError(f"its losses are off by {error:.1e}: it trains something else")
         stack.enter_context(own.pop_all())
     start = Start(opened + training.ms[0], 0)
-    return Running(worker, engine, task.scheme, training, error, start)
+    return Running(worker, engine, task.scheme, training=training, error=error, start=start)
 
 
 def checked(task: SchemeJob, training: TrainingResult) -> float:
@@ -157,7 +168,12 @@ def checked(task: SchemeJob, training: TrainingResult) -> float:
     known = {name: x for name, x in training.tensors.items() if name in expected.tensors}
     trained = [name for name in data.job.trainable or () if name in known]
     check = compare(
-        training.losses, known, expected.losses, expected.tensors, data.weights, trained
+        training.losses,
+        known,
+        expected.losses,
+        expected=expected.tensors,
+        start=data.weights,
+        trained=trained,
     )
     if check.problems:
         raise FarmError(f"wrong numbers: {'; '.join(check.problems)}")
@@ -178,11 +194,11 @@ def take_turns(runs: Sequence[Running], rounds: int, tell: Callable[[str], None]
             run.engine,
             run.worker.version,
             run.scheme,
-            timings[name],
-            run.error,
-            run.start.peak_rss_bytes or run.worker.peak_rss(),
-            run.start.first_step_ms,
-            run.worker.file_bytes,
+            timing=timings[name],
+            max_rel_error=run.error,
+            peak_rss_bytes=run.start.peak_rss_bytes or run.worker.peak_rss(),
+            first_step_ms=run.start.first_step_ms,
+            file_bytes=run.worker.file_bytes,
         )
         for name, run in names.items()
     ]

@@ -69,7 +69,9 @@ def measure_runtimes(measurement: RuntimesMeasurement, folder: Path) -> SuiteRes
         runs = [
             run
             for name, scheme in measurement.schemes.items()
-            for run in _start(measurement, case, (name, scheme), (result, folder / name), stack)
+            for run in _start(
+                measurement, case, (name, scheme), place=(result, folder / name), stack=stack
+            )
         ]
         with step(f"{title}: {len(runs)} engines in turn") as running:
             with watching() as load:
@@ -89,7 +91,7 @@ def _start(
     (name, scheme), (result, folder) = chosen, place
     title = f"{case.model}, {name}"
     with step(f"{title}: {REFERENCE}, whose numbers the others must reach"):
-        task, reference = _start_reference(measurement, case, chosen, folder, stack)
+        task, reference = _start_reference(measurement, case, chosen, folder=folder, stack=stack)
     with step(f"{title}: ours in C"):
         compiled = case.compile(CompileOptions(scheme=scheme), folder / "artifact")
         runs = [start_ours(task, compiled.artifact, stack), reference]
@@ -97,7 +99,9 @@ def _start(
     for backend in measurement.backends:
         label, python = f"{OURS}-{backend} {name}", measurement.pythons.get(backend)
         with result.keeping(label), step(f"{title}: ours by the backend {backend}"):
-            runs.append(start_runtime(task, case.graph, scheme, backend, stack, python))
+            runs.append(
+                start_runtime(task, case.graph, scheme, backend=backend, stack=stack, python=python)
+            )
     for engine in measurement.engines:
         label, python = f"{engine} {name}", measurement.pythons.get(engine)
         with result.keeping(label), step(f"{title}: {engine}"):
@@ -120,6 +124,6 @@ def _start_reference(
     worker = stack.enter_context(open_worker(REFERENCE, folder, measurement.threads))
     opened = 1e3 * (time.perf_counter() - begin)
     training = worker.train()
-    task = SchemeJob(name, data, folder, measurement.threads, training)
+    task = SchemeJob(name, data, folder, threads=measurement.threads, expected=training)
     start = Start(opened + training.ms[0], 0)
-    return task, Running(worker, REFERENCE, name, training, 0.0, start)
+    return task, Running(worker, REFERENCE, name, training=training, error=0.0, start=start)

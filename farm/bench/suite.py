@@ -179,10 +179,12 @@ def _start_reference(
         worker.train()
     start = Start(opened + first.ms[0], 0)
     tasks = {
-        name: SchemeJob(name, data, folder / name, measurement.threads, expected[name])
+        name: SchemeJob(
+            name, data, folder / name, threads=measurement.threads, expected=expected[name]
+        )
         for name, data in jobs.items()
     }
-    return Running(worker, REFERENCE, FULL, first, 0.0, start), tasks
+    return Running(worker, REFERENCE, FULL, training=first, error=0.0, start=start), tasks
 
 
 def work_of(program: Program, peaks: Peaks) -> Work:

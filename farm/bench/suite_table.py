@@ -23,9 +23,14 @@ def records_of(
     result: SuiteResult, commit: str, threads: int, peaks: Peaks | None = None
 ) -> list[Record]:
     """Return every figure of one model and batch as a record; of the machine with its peaks."""
-    place = (commit, "host", "host", False)
-    data = dataset_of(result.model)
-    setup = Setup(*place, result.model, data, result.batch, threads, result.busy)
+    setup = Setup(
+        *(commit, "host", "host", False),
+        model=result.model,
+        dataset=dataset_of(result.model),
+        batch=result.batch,
+        threads=threads,
+        busy=result.busy,
+    )
     records = []
     for line in result.lines:
         spread = (line.timing.min, line.timing.max, line.timing.n)

@@ -45,7 +45,7 @@ def bench_on(
     by_gpu = options["backend"] or suite == GPU
     threads = options["threads"] or (1 if by_gpu else _default_threads(board))
     if suite == LLM or (suite in (PEERS, RUNTIMES) and not board.emulated):
-        return _run_suite(options, board, threads, json_file, database)
+        return _run_suite(options, board, threads, json_file=json_file, database=database)
 
     def keep(records: Sequence[Record]) -> None:
         _store(records, json_file, database)

@@ -82,11 +82,11 @@ def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
             _found(model),
             batch,
             length,
-            tuple(dict.fromkeys(options.schemes or PEERS)),
-            engines,
-            options.threads,
-            QUICK_ROUNDS if options.quick else ROUNDS,
-            options.steps,
+            schemes=tuple(dict.fromkeys(options.schemes or PEERS)),
+            engines=engines,
+            threads=options.threads,
+            rounds=QUICK_ROUNDS if options.quick else ROUNDS,
+            steps=options.steps,
         )
         for model in options.models or (MODEL,)
         for batch in options.batches or (BATCH,)

@@ -59,7 +59,7 @@ def run_paper(options: PaperOptions, keep: Keep) -> int:
     left = whole.without(list(results.measured))
     for line in first_lines(whole, left):
         console.print(line, soft_wrap=True)
-    failures = _measure(options, left, results, keep, console)
+    failures = _measure(options, left, results, keep=keep, console=console)
     results.reasons = {**whole.gaps, **failures}
     figures = figures_of(board.device)
     rows = rows_of(results.measured, results.reasons, figures)
@@ -110,7 +110,9 @@ def _measure(
     lock = threading.Lock()
 
     def kept(cell: Cell, outcome: CellOutcome) -> None:
-        setup = setup_of(cell, board, commit, dataset_of(cell.model), options.threads)
+        setup = setup_of(
+            cell, board, commit, dataset=dataset_of(cell.model), threads=options.threads
+        )
         records = records_of(cell, outcome, setup)
         with lock:
             keep(records)

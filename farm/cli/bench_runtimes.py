@@ -87,11 +87,11 @@ def plan(options: RuntimesOptions) -> list[RuntimesMeasurement]:
             model,
             batch,
             {name_of(name): scheme_for(name, model) for name in _schemes(options)},
-            tuple(x for x in BACKENDS if _is_requested(options, RUNTIMES[x].engine)),
-            tuple(x for x in _frameworks(options, model) if _is_requested(options, x)),
-            options.threads,
-            QUICK_ROUNDS if options.quick else ROUNDS,
-            options.pythons,
+            backends=tuple(x for x in BACKENDS if _is_requested(options, RUNTIMES[x].engine)),
+            engines=tuple(x for x in _frameworks(options, model) if _is_requested(options, x)),
+            threads=options.threads,
+            rounds=QUICK_ROUNDS if options.quick else ROUNDS,
+            pythons=options.pythons,
         )
         for model in options.models or NETS
         for batch in options.batches or (BATCH,)

@@ -113,12 +113,12 @@ def measurements(options: SuiteOptions, peaks: Peaks) -> list[Measurement]:
             model,
             batch,
             _engines(options, model),
-            {name_of(name): scheme_for(name, model) for name in _schemes(options, model)},
-            options.threads,
-            QUICK_ROUNDS if options.quick else ROUNDS,
-            peaks,
-            options.bf16,
-            options.tuned,
+            schemes={name_of(name): scheme_for(name, model) for name in _schemes(options, model)},
+            threads=options.threads,
+            rounds=QUICK_ROUNDS if options.quick else ROUNDS,
+            peaks=peaks,
+            bf16=options.bf16,
+            tuned=options.tuned,
         )
         for model in options.models or (*PICTURES, *TEXTS)
         for batch in options.batches or batches_for(model)

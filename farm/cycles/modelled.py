@@ -75,7 +75,9 @@ class Modelled:
 def modelled(device: str, instructions: int, cycles: Cycles) -> Modelled:
     """Return the time of a region's cycles on a device; FarmError if it has no model."""
     milliseconds = modelled_board(device).milliseconds(cycles.total)
-    return Modelled(device, instructions, cycles, milliseconds, held_out_error(device))
+    return Modelled(
+        device, instructions, cycles, milliseconds=milliseconds, error=held_out_error(device)
+    )
 
 
 def model_regions(

@@ -78,7 +78,9 @@ def link_firmware(artifact: Artifact, device: Device, folder: Path) -> Firmware:
     source.write_text(_program_text(artifact))
     archive = artifact.folder / "lib" / f"libpockengine-{identifier(artifact.name)}.a"
     files = [source, HERE / "train.c", archive]
-    return link_files(artifact.name, device, files, [artifact.folder / "include"], folder)
+    return link_files(
+        artifact.name, device, files, includes=[artifact.folder / "include"], folder=folder
+    )
 
 
 def link_files(

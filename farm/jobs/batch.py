@@ -101,7 +101,9 @@ class JobBatch:
 
     def finish(self, claim: Claim, outcome: Outcome, message: str, log: Path) -> bool:
         """Store the result of an attempt; False if it was reassigned in the meantime."""
-        return self._store.work(lambda c: self._finish(c, claim, outcome, message, str(log)))
+        return self._store.work(
+            lambda c: self._finish(c, claim, outcome, message=message, log=str(log))
+        )
 
     def give_up(self, boards: Collection[str], reason: str) -> None:
         """Mark queued jobs unrunnable if none of their boards is left."""
@@ -178,7 +180,7 @@ class JobBatch:
             return bool(row["outcome"] == outcome and row["log"] == log)
         values = {"outcome": outcome, "message": message, "log": log}
         connection.execute(sql.update(ATTEMPTS).where(this).values(values))
-        _settle(connection, claim.id, claim.attempt, outcome, message)
+        _settle(connection, claim.id, claim.attempt, outcome=outcome, message=message)
         return True
 
     def _sweep(self, connection: sql.Connection) -> None:
@@ -191,7 +193,13 @@ class JobBatch:
                 message = f"the client {row['label']} ended"
                 values = {"outcome": "infrastructure", "message": message}
                 connection.execute(sql.update(ATTEMPTS).where(this).values(values))
-                _settle(connection, row["job"], row["attempt"], "infrastructure", message)
+                _settle(
+                    connection,
+                    row["job"],
+                    row["attempt"],
+                    outcome="infrastructure",
+                    message=message,
+                )
 
     def _verdicts(self, connection: sql.Connection) -> list[JobVerdict]:
         jobs = connection.execute(
@@ -209,8 +217,8 @@ class JobBatch:
                 row["name"],
                 row["verdict"],
                 row["message"] or "",
-                tuple(attempts[row["id"]]),
-                logs.get(row["id"]),
+                attempts=tuple(attempts[row["id"]]),
+                log=logs.get(row["id"]),
             )
             for row in jobs
         ]
@@ -260,7 +268,14 @@ def job_from_json(values: Mapping[str, Any]) -> Job:
 
 
 def _claim_of(row: Mapping[str, Any], board: str, token: str) -> Claim:
-    return Claim(row["id"], row["name"], job_from_json(row["spec"]), board, row["attempt"], token)
+    return Claim(
+        row["id"],
+        row["name"],
+        job_from_json(row["spec"]),
+        board=board,
+        attempt=row["attempt"],
+        token=token,
+    )
 
 
 def _tried(connection: sql.Connection, job: int) -> set[str]:

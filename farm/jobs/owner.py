@@ -34,7 +34,7 @@ class Owner:
         """Return a new owner in this process."""
         pid = os.getpid()
         text = label or f"{_user()}@{socket.gethostname()}:{pid}"
-        return Owner(token_hex(8), this_host(), pid, start_time(pid) or 0, text)
+        return Owner(token_hex(8), this_host(), pid, started=start_time(pid) or 0, label=text)
 
     def columns(self) -> dict[str, object]:
         """Return the owner as columns of a row."""

@@ -193,20 +193,24 @@ class GuestProcess:
         self.framework, self.report = framework, folder / "report"
         guest = install_guest_python(framework)
         _stage_sources(kind, folder / "sources")
-        self.worker = guest_worker(guest, kind.worker, folder / "sources", self.report, cpu)
+        self.worker = guest_worker(
+            guest, kind.worker, folder / "sources", report=self.report, cpu=cpu
+        )
 
     def measure(
         self, job: Path, engine: str, losses: Sequence[float], steps: GuestSteps = STEPS
     ) -> GuestFigure:
         """Return an engine's figure on a written job; FarmError unless its losses are right."""
         before = len(read_regions(self.report))
-        error = run_engine(self.worker, job, engine, losses, steps)
+        error = run_engine(self.worker, job, engine, losses=losses, steps=steps)
         counts = read_regions(self.report)[before:]
         if len(counts) != steps.counted:
             raise FarmError(
                 f"the emulated {self.framework} marked {len(counts)} steps, not {steps.counted}"
             )
-        return GuestFigure(engine, self.worker.version, emulator_version(), counts, error)
+        return GuestFigure(
+            engine, self.worker.version, emulator_version(), counts=counts, max_rel_error=error
+        )
 
     def __enter__(self) -> "GuestProcess":
         """Return itself: it runs already."""

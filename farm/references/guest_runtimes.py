@@ -44,7 +44,9 @@ def measure_guest_runtime(
         _stage_package(folder / "sources")
         report = folder / "report"
         with (
-            guest_worker(guest, runtime.worker, folder / "sources", report, cpu) as worker,
+            guest_worker(
+                guest, runtime.worker, folder / "sources", report=report, cpu=cpu
+            ) as worker,
             step(f"our step in aarch64 {backend} under emulation") as progress,
         ):
             error = run_engine(worker, folder / "job", str(artifact), wanted)
@@ -54,7 +56,9 @@ def measure_guest_runtime(
             raise FarmError(
                 f"the emulated {backend} marked {len(regions)} of {COUNTED_STEPS} steps"
             )
-        return GuestFigure(runtime.engine, worker.version, emulator_version(), regions, error)
+        return GuestFigure(
+            runtime.engine, worker.version, emulator_version(), counts=regions, max_rel_error=error
+        )
 
 
 def _stage_package(folder: Path) -> None:

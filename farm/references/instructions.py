@@ -86,7 +86,7 @@ def count(
     emulator = COUNTERS[arch].emulator
     with tempfile.TemporaryDirectory(prefix="pockengine-count-") as folder:
         report = Path(folder) / "report"
-        full = [*emulator_command(report, system.root, arch, cpu, observer), *command]
+        full = [*emulator_command(report, system.root, arch, cpu=cpu, observer=observer), *command]
         try:
             done = subprocess.run(
                 full, env=system.environment, capture_output=True, text=True, errors="replace",

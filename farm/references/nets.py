@@ -74,7 +74,7 @@ def _mobilenet_v2(net: Layers, x: Tensor, model: ModelName, classes: int) -> Ten
     """Apply torchvision's MobileNetV2 without dropout."""
     width = 1.0 if model.width is None else model.width
     channels = round_channels(32 * width)
-    x = _unit(net, x, ("features.0.0", "features.0.1"), channels, 3, 2)
+    x = _unit(net, x, ("features.0.0", "features.0.1"), filters=channels, kernel=3, stride=2)
     index = 1
     for expansion, base, count, stride in MOBILENET_V2_STAGES:
         outputs = round_channels(base * width)
@@ -88,13 +88,15 @@ def _mobilenet_v2(net: Layers, x: Tensor, model: ModelName, classes: int) -> Ten
             x = net.add(x, y) if step == 1 and channels == outputs else y
             channels, index = outputs, index + 1
     last = round_channels(1280 * max(1.0, width))
-    x = _unit(net, x, (f"features.{index}.0", f"features.{index}.1"), last, 1)
+    x = _unit(net, x, (f"features.{index}.0", f"features.{index}.1"), filters=last, kernel=1)
     return net.linear(net.global_average(x), "classifier.1", classes)
 
 
 def _mcunet(net: Layers, x: Tensor, model: ModelName, classes: int) -> Tensor:
     """Apply MCUNet-5FPS."""
-    x = _unit(net, x, ("first_conv.conv", "first_conv.bn"), MCUNET_5FPS.stem, 3, 2)
+    x = _unit(
+        net, x, ("first_conv.conv", "first_conv.bn"), filters=MCUNET_5FPS.stem, kernel=3, stride=2
+    )
     channels = MCUNET_5FPS.stem
     for index, (kernel, expansion, outputs, stride) in enumerate(MCUNET_5FPS.blocks):
         parts = ("pointwise1", "depthwise", "pointwise2")[0 if expansion != 1 else 1 :]
@@ -107,11 +109,20 @@ def _mcunet(net: Layers, x: Tensor, model: ModelName, classes: int) -> Tensor:
 
 def _resnet50(net: Layers, x: Tensor, model: ModelName, classes: int) -> Tensor:
     """Apply ResNet-50 v1.5."""
-    x = net.max_pool(net.relu(net.batch_norm(net.convolution(x, "conv1", 64, 7, 2), "bn1")))
+    x = net.max_pool(
+        net.relu(net.batch_norm(net.convolution(x, "conv1", 64, kernel=7, stride=2), "bn1"))
+    )
     for stage, depth in enumerate(RESNET50_DEPTHS):
         for block in range(depth):
             stride = 2 if stage and not block else 1
-            x = _bottleneck(net, x, f"layer{stage + 1}.{block}", 64 << stage, stride, not block)
+            x = _bottleneck(
+                net,
+                x,
+                f"layer{stage + 1}.{block}",
+                planes=64 << stage,
+                stride=stride,
+                downsample=not block,
+            )
     return net.linear(net.global_average(x), "fc", classes)
 
 
@@ -121,10 +132,10 @@ def _bottleneck(
     """Apply 1x1, 3x3 and 1x1 convolutions and the skip."""
     skip = x
     if downsample:
-        skip = net.convolution(x, f"{name}.downsample.0", 4 * planes, 1, stride)
+        skip = net.convolution(x, f"{name}.downsample.0", 4 * planes, kernel=1, stride=stride)
         skip = net.batch_norm(skip, f"{name}.downsample.1")
     y = net.relu(net.batch_norm(net.convolution(x, f"{name}.conv1", planes, 1), f"{name}.bn1"))
-    y = net.convolution(y, f"{name}.conv2", planes, 3, stride)
+    y = net.convolution(y, f"{name}.conv2", planes, kernel=3, stride=stride)
     y = net.relu(net.batch_norm(y, f"{name}.bn2"))
     y = net.batch_norm(net.convolution(y, f"{name}.conv3", 4 * planes, 1), f"{name}.bn3")
     return net.relu(net.add(y, skip))
@@ -139,7 +150,7 @@ def _inverted_residual(
     """
     channels, expansion, outputs, kernel, stride = sizes
     if expansion != 1:
-        x = _unit(net, x, names[0], channels * expansion, 1)
+        x = _unit(net, x, names[0], filters=channels * expansion, kernel=1)
     convolution, norm = names[-2]
     x = net.relu(net.batch_norm(net.depthwise(x, convolution, kernel, stride), norm), 6.0)
     convolution, norm = names[-1]
@@ -150,7 +161,7 @@ def _unit(
     net: Layers, x: Tensor, names: tuple[str, str], filters: int, kernel: int, stride: int = 1
 ) -> Tensor:
     """Apply a convolution, its batch norm and ReLU6."""
-    y = net.convolution(x, names[0], filters, kernel, stride)
+    y = net.convolution(x, names[0], filters, kernel=kernel, stride=stride)
     return net.relu(net.batch_norm(y, names[1]), 6.0)
 
 

@@ -36,11 +36,13 @@ class OnnxLayers:
 
     def convolution(self, x: str, name: str, filters: int, kernel: int, stride: int = 1) -> str:
         """Convolve without a bias, with padding that keeps the resolution (before the stride)."""
-        return self._convolve(x, name, kernel, stride, 1)
+        return self._convolve(x, name, kernel, stride=stride, groups=1)
 
     def depthwise(self, x: str, name: str, kernel: int, stride: int) -> str:
         """Filter each channel by itself, without a bias."""
-        return self._convolve(x, name, kernel, stride, len(self.weights[f"{name}.weight"]))
+        return self._convolve(
+            x, name, kernel, stride=stride, groups=len(self.weights[f"{name}.weight"])
+        )
 
     def _convolve(self, x: str, name: str, kernel: int, stride: int, groups: int) -> str:
         return self._node(

@@ -53,7 +53,7 @@ def measure_inference(
         write_job(folder, data)
         with step("TensorFlow converts the net to TFLite, in f32 and int8"):
             run_module("tflite_files", [str(folder)])
-        return {dtype: _count(guest, board, dtype, folder, wanted) for dtype in TYPES}
+        return {dtype: _count(guest, board, dtype, folder=folder, wanted=wanted) for dtype in TYPES}
 
 
 def _count(
@@ -79,7 +79,9 @@ def _count(
         error = _checked(dtype, np.array(found["outputs"]), wanted)
         progress.detail = f"outputs within {error:.1e} of the oracle's"
     version = f"tflite-runtime {found['version']}"
-    return GuestFigure(ENGINE, version, emulator_version(), counted.regions, error)
+    return GuestFigure(
+        ENGINE, version, emulator_version(), counts=counted.regions, max_rel_error=error
+    )
 
 
 def _checked(dtype: str, found: NDArray[np.floating[Any]], wanted: NDArray[np.floating]) -> float:

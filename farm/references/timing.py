@@ -30,7 +30,7 @@ class Timing:
         if not values:
             raise ValueError("no step was measured")
         return Timing(
-            statistics.median(values), min(values), max(values), len(values), tuple(values)
+            statistics.median(values), min(values), max(values), n=len(values), values=tuple(values)
         )
 
 

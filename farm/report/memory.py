@@ -50,11 +50,17 @@ def blocks(entry: Entry) -> list[ArenaBlock]:
         end = max(first, last.get(value, first))
         kind = _kind(first, end, turn)
         scope = value.node.scope if value.node is not None else ""
-        drawn.append(ArenaBlock(first, end, where.offset, where.size, kind, scope or value.name))
+        drawn.append(
+            ArenaBlock(
+                first, end, where.offset, size=where.size, kind=kind, name=scope or value.name
+            )
+        )
     for node, where in entry.plan.scratch.items():
         index = places[node]
         drawn.append(
-            ArenaBlock(index, index, where.offset, where.size, "scratch", node.scope or "")
+            ArenaBlock(
+                index, index, where.offset, size=where.size, kind="scratch", name=node.scope or ""
+            )
         )
     return drawn
 

@@ -199,13 +199,15 @@ def _compare(
     for engine in ours:
         pairs = _ratios(record, ours[engine]), _ratios(last, theirs.get(engine))
         if all(pairs):
-            return _compare_noisy(record, last, *pairs, SMALLEST_CHANGE, f"beside {engine}")
+            return _compare_noisy(
+                record, last, *pairs, smallest=SMALLEST_CHANGE, how=f"beside {engine}"
+            )
     smallest = SMALLEST_UNPAIRED
     if record.metric == RESIDENT and last.value:
         smallest = max(SMALLEST_RESIDENT, PAGES / last.value)
     samples = record.samples or (), last.samples or ()
     if all(samples):
-        return _compare_noisy(record, last, *samples, smallest, "unpaired")
+        return _compare_noisy(record, last, *samples, smallest=smallest, how="unpaired")
     return _compare_ranges(record, last, smallest)
 
 
@@ -240,7 +242,7 @@ def _compare_noisy(
     if record.metric in MORE_IS_BETTER:
         up, down = down, up
     change = Change.WORSE if up else Change.BETTER if down else Change.SAME
-    return Comparison(record, last, change, f"{how}: {interval}", interval)
+    return Comparison(record, last, change, why=f"{how}: {interval}", interval=interval)
 
 
 def _compare_ranges(record: Record, last: Record, smallest: float) -> Comparison:

@@ -117,7 +117,7 @@ def _point(commit: str, records: Sequence[Record]) -> TrendPoint:
     quiet = [record for record in records if not record.busy]
     same = quiet or records
     value = statistics.median(record.value for record in same)
-    return TrendPoint(commit, same[-1].time, value, len(same), not quiet)
+    return TrendPoint(commit, same[-1].time, value, records=len(same), busy=not quiet)
 
 
 def _moves(points: Sequence[TrendPoint], metric: str, order: dict[str, int]) -> list[Move]:
@@ -134,8 +134,8 @@ def _moves(points: Sequence[TrendPoint], metric: str, order: dict[str, int]) -> 
             points[place - 1],
             points[place],
             levels[i],
-            levels[i + 1],
-            order[points[place].commit] - order[points[place - 1].commit] - 1,
+            after=levels[i + 1],
+            between=order[points[place].commit] - order[points[place - 1].commit] - 1,
         )
         for i, place in enumerate(places)
     ]

@@ -84,7 +84,7 @@ class AdbTransport:
         self._client.connect()
         self._timeout = self._ready()
         link = ("ln", "-sf")
-        self._store = ContentStore(self.board, self.workdir, self.run, self._send, link)
+        self._store = ContentStore(self.board, self.workdir, self.run, send=self._send, link=link)
 
     def run(
         self,
@@ -99,7 +99,7 @@ class AdbTransport:
         limit = str(max(1, math.ceil(timeout_s)))
         command = shlex.join([*self._timeout, limit, *argv])
         line = f"cd {shlex.quote(cwd or '/')} && {{ {limits.shell()}exec {command}; }}"
-        return self._say(line, argv, timeout_s, limits.output_bytes, sink)
+        return self._say(line, argv, timeout_s, limit=limits.output_bytes, sink=sink)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Send a file unless the phone's store has it, then link it to where it is wanted."""
@@ -184,7 +184,8 @@ class AdbTransport:
             raise JobFailed(
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
             )
-        return RunResult(tuple(argv), None if signal else status, signal, *output.both(), took)
+        status = None if signal else status
+        return RunResult(tuple(argv), status, signal, *output.both(), duration_s=took)
 
 
 class _Call:

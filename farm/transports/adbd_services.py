@@ -30,7 +30,7 @@ def services(folder: Path, environment: Mapping[str, str]) -> dict[str, Service]
 
     def shell(argument: str, channel: Channel) -> None:
         kind, _, command = argument.partition(":")
-        run_shell(command, "v2" in kind.split(","), channel, folder, environment)
+        run_shell(command, "v2" in kind.split(","), channel, folder=folder, environment=environment)
 
     return {"shell": shell, "exec": shell, "sync": serve_files}
 

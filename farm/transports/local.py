@@ -43,7 +43,7 @@ class LocalTransport:
         sink: Sink | None = None,
     ) -> RunResult:
         """Run a command in a process group of its own, which is killed at the time-out."""
-        start, output = time.monotonic(), Output(sink)
+        start, output, title = time.monotonic(), Output(sink), f"{self.board}: {argv[0]!r}"
         try:
             process = subprocess.Popen(
                 _limited(argv, limits),
@@ -56,22 +56,21 @@ class LocalTransport:
         except OSError as error:
             # What a shell on any other board answers for a command it cannot start.
             text = f"{argv[0]}: {error.strerror}".encode()
-            return RunResult(tuple(argv), 127, None, b"", text, time.monotonic() - start)
+            took = time.monotonic() - start
+            return RunResult(tuple(argv), 127, None, b"", stderr=text, duration_s=took)
         try:
             collect(process, start + timeout_s, *_limiting(output, limits.output_bytes))
         except TimeoutError:
-            raise JobFailed(
-                f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
-            ) from None
+            raise JobFailed(f"{title} did not end within {timeout_s:g} s and was killed") from None
         except OverflowError:
             raise JobFailed(
-                f"{self.board}: {argv[0]!r} printed more than {limits.output_bytes} bytes "
-                "and was stopped"
+                f"{title} printed more than {limits.output_bytes} bytes and was stopped"
             ) from None
         finally:
             end_group(process)
         status, name = _ending(process.returncode)
-        return RunResult(tuple(argv), status, name, *output.both(), time.monotonic() - start)
+        took = time.monotonic() - start
+        return RunResult(tuple(argv), status, name, *output.both(), duration_s=took)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Copy a file; False when the same bytes are there already."""

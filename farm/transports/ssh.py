@@ -107,7 +107,7 @@ class SshTransport:
         folder = shlex.quote(cwd or "/")
         command = shlex.join([*self._timeout, limit, *argv])
         line = f"cd {folder} && {{ {limits.shell()}exec {command}; }}"
-        return self._say(line, argv, timeout_s, limits.output_bytes, sink)
+        return self._say(line, argv, timeout_s, limit=limits.output_bytes, sink=sink)
 
     def _say(
         self,
@@ -136,7 +136,7 @@ class SshTransport:
             raise JobFailed(
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
             )
-        return RunResult(tuple(argv), status, signal, *output.both(), took)
+        return RunResult(tuple(argv), status, signal, *output.both(), duration_s=took)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
         """Send a file unless the board's store has it, then link it to where it is wanted."""

@@ -14,7 +14,7 @@ FUNCTION_LINES = 40
 PARAMETERS = 7
 POSITIONAL = 4
 
-BY_NAME = {"backends", "compiler"}
+BY_NAME = {"backends", "cli", "compiler", "farm"}
 """Folders whose calls give the fifth argument and those after it by name."""
 
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "tflite", "torch"}

@@ -114,16 +114,17 @@ class EmulatedBench:
             read_losses(str(cell), counted.stdout.encode()),
             to_torch_layout(compiled.graph, load_file(saved)),
             job.losses,
-            job.tensors,
-            job.data.weights,
-            list(job.data.job.trainable or job.tensors),
+            expected=job.tensors,
+            start=job.data.weights,
+            trained=list(job.data.job.trainable or job.tensors),
         )
         if check.problems:
             raise FarmError(f"wrong numbers: {'; '.join(check.problems)}")
         size = compiled.artifact.executable.stat().st_size
         found = CellOutcome(
-            __version__, METRIC, tuple(map(float, counted.regions)), check.largest,
-            compiled.artifact.arena_bytes, size, modelled_ms=self._modelled(command),
+            __version__, METRIC, tuple(map(float, counted.regions)),
+            max_rel_error=check.largest, arena_bytes=compiled.artifact.arena_bytes,
+            binary_bytes=size, modelled_ms=self._modelled(command),
         )  # fmt: skip
         self.outcomes.keep(digest, found)
         return found

@@ -51,7 +51,9 @@ class HostBench:
         self, cells: Sequence[Cell], job: PreparedJob, fail: Fail, tell: Callable[[str], None]
     ) -> list[tuple[Cell, CellOutcome]]:
         expected = TrainingResult(job.losses, dict(job.tensors))
-        task = SchemeJob(cells[0].scheme, job.data, job.folder, self.threads, expected)
+        task = SchemeJob(
+            cells[0].scheme, job.data, job.folder, threads=self.threads, expected=expected
+        )
         runs: dict[Cell, Running] = {}
         sizes = {}
         with ExitStack() as stack:

@@ -71,4 +71,4 @@ class PaperJobs:
         losses, tensors = train_in_torch(data)
         folder = self.folder / f"{cell.model}-{cell.batch}-{cell.scheme}"
         write_job(folder, data)
-        return PreparedJob(case, scheme, data, folder, losses, tensors)
+        return PreparedJob(case, scheme, data, folder=folder, losses=losses, tensors=tensors)

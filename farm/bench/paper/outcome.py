@@ -81,7 +81,7 @@ def records_of(cell: Cell, outcome: CellOutcome, setup: Setup) -> list[Record]:
 def setup_of(cell: Cell, board: Board, commit: str, dataset: str, threads: int = 1) -> Setup:
     """Return what all records of a cell share."""
     place = (commit, board.device, board.name, board.emulated)
-    return Setup(*place, cell.model, dataset, cell.batch, threads)
+    return Setup(*place, model=cell.model, dataset=dataset, batch=cell.batch, threads=threads)
 
 
 def done_cells(records: Sequence[Record], board: Board) -> dict[Cell, list[Record]]:

@@ -129,12 +129,12 @@ def _row(
         cell,
         metric,
         value,
-        records["max_rel_error"].value,
-        best / value if best is not None else None,
-        arena.value if arena else None,
-        modelled.value if modelled else None,
-        _paper_ms(cell, figures),
-        str(over) if compared else "",
+        error=records["max_rel_error"].value,
+        over_tensorflow=best / value if best is not None else None,
+        arena_bytes=arena.value if arena else None,
+        modelled_ms=modelled.value if modelled else None,
+        paper_ms=_paper_ms(cell, figures),
+        paper_over=str(over) if compared else "",
     )
 
 
