@@ -1,6 +1,7 @@
 """`pockengine finetune-lm MODEL --data chats.jsonl`: fine-tune a decoder of transformers here."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pockengine.cli.options import (
     print_json,
 )
 from pockengine.cli.rows import threads_option
+from pockengine.cli.steps import Steps
 from pockengine.cli.texts import LENGTH, RowForm, row_options
 from pockengine.finetune.lm.methods import METHODS, SFT, Method
 from pockengine.finetune.lm.prepare import prepare
@@ -117,15 +119,15 @@ def finetune_lm(
     prepared = prepare(settings, given["prompts"])
     for remark in prepared.remarks:
         click.echo(remark, err=True)
-    training = prepared.training
-    say(f"{training.tokens:,} tokens in {training.rows} rows of {settings.course.length}")
+    rows = prepared.training
+    say(f"{rows.tokens:,} tokens in {rows.rows} rows of {settings.course.length}")
     sampling = Sampling(min(answer_tokens, settings.course.length - 1), temperature)
     names = ("threads", "resume", "save_every", "merge", "callbacks")
-    ways = RunSettings(sampling=sampling, say=say, **_taken(given, *names))
+    steps = nullcontext if as_json else Steps
+    ways = RunSettings(sampling=sampling, say=say, compiling=steps, **_taken(given, *names))
     report = finetune(settings, prepared, out, ways)
     if as_json:
-        print_json(_facts(report, prepared.remarks))
-        return
+        return print_json(_facts(report, prepared.remarks))
     _show(report, [prepared.tokenizer.decode(ids) for ids in prepared.questions], terminal)
 
 
@@ -166,7 +168,9 @@ def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
     for question, before, after in answers:
         terminal.print(f"\n> {question}\nbefore: {before}\nafter:  {after}")
     terminal.print(
-        f"\n{report.tokens_per_second:,.0f} tokens/s, arena {report.arena_bytes:,} bytes"
+        "\ntraining loss: the mean over the epoch's batches, each before its own step; held-out "
+        "loss: the mean over all held-out texts"
     )
+    terminal.print(f"{report.tokens_per_second:,.0f} tokens/s, arena {report.arena_bytes:,} bytes")
     for path in report.written:
         terminal.print(f"written {path}")

@@ -7,12 +7,15 @@ import inspect
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE
+from rich.table import Table
 
 from pockengine.backends.registry import backend_for
 from pockengine.cli.option_fields import compile_options
+from pockengine.cli.options import console
 from pockengine.compiler.compile import passes_of
 from pockengine.compiler.ir.text import parse_graph, print_graph
-from pockengine.compiler.passes.base import Pass, options_of, run_passes
+from pockengine.compiler.passes.base import options_of, run_passes
 from pockengine.compiler.passes.catalogue import PASSES
 from pockengine.compiler.passes.pass_text import parse_pass, parse_passes, print_passes
 from pockengine.compiler.target import Target
@@ -43,7 +46,7 @@ def passes_command(
 ) -> None:
     """Run passes on GRAPH, a file in the text form, and print the result."""
     if listed:
-        click.echo("".join(f"{_described(PASSES[name])}\n" for name in sorted(PASSES)), nl=False)
+        console().print(_listed())
         return
     if graph is None:
         raise click.UsageError(
@@ -75,8 +78,11 @@ def _target(device: str) -> Target:
     return backend_for(find_device(device)).target()
 
 
-def _described(kind: type[Pass]) -> str:
-    """A pass with its options, and its description."""
-    names = ", ".join(options_of(kind))
-    does = (inspect.getdoc(kind) or "").partition("\n")[0]
-    return f"{kind.name + (f'{{{names}}}' if names else ''):64} {does}".rstrip()
+def _listed() -> Table:
+    """Return the passes with their options and descriptions."""
+    table = Table("pass", "does", box=SIMPLE)
+    for name, kind in sorted(PASSES.items()):
+        names = ", ".join(options_of(kind))
+        does = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
+        table.add_row(f"{name}{{{names}}}" if names else name, does)
+    return table

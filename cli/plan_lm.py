@@ -78,7 +78,8 @@ def plan_lm(
         facts |= {**asdict(shape), "micro_batches": options.micro_batches, "optimizer": optimizer}
         print_json({**facts, "plans": [_row(plan) for plan in found]})
         return
-    title = f"{model}, {batch} x {length} tokens, {optimizer}, {device.backend} on {device.name}"
+    kind = optimizer.partition("(")[0]
+    title = f"{model}, {batch} x {length} tokens, {kind}, {device.backend} on {device.name}"
     console().print(_table(title, found))
 
 
@@ -88,12 +89,13 @@ def _row(plan: LmMemory) -> dict[str, Any]:
 
 def _table(title: str, found: Sequence[LmMemory]) -> Table:
     caption = (
-        "planned, in units of 10^9 bytes; Orin: modelled, the roofline of its GPU with f16 products"
+        "GB (10^9 bytes), planned, not run; Orin, s: the seconds of a step, modelled by the "
+        "roofline of its GPU with f16 products"
     )
     table = Table(title=title, caption=caption, box=SIMPLE)
     table.add_column("scheme")
     table.add_column("frozen in")
-    for heading in ("params that train", "they", "states", "frozen", "arena", "all", "Orin, s"):
+    for heading in ("trained params", "trained", "states", "frozen", "arena", "total", "Orin, s"):
         table.add_column(heading, justify="right")
     for plan in found:
         sizes = (plan.trained_bytes, plan.states_bytes, plan.frozen_bytes, plan.arena_bytes)

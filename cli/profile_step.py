@@ -30,6 +30,7 @@ from pockengine.cli.options import (
     model_argument,
     records_option,
 )
+from pockengine.cli.steps import Steps
 from pockengine.compiler.compile import compile_program
 from pockengine.devices import Device, find_device
 from pockengine.errors import CompileError
@@ -39,6 +40,10 @@ from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
 
 WIDTH = 170
+LEGEND = (
+    "us: medians, summed over a kernel's calls in a step; of roof: the least time by the peaks "
+    "below, as a share; lost us: the time beyond it; first: the layer of the first call"
+)
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,8 @@ def profile(
     graph, scheme = model.find().graph(), str(options.scheme)
     program = compile_program(graph, options, target=timed.target())
     inputs, workers = example_inputs(program.entries["train"].graph), max(1, peaks.threads)
-    with watching() as load:
-        times = profile_step(program, timed, inputs, threads=workers, steps=steps, progress=_tell)
+    with watching() as load, Steps() as tell:
+        times = profile_step(program, timed, inputs, threads=workers, steps=steps, progress=tell)
     shown = [call for call in times if only in f"{call.symbol} {call.what}"]
     rows = _rows(shown, peaks, _alone(shown, timed, workers) if alone else {})
     place = f"{peaks.threads} threads" if peaks.threads else f"{chosen.gpu.model} by {backend}"
@@ -137,10 +142,6 @@ def _alone(
     return {symbol: median for symbol, (median, _) in times.items()}
 
 
-def _tell(text: str) -> None:
-    click.echo(text, err=True)
-
-
 def _rows(times: Sequence[KernelTime], peaks: Peaks, alone: dict[str, float]) -> list[KernelRow]:
     """Gather calls by kernel, the longest first."""
     calls: dict[str, list[KernelTime]] = {}
@@ -168,7 +169,8 @@ def _print(
 
 
 def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alone: bool) -> Table:
-    table = Table(title=title, caption=describe_peaks(peaks), box=SIMPLE)
+    caption = f"{LEGEND}\n{describe_peaks(peaks)}"
+    table = Table(title=title, caption=caption, box=SIMPLE)
     table.add_column("kernel", no_wrap=True)
     heads = ("calls", "us", "share", "us each", *(("alone",) if alone else ()))
     for heading in (*heads, "GFLOP/s", "GB/s", "of roof", "lost us"):
@@ -178,7 +180,7 @@ def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alon
         first = row.calls[0]
         table.add_row(_short(first.symbol), *_cells(row, whole, alone), first.node.scope or "")
     if any(ABOVE in column.cells for column in table.columns):
-        table.caption = f"{describe_peaks(peaks)}\n{WHY_ABOVE}"
+        table.caption = f"{caption}\n{WHY_ABOVE}"
     return table
 
 
@@ -198,8 +200,9 @@ def _cells(row: KernelRow, whole: int, alone: bool) -> Iterator[str]:
         yield f"{row.alone_ns / 1e3:,.1f}" if row.alone_ns else "-"
     yield f"{2 * row.multiply_adds / row.median_ns:.1f}"
     yield f"{row.nbytes / row.median_ns:.1f}"
-    yield share_text(row.roof_ns, row.median_ns)
-    yield f"{(row.median_ns - row.roof_ns) / 1e3:,.0f}"
+    share = share_text(row.roof_ns, row.median_ns)
+    yield share
+    yield "-" if share == ABOVE else f"{(row.median_ns - row.roof_ns) / 1e3:,.0f}"
 
 
 def _operations(rows: Sequence[KernelRow], whole: int) -> Table:

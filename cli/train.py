@@ -9,7 +9,7 @@ import click
 
 from pockengine.backends.augmentation import Augmentation
 from pockengine.backends.training.checkpoints import Checkpoints
-from pockengine.backends.training.history import History
+from pockengine.backends.training.history import LEGEND, History
 from pockengine.backends.training.options import FitOptions
 from pockengine.cli.duty import duty_options
 from pockengine.cli.option_fields import fit_options
@@ -120,6 +120,7 @@ def _report(history: History, folder: Path | None, out: Path | None, as_json: bo
         return
     terminal = console()
     terminal.print(repr(history))
+    terminal.print(LEGEND)
     for place in filter(None, (folder, out)):
         terminal.print(f"written {place}")
 

@@ -27,7 +27,7 @@ class Epoch:
     whole: bool = True
 
     def __str__(self) -> str:
-        figures = ", ".join(f"{name} {value:.5g}" for name, value in self.figures.items())
+        figures = ", ".join(f"{label(name)} {value:.5g}" for name, value in self.figures.items())
         return f"epoch {self.number}: {figures}"
 
 
@@ -52,7 +52,7 @@ class History:
         count = self.steps[-1].number if self.steps else 0
         head = f"History: {len(self.epochs)} epochs, {count} steps"
         names = list(self.history)
-        rows = [["epoch", *names]] if names else []
+        rows = [["epoch", *map(label, names)]] if names else []
         for epoch in self.epochs[-_SHOWN:]:
             figures = (epoch.figures.get(name, math.nan) for name in names)
             rows.append([str(epoch.number), *(f"{value:.5g}" for value in figures)])
@@ -72,6 +72,16 @@ class History:
 
 
 _SHOWN = 10
+LEGEND = (
+    "training loss: the mean over the rows of the epoch, each before its own step; "
+    "validation: all validation rows after the epoch"
+)
+"""Which rows the losses of an epoch are of."""
+
+
+def label(name: str) -> str:
+    """Return the heading of a figure of an epoch: `loss` is that of the training rows."""
+    return "training loss" if name == "loss" else name.replace("_", " ")
 
 
 def to_line(record: Step | Epoch) -> str:

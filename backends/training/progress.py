@@ -45,7 +45,7 @@ class Bar(Callback):
             TextColumn("epoch {task.fields[epoch]}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]:.4g}", markup=False),
+            TextColumn("batch loss {task.fields[loss]:.4g}", markup=False),
             TextColumn("{task.fields[speed]:.4g} {task.fields[unit]}/s", markup=False),
             TimeRemainingColumn(),
             TextColumn("{task.fields[memory]:.0f} MiB", markup=False),

@@ -31,8 +31,8 @@ class TextScore:
 
     def __str__(self) -> str:
         return (
-            f"loss {self.loss:.4f}, perplexity {self.perplexity:.4g}, on {self.tokens:,} tokens "
-            "held out"
+            f"held-out loss {self.loss:.4f}, perplexity {self.perplexity:.4g} "
+            f"({self.tokens:,} tokens)"
         )
 
 
@@ -53,8 +53,8 @@ class PairScore:
 
     def __str__(self) -> str:
         return (
-            f"loss {self.loss:.4f}, the chosen answer more likely in {self.chosen:.1%} of "
-            f"{self.pairs:,} pairs held out"
+            f"held-out loss {self.loss:.4f}, the chosen answer more likely in {self.chosen:.1%} of "
+            f"{self.pairs:,} pairs"
         )
 
 

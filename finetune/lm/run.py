@@ -11,7 +11,8 @@ OUT/merged            the model with its new weights, as transformers reads it
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,8 @@ class RunSettings:
     callbacks: Sequence[Callback] = ()
     sampling: Sampling = field(default_factory=Sampling)
     say: Say = lambda text: None
+    compiling: Callable[[], AbstractContextManager[Say | None]] = nullcontext
+    """Opens the progress display of the compilation."""
 
 
 def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunSettings) -> Report:
@@ -152,9 +155,10 @@ def _trainer(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
     )
     options = options.replaced(outputs=settings.course.method.outputs)
     graph, entries = prepared.graph, prepared.entries
-    return compile(
-        graph, None, options=options, entries=entries, folder=artifact, progress=ways.say
-    )
+    with ways.compiling() as progress:
+        return compile(
+            graph, None, options=options, entries=entries, folder=artifact, progress=progress
+        )
 
 
 def _set_reference(

@@ -4,6 +4,7 @@ import io
 import random
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -66,27 +67,52 @@ def test_columns_is_obeyed_where_output_is_piped(monkeypatch: pytest.MonkeyPatch
     assert PlainConsole(140).width == 140
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(["doctor", "--quick"], ["models"], ["devices"], ["boards"], ["inspect", "cnn-8"]),
-        ["results"],
-    ],
+COMMANDS = (
+    *(["doctor", "--quick"], ["models"], ["devices"], ["boards"], ["inspect", "cnn-8"]),
+    *(["results"], ["passes", "--list"], ["jobs"], ["leases"], ["quarantine"], ["log"]),
+    ["plan-lm", "llama-110m", "--scheme", "full", "--scheme", "lora", "--max-length", "64"],
 )
-def test_commands_cut_nothing_in_80_columns(
-    arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch
+"""Commands whose output is made of stored records, of this package, or of shapes alone."""
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Long names in the records, and an empty inventory of this user."""
+    long = {"model": "mobilenet_v2-0.35-96", "scheme": "last-2-blocks", "metric": "max_rel_error"}
+    records = [
+        record(**long, device=name, commit=commit)
+        for name in ("stm32f746", "snapdragon-dsp")
+        for commit in ("a", "b")
+    ]
+    monkeypatch.setattr(results, "stored", lambda *_: records)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: words[0])
+def test_output_fits_without_cuts_and_colours(
+    arguments: Sequence[str], width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", str(width))
     for module in (base, boards, results):
         monkeypatch.setattr(module, "CONSOLE", PlainConsole(140))
-    long = {"model": "mobilenet_v2-0.35-96", "scheme": "last-2-blocks", "metric": "max_rel_error"}
-    records = [record(**long, device=name) for name in ("stm32f746", "snapdragon-dsp")]
-    monkeypatch.setattr(results, "stored", lambda *_: records)
     said = CliRunner().invoke(cli, arguments)
     assert said.exit_code in (0, 1), said.output
+    assert said.exception is None or isinstance(said.exception, SystemExit)
+    assert said.stdout
     assert ELLIPSIS not in said.output
-    tables = [x for x in said.output.splitlines() if re.match("[ \u2500-\u257f]", x)]
-    assert max((len(line) for line in tables), default=0) <= 80
+    assert "\x1b" not in said.output
+    assert max(map(len, said.stdout.splitlines())) <= width
+
+
+def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    table, cells = drawn(0)
+    text = "\n".join(shown(table, 80))
+    assert not re.search(r"\x1b\[[0-9;]*[34][0-7]", text)
+    assert all(word in text for cell in cells for word in cell.split())
 
 
 def test_tables_are_printed_by_this_console_alone() -> None:

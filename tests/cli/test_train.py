@@ -1,6 +1,7 @@
 """`pockengine train`, `evaluate` and `predict` from files: as `fit` does, and to be resumed."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save_file
 
+from pockengine.backends.training.history import LEGEND
 from pockengine.cli.main import cli
 from pockengine.errors import FinetuneError
 from pockengine.tests.finetune.tiny import digits
@@ -64,6 +66,23 @@ def test_training_learns_is_judged_and_predicts(data: Path, tmp_path: Path) -> N
     (logits,) = load_file(tmp_path / "o").values()
     labels = load_file(data / "rows.safetensors")["target"]
     assert np.mean(logits.argmax(1) == labels) == pytest.approx(scores["metrics"]["accuracy"])
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_each_loss_says_of_which_rows_it_is(
+    data: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = str(data / "rows.safetensors")
+    said = call("train", data, "--epochs", "2", "--lr", "0.01", "--validation", rows)
+
+    text = " ".join(said.stdout.split())
+    assert said.exit_code == 0, said.output
+    assert LEGEND in text
+    assert text.count("training loss") == text.count("validation loss") + 1 == 4  # and the legend
+    assert not re.search(r"(?<!training )(?<!validation )loss", text)
+    assert max(map(len, said.stdout.splitlines())) <= width
+    assert "\x1b" not in said.output
 
 
 def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
