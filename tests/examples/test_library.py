@@ -1,10 +1,8 @@
-"""The examples in C, C++ and JNI, built with an artifact's library as their users would."""
+"""The examples in C and C++, built with an artifact's library as their users would."""
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,6 @@ from pockengine.tests.backends.c.programs import compile_for
 from pockengine.tests.backends.c.sealed import texts_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-JNI = Path(__file__).parent / "jni"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 SYSTEM = ("-lpthread", "-lm")
 MUSL = {"__errno_location": "__errno"}
@@ -202,20 +199,22 @@ def test_the_sources_use_what_bionic_has(board: Artifact, tmp_path: Path) -> Non
     """zig has no headers of Android: musl's stand in, so the names are compared, and no types."""
     code = board.folder / "code"
     sources = [path for path in code.rglob("*.c") if "runner" not in path.parts]
-    headers = Path(find_spec("ziglang").origin).parent / "lib" / "libc" / "include"
+    toolchain = find_toolchain(load_device("rpi4"))
+    compiler = toolchain.command[0]
+    headers = Path(compiler).parent / "lib" / "libc" / "include"
     found = ("aarch64-linux-musl", "generic-musl", "aarch64-linux-any", "any-linux-any")
     runtime = code / "runtime"
     folders = [code, runtime, *(path for path in runtime.iterdir() if path.name != "bare")]
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-android"),
+            *(compiler, "cc", "-target", "aarch64-linux-android"),
             *("-nostdlibinc", *(f"-isystem{headers / name}" for name in found)),
             *("-c", "-O3", "-std=gnu11", "-fPIC", "-fno-math-errno", "-mcpu=cortex_a76"),
             *(f"-I{folder}" for folder in folders),
             *(str(path) for path in sources if path.name != "main.c"),
         ],
         cwd=tmp_path,
-        env=find_toolchain(load_device("rpi4")).environment,
+        env=toolchain.environment,
         capture_output=True,
         text=True,
         check=False,
@@ -251,14 +250,3 @@ def test_the_c_example_runs_on_the_emulated_board(board: Artifact, tmp_path: Pat
     include = f"-I{board.folder / 'include'}"
     zig("-std=c99", include, EXAMPLES / "c" / "train.c", library(board), "-o", out)
     check_c_example([*emulator(), out], board, tmp_path)
-
-
-def test_the_jni_stub_trains_on_the_emulated_board(board: Artifact, tmp_path: Path) -> None:
-    out = tmp_path / "caller"
-    include = [f"-I{board.folder / 'include'}", f"-I{JNI}"]
-    sources = [EXAMPLES / "android" / "session_jni.c", JNI / "caller.c"]
-    zig("-std=c11", *STRICT, *include, *sources, library(board), "-o", out)
-    told = call([*emulator(), out, board.weights, tmp_path / "checkpoint"])
-    assert told.count("thrown: ") == 2
-    assert "cannot open /nonexistent" in told
-    assert texts_of(tmp_path / "checkpoint")["pockengine.steps"] == "30"

@@ -1,0 +1,178 @@
+"""The Java library on this machine's JVM: its training is Python's, bit for bit."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from pockengine.backends.artifact import Artifact, write_artifact
+from pockengine.backends.native.toolchain import find_toolchain
+from pockengine.backends.registry import open_session
+from pockengine.devices import load_device
+from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
+
+ROOT = Path(__file__).parents[2] / "bindings" / "java"
+LIBRARY = ROOT / "library" / "src" / "main"
+CHECKS = Path(__file__).parent / "java" / "Checks.java"
+STEPS, BATCH, RATE = 20, 4, 0.1
+
+REFUSALS = """\
+program: IllegalArgumentException: the native library has no program "words"; it has: small_cnn
+weights: SYSTEM: cannot open /nowhere: No such file or directory
+threads: IllegalArgumentException: a session needs a program and from 1 to 4096 threads, not 0
+entry: IllegalArgumentException: program small_cnn has no entry "walk"; it has: train, evaluate, \
+predict
+input: IllegalArgumentException: entry "predict" has other inputs than [y]: [x: F32[4, 12, 12, 3]]
+size: IllegalArgumentException: the buffer for x: F32[4, 12, 12, 3] has 4 bytes, not 6912
+heap: IllegalArgumentException: the buffer for x is not direct: make it by Tensor.newBuffer()
+param: IllegalArgumentException: program small_cnn has no parameter "tail"
+damaged: FORMAT: FOLDER/bad is no sound safetensors file: expected '{' at byte 8
+settings: IllegalStateException: the training has no rate or no last step: call rate() and until()
+folder: IllegalStateException: there is no folder to resume from: call checkpoints()
+rate: IllegalArgumentException: the rate is -1.0; give one of at least 0
+data: IOException: no more rows at step 1
+closed: IllegalStateException: the session of small_cnn is closed: open another one
+training: IllegalStateException: the session of small_cnn is training: close it when that call has \
+returned
+stopped false at 0
+went on true at 3
+"""
+
+
+def call(*command: object, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in command],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def java_home() -> Path:
+    """The JDK that `javac` is of."""
+    compiler = shutil.which("javac")
+    if compiler is None:
+        pytest.skip("javac is not installed (apt-get install openjdk-17-jdk-headless)")
+    return Path(compiler).resolve().parents[1]
+
+
+@pytest.fixture(name="classes", scope="module")
+def the_compiled_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    java_home()
+    folder = tmp_path_factory.mktemp("classes")
+    sources = [*sorted((LIBRARY / "java").rglob("*.java")), CHECKS]
+    options = ("--release", "11", "-Xlint:all,-try", "-Werror")
+    call("javac", *options, "-d", folder, *sources)
+    return folder
+
+
+@pytest.fixture(name="artifact", scope="module")
+def a_small_cnn(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    program, backend = compile_for(convolutional_graph(), load_device("host"))
+    return write_artifact(program, backend, tmp_path_factory.mktemp("host") / "artifact")
+
+
+@pytest.fixture(name="batches")
+def the_batches() -> list[Mapping[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "x": rng.standard_normal((BATCH, 12, 12, 3)).astype(np.float32),
+            "labels": rng.integers(0, 5, BATCH),
+        }
+        for _ in range(STEPS)
+    ]
+
+
+def built(artifact: Artifact, folder: Path) -> Path:
+    """The native library, by its CMake file."""
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed (apt-get install cmake)")
+    named = f"-DPOCKENGINE_ARTIFACTS={artifact.folder}"
+    call("cmake", "-B", folder, named, LIBRARY / "c", JAVA_HOME=str(java_home()))
+    call("cmake", "--build", folder)
+    return folder / "libpockengine_java.so"
+
+
+def test_a_training_is_pythons_to_the_bit(
+    classes: Path, artifact: Artifact, batches: list[Mapping[str, np.ndarray]], tmp_path: Path
+) -> None:
+    """It stops after 12 steps and resumes; the JVM checks each call of JNI meanwhile."""
+    data = tmp_path / "data"
+    data.write_bytes(b"".join(batch[name].tobytes() for batch in batches for name in batch))
+    library = built(artifact, tmp_path / "build")
+    options = ("-Xcheck:jni", "-Xss512k", f"-Dpockengine.library={library}", "-cp", classes)
+    printed = call("java", *options, "Checks", artifact.weights, data, tmp_path).splitlines()
+
+    with open_session(artifact) as session:
+        losses = [session.train_step(batch, lr=RATE)["loss"] for batch in batches]
+        logits = session.predict({"x": batches[0]["x"]})["logits"]
+        names = list(load_file(artifact.weights))
+        trained = {name: session.get_param(name) for name in names}
+    expected = [f"loss {loss.view(np.int32)}" for loss in losses]
+    expected[12:12] = ["ended false at 12", "resumed true at 12"]
+    expected += ["ended true at 20", " ".join(["logits", *map(str, logits.view(np.int32).ravel())])]
+    exported = load_file(tmp_path / "tuned.safetensors")
+
+    assert printed[: len(expected)] == expected
+    assert printed[len(expected)] == "weight 7.5"
+    assert printed[len(expected) + 1 :] == REFUSALS.replace("FOLDER", str(tmp_path)).splitlines()
+    for name, values in exported.items():
+        np.testing.assert_array_equal(values, trained[name], err_msg=name)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
+        "step-0000000015.safetensors",
+        "step-0000000020.safetensors",
+    ]
+
+
+def test_the_native_side_compiles_for_aarch64(artifact: Artifact, tmp_path: Path) -> None:
+    """A JVM of aarch64 is not at hand, so it is only built."""
+    device = load_device("phone-arm64")
+    toolchain = find_toolchain(device)
+    include = java_home() / "include"
+    folders = (include, include / "linux", artifact.folder / "include")
+    done = subprocess.run(
+        [
+            *(*toolchain.command, "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"),
+            *(f"-I{folder}" for folder in folders),
+            *("-DPE_JNI_PROGRAMS=PE_JNI(small_cnn)PE_JNI(other)", "-fPIC", "-c"),
+            *(str(LIBRARY / "c" / "pe_jni.c"), "-o", str(tmp_path / "pe_jni.o")),
+        ],
+        env=toolchain.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_app_fits_the_library(classes: Path, tmp_path: Path) -> None:
+    """Signatures stand in for Android's SDK: the app is compiled, and not run."""
+    text = (CHECKS.parent / "stubs.txt").read_text()
+    for part in text.split("=== ")[1:]:
+        name, _, source = part.partition("\n")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    sources = [*tmp_path.rglob("*.java"), *(ROOT / "app").rglob("*.java")]
+    out = tmp_path / "out"
+    options = ("--release", "11", "-Xlint:all,-try", "-Werror")
+    call("javac", *options, "-cp", classes, "-d", out, *sources)
+    assert (out / "org" / "example" / "train" / "TrainWorker.class").is_file()
+
+
+def test_what_c_finds_by_name_is_kept_when_an_app_is_shrunk() -> None:
+    rules = (ROOT / "library" / "consumer-rules.pro").read_text()
+    c = (LIBRARY / "c" / "pe_jni.c").read_text()
+    assert re.findall(r'GetMethodID\(env, trainer, "(\w+)"', c) == ["read", "event"]
+    assert "class pockengine.Natives { *; }" in rules
+    assert "void read(long);" in rules
+    assert "boolean event(int, long, float[], long, byte[], byte[]);" in rules
