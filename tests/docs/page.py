@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", "docs/tutorials/farm.md")
-"""Pages that boot emulated boards."""
+PHONE = "docs/tutorials/phone.md"
+WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", "docs/tutorials/farm.md", PHONE)
+"""Pages with emulated boards; that of phones boots none, and needs adb."""
 
 LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md")
 """Pages that train for half a minute: their test runs at night."""

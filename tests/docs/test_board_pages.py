@@ -1,14 +1,21 @@
 """Every page with an emulated board is followed as a reader would, word by word."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from pockengine.tests.docs.page import ROOT, WITH_BOARDS, follow
+from pockengine.tests.docs.page import PHONE, ROOT, WITH_BOARDS, follow
 from pockengine.tests.farm.helpers import needs_qemu
 
 
-@needs_qemu
-@pytest.mark.parametrize("page", WITH_BOARDS)
+def needs(page: str) -> pytest.MarkDecorator:
+    if page != PHONE:
+        return needs_qemu
+    missing = [tool for tool in ("adb", "qemu-aarch64") if shutil.which(tool) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} not installed")
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=needs(page)) for page in WITH_BOARDS])
 def test_a_page_does_what_it_says(page: str, environment: dict[str, str]) -> None:
     follow(ROOT / page, Path.cwd(), environment)
