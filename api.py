@@ -37,9 +37,11 @@ def compile(
     """Compile a model to a training artifact.
 
     `model` is a PyTorch, TensorFlow, JAX or ONNX model, or a `Graph`. For JAX, `example_inputs`
-    begin with the parameters. Pass `loss=None` if the model returns its loss. Every field of
-    CompileOptions is also a keyword, which overrides the field of `options`. `entries` are further
-    entries by name, on the same parameters, such as a decoder's of `models/decoding.py`.
+    begin with the parameters. Without `loss`, a Keras model or its file gets the loss that it was
+    compiled with, and any other returns its own; `loss="own"` is for one that returns its own in
+    any case. Every field of CompileOptions is also a keyword, which overrides the field of
+    `options`. `entries` are further entries by name, on the same parameters, such as a decoder's of
+    `models/decoding.py`.
     """
     wanted = (options or CompileOptions()).replaced(**overrides)
     place = None if folder is None else Path(folder)

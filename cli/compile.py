@@ -13,6 +13,7 @@ from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.errors import CompileError
+from pockengine.frontends.losses import OWN
 from pockengine.options import CompileOptions
 from pockengine.terminal import PlainConsole
 
@@ -42,7 +43,7 @@ def compile_command(
     with Steps() as steps:
         compiled = compile(
             *(found.model, found.inputs),
-            loss=found.loss,
+            loss=OWN if found.loss is None else found.loss,
             options=options,
             folder=folder or default_folder(model.name, str(options.device)),
             progress=steps,

@@ -14,14 +14,11 @@ import numpy as np
 from pockengine.compiler.ir.graph import Graph
 from pockengine.files import data_file
 from pockengine.frontends.choices import with_choices
-from pockengine.frontends.losses import loss_text
+from pockengine.frontends.losses import OWN, loss_text
 from pockengine.models.find import Found, find_model
 from pockengine.terminal import PlainConsole
 
 Command = Callable[..., None]
-
-OWN = "own"
-"""Loss of a model that returns its own."""
 
 ROWS = "Rows of a batch; by default as MODEL has it, else {}."
 OPEN = "Of an input whose sizes MODEL's file leaves open."

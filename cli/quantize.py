@@ -9,11 +9,12 @@ from typing import Any
 
 import click
 
-from pockengine.cli.options import OWN, Command
+from pockengine.cli.options import Command
 from pockengine.compiler.integers import GRADIENTS, Integers
 from pockengine.compiler.ir.graph import Graph
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.quantize.ranges import METHODS
+from pockengine.frontends.losses import OWN
 from pockengine.frontends.registry import find_source
 from pockengine.models.find import Found
 

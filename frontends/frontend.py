@@ -15,6 +15,7 @@ from pockengine.compiler.integers import FIXED
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.optim import NAMED, Optimizer
 from pockengine.errors import CompileError, ImportModelError
+from pockengine.frontends.losses import OWN
 from pockengine.frontends.model_files import OpenedModel
 from pockengine.frontends.reference import Nudge, Reference
 
@@ -43,6 +44,10 @@ class Frontend:
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a model; ImportModelError lists unsupported parts."""
         raise NotImplementedError
+
+    def stated_loss(self, model: Any) -> Any:
+        """Return the training loss that a model or its file states; None without one."""
+        return None
 
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import an int8 model with its ranges; CompileError if it has none."""
@@ -86,6 +91,12 @@ class Source:
     def graph(self, loss: Any) -> Graph:
         """Import the model."""
         return self.frontend.graph(self.model, self.inputs, loss)
+
+    def loss(self, given: Any) -> Any:
+        """Return the loss to add: the given one, else the model's own choice; OWN is None."""
+        if given is None:
+            return self.frontend.stated_loss(self.model)
+        return None if isinstance(given, str) and given == OWN else given
 
     def integers(self, loss: Any) -> Graph:
         """Import an int8 model with its ranges; CompileError if it has none."""

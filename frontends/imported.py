@@ -38,4 +38,5 @@ def import_model(model: Any, inputs: Any, loss: Any) -> Imported:
     if isinstance(model, Graph):
         return Imported(model, None, loss, inputs)
     source = find_source(model, inputs)
+    loss = source.loss(loss)
     return Imported(source.graph(loss), source, loss, inputs)

@@ -16,6 +16,8 @@ LOSSES = {
     "mse": "predictions, and f32 targets of their shape",
 }
 """Losses that each frontend can add, with what each takes."""
+OWN = "own"
+"""Loss of a model that returns its own."""
 TARGET = "target"
 
 

@@ -36,7 +36,8 @@ FILES = {ending: entry.framework.lower() for entry in BUILT_IN for ending in ent
 class Found:
     """A model in training mode, its example inputs, and the loss that it is to get.
 
-    A loss of None is for a model that returns its own. `stated` is whether its file says the loss.
+    A loss of None is for a model that returns its own. `stated` is whether the model or its file
+    says the loss.
     """
 
     name: str
@@ -66,7 +67,7 @@ def find_model(
     if classes is not None and (":" in name or path.suffix in FILES or path.is_dir()):
         raise ImportModelError(f"{name} says itself how many classes it has; leave --classes out")
     if ":" in name:
-        return Found(name, *_call_factory(name, batch, usual))
+        return _call_factory(name, batch, usual)
     if path.suffix in FILES or path.is_dir():
         return _of_file(name, path, (batch, usual), shapes or {})
     listed = parse_model(name, "; or give package.module:function, or a model's file or folder")
@@ -121,8 +122,8 @@ def _no_model(name: str, error: Exception) -> ImportModelError:
     )
 
 
-def _call_factory(name: str, batch: int | None, usual: int) -> tuple[Any, Any, str | None]:
-    """Return the model, its inputs and its loss."""
+def _call_factory(name: str, batch: int | None, usual: int) -> Found:
+    """Return what the function gives; without a loss, that of a compiled Keras model."""
     factory = _factory(name)
     parameter = inspect.signature(factory).parameters.get("batch")
     if batch is not None and parameter is None:
@@ -134,8 +135,13 @@ def _call_factory(name: str, batch: int | None, usual: int) -> tuple[Any, Any, s
         batch = usual
     try:
         made = tuple(factory() if batch is None else factory(batch=batch))
-        model, inputs, loss = made if len(made) == 3 else (*made, CROSS_ENTROPY)
-        return model, inputs if isinstance(inputs, Mapping) else tuple(inputs), loss
+        model, inputs, *given = made
+        inputs = inputs if isinstance(inputs, Mapping) else tuple(inputs)
+        if given:
+            (loss,) = given
+            return Found(name, model, inputs, loss)
+        stated = find_source(model, inputs).loss(None)
+        return Found(name, model, inputs, stated or CROSS_ENTROPY, stated is not None)
     except PockEngineError:
         raise
     except Exception as error:  # whatever the user's code raises

@@ -1,5 +1,7 @@
 """Open a file of Keras, TFLite or a SavedModel with its input declarations."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import numpy as np
 from pockengine.errors import ImportModelError
 from pockengine.frontends.model_files import Declared, OpenedModel
 from pockengine.frontends.tensorflow.saved import load
-from pockengine.frontends.tensorflow.stated_loss import stated_loss
+from pockengine.frontends.tensorflow.stated_loss import compiled_loss, stated_loss
 
 
 def open_tensorflow(path: Path) -> OpenedModel:
@@ -19,7 +21,7 @@ def open_tensorflow(path: Path) -> OpenedModel:
     if path.is_dir():
         specs = model.structured_input_signature[1]
         inputs = tuple(_declared(name, spec) for name, spec in specs.items())
-        return OpenedModel(model, inputs, loss=stated_loss(path, sorted(model.structured_outputs)))
+        return OpenedModel(model, inputs, loss=stated_loss(path, partial(_outputs, model)))
     taken = getattr(model, "inputs", None)
     if not taken:
         raise ImportModelError(
@@ -27,9 +29,24 @@ def open_tensorflow(path: Path) -> OpenedModel:
             "example inputs, or call it once before it is saved"
         )
     declared = tuple(_declared(spec.name, spec) for spec in taken)
+    loss = stated_loss(path, partial(_outputs, model))
+    return OpenedModel(model, declared, named=False, loss=loss)
+
+
+def loss_of(model: Any) -> Any:
+    """Return the loss that a Keras model or the file of one states; None without one."""
+    if not isinstance(model, (str, Path)):
+        return compiled_loss(model, _outputs(model))
+    path = Path(model)
+    return None if path.suffix == ".tflite" else stated_loss(path, lambda: _outputs(load(path)))
+
+
+def _outputs(model: Any) -> Sequence[str]:
+    """Return the names of a model's outputs, in any order if it is a signature."""
+    if hasattr(model, "structured_outputs"):
+        return sorted(model.structured_outputs)
     # a Sequential model has one output, and no names
-    outputs = getattr(model, "output_names", ["output"])
-    return OpenedModel(model, declared, named=False, loss=stated_loss(path, outputs))
+    return getattr(model, "output_names", ["output"])
 
 
 def _declared(name: str, spec: Any) -> Declared:

@@ -36,6 +36,12 @@ class TensorFlowFrontend(Frontend):
         source = opened(model)
         return from_tensorflow(source.model, inputs, loss=loss, trainable=source.trainable)
 
+    def stated_loss(self, model: Any) -> Any:
+        """Return the loss of `compile` that a Keras model or its file has."""
+        from pockengine.frontends.tensorflow.declared import loss_of
+
+        return loss_of(opened(model).model)
+
     def integers(self, model: Any, inputs: Any, loss: Any) -> Graph:
         """Import a quantised TFLite model with its integers."""
         source = opened(model)

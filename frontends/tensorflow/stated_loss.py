@@ -1,4 +1,4 @@
-"""The training loss in a Keras file: that of `compile`, stored by `save`.
+"""The training loss of a Keras model: that of `compile`, stored by `save`.
 
 SavedModels have one where Keras 2 wrote them. Keras's own code that reads it back is not called: a
 file may only name losses of `keras.losses`, and those that the user has registered in this process.
@@ -6,7 +6,7 @@ file may only name losses of `keras.losses`, and those that the user has registe
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +26,40 @@ OBJECT, PATH, WORDS = 1, 3, 5
 """Numbers of its fields; Keras 3 has no code that reads it."""
 
 
-def stated_loss(path: Path, outputs: Sequence[str]) -> Any:
+def stated_loss(path: Path, outputs: Callable[[], Sequence[str]]) -> Any:
     """Return the loss of a file that was looked into, as `from_tensorflow` takes it.
 
-    `outputs` are the names of the model's outputs, in its order; those of a SavedModel are in any.
-    None if the file has none. A loss that is not known here is returned as its name, which
+    `outputs` returns the names of the model's outputs, in its order; those of a SavedModel are in
+    any. None if the file has no loss. A loss that is not known here is returned as its name, which
     the import refuses, so that another one can be given. A single loss judges every output.
     """
     config, model = _training(path)
-    outputs = [end[0] for end in model.get("output_layers", ())] or outputs
-    loss, weights = _read(path, config.get("loss")), _plain(config.get("loss_weights"))
-    if isinstance(loss, (list, Mapping)) and len(loss) == len(outputs) == 1:
-        (loss,) = loss.values() if isinstance(loss, Mapping) else loss
+    loss = _read(path, config.get("loss"))
     if loss is None:
         return None
+    own = [end[0] for end in model.get("output_layers", ())]
+    return _of_outputs(loss, _plain(config.get("loss_weights")), own or outputs(), bool(model))
+
+
+def compiled_loss(model: Any, outputs: Sequence[str]) -> Any:
+    """Return the loss by which a Keras model in memory was compiled; None without one."""
+    loss = getattr(model, "loss", None) if isinstance(model, keras.Model) else None
+    if loss is None:
+        return None
+    weights = _plain((model.get_compile_config() or {}).get("loss_weights"))
+    return _of_outputs(list(loss) if isinstance(loss, tuple) else loss, weights, outputs, False)
+
+
+def _of_outputs(loss: Any, weights: Any, outputs: Sequence[str], ordered: bool) -> Any:
+    """Return a loss for each output, with its weight; `outputs` may be in any order if not so."""
+    if isinstance(loss, (list, Mapping)) and len(loss) == len(outputs) == 1:
+        (loss,) = loss.values() if isinstance(loss, Mapping) else loss
     if len(outputs) == 1:
         return _weighted(loss, _only(weights))
     if not isinstance(loss, (list, Mapping)):
         loss = [loss] * len(outputs)
     if isinstance(loss, list):
-        if not isinstance(weights, Mapping) and not model:
+        if not isinstance(weights, Mapping) and not ordered:
             factors = weights if isinstance(weights, list) else [None] * len(loss)
             return [_weighted(*pair) for pair in zip(loss, factors, strict=True)]
         loss = dict(zip(outputs, loss, strict=True))

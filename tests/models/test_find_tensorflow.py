@@ -12,6 +12,8 @@ import tensorflow as tf
 from pockengine.cli.options import ModelChoice
 from pockengine.compiler.ir.evaluate import run
 from pockengine.errors import ImportModelError
+from pockengine.frontends.imported import import_model
+from pockengine.frontends.losses import OWN
 from pockengine.models.find import find_model
 
 
@@ -107,6 +109,38 @@ def test_losses_of_several_outputs(how: dict[str, object], tmp_path: Path) -> No
 
     expected = model.evaluate(x, targets, batch_size=5, verbose=0)
     np.testing.assert_allclose(computed, np.ravel(expected)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["keras", "h5", None])
+def test_python_takes_the_loss_of_a_model_and_of_its_file(kind: str | None, tmp_path: Path) -> None:
+    model, rng = net(), np.random.default_rng(0)
+    model.compile("sgd", loss=["mae"], loss_weights=[2.0], jit_compile=False)
+    path = tmp_path / f"net.{kind}"
+    if kind is not None:
+        model.save(path)
+    subject = model if kind is None else path
+    x, target = (rng.standard_normal((5, n)).astype(np.float32) for n in (4, 3))
+
+    graph = import_model(subject, (x,), None).graph
+
+    inputs = dict(zip((value.name for value in graph.inputs), (x, target), strict=True))
+    expected = model.test_on_batch(x, target)
+    np.testing.assert_allclose(run(graph, inputs)["loss"], np.ravel(expected)[0], rtol=1e-5)
+    for loss, names in (("cross_entropy", {"loss", "output"}), (OWN, {"output"})):
+        assert set(import_model(subject, (x,), loss).graph.outputs) == names
+
+
+def of_a_function() -> tuple[keras.Model, tuple[np.ndarray]]:
+    model = net()
+    model.compile("sgd", loss="mse")
+    return model, (np.zeros((2, 4), np.float32),)
+
+
+def test_a_function_returns_a_model_with_its_loss() -> None:
+    found = find_model(f"{__name__}:{of_a_function.__name__}")
+
+    assert found.stated
+    assert found.loss == "mse"
 
 
 def rewritten(path: str, **training: object) -> str:
