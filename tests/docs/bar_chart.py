@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-WIDTH, ROW, LEFT, RIGHT, TOP = 760, 26, 236, 64, 44
+WIDTH, ROW, RIGHT, TOP = 760, 26, 72, 44
+LETTER = 7
+"""Width of a letter of a name, at most on average."""
 STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#24292f}"
     ".title{font-weight:600;font-size:14px}.note{fill:#57606a;font-size:12px}"
@@ -26,11 +28,12 @@ class Bar:
 
 def bar_chart(title: str, note: str, bars: Sequence[Bar], line: float | None = None) -> str:
     """Return the picture; `line` is a value that a dashed line marks."""
-    scale = (WIDTH - LEFT - RIGHT) / max(bar.value for bar in bars)
+    left = 16 + LETTER * max(len(bar.name) for bar in bars)
+    scale = (WIDTH - left - RIGHT) / max(bar.value for bar in bars)
     bottom = TOP + ROW * len(bars)
-    rows = [_row(bar, TOP + ROW * place, scale) for place, bar in enumerate(bars)]
+    rows = [_row(bar, TOP + ROW * place, left, scale) for place, bar in enumerate(bars)]
     if line is not None:
-        x = LEFT + line * scale
+        x = left + line * scale
         rows.append(f'<line x1="{x:.1f}" y1="{TOP - 4}" x2="{x:.1f}" y2="{bottom}"/>')
     return "\n".join(
         [
@@ -45,10 +48,10 @@ def bar_chart(title: str, note: str, bars: Sequence[Bar], line: float | None = N
     )
 
 
-def _row(bar: Bar, top: int, scale: float) -> str:
+def _row(bar: Bar, top: int, left: int, scale: float) -> str:
     length, kind = bar.value * scale, "first" if bar.ours else "second"
     return (
-        f'<text x="{LEFT - 8}" y="{top + 17}" text-anchor="end">{escape(bar.name)}</text>'
-        f'<rect class="{kind}" x="{LEFT}" y="{top + 4}" width="{length:.1f}" height="18" rx="2"/>'
-        f'<text x="{LEFT + length + 6:.1f}" y="{top + 17}">{escape(bar.label)}</text>'
+        f'<text x="{left - 8}" y="{top + 17}" text-anchor="end">{escape(bar.name)}</text>'
+        f'<rect class="{kind}" x="{left}" y="{top + 4}" width="{length:.1f}" height="18" rx="2"/>'
+        f'<text x="{left + length + 6:.1f}" y="{top + 17}">{escape(bar.label)}</text>'
     )
