@@ -6,7 +6,8 @@ enough that rounding affects the weight's digits and not the gradient's. If the 
 machine and already trains this way, the program itself is checked before it is installed; otherwise
 a separate one is built. Micro-batches, clipping and bf16 are left out. Loss and gradients are
 compared with the framework's on the example inputs, or with the NumPy oracle's for the imported
-graph if there is no framework result (ONNX, a `Graph`, LoRA adapters).
+graph if there is no framework result (ONNX, a `Graph`, LoRA adapters). `predict`, which is derived
+from the training step, is compared with the model in evaluation mode.
 
 No single tolerance suits every net: float32 gives some gradients to six digits and others to one.
 Where they differ by more than TOLERANCE, the framework runs again with weights and inputs perturbed
@@ -59,9 +60,12 @@ FLOOR = 1e-6
 """Relative to the largest gradient: rounding in a gradient that should be zero."""
 SEED_OF_STEP = 1
 """Seed of the first step of a session whose seed is 0."""
-
-
 ORACLE = "the oracle"
+REPORT = "Nothing was built; please report the model."
+ONE_MODE = (
+    "`evaluate` and `predict` are derived from the training step: move code that depends on "
+    "`training`, dropout and normalization layers apart, out of the model. Nothing was built."
+)
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,14 @@ class CheckWarning(UserWarning):
 class CheckedStep:
     """A loss, and gradients by name in the framework's order of dimensions.
 
-    `error` bounds the measuring error of a gradient that is derived from weights.
+    `error` bounds the measuring error of a gradient that is derived from weights. `predicted` holds
+    the outputs in evaluation mode by name.
     """
 
     loss: float
     gradients: Mapping[str, np.ndarray]
     error: Mapping[str, float] = field(default_factory=dict)
+    predicted: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,7 @@ def _compare_with_oracle(
 
 
 def _step(reference: Reference) -> CheckedStep:
-    return CheckedStep(reference.loss, reference.gradients or {})
+    return CheckedStep(reference.loss, reference.gradients or {}, predicted=reference.predicted)
 
 
 def _nudge(rng: np.random.Generator, size: float) -> Nudge:
@@ -204,8 +210,9 @@ class _Step:
         """Run the step once on this machine and compute gradients from the weights."""
         adapted, trained = _trained(self.graph, self.training)
         with self._opened() as session:
+            predicted = _predicted(session, feed)
             loss, moved, error = _measured(session, feed, list(trained))
-        return CheckedStep(loss, _in_order(adapted, moved), error)
+        return CheckedStep(loss, _in_order(adapted, moved), error, predicted)
 
     @contextmanager
     def _opened(self) -> Iterator[Session]:
@@ -225,6 +232,14 @@ class _Step:
             return compile_program(self.graph, self.training, target=target)
         except BudgetError:  # of the device it is meant for: kernels of this machine may want more
             return compile_program(self.graph, Training(self.training.scheme), target=target)
+
+
+def _predicted(session: Session, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Run the forward pass; return nothing if it draws random numbers."""
+    entry = session.artifact.entries.get("predict")
+    if entry is None or SEED in entry.inputs:
+        return {}
+    return session.predict({name: feed[name] for name in entry.inputs})
 
 
 def _measured(
@@ -264,7 +279,6 @@ def _oracle(
         STEP: np.int32(1),
         SEED: np.int32(SEED_OF_STEP),
     }
-    controls[SEED] = np.int32(SEED_OF_STEP)
     results = run(adapted, {**controls, **feed}, params)
     gradients = {name: results[f"gradient of {name}"] for name in trained}
     return CheckedStep(float(results["loss"]), _in_order(adapted, gradients))
@@ -348,10 +362,21 @@ def _differences(
         allowed = TOLERANCE * _size(arrays[1]) + allowance * _spread(arrays[1:]) + FLOOR * largest
         allowed += compiled.error.get(name, 0.0)
         yield from _difference(f"the gradient of {name}", arrays[0], arrays[1], allowed, names)
+    for name, array in compiled.predicted.items():
+        arrays = [step.predicted[name] for step in steps if name in step.predicted]
+        if arrays and arrays[0].shape == array.shape and arrays[0].dtype == F32.numpy:
+            allowed = TOLERANCE * _size(arrays[0]) + allowance * _spread(arrays)
+            label = f"output {name!r} in evaluation mode"
+            yield from _difference(label, array, arrays[0], allowed, names, ONE_MODE)
 
 
 def _difference(
-    label: str, array: np.ndarray, wanted: np.ndarray, allowed: float, names: Names
+    label: str,
+    array: np.ndarray,
+    wanted: np.ndarray,
+    allowed: float,
+    names: Names,
+    advice: str = REPORT,
 ) -> Iterator[CheckError]:
     error = _size(array - wanted.astype(np.float64))
     if error <= allowed:
@@ -359,7 +384,7 @@ def _difference(
     yield CheckError(
         f"{names.graph.name}: {label} is wrong in the compiled step: it differs from that of "
         f"{names.reference} by {error:.3g}, where the largest element is {_size(wanted):.3g} "
-        f"and rounding explains {allowed:.3g}. Nothing was built; please report the model. "
+        f"and rounding explains {allowed:.3g}. {advice} "
         "check=False (--no-check) compiles it all the same"
     )
 

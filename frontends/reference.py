@@ -5,7 +5,7 @@ applied to every float parameter and input; the model itself is not modified.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,12 +22,14 @@ class Reference:
     """One forward and backward pass of the framework.
 
     `feed` holds the graph's inputs by name, `gradients` those of the trained parameters in the
-    framework's own order of dimensions; None if the framework has none of its own.
+    framework's own order of dimensions; None if the framework has none of its own. `predicted`
+    holds the outputs in evaluation mode by name; it is empty if the model has only one mode.
     """
 
     feed: Mapping[str, np.ndarray]
     loss: float
     gradients: Mapping[str, np.ndarray] | None
+    predicted: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def draw_target(loss: str, shape: tuple[int, ...]) -> np.ndarray:

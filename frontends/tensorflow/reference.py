@@ -14,7 +14,7 @@ from pockengine.frontends.probabilities import LEAST, takes_logarithm
 from pockengine.frontends.reference import SEED, Nudge, Reference, draw_target
 from pockengine.frontends.tensorflow.losses import target_spec, terms_of
 from pockengine.frontends.tensorflow.saved import load
-from pockengine.frontends.tensorflow.trace import arguments_of, named_results, subject_of
+from pockengine.frontends.tensorflow.trace import Arguments, arguments_of, named_results, subject_of
 from pockengine.frontends.tensorflow.variables import named_variables
 
 
@@ -31,8 +31,11 @@ def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Refer
     arguments = arguments_of(subject, example_inputs)
     arrays = [nudge(x) if x.dtype == np.float32 else x for x in arguments.arrays]
     feed = dict(zip(arguments.names, arrays, strict=True))
+    tensors = [tf.constant(x) for x in arrays]
     with _restored(subject.variables, nudge), tf.GradientTape() as tape:
-        results = named_results(arguments.passed(subject, [tf.constant(x) for x in arrays]))
+        with tape.stop_recording():
+            predicted = _predicted(model, arguments, tensors) if subject.model is not None else {}
+        results = named_results(arguments.passed(subject, tensors))
         value = _loss(results, loss, feed, subject.model)
         penalties = list(getattr(subject.model, "losses", ()))
         if penalties:
@@ -48,7 +51,13 @@ def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Refer
         for variable, grad in zip(watched, grads, strict=True)
         if id(variable) in handles
     }
-    return Reference(feed, float(value), gradients)
+    return Reference(feed, float(value), gradients, predicted)
+
+
+def _predicted(model: Any, arguments: Arguments, tensors: list[Any]) -> dict[str, np.ndarray]:
+    """Return the outputs of a Keras model in inference mode by name."""
+    results = named_results(arguments.passed(subject_of(model, False), tensors))
+    return {name: np.asarray(x) for name, x in results.items()}
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """PyTorch's own loss and gradients on the example inputs."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,7 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
     }
     with in_floats(called), torch.random.fork_rng(devices=[]), torch.enable_grad():
         state = _state(module, nudge)
+        predicted = _predicted(called, state, (args, kwargs), callable(loss))
         results = torch.func.functional_call(called, state, args, kwargs)
         value = _loss(results, loss, feed)
         trained = {name: x for name, x in state.items() if x.requires_grad}
@@ -43,7 +44,36 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
         name: (torch.zeros_like(x) if grad is None else grad).detach().numpy().copy()
         for (name, x), grad in zip(trained.items(), grads, strict=True)
     }
-    return Reference(feed, float(value.detach()), gradients)
+    return Reference(feed, float(value.detach()), gradients, predicted)
+
+
+def _predicted(
+    module: nn.Module,
+    state: Mapping[str, torch.Tensor],
+    inputs: tuple[tuple[Any, ...], Mapping[str, Any]],
+    own_loss: bool,
+) -> dict[str, np.ndarray]:
+    """Return the outputs in evaluation mode by name; nothing if there is no other mode."""
+    training = [part for part in module.modules() if part.training]
+    if not training:
+        return {}
+    try:
+        _set_training(training, False)
+        results = torch.func.functional_call(module, dict(state), *inputs)
+    except Exception:  # the model's own code, which may be for training alone
+        return {}
+    finally:
+        _set_training(training, True)
+    flat, spec = pytree.tree_flatten(results)
+    named = zip(output_names(spec, len(flat), own_loss), flat, strict=True)
+    outputs = {name: x for name, x in named if isinstance(x, torch.Tensor)}
+    return {name: x.detach().numpy().copy() for name, x in outputs.items()}
+
+
+def _set_training(parts: Iterable[nn.Module], training: bool) -> None:
+    """Set the mode of these modules alone, without `train`, which an exported module refuses."""
+    for part in parts:
+        part.training = training
 
 
 @contextmanager
@@ -54,13 +84,11 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
         for layer in module.modules()
         if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.training
     ]
-    for layer in layers:
-        layer.training = False
+    _set_training(layers, False)
     try:
         yield
     finally:
-        for layer in layers:
-            layer.training = True
+        _set_training(layers, True)
 
 
 def _state(module: nn.Module, nudge: Nudge) -> dict[str, torch.Tensor]:

@@ -66,6 +66,25 @@ def test_a_right_step_passes_and_leaves_the_model_as_it_was() -> None:
     assert model.drop.training
 
 
+class Centred(Small):
+    """Branches on its mode: the input is centred in evaluation alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x if self.training else x - 0.5)
+
+
+def test_a_model_with_another_prediction_in_evaluation_mode_is_named() -> None:
+    wanted = r"Centred: output 'output' in evaluation mode is wrong .* PyTorch by 0\.\d+"
+    model, inputs = Centred(0.5), (torch.randn(4, 3, 8, 8),)
+    with pytest.raises(CheckError, match=wanted):
+        pockengine.compile(model.train(), inputs, loss="cross_entropy", check=True)
+    assert all(part.training for part in model.modules())
+    compiled = pockengine.compile(model.eval(), inputs, loss="cross_entropy", check=True)
+    with compiled.session() as session:
+        output = session.predict({"x": inputs[0].numpy()})["output"]
+    np.testing.assert_allclose(output, model(inputs[0]).detach(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.usefixtures("wrong_tanh")
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])  # the artifact's own step, and another one
 def test_a_wrong_import_is_named_and_leaves_nothing(optimizer: str, tmp_path: Path) -> None:

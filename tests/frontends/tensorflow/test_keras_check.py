@@ -80,3 +80,20 @@ def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = small()
     with pytest.raises(CheckError, match=r"small: the .* is wrong .* of TensorFlow by"):
         pockengine.compile(model, inputs, loss="cross_entropy", check=True)
+
+
+class Centred(keras.Model):
+    """Branches on its mode: the input is centred in inference alone."""
+
+    def __init__(self) -> None:
+        super().__init__(name="centred")
+        self.dense = layers.Dense(4)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.dense(x if training else x - 0.5)
+
+
+def test_a_model_with_another_prediction_in_inference_is_named() -> None:
+    x = np.random.default_rng(0).random((8, 6), np.float32)
+    with pytest.raises(CheckError, match="centred: output 'output' in evaluation mode is wrong"):
+        pockengine.compile(Centred(), (x,), loss="cross_entropy", check=True)
