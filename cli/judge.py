@@ -10,14 +10,15 @@ from rich.box import SIMPLE
 from rich.table import Table
 from safetensors.numpy import save_file
 
+from pockengine.backends.training.pictures import Pictures
 from pockengine.cli.options import console, json_option, print_json
 from pockengine.cli.rows import (
+    Read,
     checkpoint_option,
-    data_option,
+    data_options,
     find_metrics,
     load_weights,
     metric_option,
-    read_rows,
     threads_option,
 )
 from pockengine.errors import ArtifactError
@@ -27,7 +28,7 @@ from pockengine.loaded import load
 
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
-@data_option
+@data_options
 @checkpoint_option
 @metric_option
 @threads_option
@@ -35,13 +36,14 @@ from pockengine.loaded import load
 def evaluate(
     artifact: Path,
     files: Sequence[str],
+    read: Read,
     checkpoint: Path | None,
     metrics: Sequence[str],
     threads: int,
     as_json: bool,
 ) -> None:
     """Judge ARTIFACT's weights, or a checkpoint's, by the loss and metrics over rows of data."""
-    rows, loaded = read_rows(files), load(artifact)
+    rows, loaded = read(files), load(artifact)
     load_weights(loaded, checkpoint)
     scores = loaded.evaluate(rows, metrics=find_metrics(metrics), threads=threads)
     if as_json:
@@ -52,7 +54,7 @@ def evaluate(
 
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
-@data_option
+@data_options
 @checkpoint_option
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Output file, safetensors."
@@ -62,17 +64,20 @@ def evaluate(
 def predict(
     artifact: Path,
     files: Sequence[str],
+    read: Read,
     checkpoint: Path | None,
     out: Path,
     threads: int,
     as_json: bool,
 ) -> None:
     """Write ARTIFACT's outputs, a row [N, ...] for each row of the data."""
-    rows, loaded = read_rows(files), load(artifact)
+    rows, loaded = read(files), load(artifact)
     load_weights(loaded, checkpoint)
     entry = loaded.artifact.entries.get("predict")
-    known = {name: array for name, array in rows.items() if entry and name in entry.inputs}
-    outputs = loaded.predict(known or rows, threads=threads)
+    if not isinstance(rows, Pictures):
+        known = {name: array for name, array in rows.items() if entry and name in entry.inputs}
+        rows = known or rows
+    outputs = loaded.predict(rows, threads=threads)
     arrays = {name: np.ascontiguousarray(array) for name, array in outputs.items()}
     try:
         write_whole(out, lambda part: save_file(arrays, part))

@@ -7,23 +7,16 @@ import click
 from pockengine.backends.artifact import load_artifact
 from pockengine.backends.training.picture_form import picture_form
 from pockengine.backends.training.signature import signature_of
+from pockengine.cli.rows import mean_option, std_option
 from pockengine.finetune.pictures import write_pictures
-
-
-def numbers(text: str) -> tuple[float, ...]:
-    """Parse comma-separated numbers; a usage error names an invalid one."""
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is no list of numbers, as 0.485,0.456,0.406") from error
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("artifact", type=click.Path(path_type=Path))
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--mean", type=numbers, default="0", help="Subtracted from pixels of 0 to 1.")
-@click.option("--std", type=numbers, default="1", help="Divisor of pixels, after --mean.")
+@mean_option
+@std_option
 @click.option(
     "--skip-bad", default=0, type=click.IntRange(0), help="Maximum number of skipped pictures."
 )

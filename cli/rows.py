@@ -1,6 +1,7 @@
 """Data and weights for `train`, `evaluate` and `predict` on the command line."""
 
 from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,22 @@ import click
 import numpy as np
 
 from pockengine.backends.training.checkpoints import BEST, Checkpoints
+from pockengine.backends.training.pictures import SUFFIXES, Pictures
 from pockengine.errors import FinetuneError, RuntimeFailure
 from pockengine.finetune.data_files import read_arrays, read_npy
 from pockengine.loaded import Loaded
 
 Rows = dict[str, np.ndarray]
+Read = Callable[[Sequence[str]], Rows | Pictures]
 
-data_option = click.option(
+_data_option = click.option(
     "--data",
     "files",
     multiple=True,
     required=True,
     metavar="FILE|FOLDER|NAME=FILE.npy",
-    help="Rows [N, ...] by inputs' names: .safetensors, .npz, a folder of NAME.npy; of one .npy.",
+    help="Rows [N, ...] by inputs' names: .safetensors, .npz, a folder of NAME.npy, of one .npy; "
+    "or a folder of pictures by class.",
 )
 checkpoint_option = click.option(
     "--checkpoint",
@@ -36,6 +40,49 @@ metric_option = click.option(
     help="A function of prediction and target, both arrays of rows.",
 )
 threads_option = click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """Parse comma-separated numbers; a usage error names an invalid one."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no list of numbers, as 0.485,0.456,0.406") from error
+
+
+mean_option = click.option(
+    "--mean", type=numbers, default="0", help="Subtracted from pixels of 0 to 1 of pictures."
+)
+std_option = click.option(
+    "--std", type=numbers, default="1", help="Divisor of pixels, after --mean."
+)
+
+
+def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `files`, the option --data, and `read`, which reads such files.
+
+    `read` returns rows, or pictures normalized by --mean and --std.
+    """
+
+    @wraps(command)
+    def wrapped(*args: Any, mean: Sequence[float], std: Sequence[float], **given: Any) -> Any:
+        return command(*args, read=partial(_read, mean=mean, std=std), **given)
+
+    for option in reversed((_data_option, mean_option, std_option)):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _read(files: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> Rows | Pictures:
+    if len(files) == 1 and _holds_pictures(Path(files[0])):
+        return Pictures(files[0], mean, std)
+    return read_rows(files)
+
+
+def _holds_pictures(folder: Path) -> bool:
+    """Whether this is a folder of class folders, and not one of arrays."""
+    names = (path.suffix.lower() for path in folder.glob("*/**/*"))
+    return not any(folder.glob("*.npy")) and any(name in SUFFIXES for name in names)
 
 
 def read_rows(files: Sequence[str]) -> Rows:

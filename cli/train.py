@@ -15,10 +15,10 @@ from pockengine.cli.duty import duty_options
 from pockengine.cli.option_fields import fit_options
 from pockengine.cli.options import console, json_option, print_json
 from pockengine.cli.rows import (
-    data_option,
+    Read,
+    data_options,
     find_metrics,
     metric_option,
-    read_rows,
     threads_option,
 )
 from pockengine.loaded import load
@@ -42,7 +42,7 @@ class TrainingFiles:
 
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
-@data_option
+@data_options
 @fit_options(*("epochs", "steps", "lr", "schedule", "warmup", "total", "batch", "seed", "resume"))
 @click.option("--shuffle/--in-order", default=True, show_default=True)
 @click.option("--flip", is_flag=True, help="Mirror half of the pictures.")
@@ -77,6 +77,7 @@ class TrainingFiles:
 def train(
     artifact: Path,
     files: Sequence[str],
+    read: Read,
     validation: Sequence[str],
     metrics: Sequence[str],
     patience: int | None,
@@ -99,10 +100,10 @@ def train(
         raise click.UsageError("say where the training ends: --epochs, or --steps")
     loaded, places = load(artifact), TrainingFiles(folder, every, keep, on_nan)
     history = loaded.fit(
-        read_rows(files),
+        read(files),
         options=course,
         augment=Augmentation(flip, crop),
-        validation=read_rows(validation) if validation else None,
+        validation=read(validation) if validation else None,
         metrics=find_metrics(metrics),
         early_stopping=patience,
         checkpoint=places.checkpoints(),
