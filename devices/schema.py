@@ -4,6 +4,8 @@ The C backend reads vector width, caches and cores from here, the build reads ta
 the farm reads how the board is emulated. `host` is this machine: missing values (`isa = "detect"`)
 are detected here.
 
+A user's own device files are in the folder `devices` of the configuration folder.
+
 A device file is data: every field has a type and a range, and arguments of the compiler or the
 emulator have restricted characters, so they cannot name a file or a plugin.
 """
@@ -25,6 +27,7 @@ from pockengine.devices.host import (
 from pockengine.devices.isa import ISAS
 from pockengine.errors import DeviceError
 from pockengine.files import read_toml
+from pockengine.folders import config_folder
 from pockengine.tables import from_table
 
 _T = TypeVar("_T")
@@ -203,16 +206,30 @@ class Device:
         return 32 if arch in NARROW else 64
 
 
+def own_folder() -> Path:
+    """Return the folder of the user's own device files, which names stand for too."""
+    return config_folder() / "devices"
+
+
 def known_devices() -> tuple[str, ...]:
-    """Names of all devices, sorted."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+    """Names of all devices, the user's own among them, sorted."""
+    return tuple(sorted(_files()))
+
+
+def _files() -> dict[str, Path]:
+    """Return the device files by name; a built-in one comes before the user's of that name."""
+    return {path.stem: path for folder in (own_folder(), FOLDER) for path in folder.glob("*.toml")}
 
 
 def load_device(name: str) -> Device:
     """Read a device by name; DeviceError lists the known ones, or names the file's fault."""
-    if name not in known_devices():
-        raise DeviceError(f"unknown device {name!r}; known devices: {', '.join(known_devices())}")
-    return read_device(FOLDER / f"{name}.toml")
+    files = _files()
+    if name not in files:
+        raise DeviceError(
+            f"unknown device {name!r}; known devices: {', '.join(sorted(files))}; a file of your "
+            f"own is used by its path, or by its name in {own_folder()}"
+        )
+    return read_device(files[name])
 
 
 def find_device(device: Device | str | Path) -> Device:

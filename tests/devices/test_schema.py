@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.devices.schema import FOLDER, load_device, read_device
+from pockengine.devices.schema import FOLDER, known_devices, load_device, own_folder, read_device
 from pockengine.errors import DeviceError
 
 RPI4 = (FOLDER / "rpi4.toml").read_text()
@@ -144,3 +144,16 @@ def test_a_file_that_is_no_text_is_a_device_error(tmp_path: Path) -> None:
         read_device(tmp_path / "rpi4.toml")
     with pytest.raises(DeviceError):
         read_device(tmp_path)
+
+
+def test_a_device_of_ones_own_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(DeviceError, match=f"unknown device 'camera'.*{own_folder()}"):
+        load_device("camera")
+    own_folder().mkdir(parents=True)
+    for name in ("camera", "rpi4"):
+        text = RPI4.replace('name = "rpi4"', f'name = "{name}"').replace("1500", "700")
+        (own_folder() / f"{name}.toml").write_text(text)
+    assert "camera" in known_devices()
+    assert load_device("camera").cpu.mhz == 700
+    assert load_device("rpi4").cpu.mhz == 1500  # the built-in one
