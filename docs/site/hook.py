@@ -34,7 +34,8 @@ def pages() -> dict[str, str]:
             "Device files",
             "A device is one TOML file in `devices/`, or any file whose path is given. Its tables "
             "`[cpu]`, `[toolchain]`, `[emulator]` and `[gpu]` have the fields of `Cpu`, "
-            "`ToolchainSpec`, `Emulator` and `Gpu`. `pockengine devices` lists those known:\n\n"
+            "`ToolchainSpec`, `Emulator` and `Gpu`; `Device` has them as `processor`, `compiler`, "
+            "`emulator` and `graphics`. `pockengine devices` lists those known:\n\n"
             + device_list(),
             "pockengine.devices.schema",
             DEVICES,

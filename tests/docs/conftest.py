@@ -20,6 +20,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dic
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setenv("XDG_DATA_HOME", str(desk / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(desk / "config"))
     monkeypatch.syspath_prepend(str(desk))
     monkeypatch.chdir(desk)
     yield dict(os.environ)

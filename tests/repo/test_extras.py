@@ -35,6 +35,11 @@ def test_each_extra_brings_its_modules() -> None:
     assert TASKS.keys() == EXTRAS.keys()
 
 
+def test_the_page_lists_every_extra() -> None:
+    table = re.findall(r"^\| (`[^|]+) \|", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"`([\w]+)`", " ".join(table))) == sorted(EXTRAS)
+
+
 def test_pytorch_is_its_cpu_build() -> None:
     assert "whl/cpu" in pip_command("models")
     assert "whl/cpu" not in pip_command("onnx", "farm")
