@@ -14,7 +14,8 @@ from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.passes.forward.prepare import SetTrainable
 from pockengine.compiler.passes.forward.store_weights import StoreWeights
-from pockengine.compiler.passes.memory.tile_vocabulary import BUDGET_SHARE, TileVocabulary
+from pockengine.compiler.passes.memory.block_bytes import BUDGET_SHARE
+from pockengine.compiler.passes.memory.tile_vocabulary import TileVocabulary
 
 ROWS, DEPTH, CLASSES = 6, 32, 900
 BUDGET = BUDGET_SHARE * 4 * DEPTH * 300

@@ -16,14 +16,10 @@ from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.ops.shape import slice_axis
 from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.memory.block_bytes import block_bytes
 
 FEWEST_ROWS = 16
 """Minimum rows of a block: fewer make products slow."""
-
-BUDGET_SHARE = 16
-"""Fraction (1 / BUDGET_SHARE) of the budget for a block's scores: several such are alive at
-once.
-"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class TileAttention(Pass):
 
     def run(self, graph: Graph) -> None:
         users = _users(graph)
-        most = self.memory_budget // BUDGET_SHARE
+        most = block_bytes(self.memory_budget)
 
         def blocks_of_rows(g: Builder, node: Node) -> tuple[Value] | None:
             found = _attention(node, users)

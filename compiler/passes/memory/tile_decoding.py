@@ -12,6 +12,7 @@ from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.memory.block_bytes import block_bytes
 from pockengine.compiler.passes.memory.columns import (
     decoding,
     even_blocks,
@@ -19,9 +20,6 @@ from pockengine.compiler.passes.memory.columns import (
     splits,
     trained_values,
 )
-
-BUDGET_SHARE = 16
-"""The part of the budget that a decoded block may take."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class TileDecoding(Pass):
 
     def run(self, graph: Graph) -> None:
         trained = trained_values(graph, self.written)
-        most = self.memory_budget // BUDGET_SHARE
+        most = block_bytes(self.memory_budget)
 
         def blocks_of_columns(g: Builder, node: Node) -> tuple[Value] | None:
             if not splits(node, trained) or decoding(node.operands[1]) is None:

@@ -21,6 +21,7 @@ from pockengine.compiler.ir.types import F32
 from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.ops.shape import slice_axis
 from pockengine.compiler.passes.base import Pass
+from pockengine.compiler.passes.memory.block_bytes import block_bytes
 from pockengine.compiler.passes.memory.columns import (
     even_blocks,
     part,
@@ -28,9 +29,6 @@ from pockengine.compiler.passes.memory.columns import (
     splits,
     trained_values,
 )
-
-BUDGET_SHARE = 16
-"""The part of the budget that a block's logits, or its decoded weights, may take."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class TileVocabulary(Pass):
             for value, readers in users.items()
             if len(readers) == 1 and value not in graph.outputs.values()
         }
-        most = self.memory_budget // BUDGET_SHARE
+        most = block_bytes(self.memory_budget)
 
         def blocks_of_classes(g: Builder, node: Node) -> tuple[Value] | None:
             if node.op != "cross_entropy":

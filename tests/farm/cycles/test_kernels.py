@@ -1,8 +1,5 @@
 """The cycle model on kernels whose cycles Arm's guides and public measurements give."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,7 @@ from pockengine.errors import FarmError
 from pockengine.farm.cycles.calibration import Figure, figures
 from pockengine.farm.cycles.core import modelled_board
 from pockengine.farm.cycles.modelled import model_regions, read_cycles
+from pockengine.tests.farm.guest_program import build_guest
 
 SOURCE = Path(__file__).with_name("kernels.c")
 ROUNDS = 1000
@@ -21,20 +19,7 @@ COMPUTE = "amil"
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("kernels")
-    command = [
-        *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"),
-        *("-mcpu=cortex_a72", "-O2", "-nostdlib", "-static", "-Wall", "-Wextra", "-Werror"),
-        *(str(SOURCE), "-o", str(folder / "kernels")),
-    ]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig"),
-        "ZIG_LOCAL_CACHE_DIR": str(folder / "zig"),
-    }
-    subprocess.run(command, env=environment, check=True, timeout=300)
-    return str(folder / "kernels")
+    return build_guest(SOURCE, tmp_path_factory.mktemp("kernels"))
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from pockengine.farm.references.instructions import (
     plugin_library,
     read_report,
 )
+from pockengine.tests.farm.guest_program import build_guest
 
 SOURCE = Path(__file__).with_name("region.c")
 LONG_LOOP, SHORT_LOOP = 2001, 11
@@ -24,20 +24,7 @@ LONG_LOOP, SHORT_LOOP = 2001, 11
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("region")
-    command = [
-        *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"),
-        *("-mcpu=cortex_a72", "-O2", "-nostdlib", "-static", "-Wall", "-Wextra", "-Werror"),
-        *(str(SOURCE), "-o", str(folder / "region")),
-    ]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig"),
-        "ZIG_LOCAL_CACHE_DIR": str(folder / "zig"),
-    }
-    subprocess.run(command, env=environment, check=True, timeout=120)
-    return str(folder / "region")
+    return build_guest(SOURCE, tmp_path_factory.mktemp("region"))
 
 
 @pytest.fixture(autouse=True)
