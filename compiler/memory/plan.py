@@ -28,6 +28,9 @@ MENDINGS = 48
 MENDED = 12_000_000
 """Maximum number of buffer pairs examined by all retries together: a second of work."""
 
+NO_GAP = np.iinfo(np.int64).max
+"""Size of a gap that is too small."""
+
 
 def plan_memory(
     graph: Graph,
@@ -119,17 +122,18 @@ def _place(buffers: Sequence[Buffer], limit: float) -> dict[Buffer, int] | None:
     takes a few NumPy operations.
     """
     offsets: dict[Buffer, int] = {}
-    spans = np.empty((4, len(buffers)), np.int64)  # start, stop, first, last of each placed buffer
+    spans = np.empty((4, len(buffers)), np.int64)  # of each placed buffer
     for count, buffer in enumerate(buffers):
         size = buffer.room
         start, stop, first, last = spans[:, :count]
-        alive = np.flatnonzero((first <= buffer.last) & (last >= buffer.first))
+        alive = first <= buffer.last
+        alive &= last >= buffer.first
         offset = _tightest_gap(start[alive], stop[alive], size)
         if offset + size >= limit:
             return None
         offsets[buffer] = offset
-        at = int(np.searchsorted(start, offset, side="right"))
-        spans[:, at + 1 : count + 1] = spans[:, at:count].copy()
+        at = int(start.searchsorted(offset, side="right"))
+        spans[:, at + 1 : count + 1] = spans[:, at:count]
         spans[:, at] = offset, offset + size, buffer.first, buffer.last
     return offsets
 
@@ -140,12 +144,14 @@ def _tightest_gap(start: np.ndarray, stop: np.ndarray, size: int) -> int:
     """
     if not start.size:
         return 0
-    ends = np.concatenate([[0], np.maximum.accumulate(stop)])
-    gaps = start - ends[:-1]
-    fits = gaps >= size
-    if not fits.any():
+    ends = np.maximum.accumulate(stop)
+    gaps = start.copy()
+    gaps[1:] -= ends[:-1]
+    gaps[gaps < size] = NO_GAP
+    at = int(gaps.argmin())
+    if gaps[at] == NO_GAP:
         return int(ends[-1])
-    return int(ends[:-1][fits][np.argmin(gaps[fits])])
+    return int(ends[at - 1]) if at else 0
 
 
 def arena_size(offsets: Mapping[Buffer, int]) -> int:
