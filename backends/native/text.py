@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from itertools import count
 from string import Formatter
 
@@ -62,21 +63,52 @@ def joined(separator: str, codes: Iterable[Code]) -> Text:
     for place, code in enumerate(codes):
         if place and separator:
             parts.append(separator)
-        parts += code.parts if isinstance(code, Text) else (code,)
-    return Text(tuple(parts))
+        if isinstance(code, str):
+            parts.append(code)
+        else:
+            parts += code.parts
+    return _text(parts)
 
 
 def fill(template: str, *values: object, **fields: object) -> Text:
     """Fill a template of `str.format`; texts with marks stay what they are."""
-    codes: list[Code] = []
-    places = count()
-    for literal, field, _, _ in Formatter().parse(template):
-        codes.append(literal)
+    parts: list[str | Mark] = []
+    for literal, field in _pieces(template):
+        parts.append(literal)
         if field is not None:
-            key = field or str(next(places))
-            value = values[int(key)] if key.isdigit() else fields[key]
-            codes.append(value if isinstance(value, Text) else str(value))
-    return joined("", codes)
+            value = values[int(field)] if field.isdigit() else fields[field]
+            if isinstance(value, Text):
+                parts += value.parts
+            else:
+                parts.append(str(value))
+    return _text(parts)
+
+
+@lru_cache(1024)
+def _pieces(template: str) -> tuple[tuple[str, str | None], ...]:
+    """Return each literal of a template with the field behind it, numbered if it has no name."""
+    places = count()
+    return tuple(
+        (literal, None if field is None else field or str(next(places)))
+        for literal, field, _, _ in Formatter().parse(template)
+    )
+
+
+def _text(parts: Iterable[str | Mark]) -> Text:
+    """Return the text of these parts, with neighbouring strings as one: texts nest deeply."""
+    found: list[str | Mark] = []
+    strings: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            strings.append(part)
+        else:
+            if strings:
+                found.append("".join(strings))
+                strings = []
+            found.append(part)
+    if strings:
+        found.append("".join(strings))
+    return Text(tuple(found))
 
 
 def indented(lines: Iterable[Code], spaces: int = 4) -> list[Code]:
