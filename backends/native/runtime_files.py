@@ -2,7 +2,7 @@
 
 core/     sessions and threads: no operating system
 train/    files, checkpoints, a training's loop, memory of an operating system
-text/     generation of text by a decoder
+text/     generation of text by a decoder, tokenizers
 runner/   the program `pockengine-run`
 simd/     vectors, for kernels
 kernels/  templates of kernels

@@ -1,0 +1,149 @@
+/* Reads the table of a tokenizer: its form, hash tables, characters and their classes. */
+#include "pe_tokenizer_table.h"
+
+#include <string.h>
+
+#include "pe_crc.h"
+
+/* Bytes of an element of each section. */
+static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4};
+
+enum { BLOCKS = 0x110000 / 256 };
+
+static const char *fault_of(const pe_tokenizer *t) {
+    const pe_tk_head *head = pe_tk_head_of(t);
+    if (t->bytes < sizeof *head || head->magic != PE_TOKENIZER_MAGIC) {
+        return "is no table of a tokenizer";
+    }
+    if (head->version != PE_TOKENIZER_VERSION) {
+        return "is of another version; compile the model again";
+    }
+    const size_t summed = offsetof(pe_tk_head, count);
+    if (head->bytes != t->bytes ||
+        head->sum != pe_crc32(PE_CRC_EMPTY, t->table + summed, t->bytes - summed)) {
+        return "is damaged: its checksum differs";
+    }
+    for (int i = 0; i < PE_TK_SECTIONS; i++) {
+        const uint64_t at = head->sections[i].at, count = head->sections[i].count;
+        if (at % SIZES[i] || at + count * SIZES[i] > t->bytes || at < sizeof *head) {
+            return "is damaged: a section lies outside of it";
+        }
+    }
+    const uint32_t *offsets = pe_tk_words(t, PE_TK_OFFSETS);
+    if (!head->count || pe_tk_count(t, PE_TK_OFFSETS) != head->count + 1 ||
+        pe_tk_count(t, PE_TK_FLAGS) != head->count || pe_tk_count(t, PE_TK_BYTE_IDS) != 256 ||
+        pe_tk_count(t, PE_TK_BLOCKS) != BLOCKS ||
+        pe_tk_count(t, PE_TK_COMBINING) != pe_tk_count(t, PE_TK_CLASSES)) {
+        return "is damaged: its sections have other sizes";
+    }
+    for (uint32_t i = 0; i < head->count; i++) {
+        if (offsets[i] > offsets[i + 1] || offsets[i + 1] - offsets[i] > head->longest ||
+            offsets[i + 1] > pe_tk_count(t, PE_TK_TEXTS)) {
+            return "is damaged: a token lies outside of it";
+        }
+    }
+    const uint16_t *blocks = (const uint16_t *)(const void *)pe_tk_words(t, PE_TK_BLOCKS);
+    for (int i = 0; i < BLOCKS; i++) {
+        if ((blocks[i] + 1u) * 256 > pe_tk_count(t, PE_TK_CLASSES)) {
+            return "is damaged: a block of characters lies outside of it";
+        }
+    }
+    return NULL;
+}
+
+pe_status pe_tokenizer_init(pe_tokenizer *tokenizer, const void *table, size_t bytes,
+                            char *message) {
+    if (!tokenizer || !table || (uintptr_t)table % 4) {
+        return pe_fail(message, PE_ERROR_ARGUMENT,
+                       "pe_tokenizer_init was given no table that is aligned to 4 bytes");
+    }
+    *tokenizer = (pe_tokenizer){table, bytes};
+    const char *fault = fault_of(tokenizer);
+    if (fault) {
+        *tokenizer = (pe_tokenizer){0};
+        return pe_fail(message, PE_ERROR_FORMAT, "the tokenizer's table %s", fault);
+    }
+    return PE_OK;
+}
+
+static uint32_t mixed(uint32_t hash, uint32_t number) {
+    hash = (hash ^ number) * 0x85ebca6bu;
+    return hash ^ hash >> 15;
+}
+
+const uint32_t *pe_tk_find(const pe_tokenizer *t, pe_tk_section section, int width, int keys,
+                           const uint32_t *key) {
+    const uint32_t *rows = pe_tk_words(t, section);
+    const uint32_t count = pe_tk_count(t, section) / (uint32_t)width;
+    uint32_t at = 0x9e3779b9u;
+    for (int i = 0; i < keys; i++) {
+        at = mixed(at, key[i]);
+    }
+    for (uint32_t tried = 0; tried < count; tried++, at++) {
+        const uint32_t *row = rows + (size_t)(at & (count - 1)) * (size_t)width;
+        if (row[0] == PE_NO_TOKEN) {
+            return NULL;
+        }
+        if (row[0] == key[0] && (keys == 1 || row[1] == key[1])) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+uint32_t pe_tk_token(const pe_tokenizer *t, pe_tk_section section, const unsigned char *text,
+                     size_t bytes) {
+    const uint32_t *rows = pe_tk_words(t, section), *offsets = pe_tk_words(t, PE_TK_OFFSETS);
+    const unsigned char *texts = (const unsigned char *)pe_tk_words(t, PE_TK_TEXTS);
+    const uint32_t count = pe_tk_count(t, section), size = pe_tk_head_of(t)->count;
+    uint32_t at = 0x9e3779b9u;
+    for (size_t i = 0; i < bytes; i++) {
+        at = mixed(at, text[i]);
+    }
+    for (uint32_t tried = 0; tried < count; tried++, at++) {
+        const uint32_t token = rows[at & (count - 1)];
+        if (token >= size) {
+            return PE_NO_TOKEN;
+        }
+        if (offsets[token + 1] - offsets[token] == bytes &&
+            memcmp(texts + offsets[token], text, bytes) == 0) {
+            return token;
+        }
+    }
+    return PE_NO_TOKEN;
+}
+
+uint32_t pe_tk_character(const unsigned char *text, size_t bytes, size_t at, size_t *length) {
+    const unsigned char first = text[at];
+    const size_t more = first < 0x80   ? 0
+                        : first < 0xc2 ? 4
+                        : first < 0xe0 ? 1
+                        : first < 0xf0 ? 2
+                        : first < 0xf5 ? 3
+                                       : 4;
+    *length = 1;
+    if (more == 0) {
+        return first;
+    }
+    uint32_t c = more < 4 ? first & (0x3fu >> more) : 0;
+    bool sound = more < 4 && more < bytes - at;
+    for (size_t i = 1; sound && i <= more; i++) {
+        sound = (text[at + i] & 0xc0) == 0x80;
+        c = c << 6 | (text[at + i] & 0x3fu);
+    }
+    static const uint32_t LEAST[] = {0, 0x80, 0x800, 0x10000};
+    if (!sound || c < LEAST[more] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) {
+        return 0x110000u + first;
+    }
+    *length = more + 1;
+    return c;
+}
+
+unsigned pe_tk_class(const pe_tokenizer *t, uint32_t character) {
+    if (character > 0x10ffff) {
+        return 0;
+    }
+    const uint16_t *blocks = (const uint16_t *)(const void *)pe_tk_words(t, PE_TK_BLOCKS);
+    const unsigned char *classes = (const unsigned char *)pe_tk_words(t, PE_TK_CLASSES);
+    return classes[blocks[character >> 8] * 256u + (character & 255)];
+}

@@ -1,0 +1,128 @@
+/* The table of a tokenizer, as models/tokenizer_table.py writes it: numbers of 32 bits, then
+ * sections. All is little-endian. */
+#ifndef PE_TOKENIZER_TABLE_H
+#define PE_TOKENIZER_TABLE_H
+
+#include "pe_tokenizer.h"
+
+#define PE_TOKENIZER_MAGIC 0x4b544550u /* "PETK" */
+#define PE_TOKENIZER_VERSION 1u
+#define PE_NO_TOKEN 0xffffffffu
+
+/* Flags of a table. */
+enum {
+    PE_TK_BYTES = 1,        /* symbols are bytes, not characters */
+    PE_TK_FALLBACK = 2,     /* an unknown character is its bytes */
+    PE_TK_FUSE = 4,         /* neighbours that are unknown are one token */
+    PE_TK_WHOLE = 8,        /* a piece that is a token is not made of merges */
+    PE_TK_NFC = 16,         /* text is normalized */
+    PE_TK_MARK = 32,        /* a space is U+2581 */
+    PE_TK_PREPEND = 64,     /* a part begins with U+2581 */
+    PE_TK_FIRST = 128,      /* ... only the first one */
+    PE_TK_STRIP = 256,      /* a decoded text loses its first space */
+    PE_TK_DIGITS = 512,     /* each digit is a piece */
+    PE_TK_UNLESS = 1024,    /* no U+2581 before one, or a space */
+    PE_TK_AT_MARKS = 2048,  /* pieces begin at U+2581 */
+    PE_TK_STRIP_ALL = 4096, /* the first token of a text loses all U+2581 */
+};
+
+/* How a text is split into pieces; see pe_tokenizer_split.c. */
+enum {
+    PE_TK_SPLIT = 1,       /* it is split at all */
+    PE_TK_ANY_CASE = 2,    /* contractions in any case */
+    PE_TK_PREFIX = 4,      /* any one character may precede letters, not only a space */
+    PE_TK_LINES = 8,       /* line ends follow punctuation, and end a run of spaces */
+    PE_TK_ONE_NUMBER = 16, /* digits one by one */
+    PE_TK_THREE = 32,      /* digits in threes */
+};
+
+/* Classes of a character. */
+enum { PE_TK_LETTER = 1, PE_TK_NUMBER = 2, PE_TK_SPACE = 4, PE_TK_NUMERIC = 8 };
+
+/* Flags of a token. */
+enum {
+    PE_TK_SPECIAL = 1, /* decoded as nothing */
+    PE_TK_BYTE = 2,    /* one byte of a character */
+    PE_TK_LEFT = 4,    /* an added one that takes the spaces before it */
+    PE_TK_RIGHT = 8,   /* ... and behind it */
+};
+
+typedef enum pe_tk_section {
+    PE_TK_OFFSETS,   /* u32 of each token's bytes, and of the end */
+    PE_TK_TEXTS,     /* their bytes */
+    PE_TK_FLAGS,     /* u8 of each */
+    PE_TK_BYTE_IDS,  /* u32 token of each byte */
+    PE_TK_MERGES,    /* a hash table of left, right, rank, result */
+    PE_TK_WORDS,     /* a hash table of tokens by their bytes */
+    PE_TK_ADDED,     /* likewise those that are found before all else */
+    PE_TK_LENGTHS,   /* u32 lengths of these in bytes, the longest first */
+    PE_TK_BEGIN,     /* u32 tokens that begin a text */
+    PE_TK_END,       /* ... and end it */
+    PE_TK_BLOCKS,    /* u16 number of the block of classes of 256 characters each */
+    PE_TK_CLASSES,   /* u8 classes of a character */
+    PE_TK_COMBINING, /* u8 combining classes, by the same blocks */
+    PE_TK_SPLITS,    /* a hash table of character, first, second: canonical decompositions */
+    PE_TK_JOINS,     /* a hash table of first, second, character: compositions */
+    PE_TK_SECTIONS,
+} pe_tk_section;
+
+/* The first numbers of a table. */
+typedef struct pe_tk_head {
+    uint32_t magic, version, bytes, sum; /* the checksum of all that follows it */
+    uint32_t count, flags, split, unknown, longest;
+    struct {
+        uint32_t at, count;
+    } sections[PE_TK_SECTIONS];
+} pe_tk_head;
+
+static inline const pe_tk_head *pe_tk_head_of(const pe_tokenizer *t) {
+    return (const pe_tk_head *)(const void *)t->table;
+}
+
+static inline const uint32_t *pe_tk_words(const pe_tokenizer *t, pe_tk_section section) {
+    return (const uint32_t *)(const void *)(t->table + pe_tk_head_of(t)->sections[section].at);
+}
+
+static inline uint32_t pe_tk_count(const pe_tokenizer *t, pe_tk_section section) {
+    return pe_tk_head_of(t)->sections[section].count;
+}
+
+/* The row of a hash table with these keys, or NULL. Rows have `width` numbers, the first `keys` of
+ * them keys; an empty one begins with PE_NO_TOKEN. */
+const uint32_t *pe_tk_find(const pe_tokenizer *t, pe_tk_section section, int width, int keys,
+                           const uint32_t *key);
+
+/* The token of these bytes in a hash table of tokens, or PE_NO_TOKEN. */
+uint32_t pe_tk_token(const pe_tokenizer *t, pe_tk_section section, const unsigned char *text,
+                     size_t bytes);
+
+/* A character at `at` and its bytes; a byte that begins none is one above U+10FFFF. */
+uint32_t pe_tk_character(const unsigned char *text, size_t bytes, size_t at, size_t *length);
+
+/* Its classes. */
+unsigned pe_tk_class(const pe_tokenizer *t, uint32_t character);
+
+/* The end of the piece that begins at `at`. */
+size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t bytes, size_t at);
+
+/* Normalizes to NFC. `room` has 2 numbers for each byte of the text, the result at most 3 bytes. */
+size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
+                 unsigned char *result, uint32_t *room);
+
+/* A symbol of a piece, and a merge that waits. */
+typedef struct pe_tk_symbol {
+    uint32_t token;
+    int32_t before, after;
+} pe_tk_symbol;
+
+typedef struct pe_tk_merge {
+    uint32_t rank, result;
+    int32_t at;
+} pe_tk_merge;
+
+/* Merges the tokens of a piece; returns their number, and leaves them in `symbols`. The heap has
+ * room for three merges a symbol. */
+int32_t pe_tk_merge_all(const pe_tokenizer *t, pe_tk_symbol *symbols, int32_t count,
+                        pe_tk_merge *heap);
+
+#endif

@@ -1,0 +1,192 @@
+"""A tokenizer.json as the table that the C runtime reads where it lies (pe_tokenizer_table.h)."""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer, pre_tokenizers
+
+from pockengine.errors import ImportModelError
+from pockengine.models import unicode_table
+from pockengine.models.tokenizer_form import BYTES, NFC, Form, form_of
+
+MAGIC, VERSION, NONE = 0x4B544550, 1, 0xFFFFFFFF
+SPECIAL, BYTE, LEFT, RIGHT = 1, 2, 4, 8
+"""Flags of a token."""
+MOST_MARKS = 8
+_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class _Tokens:
+    """Bytes and flags of each token, by its number."""
+
+    texts: Sequence[bytes]
+    flags: Sequence[int]
+
+
+def tokenizer_table(tokenizer: Tokenizer) -> bytes:
+    """Convert a tokenizer; ImportModelError names what the runtime does not know."""
+    facts = json.loads(tokenizer.to_str())
+    form = form_of(facts)
+    model, added = facts["model"], facts["added_tokens"]
+    tokens = _tokens(form, model["vocab"], added)
+    known = {row["id"] for row in added}
+    words = [n for word, n in model["vocab"].items() if n not in known and not _is_byte(form, word)]
+    begin, end = _marks(tokenizer)
+    contents = [tokens.texts[row["id"]] for row in added]
+    sections = [
+        _u32(np.cumsum([0, *map(len, tokens.texts)])),
+        b"".join(tokens.texts),
+        bytes(tokens.flags),
+        _u32(_byte_ids(form, model["vocab"])),
+        _hashed(_merges(model), 2, 4),
+        _hashed_texts(tokens.texts, words),
+        _hashed_texts(tokens.texts, sorted(known)),
+        _u32(sorted({len(text) for text in contents}, reverse=True)),
+        _u32(begin),
+        _u32(end),
+        *_characters(form),
+    ]
+    unknown = model["vocab"].get(model.get("unk_token"), NONE)
+    longest = max(map(len, tokens.texts))
+    return _joined(sections, [len(tokens.texts), form.flags, form.split, unknown, longest])
+
+
+def _joined(sections: Sequence[bytes], facts: Sequence[int]) -> bytes:
+    """Return the head and the sections, each aligned to 4 bytes."""
+    sizes = (4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4)
+    at = 4 * (4 + len(facts) + 2 * len(sections))
+    places, parts = [], []
+    for section, size in zip(sections, sizes, strict=True):
+        places += [at, len(section) // size]
+        parts.append(section + bytes(-len(section) % 4))
+        at += len(parts[-1])
+    rest = _u32([*facts, *places]) + b"".join(parts)
+    return struct.pack("<4I", MAGIC, VERSION, at, zlib.crc32(rest)) + rest
+
+
+def _u32(numbers: Iterable[int]) -> bytes:
+    return np.asarray(list(numbers), "<u4").tobytes()
+
+
+def _is_byte(form: Form, word: str) -> bool:
+    """Whether a token of SentencePiece stands for one byte, as <0x0A> does."""
+    return not form.flags & BYTES and len(word) == 6 and word.startswith("<0x") and word[-1] == ">"
+
+
+def _tokens(form: Form, vocab: Mapping[str, int], added: Sequence[Mapping[str, Any]]) -> _Tokens:
+    count = 1 + max([*vocab.values(), *(row["id"] for row in added)])
+    texts, flags = [b""] * count, [0] * count
+    letters = _byte_of_letter()
+    for word, number in vocab.items():
+        if _is_byte(form, word):
+            texts[number], flags[number] = bytes([int(word[3:5], 16)]), BYTE
+        elif form.flags & BYTES and all(letter in letters for letter in word):
+            texts[number] = bytes(letters[letter] for letter in word)
+        else:
+            texts[number] = word.encode()
+    for row in added:
+        texts[row["id"]] = row["content"].encode()
+        sides = LEFT * row["lstrip"] | RIGHT * row["rstrip"]
+        flags[row["id"]] = SPECIAL * row["special"] | sides
+    return _Tokens(texts, flags)
+
+
+def _byte_of_letter() -> dict[str, int]:
+    """Return the byte that each letter of byte-level vocabularies stands for."""
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable}
+    letters |= {chr(256 + place): byte for place, byte in enumerate(others)}
+    assert set(alphabet) == set(letters)
+    return letters
+
+
+def _byte_ids(form: Form, vocab: Mapping[str, int]) -> list[int]:
+    """Return the token of each byte."""
+    if form.flags & BYTES:
+        by_byte = {byte: letter for letter, byte in _byte_of_letter().items()}
+        return [vocab.get(by_byte[byte], NONE) for byte in range(256)]
+    return [vocab.get(f"<0x{byte:02X}>", NONE) for byte in range(256)]
+
+
+def _merges(model: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """Return left, right, rank and result of each merge; the last of equal pairs counts."""
+    vocab, rows = model["vocab"], {}
+    for rank, merge in enumerate(model["merges"]):
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        rows[vocab[left], vocab[right]] = rank, vocab[left + right]
+    return [(*pair, *found) for pair, found in rows.items()]
+
+
+def _marks(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the tokens that begin and end a text."""
+    plain = tokenizer.encode("a", add_special_tokens=False).ids
+    marked = tokenizer.encode("a", add_special_tokens=True).ids
+    for at in range(len(marked) - len(plain) + 1):
+        begin, end = marked[:at], marked[at + len(plain) :]
+        if marked[at : at + len(plain)] == plain and len(begin) <= MOST_MARKS >= len(end):
+            return begin, end
+    raise ImportModelError(
+        "the tokenizer's post-processor changes a text's own tokens; the runtime only adds some "
+        "before and behind them"
+    )
+
+
+def _mixed(start: int, numbers: Iterable[int]) -> int:
+    for number in numbers:
+        start = ((start ^ number) * 0x85EBCA6B) & _MASK
+        start ^= start >> 15
+    return start
+
+
+def _capacity(count: int) -> int:
+    return max(4, 1 << (2 * count - 1).bit_length())
+
+
+def _hashed(rows: Sequence[Sequence[int]], keys: int, width: int) -> bytes:
+    """Return a hash table of rows by their first numbers."""
+    capacity = _capacity(len(rows))
+    table = np.full((capacity, width), NONE, "<u4")
+    used = bytearray(capacity)
+    for row in rows:
+        at = _mixed(0x9E3779B9, row[:keys]) & (capacity - 1)
+        while used[at]:
+            at = (at + 1) & (capacity - 1)
+        used[at] = 1
+        table[at] = row
+    return table.tobytes()
+
+
+def _hashed_texts(texts: Sequence[bytes], numbers: Sequence[int]) -> bytes:
+    """Return a hash table of tokens by their bytes."""
+    capacity = _capacity(len(numbers))
+    table = np.full(capacity, NONE, "<u4")
+    for number in numbers:
+        at = _mixed(0x9E3779B9, texts[number]) & (capacity - 1)
+        while table[at] != NONE:
+            at = (at + 1) & (capacity - 1)
+        table[at] = number
+    return table.tobytes()
+
+
+def _characters(form: Form) -> list[bytes]:
+    """Return the sections of characters; those of NFC are empty where it is not needed."""
+    normalizes = bool(form.flags & NFC)
+    classes = unicode_table.classes()
+    combining = unicode_table.combining() if normalizes else np.zeros_like(classes)
+    numbers, parts = unicode_table.blocks(classes, combining)
+    splits = unicode_table.decompositions() if normalizes else ()
+    joins = unicode_table.compositions() if normalizes else ()
+    return [
+        numbers.astype("<u2").tobytes(),
+        *(part.tobytes() for part in parts),
+        _hashed([(c, a, NONE if b is None else b) for c, a, b in splits], 1, 3),
+        _hashed(list(joins), 2, 3),
+    ]

@@ -1,0 +1,81 @@
+"""Classes of characters as the regular expressions of `tokenizers` have them, and NFC's tables.
+
+The classes are read off the package itself, so its version of Unicode decides.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+LETTER, NUMBER, SPACE, NUMERIC = 1, 2, 4, 8
+"""Classes of pe_tokenizer_table.h; NUMERIC is the one of the pre-tokenizer Digits."""
+BLOCK = 256
+_SURROGATES = range(0xD800, 0xE000)
+_LAST = 0x110000
+_FAR = 0x40000
+"""Characters from here on are marks, private or unassigned, and in none of the classes."""
+
+
+_DECOMPOSED = normalizers.NFD()
+_FIRST_CLASS = "\u0334"
+
+
+@cache
+def classes() -> np.ndarray:
+    """Return the classes of all characters, u8[0x110000]."""
+    text = "".join(chr(c) for c in range(_FAR) if c not in _SURROGATES)
+    places = np.delete(np.arange(_FAR), np.r_[_SURROGATES.start : _SURROGATES.stop])
+    found = np.zeros(_LAST, np.uint8)
+    for pattern, bit in ((r"\p{L}+", LETTER), (r"\p{N}+", NUMBER), (r"\s+", SPACE)):
+        matched = np.ones(len(text), bool)
+        split = pre_tokenizers.Split(Regex(pattern), "removed")
+        for _, (start, stop) in split.pre_tokenize_str(text):
+            matched[start:stop] = False
+        found[places[matched]] |= bit
+    digits = pre_tokenizers.Digits(individual_digits=False).pre_tokenize_str(text)
+    for _, (start, stop) in digits[1::2]:  # runs alternate, and U+0000 is no digit
+        found[places[start:stop]] |= NUMERIC
+    return found
+
+
+def blocks(*tables: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the number of each block of BLOCK characters, and the distinct blocks by table."""
+    rows = np.stack([table.reshape(-1, BLOCK) for table in tables], axis=1)
+    distinct, numbers = np.unique(rows.reshape(len(rows), -1), axis=0, return_inverse=True)
+    parts = distinct.reshape(-1, len(tables), BLOCK)
+    flat = [np.ascontiguousarray(parts[:, place]).reshape(-1) for place in range(len(tables))]
+    return numbers.reshape(-1).astype(np.uint16), flat
+
+
+@cache
+def combining() -> np.ndarray:
+    """Return the canonical combining classes, u8[0x110000].
+
+    The package has an older version of Unicode than Python: 0 where it does not move a character
+    behind one of class 1.
+    """
+    found = np.array([unicodedata.combining(chr(c)) for c in range(_LAST)], np.uint8)
+    for c in np.flatnonzero(found > 1).tolist():
+        if _DECOMPOSED.normalize_str(chr(c) + _FIRST_CLASS).endswith(_FIRST_CLASS):
+            found[c] = 0
+    return found
+
+
+def decompositions() -> Iterator[tuple[int, int, int | None]]:
+    """Yield each character with a canonical decomposition, and its one or two parts."""
+    for c in range(_LAST):
+        parts = unicodedata.decomposition(chr(c)).split()
+        known = parts and _DECOMPOSED.normalize_str(chr(c)) != chr(c)
+        if known and not parts[0].startswith("<"):
+            first, *second = (int(part, 16) for part in parts)
+            yield c, first, second[0] if second else None
+
+
+def compositions() -> Iterator[tuple[int, int, int]]:
+    """Yield the pairs that NFC composes, and their result."""
+    for c, first, second in decompositions():
+        if second is not None and unicodedata.normalize("NFC", chr(first) + chr(second)) == chr(c):
+            yield first, second, c

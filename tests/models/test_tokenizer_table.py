@@ -1,0 +1,247 @@
+"""The C tokenizer finds the tokens that `tokenizers` finds, and their text."""
+
+import json
+import random
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
+from tokenizers import pre_tokenizers as pre
+
+from pockengine.backends.native.runtime_files import RUNTIME, runtime_folders
+from pockengine.errors import ImportModelError
+from pockengine.models.tokenizer_form import PATTERNS
+from pockengine.models.tokenizer_table import tokenizer_table
+from pockengine.tests.backends.c.harness import COMMON, WARNINGS
+from pockengine.tests.fuzz.mutate import mutate
+
+MARK = "\u2581"
+LANGUAGES = (
+    "Ünïcödé naïve café Straße. Привет, мир! Как дела? 你好,世界。今天天气很好 こんにちは世界 "
+    "안녕하세요 세계 مرحبا بالعالم שלום עולם नमस्ते दुनिया สวัสดีชาวโลก 👩‍👩‍👧‍👦 🇩🇪 👍🏽 ½ ⅷ ٣٤٥ "
+    "e\u0301 a\u030a\u0323 \u017f '\u017f it'S we'LL I'M don't   \n\n  \r\n\t x\u00a0y\u2028z "
+    "12345 3.14159 1,000,000 \uff21\uff11 ① <s>"
+)
+CODE = Path(__file__).read_text(encoding="utf-8")
+GPT2, LLAMA3, QWEN = PATTERNS
+Mix = list[str]
+
+PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "pe_tokenizer.h"
+static char *text_of(FILE *file, size_t *bytes) {
+    uint32_t length;
+    if (fread(&length, 4, 1, file) != 1) {
+        return NULL;
+    }
+    char *text = malloc(length + 1);
+    *bytes = fread(text, 1, length, file);
+    return text;
+}
+static void write_all(const void *data, size_t bytes) {
+    const uint32_t length = (uint32_t)bytes;
+    fwrite(&length, 4, 1, stdout);
+    fwrite(data, 1, bytes, stdout);
+}
+int main(int count, char **arguments) {
+    char message[PE_MESSAGE_BYTES];
+    size_t bytes;
+    char *table = text_of(stdin, &bytes), *text;
+    pe_tokenizer t;
+    if (count != 2 || pe_tokenizer_init(&t, table, bytes, message) != PE_OK) {
+        return fprintf(stderr, "%s", message), 1;
+    }
+    while ((text = text_of(stdin, &bytes))) {
+        const int64_t room = 3 * (int64_t)bytes + 16;
+        int64_t *tokens = malloc((size_t)room * sizeof *tokens);
+        void *memory = malloc(pe_tokenizer_memory(bytes));
+        const int64_t made =
+            pe_tokenize(&t, text, bytes, arguments[1][0] == 'm', tokens, room, memory);
+        write_all(tokens, (size_t)made * sizeof *tokens);
+        char *decoded = malloc((size_t)made * pe_tokenizer_longest(&t) + 1);
+        size_t length = 0;
+        bool first = true;
+        for (int64_t i = 0; i < made; i++) {
+            length += pe_token_text(&t, tokens[i], &first, decoded + length);
+        }
+        write_all(decoded, length);
+        free(decoded), free(memory), free(tokens), free(text);
+    }
+    free(table);
+    return 0;
+}
+"""
+SOURCES = ("core/*.c", "text/pe_tokenizer*.c", "train/pe_crc.c")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    source, path = folder / "main.c", folder / "tokenize"
+    source.write_text(PROGRAM)
+    includes = [f"-I{each}" for each in runtime_folders()]
+    files = [str(file) for name in SOURCES for file in sorted(RUNTIME.glob(name))]
+    flags = [*COMMON, *WARNINGS, "-O1", "-fsanitize=address,undefined"]
+    command = ["gcc", *flags, "-fno-sanitize-recover=all", *includes, *files, str(source)]
+    subprocess.run([*command, "-lm", "-o", str(path)], check=True)
+    return path
+
+
+def tokenized(
+    program: Path, table: bytes, texts: list[str], marked: bool = False
+) -> list[tuple[list[int], str]]:
+    """Return the tokens of each text, and their text, by the C program."""
+    given = b"".join(
+        len(data).to_bytes(4, "little") + data
+        for data in (table, *(text.encode() for text in texts))
+    )
+    command = [str(program), "marked" if marked else "plain"]
+    done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[:3000]
+    parts, at = [], 0
+    while at < len(done.stdout):
+        length = int.from_bytes(done.stdout[at : at + 4], "little")
+        parts.append(done.stdout[at + 4 : at + 4 + length])
+        at += 4 + length
+    return [
+        (list(memoryview(ids).cast("q")), text.decode(errors="replace"))
+        for ids, text in zip(parts[::2], parts[1::2], strict=True)
+    ]
+
+
+def mixture() -> Mix:
+    """Return prose of many scripts, code, and drawn characters."""
+    drawn = random.Random(1)
+    pools: list[Callable[[], str]] = [
+        lambda: chr(drawn.randrange(32, 127)),
+        lambda: drawn.choice(" \n\r\t\u00a0\u2003\u0085\u2028'"),
+        lambda: chr(drawn.randrange(0x80, 0x800)),
+        lambda: chr(drawn.randrange(0x300, 0x370)),  # marks that combine
+        lambda: chr(drawn.randrange(0x800, 0xD800)),
+        lambda: chr(drawn.randrange(0x1F300, 0x1FAFF)),
+        lambda: chr(drawn.randrange(0xE000, 0x110000)),
+        lambda: drawn.choice(["'s", "'LL", "'\u017f", "가", "\u1100", "\u1161", "\u11a8", "123"]),
+        lambda: drawn.choice(["\uff11", "\u2167", "  ", "<s>", "</s>", " <m> ", MARK]),
+    ]
+    fuzz = [
+        "".join(drawn.choice(pools)() for _ in range(drawn.randrange(1, 40))) for _ in range(2500)
+    ]
+    return [LANGUAGES, CODE, *CODE.split("\n"), *fuzz, "", "a", " ", " a", "  a", "\n", "<s> a"]
+
+
+def trained(made: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
+    """Train merges on the mixture, and add tokens of both kinds."""
+    alphabet = pre.ByteLevel.alphabet() if not others else []
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500 + len(others),
+        special_tokens=["<unk>", "<s>", "</s>", *others],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    made.train_from_iterator([LANGUAGES, *CODE.split("\n")], trainer)
+    facts: dict[str, Any] = json.loads(made.to_str())
+    facts["added_tokens"] = [
+        row for row in facts["added_tokens"] if not row["content"].startswith("<0x")
+    ]
+    made = Tokenizer.from_str(json.dumps(facts))
+    made.add_tokens([AddedToken("<m>", lstrip=True, rstrip=True, normalized=False)])
+    return made
+
+
+def of_bytes(pattern: str | None = None, digits: bool = False, **settings: Any) -> Tokenizer:
+    """Return byte-level BPE with a pattern; without one, of GPT-2."""
+    made = Tokenizer(models.BPE(**settings))
+    parts: list[Any] = [pre.Digits(individual_digits=True)] if digits else []
+    if pattern is None:
+        parts.append(pre.ByteLevel(add_prefix_space=False))
+    else:
+        parts.append(pre.Split(Regex(pattern), "isolated"))
+        parts.append(pre.ByteLevel(add_prefix_space=False, use_regex=False))
+    made.pre_tokenizer = pre.Sequence(parts)
+    made.decoder = decoders.ByteLevel()
+    if pattern == QWEN:
+        made.normalizer = normalizers.NFC()
+    return trained(made)
+
+
+def of_pieces(kind: str) -> Tokenizer:
+    """Return SentencePiece's BPE as in the files of LLaMA 2, Gemma, or with `Metaspace`."""
+    made = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    spaces = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    made.decoder = decoders.Sequence(spaces)
+    if kind == "llama2":
+        replaced = normalizers.Replace(" ", MARK)
+        made.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), replaced])
+        made.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1, 0)])
+    elif kind == "gemma":
+        made.normalizer = normalizers.Replace(" ", MARK)
+        made.pre_tokenizer = pre.Split(" ", "merged_with_previous")
+    else:
+        split = kind == "always"
+        made.pre_tokenizer = pre.Metaspace(prepend_scheme=kind, split=split)
+        marks = decoders.Metaspace(prepend_scheme=kind, split=split)
+        made.decoder = decoders.Sequence([decoders.ByteFallback(), marks])
+    return trained(made, tuple(f"<0x{byte:02X}>" for byte in range(256)))
+
+
+KINDS: dict[str, Callable[[], Tokenizer]] = {
+    "gpt2": of_bytes,
+    "llama3": lambda: of_bytes(LLAMA3, ignore_merges=True),
+    "qwen": lambda: of_bytes(QWEN),
+    "smollm": lambda: of_bytes(digits=True),
+    **{kind: partial(of_pieces, kind) for kind in ("llama2", "gemma", "first", "always")},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_and_texts_are_those_of_tokenizers(kind: str, program: Path) -> None:
+    tokenizer = KINDS[kind]()
+    texts = mixture()
+    found = tokenized(program, tokenizer_table(tokenizer), texts)
+    wanted = [row.ids for row in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    for text, ids, (tokens, decoded) in zip(texts, wanted, found, strict=True):
+        assert tokens == ids, text
+        assert decoded == tokenizer.decode(ids), text
+
+
+def test_marks_of_a_text_are_added(program: Path) -> None:
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=of_bytes(), bos_token="<s>", eos_token="</s>"
+    )
+    tokenizer.add_bos_token, tokenizer.add_eos_token = True, True
+    tokenizer.update_post_processor()
+    ids = tokenizer("a b")["input_ids"]
+    assert (ids[0], ids[-1]) == (1, 2)
+    table = tokenizer_table(tokenizer.backend_tokenizer)
+    assert tokenized(program, table, ["a b"], marked=True)[0][0] == ids
+
+
+def test_damaged_tables_are_refused(program: Path) -> None:
+    table = tokenizer_table(of_bytes())
+    drawn = random.Random(0)
+    damaged = [mutate(table, drawn) for _ in range(20)]
+    for data in (b"", table[:-4], *(data for data in damaged if data != table)):
+        with pytest.raises(AssertionError, match="the tokenizer's table"):
+            tokenized(program, data, ["a"])
+
+
+def test_what_the_runtime_lacks_is_named() -> None:
+    def refused(change: Callable[[dict[str, Any]], object], fault: str) -> None:
+        facts = json.loads(of_bytes().to_str())
+        change(facts)
+        with pytest.raises(ImportModelError, match=fault):
+            tokenizer_table(Tokenizer.from_str(json.dumps(facts)))
+
+    refused(lambda f: f.update(normalizer={"type": "Lowercase"}), "a normalizer Lowercase")
+    refused(lambda f: f.update(pre_tokenizer={"type": "Whitespace"}), "a pre-tokenizer Whitespace")
+    refused(lambda f: f["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix '</w>'")
+    refused(lambda f: f["added_tokens"][0].update(single_word=True), "'<unk>' is a single word")
+    unigram = Tokenizer(models.Unigram([("a", 0.0)]))
+    with pytest.raises(ImportModelError, match="a model Unigram"):
+        tokenizer_table(unigram)
