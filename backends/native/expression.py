@@ -227,17 +227,52 @@ def emit_nodes(
     others) become literals.
     """
     lines: list[Code] = []
+    nodes = tuple(nodes)
+    ranges = {} if by_integers else _ranges(nodes, constants)
+    bounds = {bound for compared in ranges.values() for bound in compared}
     for node in nodes:
         for operand in node.operands:
             if operand not in names and operand in constants:
-                element = numbers_of(constants[operand]).reshape(-1)[0].item()
-                names[operand] = literal(element, operand.dtype, marked=True)
+                names[operand] = literal(_element(constants, operand), operand.dtype, marked=True)
+        if node in bounds:
+            names[node.result] = fill("({})", expression(node, names))
+            continue
         variable = f"{prefix}{len(lines)}"
         kind = c_scalar(node.result.dtype).vector
-        computed = expression(node, names, by_integers)
+        if node in ranges:
+            x, high = ranges[node][1].operands
+            computed = fill("pe_in_range({}, {})", names[x], names[high])
+        else:
+            computed = expression(node, names, by_integers)
         lines.append(fill("const {} {} = {};", kind, variable, computed))
         names[node.result] = variable
     return lines
+
+
+def _ranges(
+    nodes: Iterable[Node], constants: Mapping[Value, np.ndarray]
+) -> dict[Node, tuple[Node, Node]]:
+    """Find masks of 0 < x < high, as of a ReLU6's gradient, each with its two comparisons."""
+    found = {}
+    for node in nodes:
+        compared = [operand.node for operand in node.operands]
+        if node.op != "logical_and" or [each and each.op for each in compared] != ["gt", "lt"]:
+            continue
+        low, high = (each for each in compared if each)
+        limits = low.operands[1], high.operands[1]
+        if low.operands[0] is not high.operands[0] or low.operands[0].dtype is not F32:
+            continue
+        if all(limit in constants for limit in limits):
+            numbers = [_element(constants, limit) for limit in limits]
+            if numbers[0] == 0 < numbers[1]:
+                found[node] = low, high
+    return found
+
+
+def _element(constants: Mapping[Value, np.ndarray], value: Value) -> float:
+    """Return the only element of a constant."""
+    element: float = numbers_of(constants[value]).reshape(-1)[0].item()
+    return element
 
 
 def _template(node: Node) -> str | None:

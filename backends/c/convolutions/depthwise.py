@@ -220,10 +220,19 @@ def _macros(window: ConvWindow, slide: Slide, lanes: int) -> dict[str, object]:
         "PE_TARGET(i, tap)": _target(slide),
         "PE_BLOCK": slide.block,
         "PE_SPAN": slide.span,
+        "PE_PEELED": int(_is_peeled(slide)),
         "PE_INNER_BEGIN": begin,
         "PE_INNER_END": end,
         "PE_EDGE_BLOCKS(BLOCK)": " ".join(f"BLOCK{edge}" for edge in edges),
     }
+
+
+def _is_peeled(slide: Slide) -> bool:
+    """Whether the first row of taps has code of its own, which starts the sums with products.
+
+    It pays for rows that the compiler does not unroll itself, and for blocks of many sums.
+    """
+    return slide.block > 4 and not (slide.backward and slide.stride[0] > 1)
 
 
 def _source_row(slide: Slide) -> str:

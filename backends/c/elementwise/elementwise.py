@@ -119,7 +119,9 @@ def pointwise_kernel(work: Pointwise, cut: Cut, device: Device) -> Kernel:
         *defines(macros.items()),
         *([work.helpers] if work.helpers else []),
         io_struct(work.parameters),
-        tail_macro(space, cut.lanes) + tile_function(work.body, space, "tile"),
+        tail_macro(space, cut.lanes)
+        + _column_loop(cut, device)
+        + tile_function(work.body, space, "tile"),
         '#include "kernels/elementwise.inc.h"',
     ]
     return define_kernel(
@@ -146,6 +148,13 @@ def space_macros(space: IterationSpace, lanes: int) -> dict[str, object]:
 def tail_macro(space: IterationSpace, lanes: int) -> Text:
     """The lanes of a row's last vector, for kernels without constant columns."""
     return of_many_shapes(f"#define PE_TAIL {space.columns % lanes}\n")
+
+
+def _column_loop(cut: Cut, device: Device) -> Text:
+    """Unroll the loop over two vectors of a row: its addresses would be computed each time."""
+    unrolled = machine_of(device).paired and not cut.by_columns
+    is_short = cut.space.columns // cut.lanes == 2
+    return of_one_shape("#define PE_COLUMN_LOOP PE_UNROLL\n" if unrolled and is_short else "")
 
 
 def title_of(nodes: Sequence[Node]) -> str:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pockengine.backends.c.tile import machine_of
 from pockengine.backends.native.expression import check_expression, emit_nodes
 from pockengine.backends.native.kernel import SYMBOL, Parameter, read, write
 from pockengine.backends.native.numbers import FIELDS, VALUES, whole
@@ -56,7 +57,8 @@ class Anchored:
 
     `symbol` prefixes the names of the kernel's helpers. `names` are the C names of the anchor's
     operands; `parameters` those of the kernel; `plain` is the name of the single result if the
-    epilogue is empty, else None.
+    epilogue is empty, else None. `store_pair` is `store` for two vectors of a row, empty unless
+    the CPU moves pairs. `numbers` are operands of one element, which `io` holds by value.
     """
 
     symbol: str
@@ -64,6 +66,8 @@ class Anchored:
     names: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     store: Text
+    store_pair: Text
+    numbers: tuple[str, ...]
     plain: str | None
     title: str
     streams: bool
@@ -71,7 +75,8 @@ class Anchored:
     @property
     def io(self) -> Text:
         """The statement that declares `io` in the kernel's body."""
-        fields = ", ".join(f".{p.name} = {p.name}" for p in self.parameters)
+        pointers = [f".{p.name} = {p.name}" for p in self.parameters]
+        fields = ", ".join([*pointers, *(f".only_{name} = *{name}" for name in self.numbers)])
         return fill("const {}_io io = {{{}{}}};", self.symbol, fields, VALUES)
 
     @property
@@ -97,13 +102,25 @@ def open_fusion(
     parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
     kept = fused.outputs[: len(results)]
     streamed = frozenset(value for value in kept if _is_streamed(value, device))
-    store = _store(fused, names, places, streamed=streamed, by_integers=by_integers)
+    by_pairs = machine_of(device).paired and bool(fused.after) and not by_integers
+    is_paired = by_pairs and anchor.result.dtype is F32
+    numbers = _numbers(names, updated) if is_paired else ()
+    epilogue = _Epilogue(fused, names, places, streamed, numbers=numbers, by_integers=by_integers)
     return Anchored(
         symbol=symbol,
         anchor=anchor,
         names=tuple(names[operand] for operand in anchor.operands),
         parameters=tuple(parameters),
-        store=joined("\n", [_io_struct(parameters), *_ahead(anchor, names, device), store]),
+        store=joined(
+            "\n",
+            [
+                _io_struct(parameters, numbers),
+                *_ahead(anchor, names, device),
+                epilogue.function("store"),
+            ],
+        ),
+        store_pair=epilogue.pair() if is_paired else joined("", []),
+        numbers=numbers,
         plain="y0" if fused.plain else None,
         title="_".join([anchor.op, *dict.fromkeys(inner.op for inner in fused.after)][:4]),
         streams=bool(streamed),
@@ -157,8 +174,17 @@ def _reads(
     ]
 
 
-def _io_struct(parameters: Sequence[Parameter]) -> Text:
-    fields = "\n".join(f"    {parameter};" for parameter in parameters)
+def _numbers(names: dict[Value, str], updated: Sequence[str]) -> tuple[str, ...]:
+    """Operands of one element, such as a learning rate: behind a pointer they would be loaded
+    again after each store.
+    """
+    single = [name for value, name in names.items() if value.type.size == 1 and value.dtype is F32]
+    return tuple(name for name in single if name not in updated)
+
+
+def _io_struct(parameters: Sequence[Parameter], numbers: Sequence[str]) -> Text:
+    pointers = [f"    {parameter};" for parameter in parameters]
+    fields = "\n".join([*pointers, *(f"    float only_{name};" for name in numbers)])
     return fill("typedef struct {{\n{}\n{}}} PE_FN(io);\n", fields, FIELDS)
 
 
@@ -180,55 +206,81 @@ def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[Code]:
     return ["#define PE_AHEAD 1", head, *lines, "}"]
 
 
-def _store(
-    fused: Fused,
-    names: dict[Value, str],
-    places: dict[Value, str],
-    streamed: frozenset[Value],
-    by_integers: bool,
-) -> Text:
-    anchor, nodes, shape = fused.anchor, fused.after, fused.anchor.result.shape
-    variables: dict[Value, Code] = {anchor.result: "acc"}
-    lines: list[Code] = []
-    used = {operand for inner in nodes for operand in inner.operands}
-    for value, name in names.items():
-        if value in used:
-            lines.append(_load(value, name, shape))
-            variables[value] = f"v_{name}"
-    constants = fused.body.constants if fused.body else {}
-    lines += emit_nodes(nodes, variables, constants, by_integers=by_integers)
-    for value, place in places.items():
+@dataclass(frozen=True)
+class _Epilogue:
+    """What the functions that store results are made from."""
+
+    fused: Fused
+    names: dict[Value, str]
+    places: dict[Value, str]
+    streamed: frozenset[Value]
+    numbers: tuple[str, ...]
+    by_integers: bool
+
+    def function(self, name: str) -> Text:
+        """The function that stores a vector of the width that PE_VL has where it is defined."""
+        kind = c_scalar(self.fused.anchor.result.dtype).vector
+        head = (
+            f"PE_INLINE void PE_FN({name})(const PE_FN(io) *io, const {kind} acc,"
+            " const ptrdiff_t row,"
+        )
+        rest = "                            const int column, const int lanes) {"
+        unused = "    (void)io, (void)row, (void)column, (void)lanes;"
+        return joined("\n", [head, rest, unused, joined("\n", indented(self._lines())), "}\n"])
+
+    def pair(self) -> Text:
+        """The function that stores two vectors of a row."""
+        return joined("\n", [_PAIR_BEGIN, self.function("store_pair"), _PAIR_END])
+
+    def _lines(self) -> list[Code]:
+        anchor, nodes = self.fused.anchor, self.fused.after
+        variables: dict[Value, Code] = {anchor.result: "acc"}
+        lines: list[Code] = []
+        used = {operand for inner in nodes for operand in inner.operands}
+        for value, name in self.names.items():
+            if value in used:
+                lines.append(self._load(value, name))
+                variables[value] = f"v_{name}"
+        constants = self.fused.body.constants if self.fused.body else {}
+        lines += emit_nodes(nodes, variables, constants, by_integers=self.by_integers)
+        return [*lines, *(self._stored(value, variables) for value in self.places)]
+
+    def _stored(self, value: Value, variables: dict[Value, Code]) -> Text:
+        """The statement that stores a result."""
+        anchor = self.fused.anchor
         if value.type.size != anchor.result.type.size:
             raise CompileError(
                 f"{anchor}: its epilogue gives {value!r}, not one value for each sum"
             )
         if value not in variables:  # a constant or an operand is returned unchanged
             raise CompileError(f"{anchor}: its fusion returns {value!r}, which it does not compute")
-        at = fill("io->{} + row * {} + column", place, whole(shape[-1]))
+        columns = whole(anchor.result.shape[-1])
+        at = fill("io->{} + row * {} + column", self.places[value], columns)
         suffix = c_scalar(value.dtype).suffix
-        kind = "pe_stream_part" if value in streamed else f"pe_store_part{suffix}"
-        lines.append(fill("{}({}, {}, lanes);", kind, at, variables[value]))
-    text = joined("\n", indented(lines))
-    kind = c_scalar(anchor.result.dtype).vector
-    head = (
-        f"PE_INLINE void PE_FN(store)(const PE_FN(io) *io, const {kind} acc, const ptrdiff_t row,"
-    )
-    rest = "                            const int column, const int lanes) {"
-    unused = "    (void)io, (void)row, (void)column, (void)lanes;"
-    return joined("\n", [head, rest, unused, text, "}\n"])
+        kind = "pe_stream_part" if value in self.streamed else f"pe_store_part{suffix}"
+        return fill("{}({}, {}, lanes);", kind, at, variables[value])
+
+    def _load(self, value: Value, name: str) -> Text:
+        """Declare v_<name>: the part of an operand for this vector of sums, broadcast."""
+        shape = self.fused.anchor.result.shape
+        kind, suffix = c_scalar(value.dtype).vector, c_scalar(value.dtype).suffix
+        offset = row_offset(value.shape, shape)
+        if name in self.numbers:
+            return fill("const {} v_{} = pe_splat(io->only_{});", kind, name, name)
+        if not value.shape or value.shape[-1] == 1 != shape[-1]:
+            splat = "_i(-" if value.dtype is BOOL else f"{suffix}("
+            loaded = fill("pe_splat{}io->{}[{}])", splat, name, offset)
+        else:
+            begin = "" if offset == "0" else offset + " + "
+            loaded = fill("pe_load_part{}(io->{} + {}column, lanes)", suffix, name, begin)
+        return fill("const {} v_{} = {};", kind, name, loaded)
 
 
-def _load(value: Value, name: str, shape: Sequence[int]) -> Text:
-    """Declare v_<name>: the part of an operand for this vector of sums, broadcast."""
-    kind, suffix = c_scalar(value.dtype).vector, c_scalar(value.dtype).suffix
-    offset = row_offset(value.shape, shape)
-    if not value.shape or value.shape[-1] == 1 != shape[-1]:
-        splat = "_i(-" if value.dtype is BOOL else f"{suffix}("
-        loaded = fill("pe_splat{}io->{}[{}])", splat, name, offset)
-    else:
-        begin = "" if offset == "0" else offset + " + "
-        loaded = fill("pe_load_part{}(io->{} + {}column, lanes)", suffix, name, begin)
-    return fill("const {} v_{} = {};", kind, name, loaded)
+_PAIR_BEGIN = """#define PE_STORE_PAIRS 1
+#pragma push_macro("PE_VL")
+#undef PE_VL
+#define PE_VL 8"""
+_PAIR_END = '#pragma pop_macro("PE_VL")\n'
 
 
 def row_offset(operand: Sequence[int], result: Sequence[int]) -> Code:

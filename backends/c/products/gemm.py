@@ -105,7 +105,8 @@ def _tiled_prelude(opened: Anchored, spec: TiledSpec) -> Text:
         macros |= {"PE_A_COPIED": 1, "PE_ROWS_AT": spec.panel}
     if spec.f32:
         macros |= {"PE_PAIRS": 1, "PE_F32_K": spec.f32.k}
-    return _comment(spec.f32 or p) + template(macros, opened.store, "gemm")
+    store = opened.store + "\n" + opened.store_pair
+    return _comment(spec.f32 or p) + template(macros, store, "gemm")
 
 
 def _amx_prelude(opened: Anchored, spec: AmxSpec) -> Text:

@@ -85,12 +85,19 @@ def _masked(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -
     return [g.where(g.gt(operand("mask", *shape), g.scalar(0.0)), biased, g.scalar(0.0))]
 
 
+def _stepped(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> list[Value]:
+    """An update, and its gradient in a range: a number beside matrices."""
+    inside = g.logical_and(g.gt(sums, g.scalar(0.0)), g.lt(sums, g.scalar(1.5)))
+    return [g.sub(operand("param", *shape), g.mul(operand("rate"), sums)), inside]
+
+
 EPILOGUES: dict[str, Callable[[Builder, Value, Operand, tuple[int, ...]], list[Value]]] = {
     "bias_relu6": _bias_relu6,
     "residual": _residual,
     "two_results": _two_results,
     "gate": _gate,
     "masked": _masked,
+    "stepped": _stepped,
 }
 
 epilogues = st.sampled_from(["bare", "bare", *EPILOGUES])

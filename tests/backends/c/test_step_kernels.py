@@ -5,10 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pockengine.backends.c.backend import CBackend
 from pockengine.backends.placement import is_alias
+from pockengine.compiler.ir import BOOL, F32, I32, Builder, Graph, Node, TensorType
 from pockengine.compiler.ops import lookup
-from pockengine.tests.backends.c.anchors import NATIVE, check, check_on_arm
+from pockengine.tests.backends.c.anchors import NATIVE, check, check_on_arm, with_epilogue
 from pockengine.tests.backends.c.harness import Case, device_of, draw_array
+from pockengine.tests.backends.c.problems import matmul
 from pockengine.tests.backends.c.programs import compile_for, convolutional_graph
 
 
@@ -39,3 +42,40 @@ def test_every_kernel_agrees_with_the_oracle(isa: str, tmp_path: Path) -> None:
 
 def test_every_kernel_agrees_with_the_oracle_on_arm(tmp_path: Path) -> None:
     check_on_arm(cases_of("neon"), tmp_path)
+
+
+def of_arm_alone() -> list[Node]:
+    """Nodes whose kernels differ on ARM: triples, bits of masks, vectors by pairs, first steps."""
+    g = Builder(Graph("case"))
+    pixels = g.input("pixels", TensorType(F32, (2, 3, 13)))
+    bits = g.input("bits", TensorType(I32, (3, 4)))
+    mask = g.input("mask", TensorType(BOOL, (3, 100)))
+    nodes = [
+        g.emit("transpose", pixels, perm=(0, 2, 1)),
+        g.emit("unpack_mask", bits, channels=100),
+        g.emit("pack_mask", mask),
+        g.emit("moments", g.input("rows", TensorType(F32, (75, 20)))),
+    ]
+    for depth in (1, 3, 4, 5, 8, 14):
+        for transpose in ((False, False), (True, False), (False, True)):
+            nodes.append(with_epilogue(matmul(13, 29, depth, transpose), "stepped"))
+    return nodes
+
+
+def test_what_arm_computes_in_its_own_way_agrees_with_the_oracle(tmp_path: Path) -> None:
+    backend, rng = CBackend(device_of("neon", 2)), np.random.default_rng(0)
+    cases = [
+        Case(node, backend.kernel(node), tuple(draw_array(rng, each) for each in node.operands))
+        for node in of_arm_alone()
+    ]
+    g = Builder(Graph("range"))
+    x = g.input("x", TensorType(F32, (11,)))
+    edges = [0.0, -0.0, 1e-45, -1e-45, 5.9999995, 6.0, 6.0000005, np.nan, np.inf, -np.inf, 3.0]
+    body = Builder(Graph("body"))
+    inner = body.input("x", x.type)
+    low, high = body.gt(inner, body.scalar(0.0)), body.lt(inner, body.scalar(6.0))
+    body.graph.outputs["y"] = body.logical_and(low, high)
+    node = g.emit("fusion", x, body=body.graph)
+    assert "pe_in_range" in backend.kernel(node).source
+    cases.append(Case(node, backend.kernel(node), (np.array(edges, np.float32),)))
+    check_on_arm(cases, tmp_path)

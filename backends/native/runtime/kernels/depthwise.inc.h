@@ -18,6 +18,7 @@
  * none PE_SOURCE_COLUMN(column)  first source column of the block that starts at this result column
  *   PE_TARGET(i, tap)         result pixel of a block that a tap of its i-th source column goes to,
  * or a negative number PE_BLOCK, PE_SPAN         result pixels of a block, and its source columns
+ *   PE_PEELED                 1: AArch64's first row of taps has code of its own
  *   PE_INNER_BEGIN, PE_INNER_END, PE_EDGE_BLOCKS(BLOCK)   the inner blocks; BLOCK(column, pixels,
  *                             first, last) for each other one, with the source columns that exist
  *   PE_SPLIT, PE_THREADS      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
@@ -42,6 +43,32 @@ typedef struct PE_FN(row) {
     ptrdiff_t source_step, weights_step;
 } PE_FN(row);
 
+/* One row of taps. The first product of a sum that is `fresh` replaces it. */
+PE_INLINE void PE_FN(add_row)(pe_vf sum[PE_BLOCK], const float *source, const float *weights,
+                              const int pixels, const int first, const int last, const int lanes,
+                              const int fresh) {
+    pe_vf tap[PE_TAPS_W];
+    PE_UNROLL
+    for (int k = 0; k < PE_TAPS_W; k++) {
+        tap[k] = pe_load_part(weights + k * PE_CHANNELS, lanes);
+    }
+    int added[PE_BLOCK] = {0};
+    const float *near = source;
+    PE_UNROLL
+    for (int i = first; i < last; i++) {
+        near = PE_FN(next_pixel)(source + first * PE_CHANNELS, near, i - first);
+        const pe_vf pixel = pe_load_part(near, lanes);
+        PE_UNROLL
+        for (int k = 0; k < PE_TAPS_W; k++) {
+            const int to = PE_TARGET(i, k);
+            if (to >= 0 && to < pixels) {
+                sum[to] = fresh && !added[to] ? pixel * tap[k] : sum[to] + pixel * tap[k];
+                added[to] = 1;
+            }
+        }
+    }
+}
+
 /* `pixels` result pixels from `column` on, for the vector of channels at `c`. */
 PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column, const int pixels,
                              const int first, const int last, const int lanes) {
@@ -53,25 +80,18 @@ PE_INLINE void PE_FN(vector)(const PE_FN(row) * t, const int c, const int column
         sum[i] = pe_zero();
     }
     const float *source = t->source + (ptrdiff_t)PE_SOURCE_COLUMN(column) * PE_CHANNELS + c;
-    const float *weights = t->weights + c, *near = source;
-    for (int r = 0; r < t->count; r++) {
-        pe_vf tap[PE_TAPS_W];
-        PE_UNROLL
-        for (int k = 0; k < PE_TAPS_W; k++) {
-            tap[k] = pe_load_part(weights + k * PE_CHANNELS, lanes);
-        }
-        PE_UNROLL
-        for (int i = first; i < last; i++) {
-            near = PE_FN(next_pixel)(source + first * PE_CHANNELS, near, i - first);
-            const pe_vf pixel = pe_load_part(near, lanes);
-            PE_UNROLL
-            for (int k = 0; k < PE_TAPS_W; k++) {
-                const int to = PE_TARGET(i, k);
-                if (to >= 0 && to < pixels) {
-                    sum[to] += pixel * tap[k];
-                }
-            }
-        }
+    const float *weights = t->weights + c;
+    int r = 0;
+#if PE_PAIR_REACH && PE_PEELED
+    if (t->count > 0) {
+        PE_FN(add_row)(sum, source, weights, pixels, first, last, lanes, 1);
+        source += t->source_step;
+        weights += t->weights_step;
+        r = 1;
+    }
+#endif
+    for (; r < t->count; r++) {
+        PE_FN(add_row)(sum, source, weights, pixels, first, last, lanes, 0);
         source += t->source_step;
         weights += t->weights_step;
     }

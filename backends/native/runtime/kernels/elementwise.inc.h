@@ -17,12 +17,22 @@
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #endif
 
+/* A pragma for the loop over columns. */
+#ifndef PE_COLUMN_LOOP
+#define PE_COLUMN_LOOP
+#endif
+
 /* Rows that share what is loaded and computed once for all of them. */
+#if PE_PAIR_REACH
+#define PE_TILE_ROWS 8
+#else
 #define PE_TILE_ROWS 4
+#endif
 
 PE_INLINE void PE_FN(rows)(const PE_FN(io) * io, const ptrdiff_t outer, const ptrdiff_t row,
                            const int rows, const ptrdiff_t begin, const ptrdiff_t end) {
     ptrdiff_t column = begin;
+    PE_COLUMN_LOOP
     for (; column + PE_VL <= end; column += PE_VL) {
         PE_FN(tile)(io, outer, row, column, PE_VL, rows);
     }
@@ -37,6 +47,11 @@ PE_INLINE void PE_FN(segment)(const PE_FN(io) * io, const ptrdiff_t outer, ptrdi
     for (; row + PE_TILE_ROWS <= row_end; row += PE_TILE_ROWS) {
         PE_FN(rows)(io, outer, row, PE_TILE_ROWS, begin, end);
     }
+#if PE_TILE_ROWS > 4
+    for (; row + 4 <= row_end; row += 4) {
+        PE_FN(rows)(io, outer, row, 4, begin, end);
+    }
+#endif
     for (; row < row_end; row++) {
         PE_FN(rows)(io, outer, row, 1, begin, end);
     }
@@ -62,6 +77,7 @@ PE_INLINE void PE_FN(run)(const pe_worker *w, const PE_FN(io) * io) {
 }
 
 #undef PE_TAIL
+#undef PE_COLUMN_LOOP
 #undef PE_TILE_ROWS
 #undef PE_OUTER
 #undef PE_ROWS

@@ -20,6 +20,7 @@
  *   PE_A_COPIED        1: the rows of each tile are copied into scratch, step by step, before a
  *                      block: in A they lie apart, in few sets of the caches. Default 0
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the epilogue and the pointers it needs
+ *   PE_STORE_PAIRS     1: PE_FN(store_pair)(...) is an epilogue of 8 lanes. Default 0
  *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) fetches what the epilogue will read there.
  *                      Default 0
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
@@ -38,6 +39,9 @@
 
 #include "pe_transpose.h"
 
+#ifndef PE_STORE_PAIRS
+#define PE_STORE_PAIRS 0
+#endif
 #ifndef PE_AHEAD
 #define PE_AHEAD 0
 #endif
@@ -50,11 +54,6 @@
 #endif
 #define PE_TILE_ROW (PE_A_COPIED ? 1 : PE_A_ROW)
 #define PE_TILE_STEP (PE_A_COPIED ? PE_MR : PE_A_STEP)
-#if PE_VL > 4
-#define PE_UNROLL_STEPS PE_UNROLL_4 /* 1.1 times as fast beside a neighbour on the same core */
-#else
-#define PE_UNROLL_STEPS
-#endif
 #ifndef PE_PAIRS
 #define PE_PAIRS 0
 #endif
@@ -107,89 +106,7 @@ PE_INLINE void PE_FN(load_b)(pe_vf *v, const float *b, const int vectors, const 
     }
 }
 
-#if PE_VL == 4 && PE_A_ROW == 1
-/* Columns of A are contiguous: load four rows at once and multiply by single lanes. */
-PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
-                               const ptrdiff_t pitch, const int depth, const int rows,
-                               const int vectors, const int lanes) {
-    PE_UNROLL_4
-    for (int k = 0; k < depth; k++) {
-        pe_vf va[(PE_MR + 3) / 4], vb[PE_NV];
-        PE_FN(load_b)(vb, b, vectors, lanes);
-        PE_UNROLL
-        for (int i = 0; i < rows; i += 4) {
-            va[i / 4] = pe_load_part(a + i, rows - i);
-        }
-        PE_UNROLL
-        for (int i = 0; i < rows; i++) {
-            PE_UNROLL
-            for (int j = 0; j < vectors; j++) {
-                c[i][j] += vb[j] * va[i / 4][i % 4];
-            }
-        }
-        a += PE_TILE_STEP;
-        b += pitch;
-    }
-}
-#else
-PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b, const int rows,
-                           const int vectors, const int lanes) {
-    pe_vf vb[PE_NV];
-    PE_FN(load_b)(vb, b, vectors, lanes);
-#if PE_VL > 4 && !PE_B_PANEL
-    /* The first tile of a panel meets rows of B that lie pages apart: 1.4 times as fast with it on
-     * weights of 9 MB, the same on small ones. */
-    PE_UNROLL
-    for (int j = 0; j < vectors; j++) {
-        __builtin_prefetch(b + j * PE_VL + 16 * (ptrdiff_t)PE_B_PITCH);
-    }
-#endif
-    PE_UNROLL
-    for (int i = 0; i < rows; i++) {
-        const float x = a[i * (ptrdiff_t)PE_TILE_ROW];
-        PE_UNROLL
-        for (int j = 0; j < vectors; j++) {
-            c[i][j] = PE_ADD_PRODUCT(c[i][j], vb[j], x);
-        }
-    }
-}
-
-PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
-                               const ptrdiff_t pitch, const int depth, const int rows,
-                               const int vectors, const int lanes) {
-    int k = 0;
-#if PE_VL == 4 && PE_A_STEP == 1
-    /* Rows of A are contiguous: load four steps at once and multiply by single lanes. */
-    for (; k + 4 <= depth; k += 4) {
-        pe_vf va[PE_MR];
-        PE_UNROLL
-        for (int i = 0; i < rows; i++) {
-            va[i] = pe_load(a + i * (ptrdiff_t)PE_A_ROW);
-        }
-        PE_UNROLL
-        for (int q = 0; q < 4; q++) {
-            pe_vf vb[PE_NV];
-            PE_FN(load_b)(vb, b, vectors, lanes);
-            PE_UNROLL
-            for (int i = 0; i < rows; i++) {
-                PE_UNROLL
-                for (int j = 0; j < vectors; j++) {
-                    c[i][j] += vb[j] * va[i][q];
-                }
-            }
-            b += pitch;
-        }
-        a += 4;
-    }
-#endif
-    PE_UNROLL_STEPS
-    for (; k < depth; k++) {
-        PE_FN(step)(c, a, b, rows, vectors, lanes);
-        a += PE_TILE_STEP;
-        b += pitch;
-    }
-}
-#endif
+#include "gemm_steps.inc.h"
 
 #if PE_PARTIAL
 /* Where the sums of a row and column wait for the next block. */
@@ -225,6 +142,25 @@ PE_INLINE void PE_FN(clear)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], 
     }
 }
 
+#if !PE_PARTIAL
+/* The epilogue of a row of a tile, by pairs of vectors where one instruction moves them. */
+PE_INLINE void PE_FN(store_row)(const PE_FN(io) * io, const pe_vf *c, const ptrdiff_t row,
+                                const int column, const int vectors, const int lanes) {
+    int j = 0;
+#if PE_STORE_PAIRS && PE_VL == 4
+    PE_UNROLL
+    for (; j + 2 <= vectors - (lanes < PE_VL); j += 2) {
+        const pe_vf8 pair = __builtin_shufflevector(c[j], c[j + 1], 0, 1, 2, 3, 4, 5, 6, 7);
+        PE_FN(store_pair)(io, pair, row, column + j * PE_VL, 8);
+    }
+#endif
+    PE_UNROLL
+    for (; j < vectors; j++) {
+        PE_FN(store)(io, c[j], row, column + j * PE_VL, j == vectors - 1 ? lanes : PE_VL);
+    }
+}
+#endif
+
 /* One tile from its first step to its epilogue, or from and to its partial sums. */
 PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const int row,
                            const int column, const int rows, const int vectors, const int lanes,
@@ -249,11 +185,11 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
     PE_UNROLL
     for (int i = 0; i < rows; i++) {
         const ptrdiff_t out = PE_OUTPUT_ROW(row + i) + run * PE_RUN(t, row_run);
+#if PE_PARTIAL
         PE_UNROLL
         for (int j = 0; j < vectors; j++) {
             const int n = j == vectors - 1 ? lanes : PE_VL;
             const int at = column + j * PE_VL;
-#if PE_PARTIAL
             float *waiting = PE_FN(waiting)(t, row + i, at, run);
             if (!t->first) {
                 c[i][j] += pe_load_part(waiting, n);
@@ -262,9 +198,11 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
                 pe_store_part(waiting, c[i][j], n);
                 continue;
             }
-#endif
             PE_FN(store)(t->io, c[i][j], out, t->column + at, n);
         }
+#else
+        PE_FN(store_row)(t->io, c[i], out, t->column + column, vectors, lanes);
+#endif
     }
 }
 

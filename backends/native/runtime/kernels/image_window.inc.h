@@ -31,7 +31,7 @@ PE_INLINE void PE_FN(copy_line)(float *to, const float *image, const int y) {
     const float *from = image + (y * (ptrdiff_t)PE_SOURCE_W + PE_FIRST_W + left) * PE_SOURCE_C;
     memset(to, 0, sizeof(float) * (size_t)left * PE_PIXEL);
     if (PE_PIXEL == PE_SOURCE_C) {
-        memcpy(to + left * PE_PIXEL, from, sizeof(float) * (size_t)(end - left) * PE_PIXEL);
+        pe_copy(to + left * PE_PIXEL, from, (end - left) * (ptrdiff_t)PE_PIXEL);
     } else {
         for (int x = left; x < end; x++, from += PE_SOURCE_C) {
             memcpy(to + x * PE_PIXEL, from, sizeof(float) * PE_SOURCE_C);

@@ -3,8 +3,8 @@
  *
  * Threads share the outers where there are enough of them; else each reduces its own rows into its
  * part of scratch, and then they finish the columns together, adding the parts in the order of the
- * threads. Sums are taken in pairs and in blocks of rows, so that errors stay small in long
- * columns.
+ * threads. Sums are taken in blocks of rows, so that errors stay small in long columns, and in
+ * pairs where that is no more work: AArch64 sums products of a block by multiply-adds.
  *
  * Parameters:
  *   PE_FN(name), PE_VL, PE_OUTER, PE_ROWS, PE_COLUMNS
@@ -29,6 +29,7 @@
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #endif
 
+#define PE_CHAINED (PE_PAIR_REACH && PE_REDUCE == PE_REDUCE_SUM)
 #define PE_PITCH ((PE_COLUMNS + PE_VL - 1) / PE_VL * PE_VL)
 
 #if PE_REDUCE == PE_REDUCE_MOMENTS
@@ -47,6 +48,7 @@ PE_INLINE void PE_FN(merge)(pe_vf s[PE_STATES][1], const pe_vf mean, const pe_vf
 #else
 #define PE_TILE_ROWS 4
 
+#if !PE_CHAINED
 PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TILE_ROWS],
                                  const int rows) {
     PE_UNROLL
@@ -61,9 +63,14 @@ PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TI
     }
 }
 #endif
+#endif
 
 /* Tiles of one block of rows that a column's accumulators stay in registers for. */
+#if PE_CHAINED
+#define PE_BLOCK_TILES 4
+#else
 #define PE_BLOCK_TILES 2
+#endif
 
 PE_INLINE void PE_FN(load_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], const float *state,
                                  const ptrdiff_t column) {
@@ -91,9 +98,9 @@ PE_INLINE void PE_FN(store_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], f
 PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
                                 const ptrdiff_t row, const ptrdiff_t column, const int lanes,
                                 const int tiles, const int rows, const ptrdiff_t seen) {
-    pe_vf s[PE_STATES][1], v[PE_VALUES][PE_TILE_ROWS];
+    pe_vf s[PE_STATES][1], v[PE_VALUES][PE_TILE_ROWS], sum = pe_zero(), squares = pe_zero();
     PE_FN(load_state)(io, s, state, column);
-    pe_vf sum = pe_zero(), squares = pe_zero();
+    PE_UNROLL
     for (int tile = 0; tile < tiles; tile++) {
         PE_FN(tile)(io, outer, row + tile * rows, column, lanes, rows, v);
         if (seen == 0 && tile == 0) {
@@ -102,8 +109,8 @@ PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdif
         PE_UNROLL
         for (int i = 0; i < rows; i++) {
             const pe_vf delta = v[0][i] - s[0][0];
-            sum += delta;
-            squares += delta * delta;
+            sum = tile + i == 0 ? delta : sum + delta;
+            squares = tile + i == 0 ? delta * delta : squares + delta * delta;
         }
     }
     const float count = (float)(tiles * rows), share = count / (count + (float)seen);
@@ -119,11 +126,29 @@ PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdif
                                 const int tiles, const int rows, const ptrdiff_t seen) {
     (void)seen;
     pe_vf s[PE_STATES][1], v[PE_VALUES][PE_TILE_ROWS];
+#if PE_CHAINED
+    pe_vf sums[PE_VALUES];
+    PE_UNROLL
+    for (int tile = 0; tile < tiles; tile++) {
+        PE_FN(tile)(io, outer, row + tile * rows, column, lanes, rows, v);
+        PE_UNROLL
+        for (int at = 0; at < PE_VALUES * rows; at++) {
+            const int k = at / rows, i = at % rows;
+            sums[k] = tile + i == 0 ? v[k][i] : sums[k] + v[k][i];
+        }
+    }
+    PE_FN(load_state)(io, s, state, column);
+    PE_UNROLL
+    for (int k = 0; k < PE_VALUES; k++) {
+        s[k][0] += sums[k];
+    }
+#else
     PE_FN(load_state)(io, s, state, column);
     for (int tile = 0; tile < tiles; tile++) {
         PE_FN(tile)(io, outer, row + tile * rows, column, lanes, rows, v);
         PE_FN(accumulate)(s, v, rows);
     }
+#endif
     PE_FN(store_state)(io, s, state, column);
 }
 #endif
@@ -218,6 +243,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
 
 #undef PE_BLOCK_TILES
 #undef PE_BY_OUTER
+#undef PE_CHAINED
 #undef PE_COLUMNS
 #undef PE_COMBINE
 #undef PE_COMBINE_FLOAT

@@ -30,6 +30,7 @@
 #undef PE_FIRST_H
 #undef PE_FIRST_W
 #undef PE_FN
+#undef PE_FRESH
 #undef PE_GAP_H
 #undef PE_GAP_W
 #undef PE_GRADIENT
@@ -70,12 +71,14 @@
 #undef PE_PARTIAL
 #undef PE_PARTIAL_PITCH
 #undef PE_PART_FLOATS
+#undef PE_PEELED
 #undef PE_PIXEL
 #undef PE_PREPARED
 #undef PE_PRODUCT_PLANE
 #undef PE_REACH_H
 #undef PE_ROWS
 #undef PE_ROWS_AT
+#undef PE_ROWS_BY_LANE
 #undef PE_RUN
 #undef PE_SEGMENTED
 #undef PE_SEGMENTS
@@ -91,6 +94,7 @@
 #undef PE_STARTS_NEAR
 #undef PE_STEP_H
 #undef PE_STEP_W
+#undef PE_STORE_PAIRS
 #undef PE_TAIL_COLUMNS
 #undef PE_TAIL_LANES
 #undef PE_TAIL_ROWS
@@ -109,6 +113,7 @@
 #undef PE_TOP
 #undef PE_TRANSPOSED
 #undef PE_UNROLL_STEPS
+#undef PE_UNROLL_TURNS
 #undef PE_VL
 #undef PE_WINDOW_FLOATS
 #undef PE_WINDOW_PITCH

@@ -27,6 +27,29 @@ static inline void pe_spread_bits(uint32_t bits, uint8_t *mask, long n) {
     memcpy(mask, &bytes, (size_t)n);
 }
 
+#if defined(__ARM_NEON) && defined(__aarch64__)
+#include <arm_neon.h>
+/* Whole words of a row's bits as bytes; returns the channels done. */
+static inline long pe_spread_words(const int32_t *bits, uint8_t *mask, long channels) {
+    const uint8x16_t place = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ULL));
+    long first = 0;
+    for (; first + PE_MASK_WORD <= channels; first += PE_MASK_WORD) {
+        const uint8x16_t word = vreinterpretq_u8_s32(vdupq_n_s32(bits[first / PE_MASK_WORD]));
+        const uint8x16_t low = vtstq_u8(vqtbl1q_u8(word, place), bit);
+        const uint8x16_t high = vtstq_u8(vqtbl1q_u8(word, vaddq_u8(place, vdupq_n_u8(2))), bit);
+        vst1q_u8(mask + first, vshrq_n_u8(low, 7));
+        vst1q_u8(mask + first + 16, vshrq_n_u8(high, 7));
+    }
+    return first;
+}
+#else
+static inline long pe_spread_words(const int32_t *bits, uint8_t *mask, long channels) {
+    (void)bits, (void)mask, (void)channels;
+    return 0;
+}
+#endif
+
 static inline void pe_pack_mask(const pe_worker *w, const uint8_t *mask, int32_t *bits, long rows,
                                 long channels) {
     long words = (channels + PE_MASK_WORD - 1) / PE_MASK_WORD;
@@ -52,7 +75,8 @@ static inline void pe_unpack_mask(const pe_worker *w, const int32_t *bits, uint8
     long words = (channels + PE_MASK_WORD - 1) / PE_MASK_WORD;
     long end = rows * (w->index + 1) / w->count;
     for (long row = rows * w->index / w->count; row < end; row++) {
-        for (long first = 0; first < channels; first += 8) {
+        long first = pe_spread_words(bits + row * words, mask + row * channels, channels);
+        for (; first < channels; first += 8) {
             uint32_t word = (uint32_t)bits[row * words + first / PE_MASK_WORD];
             long left = channels - first;
             uint8_t *bytes = mask + row * channels + first;

@@ -66,6 +66,21 @@ PE_INLINE void pe_transpose_block8(float *to, ptrdiff_t to_pitch, const float *f
     pe_store_columns8(to, to_pitch, row);
 }
 
+#if PE_NEON
+/* Three rows, as the channels of an image, to triples. Returns the columns done: whole vectors. */
+PE_INLINE ptrdiff_t pe_interleave3(float *to, const float *from, ptrdiff_t pitch,
+                                   ptrdiff_t columns) {
+    ptrdiff_t j = 0;
+    for (; j + 4 <= columns; j += 4) {
+        const float *at = from + j;
+        const float32x4x3_t rows = {
+            {vld1q_f32(at), vld1q_f32(at + pitch), vld1q_f32(at + 2 * pitch)}};
+        vst3q_f32(to + 3 * j, rows);
+    }
+    return j;
+}
+#endif
+
 /* to[j][i] = from[i][j] for rows x columns of `from`; pitches in elements. */
 PE_INLINE void pe_transpose(float *restrict to, ptrdiff_t to_pitch, const float *restrict from,
                             ptrdiff_t from_pitch, ptrdiff_t rows, ptrdiff_t columns, int block) {
@@ -81,8 +96,14 @@ PE_INLINE void pe_transpose(float *restrict to, ptrdiff_t to_pitch, const float 
             }
         }
     }
+    ptrdiff_t done = 0;
+#if PE_NEON
+    if (rows == 3 && to_pitch == 3) {
+        done = pe_interleave3(to, from, from_pitch, columns);
+    }
+#endif
     for (ptrdiff_t i = 0; i < rows; i++) {
-        for (ptrdiff_t j = i < whole_rows ? whole_columns : 0; j < columns; j++) {
+        for (ptrdiff_t j = i < whole_rows ? whole_columns : done; j < columns; j++) {
             to[j * to_pitch + i] = from[i * from_pitch + j];
         }
     }

@@ -25,12 +25,14 @@
 #define PE_JOIN(a, b) PE_JOIN_(a, b)
 
 /* Unrolls a loop whose trip count is constant after inlining, so that arrays of vectors indexed by
- * its counter live in registers; of a loop of any length four turns become one. */
+ * its counter live in registers; of a loop of any length two or four turns become one. */
 #if defined(__clang__)
 #define PE_UNROLL _Pragma("clang loop unroll(full)")
+#define PE_UNROLL_2 _Pragma("clang loop unroll_count(2)")
 #define PE_UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
 #define PE_UNROLL _Pragma("GCC unroll 64")
+#define PE_UNROLL_2 _Pragma("GCC unroll 2")
 #define PE_UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
@@ -89,9 +91,12 @@
 #if PE_NEON && defined(__aarch64__)
 #define PE_PAIR_REACH 1008
 #define PE_HIDE(x) __asm__("" : "+r"(x))
+/* Has a register of lanes computed before what follows, and nothing after it loaded earlier. */
+#define PE_KEEP_ORDER(v) __asm__ volatile("" : "+w"(v) : : "memory")
 #else
 #define PE_PAIR_REACH 0
 #define PE_HIDE(x) (void)(x)
+#define PE_KEEP_ORDER(v) (void)(v)
 #endif
 
 /* The same pointer and the same index, but unknown to the compiler: it adds no constants to what
@@ -104,6 +109,19 @@ PE_INLINE const float *pe_fresh(const float *p) {
 PE_INLINE ptrdiff_t pe_fresh_index(ptrdiff_t i) {
     PE_HIDE(i);
     return i;
+}
+
+/* Copies n floats. Calls of memcpy move single vectors where it is a small loop. */
+PE_INLINE void pe_copy(float *to, const float *from, ptrdiff_t n) {
+#if PE_PAIR_REACH
+    ptrdiff_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        pe_store16(to + i, pe_load16(from + i));
+    }
+    memcpy(to + i, from + i, sizeof(float) * (size_t)(n - i));
+#else
+    memcpy(to, from, sizeof(float) * (size_t)n);
+#endif
 }
 
 /* Makes streamed stores visible to the threads that pass the next barrier. */
@@ -162,6 +180,7 @@ PE_INLINE void pe_stream_end(void) {
 #define pe_select PE_OF_WIDTH(pe_select)
 #define pe_select_i PE_OF_WIDTH(pe_select_i)
 #define pe_select_l PE_OF_WIDTH(pe_select_l)
+#define pe_in_range PE_OF_WIDTH(pe_in_range)
 #define pe_widen PE_OF_WIDTH(pe_widen)
 #define pe_narrow PE_OF_WIDTH(pe_narrow)
 #define pe_to_f PE_OF_WIDTH(pe_to_f)

@@ -9,6 +9,7 @@ typedef int32_t pe_vf32 __attribute__((vector_size(128)));
 typedef float PE_V(pe_vf) __attribute__((vector_size(PE_LANES * 4)));
 #endif
 typedef int32_t PE_V(pe_vi) __attribute__((vector_size(PE_LANES * 4)));
+typedef uint32_t PE_V(pe_vu) __attribute__((vector_size(PE_LANES * 4)));
 typedef int64_t PE_V(pe_vl) __attribute__((vector_size(PE_LANES * 8)));
 typedef uint8_t PE_V(pe_vb) __attribute__((vector_size(PE_LANES)));
 
@@ -186,6 +187,19 @@ PE_INLINE PE_V(pe_vf) PE_V(pe_select)(PE_V(pe_vi) mask, PE_V(pe_vf) a, PE_V(pe_v
     return (PE_V(pe_vf))PE_V(pe_select_i)(mask, (PE_V(pe_vi))a, (PE_V(pe_vi))b);
 }
 
+/* Lanes in which 0 < v < high, for a positive number `high`. Bits of positive floats are in the
+ * order of the floats, and those of all others, less 1, are larger as unsigned integers: NEON then
+ * needs two instructions for three. */
+#if PE_LANES < 32
+PE_INLINE PE_V(pe_vi) PE_V(pe_in_range)(PE_V(pe_vf) v, PE_V(pe_vf) high) {
+#if PE_NEON
+    return (PE_V(pe_vi))((PE_V(pe_vu))v - 1U < (PE_V(pe_vu))high - 1U);
+#else
+    return (v > 0.0f) & (v < high);
+#endif
+}
+#endif
+
 PE_INLINE PE_V(pe_vl) PE_V(pe_widen)(PE_V(pe_vi) v) {
     return __builtin_convertvector(v, PE_V(pe_vl));
 }
@@ -266,6 +280,18 @@ PE_INLINE PE_V(pe_vf) PE_V(pe_min)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
 
 /* Sum of all lanes, in pairs: the order is the same for every compiler. */
 PE_INLINE float PE_V(pe_sum)(PE_V(pe_vf) v) {
+#if PE_NEON
+    PE_V(pe_quads) x = {.v = v};
+    PE_UNROLL
+    for (int half = PE_LANES / 8; half > 0; half /= 2) {
+        PE_UNROLL
+        for (int i = 0; i < half; i++) {
+            x.quads[i] = vaddq_f32(x.quads[i], x.quads[i + half]);
+        }
+    }
+    const float32x2_t pair = vadd_f32(vget_low_f32(x.quads[0]), vget_high_f32(x.quads[0]));
+    return vget_lane_f32(pair, 0) + vget_lane_f32(pair, 1);
+#else
     PE_UNROLL
     for (int half = PE_LANES / 2; half > 0; half /= 2) {
         PE_UNROLL
@@ -274,6 +300,7 @@ PE_INLINE float PE_V(pe_sum)(PE_V(pe_vf) v) {
         }
     }
     return v[0];
+#endif
 }
 
 #endif

@@ -1,0 +1,148 @@
+/* The steps of a tile of gemm_tile.inc.h: rows of B times columns of A, added to the tile's sums.
+ *
+ * Four steps at a time where a multiply-add takes one lane of a vector: four elements of A are then
+ * one load. Parameters as in gemm_tile.inc.h.
+ */
+
+#if !defined(PE_VL) || !defined(PE_TILE_STEP)
+#error "gemm_steps.inc.h needs what gemm_tile.inc.h defines"
+#endif
+
+#if PE_VL > 4
+#define PE_UNROLL_STEPS PE_UNROLL_4 /* 1.1 times as fast beside a neighbour on the same core */
+#else
+#define PE_UNROLL_STEPS
+#endif
+#define PE_ROWS_BY_LANE (PE_VL == 4 && PE_A_STEP == 1 && PE_A_ROW != 1)
+/* Sums that one run of steps finishes start with a product. */
+#define PE_FRESH (PE_PAIR_REACH && PE_VL == 4 && !PE_SEGMENTED && !PE_PARTIAL)
+#if PE_PAIR_REACH && PE_VL == 4 && (PE_ROWS_BY_LANE || PE_PARTIAL)
+#define PE_UNROLL_TURNS PE_UNROLL_2
+#else
+#define PE_UNROLL_TURNS
+#endif
+
+/* Adds a product to a sum, which is `fresh` before its first one and needs no clearing then. */
+PE_INLINE pe_vf PE_FN(add)(const pe_vf sum, const pe_vf v, const float x, const int fresh) {
+    return fresh ? v * x : PE_ADD_PRODUCT(sum, v, x);
+}
+
+#if PE_VL == 4 && PE_A_ROW == 1
+/* Columns of A are contiguous: load four rows at once and multiply by single lanes. */
+PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b, const int rows,
+                           const int vectors, const int lanes, const int fresh) {
+    pe_vf va[(PE_MR + 3) / 4], vb[PE_NV];
+    PE_FN(load_b)(vb, b, vectors, lanes);
+    PE_UNROLL
+    for (int i = 0; i < rows; i += 4) {
+        va[i / 4] = pe_load_part(a + i, rows - i);
+    }
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            c[i][j] = PE_FN(add)(c[i][j], vb[j], va[i / 4][i % 4], fresh);
+        }
+    }
+}
+#else
+PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b, const int rows,
+                           const int vectors, const int lanes, const int fresh) {
+    pe_vf vb[PE_NV];
+    PE_FN(load_b)(vb, b, vectors, lanes);
+#if PE_VL > 4 && !PE_B_PANEL
+    /* The first tile of a panel meets rows of B that lie pages apart: 1.4 times as fast with it on
+     * weights of 9 MB, the same on small ones. */
+    PE_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        __builtin_prefetch(b + j * PE_VL + 16 * (ptrdiff_t)PE_B_PITCH);
+    }
+#endif
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        const float x = a[i * (ptrdiff_t)PE_TILE_ROW];
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            c[i][j] = PE_FN(add)(c[i][j], vb[j], x, fresh);
+        }
+    }
+}
+#endif
+
+/* Four steps. Where rows of A are contiguous, they are loaded at once and multiplied by lanes. */
+PE_INLINE void PE_FN(four_steps)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
+                                 const ptrdiff_t pitch, const int rows, const int vectors,
+                                 const int lanes, const int fresh) {
+#if PE_ROWS_BY_LANE
+    pe_vf va[PE_MR];
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        va[i] = pe_load(a + i * (ptrdiff_t)PE_A_ROW);
+    }
+#endif
+    PE_UNROLL
+    for (int q = 0; q < 4; q++) {
+#if PE_ROWS_BY_LANE
+        pe_vf vb[PE_NV];
+        PE_FN(load_b)(vb, b, vectors, lanes);
+        PE_UNROLL
+        for (int i = 0; i < rows; i++) {
+            PE_UNROLL
+            for (int j = 0; j < vectors; j++) {
+                c[i][j] = PE_FN(add)(c[i][j], vb[j], va[i][q], fresh && q == 0);
+            }
+        }
+#else
+        PE_FN(step)(c, a, b, rows, vectors, lanes, fresh && q == 0);
+        a += PE_TILE_STEP;
+#endif
+        b += pitch;
+    }
+}
+
+#if PE_PAIR_REACH && PE_VL == 4
+/* Ends a group of steps: all of them at once would need more registers than there are. */
+PE_INLINE void PE_FN(keep_order)(pe_vf c[PE_MR][PE_NV], const int rows, const int vectors) {
+    PE_UNROLL
+    for (int i = 0; i < rows; i++) {
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            PE_KEEP_ORDER(c[i][j]);
+        }
+    }
+}
+#endif
+
+PE_INLINE void PE_FN(multiply)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b,
+                               const ptrdiff_t pitch, const int depth, const int rows,
+                               const int vectors, const int lanes) {
+    int k = 0;
+#if PE_FRESH
+    k = depth < 4 ? 1 : 4;
+    if (depth < 4) {
+        PE_FN(step)(c, a, b, rows, vectors, lanes, 1);
+    } else {
+        PE_FN(four_steps)(c, a, b, pitch, rows, vectors, lanes, 1);
+    }
+    a += k * PE_TILE_STEP;
+    b += k * pitch;
+    PE_FN(keep_order)(c, rows, vectors);
+#endif
+#if PE_ROWS_BY_LANE || (PE_VL == 4 && PE_A_ROW == 1)
+    PE_UNROLL_TURNS
+    for (; k + 4 <= depth; k += 4) {
+        PE_FN(four_steps)(c, a, b, pitch, rows, vectors, lanes, 0);
+        a += 4 * PE_TILE_STEP;
+        b += 4 * pitch;
+#if PE_PAIR_REACH && PE_VL == 4
+        PE_FN(keep_order)(c, rows, vectors);
+#endif
+    }
+#endif
+    PE_UNROLL_STEPS
+    for (; k < depth; k++) {
+        PE_FN(step)(c, a, b, rows, vectors, lanes, 0);
+        a += PE_TILE_STEP;
+        b += pitch;
+    }
+}
