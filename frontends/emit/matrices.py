@@ -4,7 +4,7 @@ import numpy as np
 
 from pockengine.compiler.ir import I64, Builder
 from pockengine.frontends import emit
-from pockengine.frontends.emit.complex import Complex
+from pockengine.frontends.emit.complex import Complex, as_complex
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 
 
@@ -35,6 +35,26 @@ def triangular_solve(
 def solve(g: Builder, a: Tensor, b: Tensor) -> Tensor:
     """Return the x with a x = b."""
     return plain(g.solve(*(framework_order(g, part) for part in _alike(g, a, b))))
+
+
+def solve_complex(g: Builder, a: Tensor | Complex, b: Tensor | Complex) -> Complex:
+    """Return the x with a x = b, of the real equations for the parts of x, of twice the size."""
+    a, b = as_complex(g, a), as_complex(g, b)
+    whole = emit.concat(
+        g,
+        [
+            emit.concat(g, [a.real, emit.unary("neg")(g, a.imag)], a.real.rank - 1),
+            emit.concat(g, [a.imag, a.real], a.real.rank - 1),
+        ],
+        a.real.rank - 2,
+    )
+    x = solve(g, whole, emit.concat(g, [b.real, b.imag], b.real.rank - 2))
+    return Complex(*_above(g, x, a.shape[-1]))
+
+
+def inverse_complex(g: Builder, a: Complex) -> Complex:
+    """Return the x with a x = 1."""
+    return solve_complex(g, a, identities(g, a.real))
 
 
 def inverse(g: Builder, a: Tensor) -> Tensor:

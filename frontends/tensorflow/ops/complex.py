@@ -199,9 +199,32 @@ def matmul(
     transpose_b: bool = False,
 ) -> Complex:
     """Multiply matrices."""
-    if adj_x or adj_y or transpose_a or transpose_b:
-        raise Unsupported("products of complex matrices that are turned; turn them before")
-    return emit_complex.multiply(ctx.g, a, b, lambda x, y: emit.matmul(ctx.g, x, y))
+    first, second = as_complex(ctx.g, a), as_complex(ctx.g, b)
+    if adj_x or transpose_a:
+        first = _turned(ctx, first, conjugate=adj_x)
+    if adj_y or transpose_b:
+        second = _turned(ctx, second, conjugate=adj_y)
+    return emit_complex.multiply(ctx.g, first, second, lambda x, y: emit.matmul(ctx.g, x, y))
+
+
+@_rule("MatrixSolve")
+def solve(ctx: TfContext, a: Operand, b: Operand, *, adjoint: bool = False) -> Complex:
+    """Return the x with a x = b, or aᴴ x = b."""
+    a = as_complex(ctx.g, a)
+    return matrices.solve_complex(
+        ctx.g, _turned(ctx, a, conjugate=True) if adjoint else a, as_complex(ctx.g, b)
+    )
+
+
+@_rule("MatrixInverse")
+def inverse(ctx: TfContext, a: Complex, *, adjoint: bool = False) -> Complex:
+    """Invert each matrix."""
+    return matrices.inverse_complex(ctx.g, _turned(ctx, a, conjugate=True) if adjoint else a)
+
+
+def _turned(ctx: TfContext, a: Complex, *, conjugate: bool) -> Complex:
+    """Transpose each matrix, and conjugate it on request."""
+    return emit_complex.each(matrices.turned, emit_complex.conjugate(ctx.g, a) if conjugate else a)
 
 
 @_rule("Eig")

@@ -14,7 +14,8 @@ from pockengine.frontends.emit import complex as emit_complex
 from pockengine.frontends.emit import fourier, matrices
 from pockengine.frontends.emit.complex import Complex, Operand, as_complex
 from pockengine.frontends.layout import Tensor, reshape
-from pockengine.frontends.torch.aten.registry import AtenContext, Rule, rule_for
+from pockengine.frontends.torch.aten.matrices import FACTORS
+from pockengine.frontends.torch.aten.registry import AtenContext, Missing, Rule, rule_for
 
 RULES: dict[str, Rule] = {}
 
@@ -254,6 +255,42 @@ def eig(ctx: AtenContext, x: Operand) -> list[Complex]:
 def eigvals(ctx: AtenContext, x: Operand) -> Complex:
     """Return the eigenvalues of any matrix."""
     return eig(ctx, x)[0]
+
+
+@_complex("linalg_solve.default")
+def solve(ctx: AtenContext, A: Operand, B: Operand, left: bool) -> Complex:
+    """Solve A y = B, or y A = B; B may hold a vector for each matrix."""
+    g, a, b = ctx.g, as_complex(ctx.g, A), as_complex(ctx.g, B)
+    if len(b.shape) == 1 or b.shape == a.shape[:-1]:
+        column = emit_complex.each(lambda part: reshape(g, part, (*part.shape, 1)), b)
+        y = matrices.solve_complex(g, a, column)
+        return emit_complex.each(lambda part: emit.squeeze(g, part, [-1]), y)
+    if left:
+        return matrices.solve_complex(g, a, b)
+    turned = (emit_complex.each(matrices.turned, part) for part in (a, b))
+    return emit_complex.each(matrices.turned, matrices.solve_complex(g, *turned))
+
+
+@_complex("_linalg_solve_ex.default")
+def solve_ex(
+    ctx: AtenContext, A: Operand, B: Operand, left: bool, check_errors: bool
+) -> list[Complex | Missing]:
+    """Solve A y = B."""
+    return [solve(ctx, A, B, left), FACTORS, FACTORS, FACTORS]
+
+
+@_complex("inverse.default", "linalg_inv.default")
+def inverse(ctx: AtenContext, x: Complex | None = None, A: Complex | None = None) -> Complex:
+    """Invert each matrix."""
+    a = A if x is None else x
+    assert a is not None
+    return matrices.inverse_complex(ctx.g, a)
+
+
+@_complex("linalg_inv_ex.default")
+def inv_ex(ctx: AtenContext, A: Complex, check_errors: bool) -> list[Complex | Missing]:
+    """Invert each matrix; NaN says which cannot be."""
+    return [inverse(ctx, A), FACTORS]
 
 
 @_complex("where.self")

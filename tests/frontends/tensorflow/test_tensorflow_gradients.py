@@ -59,11 +59,14 @@ def apart(x: Any) -> Any:
     return x / 32 + tf.constant(3 * np.diag(np.arange(5)) + 9 * corners, tf.float32)
 
 
-def rebuilt(a: Any) -> tuple[Any, Any]:
-    """Return v diag(w) vᴴ, the same for any order and phases of the vectors."""
+def rebuilt(a: Any) -> tuple[Any, ...]:
+    """Return products of eigenvectors that are the same for any order and phases of them."""
     w, v = tf.linalg.eig(a)
-    product = v @ tf.math.conj(tf.transpose(v * w))
-    return tf.math.real(product), tf.math.imag(product)
+    found = (
+        tf.matmul(v, v * w, adjoint_b=True),
+        tf.linalg.solve(tf.matmul(v, v, adjoint_b=True), v * w @ tf.linalg.inv(v)),
+    )
+    return tuple(part(x) for x in found for part in (tf.math.real, tf.math.imag))
 
 
 FUNCTIONS: dict[str, Function] = {

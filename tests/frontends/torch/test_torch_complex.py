@@ -76,6 +76,12 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     ),
     "eigenvectors": lambda x: rebuilt(apart(x[:, :4, :4])),
     "eigenvectors of complex matrices": lambda x: rebuilt(apart(pair(x)[:, :4])),
+    "equations": lambda x: parts(
+        linalg.solve(apart(pair(x)[:, :4]), pair(x)[:, 2:5].mT)
+        + linalg.solve(apart(pair(x)[:, :4]), pair(x)[0, :3], left=False).mT
+        + linalg.solve(apart(pair(x)[:, :4]), pair(x)[:, 0])[..., None]
+    ),
+    "inverses": lambda x: parts(linalg.inv(apart(pair(x)[:, :4])) @ torch.inverse(TURNS[:4] * 2)),
     "strided view": lambda x: x.as_strided((3, 4), (5, 2), 3),
     "overlapping strides": lambda x: x.contiguous().as_strided((5, 4), (2, 1)).square(),
 }
