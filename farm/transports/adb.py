@@ -28,6 +28,18 @@ BOOT_S = 300.0
 SHELL = ("shell", "-n", "-T")
 MOST_STATUS_BYTES = 8
 
+# Toybox's `timeout` of 2023 answers 127 in place of the status of a command that ends at once, so
+# the shell itself waits, and ends what takes too long. Its watch holds no output open, and what it
+# sleeps when it is killed is short.
+LIMITED = """({text}
+) & program=$!
+(exec < /dev/null > /dev/null 2>&1; left={limit}
+while [ $left -gt 0 ]; do
+  nap=5; [ $left -gt 5 ] || nap=$left
+  sleep $nap; left=$((left - nap))
+done; kill -9 $program) & watch=$!
+wait $program; status=$?; kill $watch 2> /dev/null; echo {mark}-status $status >&2"""
+
 # Linux's numbers: a shell reports a command that a signal ended as 128 and the number.
 SIGNALS = {
     4: "SIGILL",
@@ -82,7 +94,7 @@ class AdbTransport:
         self.launcher = tuple(launcher)
         self._client = AdbClient(address)
         self._client.connect()
-        self._timeout = self._ready()
+        self._check_ready()
         link = ("ln", "-sf")
         self._store = ContentStore(self.board, self.workdir, self.run, send=self._send, link=link)
 
@@ -95,10 +107,9 @@ class AdbTransport:
         limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
-        """Run a command under the phone's own `timeout`, which outlives a lost connection."""
-        limit = str(max(1, math.ceil(timeout_s)))
-        command = shlex.join([*self._timeout, limit, *argv])
-        line = f"cd {shlex.quote(cwd or '/')} && {{ {limits.shell()}exec {command}; }}"
+        """Run a command; the phone ends it at the time-out, also without a connection."""
+        folder = shlex.quote(cwd or "/")
+        line = f"cd {folder} && {{ {limits.shell()}exec {shlex.join(argv)}; }}"
         return self._say(line, argv, timeout_s, limit=limits.output_bytes, sink=sink)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
@@ -147,9 +158,9 @@ class AdbTransport:
             progress(size, size)
         return words.strip()[-300:]
 
-    def _ready(self) -> tuple[str, ...]:
-        """Return how `timeout` is called; FarmError names what the phone lacks."""
-        text = f"set -- {shlex.quote(self.workdir)}; {ssh_ready.SCRIPT}"
+    def _check_ready(self) -> None:
+        """Make the work folder; FarmError names what the phone lacks."""
+        text = f"set -- {shlex.quote(self.workdir)}; {ssh_ready.PRIVATE}"
         result = self._say(text, ["sh"], READY_S, 1 << 20)
         if not result.ok:
             raise FarmError(
@@ -157,7 +168,7 @@ class AdbTransport:
                 f"board another workdir, such as {WORKDIR}"
             )
         said = result.stdout.decode(errors="replace")
-        return ssh_ready.read_ready(said, self.board, self.workdir)
+        ssh_ready.read_ready(said, self.board, self.workdir)
 
     def _say(
         self,
@@ -170,17 +181,17 @@ class AdbTransport:
         """Run a POSIX text, which errors call by `argv`; once more if it could not begin."""
         start, output = time.monotonic(), Output(sink)
         call = _Call(f"{self.board}: {argv[0]!r}", limit, output)
-        words = call.make(self._client, text, timeout_s + GRACE_S)
+        words = call.make(self._client, text, timeout_s)
         if not call.started:
             self._client.connect()  # raises what is wrong, if it lasts
             call = _Call(f"{self.board}: {argv[0]!r}", limit, output)
-            words = call.make(self._client, text, timeout_s + GRACE_S)
+            words = call.make(self._client, text, timeout_s)
         status = call.stderr.status()
         took = time.monotonic() - start
         if status is None:
             raise BoardUnreachable(f"{self.board}: connection lost in {argv[0]!r}: {words}")
         signal = SIGNALS.get(status - 128)
-        if took >= timeout_s and (signal == "SIGKILL" or status == 124):
+        if took >= timeout_s and signal == "SIGKILL":
             raise JobFailed(
                 f"{self.board}: {argv[0]!r} did not end within {timeout_s:g} s and was killed"
             )
@@ -205,11 +216,12 @@ class _Call:
 
     def make(self, client: AdbClient, text: str, timeout_s: float) -> str:
         """Run the text; return what adb said of its own, or that nothing came."""
-        body = f"({quiet(text)}\n); echo {self._mark}-status $? >&2"
+        limit = max(1, math.ceil(timeout_s))
+        body = LIMITED.format(text=quiet(text), limit=limit, mark=self._mark)
         try:
             client.stream(
                 [*SHELL, marking(self._mark, body)],
-                timeout_s,
+                timeout_s + GRACE_S,
                 self._stdout.take,
                 self.stderr.take,
             )

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -42,9 +42,9 @@ BANNER = {
 
 
 class Phone:
-    """A phone on loopback; `properties` are what its `getprop` answers."""
+    """A phone on loopback, whose commands are found in `path`, by default this machine's."""
 
-    def __init__(self, board: str, properties: Mapping[str, str] = PROPERTIES) -> None:
+    def __init__(self, board: str, path: str | None = None) -> None:
         self._board = board
         self.home = Path(tempfile.mkdtemp(prefix="pockengine-phone-"))
         self._key = _write_key(self.home / ".android" / "adbkey")
@@ -53,7 +53,8 @@ class Phone:
         self._server: subprocess.Popen[bytes] | None = None
         self._port = 0
         (self.home / WORKDIR.strip("/")).parent.mkdir(parents=True)
-        _write_tools(self.home / "bin", properties)
+        _write_getprop(self.home / "bin")
+        self._path = f"{self.home}/bin{os.pathsep}{path or os.environ['PATH']}"
 
     @property
     def address(self) -> AdbAddress:
@@ -104,7 +105,7 @@ class Phone:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _accept(self, listener: socket.socket) -> None:
-        environment = {**os.environ, "PATH": f"{self.home}/bin{os.pathsep}{os.environ['PATH']}"}
+        environment = {**os.environ, "PATH": self._path}
         identity = Identity(BANNER, self._is_signed, services(self.home, environment))
         while True:
             try:
@@ -139,10 +140,10 @@ def _write_key(path: Path) -> rsa.RSAPublicKey:
     return key.public_key()
 
 
-def _write_tools(folder: Path, properties: Mapping[str, str]) -> None:
-    """Write the commands that Android has and this machine lacks."""
+def _write_getprop(folder: Path) -> None:
+    """Write the command of Android that this machine lacks."""
     folder.mkdir()
-    lines = [f"{name}={value}" for name, value in properties.items()]
+    lines = [f"{name}={value}" for name, value in PROPERTIES.items()]
     (folder / "properties").write_text("\n".join(lines) + "\n")
     getprop = folder / "getprop"
     getprop.write_text(f'#!/bin/sh\nsed -n "s/^$1=//p" {folder}/properties\n')

@@ -9,13 +9,10 @@ TIMEOUT = ("timeout", "-s", "KILL")
 
 # "$1" is the work folder. It is created, or checked to be private: no other user may write
 # there, or have created it. A program is run there, as a file system may refuse that.
-SCRIPT = rf"""
-for tool in {" ".join(TOOLS)}; do
+PRIVATE = rf"""
+for tool in {" ".join(tool for tool in TOOLS if tool != "timeout")}; do
   command -v "$tool" > /dev/null 2>&1 || echo "lacks $tool"
 done
-if timeout -s KILL 9 true 2> /dev/null; then :
-elif timeout -s KILL -t 9 true 2> /dev/null; then echo "old timeout"
-else echo "lacks timeout"; fi
 [ -d "$1" ] || (umask 077 && mkdir -p -- "$1") || exit 1
 if [ -L "$1" ] || ! [ -O "$1" ]; then
   echo "$1 is a link, or belongs to another user" >&2; exit 1
@@ -25,12 +22,18 @@ case $(ls -ld -- "$1") in
   *) echo "$1 can be written by other users: chmod go-w it" >&2; exit 1 ;;
 esac
 probe=$1/.probe.$$
-if printf '#!/bin/sh\nexit 0\n' > "$probe" && chmod 700 "$probe"; then
+if printf '#!%s\nexit 0\n' "$(command -v sh)" > "$probe" && chmod 700 "$probe"; then
   "$probe" 2> /dev/null || echo "noexec $1"
 fi
 rm -f "$probe"
 exit 0
 """
+SCRIPT = f"""
+if timeout -s KILL 9 true 2> /dev/null; then :
+elif timeout -s KILL -t 9 true 2> /dev/null; then echo "old timeout"
+else echo "lacks timeout"; fi
+{PRIVATE}"""
+"""The same with `timeout`, of which there are two kinds."""
 
 
 def read_ready(text: str, board: str, workdir: str) -> tuple[str, ...]:
@@ -44,8 +47,8 @@ def read_ready(text: str, board: str, workdir: str) -> tuple[str, ...]:
         )
     if any(line.startswith("noexec ") for line in lines):
         raise FarmError(
-            f"{board}: programs cannot be run in {workdir}: its file system is mounted noexec, or "
-            "`sh` is not /bin/sh; give the board another workdir (`pockengine add --workdir`, or "
+            f"{board}: programs cannot be run in {workdir}: its file system is mounted noexec; "
+            "give the board another workdir (`pockengine add --workdir`, or "
             "workdir in its entry)"
         )
     return OLD_TIMEOUT if "old timeout" in lines else TIMEOUT

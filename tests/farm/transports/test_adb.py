@@ -1,6 +1,8 @@
 """An emulated phone: Debian's adb is the client, the daemon is ours."""
 
+import contextlib
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,18 +19,36 @@ from pockengine.farm.jobs.job import Job, run_job
 from pockengine.farm.transports.adb import AdbTransport
 from pockengine.farm.transports.adb_client import AdbAddress, AdbClient
 from pockengine.farm.transports.phone import Phone
-from pockengine.tests.farm.helpers import HOSTILE, script
+from pockengine.tests.farm.helpers import HOSTILE, eventually, script
 
 needs_adb = pytest.mark.skipif(
     shutil.which("adb") is None, reason="adb is not installed (apt-get install adb)"
 )
 
 
-@pytest.fixture(name="phone", scope="module")
-def an_emulated_phone() -> Iterator[Phone]:
-    with closing(Phone("phone")) as phone:
+@pytest.fixture(name="phone", scope="module", params=["this machine", "toybox"])
+def an_emulated_phone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Phone]:
+    """A phone with this machine's commands, and one with Android's: mksh and toybox."""
+    path = None
+    if request.param == "toybox":
+        path = str(androids_commands(tmp_path_factory.mktemp("bin")))
+    with closing(Phone("phone", path)) as phone:
         phone.open()
         yield phone
+
+
+def androids_commands(folder: Path) -> Path:
+    shell, toybox, setpriv = map(shutil.which, ("mksh", "toybox", "setpriv"))
+    if shell is None or toybox is None or setpriv is None:
+        pytest.skip("mksh or toybox is not installed (apt-get install mksh toybox)")
+    applets = subprocess.run([toybox], capture_output=True, text=True, check=True).stdout.split()
+    for name in applets:
+        (folder / name).symlink_to(toybox)
+    for name, program in (("sh", shell), ("setpriv", setpriv)):
+        (folder / name).symlink_to(program)
+    return folder
 
 
 @pytest.fixture(name="board")
@@ -48,11 +68,28 @@ def test_arguments_status_and_both_outputs_come_back(board: AdbTransport) -> Non
 
 
 @needs_adb
+def test_no_watch_stays_behind_a_command(board: AdbTransport) -> None:
+    """Its shell is found by a time-out that no other command of this machine has."""
+    assert board.run(["true"], timeout_s=7613).ok
+    assert eventually(lambda: not shells_with(b"left=7613"))
+
+
+def shells_with(text: bytes) -> list[Path]:
+    """The processes that have a text in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if text in path.read_bytes():
+                found.append(path)
+    return found
+
+
+@needs_adb
 def test_what_runs_too_long_or_prints_too_much_is_ended(board: AdbTransport) -> None:
     with pytest.raises(JobFailed, match=r"phone: 'sleep' did not end within 0\.5 s"):
         board.run(["sleep", "30"], timeout_s=0.5)
     with pytest.raises(JobFailed, match="printed more than"):
-        board.run(["yes"], timeout_s=20)
+        board.run(["cat", "/dev/zero"], timeout_s=20)
 
 
 @needs_adb
