@@ -1,4 +1,4 @@
-"""Reference pages of what is listed in registries: ops, schemes, optimizers, losses, devices."""
+"""Reference pages of what is listed in registries: ops, schemes, optimizers, losses, metrics."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from pockengine.compiler.sparse.choice import FROZEN, FULL, ParamChoice, quote, 
 from pockengine.compiler.sparse.choice import SIMPLE as WORDS
 from pockengine.compiler.sparse.families import known_families
 from pockengine.compiler.sparse.presets import PRESETS
-from pockengine.devices import known_devices, load_device
+from pockengine.docs.site.tables import table
 from pockengine.frontends.losses import LOSSES
 
 TRAITS = "elementwise", "view", "copies", "rows", "product", "pointwise"
@@ -129,19 +129,6 @@ def training_page() -> str:
             "Any function of prediction and target is a metric too: `--metric MODULE:FUNCTION`.\n",
         ]
     )
-
-
-def device_list() -> str:
-    """Return the table of the devices that are known by name."""
-    found = {name: load_device(name) for name in known_devices()}
-    rows = [(f"`{name}`", one.description, one.backend) for name, one in found.items()]
-    return table(("device", "description", "backend"), rows)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [" | ".join(head), " | ".join("---" for _ in head), *map(" | ".join, rows)]
-    return "".join(f"| {line} |\n" for line in lines)
 
 
 def _operands(op: OpDef) -> str:

@@ -10,13 +10,12 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[3]))  # a clone that is not installed
 
-from pockengine.docs.site.catalogue_pages import device_list, ops_page, schemes_page, training_page
+from pockengine.docs.site.catalogue_pages import ops_page, schemes_page, training_page
 from pockengine.docs.site.command_pages import command_page
+from pockengine.docs.site.file_pages import devices_page, records_page
 from pockengine.docs.site.header_pages import header_page
 from pockengine.docs.site.operator_pages import PAGES, operator_page
-from pockengine.docs.site.python_pages import error_page, fields_page, python_page
-
-DEVICES = "Device", "Cpu", "ToolchainSpec", "Emulator", "Gpu"
+from pockengine.docs.site.python_pages import error_page, python_page
 
 
 def pages() -> dict[str, str]:
@@ -30,23 +29,8 @@ def pages() -> dict[str, str]:
         "reference/ops.md": ops_page(),
         "reference/schemes.md": schemes_page(),
         "reference/training.md": training_page(),
-        "reference/devices.md": fields_page(
-            "Device files",
-            "A device is one TOML file in `devices/`, or any file whose path is given. Its tables "
-            "`[cpu]`, `[toolchain]`, `[emulator]` and `[gpu]` have the fields of `Cpu`, "
-            "`ToolchainSpec`, `Emulator` and `Gpu`; `Device` has them as `processor`, `compiler`, "
-            "`emulator` and `graphics`. `pockengine devices` lists those known:\n\n"
-            + device_list(),
-            "pockengine.devices.schema",
-            DEVICES,
-        ),
-        "reference/records.md": fields_page(
-            "Records",
-            "Every measurement is one JSON object on one line. Commands that measure write it by "
-            "`--json FILE`, and the database of results stores it.",
-            "pockengine.farm.results.results",
-            ("Record",),
-        ),
+        "reference/devices.md": devices_page(),
+        "reference/records.md": records_page(),
     }
 
 

@@ -43,26 +43,36 @@ class Record:
     """
 
     time: str
+    """UTC, as ISO 8601 has it."""
     commit: str
+    """Of this repository; `-dirty` marks uncommitted changes."""
     device: str
+    """The kind of machine: a device file's name."""
     board: str
+    """The machine."""
     emulated: bool
     model: str
     batch: int
+    """Rows of a step."""
     dtype: str
     scheme: str
     threads: int
     engine: str
+    """`pockengine`, or a reference: `torch-eager`, `tf-graph`, ..."""
     engine_version: str
     metric: str
     unit: str
     value: float
+    """The figure; of several repetitions their median."""
     min: float
     max: float
     n: int
+    """Number of repetitions."""
     ok: bool
+    """Whether the run passed its correctness check."""
     dataset: str | None = None
     seq_len: int | None = None
+    """Tokens of a row."""
     note: str | None = None
     samples: tuple[float, ...] | None = None
     schema: int = SCHEMA

@@ -77,6 +77,9 @@ def test_everything_of_the_registries_is_listed(site: Path) -> None:
     assert [op.name for op in all_ops() if op.name not in ops.split()] == []
     devices = text_of(site, "reference/devices")
     assert [name for name in known_devices() if name not in devices] == []
+    records = text_of(site, "reference/records")
+    for word in ("guest_packets", "passed its correctness check", '"schema": 1'):
+        assert word in records
 
 
 def test_operators_of_onnx_are_listed(site: Path) -> None:
