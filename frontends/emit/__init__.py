@@ -95,7 +95,7 @@ def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) 
     Masks are counted in floats, exactly, as no backend reduces anything else.
     """
     if _is_mask(x) and x.size <= MOST_COUNTED:
-        counted = reduce(g, op, cast(g, x, F32), dims, keepdims)
+        counted = reduce(g, op, cast(g, x, F32), dims=dims, keepdims=keepdims)
         return cast(g, counted, x.dtype)
     gone = sorted({dim % x.rank for dim in dims}) if dims and x.rank else list(range(x.rank))
     axes = tuple(sorted(x.axis(dim) for dim in gone))
@@ -138,7 +138,7 @@ def pad(g: Builder, x: Tensor, low: Shape, high: Shape, value: float) -> Tensor:
     """Pad by a constant; a negative size cuts instead."""
     cut = [max(-before, 0) for before in low]
     stop = [size - max(-after, 0) for size, after in zip(x.shape, high, strict=True)]
-    x = slice_(g, x, tuple(cut), tuple(stop), (1,) * x.rank)
+    x = slice_(g, x, start=tuple(cut), stop=tuple(stop), step=(1,) * x.rank)
     widths = [[max(size, 0) for size in side] for side in (low, high)]
     if not any(widths[0] + widths[1]):
         return x
@@ -159,7 +159,7 @@ def slice_dim(g: Builder, x: Tensor, dim: int, start: int, stop: int, step: int 
     starts, stops, steps = [0] * x.rank, list(x.shape), [1] * x.rank
     dim %= x.rank
     starts[dim], stops[dim], steps[dim] = start, stop, step
-    return slice_(g, x, tuple(starts), tuple(stops), tuple(steps))
+    return slice_(g, x, start=tuple(starts), stop=tuple(stops), step=tuple(steps))
 
 
 def squeeze(g: Builder, x: Tensor, dims: Sequence[int]) -> Tensor:

@@ -45,7 +45,7 @@ def elu(
 
 def celu(g: Builder, x: Tensor, alpha: Number = 1.0) -> Tensor:
     """x above zero, else alpha (exp(x / alpha) - 1)."""
-    return elu(g, x, alpha, 1.0, 1 / alpha)
+    return elu(g, x, alpha, scale=1.0, input_scale=1 / alpha)
 
 
 def selu(g: Builder, x: Tensor, alpha: Number = SELU_ALPHA, scale: Number = SELU_SCALE) -> Tensor:
@@ -118,7 +118,7 @@ def clip(g: Builder, op: str, x: Tensor, low: float, high: float) -> Tensor:
 
 def relu6(g: Builder, x: Tensor) -> Tensor:
     """x limited to [0, 6]; on the bounds the gradient is 0."""
-    return clip(g, "hardtanh", x, 0.0, 6.0)
+    return clip(g, "hardtanh", x, low=0.0, high=6.0)
 
 
 def dropout(g: Builder, x: Tensor, p: float, train: bool) -> Tensor:

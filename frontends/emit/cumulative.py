@@ -30,7 +30,7 @@ def cumsum(g: Builder, x: Tensor, dim: int, *, exclusive: bool, reverse: bool) -
     low, high = [0] * x.rank, [0] * x.rank
     ahead, behind = (low, high) if reverse else (high, low)
     ahead[dim], behind[dim] = -1, 1
-    return emit.pad(g, y, tuple(low), tuple(high), 0.0)
+    return emit.pad(g, y, tuple(low), tuple(high), value=0.0)
 
 
 def best_so_far(g: Builder, x: Tensor, dim: int, better: str) -> list[Tensor]:
@@ -63,7 +63,9 @@ def _places(g: Builder, lines: Tensor, better: str) -> Tensor:
         keeps = _keeps(g, better, earlier[0], later[0])
         best, places = (
             emit.concat(
-                g, [emit.slice_dim(g, whole, -1, 0, reach), emit.choose(g, keeps, a, b)], -1
+                g,
+                [emit.slice_dim(g, whole, -1, start=0, stop=reach), emit.choose(g, keeps, a, b)],
+                -1,
             )
             for whole, a, b in zip((best, places), earlier, later, strict=True)
         )
@@ -92,16 +94,16 @@ def associative_scan(g: Builder, x: Tensor, dim: int, combine: Combine) -> Tenso
         return x
 
     def every_second(part: Tensor, start: int, stop: int) -> Tensor:
-        return emit.slice_dim(g, part, dim, start, stop, 2)
+        return emit.slice_dim(g, part, dim, start=start, stop=stop, step=2)
 
     pairs = combine(g, every_second(x, 0, size - 1), every_second(x, 1, size))
     odd = associative_scan(g, pairs, dim, combine)
-    first, count = emit.slice_dim(g, x, dim, 0, 1), odd.shape[dim]
+    first, count = emit.slice_dim(g, x, dim, start=0, stop=1), odd.shape[dim]
     even = first
     if size > 2:
-        before = emit.slice_dim(g, odd, dim, 0, (size - 1) // 2)
+        before = emit.slice_dim(g, odd, dim, start=0, stop=(size - 1) // 2)
         even = emit.concat(g, [first, combine(g, before, every_second(x, 2, size))], dim)
-    return _interleaved(g, even, odd, dim, count)
+    return _interleaved(g, even, odd, dim=dim, count=count)
 
 
 def log_add(g: Builder, a: Tensor, b: Tensor) -> Tensor:
@@ -117,10 +119,10 @@ def _interleaved(g: Builder, even: Tensor, odd: Tensor, dim: int, count: int) ->
     """Take elements of both in turn; `even` may have one more than `odd` has."""
     lead, tail = odd.shape[:dim], odd.shape[dim + 1 :]
     halves = [
-        reshape(g, emit.slice_dim(g, part, dim, 0, count), (*lead, count, 1, *tail))
+        reshape(g, emit.slice_dim(g, part, dim, start=0, stop=count), (*lead, count, 1, *tail))
         for part in (even, odd)
     ]
     whole = reshape(g, emit.concat(g, halves, dim + 1), (*lead, 2 * count, *tail))
     if even.shape[dim] == count:
         return whole
-    return emit.concat(g, [whole, emit.slice_dim(g, even, dim, count, count + 1)], dim)
+    return emit.concat(g, [whole, emit.slice_dim(g, even, dim, start=count, stop=count + 1)], dim)

@@ -118,7 +118,7 @@ def categorical(g: Builder, logits: Tensor, count: int, *, replacement: bool) ->
         if count > size:
             raise Unsupported(f"{count} places of {size} without replacement")
         noisy = emit.arithmetic(g, "add", logits, gumbel(g, logits.shape))
-        return emit.slice_dim(g, order_of(g, noisy, descending=True), -1, 0, count)
+        return emit.slice_dim(g, order_of(g, noisy, descending=True), -1, start=0, stop=count)
     wide = reshape(g, logits, (*lead, 1, size))
     noisy = emit.arithmetic(g, "add", wide, gumbel(g, (*lead, count, size)))
     return plain(g.argmax(framework_order(g, noisy), axis=len(lead) + 1))

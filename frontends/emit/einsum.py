@@ -76,7 +76,7 @@ def _diagonal(g: Builder, equation: str, letters: str, x: Tensor) -> _Term:
             lines = permute(x, [*others, first, second])
             lead = lines.shape[:-2]
             flat = plain(g.reshape(framework_order(g, lines), shape=(*lead, size * size)))
-            x = emit.slice_dim(g, flat, -1, 0, size * size, size + 1)
+            x = emit.slice_dim(g, flat, -1, start=0, stop=size * size, step=size + 1)
             letters = "".join(letters[dim] for dim in others) + letter
     return _Term(letters, x)
 

@@ -45,7 +45,7 @@ def irfft(g: Builder, x: Complex, dim: int, points: int, factor: float) -> Tenso
     twice[0] = factor
     if points % 2 == 0:
         twice[-1] = factor
-    parts = [emit.slice_dim(g, part, dim, 0, len(twice)) for part in (x.real, x.imag)]
+    parts = [emit.slice_dim(g, part, dim, start=0, stop=len(twice)) for part in (x.real, x.imag)]
     real = _times(g, parts[0], dim, (twice * cosines).T)
     return emit.arithmetic(g, "sub", real, _times(g, parts[1], dim, (twice * sines).T))
 

@@ -101,6 +101,6 @@ class OwnGradient:
         for shape in self._shapes:
             ends.append(ends[-1] + prod(shape))
         return [
-            reshape(self._g, emit.slice_dim(self._g, line, 0, start, stop), shape)
+            reshape(self._g, emit.slice_dim(self._g, line, 0, start=start, stop=stop), shape)
             for (start, stop), shape in zip(pairwise(ends), self._shapes, strict=True)
         ]

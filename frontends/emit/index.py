@@ -45,7 +45,9 @@ def last_writers(g: Builder, index: Tensor, *, known_only: bool = False) -> Tens
     )
     later = plain(g.constant(np.triu(np.ones((count, count), np.bool_), 1)))
     beaten = emit.cast(g, emit.arithmetic(g, "logical_and", equal, later), F32)
-    return emit.arithmetic(g, "eq", emit.reduce(g, "reduce_max", beaten, [-1], False), 0.0)
+    return emit.arithmetic(
+        g, "eq", emit.reduce(g, "reduce_max", beaten, dims=[-1], keepdims=False), 0.0
+    )
 
 
 def _distinct(g: Builder, index: Value) -> bool:
@@ -67,7 +69,7 @@ def write_lines(
     if x.dtype is not F32:
         if accumulate:
             raise Unsupported(f"adding at indices of {x.dtype.value}; convert to float32 first")
-        return _picked_lines(g, x, dim, index, lines)
+        return _picked_lines(g, x, dim, index=index, lines=lines)
     size = x.shape[dim]
     places = framework_order(g, index)
 

@@ -106,8 +106,8 @@ def ctc_of_logarithms(
     node = x.value.node
     if node is not None and node.op == "log_softmax" and x.layout[-1] == 2:
         logits = Tensor(node.operands[0], x.layout)
-        return ctc(g, logits, labels, lengths, label_lengths, blank)
-    losses = ctc(g, x, labels, lengths, label_lengths, blank)
+        return ctc(g, logits, labels, lengths=lengths, label_lengths=label_lengths, blank=blank)
+    losses = ctc(g, x, labels, lengths=lengths, label_lengths=label_lengths, blank=blank)
     totals = emit.reduce(g, "reduce_sum", emit.unary("exp")(g, x), (2,), keepdims=False)
     missed = emit.unary("stop_gradient")(g, emit.unary("log")(g, totals))
     frames = plain(g.constant(np.arange(x.shape[0], dtype=lengths.dtype.numpy)[:, None]))
@@ -159,7 +159,7 @@ def _judged(g: Builder, log_probabilities: Value, labels: Tensor, how: Classific
         classes = log_probabilities.shape[1]
         uniform = g.mul(spread, g.scalar(how.smoothing / classes))
         losses = g.add(g.mul(losses, g.scalar(1 - how.smoothing)), uniform)
-    return _reduced(g, losses, shares, labels, how.reduction)
+    return _reduced(g, losses, shares, labels=labels, reduction=how.reduction)
 
 
 def _reduced(

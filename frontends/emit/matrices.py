@@ -71,7 +71,8 @@ def slogdet(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sign of each determinant, and the logarithm of its size."""
     both = plain(g.slogdet(framework_order(g, a)))
     sign, size = (
-        emit.squeeze(g, emit.slice_dim(g, both, -1, place, place + 1), [-1]) for place in range(2)
+        emit.squeeze(g, emit.slice_dim(g, both, -1, start=place, stop=place + 1), [-1])
+        for place in range(2)
     )
     return sign, size
 
@@ -85,8 +86,8 @@ def det(g: Builder, a: Tensor) -> Tensor:
 def eigh(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
     """Return a symmetric matrix' eigenvalues, from the smallest on, and vectors as columns."""
     both = plain(g.eigh(framework_order(g, a)))
-    values = emit.squeeze(g, emit.slice_dim(g, both, -2, 0, 1), [-2])
-    return values, emit.slice_dim(g, both, -2, 1, both.shape[-2])
+    values = emit.squeeze(g, emit.slice_dim(g, both, -2, start=0, stop=1), [-2])
+    return values, emit.slice_dim(g, both, -2, start=1, stop=both.shape[-2])
 
 
 def eig(g: Builder, a: Tensor | Complex) -> tuple[Complex, Complex]:
@@ -95,8 +96,10 @@ def eig(g: Builder, a: Tensor | Complex) -> tuple[Complex, Complex]:
     if isinstance(a, Complex):
         a = emit.concat(g, [a.real, a.imag], len(a.shape) - 2)
     whole = plain(g.eig(framework_order(g, a)))
-    rows = [emit.slice_dim(g, whole, -2, i, i + 1) for i in range(2)]
-    vectors = [emit.slice_dim(g, whole, -2, 2 + i * size, 2 + (i + 1) * size) for i in range(2)]
+    rows = [emit.slice_dim(g, whole, -2, start=i, stop=i + 1) for i in range(2)]
+    vectors = [
+        emit.slice_dim(g, whole, -2, start=2 + i * size, stop=2 + (i + 1) * size) for i in range(2)
+    ]
     return Complex(*(emit.squeeze(g, row, [-2]) for row in rows)), Complex(*vectors)
 
 
@@ -104,9 +107,9 @@ def svd(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return left vectors, singular values from the largest on, and right vectors, as columns."""
     rows = a.shape[-2]
     whole = plain(g.svd(framework_order(g, a)))
-    values = emit.squeeze(g, emit.slice_dim(g, whole, -2, 0, 1), [-2])
-    left = emit.slice_dim(g, whole, -2, 1, 1 + rows)
-    return left, values, emit.slice_dim(g, whole, -2, 1 + rows, whole.shape[-2])
+    values = emit.squeeze(g, emit.slice_dim(g, whole, -2, start=0, stop=1), [-2])
+    left = emit.slice_dim(g, whole, -2, start=1, stop=1 + rows)
+    return left, values, emit.slice_dim(g, whole, -2, start=1 + rows, stop=whole.shape[-2])
 
 
 def qr(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,8 +119,8 @@ def qr(g: Builder, a: Tensor) -> tuple[Tensor, Tensor]:
     """
     rows, columns = a.shape[-2:]
     if rows < columns:
-        q, r = qr(g, emit.slice_dim(g, a, -1, 0, rows))
-        right = emit.matmul(g, turned(q), emit.slice_dim(g, a, -1, rows, columns))
+        q, r = qr(g, emit.slice_dim(g, a, -1, start=0, stop=rows))
+        right = emit.matmul(g, turned(q), emit.slice_dim(g, a, -1, start=rows, stop=columns))
         return q, emit.concat(g, [r, right], a.rank - 1)
     return _above(g, plain(g.qr(framework_order(g, a))), rows)
 
@@ -130,17 +133,17 @@ def lu(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """
     size, columns = a.shape[-2:]
     if size < columns:
-        packed, rows, exchanges = lu(g, emit.slice_dim(g, a, -1, 0, size))
-        right = ordered(g, emit.slice_dim(g, a, -1, size, columns), rows)
+        packed, rows, exchanges = lu(g, emit.slice_dim(g, a, -1, start=0, stop=size))
+        right = ordered(g, emit.slice_dim(g, a, -1, start=size, stop=columns), rows)
         right = triangular_solve(g, packed, right, lower=True, unit=True)
         return emit.concat(g, [packed, right], a.rank - 1), rows, exchanges
     whole = plain(g.lu(framework_order(g, a)))
     rows, exchanges = (
-        emit.squeeze(g, emit.slice_dim(g, whole, -1, columns + i, columns + i + 1), [-1])
+        emit.squeeze(g, emit.slice_dim(g, whole, -1, start=columns + i, stop=columns + i + 1), [-1])
         for i in range(2)
     )
-    exchanges = emit.slice_dim(g, exchanges, -1, 0, columns)
-    packed = emit.slice_dim(g, whole, -1, 0, columns)
+    exchanges = emit.slice_dim(g, exchanges, -1, start=0, stop=columns)
+    packed = emit.slice_dim(g, whole, -1, start=0, stop=columns)
     return packed, emit.cast(g, rows, I64), emit.cast(g, exchanges, I64)
 
 
@@ -154,8 +157,8 @@ def ordered(g: Builder, x: Tensor, rows: Tensor) -> Tensor:
 def _above(g: Builder, x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
     """Cut each matrix below some rows."""
     return (
-        emit.slice_dim(g, x, -2, 0, rows),
-        emit.slice_dim(g, x, -2, rows, x.shape[-2]),
+        emit.slice_dim(g, x, -2, start=0, stop=rows),
+        emit.slice_dim(g, x, -2, start=rows, stop=x.shape[-2]),
     )
 
 

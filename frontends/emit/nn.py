@@ -123,7 +123,9 @@ def batch_norm_training(
     gamma, beta = norm.affine(g, value.shape[-1])
     y, mean, var = g.emit("batch_norm", value, gamma, beta, eps=norm.eps).results
     if momentum:
-        _keep_statistics(g, norm, (mean, var), momentum, value.type.size // value.shape[-1])
+        _keep_statistics(
+            g, norm, (mean, var), momentum=momentum, count=value.type.size // value.shape[-1]
+        )
     return Tensor(y, layout)
 
 
@@ -145,7 +147,9 @@ def instance_norm_training(g: Builder, x: Tensor, norm: NormParams, momentum: fl
         g.reduce_mean(g.reshape(part, shape=(samples, channels)), axes=(0,)) for part in statistics
     )
     if momentum:
-        _keep_statistics(g, norm, (mean, var), momentum, value.type.size // value.shape[-1])
+        _keep_statistics(
+            g, norm, (mean, var), momentum=momentum, count=value.type.size // value.shape[-1]
+        )
     return reshape(g, Tensor(y, layout), x.shape)
 
 
@@ -167,7 +171,7 @@ def _keep_statistics(
         if isinstance(momentum, Tensor):
             _average(g, state, g.mul(value, g.scalar(scale)), momentum.value)
         else:
-            _track(g, state, value, momentum, scale)
+            _track(g, state, value, momentum=momentum, scale=scale)
 
 
 def _average(g: Builder, state: Value, value: Value, share: Value) -> None:
@@ -275,7 +279,7 @@ def max_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
     size = x.shape[dim]
     parts = []
     for i in range(count):
-        part = emit.slice_dim(g, x, dim, i * size // count, -(-(i + 1) * size // count))
+        part = emit.slice_dim(g, x, dim, start=i * size // count, stop=-(-(i + 1) * size // count))
         parts.append(first_maximum(g, part, dim))
     return emit.concat(g, parts, dim)
 

@@ -20,13 +20,13 @@ is_nan = emitter("is_nan")
 def best(g: Builder, x: Tensor, dim: int, count: int, descending: bool) -> list[Tensor]:
     """Return the first `count` elements of a sorted dimension, and their indices."""
     if not x.rank:
-        line = best(g, reshape(g, x, (1,)), 0, 1, descending)
+        line = best(g, reshape(g, x, (1,)), 0, count=1, descending=descending)
         return [reshape(g, part, ()) for part in line]
     dim %= x.rank
     dims = [axis for axis in range(x.rank) if axis != dim] + [dim]
     lines = permute(x, dims)
     order = order_of(g, lines, descending)
-    order = emit.slice_dim(g, order, -1, 0, count)
+    order = emit.slice_dim(g, order, -1, start=0, stop=count)
     values = plain(
         g.take_along(framework_order(g, lines), framework_order(g, order), axis=x.rank - 1)
     )

@@ -22,7 +22,7 @@ def max_places(g: Builder, x: Tensor, window: Window) -> Tensor:
     sizes, rank = x.shape[2:], len(window.kernel)
     low, high = ((0, 0, *window.padding[side::2]) for side in range(2))
     above = emit.arithmetic(g, "maximum", x, LOWEST)  # so that padding is never a maximum
-    padded = emit.pad(g, above, low, high, -math.inf)
+    padded = emit.pad(g, above, low, high, value=-math.inf)
     counts = [
         (size - gap * (kernel - 1) - 1) // step + 1
         for size, gap, kernel, step in zip(
@@ -36,7 +36,9 @@ def max_places(g: Builder, x: Tensor, window: Window) -> Tensor:
             place + (count - 1) * step + 1
             for place, count, step in zip(first, counts, window.stride, strict=True)
         ]
-        part = emit.slice_(g, padded, (0, 0, *first), (*x.shape[:2], *stop), (1, 1, *window.stride))
+        part = emit.slice_(
+            g, padded, start=(0, 0, *first), stop=(*x.shape[:2], *stop), step=(1, 1, *window.stride)
+        )
         taps.append(reshape(g, part, (*part.shape, 1)))
         offsets.append(_flat(first, sizes))
     starts = [

@@ -46,14 +46,23 @@ def sample(
     shape = grid.shape[1:-1]
     taps = []
     for dim, size in reversed(list(enumerate(sizes))):
-        place = emit.slice_dim(g, grid, -1, len(sizes) - 1 - dim, len(sizes) - dim)
+        place = emit.slice_dim(g, grid, -1, start=len(sizes) - 1 - dim, stop=len(sizes) - dim)
         place = reshape(g, place, (batch, math.prod(shape)))
-        taps.append(_taps(g, _unscaled(g, place, size, corners), size, between, outside, corners))
+        taps.append(
+            _taps(
+                g,
+                _unscaled(g, place, size, corners),
+                size,
+                between=between,
+                outside=outside,
+                corners=corners,
+            )
+        )
     volume = math.prod(sizes)
     value = stored(g, x, (0, *range(2, x.rank), 1))
     rows = g.reshape(value, shape=(batch * volume, channels))
     start = plain(g.constant(np.arange(batch, dtype=np.int64)[:, None] * volume))
-    total = read(g, rows, start, taps, sizes[::-1], zeros=outside is Outside.ZEROS)
+    total = read(g, rows, start, taps=taps, sizes=sizes[::-1], zeros=outside is Outside.ZEROS)
     result = g.reshape(total.value, shape=(batch, *shape, channels))
     return Tensor(result, (0, *range(2, x.rank), 1))
 
@@ -114,7 +123,7 @@ def _taps(
 ) -> list[Tap]:
     """Return the neighbours of places along one dimension."""
     if between is not Between.CUBIC:
-        place = _moved_inside(g, place, size, outside, corners)
+        place = _moved_inside(g, place, size, outside=outside, corners=corners)
     if between is Between.NEAREST:
         return [(emit.unary("round")(g, place), None)]
     if between is Between.LINEAR:
@@ -122,7 +131,7 @@ def _taps(
     low = emit.unary("floor")(g, place)
     share = emit.arithmetic(g, "sub", place, low)
     places = (emit.arithmetic(g, "add", low, float(step)) for step in (-1, 0, 1, 2))
-    moved = [_moved_inside(g, part, size, outside, corners) for part in places]
+    moved = [_moved_inside(g, part, size, outside=outside, corners=corners) for part in places]
     return list(zip(moved, _cubic_shares(g, share), strict=True))
 
 

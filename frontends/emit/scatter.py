@@ -21,12 +21,12 @@ def scatter_add(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor) -> 
     if not x.rank:
         line = [reshape(g, tensor, (1,)) for tensor in (x, index, src)]
         return reshape(g, scatter_add(g, line[0], 0, *line[1:]), ())
-    return emit.arithmetic(g, "add", x, _added(g, x, dim, index, _cut(g, src, index)))
+    return emit.arithmetic(g, "add", x, _added(g, x, dim, index=index, src=_cut(g, src, index)))
 
 
 def _cut(g: Builder, src: Tensor, index: Tensor) -> Tensor:
     """Leave what has an index."""
-    return emit.slice_(g, src, (0,) * src.rank, index.shape, (1,) * src.rank)
+    return emit.slice_(g, src, start=(0,) * src.rank, stop=index.shape, step=(1,) * src.rank)
 
 
 def _added(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -45,14 +45,16 @@ def _added(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tenso
 def _hits(g: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor:
     """Count how many sources each place of x has."""
     ones = plain(g.constant(np.ones(index.shape, np.float32)))
-    return _added(g, x, dim, index, ones)
+    return _added(g, x, dim, index=index, src=ones)
 
 
 def scatter(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     """Put each element of src, or one number, at its place of a dimension; the last one wins."""
     if not x.rank:
         line = src if not isinstance(src, Tensor) else reshape(g, src, (1,))
-        return reshape(g, scatter(g, reshape(g, x, (1,)), 0, reshape(g, index, (1,)), line), ())
+        return reshape(
+            g, scatter(g, reshape(g, x, (1,)), 0, index=reshape(g, index, (1,)), src=line), ()
+        )
     hit = emit.arithmetic(g, "gt", _hits(g, x, dim, index), 0.0)
     if not isinstance(src, Tensor):
         new = emit.scalar(g, float(src), F32)
@@ -61,7 +63,7 @@ def scatter(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor | Number
         last = last_writers(g, permute(index, dims))
         if last is not None:
             src = only_last(g, permute(last, dims), src)
-        new = _added(g, x, dim, index, src)
+        new = _added(g, x, dim, index=index, src=src)
     return emit.elementwise(g, "where", hit, new, x)
 
 
@@ -84,13 +86,21 @@ def scatter_reduce(
     """Combine the sources at each place of a dimension, and what stood there before."""
     if not x.rank:
         line, places, values = (reshape(g, tensor, (1,)) for tensor in (x, index, src))
-        return reshape(g, scatter_reduce(g, line, 0, places, values, reduce, include_self), ())
+        return reshape(
+            g,
+            scatter_reduce(
+                g, line, 0, index=places, src=values, reduce=reduce, include_self=include_self
+            ),
+            (),
+        )
     src = _cut(g, src, index)
     hits = _hits(g, x, dim, index)
     if reduce in REDUCTIONS:
-        combined = _extreme(g, x, dim, index, src, reduce, include_self)
+        combined = _extreme(
+            g, x, dim, index=index, src=src, reduce=reduce, include_self=include_self
+        )
     else:
-        combined = _added(g, x, dim, index, src)
+        combined = _added(g, x, dim, index=index, src=src)
         if include_self:
             combined = emit.arithmetic(g, "add", x, combined)
         if reduce == "mean":
@@ -125,7 +135,7 @@ def _extreme(
     neutral = emit.scalar(g, float(NEUTRAL[reduce]), F32)
     candidates = emit.elementwise(g, "where", here, reshape(g, src, (*lead, 1, count)), neutral)
     before = permute(x, dims)
-    before = emit.slice_(g, before, (0,) * x.rank, (*lead, size), (1,) * x.rank)
+    before = emit.slice_(g, before, start=(0,) * x.rank, stop=(*lead, size), step=(1,) * x.rank)
     if include_self:
         candidates = emit.concat(g, [candidates, reshape(g, before, (*lead, size, 1))], -1)
     reduced = emit.reduce(g, REDUCTIONS[reduce], candidates, [-1], keepdims=False)
@@ -141,6 +151,6 @@ def _filled(g: Builder, corner: Tensor, x: Tensor) -> Tensor:
             start, stop = [0] * x.rank, [*corner.shape[: dim + 1], *x.shape[dim + 1 :]]
             start[dim], stop[dim] = corner.shape[dim], x.shape[dim]
             stop[dim + 1 :] = corner.shape[dim + 1 :]
-            tail = emit.slice_(g, x, tuple(start), tuple(stop), (1,) * x.rank)
+            tail = emit.slice_(g, x, start=tuple(start), stop=tuple(stop), step=(1,) * x.rank)
             corner = emit.concat(g, [corner, tail], dim)
     return corner

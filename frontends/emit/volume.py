@@ -21,7 +21,7 @@ def conv3d(
     """Convolve (N, C, D, H, W) by (O, C / groups, KD, KH, KW) and add a bias of (O,)."""
     (front, back, *padding), (step, *stride) = window.padding, window.stride
     gap, *dilation = window.dilation
-    value = stored(g, emit.pad(g, x, (0, 0, front, 0, 0), (0, 0, back, 0, 0), 0.0), NDHWC)
+    value = stored(g, emit.pad(g, x, (0, 0, front, 0, 0), (0, 0, back, 0, 0), value=0.0), NDHWC)
     batch, depth, height, width, channels = value.shape
     size = (depth - gap * (window.kernel[0] - 1) - 1) // step + 1
     taps = []
@@ -61,7 +61,7 @@ def conv_transpose3d(
     as is the window's padding before it.
     """
     (front, _, top, _, left, _), offsets = window.padding, window.padding[::2]
-    whole = _spread_pictures(g, x, weight, window, groups)
+    whole = _spread_pictures(g, x, weight, window=window, groups=groups)
     batch, slices, height, width, _, depth, outputs = whole.shape
     step, gap = window.stride[0], window.dilation[0]
     end = (slices - 1) * step + gap * (depth - 1) + 1
@@ -70,12 +70,12 @@ def conv_transpose3d(
         stop = (*whole.shape[:5], tap + 1, outputs)
         part = g.slice(whole, start=(0, 0, 0, 0, 0, tap, 0), stop=stop, step=(1,) * 7)
         part = g.reshape(part, shape=(batch, slices, height, width, groups * outputs))
-        part = _spread_out(g, part, step, gap * tap, end)
+        part = _spread_out(g, part, step, first=gap * tap, size=end)
         total = part if total is None else g.add(total, part)
     assert total is not None  # a kernel has a depth of 1 at least
     extent = (end, height, width)
     behind = [n + before - most for n, before, most in zip(size, offsets, extent, strict=True)]
-    y = emit.pad(g, Tensor(total, NDHWC), (0, 0, -front, -top, -left), (0, 0, *behind), 0.0)
+    y = emit.pad(g, Tensor(total, NDHWC), (0, 0, -front, -top, -left), (0, 0, *behind), value=0.0)
     return y if bias is None else Tensor(g.add(y.value, framework_order(g, bias)), NDHWC)
 
 

@@ -86,7 +86,7 @@ def multiplied_norm(finder: Finder, node: Node) -> Value | None:
             continue
         ((root, (var, eps)),) = roots
         others = [part for part in parts if part is not root]
-        norm = _centred_norm(finder, (centred, root), var, eps, others)
+        norm = _centred_norm(finder, (centred, root), var, eps=eps, scales=others)
         mean = made_by(var, "reduce_mean")
         if norm is None and mean and squared(mean.operands[0]) is centred and reduced_last(mean):
             norm = _times(finder, finder.g.emit("rms_norm", centred, eps=eps).results[0], others)
@@ -119,7 +119,7 @@ def _centred_norm(
         return None
     if not (moments.fits(mean) and moments.fits(root)):
         return None
-    return _normalised(finder, moments, eps, scales, None)
+    return _normalised(finder, moments, eps, scales=scales, shift=None)
 
 
 def expanded_norm(finder: Finder, node: Node) -> Value | None:
@@ -157,7 +157,7 @@ def _collected_norm(
     gammas = [part for part in scales["x"] if _inverse_root(finder, part) is None]
     if len(gammas) != len(scales["x"]) - 1 or len(gammas) > 1:
         return None
-    return _normalised(finder, moments, eps, gammas, others[0][1] if others else None)
+    return _normalised(finder, moments, eps, scales=gammas, shift=others[0][1] if others else None)
 
 
 def _normalised(
@@ -169,7 +169,7 @@ def _normalised(
         y = _times(finder, _normalised_rows(finder, moments, eps), scales)
         return y if shift is None else finder.g.add(y, shift)
     if moments.axes == tuple(range(rank - 1)):
-        return _batch_norm(finder, moments, eps, scales, shift)
+        return _batch_norm(finder, moments, eps, scales=scales, shift=shift)
     return None
 
 

@@ -127,7 +127,7 @@ def _item(walker: "JaxprWalker", row: "Known", index: int) -> "Known":
         return None if row is None else row.derived("item", index)
     if not isinstance(row, Tensor):
         return row[index]
-    part = emit.slice_dim(walker.g, row, 0, index, index + 1)
+    part = emit.slice_dim(walker.g, row, 0, start=index, stop=index + 1)
     return emit.squeeze(walker.g, part, [0])
 
 
@@ -151,7 +151,7 @@ def cond(
     if index is None:
         return [None] * len(equation.outvars)
     if isinstance(index, Tensor):
-        return _chosen(walker, equation, index, arguments, place)
+        return _chosen(walker, equation, index, arguments=arguments, place=place)
     if isinstance(index, Key):
         raise Unsupported("a branch that a random key chooses; draw a number by it first")
     return walker.run(bodies[min(max(int(index), 0), len(bodies) - 1)], arguments, place)

@@ -33,7 +33,9 @@ def reduce_window(
         y = pooling.WINDOWS[name](walker.context(equation), tensors[0], **params)
         return [emit.elementwise(walker.g, MONOIDS[name][1], y, tensors[1])]
     shape = tuple(equation.outvars[0].aval.shape)
-    return _combined(walker, body, (tensors[:count], tensors[count:]), (params, shape), place)
+    return _combined(
+        walker, body, (tensors[:count], tensors[count:]), window=(params, shape), place=place
+    )
 
 
 def reduce(
@@ -55,7 +57,7 @@ def reduce(
         "padding": ((0, 0),) * len(sizes),
     }
     shape = tuple(1 if dim in dims else size for dim, size in enumerate(arrays[0].shape))
-    combined = _combined(walker, body, (arrays, starts), (window, shape), place)
+    combined = _combined(walker, body, (arrays, starts), window=(window, shape), place=place)
     small = tuple(equation.outvars[0].aval.shape)
     return [None if x is None else reshape(walker.g, walker.tensor(x), small) for x in combined]
 

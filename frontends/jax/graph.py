@@ -209,9 +209,9 @@ class JaxprWalker(GraphWalker):
             self.g,
             tuple(tuple(type_.shape) for type_ in types),
             tuple(type_.dtype for type_ in types),
-            self.forward,
-            self._smooth,
-            lambda path: self._streams.setdefault(path, len(self._streams)),
+            forward=self.forward,
+            smooth=self._smooth,
+            stream=lambda path: self._streams.setdefault(path, len(self._streams)),
         )
 
     def tensor(self, known: Known) -> Tensor:

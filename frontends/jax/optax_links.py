@@ -81,7 +81,9 @@ class TrustRatio(Link):
 
     def scalars(self, update: Update, before: Before) -> Sequence[Value]:
         """Return the ratio of the norms."""
-        ratio = trust_ratio(update.g, update.part, before(), self.trust_coefficient, self.eps)
+        ratio = trust_ratio(
+            update.g, update.part, before(), coefficient=self.trust_coefficient, eps=self.eps
+        )
         return (ratio,)
 
     def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:

@@ -92,8 +92,8 @@ def _function(
         name,
         call,
         trees,
-        inputs,
-        _in_collection(first) if trains else lambda path: False,
+        inputs=inputs,
+        trainable=_in_collection(first) if trains else lambda path: False,
     )
 
 
@@ -142,7 +142,9 @@ def _linen(module: Any, examples: Any) -> PytreeFunction:
     trees = {"variables": dict(variables)}
     streams = {"dropout_key": seed, **inputs}
     name = type(module).__name__
-    return PytreeFunction(name, call, trees, streams, _in_collection(variables), returns_state=True)
+    return PytreeFunction(
+        name, call, trees, inputs=streams, trainable=_in_collection(variables), returns_state=True
+    )
 
 
 def _nnx(module: Any, examples: Any) -> PytreeFunction:
@@ -164,7 +166,9 @@ def _nnx(module: Any, examples: Any) -> PytreeFunction:
         return issubclass(kinds[path], nnx.Param)
 
     trees = {"state": nnx.to_pure_dict(state)}
-    return PytreeFunction(type(module).__name__, call, trees, inputs, trainable, returns_state=True)
+    return PytreeFunction(
+        type(module).__name__, call, trees, inputs=inputs, trainable=trainable, returns_state=True
+    )
 
 
 def _tree(module: Any, examples: Any) -> PytreeFunction:
@@ -182,7 +186,9 @@ def _tree(module: Any, examples: Any) -> PytreeFunction:
         return with_statics(copy, arguments, isinstance(examples, Mapping))(*arrays)
 
     trees = {"module": parted.arrays}
-    return PytreeFunction(name, parted.joining(call), trees, inputs, lambda path: True)
+    return PytreeFunction(
+        name, parted.joining(call), trees, inputs=inputs, trainable=lambda path: True
+    )
 
 
 class _Parted:

@@ -91,7 +91,7 @@ def trace(source: PytreeFunction, carried: int) -> TracedFunction:
         raise fault or ImportModelError(_explained(source, error)) from error
     leaves = _leaves(source)
     outputs, writes = _results(source, shape, leaves, carried)
-    return TracedFunction(source.name, jaxpr, leaves, outputs, writes)
+    return TracedFunction(source.name, jaxpr, leaves, outputs=outputs, writes=writes)
 
 
 def _leaves(source: PytreeFunction) -> tuple[Leaf, ...]:
@@ -120,7 +120,7 @@ def _results(
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(shape)[0]]
     types = jax.tree_util.tree_leaves(shape)
     if carried:
-        return _carried(source, shape, paths, leaves, carried)
+        return _carried(source, shape, paths, leaves=leaves, carried=carried)
     states = {leaf.name: leaf.value for leaf in leaves if leaf.role == "state"}
     names, writes = [], {}
     for index, (path, type_) in enumerate(zip(paths, types, strict=True)):

@@ -147,7 +147,7 @@ def emit_tensor(g: Builder, value: Known) -> Tensor:
 
 
 def _row(g: Builder, x: Tensor, axis: int, at: int) -> Tensor:
-    return emit.squeeze(g, emit.slice_dim(g, x, axis, at, at + 1), [axis])
+    return emit.squeeze(g, emit.slice_dim(g, x, axis, start=at, stop=at + 1), [axis])
 
 
 def stacked(g: Builder, parts: Sequence[Known], axis: int) -> Known:

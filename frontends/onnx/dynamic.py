@@ -108,4 +108,4 @@ def _product(
         return
     own = [name for name in scales.input if name != quantised.output[1]]
     if own and own[0] in weights:
-        yield _Product(node, quantised, casts[0], scaled[0], own[0])
+        yield _Product(node, quantised, casts[0], scaled=scaled[0], scale=own[0])

@@ -324,9 +324,9 @@ class _Importer(GraphWalker):
             self.g,
             self.opsets.get(domain, 1),
             tuple(bool(name) for name in node.output),
-            self.choices.training,
-            self._tensor,
-            lambda name, data: self._attribute_weight(f"{place}.{name}", data),
+            training=self.choices.training,
+            find=self._tensor,
+            weight=lambda name, data: self._attribute_weight(f"{place}.{name}", data),
         )
         built = rule.apply(context, *inputs, **attributes)
         return [built] if built is None or isinstance(built, (Tensor, np.ndarray)) else built

@@ -71,7 +71,7 @@ def _split(g: Builder, values: Sequence[Any], *, axis: int = 0, keepdims: int = 
     if stops[-1] != length or min(np.diff([0, *stops])) < 1:
         raise Unsupported(f"dimension {axis} of {list(x.shape)} cannot be split into {sizes}")
     pieces = zip([0, *stops], stops, strict=False)
-    parts = [emit.slice_dim(g, x, axis, start, stop) for start, stop in pieces]
+    parts = [emit.slice_dim(g, x, axis, start=start, stop=stop) for start, stop in pieces]
     whole = sizes is not None or keepdims
     return [part if whole else emit.squeeze(g, part, [axis]) for part in parts]
 

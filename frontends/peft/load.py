@@ -73,7 +73,7 @@ def load_adapters(tuning: TunedParams, folder: Path) -> dict[str, np.ndarray]:
         name, array = _plain_name(key), tensors[key]
         param = tuning.graph.params.get(name)
         if param is None:
-            raise AdapterError(_stranger(folder, key, tensors, config, tuning.graph))
+            raise AdapterError(_stranger(folder, key, tensors, config=config, graph=tuning.graph))
         ours = _as_ours(array, param.permutation, key, param.value.shape)
         if name in tuning.trained:
             arrays[name] = ours

@@ -73,7 +73,7 @@ def run_control(
         return run(library.graph(op.get_attr("f")), values, f"{place}/{op.name}".lstrip("/"))
     if op.type in BRANCHES:
         return run(*_branch(op, values, library), place)
-    return _loop(op, values, library, run, place)
+    return _loop(op, values, library, run=run, place=place)
 
 
 def _branch(op: Any, values: Sequence[Known], library: Library) -> tuple[Any, list[Known]]:
@@ -111,7 +111,7 @@ def run_chosen(
     if op.type in ("If", "StatelessIf") and choice.dtype is not BOOL:
         choice = emit.arithmetic(g, "ne", choice, 0)
     runs = [partial(run, body) for body in bodies]
-    return chosen_results(g, choice, runs, arguments, tensor)
+    return chosen_results(g, choice, runs, arguments=arguments, tensor=tensor)
 
 
 def chosen_results(

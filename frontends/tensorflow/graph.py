@@ -125,7 +125,7 @@ class Importer(GraphWalker):
         if op.type in BRANCHES and isinstance(values[0], Opaque):
             return [values[0]] * len(op.outputs)
         if op.type in CONTROL:
-            return run_control(op, values, self.library, self.run, function)
+            return run_control(op, values, self.library, run=self.run, place=function)
         return self._compute(op, values)
 
     def _choose(self, op: Any, values: Sequence[Known], function: str) -> Sequence[Known]:
@@ -134,7 +134,7 @@ class Importer(GraphWalker):
         def branch(body: Any, arguments: Sequence[Known]) -> list[Known]:
             return self.run(body, arguments, function)
 
-        return run_chosen(op, values, self.library, branch, self.tensor, self.g)
+        return run_chosen(op, values, self.library, run=branch, tensor=self.tensor, g=self.g)
 
     def _compute(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
         """Build an operator without effects by its rule, or compute it now."""

@@ -50,7 +50,13 @@ class KerasSgd:
 
     def update(self, update: Update) -> None:
         """Append `sgd_update`; with momentum also a velocity."""
-        _descend(update, update.grad, self.momentum, self.nesterov, self.weight_decay)
+        _descend(
+            update,
+            update.grad,
+            self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+        )
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ class KerasRMSprop:
             mean = update.track("average", grad, blend)
             variance = g.sub(variance, g.square(mean))
         direction = g.div(grad, g.sqrt(g.add(variance, g.scalar(self.epsilon))))
-        _descend(update, direction, self.momentum, False, self.weight_decay)
+        _descend(update, direction, self.momentum, nesterov=False, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,7 @@ class KerasAdagrad:
         total = g.add(state, g.square(grad))
         g.emit("assign", state, total)
         direction = g.div(grad, g.sqrt(g.add(total, g.scalar(self.epsilon))))
-        _descend(update, direction, 0.0, False, self.weight_decay)
+        _descend(update, direction, 0.0, nesterov=False, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ def _ctc_loss(importer: "Importer", op: Any, values: Sequence[Any]) -> list[Any]
         blank, others = (2, last, last + 1), (2, 0, last)
         parts = [emit.slice_dim(g, logits, *places) for places in (blank, others)]
         logits = emit.concat(g, parts, 2)
-    return [ctc(g, logits, labels, lengths, label_lengths, 0), *values]
+    return [ctc(g, logits, labels, lengths=lengths, label_lengths=label_lengths, blank=0), *values]
 
 
 def has_own_gradient(g: Builder, op: Any, values: Sequence[Any]) -> bool:

@@ -90,11 +90,25 @@ def _check_graph(path: Path, graph: Any) -> None:
         offered.add(node.bare_concrete_function.concrete_function_name)
     if savers & offered:
         raise ImportModelError(f"{path} offers {min(savers & offered)}, which writes files, to run")
-    _check_nodes(path, graph.graph_def.node, "its main graph", set(), _saver_nodes(graph), savers)
+    _check_nodes(
+        path,
+        graph.graph_def.node,
+        "its main graph",
+        extra=set(),
+        callers=_saver_nodes(graph),
+        savers=savers,
+    )
     for function in graph.graph_def.library.function:
         name = function.signature.name
         extra = set(SAVING) if name in savers else set()
-        _check_nodes(path, function.node_def, f"the function {name}", extra, set(), savers)
+        _check_nodes(
+            path,
+            function.node_def,
+            f"the function {name}",
+            extra=extra,
+            callers=set(),
+            savers=savers,
+        )
 
 
 def _is_saver(function: Any) -> bool:

@@ -79,7 +79,7 @@ def import_variable(name: str, variable: Any, uses: "Uses") -> Variable:
     layout = DEPTHWISE if uses.depthwise and data.ndim == 4 else identity(data.ndim)
     if layout == DEPTHWISE and data.shape[3] != 1:
         layout = identity(4)
-    return Variable(name, data, bool(variable.trainable), layout, uses.written)
+    return Variable(name, data, bool(variable.trainable), layout=layout, written=uses.written)
 
 
 @dataclass(frozen=True)

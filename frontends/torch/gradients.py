@@ -147,7 +147,7 @@ def traced_function(function: Any, /, *args: Any, **kwargs: Any) -> Any:
         return outputs
     if len(trained) > 1:
         raise _refusal(function, "returns several tensors with gradients; write one for each")
-    result = _with_gradient(function, saved, args, trained[0], flat)
+    result = _with_gradient(function, saved, args, y=trained[0], outputs=flat)
     replaced = tuple(result if y is trained[0] else y for y in flat)
     return replaced if isinstance(outputs, tuple) else replaced[0]
 

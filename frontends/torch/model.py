@@ -63,7 +63,7 @@ def from_torch(
             f"unknown loss {loss!r}; known are {', '.join(LOSSES)}, or give a function"
         )
     args, kwargs = checked_inputs(torch, module, example_inputs, loss)
-    return _imported(module, args, kwargs, loss, integers)
+    return _imported(module, args, kwargs, loss=loss, integers=integers)
 
 
 def _imported(

@@ -55,12 +55,12 @@ def declare(
     for name, aliases in _parameters(program, module).items():
         users = [nodes[alias.arg.name] for alias in aliases]
         if any(node.users for node in users):
-            tensor = _parameter(g, name, module.get_parameter(name), users, problems)
+            tensor = _parameter(g, name, module.get_parameter(name), nodes=users, problems=problems)
             declared.update(dict.fromkeys(users, tensor))
     for spec in program.graph_signature.input_specs:
         node = nodes[spec.arg.name] if isinstance(spec.arg, TensorArgument) else None
         if node is not None and spec.kind is not InputKind.PARAMETER:
-            _declare_other(g, program, spec, node, declared, problems)
+            _declare_other(g, program, spec, node=node, declared=declared, problems=problems)
     return declared
 
 

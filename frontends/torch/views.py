@@ -35,7 +35,7 @@ def put_back(g: Builder, whole: Tensor, part: Tensor, view: Node, origin: Node) 
         index = _along(places, whole.shape, dim)
         if index is not None:
             shape = (*whole.shape[:dim], len(index), *whole.shape[dim + 1 :])
-            return _replaced(g, whole, reshape(g, part, shape), dim, index)
+            return _replaced(g, whole, reshape(g, part, shape), dim=dim, index=index)
     flat = [reshape(g, plain(framework_order(g, x)), (x.size,)) for x in (whole, part)]
     sources = np.arange(whole.size)
     sources[places.flatten().numpy()] = whole.size + np.arange(part.size)
@@ -137,7 +137,13 @@ def _replaced(g: Builder, whole: Tensor, part: Tensor, dim: int, index: np.ndarr
     size, first, last = whole.shape[dim], int(index[0]), int(index[-1]) + 1
     if len(index) == last - first:
         return emit.concat(
-            g, [*_pieces(g, whole, dim, 0, first), part, *_pieces(g, whole, dim, last, size)], dim
+            g,
+            [
+                *_pieces(g, whole, dim, start=0, stop=first),
+                part,
+                *_pieces(g, whole, dim, start=last, stop=size),
+            ],
+            dim,
         )
     sources = np.arange(size)
     sources[index] = size + np.arange(len(index))
@@ -160,6 +166,6 @@ def _pieces(g: Builder, whole: Tensor, dim: int, start: int, stop: int) -> list[
         size = part.shape[dim]
         low, high = max(start - at, 0), min(stop - at, size)
         if low < high:
-            pieces.append(emit.slice_dim(g, part, dim, low, high))
+            pieces.append(emit.slice_dim(g, part, dim, start=low, stop=high))
         at += size
     return pieces

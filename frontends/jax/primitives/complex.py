@@ -246,7 +246,7 @@ def fft(
         y = as_complex(g, x)
         for dim in others:
             y = fourier.fft(g, y, dim, 1.0, forward=False)
-        return fourier.irfft(g, y, last, int(fft_lengths[-1]), factor)
+        return fourier.irfft(g, y, last, points=int(fft_lengths[-1]), factor=factor)
     if kind == "RFFT":
         assert isinstance(x, Tensor)  # JAX takes no complex ones
         y, left = fourier.rfft(g, x, last, factor, whole=False), others

@@ -40,7 +40,7 @@ def conv_general_dilated(
     """
     numbers = dimension_numbers
     if x.rank == 5:
-        return _volume(ctx, x, w, numbers, params)
+        return _volume(ctx, x, w, numbers=numbers, params=params)
     if x.rank not in (3, 4):
         raise Unsupported(f"a convolution over {x.rank - 2} dimensions; use one, two or three")
     picture = _picture(ctx.g, permute(x, numbers.lhs_spec))
@@ -60,10 +60,12 @@ def _volume(ctx: JaxContext, x: Tensor, w: Tensor, numbers: Any, params: dict[st
     if any(gaps):
         volume = spread(g, volume, (0, 0, *gaps), 0.0)
     low, high = ((0, 0, *(int(pair[side]) for pair in params["padding"])) for side in range(2))
-    volume = emit.pad(g, volume, low, high, 0.0)
+    volume = emit.pad(g, volume, low, high, value=0.0)
     steps, taps = (tuple(map(int, params[key])) for key in ("window_strides", "rhs_dilation"))
     window = Window(kernel.shape[2:], steps, (0,) * 6, taps)
-    y = emit_volume.conv3d(g, volume, kernel, None, window, params["feature_group_count"])
+    y = emit_volume.conv3d(
+        g, volume, kernel, bias=None, window=window, groups=params["feature_group_count"]
+    )
     return permute(y, [numbers.out_spec.index(dim) for dim in range(y.rank)])
 
 
@@ -87,8 +89,14 @@ def _sweep(forward: bool, kernel: Tensor, shape: Sequence[int], params: dict[str
         (top, bottom, left, right),
         pair(params["rhs_dilation"]),
     )
-    groups = params["feature_group_count"], params["batch_group_count"]
-    return _Sweep(window, pair(params["lhs_dilation"]), *groups, pair(shape[2:]), forward)
+    return _Sweep(
+        window,
+        spread=pair(params["lhs_dilation"]),
+        groups=params["feature_group_count"],
+        batch_groups=params["batch_group_count"],
+        output=pair(shape[2:]),
+        forward=forward,
+    )
 
 
 def _convolve(g: Builder, x: Tensor, w: Tensor, sweep: _Sweep) -> Tensor:
@@ -102,7 +110,7 @@ def _convolve(g: Builder, x: Tensor, w: Tensor, sweep: _Sweep) -> Tensor:
     if sweep.batch_groups > 1 or (larger and sweep.groups == 1 and not sweep.forward):
         return _weight_gradient(g, x, w, sweep)
     x, window = _cut(g, x, sweep.window)
-    return emit_nn.conv2d(g, x, w, None, window, sweep.groups)
+    return emit_nn.conv2d(g, x, w, bias=None, window=window, groups=sweep.groups)
 
 
 def _transposed(g: Builder, x: Tensor, w: Tensor, sweep: _Sweep) -> Tensor:
@@ -127,7 +135,7 @@ def _transposed(g: Builder, x: Tensor, w: Tensor, sweep: _Sweep) -> Tensor:
         input_shape=(x.shape[0], height, width, w.shape[0]),
     )
     low, high = (0, 0, extra[0], extra[2]), (0, 0, extra[1], extra[3])
-    return emit.pad(g, Tensor(y, NHWC), low, high, 0.0)
+    return emit.pad(g, Tensor(y, NHWC), low, high, value=0.0)
 
 
 def _is_reversed(w: Tensor) -> bool:
@@ -200,4 +208,4 @@ def _cut(g: Builder, x: Tensor, window: Window) -> tuple[Tensor, Window]:
         return x, window
     low, high = (0, 0, min(top, 0), min(left, 0)), (0, 0, min(bottom, 0), min(right, 0))
     sides = (max(top, 0), max(bottom, 0), max(left, 0), max(right, 0))
-    return emit.pad(g, x, low, high, 0.0), replace(window, padding=sides)
+    return emit.pad(g, x, low, high, value=0.0), replace(window, padding=sides)

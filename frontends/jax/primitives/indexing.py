@@ -76,7 +76,7 @@ def gather(
             index = _clipped(g, index, windows)
         places = find_places(g, index, windows, clamp=True)
         rows = _taken(g, grouped(g, x, windows), places, windows)
-        y = in_result_order(g, rows, places, windows, index, len(ctx.shape))
+        y = in_result_order(g, rows, places, windows=windows, index=index, rank=len(ctx.shape))
     if places.inside is None or mode == Mode.CLIP:
         return y
     labels = windows.result_labels(len(ctx.shape))
@@ -203,7 +203,7 @@ def _scatter_sum(
     g = ctx.g
     if x.dtype is BOOL:
         raise Unsupported("sums of booleans; cast them to int32")
-    windows, places = _written(g, x, index, updates, dimension_numbers, mode)
+    windows, places = _written(g, x, index, updates=updates, numbers=dimension_numbers, mode=mode)
     total = _added(g, as_rows(g, updates, windows, index), places, windows)
     start = known(g, x)
     if op == "add" and start is not None and not np.any(start):
@@ -224,14 +224,18 @@ def scatter(
     **_: Any,
 ) -> Tensor:
     """Replace elements of x at places; where several go to one, the last wins."""
-    windows, places = _written(ctx.g, x, index, updates, dimension_numbers, mode)
+    windows, places = _written(
+        ctx.g, x, index, updates=updates, numbers=dimension_numbers, mode=mode
+    )
     number = _repeated(updates)
     if number is not None:
         hit = _hits(ctx.g, places, windows)
         return emit.elementwise(ctx.g, "where", hit, number, x)
     promised = unique_indices and _promised(ctx.g, places)
     last = None if promised else last_writers(ctx.g, places.flat)
-    return _replaced(ctx.g, x, as_rows(ctx.g, updates, windows, index), places, windows, last)
+    return _replaced(
+        ctx.g, x, as_rows(ctx.g, updates, windows, index), places=places, windows=windows, last=last
+    )
 
 
 def _promised(g: Builder, places: FlatIndex) -> bool:
@@ -304,7 +308,9 @@ def _combining(name: str) -> Callable[..., Tensor]:
         **_: Any,
     ) -> Tensor:
         g = ctx.g
-        windows, places = _written(g, x, index, updates, dimension_numbers, mode)
+        windows, places = _written(
+            g, x, index, updates=updates, numbers=dimension_numbers, mode=mode
+        )
         trained = ctx.forward and (emit.trains(g, x) or emit.trains(g, updates))
         clipped = mode == Mode.CLIP and name != "scatter-mul"
         if clipped and trained and _may_leave(g, index, windows):
@@ -316,11 +322,11 @@ def _combining(name: str) -> Callable[..., Tensor]:
         promised = unique_indices and _promised(g, places)
         if promised or last_writers(g, places.flat, known_only=True) is None:
             new = emit.elementwise(g, COMBINING[name], _taken(g, lines, places, windows), rows)
-            return _replaced(g, x, new, places, windows, None)
+            return _replaced(g, x, new, places=places, windows=windows, last=None)
         if x.dtype is F32:
-            combined = _reduced(g, lines, rows, places.flat, REDUCING[name])
+            combined = _reduced(g, lines, rows, flat=places.flat, how=REDUCING[name])
         else:
-            combined = _in_turn(g, lines, rows, places.flat, COMBINING[name])
+            combined = _in_turn(g, lines, rows, flat=places.flat, op=COMBINING[name])
         return ungrouped(g, combined, windows)
 
     return rule
@@ -336,9 +342,9 @@ def _in_turn(g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, op: str) -> 
         )
     counting = plain(g.constant(np.arange(picked, dtype=flat.dtype.numpy).reshape(1, picked, 1)))
     for update in range(flat.shape[1]):
-        place = reshape(g, emit.slice_dim(g, flat, 1, update, update + 1), (batch, 1, 1))
+        place = reshape(g, emit.slice_dim(g, flat, 1, start=update, stop=update + 1), (batch, 1, 1))
         here = emit.elementwise(g, "eq", counting, place)
-        row = emit.slice_dim(g, rows, 1, update, update + 1)
+        row = emit.slice_dim(g, rows, 1, start=update, stop=update + 1)
         new = emit.elementwise(g, op, lines, emit.broadcast(g, row, lines.shape))
         wide = emit.broadcast(g, here, lines.shape)
         lines = emit.elementwise(g, "where", wide, new, lines)

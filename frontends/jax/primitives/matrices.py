@@ -133,7 +133,7 @@ def lu_pivots_to_permutation(
     rows = emit.broadcast(g, places, ctx.shape)
     for step in range(count):
         here = emit.arithmetic(g, "eq", places, step)
-        other = emit.slice_dim(g, pivots, -1, step, step + 1)
+        other = emit.slice_dim(g, pivots, -1, start=step, stop=step + 1)
         there = emit.elementwise(g, "eq", emit.broadcast(g, places, ctx.shape), other)
         values = [
             emit.reduce(g, "reduce_max", emit.choose(g, mask, rows, -1), [-1], keepdims=True)

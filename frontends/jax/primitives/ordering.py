@@ -44,7 +44,7 @@ def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> li
     A NaN is above all numbers, or below them by its sign, and 0 is above -0.
     """
     key = bits.in_total_order(ctx.g, x) if x.dtype is F32 else x
-    places = best(ctx.g, key, axis, k, True)[1]
+    places = best(ctx.g, key, axis, count=k, descending=True)[1]
     operands = framework_order(ctx.g, x), framework_order(ctx.g, places)
     taken = plain(ctx.g.emit("take_along", *operands, axis=axis % x.rank).result)
     return [taken, emit.cast(ctx.g, places, I32)]
@@ -55,7 +55,7 @@ def approx_top_k(
     ctx: JaxContext, x: Tensor, *, k: int, reduction_dimension: int, is_max_k: bool, **_: Any
 ) -> list[Tensor]:
     """Take the k largest or smallest of a dimension: all of them, where JAX may miss some."""
-    values, places = best(ctx.g, x, reduction_dimension, k, is_max_k)
+    values, places = best(ctx.g, x, reduction_dimension, count=k, descending=is_max_k)
     return [values, emit.cast(ctx.g, places, I32)]
 
 

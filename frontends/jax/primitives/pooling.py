@@ -125,7 +125,7 @@ def _sum_stage(g: Builder, x: Tensor, params: dict[str, Any], shape: Shape) -> T
     """Add up windows: their average, times their size."""
     pool = _pooling(x, params)
     if pool.window.dilation != (1, 1):
-        return _combined(g, x, params, 0.0, "add")
+        return _combined(g, x, params, nothing=0.0, op="add")
     value = g.avg_pool2d(pool.enter(g, x), count_include_pad=True, **pool.attrs)
     average = pool.leave(g, value, shape)
     return emit.arithmetic(g, "mul", average, float(math.prod(pool.window.kernel)))
@@ -135,7 +135,7 @@ def _sum_stage(g: Builder, x: Tensor, params: dict[str, Any], shape: Shape) -> T
 def reduce_window_max(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the maximum of each window."""
     if x.dtype is not F32 or _is_dilated(params):
-        return _combined(ctx.g, x, params, _limits(ctx, x)[0], "maximum")
+        return _combined(ctx.g, x, params, nothing=_limits(ctx, x)[0], op="maximum")
     return _in_stages(ctx, x, params, _max_stage)
 
 
@@ -143,7 +143,7 @@ def reduce_window_max(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
 def reduce_window_min(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Take the minimum of each window."""
     if x.dtype is not F32 or _is_dilated(params):
-        return _combined(ctx.g, x, params, _limits(ctx, x)[1], "minimum")
+        return _combined(ctx.g, x, params, nothing=_limits(ctx, x)[1], op="minimum")
     negative = emit.unary("neg")
     return negative(ctx.g, reduce_window_max(ctx, negative(ctx.g, x), **params))
 
@@ -152,7 +152,7 @@ def reduce_window_min(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
 def reduce_window_sum(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Add up each window."""
     if x.dtype is not F32 or _is_dilated(params):
-        return _combined(ctx.g, x, params, 0.0, "add")
+        return _combined(ctx.g, x, params, nothing=0.0, op="add")
     return _in_stages(ctx, x, params, _sum_stage)
 
 
@@ -171,7 +171,7 @@ def _is_dilated(params: dict[str, Any]) -> bool:
 
 def _product(ctx: JaxContext, x: Tensor, **params: Any) -> Tensor:
     """Multiply each window."""
-    return _combined(ctx.g, x, params, 1.0, "mul")
+    return _combined(ctx.g, x, params, nothing=1.0, op="mul")
 
 
 WINDOWS: dict[str, Callable[..., Tensor]] = {
@@ -199,7 +199,7 @@ def taps(g: Builder, x: Tensor, params: dict[str, Any], padding: float) -> list[
         x = spread(g, x, gaps, padding)
     how = _how(x.rank, params)
     low, high = (tuple(sides[at] for _, _, sides, _ in how) for at in (0, 1))
-    whole = emit.pad(g, x, low, high, padding)
+    whole = emit.pad(g, x, low, high, value=padding)
     return [emit.slice_(g, whole, *bounds) for bounds in _bounds(x.shape, how)]
 
 

@@ -61,7 +61,7 @@ def stack(ctx: JaxContext, *parts: Tensor, axis: int, **_: Any) -> Tensor:
 def unstack(ctx: JaxContext, x: Tensor, *, axis: int, **_: Any) -> list[Tensor]:
     """Take a dimension apart."""
     places = range(x.shape[axis])
-    lines = (emit.slice_dim(ctx.g, x, axis, place, place + 1) for place in places)
+    lines = (emit.slice_dim(ctx.g, x, axis, start=place, stop=place + 1) for place in places)
     return [emit.squeeze(ctx.g, line, [axis]) for line in lines]
 
 
@@ -82,7 +82,7 @@ def split(
     stops = np.cumsum(sizes).tolist()
     spans = zip([0, *stops], stops, ctx.shapes, strict=False)
     return [
-        emit.slice_dim(ctx.g, x, axis, start, stop)
+        emit.slice_dim(ctx.g, x, axis, start=start, stop=stop)
         if start < stop
         else np.zeros(shape, x.dtype.numpy)
         for start, stop, shape in spans
@@ -125,7 +125,7 @@ def pad(
     low, high, inner = (tuple(int(sizes[side]) for sizes in padding_config) for side in range(3))
     if any(inner):
         x = spread(ctx.g, x, inner, float(value))
-    return emit.pad(ctx.g, x, low, high, float(value))
+    return emit.pad(ctx.g, x, low, high, value=float(value))
 
 
 def spread(g: Builder, x: Tensor, gaps: Shape, value: float) -> Tensor:
@@ -137,7 +137,7 @@ def spread(g: Builder, x: Tensor, gaps: Shape, value: float) -> Tensor:
     padded = g.pad(apart, low=(0,) * len(lines), high=behind, value=value)
     whole = plain(g.reshape(padded, shape=tuple(size * (gap + 1) for size, gap in pairs)))
     stop = tuple((size - 1) * (gap + 1) + 1 for size, gap in pairs)
-    return emit.slice_(g, whole, (0,) * x.rank, stop, (1,) * x.rank)
+    return emit.slice_(g, whole, start=(0,) * x.rank, stop=stop, step=(1,) * x.rank)
 
 
 @primitive("dynamic_slice")
@@ -152,9 +152,9 @@ def dynamic_slice(
         first = _clamped(ctx, start, room)
         known = ctx.g.graph.constants.get(first.value)
         if known is not None:
-            x = emit.slice_dim(ctx.g, x, dim, int(known), int(known) + size)
+            x = emit.slice_dim(ctx.g, x, dim, start=int(known), stop=int(known) + size)
         else:
-            x = slice_at(ctx.g, x, dim, first, size)
+            x = slice_at(ctx.g, x, dim, start=first, size=size)
     return x
 
 

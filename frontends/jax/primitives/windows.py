@@ -155,7 +155,9 @@ def _known_places(g: Builder, data: np.ndarray, windows: IndexWindows, clamp: bo
 def _part(g: Builder, index: Tensor, position: int) -> Tensor:
     """Return the indices along one dimension."""
     last = index.rank - 1
-    return emit.squeeze(g, emit.slice_dim(g, index, last, position, position + 1), [last])
+    return emit.squeeze(
+        g, emit.slice_dim(g, index, last, start=position, stop=position + 1), [last]
+    )
 
 
 def _inside(g: Builder, parts: Sequence[Tensor], room: Sequence[int]) -> Tensor:
@@ -233,10 +235,10 @@ def gather_windows(x: Tensor, numbers: Any, sizes: Sequence[int]) -> IndexWindow
         x.shape,
         tuple(int(size) for size in sizes),
         tuple(numbers.operand_batching_dims),
-        tuple(numbers.start_indices_batching_dims),
-        tuple(numbers.start_index_map),
-        tuple(numbers.collapsed_slice_dims),
-        tuple(numbers.offset_dims),
+        index_batch=tuple(numbers.start_indices_batching_dims),
+        index_map=tuple(numbers.start_index_map),
+        collapsed=tuple(numbers.collapsed_slice_dims),
+        offsets=tuple(numbers.offset_dims),
     )
 
 
@@ -249,8 +251,8 @@ def scatter_windows(x: Tensor, updates: Tensor, numbers: Any) -> IndexWindows:
         x.shape,
         tuple(sizes),
         tuple(numbers.operand_batching_dims),
-        tuple(numbers.scatter_indices_batching_dims),
-        tuple(numbers.scatter_dims_to_operand_dims),
-        tuple(numbers.inserted_window_dims),
-        tuple(numbers.update_window_dims),
+        index_batch=tuple(numbers.scatter_indices_batching_dims),
+        index_map=tuple(numbers.scatter_dims_to_operand_dims),
+        collapsed=tuple(numbers.inserted_window_dims),
+        offsets=tuple(numbers.update_window_dims),
     )

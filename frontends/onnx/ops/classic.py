@@ -60,7 +60,7 @@ def linear_regressor(
     targets: int = 1,
 ) -> Tensor:
     """Map features to targets by a matrix of (targets, features)."""
-    scores = _scores(ctx, x, coefficients, intercepts, targets)
+    scores = _scores(ctx, x, coefficients, intercepts=intercepts, rows=targets)
     return _transformed(ctx, scores, post_transform)
 
 
@@ -79,7 +79,7 @@ def linear_classifier(
     """Return the label of the best class, and each class's score."""
     g = ctx.g
     labels = classlabels_ints or []
-    scores = _scores(ctx, x, coefficients, intercepts, None)
+    scores = _scores(ctx, x, coefficients, intercepts=intercepts, rows=None)
     if scores.shape[1] == 1 and max(len(labels), len(classlabels_strings or [])) == 2:
         scores = emit.concat(g, [emit.unary("neg")(g, scores), scores], 1)
     scores = _transformed(ctx, scores, post_transform)
@@ -161,7 +161,7 @@ def feature_vectorizer(
     for part, size in zip(parts, sizes, strict=True):
         x = emit.cast(ctx.g, part, F32)
         x = x if x.rank == 2 else reshape(ctx.g, x, (x.size, 1))
-        columns.append(emit.pad(ctx.g, x, (0, 0), (0, size - x.shape[1]), 0.0))
+        columns.append(emit.pad(ctx.g, x, (0, 0), (0, size - x.shape[1]), value=0.0))
     return emit.concat(ctx.g, columns, 1)
 
 

@@ -45,7 +45,9 @@ def skip_layer_normalization(
 ) -> Sequence[Tensor | None]:
     """Add, and normalise the last dimension."""
     total = _sum(ctx, x, skip, bias)
-    return _with_sum(ctx, emit_norm.layer_norm(ctx.g, total, 1, scale, shift, epsilon), total)
+    return _with_sum(
+        ctx, emit_norm.layer_norm(ctx.g, total, 1, scale=scale, shift=shift, eps=epsilon), total
+    )
 
 
 @runtime_op("SkipSimplifiedLayerNormalization")
@@ -60,7 +62,7 @@ def skip_simplified_layer_normalization(
 ) -> Sequence[Tensor | None]:
     """Add, and bring the last dimension to a mean square of 1."""
     total = _sum(ctx, x, skip, bias)
-    return _with_sum(ctx, emit_norm.rms_norm(ctx.g, total, 1, scale, epsilon), total)
+    return _with_sum(ctx, emit_norm.rms_norm(ctx.g, total, 1, scale=scale, eps=epsilon), total)
 
 
 @runtime_op("BiasGelu", "Gelu")

@@ -147,14 +147,14 @@ def clip(
     """Limit the elements to a range known at compile time."""
     least = -math.inf if low is None else low.item()
     most = math.inf if high is None else high.item()
-    return emit_activation.clip(ctx.g, "clamp", x, least, most)
+    return emit_activation.clip(ctx.g, "clamp", x, low=least, high=most)
 
 
 @onnx_op("HardSigmoid")
 def hard_sigmoid(ctx: OnnxContext, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """Alpha x + beta, limited to [0, 1]."""
     line = emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, x, alpha), beta)
-    return emit_activation.clip(ctx.g, "clamp", line, 0.0, 1.0)
+    return emit_activation.clip(ctx.g, "clamp", line, low=0.0, high=1.0)
 
 
 @onnx_op("Dropout", static=(1, 2))
@@ -174,7 +174,7 @@ def dropout(
     share = float(ratio if amount is None else amount)
     active = share > 0 and (ctx.training or (mode is not None and bool(mode)))
     y = emit_activation.dropout(ctx.g, x, share, active)
-    return [y, _mask(ctx, x, y, share, active)] if ctx.wants(1) else [y]
+    return [y, _mask(ctx, x, y, share=share, active=active)] if ctx.wants(1) else [y]
 
 
 def _mask(ctx: OnnxContext, x: Tensor, y: Tensor, share: float, active: bool) -> Tensor:

@@ -33,7 +33,7 @@ def gather_elements(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0
 def _along(ctx: OnnxContext, x: Tensor, places: Tensor, axis: int) -> Tensor:
     stop = list(places.shape)
     stop[axis] = x.shape[axis]
-    cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)
+    cut = emit.slice_(ctx.g, x, start=(0,) * x.rank, stop=tuple(stop), step=(1,) * x.rank)
     values = framework_order(ctx.g, cut), framework_order(ctx.g, places)
     return plain(ctx.g.take_along(*values, axis=axis % x.rank))
 
@@ -42,7 +42,7 @@ def _merged(ctx: OnnxContext, index: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Make one index into the joined dimensions of the vectors (..., n) into n of them."""
     flat = None
     for dim, size in enumerate(sizes):
-        part = emit.slice_dim(ctx.g, index, -1, dim, dim + 1)
+        part = emit.slice_dim(ctx.g, index, -1, start=dim, stop=dim + 1)
         part = wrapped(ctx.g, emit.squeeze(ctx.g, part, [-1]), size)
         if flat is not None:
             part = emit.arithmetic(ctx.g, "add", emit.arithmetic(ctx.g, "mul", flat, size), part)
@@ -84,10 +84,10 @@ def scatter_nd(
     lines = reshape(g, x, (math.prod(x.shape[:count]), width))
     new = reshape(g, updates, (flat.size, width))
     if reduction in ("none", "add"):
-        written = write_lines(g, lines, 0, places, new, accumulate=reduction == "add")
+        written = write_lines(g, lines, 0, index=places, lines=new, accumulate=reduction == "add")
     else:
         wide = emit.broadcast(g, reshape(g, places, (flat.size, 1)), new.shape)
-        written = _combined(ctx, lines, 0, wide, new, reduction)
+        written = _combined(ctx, lines, 0, index=wide, updates=new, reduction=reduction)
     return reshape(g, written, x.shape)
 
 
@@ -104,10 +104,10 @@ def scatter_elements(
     """Put or combine each element at a place of a dimension that it has an index for."""
     places = wrapped(ctx.g, index, x.shape[axis])
     if reduction == "none":
-        return emit_scatter.scatter(ctx.g, x, axis % x.rank, places, updates)
+        return emit_scatter.scatter(ctx.g, x, axis % x.rank, index=places, src=updates)
     if reduction == "add":
-        return emit_scatter.scatter_add(ctx.g, x, axis % x.rank, places, updates)
-    return _combined(ctx, x, axis % x.rank, places, updates, reduction)
+        return emit_scatter.scatter_add(ctx.g, x, axis % x.rank, index=places, src=updates)
+    return _combined(ctx, x, axis % x.rank, index=places, updates=updates, reduction=reduction)
 
 
 def _combined(
@@ -116,7 +116,9 @@ def _combined(
     if reduction not in REDUCTIONS:
         raise Unsupported(f"reduction {reduction!r}")
     how = REDUCTIONS[reduction]
-    return emit_scatter.scatter_reduce(ctx.g, x, dim, index, updates, how, True)
+    return emit_scatter.scatter_reduce(
+        ctx.g, x, dim, index=index, src=updates, reduce=how, include_self=True
+    )
 
 
 @onnx_op("TopK", static=(1,))
@@ -133,7 +135,7 @@ def top_k(
     (k,) = integers(count) or [0]
     if not 0 < k <= x.shape[axis]:
         raise Unsupported(f"the best {k} of {x.shape[axis]}")
-    return best(ctx.g, x, axis, k, bool(largest))
+    return best(ctx.g, x, axis, count=k, descending=bool(largest))
 
 
 @onnx_op("Compress", static=(1,))

@@ -79,7 +79,7 @@ def batch_normalization(
     ONNX weighs the old statistics by `momentum` and takes the biased variance. A model exported for
     inference but imported in training mode gets PyTorch's unbiased running variance instead.
     """
-    norm = NormParams(gamma, beta, mean, var, epsilon)
+    norm = NormParams(gamma, beta, mean, var=var, eps=epsilon)
     if training_mode:
         return _batch_norm_training(ctx, x, norm, momentum)
     if any(ctx.wanted[1:]):
@@ -95,7 +95,7 @@ def _batch_norm_training(
     ctx: OnnxContext, x: Tensor, norm: NormParams, momentum: float
 ) -> list[Tensor]:
     g = ctx.g
-    bare = NormParams(norm.gamma, norm.beta, None, None, norm.eps)
+    bare = NormParams(norm.gamma, norm.beta, None, var=None, eps=norm.eps)
     y = emit_nn.batch_norm_training(g, x, bare, 1 - momentum)
     assert y.value.node is not None  # it has just been made
     batch = y.value.node.results[1:]
@@ -131,7 +131,7 @@ def layer_normalization(
 
     On request, also give the mean and the inverse of the deviation.
     """
-    y = emit_norm.layer_norm(ctx.g, x, x.rank - axis % x.rank, scale, bias, epsilon)
+    y = emit_norm.layer_norm(ctx.g, x, x.rank - axis % x.rank, scale=scale, shift=bias, eps=epsilon)
     if not any(ctx.wanted[1:]):
         return [y]
     g, dims = ctx.g, range(axis % x.rank, x.rank)
@@ -155,7 +155,7 @@ def rms_normalization(
 
     ONNX Runtime writes the second name, into the standard's domain.
     """
-    return emit_norm.rms_norm(ctx.g, x, x.rank - axis % x.rank, scale, epsilon)
+    return emit_norm.rms_norm(ctx.g, x, x.rank - axis % x.rank, scale=scale, eps=epsilon)
 
 
 @onnx_op("InstanceNormalization")
@@ -163,7 +163,7 @@ def instance_normalization(
     ctx: OnnxContext, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5
 ) -> Tensor:
     """Normalise each channel of each sample; scale and shift each channel."""
-    return emit_norm.group_norm(ctx.g, x, x.shape[1], scale, bias, epsilon)
+    return emit_norm.group_norm(ctx.g, x, x.shape[1], scale=scale, shift=bias, eps=epsilon)
 
 
 @onnx_op("GroupNormalization")
@@ -190,4 +190,4 @@ def group_normalization(
             )
             for part in (scale, bias)
         )
-    return emit_norm.group_norm(ctx.g, x, num_groups, scale, bias, epsilon)
+    return emit_norm.group_norm(ctx.g, x, num_groups, scale=scale, shift=bias, eps=epsilon)

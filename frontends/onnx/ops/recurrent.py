@@ -33,7 +33,7 @@ def _affine(g: Builder, x: Tensor, alpha: float, beta: float) -> Tensor:
 
 
 def _hard_sigmoid(g: Builder, x: Tensor, alpha: float, beta: float) -> Tensor:
-    return activation.clip(g, "clamp", _affine(g, x, alpha, beta), 0.0, 1.0)
+    return activation.clip(g, "clamp", _affine(g, x, alpha, beta), low=0.0, high=1.0)
 
 
 def _scaled_tanh(g: Builder, x: Tensor, alpha: float, beta: float) -> Tensor:
@@ -75,12 +75,12 @@ class _Cell:
     def active(self, g: Builder, which: int, x: Tensor) -> Tensor:
         """Apply an activation to what a gate adds up, clipped before where it is to be."""
         if self.clip is not None:
-            x = activation.clip(g, "clamp", x, -self.clip, self.clip)
+            x = activation.clip(g, "clamp", x, low=-self.clip, high=self.clip)
         return self.gates[which](g, x)
 
     def part(self, g: Builder, x: Tensor, first: int, last: int) -> Tensor:
         """Return the parts of x's last dimension from one gate to another."""
-        return emit.slice_dim(g, x, -1, first * self.hidden, last * self.hidden)
+        return emit.slice_dim(g, x, -1, start=first * self.hidden, stop=last * self.hidden)
 
 
 State = tuple[Tensor, ...]
@@ -104,19 +104,21 @@ def _recurrent(g: Builder, cell: _Cell, x: Tensor, weights: Tensor, h: Tensor) -
 
 def _rnn_step(g: Builder, cell: _Cell, x: Tensor, state: State) -> State:
     """h' = f(W x + R h + b)."""
-    return (cell.active(g, 0, _recurrent(g, cell, x, cell.r, state[0])),)
+    return (cell.active(g, 0, _recurrent(g, cell, x, weights=cell.r, h=state[0])),)
 
 
 def _lstm_step(g: Builder, cell: _Cell, x: Tensor, state: State, coupled: bool = False) -> State:
     """Gates i, o, f and c in ONNX's order: c' = f c + i g(...), h' = o h(c')."""
     h, c = state
-    total = _recurrent(g, cell, x, cell.r, h)
+    total = _recurrent(g, cell, x, weights=cell.r, h=h)
     i, o, f, new = (cell.part(g, total, gate, gate + 1) for gate in range(4))
 
     def seen(gate: Tensor, which: int, memory: Tensor) -> Tensor:
         if cell.p is None:
             return gate
-        hole = emit.slice_dim(g, cell.p, 0, which * cell.hidden, (which + 1) * cell.hidden)
+        hole = emit.slice_dim(
+            g, cell.p, 0, start=which * cell.hidden, stop=(which + 1) * cell.hidden
+        )
         return emit.arithmetic(g, "add", gate, emit.arithmetic(g, "mul", hole, memory))
 
     i = cell.active(g, 0, seen(i, 0, c))
@@ -135,19 +137,22 @@ def _gru_step(g: Builder, cell: _Cell, x: Tensor, state: State, after: bool = Fa
     `after` is linear_before_reset: the reset gate then acts on R h + b, else on h.
     """
     (h,), n = state, cell.hidden
-    rows = (emit.slice_dim(g, cell.r, 0, 0, 2 * n), emit.slice_dim(g, cell.r, 0, 2 * n, 3 * n))
-    both = cell.active(g, 0, _recurrent(g, cell, cell.part(g, x, 0, 2), rows[0], h))
+    rows = (
+        emit.slice_dim(g, cell.r, 0, start=0, stop=2 * n),
+        emit.slice_dim(g, cell.r, 0, start=2 * n, stop=3 * n),
+    )
+    both = cell.active(g, 0, _recurrent(g, cell, cell.part(g, x, 0, 2), weights=rows[0], h=h))
     z, r = cell.part(g, both, 0, 1), cell.part(g, both, 1, 2)
     new = cell.part(g, x, 2, 3)
     if after:
         recurrent = emit.matmul(g, h, permute(rows[1], (1, 0)))
         if cell.b is not None:
             recurrent = emit.arithmetic(
-                g, "add", recurrent, emit.slice_dim(g, cell.b, 0, 5 * n, 6 * n)
+                g, "add", recurrent, emit.slice_dim(g, cell.b, 0, start=5 * n, stop=6 * n)
             )
         new = emit.arithmetic(g, "add", new, emit.arithmetic(g, "mul", r, recurrent))
     else:
-        new = _recurrent(g, cell, new, rows[1], emit.arithmetic(g, "mul", r, h))
+        new = _recurrent(g, cell, new, weights=rows[1], h=emit.arithmetic(g, "mul", r, h))
     new = cell.active(g, 1, new)
     update = emit.arithmetic(g, "mul", emit.arithmetic(g, "sub", 1.0, z), new)
     return (emit.arithmetic(g, "add", update, emit.arithmetic(g, "mul", z, h)),)
@@ -158,12 +163,12 @@ def _input_bias(g: Builder, cell: _Cell, kind: _Kind, after: bool) -> Tensor | N
     if cell.b is None:
         return None
     size = kind.gates * cell.hidden
-    own, other = (emit.slice_dim(g, cell.b, 0, at, at + size) for at in (0, size))
+    own, other = (emit.slice_dim(g, cell.b, 0, start=at, stop=at + size) for at in (0, size))
     if not after:
         return emit.arithmetic(g, "add", own, other)
     early = 2 * cell.hidden
-    both = [emit.slice_dim(g, part, 0, 0, early) for part in (own, other)]
-    late = emit.slice_dim(g, own, 0, early, size)
+    both = [emit.slice_dim(g, part, 0, start=0, stop=early) for part in (own, other)]
+    late = emit.slice_dim(g, own, 0, start=early, stop=size)
     return emit.concat(g, [emit.arithmetic(g, "add", *both), late], 0)
 
 
@@ -185,7 +190,7 @@ class _Layer:
         fed = fed if bias is None else emit.arithmetic(g, "add", fed, bias)
         outputs: list[Tensor] = []
         for at in reversed(range(time)) if backwards else range(time):
-            own = emit.slice_dim(g, fed, 0, at * batch, (at + 1) * batch)
+            own = emit.slice_dim(g, fed, 0, start=at * batch, stop=(at + 1) * batch)
             new = self.kind.step(g, cell, own, state)
             output = new[0]
             if self.lengths is not None:
@@ -270,9 +275,10 @@ def _build(
     ):
         bias, holes = (None if part is None else _row(g, part, number) for part in (b, p))
         weights = _row(g, w, number), _row(g, r, number)
-        cell = _Cell(*weights, bias, holes, gates, options.clip, hidden)
+        cell = _Cell(*weights, bias, holes, gates=gates, clip=options.clip, hidden=hidden)
         state = tuple(
-            _initial(g, part, number, options.layout, x.shape[1], hidden) for part in initial
+            _initial(g, part, number, layout=options.layout, batch=x.shape[1], hidden=hidden)
+            for part in initial
         )
         results.append(layer.run(g, cell, state, backwards))
     return _joined(g, results, bool(options.layout))
@@ -302,7 +308,7 @@ def _initial(
 
 def _row(g: Builder, x: Tensor, number: int) -> Tensor:
     """Return one of x's first dimension."""
-    return emit.squeeze(g, emit.slice_dim(g, x, 0, number, number + 1), [0])
+    return emit.squeeze(g, emit.slice_dim(g, x, 0, start=number, stop=number + 1), [0])
 
 
 @onnx_op("RNN", attributes=ATTRIBUTES)
@@ -318,7 +324,7 @@ def rnn(
 ) -> list[Tensor]:
     """Run a plain recurrent layer; give all outputs and the last one."""
     kind = _Kind(1, ("tanh",), _rnn_step)
-    return _build(ctx, kind, _Options(**options), (x, w, r, b, lengths, None), (h,))
+    return _build(ctx, kind, _Options(**options), tensors=(x, w, r, b, lengths, None), initial=(h,))
 
 
 @onnx_op("GRU", attributes=ATTRIBUTES)
@@ -337,7 +343,14 @@ def gru(
     """Run a layer of gated recurrent units; give all outputs and the last one."""
     after = bool(linear_before_reset)
     kind = _Kind(3, ("sigmoid", "tanh"), partial(_gru_step, after=after))
-    return _build(ctx, kind, _Options(**options), (x, w, r, b, lengths, None), (h,), after)
+    return _build(
+        ctx,
+        kind,
+        _Options(**options),
+        tensors=(x, w, r, b, lengths, None),
+        initial=(h,),
+        after=after,
+    )
 
 
 @onnx_op("LSTM", attributes=ATTRIBUTES)
@@ -358,4 +371,4 @@ def lstm(
     """Run a layer of long short-term memory; give all outputs, the last one and the last memory."""
     step = partial(_lstm_step, coupled=bool(input_forget))
     kind = _Kind(4, ("sigmoid", "tanh", "tanh"), step)
-    return _build(ctx, kind, _Options(**options), (x, w, r, b, lengths, p), (h, c))
+    return _build(ctx, kind, _Options(**options), tensors=(x, w, r, b, lengths, p), initial=(h, c))

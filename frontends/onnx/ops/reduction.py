@@ -48,7 +48,7 @@ def _define(name: str, before: Step, op: str, after: Step) -> None:
         dims = dims_of(x.rank, reduced, axes) or []
         x = before(ctx.g, x)
         if dims or not noop_with_empty_axes:
-            x = emit.reduce(ctx.g, op, x, dims, bool(keepdims))
+            x = emit.reduce(ctx.g, op, x, dims=dims, keepdims=bool(keepdims))
         return after(ctx.g, x)
 
 
@@ -118,7 +118,7 @@ def cumprod(
     y = associative_scan(g, x, dim, lambda g, a, b: emit.elementwise(g, "mul", a, b))
     if exclusive:
         low = tuple(int(axis == dim) for axis in range(x.rank))
-        y = emit.pad(g, y, low, tuple(-size for size in low), 1.0)
+        y = emit.pad(g, y, low, tuple(-size for size in low), value=1.0)
     return _flipped(g, y, dim) if reverse else y
 
 
@@ -171,7 +171,7 @@ def global_max_pool(ctx: OnnxContext, x: Tensor) -> Tensor:
 def global_lp_pool(ctx: OnnxContext, x: Tensor, *, p: int = 2) -> Tensor:
     """Return the p-norm of each channel."""
     powers = emit.arithmetic(ctx.g, "pow", emit.unary("abs")(ctx.g, x), float(p))
-    total = emit.reduce(ctx.g, "reduce_sum", powers, list(range(2, x.rank)), True)
+    total = emit.reduce(ctx.g, "reduce_sum", powers, dims=list(range(2, x.rank)), keepdims=True)
     return emit.arithmetic(ctx.g, "pow", total, 1 / p)
 
 

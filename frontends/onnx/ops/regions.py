@@ -47,21 +47,25 @@ def roi_align(
     corners = emit.arithmetic(g, "mul", emit.unary("stop_gradient")(g, rois), spatial_scale)
     cells, taps = (output_height, output_width), []
     for dim in (1, 0):
-        place = _points(ctx, corners, dim, cells[dim] * sampling_ratio, half == "half_pixel")
+        place = _points(
+            ctx, corners, dim, count=cells[dim] * sampling_ratio, half=half == "half_pixel"
+        )
         wide = (count, 1, place.shape[1]) if dim else (count, place.shape[1], 1)
         taps.append(_bordered(ctx, reshape(g, place, wide), sizes[dim]))
     rows = g.reshape(stored(g, x, NHWC), shape=(math.prod((x.shape[0], *sizes)), channels))
     start = emit.arithmetic(g, "mul", emit.cast(g, batch, I64), math.prod(sizes))
-    points = read(g, rows, reshape(g, start, (count, 1, 1)), taps, sizes[::-1], zeros=False)
+    points = read(
+        g, rows, reshape(g, start, (count, 1, 1)), taps=taps, sizes=sizes[::-1], zeros=False
+    )
     grouped = [part for cell in cells for part in (cell, sampling_ratio)]
     lines = reshape(g, points, (count, *grouped, channels))
-    return Tensor(emit.reduce(g, "reduce_mean", lines, [2, 4], False).value, NHWC)
+    return Tensor(emit.reduce(g, "reduce_mean", lines, dims=[2, 4], keepdims=False).value, NHWC)
 
 
 def _points(ctx: OnnxContext, corners: Tensor, dim: int, count: int, half: bool) -> Tensor:
     """Return evenly spaced places within regions along a dimension, the height's first."""
     g = ctx.g
-    low, high = (emit.slice_dim(g, corners, 1, i, i + 1) for i in (1 - dim, 3 - dim))
+    low, high = (emit.slice_dim(g, corners, 1, start=i, stop=i + 1) for i in (1 - dim, 3 - dim))
     length = emit.arithmetic(g, "sub", high, low)
     if half:
         low = emit.arithmetic(g, "sub", low, 0.5)
@@ -104,7 +108,9 @@ def deform_conv(
     g, (batch, channels, *_), made = ctx.g, x.shape, weight.shape[0]
     kernel, out = weight.shape[2:], offset.shape[2:]
     each, points, share = math.prod(kernel), math.prod(out), channels // offset_group
-    corners = _corners(kernel, out, strides or [1, 1], dilations or [1, 1], pads or [0] * 4)
+    corners = _corners(
+        kernel, out, strides or [1, 1], dilations=dilations or [1, 1], pads=pads or [0] * 4
+    )
     taken = _moved(ctx, x, reshape(g, offset, (batch * offset_group, each, 2, points)), corners)
     if mask is not None:
         shares = reshape(g, mask, (batch * offset_group, each, points, 1))
@@ -127,7 +133,7 @@ def _moved(ctx: OnnxContext, x: Tensor, offset: Tensor, corners: Sequence[np.nda
     groups, each, _, points = offset.shape
     taps = []
     for dim in (1, 0):
-        own = emit.slice_dim(g, offset, 2, dim, dim + 1)
+        own = emit.slice_dim(g, offset, 2, start=dim, stop=dim + 1)
         corner = plain(g.constant(corners[dim]))
         place = emit.arithmetic(g, "add", reshape(g, own, (groups, each, points)), corner)
         taps.append(linear_taps(g, place))
@@ -136,7 +142,7 @@ def _moved(ctx: OnnxContext, x: Tensor, offset: Tensor, corners: Sequence[np.nda
     rows = g.reshape(value, shape=(groups * math.prod(sizes), share))
     first = np.arange(groups, dtype=np.int64) * math.prod(sizes)
     start = plain(g.constant(first[:, None, None]))
-    return read(g, rows, start, taps, sizes[::-1], zeros=True)
+    return read(g, rows, start, taps=taps, sizes=sizes[::-1], zeros=True)
 
 
 def _corners(
@@ -186,8 +192,8 @@ def col2im(
     lines = reshape(g, x, (x.shape[0] * channels, places.size))
     empty = plain(g.constant(np.zeros((lines.shape[0], math.prod(whole)), np.float32)))
     index = plain(g.constant(places.ravel()))
-    total = write_lines(g, empty, 1, index, lines, accumulate=True)
+    total = write_lines(g, empty, 1, index=index, lines=lines, accumulate=True)
     y = reshape(g, total, (x.shape[0], channels, *whole))
     start = (0, 0, *before)
     stop = (*y.shape[:2], *(a + size for a, size in zip(before, sizes, strict=True)))
-    return emit.slice_(g, y, start, stop, (1,) * y.rank)
+    return emit.slice_(g, y, start=start, stop=stop, step=(1,) * y.rank)

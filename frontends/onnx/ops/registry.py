@@ -100,7 +100,9 @@ def onnx_op(
         for name in names:
             if (domain, name) in RULES:
                 raise ValueError(f"{domain}.{name} has two rules")
-            RULES[domain, name] = OnnxRule(rule, known, frozenset(static), frozenset(states), wish)
+            RULES[domain, name] = OnnxRule(
+                rule, known, frozenset(static), states=frozenset(states), wish=wish
+            )
         return rule
 
     return register

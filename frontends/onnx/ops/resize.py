@@ -160,16 +160,23 @@ def resize(
         raise Unsupported("resizing to the nearest element with antialias; leave it out")
     exclude = bool(exclude_outside) and (mode == "cubic" or bool(antialias))
     places = coordinate_transformation_mode
-    how = _Sampling(mode, places, nearest_mode, cubic_coeff_a, exclude, bool(antialias))
+    how = _Sampling(
+        mode,
+        places,
+        nearest_mode,
+        cubic=cubic_coeff_a,
+        exclude_outside=exclude,
+        antialias=bool(antialias),
+    )
     dims = dims_of(x.rank, None, axes) or list(range(x.rank))
-    return _resized(ctx, x, dims, scales, sizes, how)
+    return _resized(ctx, x, dims, scales=scales, sizes=sizes, how=how)
 
 
 @onnx_op("Upsample", static=(1,))
 def upsample(ctx: OnnxContext, x: Tensor, scales: np.ndarray, *, mode: str = "nearest") -> Tensor:
     """Resize by scales, as before opset 10."""
-    how = _Sampling(mode, "asymmetric", SIMPLE, 0.0, False)
-    return _resized(ctx, x, list(range(x.rank)), scales, None, how)
+    how = _Sampling(mode, "asymmetric", SIMPLE, cubic=0.0, exclude_outside=False)
+    return _resized(ctx, x, list(range(x.rank)), scales=scales, sizes=None, how=how)
 
 
 def _resized(
@@ -237,7 +244,7 @@ def conv_transpose(
     # What output_padding adds lies below and right, where fewer pixels are cut off.
     padding = tuple(side for i in range(rank) for side in (sides[i], sides[rank + i]))
     window = Window(tuple(weight.shape[2:]), tuple(steps), padding, tuple(gaps))
-    return _spread(ctx, x, weight, bias, window, group, size)
+    return _spread(ctx, x, weight, bias=bias, window=window, groups=group, size=size)
 
 
 def _spread(
@@ -251,7 +258,9 @@ def _spread(
 ) -> Tensor:
     """Spread lines, pictures or volumes out to a size; a line is a picture of height 1."""
     if x.rank == 5:
-        return conv_transpose3d(ctx.g, x, weight, bias, window, groups, size)
+        return conv_transpose3d(
+            ctx.g, x, weight, bias=bias, window=window, groups=groups, size=size
+        )
     if x.rank == 3:
         kernel, stride, gaps = (
             (1, *part) for part in (window.kernel, window.stride, window.dilation)
@@ -260,7 +269,7 @@ def _spread(
         line, wide = (
             reshape(ctx.g, part, (*part.shape[:2], 1, part.shape[2])) for part in (x, weight)
         )
-        picture = _spread(ctx, line, wide, bias, flat, groups, [1, *size])
+        picture = _spread(ctx, line, wide, bias=bias, window=flat, groups=groups, size=[1, *size])
         return emit.squeeze(ctx.g, picture, [2])
     y = ctx.g.conv2d_dx(
         stored(ctx.g, x, NHWC),
@@ -305,4 +314,4 @@ def grid_sample(
     between, outside = BETWEEN[mode], Outside[padding_mode.upper()]
     if between is Between.CUBIC and x.rank != 4:
         raise Unsupported("cubic sampling of volumes; use pictures")
-    return sample(ctx.g, x, grid, between, outside, corners=bool(align_corners))
+    return sample(ctx.g, x, grid, between=between, outside=outside, corners=bool(align_corners))

@@ -110,7 +110,7 @@ def split(
     if stops[-1] != length or min(parts) < 1:
         raise Unsupported(f"dimension {axis} of {list(x.shape)} cannot be split into {parts}")
     pieces = zip([0, *stops], stops, strict=False)
-    return [emit.slice_dim(ctx.g, x, axis, start, stop) for start, stop in pieces]
+    return [emit.slice_dim(ctx.g, x, axis, start=start, stop=stop) for start, stop in pieces]
 
 
 @onnx_op("Slice", static=(1, 2, 3, 4))
@@ -131,7 +131,7 @@ def slice_(
         if not places:
             raise Unsupported(f"{start}:{end}:{step} of dimension {dim} of {list(x.shape)}: empty")
         low, high = sorted((places[0], places[-1]))
-        x = emit.slice_dim(ctx.g, x, dim, low, high + 1, abs(step))
+        x = emit.slice_dim(ctx.g, x, dim, start=low, stop=high + 1, step=abs(step))
         if step < 0:
             x = Tensor(ctx.g.reverse(x.value, axes=(x.axis(dim),)), x.layout)
     return x
@@ -181,9 +181,9 @@ def pad(
     for dim, before, after in zip(dims, sizes[:half], sizes[half:], strict=True):
         low[dim], high[dim] = before, after
     if mode != "constant":
-        return _padded_by_copies(ctx, x, low, high, mode)
+        return _padded_by_copies(ctx, x, low, high=high, mode=mode)
     filling = 0.0 if value is None else value.item()
-    return emit.pad(ctx.g, x, tuple(low), tuple(high), filling)
+    return emit.pad(ctx.g, x, tuple(low), tuple(high), value=filling)
 
 
 COPIES: dict[str, Literal["edge", "reflect", "wrap"]] = {

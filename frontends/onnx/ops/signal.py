@@ -19,10 +19,10 @@ WINDOWS = {
 
 def _parts(ctx: OnnxContext, x: Tensor) -> Complex:
     """Read (..., 1) as real numbers and (..., 2) as complex ones."""
-    real = emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, -1, 0, 1), [-1])
+    real = emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, -1, start=0, stop=1), [-1])
     if x.shape[-1] == 1:
         return Complex(real, emit.weighted(ctx.g, real, 0.0))
-    return Complex(real, emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, -1, 1, 2), [-1]))
+    return Complex(real, emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, -1, start=1, stop=2), [-1]))
 
 
 def _joined(ctx: OnnxContext, x: Complex) -> Tensor:
@@ -34,7 +34,7 @@ def _joined(ctx: OnnxContext, x: Complex) -> Tensor:
 def _long(ctx: OnnxContext, x: Tensor, dim: int, points: int) -> Tensor:
     """Cut a dimension, or fill it up by zeros."""
     high = tuple(points - x.shape[dim] if i == dim else 0 for i in range(x.rank))
-    return emit.pad(ctx.g, x, (0,) * x.rank, high, 0.0)
+    return emit.pad(ctx.g, x, (0,) * x.rank, high, value=0.0)
 
 
 @onnx_op("DFT", static=(1, 2))
@@ -55,13 +55,13 @@ def dft(
     if onesided and inverse:
         points = length or 2 * (x.shape[dim] - 1)
         halves = _parts(ctx, _long(ctx, x, dim, points // 2 + 1))
-        real = irfft(ctx.g, halves, dim, points, 1 / points)
+        real = irfft(ctx.g, halves, dim, points=points, factor=1 / points)
         return reshape(ctx.g, real, (*real.shape, 1))
     points = length or x.shape[dim]
     whole = _parts(ctx, _long(ctx, x, dim, points))
     y = fft(ctx.g, whole, dim, 1 / points if inverse else 1.0, forward=not inverse)
     bins = points // 2 + 1 if onesided else points
-    return emit.slice_dim(ctx.g, _joined(ctx, y), dim, 0, bins)
+    return emit.slice_dim(ctx.g, _joined(ctx, y), dim, start=0, stop=bins)
 
 
 @onnx_op("STFT", static=(1, 3))
@@ -84,14 +84,15 @@ def stft(
     frames = [
         reshape(g, part, (signal.shape[0], 1, points, signal.shape[2]))
         for part in (
-            emit.slice_dim(g, signal, 1, step * i, step * i + points) for i in range(count)
+            emit.slice_dim(g, signal, 1, start=step * i, stop=step * i + points)
+            for i in range(count)
         )
     ]
     x = emit.concat(g, frames, 1)
     if window is not None:
         x = emit.arithmetic(g, "mul", x, reshape(g, window, (points, 1)))
     y = _joined(ctx, fft(g, _parts(ctx, x), 2, 1.0, forward=True))
-    return emit.slice_dim(g, y, 2, 0, points // 2 + 1 if onesided else points)
+    return emit.slice_dim(g, y, 2, start=0, stop=points // 2 + 1 if onesided else points)
 
 
 def _define_window(name: str, factors: tuple[float, float, float]) -> None:

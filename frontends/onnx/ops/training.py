@@ -28,7 +28,7 @@ def _sum(ctx: OnnxContext, a: Tensor, factor: float, b: Tensor, weight: float) -
 
 def _regularised(ctx: OnnxContext, x: Tensor, gradient: Tensor, coefficient: float) -> Tensor:
     """Gradient + coefficient x."""
-    return _sum(ctx, x, coefficient, gradient, 1.0) if coefficient else gradient
+    return _sum(ctx, x, coefficient, b=gradient, weight=1.0) if coefficient else gradient
 
 
 def _for_each(tensors: Sequence[Tensor], states: int, step: Step) -> list[Tensor]:
@@ -86,13 +86,13 @@ def adam(
 
     R' is R sqrt(1 - beta^T) / (1 - alpha^T), and R itself where T is 0.
     """
-    adjusted = _adam_rate(ctx, rate, emit.cast(ctx.g, count, F32), alpha, beta)
+    adjusted = _adam_rate(ctx, rate, emit.cast(ctx.g, count, F32), alpha=alpha, beta=beta)
 
     def step(x: Tensor, gradient: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
         gradient = _regularised(ctx, x, gradient, norm_coefficient)
         square = emit.unary("square")(ctx.g, gradient)
-        first = _sum(ctx, first, alpha, gradient, 1 - alpha)
-        second = _sum(ctx, second, beta, square, 1 - beta)
+        first = _sum(ctx, first, alpha, b=gradient, weight=1 - alpha)
+        second = _sum(ctx, second, beta, b=square, weight=1 - beta)
         below = emit.arithmetic(ctx.g, "add", emit.unary("sqrt")(ctx.g, second), epsilon)
         move = emit.arithmetic(ctx.g, "mul", adjusted, emit.arithmetic(ctx.g, "div", first, below))
         moved = emit.arithmetic(ctx.g, "sub", x, move)
@@ -141,8 +141,10 @@ def momentum(
     def step(x: Tensor, gradient: Tensor, velocity: Tensor) -> tuple[Tensor, ...]:
         gradient = _regularised(ctx, x, gradient, norm_coefficient)
         new = emit.arithmetic(ctx.g, "mul", gradient, share)
-        velocity = _sum(ctx, velocity, alpha, new, 1.0)
-        ahead = velocity if mode == "standard" else _sum(ctx, gradient, 1.0, velocity, alpha)
+        velocity = _sum(ctx, velocity, alpha, b=new, weight=1.0)
+        ahead = (
+            velocity if mode == "standard" else _sum(ctx, gradient, 1.0, b=velocity, weight=alpha)
+        )
         return emit.arithmetic(
             ctx.g, "sub", x, emit.arithmetic(ctx.g, "mul", rate, ahead)
         ), velocity

@@ -135,7 +135,7 @@ def max_unpool(
     y = unpooled(ctx.g, x, within, own)
     sizes = integers(output_shape) or y.shape
     more = tuple(size - had for size, had in zip(sizes, y.shape, strict=True))
-    return emit.pad(ctx.g, y, (0,) * y.rank, more, 0.0)
+    return emit.pad(ctx.g, y, (0,) * y.rank, more, value=0.0)
 
 
 @onnx_op("AveragePool", attributes=SIZES)

@@ -35,7 +35,7 @@ def _if(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list
     if isinstance(choice, np.ndarray):
         return walker.run(indices[bool(choice.item())], arguments)
     runs = [partial(walker.run, index) for index in indices]
-    return chosen_results(walker.g, choice, runs, arguments, walker.tensor)
+    return chosen_results(walker.g, choice, runs, arguments=arguments, tensor=walker.tensor)
 
 
 def _call_once(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:

@@ -273,12 +273,12 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
         name,
         kind,
         shape,
-        data,
-        scale if isinstance(scale, np.ndarray) else empty,
-        zero if isinstance(zero, np.ndarray) else empty,
-        quantisation.QuantizedDimension() if quantisation else 0,
-        tuple(i for i, n in enumerate(_numbers(tensor.ShapeSignatureAsNumpy())) if n < 0),
-        bool(tensor.IsVariable()),
+        data=data,
+        scale=scale if isinstance(scale, np.ndarray) else empty,
+        zero=zero if isinstance(zero, np.ndarray) else empty,
+        axis=quantisation.QuantizedDimension() if quantisation else 0,
+        open=tuple(i for i, n in enumerate(_numbers(tensor.ShapeSignatureAsNumpy())) if n < 0),
+        state=bool(tensor.IsVariable()),
     )
 
 

@@ -53,7 +53,7 @@ def _window(x: Tensor, kernel: tuple[int, int], options: Any) -> emit_nn.Window:
         dilation = (options.DilationHFactor(), options.DilationWFactor())
     stride = (options.StrideH(), options.StrideW())
     padding = ("SAME", "VALID")[options.Padding()]
-    return window_of((x.shape[1], x.shape[2]), kernel, stride, dilation, padding)
+    return window_of((x.shape[1], x.shape[2]), kernel, stride, dilation=dilation, padding=padding)
 
 
 def _convolved(
@@ -61,7 +61,9 @@ def _convolved(
 ) -> Tensor:
     """Convolve NHWC by a weight seen as (O, I, KH, KW)."""
     window = _window(x, (kernel.shape[2], kernel.shape[3]), options)
-    y = emit_nn.conv2d(ctx.g, permute(x, NCHW_OF_NHWC), kernel, bias, window, groups)
+    y = emit_nn.conv2d(
+        ctx.g, permute(x, NCHW_OF_NHWC), kernel, bias=bias, window=window, groups=groups
+    )
     return activated(ctx, permute(y, NHWC_OF_NCHW), options.FusedActivationFunction())
 
 
@@ -71,7 +73,9 @@ def conv2d(
 ) -> Tensor:
     """Convolve by (O, KH, KW, I)."""
     kernel = permute(weight, (0, 3, 1, 2))
-    return _convolved(ctx, options, x, kernel, bias, x.shape[3] // weight.shape[3])
+    return _convolved(
+        ctx, options, x, kernel=kernel, bias=bias, groups=x.shape[3] // weight.shape[3]
+    )
 
 
 @lite_op("DEPTHWISE_CONV_2D", wishes={1: DEPTHWISE}, bias=2)
@@ -79,7 +83,9 @@ def depthwise_conv2d(
     ctx: LiteContext, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
     """Convolve each channel by filters of its own, given as (1, KH, KW, C M)."""
-    return _convolved(ctx, options, x, permute(weight, (3, 0, 1, 2)), bias, x.shape[3])
+    return _convolved(
+        ctx, options, x, kernel=permute(weight, (3, 0, 1, 2)), bias=bias, groups=x.shape[3]
+    )
 
 
 @lite_op("FULLY_CONNECTED", wishes={1: IN_OUT}, bias=2)
@@ -140,7 +146,9 @@ def transpose_conv(
 ) -> Tensor:
     """Transposed convolution by (O, KH, KW, I)."""
     stride, padding = (options.StrideH(), options.StrideW()), ("SAME", "VALID")[options.Padding()]
-    y = _transposed(ctx, x, weight, bias, integers(sizes)[1:3], stride, padding)
+    y = _transposed(
+        ctx, x, weight, bias=bias, size=integers(sizes)[1:3], stride=stride, padding=padding
+    )
     activation = getattr(options, "FusedActivationFunction", lambda: 0)()
     return activated(ctx, y, activation)
 
@@ -152,7 +160,9 @@ def transpose_conv_bias(
     """MediaPipe's, before TFLite's own had a bias; its options are a struct of C."""
     padding, *stride = struct.unpack_from("<iii", options)
     named = {1: "SAME", 2: "VALID"}[padding]
-    return _transposed(ctx, x, weight, bias, ctx.results[0][1:3], stride[::-1], named)
+    return _transposed(
+        ctx, x, weight, bias=bias, size=ctx.results[0][1:3], stride=stride[::-1], padding=named
+    )
 
 
 def _transposed(
@@ -166,7 +176,7 @@ def _transposed(
 ) -> Tensor:
     """Convolve transposed, to pictures of this size."""
     kernel = (weight.shape[1], weight.shape[2])
-    window = window_of(tuple(size), kernel, tuple(stride), (1, 1), padding)
+    window = window_of(tuple(size), kernel, tuple(stride), dilation=(1, 1), padding=padding)
     whole = plain(x.value) if x.layout == (0, 1, 2, 3) else x
     y = plain(
         ctx.g.conv2d_dx(

@@ -78,7 +78,7 @@ def _add(g: Builder, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _clipped(g: Builder, x: Tensor, limit: float) -> Tensor:
-    return emit_activation.clip(g, "clamp", x, -limit, limit) if limit else x
+    return emit_activation.clip(g, "clamp", x, low=-limit, high=limit) if limit else x
 
 
 def _zeros(g: Builder, *shape: int) -> Tensor:
@@ -98,7 +98,7 @@ def _unrolled(
     dim = 0 if time_major else 1
     outputs: list[Tensor] = []
     for at in _steps(x.shape[dim], backwards):
-        y = step(emit.squeeze(g, emit.slice_dim(g, x, dim, at, at + 1), [dim]))
+        y = step(emit.squeeze(g, emit.slice_dim(g, x, dim, start=at, stop=at + 1), [dim]))
         wide = (1, *y.shape) if time_major else (y.shape[0], 1, y.shape[1])
         outputs.append(reshape(g, y, wide))
     return emit.concat(g, outputs[::-1] if backwards else outputs, dim)
@@ -123,13 +123,17 @@ def _lstm(g: Builder, options: Any, x: Tensor, cell: Cell, backwards: bool = Fal
         nonlocal state
         cut = iter(range(0, width * len(parts), width))
         own = [
-            None if y is None else emit.slice_dim(g, row, 1, start := next(cut), start + width)
+            None
+            if y is None
+            else emit.slice_dim(g, row, 1, start=(start := next(cut)), stop=start + width)
             for y in fed
         ]
         state = cell.step(g, options, own, *state)
         return state[0]
 
-    return _unrolled(g, emit.concat(g, parts, 2), options.TimeMajor(), backwards, step)
+    return _unrolled(
+        g, emit.concat(g, parts, 2), options.TimeMajor(), backwards=backwards, step=step
+    )
 
 
 WEIGHTS = dict.fromkeys((1, 2, 3, 4, 5, 6, 7, 8, 16), IN_OUT)
@@ -155,7 +159,7 @@ def _rnn(
         h = activated(ctx, total, options.FusedActivationFunction())
         return h
 
-    return _unrolled(g, fed, options.TimeMajor(), backwards, step)
+    return _unrolled(g, fed, options.TimeMajor(), backwards=backwards, step=step)
 
 
 @lite_op("UNIDIRECTIONAL_SEQUENCE_RNN", wishes={1: IN_OUT, 2: IN_OUT})

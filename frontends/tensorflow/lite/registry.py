@@ -110,7 +110,7 @@ def lite_op(
     """Register a rule for an operator."""
 
     def register(rule: Rule) -> Rule:
-        LITE_RULES[name] = LiteRule(rule, tuple(static), wishes or {}, either, bias)
+        LITE_RULES[name] = LiteRule(rule, tuple(static), wishes or {}, either=either, bias=bias)
         return rule
 
     return register

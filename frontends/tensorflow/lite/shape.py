@@ -143,7 +143,7 @@ def dynamic_update_slice(
     """Put an update into x; a place from which it would not fit moves back."""
     pairs = zip(integers(starts), x.shape, update.shape, strict=True)
     places = [min(max(start, 0), size - own) for start, size, own in pairs]
-    return _put(ctx, x, update, places, 0)
+    return _put(ctx, x, update, places=places, dim=0)
 
 
 def _put(ctx: LiteContext, x: Tensor, update: Tensor, places: list[int], dim: int) -> Known:
@@ -154,5 +154,5 @@ def _put(ctx: LiteContext, x: Tensor, update: Tensor, places: list[int], dim: in
     high = low + update.shape[dim]
     parts = [(0, low), (low, high), (high, size)]
     cut = [emit.slice_dim(ctx.g, x, dim, *part) for part in parts if part[0] < part[1]]
-    cut[low > 0] = _put(ctx, cut[low > 0], update, places, dim + 1)
+    cut[low > 0] = _put(ctx, cut[low > 0], update, places=places, dim=dim + 1)
     return emit.concat(ctx.g, cut, dim)

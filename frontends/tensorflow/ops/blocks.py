@@ -33,7 +33,7 @@ def space_to_batch(ctx: TfContext, x: Tensor, block: np.ndarray, pads: np.ndarra
     sizes = integers(block)
     others = x.rank - 1 - len(sizes)
     low, high = ((0, *integers(side), *[0] * others) for side in np.asarray(pads).T)
-    whole = emit.pad(ctx.g, x, tuple(low), tuple(high), 0.0)
+    whole = emit.pad(ctx.g, x, tuple(low), tuple(high), value=0.0)
     count, shape = len(sizes), whole.shape
     parts = [part for i, size in enumerate(sizes) for part in (shape[1 + i] // size, size)]
     split = reshape(ctx.g, whole, (shape[0], *parts, *shape[1 + count :]))
@@ -62,5 +62,5 @@ def batch_to_space(ctx: TfContext, x: Tensor, block: np.ndarray, crops: np.ndarr
 
 def _crop(ctx: TfContext, x: Tensor, crops: Any) -> Tensor:
     for dim, (low, high) in enumerate(np.asarray(crops).tolist(), start=1):
-        x = emit.slice_dim(ctx.g, x, dim, low, x.shape[dim] - high)
+        x = emit.slice_dim(ctx.g, x, dim, start=low, stop=x.shape[dim] - high)
     return x

@@ -272,7 +272,7 @@ def _define_fft(rank: int) -> None:
             x = fourier.fft(ctx.g, x, dim, 1.0, forward=False)
         size = last // 2 + 1
         x = emit_complex.each(lambda part: _of_length(ctx, part, count - 1, size), x)
-        return fourier.irfft(ctx.g, x, count - 1, last, 1 / prod([*others, last]))
+        return fourier.irfft(ctx.g, x, count - 1, points=last, factor=1 / prod([*others, last]))
 
 
 for _rank in (1, 2, 3):
@@ -282,4 +282,4 @@ for _rank in (1, 2, 3):
 def _of_length(ctx: TfContext, x: Tensor, dim: int, length: int) -> Tensor:
     """Cut a dimension, or pad it with zeros, at its end."""
     high = tuple(length - x.shape[dim] if other == dim else 0 for other in range(x.rank))
-    return emit.pad(ctx.g, x, (0,) * x.rank, high, 0.0)
+    return emit.pad(ctx.g, x, (0,) * x.rank, high, value=0.0)

@@ -264,7 +264,7 @@ def clip(ctx: TfContext, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
     least, most = emit.number(ctx.g, low), emit.number(ctx.g, high)
     if least is None or most is None:
         raise Unsupported("clipping to limits that are computed; pass numbers")
-    return emit_activation.clip(ctx.g, "clamp", x, float(least), float(most))
+    return emit_activation.clip(ctx.g, "clamp", x, low=float(least), high=float(most))
 
 
 @tf_op("LeakyRelu")

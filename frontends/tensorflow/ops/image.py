@@ -33,7 +33,7 @@ def projective_transform(
     filling = emit.scalar(g, 0.0, x.dtype) if fill is None else fill
     rows, columns = np.divmod(np.arange(height * width), width)
     places = [plain(g.constant(part.astype(np.float32))) for part in (columns, rows)]
-    terms = [emit.slice_dim(g, transforms, 1, at, at + 1) for at in range(8)]
+    terms = [emit.slice_dim(g, transforms, 1, start=at, stop=at + 1) for at in range(8)]
 
     def line(a: Tensor, b: Tensor, c: Tensor | float) -> Tensor:
         both = (
@@ -78,7 +78,7 @@ def _mapped(g: Builder, place: Tensor, size: int, fill_mode: str) -> Tensor:
         place = emit.choose(g, inside, along, back)
     elif fill_mode != "NEAREST":
         raise Unsupported(f"the fill mode {fill_mode}; use reflect, constant or nearest")
-    return activation.clip(g, "clamp", place, 0.0, float(size - 1))
+    return activation.clip(g, "clamp", place, low=0.0, high=float(size - 1))
 
 
 class _Reader:
@@ -98,7 +98,7 @@ class _Reader:
             low = emit.arithmetic(g, "ge", place, 0.0)
             here = emit.arithmetic(g, "logical_and", low, emit.arithmetic(g, "lt", place, size))
             inside = here if inside is None else emit.arithmetic(g, "logical_and", inside, here)
-            clamped = activation.clip(g, "clamp", place, 0.0, float(size - 1))
+            clamped = activation.clip(g, "clamp", place, low=0.0, high=float(size - 1))
             whole = emit.cast(g, clamped, I32)
             index = emit.arithmetic(g, "add", emit.arithmetic(g, "mul", index, size), whole)
         assert inside is not None  # there are two coordinates
@@ -147,7 +147,7 @@ def _untrained(g: Builder, x: Tensor) -> None:
 
 
 def _split(g: Builder, x: Tensor) -> list[Tensor]:
-    return [emit.slice_dim(g, x, -1, at, at + 1) for at in range(3)]
+    return [emit.slice_dim(g, x, -1, start=at, stop=at + 1) for at in range(3)]
 
 
 @tf_op("RGBToHSV")
@@ -156,7 +156,9 @@ def rgb_to_hsv(ctx: TfContext, x: Tensor) -> Tensor:
     g = ctx.g
     _untrained(g, x)
     parts = _split(g, x)
-    value, least = (emit.reduce(g, op, x, [-1], True) for op in ("reduce_max", "reduce_min"))
+    value, least = (
+        emit.reduce(g, op, x, dims=[-1], keepdims=True) for op in ("reduce_max", "reduce_min")
+    )
     width = emit.arithmetic(g, "sub", value, least)
     some = emit.arithmetic(g, "gt", width, 0.0)
     safe = emit.choose(g, some, width, 1.0)
@@ -189,7 +191,7 @@ def hsv_to_rgb(ctx: TfContext, x: Tensor) -> Tensor:
     for centre, sign, start in ((3.0, 1.0, -1.0), (2.0, -1.0, 2.0), (4.0, -1.0, 2.0)):
         far = emit.unary("abs")(g, emit.arithmetic(g, "sub", turn, centre))
         ramp = emit.arithmetic(g, "add", emit.weighted(g, far, sign), start)
-        full = activation.clip(g, "clamp", ramp, 0.0, 1.0)
+        full = activation.clip(g, "clamp", ramp, low=0.0, high=1.0)
         lack = emit.arithmetic(g, "mul", share, emit.arithmetic(g, "sub", 1.0, full))
         parts.append(emit.arithmetic(g, "mul", value, emit.arithmetic(g, "sub", 1.0, lack)))
     return emit.concat(g, parts, -1)

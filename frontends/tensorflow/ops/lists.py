@@ -36,7 +36,7 @@ def empty(
 @tf_op("TensorListFromTensor", static=(1,))
 def from_tensor(ctx: TfContext, x: Tensor, shape: np.ndarray) -> TensorList:
     """Split a tensor into the slices of its first dimension."""
-    parts = [emit.slice_dim(ctx.g, x, 0, i, i + 1) for i in range(x.shape[0])]
+    parts = [emit.slice_dim(ctx.g, x, 0, start=i, stop=i + 1) for i in range(x.shape[0])]
     return TensorList(tuple(emit.squeeze(ctx.g, part, [0]) for part in parts), x.shape[1:])
 
 

@@ -113,7 +113,9 @@ def roll(ctx: TfContext, x: Tensor, shift: np.ndarray, axis: np.ndarray) -> Tens
 def cross(ctx: TfContext, a: Tensor, b: Tensor) -> Tensor:
     """Multiply vectors of three as the cross product does."""
     g = ctx.g
-    left, right = ([emit.slice_dim(g, x, -1, i, i + 1) for i in range(3)] for x in (a, b))
+    left, right = (
+        [emit.slice_dim(g, x, -1, start=i, stop=i + 1) for i in range(3)] for x in (a, b)
+    )
 
     def part(i: int, j: int) -> Tensor:
         products = (emit.elementwise(g, "mul", left[m], right[n]) for m, n in ((i, j), (j, i)))

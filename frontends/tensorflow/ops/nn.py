@@ -101,10 +101,18 @@ def conv2d(
     picture, kernel = _channels_first(x, data_format), permute(weight, OIHW_OF_HWIO)
     steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
     window = window_of(
-        _hw(picture), _hw(kernel), steps, gaps, padding, explicit_paddings, data_format
+        _hw(picture),
+        _hw(kernel),
+        steps,
+        dilation=gaps,
+        padding=padding,
+        explicit=explicit_paddings,
+        data_format=data_format,
     )
     groups = picture.shape[1] // kernel.shape[1]
-    return _in_format(emit_nn.conv2d(ctx.g, picture, kernel, None, window, groups), data_format)
+    return _in_format(
+        emit_nn.conv2d(ctx.g, picture, kernel, bias=None, window=window, groups=groups), data_format
+    )
 
 
 def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequence[int]) -> bool:
@@ -152,9 +160,18 @@ def depthwise_conv2d(
     picture = _channels_first(x, data_format)
     steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
     window = window_of(
-        _hw(picture), (height, width), steps, gaps, padding, explicit_paddings, data_format
+        _hw(picture),
+        (height, width),
+        steps,
+        dilation=gaps,
+        padding=padding,
+        explicit=explicit_paddings,
+        data_format=data_format,
     )
-    return _in_format(emit_nn.conv2d(ctx.g, picture, kernel, None, window, channels), data_format)
+    return _in_format(
+        emit_nn.conv2d(ctx.g, picture, kernel, bias=None, window=window, groups=channels),
+        data_format,
+    )
 
 
 @tf_op("Conv2DBackpropInput", static=(0,))
@@ -179,9 +196,9 @@ def conv2d_transpose(
         _spatial(shape, "NHWC"),
         (kernel.shape[0], kernel.shape[1]),
         _spatial(strides, "NHWC"),
-        _spatial(dilations, "NHWC"),
-        padding,
-        explicit_paddings,
+        dilation=_spatial(dilations, "NHWC"),
+        padding=padding,
+        explicit=explicit_paddings,
     )
     y = ctx.g.conv2d_dx(
         framework_order(ctx.g, x),
@@ -201,7 +218,9 @@ def _pool_window(
     if any(around[i] != 1 for i in (0, 4)) or x.rank != 4:
         raise Unsupported(f"pooling by windows {ksize} and strides {strides}; use 2-D pooling")
     kernel, steps = _spatial(ksize, data_format), _spatial(strides, data_format)
-    return window_of(_hw(_channels_first(x, data_format)), kernel, steps, (1, 1), padding)
+    return window_of(
+        _hw(_channels_first(x, data_format)), kernel, steps, dilation=(1, 1), padding=padding
+    )
 
 
 @tf_op("MaxPool")
@@ -215,7 +234,7 @@ def max_pool(
     data_format: str = "NHWC",
 ) -> Tensor:
     """Take each window's maximum."""
-    window = _pool_window(x, ksize, strides, padding, data_format)
+    window = _pool_window(x, ksize, strides, padding=padding, data_format=data_format)
     picture = _channels_first(x, data_format)
     return _in_format(emit_nn.max_pool2d(ctx.g, picture, window), data_format)
 
@@ -231,7 +250,7 @@ def avg_pool(
     data_format: str = "NHWC",
 ) -> Tensor:
     """Average each window, without what is padded."""
-    window = _pool_window(x, ksize, strides, padding, data_format)
+    window = _pool_window(x, ksize, strides, padding=padding, data_format=data_format)
     picture = _channels_first(x, data_format)
     return _in_format(emit_nn.avg_pool2d(ctx.g, picture, window, False), data_format)
 
@@ -261,10 +280,10 @@ def fused_batch_norm(
             plain(ctx.g.constant(part)) if isinstance(part, np.ndarray) else part
             for part in (mean, var)
         )
-        norm = NormParams(gamma, beta, mean, var, epsilon)
+        norm = NormParams(gamma, beta, mean, var=var, eps=epsilon)
         y = emit_nn.batch_norm_frozen(ctx.g, picture, norm)
         return [_in_format(y, data_format), mean, var, *hidden]
-    norm = NormParams(gamma, beta, None, None, epsilon)
+    norm = NormParams(gamma, beta, None, var=None, eps=epsilon)
     y = emit_nn.batch_norm_training(ctx.g, picture, norm, 0.0)
     node = y.value.node
     assert node is not None  # it has just been made

@@ -24,7 +24,7 @@ def image_patches(
     padding: str,
 ) -> Tensor:
     """Put the pixels of each window side by side, as channels of one pixel."""
-    return _patches(ctx, x, ksizes[1:-1], strides[1:-1], rates[1:-1], padding)
+    return _patches(ctx, x, ksizes[1:-1], strides=strides[1:-1], rates=rates[1:-1], padding=padding)
 
 
 @tf_op("ExtractVolumePatches")
@@ -32,7 +32,7 @@ def volume_patches(
     ctx: TfContext, x: Tensor, *, ksizes: Sequence[int], strides: Sequence[int], padding: str
 ) -> Tensor:
     """Put the elements of each window of a volume side by side, as channels of one element."""
-    return _patches(ctx, x, ksizes[1:-1], strides[1:-1], (1, 1, 1), padding)
+    return _patches(ctx, x, ksizes[1:-1], strides=strides[1:-1], rates=(1, 1, 1), padding=padding)
 
 
 def _patches(
@@ -44,9 +44,11 @@ def _patches(
     padding: str,
 ) -> Tensor:
     g, spatial = ctx.g, range(1, x.rank - 1)
-    window = window_of(x.shape[1:-1], tuple(sizes), tuple(strides), tuple(rates), padding)
+    window = window_of(
+        x.shape[1:-1], tuple(sizes), tuple(strides), dilation=tuple(rates), padding=padding
+    )
     sides = window.padding
-    x = emit.pad(g, x, (0, *sides[::2], 0), (0, *sides[1::2], 0), 0.0)
+    x = emit.pad(g, x, (0, *sides[::2], 0), (0, *sides[1::2], 0), value=0.0)
     counts = [
         (x.shape[dim] - rate * (size - 1) - 1) // step + 1
         for dim, size, step, rate in zip(spatial, sizes, strides, rates, strict=True)
@@ -56,7 +58,9 @@ def _patches(
         part = x
         for dim, place, rate, step, count in zip(spatial, tap, rates, strides, counts, strict=True):
             first = place * rate
-            part = emit.slice_dim(g, part, dim, first, first + (count - 1) * step + 1, step)
+            part = emit.slice_dim(
+                g, part, dim, start=first, stop=first + (count - 1) * step + 1, step=step
+            )
         parts.append(part)
     return emit.concat(g, parts, x.rank - 1)
 

@@ -24,13 +24,13 @@ NO_GRADIENT = Opaque("the gradient that TensorFlow's own loss operator gives; ou
 def _reduce(ctx: TfContext, op: str, x: Tensor, axes: np.ndarray, keep_dims: bool) -> Tensor:
     """Reduce; unlike elsewhere, no axes means nothing to reduce."""
     dims = integers(axes)
-    return emit.reduce(ctx.g, op, x, dims, keep_dims) if dims and x.rank else x
+    return emit.reduce(ctx.g, op, x, dims=dims, keepdims=keep_dims) if dims and x.rank else x
 
 
 def _define(name: str, op: str) -> None:
     @tf_op(name, static=(1,))
     def rule(ctx: TfContext, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
-        return _reduce(ctx, op, x, axes, keep_dims)
+        return _reduce(ctx, op, x, axes=axes, keep_dims=keep_dims)
 
 
 for _name, _op in REDUCTIONS.items():
@@ -41,7 +41,7 @@ def _define_logical(name: str, op: str) -> None:
     @tf_op(name, static=(1,))
     def rule(ctx: TfContext, x: Tensor, axes: np.ndarray, *, keep_dims: bool = False) -> Tensor:
         numbers = emit.cast(ctx.g, x, DType.F32)
-        y = _reduce(ctx, op, numbers, axes, keep_dims)
+        y = _reduce(ctx, op, numbers, axes=axes, keep_dims=keep_dims)
         return emit.arithmetic(ctx.g, "ne", y, 0.0)
 
 
@@ -95,7 +95,7 @@ def _define_scan(name: str, combine: Combine, nothing: float) -> None:
         if exclusive:
             low, high = ([0] * x.rank for _ in range(2))
             low[dim], high[dim] = 1, -1
-            x = emit.pad(g, x, tuple(low), tuple(high), nothing)
+            x = emit.pad(g, x, tuple(low), tuple(high), value=nothing)
         y = associative_scan(g, x, dim, combine)
         return Tensor(g.reverse(y.value, axes=(y.axis(dim),)), y.layout) if reverse else y
 
@@ -135,7 +135,7 @@ def cross_entropy(ctx: TfContext, logits: Tensor, targets: Tensor) -> list[Tenso
 @tf_op("TopKV2", static=(1,))
 def top_k(ctx: TfContext, x: Tensor, count: np.ndarray) -> list[Tensor]:
     """Take the largest of the last dimension, the best first, and where they are."""
-    values, places = best(ctx.g, x, -1, int(count), True)
+    values, places = best(ctx.g, x, -1, count=int(count), descending=True)
     return [values, emit.cast(ctx.g, places, I32)]
 
 
@@ -145,4 +145,6 @@ def bucketize(ctx: TfContext, x: Tensor, *, boundaries: list[float]) -> Tensor:
     limits = plain(ctx.g.constant(np.asarray(boundaries, np.float32)))
     wide = reshape(ctx.g, emit.cast(ctx.g, x, F32), (*x.shape, 1))
     reached = emit.cast(ctx.g, emit.elementwise(ctx.g, "ge", wide, limits), F32)
-    return emit.cast(ctx.g, emit.reduce(ctx.g, "reduce_sum", reached, [-1], False), I32)
+    return emit.cast(
+        ctx.g, emit.reduce(ctx.g, "reduce_sum", reached, dims=[-1], keepdims=False), I32
+    )

@@ -25,7 +25,7 @@ def _lines(g: Builder, index: Tensor, shape: Shape) -> tuple[Tensor, Shape]:
         return plain(g.constant(flat.reshape(-1).astype(index.dtype.numpy))), shape[depth:]
     total: Tensor | None = None
     for dim in range(depth):
-        part = emit.slice_dim(g, index, -1, dim, dim + 1)
+        part = emit.slice_dim(g, index, -1, start=dim, stop=dim + 1)
         before = None if total is None else emit.arithmetic(g, "mul", total, shape[dim])
         total = part if before is None else emit.elementwise(g, "add", before, part)
     assert total is not None  # an index vector has an element at least
@@ -52,7 +52,7 @@ def scatter_nd(ctx: TfContext, index: Tensor, updates: Tensor, target: np.ndarra
     """Add up at places in zeros."""
     shape = tuple(integers(target))
     places, tail = _lines(ctx.g, index, shape)
-    return _sums(ctx.g, _table(ctx.g, updates, tail), places, shape, tail)
+    return _sums(ctx.g, _table(ctx.g, updates, tail), places, shape=shape, tail=tail)
 
 
 def _sums(g: Builder, rows: Tensor, places: Tensor, shape: Shape, tail: Shape) -> Tensor:
@@ -65,7 +65,7 @@ def _define_sum(name: str, op: str) -> None:
     @tf_op(name)
     def rule(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
         places, tail = _lines(ctx.g, index, x.shape)
-        total = _sums(ctx.g, _table(ctx.g, updates, tail), places, x.shape, tail)
+        total = _sums(ctx.g, _table(ctx.g, updates, tail), places, shape=x.shape, tail=tail)
         return emit.elementwise(ctx.g, op, x, total)
 
 
@@ -79,7 +79,9 @@ def scatter_update(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) ->
     g = ctx.g
     places, tail = _lines(g, index, x.shape)
     table, lines = _table(g, x, tail), _table(g, updates, tail)
-    return reshape(g, write_lines(g, table, 0, places, lines, accumulate=False), x.shape)
+    return reshape(
+        g, write_lines(g, table, 0, index=places, lines=lines, accumulate=False), x.shape
+    )
 
 
 def _define_extreme(name: str, reduction: str) -> None:
@@ -87,7 +89,14 @@ def _define_extreme(name: str, reduction: str) -> None:
     def rule(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
         g = ctx.g
         places, tail = _lines(g, index, x.shape)
-        y = _reduced(g, _table(g, x, tail), places, _table(g, updates, tail), reduction, True)
+        y = _reduced(
+            g,
+            _table(g, x, tail),
+            places,
+            lines=_table(g, updates, tail),
+            reduction=reduction,
+            include_self=True,
+        )
         return reshape(g, y, x.shape)
 
 
@@ -95,7 +104,9 @@ def _reduced(
     g: Builder, table: Tensor, places: Tensor, lines: Tensor, reduction: str, include_self: bool
 ) -> Tensor:
     wide = emit.broadcast(g, reshape(g, places, (places.size, 1)), lines.shape)
-    return emit_scatter.scatter_reduce(g, table, 0, wide, lines, reduction, include_self)
+    return emit_scatter.scatter_reduce(
+        g, table, 0, index=wide, src=lines, reduce=reduction, include_self=include_self
+    )
 
 
 _define_extreme("TensorScatterMax", "amax")
@@ -116,27 +127,29 @@ def _segments(
     rows, places = _table(g, x, tail), reshape(g, ids, (ids.size,))
     shape = (count, prod(tail))
     if kind == "sum":
-        y = _sums(g, rows, places, shape, (prod(tail),))
+        y = _sums(g, rows, places, shape=shape, tail=(prod(tail),))
     else:
         if x.dtype is not F32:
             raise Unsupported(f"segments of {x.dtype.value} that are not added; cast to float32")
         start = emit.broadcast(g, emit.scalar(g, empty, F32), shape)
-        y = _reduced(g, start, places, rows, kind, False)
+        y = _reduced(g, start, places, lines=rows, reduction=kind, include_self=False)
     return reshape(g, y, (count, *tail))
 
 
 def _define_segments(name: str, kind: str, empty: float) -> None:
     @tf_op(f"UnsortedSegment{name}", static=(2,))
     def unsorted(ctx: TfContext, x: Tensor, ids: Tensor, count: np.ndarray) -> Tensor:
-        return _segments(ctx, x, ids, int(count), kind, empty)
+        return _segments(ctx, x, ids, count=int(count), kind=kind, empty=empty)
 
     @tf_op(f"Segment{name}")
     def ordered(ctx: TfContext, x: Tensor, ids: Tensor) -> Tensor:
-        return _segments(ctx, x, ids, _count(ctx, ids), kind, 1.0 if kind == "prod" else 0.0)
+        return _segments(
+            ctx, x, ids, count=_count(ctx, ids), kind=kind, empty=1.0 if kind == "prod" else 0.0
+        )
 
     @tf_op(f"Segment{name}V2", static=(2,))
     def counted(ctx: TfContext, x: Tensor, ids: Tensor, count: np.ndarray) -> Tensor:
-        return _segments(ctx, x, ids, int(count), kind, empty)
+        return _segments(ctx, x, ids, count=int(count), kind=kind, empty=empty)
 
 
 for _name, (_kind, _empty) in SEGMENTS.items():

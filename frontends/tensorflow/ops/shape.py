@@ -117,7 +117,7 @@ def unpack(
     """Split into slices of one dimension, which is dropped."""
     if isinstance(x, Truths):
         return columns(x, num, axis)
-    parts = [emit.slice_dim(ctx.g, x, axis, i, i + 1) for i in range(num)]
+    parts = [emit.slice_dim(ctx.g, x, axis, start=i, stop=i + 1) for i in range(num)]
     return [emit.squeeze(ctx.g, part, [axis]) for part in parts]
 
 
@@ -139,7 +139,7 @@ def split_v(ctx: TfContext, x: Tensor, sizes: np.ndarray, axis: np.ndarray) -> l
 def _cut(ctx: TfContext, x: Tensor, dim: int, sizes: Sequence[int]) -> list[Tensor]:
     ends = [int(end) for end in np.cumsum(sizes)]
     pairs = zip(ends, sizes, strict=True)
-    return [emit.slice_dim(ctx.g, x, dim, end - size, end) for end, size in pairs]
+    return [emit.slice_dim(ctx.g, x, dim, start=end - size, stop=end) for end, size in pairs]
 
 
 @tf_op("ReverseV2", static=(1,))
@@ -153,7 +153,7 @@ def reverse(ctx: TfContext, x: Tensor, axes: np.ndarray) -> Tensor:
 def pad(ctx: TfContext, x: Tensor, widths: np.ndarray, value: np.ndarray | None = None) -> Tensor:
     """Pad by a constant."""
     low, high = (tuple(integers(side)) for side in np.asarray(widths).T)
-    return emit.pad(ctx.g, x, low, high, 0.0 if value is None else float(value))
+    return emit.pad(ctx.g, x, low, high, value=0.0 if value is None else float(value))
 
 
 @tf_op("MirrorPad", static=(1,))
@@ -162,16 +162,16 @@ def mirror_pad(ctx: TfContext, x: Tensor, widths: np.ndarray, *, mode: str) -> T
     skip = 1 if mode == "REFLECT" else 0
     for dim, (low, high) in enumerate(np.asarray(widths).tolist()):
         size = x.shape[dim]
-        sides = [_mirrored(ctx, x, dim, skip, low)] if low else []
+        sides = [_mirrored(ctx, x, dim, start=skip, count=low)] if low else []
         sides.append(x)
         if high:
-            sides.append(_mirrored(ctx, x, dim, size - skip - high, high))
+            sides.append(_mirrored(ctx, x, dim, start=size - skip - high, count=high))
         x = emit.concat(ctx.g, sides, dim)
     return x
 
 
 def _mirrored(ctx: TfContext, x: Tensor, dim: int, start: int, count: int) -> Tensor:
-    part = emit.slice_dim(ctx.g, x, dim, start, start + count)
+    part = emit.slice_dim(ctx.g, x, dim, start=start, stop=start + count)
     return Tensor(ctx.g.reverse(part.value, axes=(part.axis(dim),)), part.layout)
 
 
@@ -193,7 +193,7 @@ def gather(
     """Read x at these places of a dimension; places are taken to be in range."""
     dim = 0 if axis is None else integers(axis)[0] % x.rank
     if batch_dims:
-        return _gather_batch(ctx, x, index, dim, batch_dims)
+        return _gather_batch(ctx, x, index, dim=dim, batch_dims=batch_dims)
     return plain(ctx.g.take(framework_order(ctx.g, x), framework_order(ctx.g, index), axis=dim))
 
 

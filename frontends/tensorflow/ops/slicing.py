@@ -116,7 +116,7 @@ def _element(g: Builder, value: Value, i: int) -> Place:
     if not value.shape:
         return plain(value)
     flat = reshape(g, plain(value), (value.type.size,))
-    return emit.squeeze(g, emit.slice_dim(g, flat, 0, i, i + 1), [0])
+    return emit.squeeze(g, emit.slice_dim(g, flat, 0, start=i, stop=i + 1), [0])
 
 
 def _steps_from(g: Builder, value: Value) -> tuple[Value, int]:
@@ -174,7 +174,7 @@ def _taken(ctx: TfContext, x: Tensor, dim: int, part: slice | DynamicSpan | Plac
         return _sliced(ctx, x, dim, part)
     if isinstance(part, int):
         place = part % x.shape[dim]
-        return emit.slice_dim(ctx.g, x, dim, place, place + 1)
+        return emit.slice_dim(ctx.g, x, dim, start=place, stop=place + 1)
     span = part if isinstance(part, DynamicSpan) else DynamicSpan(part, 1)
     if span.size > x.shape[dim]:
         raise Unsupported(f"a slice of {span.size} elements of {x.shape[dim]}")
@@ -189,7 +189,7 @@ def _sliced(ctx: TfContext, x: Tensor, dim: int, part: slice) -> Tensor:
     if not places:
         raise Unsupported(f"the slice {part} of {list(x.shape)}, which is empty")
     low, high = sorted((places[0], places[-1]))
-    x = emit.slice_dim(ctx.g, x, dim, low, high + 1, abs(places.step))
+    x = emit.slice_dim(ctx.g, x, dim, start=low, stop=high + 1, step=abs(places.step))
     if places.step < 0:
         x = Tensor(ctx.g.reverse(x.value, axes=(x.axis(dim),)), x.layout)
     return x

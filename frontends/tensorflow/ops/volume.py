@@ -32,7 +32,7 @@ def _window(
     if any(step != 1 for step in around):
         raise Unsupported("windows that move along the batch or the channels")
     steps, gaps = tuple(strides[1:4]), tuple(dilations[1:4])
-    return window_of(tuple(size), tuple(kernel), steps, gaps, padding)
+    return window_of(tuple(size), tuple(kernel), steps, dilation=gaps, padding=padding)
 
 
 @tf_op("Conv3D")
@@ -48,9 +48,11 @@ def conv3d(
 ) -> Tensor:
     """Convolve by (KD, KH, KW, C / groups, O)."""
     volume, kernel = _channels_first(x, data_format), permute(weight, OIDHW_OF_DHWIO)
-    window = _window(volume.shape[2:], kernel.shape[2:], strides, dilations, padding)
+    window = _window(
+        volume.shape[2:], kernel.shape[2:], strides, dilations=dilations, padding=padding
+    )
     groups = volume.shape[1] // kernel.shape[1]
-    y = emit_volume.conv3d(ctx.g, volume, kernel, None, window, groups)
+    y = emit_volume.conv3d(ctx.g, volume, kernel, bias=None, window=window, groups=groups)
     return permute(y, NDHWC_OF_NCDHW)
 
 
@@ -69,8 +71,10 @@ def conv3d_transpose(
     """Transposed convolution: the gradient of the convolution that gives x, by its input."""
     volume, kernel = _channels_first(x, data_format), permute(weight, OIDHW_OF_DHWIO)
     size = tuple(integers(sizes))[1:4]
-    window = _window(size, kernel.shape[2:], strides, dilations, padding)
-    y = emit_volume.conv_transpose3d(ctx.g, volume, kernel, None, window, 1, size)
+    window = _window(size, kernel.shape[2:], strides, dilations=dilations, padding=padding)
+    y = emit_volume.conv_transpose3d(
+        ctx.g, volume, kernel, bias=None, window=window, groups=1, size=size
+    )
     return permute(y, NDHWC_OF_NCDHW)
 
 
@@ -86,7 +90,7 @@ def max_pool3d(
 ) -> Tensor:
     """Take each window's maximum."""
     volume = _channels_first(x, data_format)
-    window = _window(volume.shape[2:], ksize[1:4], strides, (1,) * 5, padding)
+    window = _window(volume.shape[2:], ksize[1:4], strides, dilations=(1,) * 5, padding=padding)
     return permute(emit_volume.max_pool3d(ctx.g, volume, window), NDHWC_OF_NCDHW)
 
 
@@ -102,5 +106,5 @@ def avg_pool3d(
 ) -> Tensor:
     """Average each window, without what is padded."""
     volume = _channels_first(x, data_format)
-    window = _window(volume.shape[2:], ksize[1:4], strides, (1,) * 5, padding)
+    window = _window(volume.shape[2:], ksize[1:4], strides, dilations=(1,) * 5, padding=padding)
     return permute(emit_volume.avg_pool3d(ctx.g, volume, window, False), NDHWC_OF_NCDHW)

@@ -22,8 +22,8 @@ def prelu(ctx: AtenContext, x: Tensor, weight: Tensor) -> Tensor:
 def glu(ctx: AtenContext, x: Tensor, dim: int) -> Tensor:
     """First half times the sigmoid of the second half along a dimension."""
     half = x.shape[dim] // 2
-    first = emit.slice_dim(ctx.g, x, dim, 0, half)
-    second = emit.slice_dim(ctx.g, x, dim, half, 2 * half)
+    first = emit.slice_dim(ctx.g, x, dim, start=0, stop=half)
+    second = emit.slice_dim(ctx.g, x, dim, start=half, stop=2 * half)
     return emit.arithmetic(ctx.g, "mul", first, emit.unary("sigmoid")(ctx.g, second))
 
 

@@ -39,12 +39,12 @@ def embedding_bag(
     if scale_grad_by_freq and emit.trains(g, weight):
         raise Unsupported("a trainable embedding bag with scale_grad_by_freq; drop the option")
     if include_last_offset:
-        offsets = emit.slice_dim(g, offsets, 0, 0, offsets.shape[0] - 1)
+        offsets = emit.slice_dim(g, offsets, 0, start=0, stop=offsets.shape[0] - 1)
     mask = None
     if padding_idx is not None and padding_idx >= 0:
         mask = emit.arithmetic(g, "ne", indices, padding_idx)
     if mode == MAX:
-        return [_largest(ctx, weight, indices, offsets, mask), OTHERS, OTHERS, OTHERS]
+        return [_largest(ctx, weight, indices, offsets=offsets, mask=mask), OTHERS, OTHERS, OTHERS]
     rows = plain(g.take(framework_order(g, weight), framework_order(g, indices), axis=0))
     shares = per_sample_weights
     if mask is not None:
@@ -67,9 +67,11 @@ def _bags(ctx: AtenContext, count: int, offsets: Tensor) -> Tensor:
     places = plain(g.constant(np.arange(count, dtype=np.int64)[:, None]))
     if offsets.size == 1:
         return plain(g.constant(np.zeros(count, np.int64)))
-    later = emit.slice_dim(g, offsets, 0, 1, offsets.size)
+    later = emit.slice_dim(g, offsets, 0, start=1, stop=offsets.size)
     begun = emit.arithmetic(g, "ge", places, reshape(g, later, (1, later.shape[0])))
-    return emit.cast(g, emit.reduce(g, "reduce_sum", emit.cast(g, begun, F32), [1], False), I64)
+    return emit.cast(
+        g, emit.reduce(g, "reduce_sum", emit.cast(g, begun, F32), dims=[1], keepdims=False), I64
+    )
 
 
 def _added(ctx: AtenContext, rows: Tensor, bags: Tensor, count: int) -> Tensor:
@@ -85,7 +87,7 @@ def _largest(
     known = g.graph.constants.get(offsets.value)
     ends = [plain(g.constant(np.array([count])))]
     if offsets.size > 1:
-        ends.insert(0, emit.slice_dim(g, offsets, 0, 1, offsets.size))
+        ends.insert(0, emit.slice_dim(g, offsets, 0, start=1, stop=offsets.size))
     longest = count
     if known is not None:
         longest = max(int(np.diff([*known, count]).max()), 1)

@@ -134,7 +134,7 @@ def view_as_real(ctx: AtenContext, x: Complex) -> Tensor:
 @_complex("view_as_complex.default")
 def view_as_complex(ctx: AtenContext, x: Tensor) -> Complex:
     """Read a last dimension of two as both parts."""
-    parts = (emit.slice_dim(ctx.g, x, -1, place, place + 1) for place in range(2))
+    parts = (emit.slice_dim(ctx.g, x, -1, start=place, stop=place + 1) for place in range(2))
     return Complex(*(emit.squeeze(ctx.g, part, [-1]) for part in parts))
 
 
@@ -327,7 +327,7 @@ def fft_c2r(
     for axis in others:
         x = fourier.fft(ctx.g, x, axis, 1.0, forward=False)
     sizes = [last_dim_size, *(x.shape[axis] for axis in others)]
-    return fourier.irfft(ctx.g, x, last, last_dim_size, _factor(sizes, normalization))
+    return fourier.irfft(ctx.g, x, last, points=last_dim_size, factor=_factor(sizes, normalization))
 
 
 @_complex("_fft_c2c.default")

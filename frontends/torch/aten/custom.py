@@ -32,7 +32,7 @@ def custom_gradient(
 @aten("pockengine.hooked_.default")
 def hooked(ctx: AtenContext, x: Tensor, cotangent: Tensor, dx: Tensor) -> Tensor:
     """x, whose gradient is what a hook makes of it."""
-    return custom_gradient(ctx, x, cotangent, [x], [dx])
+    return custom_gradient(ctx, x, cotangent, x=[x], dx=[dx])
 
 
 @aten("pockengine.variable.default")

@@ -223,19 +223,19 @@ def clamp(ctx: AtenContext, x: Tensor, min: Number | None, max: Number | None) -
     """Limit to [min, max]; a missing bound is none."""
     low = -math.inf if min is None else float(min)
     high = math.inf if max is None else float(max)
-    return emit_activation.clip(ctx.g, _clamp(), x, low, high)
+    return emit_activation.clip(ctx.g, _clamp(), x, low=low, high=high)
 
 
 @aten("clamp_min.default")
 def clamp_min(ctx: AtenContext, x: Tensor, min: Number) -> Tensor:
     """Limit from below."""
-    return emit_activation.clip(ctx.g, _clamp(), x, float(min), math.inf)
+    return emit_activation.clip(ctx.g, _clamp(), x, low=float(min), high=math.inf)
 
 
 @aten("clamp_max.default")
 def clamp_max(ctx: AtenContext, x: Tensor, max: Number) -> Tensor:
     """Limit from above."""
-    return emit_activation.clip(ctx.g, _clamp(), x, -math.inf, float(max))
+    return emit_activation.clip(ctx.g, _clamp(), x, low=-math.inf, high=float(max))
 
 
 def _clamp() -> str:
@@ -246,7 +246,7 @@ def _clamp() -> str:
 @aten("hardtanh.default")
 def hardtanh(ctx: AtenContext, x: Tensor, min_val: Number, max_val: Number) -> Tensor:
     """Limit to [min_val, max_val]; unlike clamp's, the gradient is zero on the bounds."""
-    return emit_activation.clip(ctx.g, "hardtanh", x, float(min_val), float(max_val))
+    return emit_activation.clip(ctx.g, "hardtanh", x, low=float(min_val), high=float(max_val))
 
 
 @aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy.default", "type_as.default")

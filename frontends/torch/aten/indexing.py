@@ -61,7 +61,7 @@ def _places(ctx: AtenContext, x: Tensor, indices: Sequence[Tensor | None]) -> Me
     assert index is not None  # ATen gives one at least
     shape = moved.shape
     lines = reshape(ctx.g, moved, (*shape[:at], merged, *shape[at + len(dims) :]))
-    return MergedIndex(lines, index, at, order, shape)
+    return MergedIndex(lines, index, at, order=order, shape=shape)
 
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
@@ -91,13 +91,17 @@ def index_put(
     indices = [part for index in indices for part in _known_places(ctx, index)]
     masks = [dim for dim, index in enumerate(indices) if index is not None and index.dtype is BOOL]
     if masks and len(masks) == sum(index is not None for index in indices) == 1:
-        return _put_where(ctx, x, masks[0], indices[masks[0]], values, accumulate=accumulate)
+        return _put_where(
+            ctx, x, masks[0], mask=indices[masks[0]], values=values, accumulate=accumulate
+        )
     places = _places(ctx, x, indices)
     lead, tail = places.x.shape[: places.dim], places.x.shape[places.dim + 1 :]
     whole = emit.broadcast(ctx.g, values, (*lead, *places.index.shape, *tail))
     lines = reshape(ctx.g, whole, (*lead, places.index.size, *tail))
     index = reshape(ctx.g, places.index, (places.index.size,))
-    written = write_lines(ctx.g, places.x, places.dim, index, lines, accumulate=accumulate)
+    written = write_lines(
+        ctx.g, places.x, places.dim, index=index, lines=lines, accumulate=accumulate
+    )
     return places.restored(ctx, written)
 
 
@@ -142,7 +146,7 @@ def fill_diagonal(ctx: AtenContext, x: Tensor, fill_value: Number, wrap: bool = 
 @aten("index_copy.default")
 def index_copy(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Put slices at places of a dimension."""
-    return _along(ctx, x, dim, index, source, accumulate=False)
+    return _along(ctx, x, dim, index=index, source=source, accumulate=False)
 
 
 @aten("index_add.default")
@@ -150,7 +154,9 @@ def index_add(
     ctx: AtenContext, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number
 ) -> Tensor:
     """Add alpha times slices at places of a dimension."""
-    return _along(ctx, x, dim, index, emit.weighted(ctx.g, source, alpha), accumulate=True)
+    return _along(
+        ctx, x, dim, index=index, source=emit.weighted(ctx.g, source, alpha), accumulate=True
+    )
 
 
 @aten("index_fill.int_Scalar", "index_fill.int_Tensor")
@@ -164,7 +170,9 @@ def index_fill(
     places = wrapped(ctx.g, reshape(ctx.g, index, (index.size, 1)), size)
     numbers = plain(ctx.g.constant(np.arange(size, dtype=places.dtype.numpy)[None]))
     named = emit.cast(ctx.g, emit.arithmetic(ctx.g, "eq", places, numbers), F32)
-    hit = emit.arithmetic(ctx.g, "gt", emit.reduce(ctx.g, "reduce_max", named, [0], False), 0.0)
+    hit = emit.arithmetic(
+        ctx.g, "gt", emit.reduce(ctx.g, "reduce_max", named, dims=[0], keepdims=False), 0.0
+    )
     shape = [size if axis == dim % x.rank else 1 for axis in range(x.rank)]
     hit = reshape(ctx.g, hit, tuple(shape))
     return emit.elementwise(ctx.g, "where", hit, emit.cast(ctx.g, value, x.dtype), x)
@@ -178,7 +186,7 @@ def _along(
         x, source = reshape(ctx.g, x, (1,)), reshape(ctx.g, source, (1,))
     dim %= x.rank
     places = wrapped(ctx.g, reshape(ctx.g, index, (index.size,)), x.shape[dim])
-    written = write_lines(ctx.g, x, dim, places, source, accumulate=accumulate)
+    written = write_lines(ctx.g, x, dim, index=places, lines=source, accumulate=accumulate)
     return reshape(ctx.g, written, shape)
 
 
@@ -187,5 +195,5 @@ def put(ctx: AtenContext, x: Tensor, index: Tensor, source: Tensor, accumulate: 
     """Put or add numbers at places of the flattened tensor."""
     flat, lines = reshape(ctx.g, x, (x.size,)), reshape(ctx.g, source, (source.size,))
     places = wrapped(ctx.g, reshape(ctx.g, index, (index.size,)), x.size)
-    written = write_lines(ctx.g, flat, 0, places, lines, accumulate=accumulate)
+    written = write_lines(ctx.g, flat, 0, index=places, lines=lines, accumulate=accumulate)
     return reshape(ctx.g, written, x.shape)

@@ -40,4 +40,4 @@ def fake_quantize_channels(
     """Do the same with a scale and a zero point for each place along a dimension."""
     line = tuple(size if dim == axis % x.rank else 1 for dim, size in enumerate(x.shape))
     sizes, zeros = (reshape(ctx.g, part, line) for part in (scale, zero_point))
-    return fake_quantize(ctx, x, sizes, zeros, quant_min, quant_max)
+    return fake_quantize(ctx, x, sizes, zero_point=zeros, quant_min=quant_min, quant_max=quant_max)

@@ -90,13 +90,13 @@ def smooth_l1_loss(
     """Squares of small differences (below beta), absolute values of large ones."""
     if beta == 0:
         return l1_loss(ctx, x, target, reduction)
-    return _reduce_elements(ctx.g, _huber(ctx, x, target, beta, 1 / beta), reduction)
+    return _reduce_elements(ctx.g, _huber(ctx, x, target, delta=beta, factor=1 / beta), reduction)
 
 
 @aten("huber_loss.default")
 def huber_loss(ctx: AtenContext, x: Tensor, target: Tensor, reduction: int, delta: float) -> Tensor:
     """Squares of small differences (below delta), delta times absolute values of large ones."""
-    return _reduce_elements(ctx.g, _huber(ctx, x, target, delta, 1.0), reduction)
+    return _reduce_elements(ctx.g, _huber(ctx, x, target, delta=delta, factor=1.0), reduction)
 
 
 def _huber(ctx: AtenContext, x: Tensor, target: Tensor, delta: float, factor: float) -> Tensor:
@@ -180,7 +180,9 @@ def ctc_loss(
     blank: int,
 ) -> Tensor:
     """Connectionist temporal classification of log-probabilities (T, N, C), a loss a sample."""
-    return emit_loss.ctc_of_logarithms(ctx.g, x, labels, lengths, label_lengths, blank)
+    return emit_loss.ctc_of_logarithms(
+        ctx.g, x, labels, lengths=lengths, label_lengths=label_lengths, blank=blank
+    )
 
 
 def _reduce_elements(g: Builder, x: Tensor, reduction: int) -> Tensor:

@@ -30,7 +30,9 @@ def marked(ctx: AtenContext, x: Tensor, mask: Tensor, number: int) -> Tensor:
         g, "mul", marks, emit.cast(g, emit.arithmetic(g, "eq", rank, ordinal), F32)
     )
     places = plain(g.constant(np.arange(mask.size, dtype=np.float32).reshape(marks.shape)))
-    place = emit.reduce(g, "reduce_sum", emit.arithmetic(g, "mul", hit, places), [1], False)
+    place = emit.reduce(
+        g, "reduce_sum", emit.arithmetic(g, "mul", hit, places), dims=[1], keepdims=False
+    )
     lines = reshape(g, x, (mask.size, math.prod(x.shape[mask.rank :])))
     index = framework_order(g, emit.cast(g, place, I64))
     picked = plain(g.take(framework_order(g, lines), index, axis=0))
@@ -40,7 +42,9 @@ def marked(ctx: AtenContext, x: Tensor, mask: Tensor, number: int) -> Tensor:
 def _where_equal(ctx: AtenContext, count: Tensor, number: int, picked: Tensor) -> Tensor:
     """Make all NaN unless each example has as many marks as the first, and the one that is read."""
     g = ctx.g
-    ends = [emit.reduce(g, f"reduce_{end}", count, [0, 1], True) for end in ("min", "max")]
+    ends = [
+        emit.reduce(g, f"reduce_{end}", count, dims=[0, 1], keepdims=True) for end in ("min", "max")
+    ]
     least = -number if number < 0 else number + 1
     equal = emit.arithmetic(g, "eq", *ends)
     enough = emit.arithmetic(g, "ge", ends[0], float(least))

@@ -29,7 +29,7 @@ def conv2d(
 ) -> Tensor:
     """Convolve in two dimensions; padding is sizes, "same" or "valid"."""
     window = conv_window(weight.shape[2:], **sizes)
-    y = emit_nn.conv2d(ctx.g, batched(ctx, x, 2), weight, bias, window, groups)
+    y = emit_nn.conv2d(ctx.g, batched(ctx, x, 2), weight, bias=bias, window=window, groups=groups)
     return reshape(ctx.g, y, ctx.shape)
 
 
@@ -86,7 +86,7 @@ def batch_norm(
     cudnn_enabled: bool,
 ) -> Tensor:
     """Normalise by the batch's statistics, or in evaluation mode by the running ones."""
-    norm = NormParams(weight, bias, running_mean, running_var, eps)
+    norm = NormParams(weight, bias, running_mean, var=running_var, eps=eps)
     if training:
         return emit_nn.batch_norm_training(ctx.g, x, norm, momentum)
     return emit_nn.batch_norm_frozen(ctx.g, x, norm)
@@ -105,7 +105,9 @@ def cumulative_batch_norm(
 ) -> Tensor:
     """Normalise by the batch's statistics, and average those of all `count` batches."""
     share = emit.unary("reciprocal")(ctx.g, emit.cast(ctx.g, count, F32))
-    return emit_nn.batch_norm_training(ctx.g, x, NormParams(weight, bias, mean, var, eps), share)
+    return emit_nn.batch_norm_training(
+        ctx.g, x, NormParams(weight, bias, mean, var=var, eps=eps), share
+    )
 
 
 @aten("max_pool2d.default")

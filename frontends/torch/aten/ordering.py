@@ -16,7 +16,7 @@ def sort(
     ctx: AtenContext, x: Tensor, dim: int, descending: bool, stable: bool | None = None
 ) -> list[Tensor]:
     """Sort along a dimension; equal elements keep their order."""
-    return best(ctx.g, x, dim, x.shape[dim] if x.rank else 1, descending)
+    return best(ctx.g, x, dim, count=x.shape[dim] if x.rank else 1, descending=descending)
 
 
 @aten("argsort.default", "argsort.stable")
@@ -30,15 +30,18 @@ def topk(
     ctx: AtenContext, x: Tensor, k: int, dim: int, largest: bool, sorted: bool
 ) -> list[Tensor]:
     """Take the k largest or smallest along a dimension, the best first."""
-    return best(ctx.g, x, dim, k, largest)
+    return best(ctx.g, x, dim, count=k, descending=largest)
 
 
 @aten("kthvalue.default")
 def kthvalue(ctx: AtenContext, x: Tensor, k: int, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the k-th smallest along a dimension, and where it is."""
     if not x.rank:
-        return best(ctx.g, x, 0, 1, False)
-    parts = [emit.slice_dim(ctx.g, part, dim, k - 1, k) for part in best(ctx.g, x, dim, k, False)]
+        return best(ctx.g, x, 0, count=1, descending=False)
+    parts = [
+        emit.slice_dim(ctx.g, part, dim, start=k - 1, stop=k)
+        for part in best(ctx.g, x, dim, count=k, descending=False)
+    ]
     return parts if keepdim else [emit.squeeze(ctx.g, part, [dim]) for part in parts]
 
 
@@ -46,10 +49,10 @@ def kthvalue(ctx: AtenContext, x: Tensor, k: int, dim: int, keepdim: bool) -> li
 def median_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
     """Take the median along a dimension, the lower one of two, and where it is; NaN if any is."""
     size = x.shape[dim] if x.rank else 1
-    middle, place = kthvalue(ctx, x, (size + 1) // 2, dim, keepdim)
+    middle, place = kthvalue(ctx, x, (size + 1) // 2, dim=dim, keepdim=keepdim)
     if x.dtype is not F32:
         return [middle, place]
-    last, nan_place = kthvalue(ctx, x, size, dim, keepdim)  # NaN, if there is any
+    last, nan_place = kthvalue(ctx, x, size, dim=dim, keepdim=keepdim)  # NaN, if there is any
     nan = is_nan(ctx.g, last)
     return [emit.choose(ctx.g, nan, *pair) for pair in ((last, middle), (nan_place, place))]
 
@@ -65,7 +68,7 @@ def _shared(g: Builder, x: Tensor, middle: Tensor) -> Tensor:
     """Return an element of x whose gradient all that equal it share."""
     hit = emit.elementwise(g, "eq", x, emit.unary("stop_gradient")(g, middle))
     total, count = (
-        emit.reduce(g, "reduce_sum", emit.choose(g, hit, addend, 0.0), (), False)
+        emit.reduce(g, "reduce_sum", emit.choose(g, hit, addend, 0.0), dims=(), keepdims=False)
         for addend in (x, 1.0)
     )
     return emit.elementwise(g, "div", total, count)
@@ -76,7 +79,7 @@ def nanmedian_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[
     """Take the median of what is a number, the lower one of two, and where it is."""
     g = ctx.g
     if not x.rank:
-        return best(g, x, 0, 1, False)
+        return best(g, x, 0, count=1, descending=False)
     number = emit.cast(g, emit.elementwise(g, "eq", x, x), F32)
     count = emit.reduce(g, "reduce_sum", number, [dim], keepdims=True)
     half = emit.weighted(g, emit.arithmetic(g, "sub", count, 1.0), 0.5)

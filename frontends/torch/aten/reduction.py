@@ -23,7 +23,9 @@ def mean(
     dtype: object = None,
 ) -> Tensor:
     """Average over all or some dimensions."""
-    return emit.reduce(ctx.g, "reduce_mean", emit.cast(ctx.g, x, F32), dim or (), keepdim)
+    return emit.reduce(
+        ctx.g, "reduce_mean", emit.cast(ctx.g, x, F32), dims=dim or (), keepdims=keepdim
+    )
 
 
 @aten("sum.default", "sum.dim_IntList")
@@ -36,19 +38,19 @@ def sum_(
 ) -> Tensor:
     """Sum over all or some dimensions."""
     x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
-    return emit.reduce(ctx.g, "reduce_sum", x, dim or (), keepdim)
+    return emit.reduce(ctx.g, "reduce_sum", x, dims=dim or (), keepdims=keepdim)
 
 
 @aten("amax.default")
 def amax(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
     """Take the maximum over all or some dimensions."""
-    return emit.reduce(ctx.g, "reduce_max", x, dim, keepdim)
+    return emit.reduce(ctx.g, "reduce_max", x, dims=dim, keepdims=keepdim)
 
 
 @aten("amin.default")
 def amin(ctx: AtenContext, x: Tensor, dim: Sequence[int], keepdim: bool) -> Tensor:
     """Take the minimum over all or some dimensions."""
-    return emit.reduce(ctx.g, "reduce_min", x, dim, keepdim)
+    return emit.reduce(ctx.g, "reduce_min", x, dims=dim, keepdims=keepdim)
 
 
 @aten("max.default")
@@ -108,7 +110,9 @@ def prod(
 ) -> Tensor:
     """Multiply over all or one dimension."""
     x = emit.cast(ctx.g, x, ctx.dtype or x.dtype)
-    return emit.reduce(ctx.g, "reduce_prod", x, () if dim is None else (dim,), keepdim)
+    return emit.reduce(
+        ctx.g, "reduce_prod", x, dims=() if dim is None else (dim,), keepdims=keepdim
+    )
 
 
 @aten("std.correction", "std.default", "std.dim")
@@ -121,7 +125,9 @@ def std(
     unbiased: bool = True,
 ) -> Tensor:
     """Square root of the variance; where that is zero, so is the gradient."""
-    return _guarded(ctx, "sqrt", var(ctx, x, dim, correction, keepdim, unbiased))
+    return _guarded(
+        ctx, "sqrt", var(ctx, x, dim, correction=correction, keepdim=keepdim, unbiased=unbiased)
+    )
 
 
 @aten("var.correction", "var.default", "var.dim")
@@ -146,7 +152,7 @@ def var(
     mean = emit.reduce(ctx.g, "reduce_mean", x, dims, keepdims=True)
     mean = emit.unary("stop_gradient")(ctx.g, mean)  # deviations add up to zero
     squares = emit.unary("square")(ctx.g, emit.arithmetic(ctx.g, "sub", x, mean))
-    total = emit.reduce(ctx.g, "reduce_sum", squares, dims, keepdim)
+    total = emit.reduce(ctx.g, "reduce_sum", squares, dims=dims, keepdims=keepdim)
     return emit.weighted(ctx.g, total, 1 / divisor)
 
 
@@ -159,7 +165,7 @@ def _define_with_mean(overload: str, spread: Callable[..., Tensor]) -> None:
         correction: Number | None,
         keepdim: bool,
     ) -> list[Tensor]:
-        mean = emit.reduce(ctx.g, "reduce_mean", x, dim or (), keepdim)
+        mean = emit.reduce(ctx.g, "reduce_mean", x, dims=dim or (), keepdims=keepdim)
         return [spread(ctx, x, dim, correction, keepdim), mean]
 
 
@@ -192,14 +198,16 @@ def vector_norm(
     """(sum |x|^ord)^(1/ord); the gradient of a norm that is zero is zero, as in PyTorch."""
     size, dims = emit.unary("abs")(ctx.g, x), dim or ()
     if math.isinf(ord):
-        return emit.reduce(ctx.g, "reduce_max" if ord > 0 else "reduce_min", size, dims, keepdim)
+        return emit.reduce(
+            ctx.g, "reduce_max" if ord > 0 else "reduce_min", size, dims=dims, keepdims=keepdim
+        )
     if ord == 0:
         present = emit.cast(ctx.g, emit.arithmetic(ctx.g, "ne", x, 0.0), x.dtype)
-        return emit.reduce(ctx.g, "reduce_sum", present, dims, keepdim)
+        return emit.reduce(ctx.g, "reduce_sum", present, dims=dims, keepdims=keepdim)
     if ord == 1:
-        return emit.reduce(ctx.g, "reduce_sum", size, dims, keepdim)
+        return emit.reduce(ctx.g, "reduce_sum", size, dims=dims, keepdims=keepdim)
     powers = emit.unary("square")(ctx.g, x) if ord == 2 else _powers(ctx, size, float(ord))
-    total = emit.reduce(ctx.g, "reduce_sum", powers, dims, keepdim)
+    total = emit.reduce(ctx.g, "reduce_sum", powers, dims=dims, keepdims=keepdim)
     return _guarded(ctx, "sqrt", total) if ord == 2 else _guarded(ctx, "pow", total, 1 / ord)
 
 
@@ -229,7 +237,9 @@ def _define_logical(name: str, op: str) -> None:
     ) -> Tensor:
         dims = [dim] if isinstance(dim, int) else dim or ()
         true = emit.cast(ctx.g, truth(ctx, x), F32)
-        return emit.arithmetic(ctx.g, "ne", emit.reduce(ctx.g, op, true, dims, keepdim), 0.0)
+        return emit.arithmetic(
+            ctx.g, "ne", emit.reduce(ctx.g, op, true, dims=dims, keepdims=keepdim), 0.0
+        )
 
 
 for _name, _op in {"all": "reduce_min", "any": "reduce_max"}.items():

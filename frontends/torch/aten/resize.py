@@ -64,7 +64,7 @@ def upsample_linear(
 ) -> Tensor:
     """Interpolate (N, C, ...) between the two nearest elements of each dimension."""
     for dim, scale in _scales(x, scale_factors, scales):
-        x = _linear(ctx, x, dim, ctx.shape[dim], align_corners, scale)
+        x = _linear(ctx, x, dim, size=ctx.shape[dim], align_corners=align_corners, scale=scale)
     return x
 
 
@@ -130,7 +130,7 @@ def grid_sampler(
 ) -> Tensor:
     """Read pictures or volumes at places from -1 to 1."""
     between, outside = Between(interpolation_mode), Outside(padding_mode)
-    return sample(ctx.g, x, grid, between, outside, corners=align_corners)
+    return sample(ctx.g, x, grid, between=between, outside=outside, corners=align_corners)
 
 
 def source_places(old: int, new: int, align_corners: bool, scale: float | None) -> np.ndarray:

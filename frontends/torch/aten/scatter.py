@@ -13,7 +13,7 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 @aten("scatter_add.default")
 def scatter_add(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Add each element of src that has an index to x at that place of a dimension."""
-    return emit_scatter.scatter_add(ctx.g, x, dim, index, src)
+    return emit_scatter.scatter_add(ctx.g, x, dim, index=index, src=src)
 
 
 @aten("scatter.src", "scatter.value")
@@ -26,7 +26,9 @@ def scatter(
     value: Number | None = None,
 ) -> Tensor:
     """Put each element of src, or one number, at its place of a dimension; the last one wins."""
-    return emit_scatter.scatter(ctx.g, x, dim, index, (value or 0) if src is None else src)
+    return emit_scatter.scatter(
+        ctx.g, x, dim, index=index, src=(value or 0) if src is None else src
+    )
 
 
 @aten("scatter_reduce.two")
@@ -40,7 +42,9 @@ def scatter_reduce(
     include_self: bool,
 ) -> Tensor:
     """Combine the sources at each place of a dimension, and what stood there before."""
-    return emit_scatter.scatter_reduce(ctx.g, x, dim, index, src, reduce, include_self)
+    return emit_scatter.scatter_reduce(
+        ctx.g, x, dim, index=index, src=src, reduce=reduce, include_self=include_self
+    )
 
 
 @aten("index_reduce.default")
@@ -56,7 +60,9 @@ def index_reduce(
     """Combine slices at places of a dimension."""
     shape = [source.shape[axis] if axis == dim % x.rank else 1 for axis in range(x.rank)]
     wide = emit.broadcast(ctx.g, reshape(ctx.g, index, tuple(shape)), source.shape)
-    return scatter_reduce(ctx, x, dim, wide, source, reduce, include_self)
+    return scatter_reduce(
+        ctx, x, dim, index=wide, src=source, reduce=reduce, include_self=include_self
+    )
 
 
 @aten("take_along_dim.default")

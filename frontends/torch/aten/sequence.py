@@ -42,7 +42,7 @@ def layer_norm(
     cudnn_enable: bool,
 ) -> Tensor:
     """Normalise the last dimensions to mean 0 and variance 1; scale and shift each element."""
-    return emit_norm.layer_norm(ctx.g, x, len(normalized_shape), weight, bias, eps)
+    return emit_norm.layer_norm(ctx.g, x, len(normalized_shape), scale=weight, shift=bias, eps=eps)
 
 
 @aten("rms_norm.default")
@@ -55,7 +55,7 @@ def rms_norm(
 ) -> Tensor:
     """Normalise the last dimensions to a mean square of 1; scale each element."""
     eps = float(np.finfo(np.float32).eps) if eps is None else eps
-    return emit_norm.rms_norm(ctx.g, x, len(normalized_shape), weight, eps)
+    return emit_norm.rms_norm(ctx.g, x, len(normalized_shape), scale=weight, eps=eps)
 
 
 @aten("group_norm.default")
@@ -69,7 +69,7 @@ def group_norm(
     cudnn_enabled: bool,
 ) -> Tensor:
     """Normalise each group of channels of (N, C, ...); scale and shift each channel."""
-    return emit_norm.group_norm(ctx.g, x, num_groups, weight, bias, eps)
+    return emit_norm.group_norm(ctx.g, x, num_groups, scale=weight, shift=bias, eps=eps)
 
 
 @aten("instance_norm.default")
@@ -86,12 +86,12 @@ def instance_norm(
     cudnn_enabled: bool,
 ) -> Tensor:
     """Normalise each channel of each sample of (N, C, ...), or all by the running statistics."""
-    norm = NormParams(weight, bias, running_mean, running_var, eps)
+    norm = NormParams(weight, bias, running_mean, var=running_var, eps=eps)
     if not use_input_stats:
         return emit_nn.batch_norm_frozen(ctx.g, x, norm)
     if running_mean is not None:
         return emit_nn.instance_norm_training(ctx.g, x, norm, momentum)
-    return emit_norm.group_norm(ctx.g, x, x.shape[1], weight, bias, eps)
+    return emit_norm.group_norm(ctx.g, x, x.shape[1], scale=weight, shift=bias, eps=eps)
 
 
 @aten("embedding.default")
@@ -137,10 +137,12 @@ def gather(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, sparse_grad: bo
     """
     if not x.rank or not index.rank:
         line, places = (reshape(ctx.g, part, part.shape or (1,)) for part in (x, index))
-        return reshape(ctx.g, gather(ctx, line, dim, places, sparse_grad), ctx.shape)
+        return reshape(
+            ctx.g, gather(ctx, line, dim, index=places, sparse_grad=sparse_grad), ctx.shape
+        )
     stop = list(index.shape)
     stop[dim] = x.shape[dim]
-    cut = emit.slice_(ctx.g, x, (0,) * x.rank, tuple(stop), (1,) * x.rank)
+    cut = emit.slice_(ctx.g, x, start=(0,) * x.rank, stop=tuple(stop), step=(1,) * x.rank)
     values = framework_order(ctx.g, cut), framework_order(ctx.g, index)
     return plain(ctx.g.take_along(*values, axis=dim % x.rank))
 
@@ -213,7 +215,7 @@ def conv1d(
     line = conv_window((size,), **sizes)
     window = Window((1, size), (1, *line.stride), (0, 0, *line.padding), (1, *line.dilation))
     kernel = reshape(ctx.g, weight, (outputs, inputs, 1, size))
-    y = emit_nn.conv2d(ctx.g, as_pictures(ctx, x), kernel, bias, window, groups)
+    y = emit_nn.conv2d(ctx.g, as_pictures(ctx, x), kernel, bias=bias, window=window, groups=groups)
     return reshape(ctx.g, y, ctx.shape)
 
 

@@ -87,7 +87,7 @@ def pad(
     low, high = [0] * x.rank, [0] * x.rank
     for index in range(len(pad) // 2):
         low[-1 - index], high[-1 - index] = pad[2 * index : 2 * index + 2]
-    return emit.pad(ctx.g, x, tuple(low), tuple(high), float(value or 0))
+    return emit.pad(ctx.g, x, tuple(low), tuple(high), value=float(value or 0))
 
 
 @aten("slice.Tensor")
@@ -101,29 +101,29 @@ def slice_tensor(
 ) -> Tensor:
     """x[start:end:step] along a dimension, by Python's rules; by data it is as long as stated."""
     if isinstance(start, Tensor) and step == 1:
-        return slice_at(ctx.g, x, dim, start, ctx.shape[dim])
+        return slice_at(ctx.g, x, dim, start=start, size=ctx.shape[dim])
     if isinstance(start, Tensor) or isinstance(end, Tensor):
         raise Unsupported("a slice by data whose step is not 1, or that begins at a number")
     first, last, stride = slice(start, end, step).indices(x.shape[dim])
-    return emit.slice_dim(ctx.g, x, dim, first, last, stride)
+    return emit.slice_dim(ctx.g, x, dim, start=first, stop=last, step=stride)
 
 
 @aten("narrow.default", "narrow.Tensor")
 def narrow(ctx: AtenContext, x: Tensor, dim: int, start: Tensor | int, length: int) -> Tensor:
     """Take `length` elements along a dimension."""
     if isinstance(start, Tensor):
-        return slice_at(ctx.g, x, dim, start, length)
+        return slice_at(ctx.g, x, dim, start=start, size=length)
     start %= x.shape[dim]
-    return emit.slice_dim(ctx.g, x, dim, start, start + length)
+    return emit.slice_dim(ctx.g, x, dim, start=start, stop=start + length)
 
 
 @aten("select.int")
 def select(ctx: AtenContext, x: Tensor, dim: int, index: Tensor | int) -> Tensor:
     """Take one element along a dimension, which goes away."""
     if isinstance(index, Tensor):
-        return emit.squeeze(ctx.g, slice_at(ctx.g, x, dim, index, 1), [dim])
+        return emit.squeeze(ctx.g, slice_at(ctx.g, x, dim, start=index, size=1), [dim])
     index %= x.shape[dim]
-    return emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, dim, index, index + 1), [dim])
+    return emit.squeeze(ctx.g, emit.slice_dim(ctx.g, x, dim, start=index, stop=index + 1), [dim])
 
 
 @aten("chunk.default")
@@ -145,7 +145,7 @@ def split_sizes(ctx: AtenContext, x: Tensor, split_sizes: Sequence[int], dim: in
     """Split into parts of these sizes."""
     parts, first = [], 0
     for size in split_sizes:
-        parts.append(emit.slice_dim(ctx.g, x, dim, first, first + size))
+        parts.append(emit.slice_dim(ctx.g, x, dim, start=first, stop=first + size))
         first += size
     return parts
 

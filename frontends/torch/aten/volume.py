@@ -18,7 +18,9 @@ def conv3d(
 ) -> Tensor:
     """Convolve in three dimensions; padding is sizes, "same" or "valid"."""
     window = conv_window(weight.shape[2:], **sizes)
-    y = emit_volume.conv3d(ctx.g, batched(ctx, x, 3), weight, bias, window, groups)
+    y = emit_volume.conv3d(
+        ctx.g, batched(ctx, x, 3), weight, bias=bias, window=window, groups=groups
+    )
     return reshape(ctx.g, y, ctx.shape)
 
 
@@ -35,7 +37,9 @@ def conv_transpose3d(
     """Undo the shape of a convolution: the input gradient of the one with this weight."""
     window, size = conv_window(weight.shape[2:], **sizes), ctx.shape[-3:]
     volume = batched(ctx, x, 3)
-    y = emit_volume.conv_transpose3d(ctx.g, volume, weight, bias, window, groups, size)
+    y = emit_volume.conv_transpose3d(
+        ctx.g, volume, weight, bias=bias, window=window, groups=groups, size=size
+    )
     return reshape(ctx.g, y, ctx.shape)
 
 
