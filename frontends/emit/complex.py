@@ -66,8 +66,9 @@ def multiply(
     )
 
 
-def conjugate(g: Builder, x: Complex) -> Complex:
+def conjugate(g: Builder, x: Operand) -> Complex:
     """Turn the imaginary part's sign."""
+    x = as_complex(g, x)
     return Complex(x.real, emit.unary("neg")(g, x.imag))
 
 
@@ -111,3 +112,21 @@ def polar(g: Builder, size: Tensor, angle: Tensor) -> Complex:
 def exponential(g: Builder, x: Complex) -> Complex:
     """exp x."""
     return polar(g, emit.unary("exp")(g, x.real), x.imag)
+
+
+def angle(g: Builder, x: Complex) -> Tensor:
+    """Return the angle, from -pi to pi."""
+    return emit.elementwise(g, "atan2", x.imag, x.real)
+
+
+UNARY: dict[str, Callable[[Builder, Complex], Complex | Tensor]] = {
+    "abs": absolute,
+    "angle": angle,
+    "conj": conjugate,
+    "exp": exponential,
+    "imag": lambda g, x: x.imag,
+    "real": lambda g, x: x.real,
+    "reciprocal": reciprocal,
+    "square": lambda g, x: multiply(g, x, x),
+}
+"""Functions of one complex tensor; the frontends have the names of their operators."""

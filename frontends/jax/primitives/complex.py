@@ -87,16 +87,15 @@ def _rule(*names: str) -> Callable[[ComplexRule], ComplexRule]:
     return register
 
 
-@_rule("real")
-def real(ctx: JaxContext, x: Complex, **_: Any) -> Tensor:
-    """Return the real part."""
-    return x.real
+def _unary(name: str) -> ComplexRule:
+    def rule(ctx: JaxContext, x: Complex, **_: Any) -> Operand:
+        return emit_complex.UNARY[name](ctx.g, x)
+
+    return rule
 
 
-@_rule("imag")
-def imag(ctx: JaxContext, x: Complex, **_: Any) -> Tensor:
-    """Return the imaginary part."""
-    return x.imag
+for _name in ("abs", "conj", "exp", "imag", "real", "square"):
+    COMPLEX_RULES[_name] = _unary(_name)
 
 
 @_rule("complex")
@@ -105,30 +104,12 @@ def complex_(ctx: JaxContext, real: Tensor, imag: Tensor, **_: Any) -> Complex:
     return Complex(*(emit.broadcast(ctx.g, part, ctx.shape) for part in (real, imag)))
 
 
-@_rule("conj")
-def conj(ctx: JaxContext, x: Operand, **_: Any) -> Complex:
-    """Turn the imaginary part's sign."""
-    return emit_complex.conjugate(ctx.g, as_complex(ctx.g, x))
-
-
 @_rule("convert_element_type")
 def convert(ctx: JaxContext, x: Operand, *, new_dtype: Any, **_: Any) -> Operand:
     """Make real numbers complex, or drop the imaginary part."""
     if np.issubdtype(new_dtype, np.complexfloating):
         return as_complex(ctx.g, x)
     return emit.cast(ctx.g, x.real, ctx.dtype) if isinstance(x, Complex) else x
-
-
-@_rule("abs")
-def abs_(ctx: JaxContext, x: Complex, **_: Any) -> Tensor:
-    """Return the size."""
-    return emit_complex.absolute(ctx.g, x)
-
-
-@_rule("exp")
-def exp(ctx: JaxContext, x: Complex, **_: Any) -> Complex:
-    """Exponential function."""
-    return emit_complex.exponential(ctx.g, x)
 
 
 @_rule("add", "add_any")
@@ -153,12 +134,6 @@ def mul(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
 def div(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
     """Divide."""
     return _whole(ctx, emit_complex.divide(ctx.g, a, b))
-
-
-@_rule("square")
-def square(ctx: JaxContext, x: Complex, **_: Any) -> Complex:
-    """x x."""
-    return emit_complex.multiply(ctx.g, x, x)
 
 
 @_rule("integer_pow")

@@ -97,16 +97,16 @@ def _rule(*names: str, static: Sequence[int] = ()) -> Callable[[Rule], Rule]:
     return register
 
 
-@_rule("Real")
-def real(ctx: TfContext, x: Complex) -> Tensor:
-    """Return the real part."""
-    return x.real
+def _unary(name: str) -> Rule:
+    def rule(ctx: TfContext, x: Complex) -> Operand:
+        return emit_complex.UNARY[name](ctx.g, x)
+
+    return rule
 
 
-@_rule("Imag")
-def imag(ctx: TfContext, x: Complex) -> Tensor:
-    """Return the imaginary part."""
-    return x.imag
+for _name in ("angle", "conj", "exp", "imag", "real", "square"):
+    _rule(_name.capitalize())(_unary(_name))
+_rule("ComplexAbs")(_unary("abs"))
 
 
 @_rule("Complex")
@@ -114,12 +114,6 @@ def complex_(ctx: TfContext, real: Tensor, imag: Tensor) -> Complex:
     """Join two real tensors."""
     shape = tuple(int(n) for n in np.broadcast_shapes(real.shape, imag.shape))
     return Complex(*(emit.broadcast(ctx.g, part, shape) for part in (real, imag)))
-
-
-@_rule("Conj")
-def conj(ctx: TfContext, x: Complex) -> Complex:
-    """Turn the imaginary part's sign."""
-    return emit_complex.conjugate(ctx.g, x)
 
 
 @_rule("Cast")
@@ -130,30 +124,6 @@ def cast(ctx: TfContext, x: Operand, *, DstT: np.dtype) -> Operand:
     if not isinstance(x, Complex) or np.dtype(DstT) != F32.numpy:
         raise Unsupported(f"complex numbers as {np.dtype(DstT).name}; take their real parts")
     return x.real
-
-
-@_rule("ComplexAbs")
-def abs_(ctx: TfContext, x: Complex) -> Tensor:
-    """Return the size."""
-    return emit_complex.absolute(ctx.g, x)
-
-
-@_rule("Angle")
-def angle(ctx: TfContext, x: Complex) -> Tensor:
-    """Return the angle."""
-    return emit.elementwise(ctx.g, "atan2", x.imag, x.real)
-
-
-@_rule("Exp")
-def exp(ctx: TfContext, x: Complex) -> Complex:
-    """Exponential function."""
-    return emit_complex.exponential(ctx.g, x)
-
-
-@_rule("Square")
-def square(ctx: TfContext, x: Complex) -> Complex:
-    """x x."""
-    return emit_complex.multiply(ctx.g, x, x)
 
 
 @_rule("Add", "AddV2")

@@ -112,16 +112,17 @@ def _complex(*overloads: str) -> Callable[[Rule], Rule]:
     return register
 
 
-@_complex("real.default")
-def real(ctx: AtenContext, x: Complex) -> Tensor:
-    """Return the real part."""
-    return x.real
+def _unary(name: str) -> Rule:
+    def rule(ctx: AtenContext, x: Complex) -> Operand:
+        return emit_complex.UNARY[name](ctx.g, x)
+
+    return rule
 
 
-@_complex("imag.default")
-def imag(ctx: AtenContext, x: Complex) -> Tensor:
-    """Return the imaginary part."""
-    return x.imag
+for _name in ("abs", "angle", "conj", "exp", "imag", "real", "reciprocal"):
+    RULES[f"{_name}.default"] = _unary(_name)
+for _name in ("_conj", "_conj_physical", "conj_physical"):
+    RULES[f"{_name}.default"] = RULES["conj.default"]
 
 
 @_complex("view_as_real.default")
@@ -162,36 +163,6 @@ def same(ctx: AtenContext, x: Complex) -> Complex:
     return x
 
 
-@_complex("_conj.default", "conj.default", "_conj_physical.default", "conj_physical.default")
-def conj(ctx: AtenContext, x: Complex) -> Complex:
-    """Turn the imaginary part's sign."""
-    return emit_complex.conjugate(ctx.g, x)
-
-
-@_complex("abs.default")
-def abs_(ctx: AtenContext, x: Complex) -> Tensor:
-    """Return the size."""
-    return emit_complex.absolute(ctx.g, x)
-
-
-@_complex("angle.default")
-def angle(ctx: AtenContext, x: Complex) -> Tensor:
-    """Return the angle."""
-    return emit.elementwise(ctx.g, "atan2", x.imag, x.real)
-
-
-@_complex("exp.default")
-def exp(ctx: AtenContext, x: Complex) -> Complex:
-    """Exponential function."""
-    return emit_complex.exponential(ctx.g, x)
-
-
-@_complex("reciprocal.default")
-def reciprocal(ctx: AtenContext, x: Complex) -> Complex:
-    """1 / x."""
-    return emit_complex.reciprocal(ctx.g, x)
-
-
 @_complex("add.Tensor", "add.Scalar")
 def add(ctx: AtenContext, x: Operand, other: Operand, alpha: float = 1) -> Complex:
     """x + alpha other."""
@@ -228,7 +199,7 @@ def pow_(ctx: AtenContext, x: Complex, exponent: Any) -> Complex:
         return emit_complex.multiply(ctx.g, x, x)
     size = emit_complex.squared_size(ctx.g, x)
     power = emit.arithmetic(ctx.g, "pow", size, float(exponent) / 2)
-    turned = emit.weighted(ctx.g, angle(ctx, x), float(exponent))
+    turned = emit.weighted(ctx.g, emit_complex.angle(ctx.g, x), float(exponent))
     return emit_complex.polar(ctx.g, power, turned)
 
 
