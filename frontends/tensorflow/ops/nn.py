@@ -5,17 +5,18 @@ first; looking at a tensor in that order (`permute`) moves nothing.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
-from pockengine.compiler.ir import Shape
+from pockengine.compiler.ir import Builder, Shape
 from pockengine.frontends import emit
 from pockengine.frontends.emit import nn as emit_nn
 from pockengine.frontends.emit.einsum import einsum as emit_einsum
 from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.tensorflow.ops.blocks import Spread
-from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import Opaque, Rule, TfContext, integers, tf_op
 
 NCHW_OF_NHWC, NHWC_OF_NCHW = (0, 3, 1, 2), (0, 2, 3, 1)
 OIHW_OF_HWIO = (3, 2, 0, 1)
@@ -83,36 +84,51 @@ def window_of(
     return Window(kernel, stride, tuple(sides), dilation)
 
 
-@tf_op("Conv2D")
-def conv2d(
-    ctx: TfContext,
-    x: Tensor,
-    weight: Tensor,
-    *,
-    strides: list[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
-    data_format: str = "NHWC",
-    dilations: Sequence[int] = (1, 1, 1, 1),
-) -> Tensor:
-    """Convolve by (KH, KW, I, O); fewer input channels in the weight than in x are groups."""
-    if isinstance(x, Spread) and _is_plain(x, strides, padding, dilations):
-        return _of_spread(conv2d, ctx, x, weight)
-    picture, kernel = _channels_first(x, data_format), permute(weight, OIHW_OF_HWIO)
-    steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
-    window = window_of(
-        _hw(picture),
-        _hw(kernel),
-        steps,
-        dilation=gaps,
-        padding=padding,
-        explicit=explicit_paddings,
-        data_format=data_format,
-    )
-    groups = picture.shape[1] // kernel.shape[1]
-    return _in_format(
-        emit_nn.conv2d(ctx.g, picture, kernel, bias=None, window=window, groups=groups), data_format
-    )
+def _convolution(kernel_of: Callable[[Builder, Tensor], Tensor]) -> Rule:
+    """Return a rule; `kernel_of` gives the kernel (O, I / groups, KH, KW) of a weight."""
+
+    def convolve(
+        ctx: TfContext,
+        x: Tensor,
+        weight: Tensor,
+        *,
+        strides: list[int],
+        padding: str,
+        explicit_paddings: Sequence[int] = (),
+        data_format: str = "NHWC",
+        dilations: Sequence[int] = (1, 1, 1, 1),
+    ) -> Tensor:
+        """Convolve by (KH, KW, I, O) in groups, or by (KH, KW, C, M): M filters per channel."""
+        if isinstance(x, Spread) and _is_plain(x, strides, padding, dilations):
+            return _of_spread(convolve, ctx, x, weight)
+        picture, kernel = _channels_first(x, data_format), kernel_of(ctx.g, weight)
+        steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
+        window = window_of(
+            _hw(picture),
+            _hw(kernel),
+            steps,
+            dilation=gaps,
+            padding=padding,
+            explicit=explicit_paddings,
+            data_format=data_format,
+        )
+        groups = picture.shape[1] // kernel.shape[1]
+        y = emit_nn.conv2d(ctx.g, picture, kernel, bias=None, window=window, groups=groups)
+        return _in_format(y, data_format)
+
+    return convolve
+
+
+def _depthwise_kernel(g: Builder, weight: Tensor) -> Tensor:
+    height, width, channels, multiplier = weight.shape
+    if multiplier == 1:
+        return permute(weight, (2, 3, 0, 1))
+    whole = reshape(g, weight, (height, width, 1, channels * multiplier))
+    return permute(whole, OIHW_OF_HWIO)
+
+
+tf_op("Conv2D")(_convolution(lambda g, weight: permute(weight, OIHW_OF_HWIO)))
+tf_op("DepthwiseConv2dNative")(_convolution(_depthwise_kernel))
 
 
 def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequence[int]) -> bool:
@@ -134,44 +150,6 @@ def _of_spread(
 
 def _hw(x: Tensor) -> tuple[int, int]:
     return (x.shape[2], x.shape[3])
-
-
-@tf_op("DepthwiseConv2dNative")
-def depthwise_conv2d(
-    ctx: TfContext,
-    x: Tensor,
-    weight: Tensor,
-    *,
-    strides: list[int],
-    padding: str,
-    explicit_paddings: Sequence[int] = (),
-    data_format: str = "NHWC",
-    dilations: Sequence[int] = (1, 1, 1, 1),
-) -> Tensor:
-    """Convolve each channel by M filters of its own, given as (KH, KW, C, M)."""
-    if isinstance(x, Spread) and _is_plain(x, strides, padding, dilations):
-        return _of_spread(depthwise_conv2d, ctx, x, weight)
-    height, width, channels, multiplier = weight.shape
-    if multiplier == 1:
-        kernel = permute(weight, (2, 3, 0, 1))
-    else:
-        whole = reshape(ctx.g, weight, (height, width, 1, channels * multiplier))
-        kernel = permute(whole, OIHW_OF_HWIO)
-    picture = _channels_first(x, data_format)
-    steps, gaps = _spatial(strides, data_format), _spatial(dilations, data_format)
-    window = window_of(
-        _hw(picture),
-        (height, width),
-        steps,
-        dilation=gaps,
-        padding=padding,
-        explicit=explicit_paddings,
-        data_format=data_format,
-    )
-    return _in_format(
-        emit_nn.conv2d(ctx.g, picture, kernel, bias=None, window=window, groups=channels),
-        data_format,
-    )
 
 
 @tf_op("Conv2DBackpropInput", static=(0,))
@@ -211,48 +189,30 @@ def conv2d_transpose(
     return plain(y)
 
 
-def _pool_window(
-    x: Tensor, ksize: list[int], strides: list[int], padding: str, data_format: str
-) -> Window:
-    around = [*ksize, *strides]
-    if any(around[i] != 1 for i in (0, 4)) or x.rank != 4:
-        raise Unsupported(f"pooling by windows {ksize} and strides {strides}; use 2-D pooling")
-    kernel, steps = _spatial(ksize, data_format), _spatial(strides, data_format)
-    return window_of(
-        _hw(_channels_first(x, data_format)), kernel, steps, dilation=(1, 1), padding=padding
-    )
+def _pooling(pool: Callable[[Builder, Tensor, Window], Tensor]) -> Rule:
+    def pooled(
+        ctx: TfContext,
+        x: Tensor,
+        *,
+        ksize: list[int],
+        strides: list[int],
+        padding: str,
+        data_format: str = "NHWC",
+    ) -> Tensor:
+        """Take each window's maximum, or its mean without what is padded."""
+        around = [*ksize, *strides]
+        if any(around[i] != 1 for i in (0, 4)) or x.rank != 4:
+            raise Unsupported(f"pooling by windows {ksize} and strides {strides}; use 2-D pooling")
+        kernel, steps = _spatial(ksize, data_format), _spatial(strides, data_format)
+        picture = _channels_first(x, data_format)
+        window = window_of(_hw(picture), kernel, steps, dilation=(1, 1), padding=padding)
+        return _in_format(pool(ctx.g, picture, window), data_format)
+
+    return pooled
 
 
-@tf_op("MaxPool")
-def max_pool(
-    ctx: TfContext,
-    x: Tensor,
-    *,
-    ksize: list[int],
-    strides: list[int],
-    padding: str,
-    data_format: str = "NHWC",
-) -> Tensor:
-    """Take each window's maximum."""
-    window = _pool_window(x, ksize, strides, padding=padding, data_format=data_format)
-    picture = _channels_first(x, data_format)
-    return _in_format(emit_nn.max_pool2d(ctx.g, picture, window), data_format)
-
-
-@tf_op("AvgPool")
-def avg_pool(
-    ctx: TfContext,
-    x: Tensor,
-    *,
-    ksize: list[int],
-    strides: list[int],
-    padding: str,
-    data_format: str = "NHWC",
-) -> Tensor:
-    """Average each window, without what is padded."""
-    window = _pool_window(x, ksize, strides, padding=padding, data_format=data_format)
-    picture = _channels_first(x, data_format)
-    return _in_format(emit_nn.avg_pool2d(ctx.g, picture, window, False), data_format)
+tf_op("MaxPool")(_pooling(emit_nn.max_pool2d))
+tf_op("AvgPool")(_pooling(partial(emit_nn.avg_pool2d, count_padding=False)))
 
 
 @tf_op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", either=(3, 4))

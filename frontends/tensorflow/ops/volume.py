@@ -1,14 +1,16 @@
 """TensorFlow operators of volumes: convolution and pooling of (N, D, H, W, C)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from pockengine.compiler.ir import Builder
 from pockengine.frontends.emit import volume as emit_volume
 from pockengine.frontends.emit.nn import Unsupported, Window
 from pockengine.frontends.layout import Tensor, permute
 from pockengine.frontends.tensorflow.ops.nn import window_of
-from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import Rule, TfContext, integers, tf_op
 
 NCDHW_OF_NDHWC, NDHWC_OF_NCDHW = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
 OIDHW_OF_DHWIO = (4, 3, 0, 1, 2)
@@ -78,33 +80,23 @@ def conv3d_transpose(
     return permute(y, NDHWC_OF_NCDHW)
 
 
-@tf_op("MaxPool3D")
-def max_pool3d(
-    ctx: TfContext,
-    x: Tensor,
-    *,
-    ksize: list[int],
-    strides: list[int],
-    padding: str,
-    data_format: str = "NDHWC",
-) -> Tensor:
-    """Take each window's maximum."""
-    volume = _channels_first(x, data_format)
-    window = _window(volume.shape[2:], ksize[1:4], strides, dilations=(1,) * 5, padding=padding)
-    return permute(emit_volume.max_pool3d(ctx.g, volume, window), NDHWC_OF_NCDHW)
+def _pooling(pool: Callable[[Builder, Tensor, Window], Tensor]) -> Rule:
+    def pooled(
+        ctx: TfContext,
+        x: Tensor,
+        *,
+        ksize: list[int],
+        strides: list[int],
+        padding: str,
+        data_format: str = "NDHWC",
+    ) -> Tensor:
+        """Take each window's maximum, or its mean without what is padded."""
+        volume = _channels_first(x, data_format)
+        window = _window(volume.shape[2:], ksize[1:4], strides, dilations=(1,) * 5, padding=padding)
+        return permute(pool(ctx.g, volume, window), NDHWC_OF_NCDHW)
+
+    return pooled
 
 
-@tf_op("AvgPool3D")
-def avg_pool3d(
-    ctx: TfContext,
-    x: Tensor,
-    *,
-    ksize: list[int],
-    strides: list[int],
-    padding: str,
-    data_format: str = "NDHWC",
-) -> Tensor:
-    """Average each window, without what is padded."""
-    volume = _channels_first(x, data_format)
-    window = _window(volume.shape[2:], ksize[1:4], strides, dilations=(1,) * 5, padding=padding)
-    return permute(emit_volume.avg_pool3d(ctx.g, volume, window, False), NDHWC_OF_NCDHW)
+tf_op("MaxPool3D")(_pooling(emit_volume.max_pool3d))
+tf_op("AvgPool3D")(_pooling(partial(emit_volume.avg_pool3d, count_padding=False)))

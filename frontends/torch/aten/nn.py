@@ -110,27 +110,29 @@ def cumulative_batch_norm(
     )
 
 
-@aten("max_pool2d.default")
-def max_pool2d(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
-    """Take each window's maximum."""
-    y = emit_nn.max_pool2d(ctx.g, batched(ctx, x, 2), max_window(x, 2, **window))
-    return reshape(ctx.g, y, ctx.shape)
+def define_max_pools(rank: int, pool: Callable[[Builder, Tensor, Window], Tensor]) -> None:
+    """Define the rules of maxima over windows of `rank` dimensions."""
+
+    @aten(f"max_pool{rank}d.default")
+    def max_pool(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
+        """Take each window's maximum."""
+        y = pool(ctx.g, batched(ctx, x, rank), max_window(x, rank, **window))
+        return reshape(ctx.g, y, ctx.shape)
+
+    @aten(f"max_pool{rank}d_with_indices.default")
+    def max_pool_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[Tensor]:
+        """Take each window's maximum, and where in its channel it was."""
+        places = max_places(ctx.g, batched(ctx, x, rank), max_window(x, rank, **window))
+        return [max_pool(ctx, x, **window), reshape(ctx.g, places, ctx.shape)]
+
+    @aten(f"max_unpool{rank}d.default")
+    def max_unpool(ctx: AtenContext, x: Tensor, indices: Tensor, **_: Any) -> Tensor:
+        """Put maxima back where they were, zeros elsewhere."""
+        whole, places = (batched(ctx, part, rank) for part in (x, indices))
+        return reshape(ctx.g, unpooled(ctx.g, whole, places, ctx.shape[-rank:]), ctx.shape)
 
 
-@aten("max_pool2d_with_indices.default")
-def max_pool2d_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[Tensor]:
-    """Take each window's maximum, and where in its channel it was."""
-    places = max_places(ctx.g, batched(ctx, x, 2), max_window(x, 2, **window))
-    return [max_pool2d(ctx, x, **window), reshape(ctx.g, places, ctx.shape)]
-
-
-@aten("max_unpool2d.default")
-def max_unpool2d(
-    ctx: AtenContext, x: Tensor, indices: Tensor, output_size: Sequence[int]
-) -> Tensor:
-    """Put maxima back where they were, zeros elsewhere."""
-    picture, places = (batched(ctx, part, 2) for part in (x, indices))
-    return reshape(ctx.g, unpooled(ctx.g, picture, places, ctx.shape[-2:]), ctx.shape)
+define_max_pools(2, emit_nn.max_pool2d)
 
 
 @aten("avg_pool2d.default")

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pockengine.frontends.emit import volume as emit_volume
-from pockengine.frontends.emit.places import max_places, unpooled
 from pockengine.frontends.emit.volume import HWDIO
 from pockengine.frontends.layout import Tensor, reshape
-from pockengine.frontends.torch.aten.nn import average
+from pockengine.frontends.torch.aten.nn import average, define_max_pools
 from pockengine.frontends.torch.aten.registry import AtenContext, aten
-from pockengine.frontends.torch.aten.windows import batched, conv_window, max_window
+from pockengine.frontends.torch.aten.windows import batched, conv_window
 
 
 @aten("conv3d.default", "conv3d.padding", weight=HWDIO)
@@ -43,32 +42,7 @@ def conv_transpose3d(
     return reshape(ctx.g, y, ctx.shape)
 
 
-@aten("max_pool3d.default")
-def max_pool3d(ctx: AtenContext, x: Tensor, **window: Any) -> Tensor:
-    """Take each window's maximum."""
-    y = emit_volume.max_pool3d(ctx.g, batched(ctx, x, 3), max_window(x, 3, **window))
-    return reshape(ctx.g, y, ctx.shape)
-
-
-@aten("max_pool3d_with_indices.default")
-def max_pool3d_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[Tensor]:
-    """Take each window's maximum, and where in its channel it was."""
-    places = max_places(ctx.g, batched(ctx, x, 3), max_window(x, 3, **window))
-    return [max_pool3d(ctx, x, **window), reshape(ctx.g, places, ctx.shape)]
-
-
-@aten("max_unpool3d.default")
-def max_unpool3d(
-    ctx: AtenContext,
-    x: Tensor,
-    indices: Tensor,
-    output_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-) -> Tensor:
-    """Put maxima back where they were, zeros elsewhere."""
-    volume, places = (batched(ctx, part, 3) for part in (x, indices))
-    return reshape(ctx.g, unpooled(ctx.g, volume, places, ctx.shape[-3:]), ctx.shape)
+define_max_pools(3, emit_volume.max_pool3d)
 
 
 @aten("avg_pool3d.default")
