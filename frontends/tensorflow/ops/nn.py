@@ -16,7 +16,7 @@ from pockengine.frontends.emit.einsum import einsum as emit_einsum
 from pockengine.frontends.emit.nn import NormParams, Unsupported, Window
 from pockengine.frontends.layout import Tensor, framework_order, permute, plain, reshape
 from pockengine.frontends.tensorflow.ops.blocks import Spread
-from pockengine.frontends.tensorflow.ops.registry import Opaque, Rule, TfContext, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import Opaque, TfContext, integers, tf_op
 
 NCHW_OF_NHWC, NHWC_OF_NCHW = (0, 3, 1, 2), (0, 2, 3, 1)
 OIHW_OF_HWIO = (3, 2, 0, 1)
@@ -84,9 +84,10 @@ def window_of(
     return Window(kernel, stride, tuple(sides), dilation)
 
 
-def _convolution(kernel_of: Callable[[Builder, Tensor], Tensor]) -> Rule:
-    """Return a rule; `kernel_of` gives the kernel (O, I / groups, KH, KW) of a weight."""
+def _define_convolution(name: str, kernel_of: Callable[[Builder, Tensor], Tensor]) -> None:
+    """Define a rule; `kernel_of` gives the kernel (O, I / groups, KH, KW) of a weight."""
 
+    @tf_op(name)
     def convolve(
         ctx: TfContext,
         x: Tensor,
@@ -116,8 +117,6 @@ def _convolution(kernel_of: Callable[[Builder, Tensor], Tensor]) -> Rule:
         y = emit_nn.conv2d(ctx.g, picture, kernel, bias=None, window=window, groups=groups)
         return _in_format(y, data_format)
 
-    return convolve
-
 
 def _depthwise_kernel(g: Builder, weight: Tensor) -> Tensor:
     height, width, channels, multiplier = weight.shape
@@ -127,8 +126,8 @@ def _depthwise_kernel(g: Builder, weight: Tensor) -> Tensor:
     return permute(whole, OIHW_OF_HWIO)
 
 
-tf_op("Conv2D")(_convolution(lambda g, weight: permute(weight, OIHW_OF_HWIO)))
-tf_op("DepthwiseConv2dNative")(_convolution(_depthwise_kernel))
+_define_convolution("Conv2D", lambda g, weight: permute(weight, OIHW_OF_HWIO))
+_define_convolution("DepthwiseConv2dNative", _depthwise_kernel)
 
 
 def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequence[int]) -> bool:
@@ -189,7 +188,8 @@ def conv2d_transpose(
     return plain(y)
 
 
-def _pooling(pool: Callable[[Builder, Tensor, Window], Tensor]) -> Rule:
+def _define_pool(name: str, pool: Callable[[Builder, Tensor, Window], Tensor]) -> None:
+    @tf_op(name)
     def pooled(
         ctx: TfContext,
         x: Tensor,
@@ -208,11 +208,9 @@ def _pooling(pool: Callable[[Builder, Tensor, Window], Tensor]) -> Rule:
         window = window_of(_hw(picture), kernel, steps, dilation=(1, 1), padding=padding)
         return _in_format(pool(ctx.g, picture, window), data_format)
 
-    return pooled
 
-
-tf_op("MaxPool")(_pooling(emit_nn.max_pool2d))
-tf_op("AvgPool")(_pooling(partial(emit_nn.avg_pool2d, count_padding=False)))
+_define_pool("MaxPool", emit_nn.max_pool2d)
+_define_pool("AvgPool", partial(emit_nn.avg_pool2d, count_padding=False))
 
 
 @tf_op("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", either=(3, 4))

@@ -10,7 +10,7 @@ from pockengine.frontends.emit import volume as emit_volume
 from pockengine.frontends.emit.nn import Unsupported, Window
 from pockengine.frontends.layout import Tensor, permute
 from pockengine.frontends.tensorflow.ops.nn import window_of
-from pockengine.frontends.tensorflow.ops.registry import Rule, TfContext, integers, tf_op
+from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf_op
 
 NCDHW_OF_NDHWC, NDHWC_OF_NCDHW = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
 OIDHW_OF_DHWIO = (4, 3, 0, 1, 2)
@@ -80,7 +80,8 @@ def conv3d_transpose(
     return permute(y, NDHWC_OF_NCDHW)
 
 
-def _pooling(pool: Callable[[Builder, Tensor, Window], Tensor]) -> Rule:
+def _define_pool(name: str, pool: Callable[[Builder, Tensor, Window], Tensor]) -> None:
+    @tf_op(name)
     def pooled(
         ctx: TfContext,
         x: Tensor,
@@ -95,8 +96,6 @@ def _pooling(pool: Callable[[Builder, Tensor, Window], Tensor]) -> Rule:
         window = _window(volume.shape[2:], ksize[1:4], strides, dilations=(1,) * 5, padding=padding)
         return permute(pool(ctx.g, volume, window), NDHWC_OF_NCDHW)
 
-    return pooled
 
-
-tf_op("MaxPool3D")(_pooling(emit_volume.max_pool3d))
-tf_op("AvgPool3D")(_pooling(partial(emit_volume.avg_pool3d, count_padding=False)))
+_define_pool("MaxPool3D", emit_volume.max_pool3d)
+_define_pool("AvgPool3D", partial(emit_volume.avg_pool3d, count_padding=False))
