@@ -176,3 +176,23 @@ def test_what_c_finds_by_name_is_kept_when_an_app_is_shrunk() -> None:
     assert "class pockengine.Natives { *; }" in rules
     assert "void read(long);" in rules
     assert "boolean event(int, long, float[], long, byte[], byte[]);" in rules
+
+
+def test_androids_build_takes_the_sources(artifact: Artifact, tmp_path: Path) -> None:
+    """The branch of the CMake file for Android, by this machine's compiler: no NDK is at hand."""
+    if shutil.which("cmake") is None:
+        pytest.skip("cmake is not installed (apt-get install cmake)")
+    include = java_home() / "include"
+    flags = f"-march=native -I{include} -I{include}/linux"
+    named = f"-DPOCKENGINE_ARTIFACTS={artifact.folder}"
+    call("cmake", "-B", tmp_path, named, "-DANDROID=1", f"-DCMAKE_C_FLAGS={flags}", LIBRARY / "c")
+    call("cmake", "--build", tmp_path, "-j2")
+    library = tmp_path / "libpockengine_java.so"
+    shown = {line.split()[-1] for line in call("nm", "-D", library).splitlines()}
+    natives = (LIBRARY / "java" / "pockengine" / "Natives.java").read_text()
+    methods = re.findall(r"static native [\w\[\]]+ (\w+)\(", natives)
+    loaded = [line for line in call("readelf", "-lW", library).splitlines() if " LOAD " in line]
+
+    assert len(methods) == 16
+    assert {f"Java_pockengine_Natives_{name}" for name in methods} <= shown
+    assert {line.split()[-1] for line in loaded} == {"0x4000"}
