@@ -62,6 +62,12 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "finetune-lm MODEL --data chats.jsonl --out tuned",
             ("language",),
         ),
+        "compile-lm": Row(
+            "cli.compile_lm:compile_lm",
+            "Compile a decoder for a device, which trains it and answers without Python.",
+            "compile-lm MODEL --device rpi4 --out folder",
+            ("language",),
+        ),
         "plan-lm": Row(
             "cli.plan_lm:plan_lm",
             "Plan the memory of a decoder's training, from its shapes alone.",

@@ -29,7 +29,23 @@ class _Tokens:
     flags: Sequence[int]
 
 
-def tokenizer_table(tokenizer: Tokenizer) -> bytes:
+@dataclass(frozen=True)
+class Chat:
+    """Literal texts around questions and answers, and the tokens that end an answer.
+
+    Without texts, a question is a text to complete.
+    """
+
+    ask: str = ""
+    answer: str = ""
+    ask_again: str = ""
+    stops: Sequence[int] = ()
+
+
+COMPLETION = Chat()
+
+
+def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
     """Convert a tokenizer; ImportModelError names what the runtime does not know."""
     facts = json.loads(tokenizer.to_str())
     form = form_of(facts)
@@ -51,6 +67,8 @@ def tokenizer_table(tokenizer: Tokenizer) -> bytes:
         _u32(begin),
         _u32(end),
         *_characters(form),
+        *(text.encode() for text in (chat.ask, chat.answer, chat.ask_again)),
+        _u32(chat.stops),
     ]
     unknown = model["vocab"].get(model.get("unk_token"), NONE)
     longest = max(map(len, tokens.texts))
@@ -59,7 +77,7 @@ def tokenizer_table(tokenizer: Tokenizer) -> bytes:
 
 def _joined(sections: Sequence[bytes], facts: Sequence[int]) -> bytes:
     """Return the head and the sections, each aligned to 4 bytes."""
-    sizes = (4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4)
+    sizes = (4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4, 1, 1, 1, 4)
     at = 4 * (4 + len(facts) + 2 * len(sections))
     places, parts = [], []
     for section, size in zip(sections, sizes, strict=True):

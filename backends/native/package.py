@@ -1,6 +1,6 @@
 """An artifact as a C library: headers, archives, CMake and pkg-config files.
 
-include/                     pe.h, pe_host.h, pe_train.h, pe_generate.h, the program's own header
+include/                     pe.h and the headers beside it, the program's own header
 lib/libpockengine-NAME.a     everything but the runner; also .so if the target has one
 lib/cmake/pockengine-NAME/   find_package(pockengine-NAME): pockengine::NAME
 lib/pkgconfig/               pockengine-NAME.pc
@@ -33,7 +33,7 @@ from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 
 HEADERS = ("pe.h", "pe_limits.h")
-HOSTED_HEADERS = ("pe_host.h", "pe_train.h", "pe_generate.h")
+HOSTED_HEADERS = ("pe_host.h", "pe_train.h", "pe_generate.h", "pe_tokenizer.h", "pe_chat.h")
 """Headers that need an operating system."""
 CALLER_FLAG = "-fno-strict-aliasing"
 """A session's memory is bytes to its caller and numbers of several types to its program."""

@@ -62,7 +62,7 @@ int main(int count, char **arguments) {
         int64_t *tokens = malloc((size_t)room * sizeof *tokens);
         void *memory = malloc(pe_tokenizer_memory(bytes));
         const int64_t made =
-            pe_tokenize(&t, text, bytes, arguments[1][0] == 'm', tokens, room, memory);
+            pe_tokenize(&t, text, bytes, arguments[1][0] == 'm' ? 3u : 0u, tokens, room, memory);
         write_all(tokens, (size_t)made * sizeof *tokens);
         char *decoded = malloc((size_t)made * pe_tokenizer_longest(&t) + 1);
         size_t length = 0;

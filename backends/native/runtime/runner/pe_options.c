@@ -19,6 +19,7 @@ enum {
     PREDICT = 1 << PE_COMMAND_PREDICT,
     EXPORT = 1 << PE_COMMAND_EXPORT,
     INFO = 1 << PE_COMMAND_INFO,
+    CHAT = 1 << PE_COMMAND_CHAT,
     RUNS = TRAIN | EVALUATE | PREDICT
 };
 
@@ -39,7 +40,7 @@ static const char *const reactions[] = {"stop", "rollback", NULL};
 
 static const option rows[] = {
     {"weights", ~0, TEXT, AT(weights), 0, 0, NULL, "FILE", "the program's weights"},
-    {"checkpoint", RUNS | EXPORT, TEXT, AT(checkpoint), 0, 0, NULL, "FILE",
+    {"checkpoint", RUNS | EXPORT | CHAT, TEXT, AT(checkpoint), 0, 0, NULL, "FILE",
      "what a training saved, on top of the weights"},
     {"data", RUNS, TEXT, AT(data), 0, 0, NULL, "FILE|FOLDER|NAME=FILE,...",
      "rows: safetensors, .npz, .npy, a folder of NAME.npy, or one of class folders of pictures"},
@@ -49,7 +50,8 @@ static const option rows[] = {
      "by which pixels are then divided; 1 unless given"},
     {"megapixels", RUNS, COUNT, AT(megapixels), 1, 200, NULL, "N",
      "millions of pixels that a picture may have; 50 unless given"},
-    {"threads", RUNS, COUNT, AT(threads), 1, PE_MOST_THREADS, NULL, "N", "threads; 1 unless given"},
+    {"threads", RUNS | CHAT, COUNT, AT(threads), 1, PE_MOST_THREADS, NULL, "N",
+     "threads; 1 unless given"},
     {"batch", RUNS, COUNT, AT(batch), 1, PE_COUNT_LIMIT, NULL, "N",
      "rows of a batch, where the program takes a range; the most unless given"},
     {"steps", TRAIN, COUNT, AT(steps), 0, PE_COUNT_LIMIT, NULL, "N",
@@ -68,7 +70,7 @@ static const option rows[] = {
      "updates over which the rate rises; 0 unless given"},
     {"total", TRAIN, COUNT, AT(total), 1, PE_COUNT_LIMIT, NULL, "N",
      "update with which the schedule ends; the last one unless given"},
-    {"seed", TRAIN, COUNT, AT(seed), 0, UINT32_MAX, NULL, "N",
+    {"seed", TRAIN | CHAT, COUNT, AT(seed), 0, UINT32_MAX, NULL, "N",
      "of random numbers and of the rows' order; 0 unless given"},
     {"shuffle", TRAIN, FLAG, AT(shuffle), 0, 0, NULL, NULL,
      "take the rows of each epoch in an order of its own"},
@@ -104,6 +106,13 @@ static const option rows[] = {
     {"repeat", TRAIN, COUNT, AT(repeat), 0, PE_COUNT_LIMIT, NULL, "N",
      "steps that are only timed, after the checkpoint"},
     {"output", PREDICT | EXPORT, TEXT, AT(output), 0, 0, NULL, "FILE", "what is written"},
+    {"tokenizer", CHAT, TEXT, AT(tokenizer), 0, 0, NULL, "FILE", "the tokenizer's table"},
+    {"limit", CHAT, COUNT, AT(limit), 1, PE_COUNT_LIMIT, NULL, "N",
+     "tokens of an answer at most; as many as there are positions unless given"},
+    {"temperature", CHAT, RATE, AT(temperature), 0, 0, NULL, "NUMBER",
+     "of drawn tokens; 0, the likeliest ones, unless given"},
+    {"top-p", CHAT, RATE, AT(top_p), 0, 0, NULL, "SHARE",
+     "draw from the fewest tokens that have it together; 1 unless given"},
     {"all", EXPORT, FLAG, AT(all), 0, 0, NULL, NULL, "frozen weights too"},
     {"params", INFO, FLAG, AT(params), 0, 0, NULL, NULL, "a line for each param"},
 };
@@ -118,6 +127,7 @@ static const struct {
     [PE_COMMAND_PREDICT] = {"predict", "outputs of all rows, as safetensors"},
     [PE_COMMAND_EXPORT] = {"export", "trained weights in the model's order, as safetensors"},
     [PE_COMMAND_INFO] = {"info", "what the program is: entries, inputs, memory"},
+    [PE_COMMAND_CHAT] = {"chat", "answers of a language model to the lines of standard input"},
 };
 
 static bool parse_count(const option *row, const char *text, int64_t *value) {
@@ -219,6 +229,9 @@ static const char *find_fault(const pe_options *o) {
     if ((o->command == PE_COMMAND_PREDICT || o->command == PE_COMMAND_EXPORT) && !o->output) {
         return "--output is needed";
     }
+    if (o->command == PE_COMMAND_CHAT && !o->tokenizer) {
+        return "--tokenizer is needed";
+    }
     if (train && (o->steps < 0 || (!isfinite(o->rate) && !o->resume))) {
         return "train needs --steps, and --lr unless it resumes";
     }
@@ -246,35 +259,42 @@ static pe_command find_command(const char *name) {
     return PE_COMMAND_NONE;
 }
 
+/* Defaults. */
+static const pe_options unset = {
+    .steps = -1,
+    .threads = 1,
+    .first_step = -1,
+    .seed = -1,
+    .warmup = -1,
+    .total = -1,
+    .period = -1,
+    .save_every = -1,
+    .keep = -1,
+    .skip_bad = -1,
+    .batch = -1,
+    .crop = -1,
+    .megapixels = -1,
+    .duty = -1,
+    .pause_above = -1,
+    .pause_below = -1,
+    .schedule = -1,
+    .limit = -1,
+    .temperature = NAN,
+    .top_p = NAN,
+    .rate = NAN,
+    .factor = NAN,
+};
+
 pe_status pe_parse_options(pe_options *options, int count, char **arguments, char *message) {
     const char *command = count > 1 ? arguments[1] : "";
-    *options = (pe_options){
-        .command = find_command(command),
-        .help = strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0,
-        .steps = -1,
-        .threads = 1,
-        .first_step = -1,
-        .seed = -1,
-        .warmup = -1,
-        .total = -1,
-        .period = -1,
-        .save_every = -1,
-        .keep = -1,
-        .skip_bad = -1,
-        .batch = -1,
-        .crop = -1,
-        .megapixels = -1,
-        .duty = -1,
-        .pause_above = -1,
-        .pause_below = -1,
-        .schedule = -1,
-        .rate = NAN,
-        .factor = NAN,
-    };
+    *options = unset;
+    options->command = find_command(command);
+    options->help = strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0;
     if (options->command == PE_COMMAND_NONE) {
-        return options->help ? PE_OK
-                             : pe_fail(message, PE_ERROR_ARGUMENT,
-                                       "the command is train, evaluate, predict, export or info");
+        return options->help
+                   ? PE_OK
+                   : pe_fail(message, PE_ERROR_ARGUMENT,
+                             "the command is train, evaluate, predict, export, info or chat");
     }
     for (int i = 2; i < count; i++) {
         const pe_status status = parse_option(options, count, arguments, &i, message);

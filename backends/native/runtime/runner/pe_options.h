@@ -13,6 +13,7 @@ typedef enum pe_command {
     PE_COMMAND_PREDICT,
     PE_COMMAND_EXPORT,
     PE_COMMAND_INFO,
+    PE_COMMAND_CHAT,
     PE_COMMANDS
 } pe_command;
 
@@ -28,6 +29,9 @@ typedef struct pe_options {
     int schedule; /* pe_schedule_kind, or -1 */
     int roll_back, whole, all, params, shuffle, flip;
     double rate, factor;       /* NAN where it is not given */
+    double temperature, top_p; /* likewise */
+    int64_t limit;
+    const char *tokenizer;
     const char *milestones;    /* "30,60" */
     const char *mean, *spread; /* "0.485,0.456,0.406" */
     int64_t megapixels;

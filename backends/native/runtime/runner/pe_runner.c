@@ -77,6 +77,11 @@ static pe_status export(pe_session *session, const pe_options *o) {
     return status;
 }
 
+static pe_status chat(pe_session *session, const pe_options *o) {
+    const pe_status status = load(session, o);
+    return status == PE_OK ? pe_run_chat(session, o) : status;
+}
+
 static int run(const pe_program *program, const pe_options *o) {
     static char message[PE_MESSAGE_BYTES];
     const int64_t begin = now_ns();
@@ -85,8 +90,9 @@ static int run(const pe_program *program, const pe_options *o) {
     if (!session) {
         return fail(PE_ERROR_SYSTEM, message);
     }
-    const pe_status status = o->command == PE_COMMAND_EXPORT
-                                 ? export(session, o)
+    const pe_status status = o->command == PE_COMMAND_EXPORT ? export(session, o)
+                             : o->command == PE_COMMAND_CHAT
+                                 ? chat(session, o)
                                  : run_on_data(session, o, begin, &stopped);
     const int result = status != PE_OK ? fail(status, session->message)
                        : stopped       ? PE_EXIT_STOPPED
@@ -104,7 +110,8 @@ int pe_runner(const pe_program *program, int count, char **arguments) {
     const char *name = count > 0 ? arguments[0] : "pockengine-run";
     pe_options options;
     if (pe_parse_options(&options, count, arguments, message) != PE_OK) {
-        fprintf(stderr, "error: %s\nusage: %s train|evaluate|predict|export|info [OPTION]...\n",
+        fprintf(stderr,
+                "error: %s\nusage: %s train|evaluate|predict|export|info|chat [OPTION]...\n",
                 message, name);
         return PE_EXIT_USAGE;
     }

@@ -28,6 +28,9 @@ pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *
 /* Writes the outputs of all rows to a safetensors file. */
 pe_status pe_run_prediction(pe_session *session, pe_data *data, const pe_options *options);
 
+/* Answers the lines of standard input, each as the next question of one chat. */
+pe_status pe_run_chat(pe_session *session, const pe_options *options);
+
 /* Prints the means of scalar outputs over all batches but a short last one. */
 pe_status pe_run_evaluation(pe_session *session, pe_data *data);
 

@@ -230,8 +230,8 @@ static void find_starts(writer *w) {
     }
 }
 
-int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes, bool marked,
-                    int64_t *tokens, int64_t room, void *memory) {
+int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                    unsigned marks, int64_t *tokens, int64_t room, void *memory) {
     const size_t most = padded(text_bytes);
     writer w = {.t = tokenizer, .flags = pe_tk_head_of(tokenizer)->flags, .tokens = tokens};
     w.room = room;
@@ -240,11 +240,11 @@ int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text
     w.heap = (pe_tk_merge *)(void *)(w.symbols + most);
     w.part = (unsigned char *)(w.heap + 3 * most);
     find_starts(&w);
-    if (marked) {
+    if (marks & PE_TOKENS_BEGIN) {
         emit_all(&w, PE_TK_BEGIN);
     }
     write_text(&w, (const unsigned char *)text, text_bytes);
-    if (marked) {
+    if (marks & PE_TOKENS_END) {
         emit_all(&w, PE_TK_END);
     }
     return w.count <= room ? w.count : -1;

@@ -30,11 +30,14 @@ int64_t pe_tokenizer_size(const pe_tokenizer *tokenizer);
 /* Bytes of memory that pe_tokenize needs for a text. */
 size_t pe_tokenizer_memory(size_t text_bytes);
 
+/* What pe_tokenize adds to the tokens of a text. */
+enum { PE_TOKENS_BEGIN = 1, PE_TOKENS_END = 2 };
+
 /* Puts the tokens of a text into `tokens`, at most `room` of them, and returns their number, or -1
- * where there are more: 3 * text_bytes + 16 are always enough. `marked` adds those that begin and
+ * where there are more: 3 * text_bytes + 16 are always enough. `marks` adds those that begin and
  * end a text. `memory` is aligned to 4 bytes. */
-int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes, bool marked,
-                    int64_t *tokens, int64_t room, void *memory);
+int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                    unsigned marks, int64_t *tokens, int64_t room, void *memory);
 
 /* Writes a token's text to `text` and returns its bytes, which may end within a character; 0 for a
  * token that marks something, and for one that does not exist. *first is true before the first

@@ -63,6 +63,10 @@ typedef enum pe_tk_section {
     PE_TK_COMBINING, /* u8 combining classes, by the same blocks */
     PE_TK_SPLITS,    /* a hash table of character, first, second: canonical decompositions */
     PE_TK_JOINS,     /* a hash table of first, second, character: compositions */
+    PE_TK_ASK,       /* u8 of a chat: its text before the first question */
+    PE_TK_ANSWER,    /* u8 between a question and its answer; none where texts are completed */
+    PE_TK_ASK_AGAIN, /* u8 between an answer and the next question */
+    PE_TK_STOPS,     /* u32 tokens that end an answer */
     PE_TK_SECTIONS,
 } pe_tk_section;
 

@@ -1,0 +1,97 @@
+/* The command "chat". */
+#include <fcntl.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pe_chat.h"
+#include "pe_memory.h"
+#include "pe_runner.h"
+
+enum { LINE = 65536, LONGEST = 4096 };
+
+/* Prints an answer. */
+typedef struct printer {
+    const pe_tokenizer *tokenizer;
+    bool first;
+} printer;
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool print_token(void *context, int64_t token) {
+    printer *p = context;
+    char text[LONGEST];
+    fwrite(text, 1, pe_token_text(p->tokenizer, token, &p->first, text), stdout);
+    return fflush(stdout) == 0;
+}
+
+static pe_status map_tokenizer(pe_tokenizer *tokenizer, pe_mapping *mapping, const char *path,
+                               char *message) {
+    struct stat facts;
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const unsigned char *table = NULL;
+    if (file >= 0 && fstat(file, &facts) == 0 && facts.st_size > 0) {
+        table = pe_map_file(mapping, file, 0, (size_t)facts.st_size);
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    if (!table) {
+        return pe_fail(message, PE_ERROR_SYSTEM, "cannot map the tokenizer's table %s", path);
+    }
+    const pe_status status = pe_tokenizer_init(tokenizer, table, (size_t)facts.st_size, message);
+    if (status == PE_OK && pe_tokenizer_longest(tokenizer) > LONGEST) {
+        return pe_fail(message, PE_ERROR_FORMAT, "%s has a token of more than %d bytes", path,
+                       LONGEST);
+    }
+    return status;
+}
+
+/* Answers each line; what it took goes to standard error. */
+static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
+    static char line[LINE];
+    pe_status status = PE_OK;
+    while (status == PE_OK && fgets(line, sizeof line, stdin)) {
+        printer p = {chat->tokenizer, false};
+        how->context = &p;
+        int64_t made;
+        const int64_t begin = now_ns();
+        status = pe_chat_answer(chat, line, strcspn(line, "\r\n"), how, &made);
+        if (status == PE_OK) {
+            puts("");
+            fprintf(stderr, "{\"tokens\": %lld, \"ns\": %lld}\n", (long long)made,
+                    (long long)(now_ns() - begin));
+        }
+        how->sampling.seed++;
+    }
+    return status;
+}
+
+pe_status pe_run_chat(pe_session *session, const pe_options *o) {
+    pe_tokenizer tokenizer;
+    pe_mapping mapping = {0};
+    pe_chat chat = {0};
+    pe_status status = map_tokenizer(&tokenizer, &mapping, o->tokenizer, session->message);
+    if (status == PE_OK) {
+        status = pe_chat_open(&chat, session, &tokenizer);
+    }
+    if (status == PE_OK) {
+        pe_generation how = {
+            .sampling = {isfinite(o->temperature) ? (float)o->temperature : 0.0f,
+                         isfinite(o->top_p) ? (float)o->top_p : 1.0f,
+                         o->seed < 0 ? 0u : (uint32_t)o->seed},
+            .limit = o->limit < 0 ? INT32_MAX : o->limit,
+            .notify = print_token,
+        };
+        status = answer_lines(&chat, &how);
+    }
+    pe_chat_close(&chat);
+    pe_unmap(&mapping);
+    return status;
+}

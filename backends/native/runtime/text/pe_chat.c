@@ -1,0 +1,116 @@
+/* Keeps the text of a chat, and which of its tokens the session has read. */
+#include "pe_chat.h"
+
+#include <string.h>
+
+#include "pe_memory.h"
+#include "pe_tokenizer_table.h"
+
+enum { BYTES_OF_TOKEN = 32, ENDS = 16 };
+
+static int64_t room_for_tokens(const pe_chat *chat) { return 3 * (int64_t)chat->text_room + 16; }
+
+pe_status pe_chat_open(pe_chat *chat, pe_session *session, const pe_tokenizer *tokenizer) {
+    *chat = (pe_chat){.session = session, .tokenizer = tokenizer};
+    const int64_t positions = pe_positions(session->program);
+    if (!positions) {
+        return pe_fail(session->message, PE_ERROR_MISMATCH,
+                       "program %s has no entry \"decode\" that generates text",
+                       session->program->name);
+    }
+    chat->text_room = (size_t)positions * BYTES_OF_TOKEN;
+    const size_t tokens = (size_t)(room_for_tokens(chat) + positions) * sizeof(int64_t);
+    const size_t work = pe_tokenizer_memory(chat->text_room);
+    unsigned char *memory = pe_map(&chat->memory, 2 * tokens + work + chat->text_room);
+    if (!memory) {
+        return pe_fail(session->message, PE_ERROR_SYSTEM, "cannot map the memory of a chat");
+    }
+    chat->read = (int64_t *)(void *)memory;
+    chat->tokens = (int64_t *)(void *)(memory + tokens);
+    chat->work = memory + 2 * tokens;
+    chat->text = (char *)memory + 2 * tokens + work;
+    return PE_OK;
+}
+
+void pe_chat_close(pe_chat *chat) { pe_unmap(&chat->memory); }
+
+static bool append(pe_chat *chat, const void *text, size_t bytes) {
+    if (bytes > chat->text_room - chat->text_bytes) {
+        return false;
+    }
+    memcpy(chat->text + chat->text_bytes, text, bytes);
+    chat->text_bytes += bytes;
+    return true;
+}
+
+static bool append_piece(pe_chat *chat, pe_tk_section section) {
+    const void *text = pe_tk_words(chat->tokenizer, section);
+    return append(chat, text, pe_tk_count(chat->tokenizer, section));
+}
+
+/* Appends an answer's text, which the next question follows. */
+static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
+    bool first = false;
+    for (int64_t i = 0; i < count; i++) {
+        if (pe_tokenizer_longest(chat->tokenizer) > chat->text_room - chat->text_bytes) {
+            return false;
+        }
+        char *end = chat->text + chat->text_bytes;
+        chat->text_bytes += pe_token_text(chat->tokenizer, tokens[i], &first, end);
+    }
+    return true;
+}
+
+/* Number of the first tokens that the session has read already; never the last one. */
+static int64_t same_tokens(const pe_chat *chat, int64_t count) {
+    int64_t same = 0;
+    while (same < count - 1 && same < chat->read_count && chat->read[same] == chat->tokens[same]) {
+        same++;
+    }
+    return same;
+}
+
+/* Generates behind the first `count` of chat->tokens, into what follows them. */
+static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how, int64_t *made) {
+    const pe_tokenizer *t = chat->tokenizer;
+    int64_t ends[ENDS];
+    pe_generation own = *how;
+    own.ends = ends;
+    own.end_count = 0;
+    for (uint32_t i = 0; i < pe_tk_count(t, PE_TK_STOPS) && i < ENDS; i++) {
+        ends[own.end_count++] = pe_tk_words(t, PE_TK_STOPS)[i];
+    }
+    const pe_status status =
+        pe_generate(chat->session, chat->tokens, count, same_tokens(chat, count), &own,
+                    chat->tokens + count, made);
+    chat->read_count = 0;
+    if (status == PE_OK) { /* the last token of an answer may not be read */
+        chat->read_count = count + (*made ? *made - 1 : 0);
+        memcpy(chat->read, chat->tokens, (size_t)chat->read_count * sizeof(int64_t));
+    }
+    return status;
+}
+
+pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
+                         const pe_generation *how, int64_t *made) {
+    const bool chats = pe_tk_count(chat->tokenizer, PE_TK_ANSWER) > 0;
+    const size_t before = chats ? chat->text_bytes : 0;
+    chat->text_bytes = before;
+    *made = 0;
+    pe_status status = PE_OK;
+    if (append_piece(chat, before ? PE_TK_ASK_AGAIN : PE_TK_ASK) && append(chat, question, bytes) &&
+        append_piece(chat, PE_TK_ANSWER)) {
+        const int64_t count =
+            pe_tokenize(chat->tokenizer, chat->text, chat->text_bytes, chats ? 0 : PE_TOKENS_BEGIN,
+                        chat->tokens, room_for_tokens(chat), chat->work);
+        status = generate(chat, count, how, made);
+        if (status == PE_OK && append_answer(chat, chat->tokens + count, *made)) {
+            return PE_OK;
+        }
+    }
+    chat->text_bytes = before;
+    return status != PE_OK
+               ? status
+               : pe_fail(chat->session->message, PE_ERROR_ARGUMENT,
+                         "the chat has more than %zu bytes; begin another", chat->text_room);
+}
