@@ -32,7 +32,7 @@ def known_dtype(numpy: Any, what: str) -> DType:
 
 
 def dtype_of(data: np.ndarray) -> DType:
-    """Return our element type; Unsupported names one that there is none for."""
+    """Return our element type; Unsupported names a type without one."""
     if data.dtype.kind in "OSU":
         raise Unsupported("a string; only numbers can be computed with, look words up before")
     return known_dtype(data.dtype, f"numbers of {data.dtype}")

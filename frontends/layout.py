@@ -165,5 +165,5 @@ def _stored_groups(
     whole = [dim for index in order for dim in groups[index][0] if shape[dim] != 1]
     if len(order) != len(set(order)) or whole != _order(layout, shape):
         return None
-    # A group of ones may stand anywhere.
+    # A group of ones may be anywhere.
     return order + [index for index in range(len(groups)) if index not in order]

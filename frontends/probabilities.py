@@ -61,7 +61,7 @@ def sum_to_one(array: np.ndarray, axis: int) -> bool:
 
 
 def _softmax_behind(graph: Graph, value: Value) -> tuple[Value, list[Node]] | None:
-    """Return what a softmax was taken of, and the nodes that move its result."""
+    """Return a softmax's input, and the nodes that move its result."""
     moves: list[Node] = []
     while value.node is not None and value.node.op in (*MOVES, *SAME):
         moves.insert(0, value.node)
@@ -72,7 +72,7 @@ def _softmax_behind(graph: Graph, value: Value) -> tuple[Value, list[Node]] | No
 
 
 def _operand(graph: Graph, node: Node) -> Value | None:
-    """Return what a node is the softmax of, also where that is spelled out."""
+    """Return the input of which a node is the softmax, also of one made of separate ops."""
     inner: Node | None = node
     finder = Finder(graph)
     with finder.g.into([]):

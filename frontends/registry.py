@@ -82,7 +82,7 @@ def known_frontends() -> list[FrontendEntry]:
 
 @cache
 def _installed() -> tuple[FrontendEntry, ...]:
-    """Load what other packages offer; reading what is installed takes milliseconds."""
+    """Load the entry points of other packages, which takes milliseconds."""
     found = []
     for point in entry_points(group=GROUP):
         entry = point.load()

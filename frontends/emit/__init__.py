@@ -65,7 +65,7 @@ def same_dtype(g: Builder, operands: Sequence[Operand]) -> list[Tensor]:
 def elementwise(g: Builder, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
     """Apply an elementwise op with the framework's broadcasting.
 
-    The largest operand decides the layout: what is small is moved instead.
+    The largest operand decides the layout: smaller operands are transposed instead.
     """
     lead = max(operands, key=lambda x: (x.rank, x.value.type.size, x.layout != identity(x.rank)))
     values = [aligned(g, operand, lead.layout) for operand in operands]

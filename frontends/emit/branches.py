@@ -35,7 +35,7 @@ def guarded(g: Builder, x: Tensor, taken: Tensor) -> Tensor:
     def formula(dy: Value) -> Value:
         return g.where(taken.value, dy, g.scalar(0.0))
 
-    # An op of its own, as the results of a branch may be what it read.
+    # A separate op, because a branch may return what it read.
     same = Tensor(g.add(x.value, g.scalar(0.0)), x.layout)
     return with_gradient(g, same, (x.value, formula))
 

@@ -1,4 +1,4 @@
-"""Complex tensors as pairs of real ones, said in our ops."""
+"""Complex tensors as pairs of real ones, in our ops."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ Operand = Complex | Tensor | complex
 
 
 def as_complex(g: Builder, x: Operand) -> Complex:
-    """Return a complex tensor as it is; of a real one or a number, one with no imaginary part."""
+    """Return a complex tensor unchanged, and a real one or a number with a zero imaginary part."""
     if isinstance(x, Complex):
         return x
     if isinstance(x, Tensor):
@@ -36,7 +36,7 @@ def as_complex(g: Builder, x: Operand) -> Complex:
 
 
 def each(function: Callable[..., Tensor], *operands: Complex) -> Complex:
-    """Apply what is linear, and means the same for both parts, to each."""
+    """Apply a linear operation to the real and the imaginary part."""
     return Complex(
         function(*(x.real for x in operands)),
         function(*(x.imag for x in operands)),

@@ -26,7 +26,7 @@ Draw = Callable[[str, Shape], Tensor]
 
 
 def gumbel(g: Builder, shape: Shape) -> Tensor:
-    """Draw numbers the largest of which stands at each place with the chance of its weight."""
+    """Draw numbers whose argmax has the probability of its weight."""
     return emit.unary("neg")(g, emit.unary("log")(g, exponential(g, shape)))
 
 
@@ -40,10 +40,10 @@ def truncated_normal(g: Builder, shape: Shape) -> Tensor:
 def log_gamma(g: Builder, shape: Shape, alpha: emit.Operand, draw: Draw) -> Tensor:
     """Draw the logarithm of numbers of the gamma distribution of shape `alpha` and scale 1.
 
-    By the method of Marsaglia and Tsang (2000), which rejects some draws: as many as `TRIES` stand
-    ready, and the first that is accepted is taken. Below an alpha of 1 it is that of alpha + 1
-    times u^(1 / alpha). The gradient of alpha is that of the quantile that was drawn (Figurnov et
-    al. 2018), as frameworks have it.
+    By the method of Marsaglia and Tsang (2000), which rejects some draws: `TRIES` are computed, and
+    the first accepted one is taken. Below an alpha of 1 it is that of alpha + 1 times u^(1 /
+    alpha). The gradient of alpha is that of the drawn quantile (Figurnov et al. 2018), as
+    frameworks have it.
     """
     whole = emit.arithmetic(g, "mul", alpha, plain(g.constant(np.ones(shape, np.float32))))
     if not emit.trains(g, whole):

@@ -33,7 +33,7 @@ def quotient(g: Builder, x: Operand, other: Operand, rounding: str) -> Tensor:
 
 
 def _float_quotient(g: Builder, x: Tensor, other: Tensor, rounding: str) -> Tensor:
-    """Divide what is left when the exact remainder is gone, as x / other may round up."""
+    """Subtract the exact remainder before dividing, because x / other may round up."""
     ratio = emit.elementwise(g, "div", x, other)
     if rounding == "trunc":
         return emit.unary("trunc")(g, ratio)

@@ -78,7 +78,7 @@ class OwnGradient:
     """
 
     def __init__(self, g: Builder, shapes: Sequence[Shape]) -> None:
-        """Begin with the shapes of the results; `cotangents` stand for theirs."""
+        """Begin with the results' shapes; `cotangents` are placeholders of their cotangents."""
         self._g = g
         self._shapes = [tuple(shape) for shape in shapes]
         self._whole = g.cotangent(shape=(sum(map(prod, self._shapes)),))
@@ -87,7 +87,7 @@ class OwnGradient:
     def results(
         self, results: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]
     ) -> list[Tensor]:
-        """Return the results, whose gradient flows to each x of (x, dx) as dx says."""
+        """Return the results; each pair (x, dx) gives x the gradient dx."""
         g = self._g
         lines = [reshape(g, result, (result.size,)) for result in results]
         whole = framework_order(g, emit.concat(g, lines, 0))

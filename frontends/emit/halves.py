@@ -1,4 +1,4 @@
-"""Floats of 16 bits, held in f32 and rounded to what their type has."""
+"""Floats of 16 bits, stored in f32 and rounded to the precision of their type."""
 
 from pockengine.compiler.ir import F32, Builder, DType, Value
 from pockengine.frontends import emit

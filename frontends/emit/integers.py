@@ -39,7 +39,7 @@ def rounded(
 
 
 def clamped(g: Builder, x: Tensor, scale: float, zero: int) -> Tensor:
-    """Clamp to what i8 of a range can stand for, without rounding."""
+    """Clamp to the range of the int8 quantization, without rounding."""
     least, most = ((limit - zero) * scale for limit in (LOW, HIGH))
     return Tensor(g.hardtanh(x.value, min=least, max=most), x.layout)
 

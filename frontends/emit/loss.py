@@ -141,7 +141,7 @@ def _flat_labels(g: Builder, labels: Tensor, rows: Value) -> Value:
 
 
 def _judged(g: Builder, log_probabilities: Value, labels: Tensor, how: Classification) -> Tensor:
-    """Pick each row's label, weight it, drop what does not count, and reduce."""
+    """Gather each row's label, weight it, mask ignored labels, and reduce."""
     targets = _flat_labels(g, labels, log_probabilities)
     counted = g.ne(targets, g.scalar(how.ignore_index, targets.dtype))
     index = g.where(counted, targets, g.scalar(0, targets.dtype))

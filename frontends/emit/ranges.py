@@ -50,7 +50,7 @@ def range_of(g: Builder, value: Value) -> Range:
 
 
 def _made_of(g: Builder, value: Value) -> Sequence[Value]:
-    """Return what a value is made of by the ops above, operands first, and the value."""
+    """Return the values from which the ops above compute a value, operands first, and the value."""
     order: dict[Value, None] = {}
     waiting = [(value, False)]
     while waiting:

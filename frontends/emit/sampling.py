@@ -29,7 +29,7 @@ class Outside(enum.Enum):
 
 
 Tap = tuple[Tensor, Tensor | None]
-"""Whole places, still as floats, and their shares; None stands for ones."""
+"""Integer positions, as floats, and their weights; None means weights of 1."""
 
 CUBIC = -0.75
 """The slope of the cubic kernel, as in PyTorch."""
@@ -78,7 +78,7 @@ def read(
 ) -> Tensor:
     """Add up the rows at each combination of taps, one list for each dimension, the last first.
 
-    `start` is the row of each place's first element. With `zeros` nothing stands outside.
+    `start` is the row of each place's first element. With `zeros` elements outside are 0.
     """
     total: Tensor | None = None
     for combination in itertools.product(*taps):

@@ -123,7 +123,9 @@ def _extreme(
     reduce: str,
     include_self: bool,
 ) -> Tensor:
-    """Reduce over all sources of a line, those of other places replaced by what does nothing."""
+    """Reduce over all sources of a line; those of other positions are replaced by the neutral
+    element.
+    """
     dims = _last(x.rank, dim)
     size, count = x.shape[dim], index.shape[dim]
     if x.size * count > MOST_CANDIDATES or x.dtype is not F32:
@@ -143,7 +145,7 @@ def _extreme(
 
 
 def _filled(g: Builder, corner: Tensor, x: Tensor) -> Tensor:
-    """Put what was found into the corner of x that the index covers."""
+    """Write the result to the corner of x that the index covers."""
     if corner.shape == x.shape:
         return corner
     for dim in range(x.rank):

@@ -1,4 +1,4 @@
-"""Slices whose places are data; these must lie inside."""
+"""Slices at positions that are data and must be in bounds."""
 
 from collections.abc import Mapping
 

@@ -57,8 +57,8 @@ def conv_transpose3d(
 ) -> Tensor:
     """Undo the shape of a convolution by (I, O / groups, KD, KH, KW): its input gradient.
 
-    `size` is (D, H, W) of the result, from its first element on; what lies behind it is cut off,
-    as is the window's padding before it.
+    `size` is (D, H, W) of the result, from its first element on; the rest is cropped, as is the
+    window's padding before it.
     """
     (front, _, top, _, left, _), offsets = window.padding, window.padding[::2]
     whole = _spread_pictures(g, x, weight, window=window, groups=groups)

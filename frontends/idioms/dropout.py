@@ -32,7 +32,7 @@ def dropout(finder: Finder, node: Node) -> Value | None:
 
 
 def _draw(finder: Finder, value: Value) -> Node | None:
-    """Match numbers in [0, 1) as they are drawn, times 1 or plus 0."""
+    """Match random numbers in [0, 1), also times 1 or plus 0."""
     parts = [(weight, part) for weight, part in finder.linear(value) if finder.number(part) != 0]
     if len(parts) != 1 or parts[0][0] != 1:
         return None

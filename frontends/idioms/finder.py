@@ -24,7 +24,7 @@ class Finder:
     def __init__(self, graph: Graph) -> None:
         self.g = Builder(graph)
         self.statistics: dict[Value, Value] = {}
-        """What a batch norm's statistics were spelled as: the op's own."""
+        """A batch norm's statistics, computed by separate nodes: the op's own."""
 
     def number(self, value: Value) -> float | None:
         """Return the number that all elements of a value equal, if known."""
@@ -62,7 +62,9 @@ def core(value: Value, through: tuple[str, ...] = SHAPING) -> Value:
 
 
 def unbroadcast(value: Value) -> Value:
-    """Look through what broadcasting does by itself: repeats, leading dimensions of size 1."""
+    """Skip nodes that implicit broadcasting makes unnecessary: repeats, leading dimensions of size
+    1.
+    """
     node = value.node
     while node is not None and (node.op == "broadcast_to" or _adds_ones(node)):
         value = node.operands[0]
@@ -112,7 +114,7 @@ def factors(value: Value, depth: int = DEPTH) -> tuple[int, list[Value]]:
 
 
 def squared(value: Value) -> Value | None:
-    """Return what a value is the square of."""
+    """Return the value whose square this is."""
     node = value.node
     if node is None or node.op not in ("square", "mul"):
         return None

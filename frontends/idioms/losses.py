@@ -29,7 +29,7 @@ def mean_of_log_sum_exp(finder: Finder, node: Node) -> Value | None:
 
 
 def _picked(finder: Finder, value: Value) -> Node | None:
-    """Return the read along a dimension, with NaN for what is outside it or with nothing."""
+    """Return the gather along a dimension, with or without NaN for indices out of bounds."""
     filled = made_by(value, "where")
     if filled is None:
         return made_by(value, "take_along")

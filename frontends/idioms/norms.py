@@ -109,7 +109,7 @@ def divided_norm(finder: Finder, node: Node) -> Value | None:
 def _centred_norm(
     finder: Finder, halves: tuple[Value, Value], var: Value, eps: float, scales: list[Value]
 ) -> Value | None:
-    """Match x - mean and what it is scaled by, whose variance is of the same x."""
+    """Match x - mean and its scale, if the variance is of the same x."""
     centred, root = halves
     difference, moments = _difference(centred), _moments(finder, var)
     if difference is None or moments is None or moments.x.shape != centred.shape:
@@ -217,7 +217,7 @@ def _vector(finder: Finder, value: Value, shape: tuple[int, ...]) -> Value | Non
 
 
 def shifted_norm(finder: Finder, node: Node) -> Value | None:
-    """Take the addition behind a batch norm in as its shift."""
+    """Fold the addition after a batch norm into its shift."""
     for y, other in (node.operands, node.operands[::-1]):
         norm = y.node
         if norm is None or norm.op != "batch_norm" or y is not norm.results[0]:

@@ -123,7 +123,7 @@ def _outputs(
 
 
 def _classes_second(output: Tensor, loss: str) -> Tensor:
-    """JAX has the classes last; our losses have them behind the batch."""
+    """JAX has the classes last; our losses have them after the batch."""
     if loss not in CROSS_ENTROPIES or output.rank < 3:
         return output
     return permute(output, (0, output.rank - 1, *range(1, output.rank - 1)))

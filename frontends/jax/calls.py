@@ -122,7 +122,7 @@ def scan(
 
 
 def _item(walker: "JaxprWalker", row: "Known", index: int) -> "Known":
-    """Return one row of what a loop runs over."""
+    """Return one row of a loop's inputs."""
     if row is None or isinstance(row, Key):
         return None if row is None else row.derived("item", index)
     if not isinstance(row, Tensor):
@@ -239,7 +239,7 @@ def key_result(name: str, equation: Any, operands: Sequence["Known"]) -> list["K
 
 
 def number_of_key(name: str, equation: Any, operands: Sequence["Known"]) -> Key | None:
-    """Stand for one whole number that becomes uint32, as what is folded into a key does."""
+    """Return a placeholder of an integer that becomes uint32, such as one folded into a key."""
     if name != "convert_element_type" or equation.params["new_dtype"] != np.uint32:
         return None
     (number,) = operands
@@ -251,7 +251,7 @@ def number_of_key(name: str, equation: Any, operands: Sequence["Known"]) -> Key 
 def platform(
     walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Choose what a function does on a CPU, or by default."""
+    """Choose a function's branch for the CPU, or its default."""
     groups = equation.params["platforms"]
     if equation.params.get("has_default"):  # JAX 0.6 counts the default apart
         groups = (*groups, None)

@@ -103,7 +103,7 @@ def _by_elements(body: Any, shape: Shape) -> Any:
 
 
 def _where(walker: "JaxprWalker", here: np.ndarray, new: "Known", old: "Known") -> "Known":
-    """Take what is new where a window's place lies inside of the array."""
+    """Take new elements where a window's position is in bounds."""
     if np.all(here) or new is None:
         return new
     mask = walker.tensor(here)

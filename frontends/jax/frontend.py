@@ -62,7 +62,7 @@ class StepFrontend(Frontend):
         return from_jax(model, inputs, carried=self.carried)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
-        """Return what the step carries."""
+        """Return the state that the step carries."""
         trees = carried_of(model, inputs, self.carried)
         if self.carried == 1:
             return to_pytree(graph, values, *trees.values())

@@ -58,7 +58,7 @@ class JaxprWalker(GraphWalker):
 
     @contextmanager
     def within(self, *, smooth: bool = False, formula: bool = False) -> Iterator[None]:
-        """Build what stands inside of a function.
+        """Build the body of a function.
 
         It may be `smooth` where its parts have corners, or the `formula` of a gradient, which is
         not differentiated itself.
@@ -69,7 +69,7 @@ class JaxprWalker(GraphWalker):
         self._smooth, self.forward = before
 
     def run(self, jaxpr: Any, arguments: Sequence[Known], place: SourceLocation) -> list[Known]:
-        """Build a closed jaxpr's equations and return what its results stand for."""
+        """Build a closed jaxpr's equations and return the values of its results."""
         inner = jaxpr.jaxpr
         known: dict[Any, Known] = dict(
             zip(inner.constvars, map(_known_constant, jaxpr.consts), strict=True)
@@ -194,7 +194,7 @@ class JaxprWalker(GraphWalker):
         ]
 
     def _checked(self, results: Sequence[Known], equation: Any) -> list[Known]:
-        """Compare what was built with JAX's own shapes and types."""
+        """Compare the built values with JAX's own shapes and types."""
         for result, variable in zip(results, equation.outvars, strict=True):
             if isinstance(result, (Tensor, Complex)):
                 shape, dtype = tuple(variable.aval.shape), variable.aval.dtype
@@ -215,7 +215,7 @@ class JaxprWalker(GraphWalker):
         )
 
     def tensor(self, known: Known) -> Tensor:
-        """Return a value of the graph for what a variable stands for."""
+        """Return a variable's value as a value of the graph."""
         return self._operand(known, False)
 
     def _operand(self, known: Known, scalars: bool) -> Tensor:
@@ -252,7 +252,7 @@ def _is_narrow(equation: Any) -> bool:
 
 
 def _without_empty(name: str, operands: list[Known]) -> list[Known]:
-    """Leave out parts without elements of what is put together."""
+    """Drop empty operands of a concatenation."""
     if name not in JOINING:
         return operands
     return [x for x in operands if not _is_empty(x)]

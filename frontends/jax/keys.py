@@ -37,7 +37,7 @@ def is_key_type(value: Any) -> bool:
 
 
 def draws(jaxpr: Any, variable: Any) -> bool:
-    """Return whether a drawing primitive gets this variable, as it is or after moves."""
+    """Return whether a random primitive gets this variable, directly or after moves."""
     return any(
         equation.primitive.name in DRAWING for equation in _readers(jaxpr, {variable}, MOVING)
     )

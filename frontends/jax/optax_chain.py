@@ -14,7 +14,7 @@ Before = Callable[[], Value]
 """Gives the step before a link, outside the kernel: for what depends on all elements."""
 
 Moved = tuple[Value, Sequence[Value]]
-"""The step behind a link, and the new contents of its states."""
+"""The step after a link, and the new contents of its states."""
 
 
 class Link(ABC):
@@ -26,7 +26,7 @@ class Link(ABC):
         return ()
 
     def scalars(self, update: Update, before: Before) -> Sequence[Value]:
-        """Return what it reads besides the step, the parameter and its states."""
+        """Return its inputs besides the step, the parameter and its states."""
         return ()
 
     @abstractmethod
@@ -41,7 +41,7 @@ class OptaxChain:
     links: tuple[Link, ...]
 
     def update(self, update: Update) -> None:
-        """Append the update as one kernel, behind what depends on all elements."""
+        """Append the update as one kernel, after the reductions over all elements."""
         states = [
             [update.state(self._state(place, name), start=start) for name, start in link.states]
             for place, link in enumerate(self.links)

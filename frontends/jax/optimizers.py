@@ -94,7 +94,7 @@ _ROWS = {
 }
 
 _NO = object()
-"""What no setting is."""
+"""The value of a setting that is not set."""
 
 _ADVICE = {
     "MultiSteps": "pass micro_batches= to pockengine.compile instead",
@@ -142,12 +142,12 @@ def to_optimizer(transformation: Any) -> Optimizer:
 
 
 def _number(value: Any) -> float:
-    """The number that a setting is; 0 where it is none."""
+    """A setting's number; 0 if it is not a number."""
     return float(value) if isinstance(value, Real) else 0.0
 
 
 def _parts(transformation: Any) -> list[_Part]:
-    """Take a transformation apart; ImportModelError names what is not optax's."""
+    """Split a transformation into links; ImportModelError names functions that are not optax's."""
     update = transformation.update
     if not inspect.isfunction(update) or not update.__module__.startswith("optax."):
         kind = type(transformation).__name__

@@ -9,7 +9,7 @@ from typing import Any
 from pockengine.frontends.faults import OURS
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "equinox", "haiku")
-"""Packages whose own lines tell the user nothing."""
+"""Packages whose own lines are left out of messages."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SourceLocation:
 
 
 def _folders() -> tuple[str, ...]:
-    """Return where the libraries' and this package's files lie."""
+    """Return the folders of the libraries and of this package."""
     folders = []
     for name in LIBRARIES:
         file = getattr(sys.modules.get(name), "__file__", None)

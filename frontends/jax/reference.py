@@ -95,7 +95,9 @@ def _target(traced: TracedFunction, loss: str) -> np.ndarray:
 def _judge(
     traced: TracedFunction, loss: str | None, target: Any, found: list[Any]
 ) -> Callable[[list[Any]], Any]:
-    """Return the loss as a function of results; those found say whether it takes logarithms."""
+    """Return the loss as a function of results; the results found decide whether it takes
+    logarithms.
+    """
     outputs = _outputs(traced)
     first = next(iter(outputs.values()))
     if loss is None:

@@ -17,7 +17,7 @@ MAX_ELEMENTS = 2**36
 
 
 def check_axis(node: NodeProto, attributes: Mapping[str, Any], inputs: Sequence[Any]) -> None:
-    """Refuse an axis that the first input does not have; Flatten may stop behind the last."""
+    """Refuse an axis that the first input does not have; Flatten's may be one past the last."""
     axis, first = attributes.get("axis"), inputs[0] if inputs else None
     if isinstance(first, Tensor) and isinstance(axis, int):
         end = first.rank + (node.op_type == "Flatten")

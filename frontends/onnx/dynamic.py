@@ -18,7 +18,7 @@ PRODUCTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
 
 
 def with_real_products(model: ModelProto) -> ModelProto:
-    """Return the model without products of integers, where it is plain what they stand for."""
+    """Return the model without integer products whose real product is known."""
     found = list(_products(model.graph))
     if not found:
         return model
@@ -39,7 +39,7 @@ def with_real_products(model: ModelProto) -> ModelProto:
 
 
 def id_of(node: NodeProto) -> str:
-    """Return what tells a node from all others: its first result's name."""
+    """Return a node's unique key: its first result's name."""
     return str(node.output[0])
 
 

@@ -49,7 +49,7 @@ def is_float(dtype: np.dtype) -> bool:
 
 
 def emulated_dtype(numpy: Any, what: str) -> DType:
-    """Return the type that holds NumPy's; Unsupported says that there is none for `what`."""
+    """Return the type that emulates NumPy's; Unsupported, naming `what`, if there is none."""
     emulating = EMULATED.get(np.dtype(numpy))
     return known_dtype(numpy, what) if emulating is None else emulating
 
@@ -63,7 +63,7 @@ def emulated_array(array: np.ndarray) -> np.ndarray:
 
 
 def declare_input(g: Builder, name: str, numpy: np.dtype, type_: TensorType) -> Tensor:
-    """Declare an input: bytes as such, other types that are held as what holds them."""
+    """Declare an input: bytes unchanged, other emulated types as the type that emulates them."""
     stored = TensorType(BYTES.get(numpy, type_.dtype), type_.shape)
     return emit.cast(g, plain(g.input(name, stored)), type_.dtype)
 
@@ -95,14 +95,14 @@ class Narrow:
         return fitted
 
     def _keeps_size(self, node: NodeProto) -> bool:
-        """Whether an operator that gives uint64 gives elements of it, or what is as it is there."""
+        """Whether a uint64 result only copies elements of the operator's inputs."""
         if node.op_type != "Cast":
             return node.op_type in EXACT
         kind = self.kinds.get(node.input[0], self._known(node.input[0]))
         return kind is not None and kind.kind in "bu"
 
     def _kind(self, node: NodeProto, place: int) -> np.dtype | None:
-        """Return the type of a result: that of an input, or what an attribute says."""
+        """Return the type of a result: that of an input, or of an attribute."""
         attributes = {a.name: a.i for a in node.attribute if a.name in ("to", "dtype")}
         for code in attributes.values():
             return np.dtype(helper.tensor_dtype_to_np_dtype(code))

@@ -23,7 +23,7 @@ MAX_BYTES = 2**40
 
 
 def read_model(source: str | Path | ModelProto) -> tuple[ModelProto, Path | None]:
-    """Read and check a model; also return the folder that its external data must lie in."""
+    """Read and check a model; also return the folder that must contain its external data."""
     if isinstance(source, ModelProto):
         _check(source)
         return source, None

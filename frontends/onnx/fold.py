@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from pockengine.frontends import bounds
 from pockengine.frontends.emit.nn import Unsupported
 
-# Operators that give back at most what they take.
+# Operators whose results are no larger than their inputs.
 _NARROW = """
     Abs ArgMax ArgMin Cast CastLike Ceil Clip Compress Concat Cos CumSum Erf Exp Flatten Floor
     Identity IsInf IsNaN Log Neg Not Reciprocal ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum

@@ -76,7 +76,7 @@ def _drop_unread(graph: Graph, read: set[Value]) -> None:
 
 
 class _Importer(GraphWalker):
-    """One import: what each name stands for by now.
+    """One import: the current value of each name.
 
     A name is known as an array, a tensor or both: `arrays` are the values known at compile time,
     initializers among them; `weights` names those of them that become params.

@@ -26,7 +26,7 @@ def has_halves(model: ModelProto) -> bool:
 
 
 def without_halves(model: ModelProto, folder: Path | None) -> ModelProto:
-    """Return a copy that computes in float32; its data lie in it."""
+    """Return a copy that computes in float32 and contains its data."""
     copy = ModelProto()
     copy.CopyFrom(model)
     for tensor in _tensors(copy):

@@ -1,7 +1,7 @@
 """Replace functions by their bodies: the model's own, and the standard's where we have no rule.
 
-The standard defines many operators by others (attention, rotary embeddings, ...). A rule of our own
-comes first; what is left is expanded, without the weights, which do not matter here.
+The standard defines many operators by others (attention, rotary embeddings, ...). Our own rules
+come first; other operators are expanded, without the weights, which do not matter here.
 """
 
 from collections.abc import Sequence

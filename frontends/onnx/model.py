@@ -103,7 +103,7 @@ def input_names(model: "str | Path | onnx.ModelProto") -> list[str]:
 
 
 def declared_inputs(model: "str | Path | onnx.ModelProto") -> tuple[Declared, ...]:
-    """Return what a model says of its inputs in order, without those that have initial values."""
+    """Return the declared inputs of a model in order, without those that have initial values."""
     _need_onnx("input_names")
     from onnx import helper
 

@@ -65,7 +65,7 @@ def _is_old(node: NodeProto, opset: int) -> bool:
 
 
 def _later(node: NodeProto, opset: int) -> Iterable[NodeProto]:
-    """Return an operator as it is written later, after the constants that it then reads."""
+    """Return an operator in its newer form, after the constants that this form reads."""
     if not _is_old(node, opset):
         return [node]
     new = NodeProto()

@@ -157,7 +157,7 @@ class _Rewriter:
         yield helper.make_node("Mul", [names[1], names[3]], [result])
 
     def _weight(self, node: NodeProto) -> str:
-        """Return the name of a float initializer of what the file holds as integers."""
+        """Return the name of a float initializer with the values of the file's integers."""
         source = node.input[0]
         integers = self.arrays[source]
         scale, zero, axis = self._parts(node, integers.ndim)
@@ -240,7 +240,7 @@ class _Rewriter:
 
 
 def _second_axis(node: NodeProto, form: IntegerForm) -> int:
-    """Return along which dimension a second operand's scales lie."""
+    """Return the dimension of a second operand's scales."""
     across = form.real == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute)
     return 1 if across else form.axis
 
@@ -252,7 +252,7 @@ def _dequantized(inputs: Sequence[str], result: str, axis: int) -> NodeProto:
 def as_real(
     model: ModelProto, folder: Path | None, integers: bool
 ) -> tuple[ModelProto, dict[str, IntegerWeight]]:
-    """Return a model without integers, and how its weights are held; the same one if it has none.
+    """Return a model without integers, or itself, and the quantization of its weights.
 
     Without `integers` activations are clamped to their ranges, but not rounded.
     """

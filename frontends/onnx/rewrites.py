@@ -24,7 +24,7 @@ norm.
 CLASSES = "pkg.torch.onnx.class_hierarchy"
 """Where its newer one writes the class of the module that an operator came from."""
 SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
-"""Where it lists what it took from the module."""
+"""Key of its list of the module's parameters."""
 TARGET = re.compile(r"^\S+: PARAMETER target='([^']*)'", re.MULTILINE)
 ADVICE = (
     "export for training (torch.onnx.export: optimize=False, or where dynamo=False "
@@ -46,7 +46,7 @@ def warn_of_rewrites(graph: Graph, model: ModelProto) -> None:
 
 
 def parameters_of(model: ModelProto) -> list[str]:
-    """Return the parameters of the module that PyTorch's newer exporter says it exported."""
+    """Return the module's parameters listed by PyTorch's newer exporter."""
     entries = [e.value for e in model.graph.metadata_props if e.key == SIGNATURE]
     return TARGET.findall(entries[0]) if entries else []
 

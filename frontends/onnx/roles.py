@@ -113,7 +113,7 @@ class Roles:
         return trains
 
     def check(self) -> None:
-        """Raise ImportModelError for a choice of what is no float tensor of the model."""
+        """Raise ImportModelError for a choice that is not a float tensor of the model."""
         for name in self.chosen:
             if name not in self._names:
                 raise ImportModelError(
@@ -242,7 +242,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _kinds(graph: GraphProto) -> dict[str, str]:
-    """Return what PyTorch's exporter says that constants were, by name."""
+    """Return the kinds of constants recorded by PyTorch's exporter, by name."""
     values = (*graph.value_info, *graph.input, *graph.initializer)
     found = ((value.name, entry) for value in values for entry in value.metadata_props)
     kinds = {name: entry.value for name, entry in found if entry.key == KIND}
@@ -282,7 +282,7 @@ def _bare(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
 
 
 def _counts(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
-    """Return positions: what is made of whole numbers and of shapes alone."""
+    """Return positions: values computed from integers and shapes only."""
     whole = (TensorProto.INT32, TensorProto.INT64)
     names = {v.name for v in graph.input if v.type.tensor_type.elem_type in whole}
     names |= {tensor.name for tensor in graph.initializer if tensor.data_type in whole}

@@ -102,7 +102,7 @@ def _may_train(tensor: TensorProto) -> bool:
 
 
 def _aliases(graph: GraphProto, tensors: Iterable[str]) -> dict[str, str]:
-    """Return the names that stand for weights behind Identity, and for which."""
+    """Return the aliases of weights by Identity, with the weight of each."""
     outputs = {value.name for value in graph.output}
     known = set(tensors)
     aliases: dict[str, str] = {}
@@ -130,7 +130,7 @@ def _owner(slot: _Slot, origin: Mapping[str, str], makers: Mapping[str, NodeProt
 
 
 def _module(node: NodeProto) -> str:
-    """Return the module that PyTorch's exporter says an operator came from, or nothing."""
+    """Return the module of an operator recorded by PyTorch's exporter, or nothing."""
     return last_scope(node, SCOPES).partition("@")[0]
 
 

@@ -24,7 +24,7 @@ def place_of(node: NodeProto) -> str:
 def write_weights(
     model: GraphProto, folder: Path | None, graph: Graph, values: Mapping[str, np.ndarray]
 ) -> None:
-    """Put the values of our params into a model's graph, as they lie there."""
+    """Put the values of our params into a model's graph, in its own layout."""
     for tensor in _initializers(model):
         array = _tuned(tensor.name, graph, values)
         if array is None and tensor.data_location == TensorProto.EXTERNAL:

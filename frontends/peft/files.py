@@ -161,7 +161,7 @@ def _is_saved(module: str, whole: Collection[str]) -> bool:
 
 
 def _about(model: Any) -> dict[str, str | None]:
-    """What a model says of itself: its task by its class's name, and where its base came from."""
+    """A model's own description: its task by its class's name, and the origin of its base."""
     kind = type(model)
     # A task makes PEFT call forward as transformers' own classes have it.
     name = kind.__name__ if kind.__module__.startswith("transformers.") else ""

@@ -52,10 +52,10 @@ SILENT = (
     "revision",
     "task_type",
 )
-"""Settings that say nothing about what trained factors mean, or say again what the tensors do."""
+"""Settings that do not change the meaning of trained factors, or repeat what the tensors show."""
 
 STARTS = (True, False, None, "gaussian", "eva", "orthogonal")
-"""Values of init_lora_weights that leave the base weights as they were."""
+"""Values of init_lora_weights that leave the base weights unchanged."""
 
 
 def load_adapters(tuning: TunedParams, folder: Path) -> dict[str, np.ndarray]:

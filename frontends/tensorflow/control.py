@@ -64,7 +64,7 @@ class Library:
 def run_control(
     op: Any, values: Sequence[Known], library: Library, run: Run, place: str
 ) -> list[Known]:
-    """Build a call, a branch or a loop that stands in the function at this place.
+    """Build a call, a branch or a loop at this place in the function.
 
     The operators inside of branches and loops carry the whole path in their names, those of called
     functions do not.

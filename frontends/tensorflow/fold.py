@@ -14,7 +14,7 @@ from tensorflow.python.eager.execute import execute
 from pockengine.frontends import bounds
 from pockengine.frontends.emit.nn import Unsupported
 
-# Operators that give back at most what they take.
+# Operators whose results are no larger than their inputs.
 _NARROW = """
     Abs All Any ArgMax ArgMin BroadcastArgs Cast Ceil ConcatV2 Cumsum Erf Exp ExpandDims Floor
     Identity IdentityN InvertPermutation Log LogicalNot MatrixBandPart Max Mean Min Neg OnesLike

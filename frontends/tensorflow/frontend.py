@@ -60,7 +60,7 @@ class TensorFlowFrontend(Frontend):
         return without_noise(model)
 
     def optimizer(self, model: Any, given: Any) -> Optimizer:
-        """Return what an optimiser of Keras means, or its name."""
+        """Convert an optimiser of Keras, or its name."""
         if isinstance(given, str):
             import keras
 

@@ -58,7 +58,7 @@ TRAINED_WRITE = "it changes a trainable variable; only states, such as running s
 
 
 class Importer(GraphWalker):
-    """One import: what each traced name stands for by now."""
+    """One import: the current value of each traced name."""
 
     framework = "TensorFlow"
     damage = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -72,10 +72,10 @@ class Importer(GraphWalker):
         self.written: dict[Variable, str] = {}
         """Variables that the model writes, with the place of the last write."""
         self.placeholders: dict[str, Known] = {}
-        """What placeholders stand for that are no inputs of their function."""
+        """Values of placeholders that are not inputs of their function."""
 
     def run(self, graph: Any, arguments: Sequence[Known], place: str) -> list[Known]:
-        """Build a function's body; return what its results stand for."""
+        """Build a function's body; return the values of its results."""
         known: dict[str, Known] = dict(
             zip((source.name for source in graph.inputs), arguments, strict=True)
         )
@@ -235,7 +235,7 @@ class Importer(GraphWalker):
         return []
 
     def write_states(self) -> None:
-        """Append the writes of states; whoever reads the old value stands before."""
+        """Append the writes of states, after all readers of the old values."""
         for variable, place in self.written.items():
             state = self.g.graph.params[variable.name].value
             with self.g.scope(place):
@@ -252,7 +252,7 @@ class Importer(GraphWalker):
         return super().tensor(value)
 
     def place(self, path: str) -> str:
-        """Return the layers that an operator stands in, by the names that the user knows.
+        """Return the layers that contain an operator, by the names that the user knows.
 
         Keras numbers the scopes of one trace on (`dense_1` of the layer `dense`).
         """
@@ -266,12 +266,12 @@ class Importer(GraphWalker):
         return "/".join(parts)
 
     def output(self, name: str, value: Known) -> Tensor | None:
-        """Return one of the function's results as a tensor, or note why it is none."""
+        """Return one of the function's results as a tensor, or record why it cannot be one."""
         failed = isinstance(value, Opaque) and not value.reason
         return None if failed else super().output(name, value)
 
     def _check(self, op: Any, results: Sequence[Known]) -> None:
-        """Compare what was built with TensorFlow's own shapes and types, as far as it knows."""
+        """Compare the built values with TensorFlow's shapes and types, where known."""
         for output, result in zip(op.outputs, results, strict=False):
             if isinstance(result, Tensor):
                 shape, name = _static_shape(output), output.dtype.name

@@ -104,7 +104,7 @@ def _layers(subject: TraceSubject) -> set[str]:
 def _sources(
     importer: Importer, subject: TraceSubject, arguments: Arguments, traced: TracedModel
 ) -> list[Known]:
-    """Declare inputs and variables; say what each input of the traced function stands for."""
+    """Declare inputs and variables; return the value of each input of the traced function."""
     graph = traced.concrete.graph
     names = list(arguments.names)
     captures = {inner.name: outer for outer, inner in graph.captures}

@@ -49,7 +49,7 @@ CONSTANT = "_CONSTANT_VALUE"
 def in_words_of_keras3(part: Any) -> Any:
     """Return a description, or a part of one, as Keras 3 writes it; ImportModelError if it cannot.
 
-    Classes that are not Keras's own stay as they are.
+    Classes that are not Keras's own are unchanged.
     """
     if isinstance(part, list):
         return [in_words_of_keras3(one) for one in part]

@@ -104,7 +104,7 @@ def _seekable(file: Any) -> BinaryIO:
 
 
 def _check_hdf5(path: Path, file: h5py.File, size: int) -> None:
-    """Refuse links that leave the file, data that lie elsewhere, and sizes that nothing fills."""
+    """Refuse links that leave the file, external data, and sizes larger than the data."""
     total = 0
     for group, name in _entries(file):
         link = group.get(name, getlink=True)
@@ -121,7 +121,7 @@ def _check_hdf5(path: Path, file: h5py.File, size: int) -> None:
 
 
 def _entries(file: h5py.File) -> Iterator[tuple[h5py.Group, str]]:
-    """Yield each name with its group; a group that was there before is passed over."""
+    """Yield each name with its group; a group that occurred before is skipped."""
     waiting, seen = [file["/"]], set()
     while waiting:
         group = waiting.pop()

@@ -1,4 +1,4 @@
-"""Keras's losses: by name or as they are, traced together with the model."""
+"""Keras's losses, by name or as objects, traced together with the model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
 
 
 def target_spec(loss: Any, output: Any) -> tf.TensorSpec:
-    """Return what the target of an output looks like: labels for sparse losses.
+    """Return the spec of an output's target: labels for sparse losses.
 
     That of CTC has as many labels as there are frames, 0 behind the last one.
     """

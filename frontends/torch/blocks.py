@@ -1,7 +1,7 @@
-"""Blocks of a traced module, put where they stand: `with torch.no_grad():`, autocast that is off.
+"""Inline blocks of a traced module: `with torch.no_grad():`, autocast that is off.
 
 PyTorch traces such a block as a graph of its own, which an operator runs. Its nodes move into the
-module's graph, so that nothing else has to look into two of them.
+module's graph, so that other code sees one graph.
 """
 
 import operator

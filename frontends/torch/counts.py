@@ -1,4 +1,4 @@
-"""Questions of whether a mask holds anywhere: `mask.any()`, `mask.sum() == 0`, `len(rows)`.
+"""Checks whether a mask is true anywhere: `mask.any()`, `mask.sum() == 0`, `len(rows)`.
 
 What is computed of a count is computed for some counts beside. A question whose answer for none
 differs from that for any more asks whether there are any. A trace and a run on numbers both follow
@@ -29,7 +29,7 @@ def _named(*names: str) -> set[Any]:
 
 FLAGS = _named("any", "max", "amax")
 WHOLES = _named("all", "min", "amin")
-"""Functions that ask for the elements of a mask that are false."""
+"""Functions that select the false elements of a mask."""
 
 COUNTERS = FLAGS | WHOLES | _named("sum", "count_nonzero")
 BINS = _named("bincount")
@@ -55,10 +55,10 @@ NUMBERS: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor.__float__: float,
     torch.Tensor.__index__: int,
 }
-"""Functions by which a guard asks for a number of Python, which no trace follows."""
+"""Functions by which a guard reads a Python number, which no trace follows."""
 
 ASKS = {torch.Tensor.__bool__, torch.Tensor.item, torch.Tensor.tolist, *NUMBERS}
-"""Functions by which a guard asks."""
+"""Functions by which a guard decides."""
 
 LEN = builtins.len
 
@@ -88,7 +88,7 @@ class Counts:
         return id(value) in self._known
 
     def is_mask(self, value: Any) -> bool:
-        """Whether a tensor holds what is true, as such or in numbers."""
+        """Whether a tensor has true or nonzero elements."""
         if not isinstance(value, torch.Tensor) or not isinstance(value.numel(), int):
             return False
         return value.dtype is torch.bool or id(value) in self._masks
@@ -98,7 +98,7 @@ class Counts:
         return self._known[id(value)][1]
 
     def asks_for_any(self, value: Any) -> bool | None:
-        """Return the answer where there are any; None if it is not that which is asked."""
+        """Return the answer if there are any; None if the guard decides something else."""
         if not self.follows(value):
             return None
         none, *some = untraced(lambda: [bool(value) for value in self.values(value)])
@@ -132,7 +132,7 @@ class Counts:
 
 
 def _counted(func: Any, most: int) -> list[torch.Tensor]:
-    """Return what a function counts of a mask of which none, one, two and all are true."""
+    """Return the counts of a function for masks with none, one, two and all elements true."""
     if func in WHOLES:
         return [torch.tensor(count == 0) for count in (0, 1, 2, most)]
     most = 1 if func in FLAGS else most
@@ -165,7 +165,7 @@ class Guards(TorchFunctionMode):
         self._stack = ExitStack()
 
     def __enter__(self) -> "Guards":
-        """Make `len` ask too, if there are rows."""
+        """Make `len` a guard too, if there are rows."""
         if self._lines:
             self._stack.enter_context(lengths())
         super().__enter__()

@@ -66,7 +66,7 @@ class NumberOfData(Undecided):
 
 
 class Decisions(TorchFunctionMode):
-    """Answers what a module asks of traced tensors, where every data gives the same answer."""
+    """Answers decisions by traced tensors that are the same for all data."""
 
     def __init__(self, answers: "Answers | None", module: torch.nn.Module) -> None:
         """Without `answers` a decision by data, or by a buffer of the module, raises Unanswered."""
@@ -79,7 +79,7 @@ class Decisions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Answer a decision, or call the function as it is."""
+        """Answer a decision, or call the function."""
         kwargs = kwargs or {}
         if func in DECISIONS or func in NUMBERS:
             nodes = [
@@ -123,16 +123,16 @@ class Decisions(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Answers:
-    """What a module decides on its examples, and where the other answer is an error."""
+    """Decisions of a module on its examples, and those whose other answer is an error."""
 
     taken: Mapping[Site, bool]
     checks: frozenset[Site]
     buffers: Mapping[str, torch.Tensor]
-    """Buffers that it leaves as they are."""
+    """Buffers that it does not change."""
 
 
 def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
-    """Run a copy of the module on its examples, and again with each decision turned round."""
+    """Run a copy of the module on its examples, and again with each decision inverted."""
     copied = copied_module(module)
     before = {name: buffer.clone() for name, buffer in copied.named_buffers()}
 
@@ -156,14 +156,14 @@ def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
 
 
 def copied_module(module: torch.nn.Module) -> torch.nn.Module:
-    """Copy a module; what it computed and keeps, as the old weight_norm does, becomes numbers."""
+    """Copy a module; saved results of its computations, as of the old weight_norm, are detached."""
     values = [value for part in module.modules() for value in vars(part).values()]
     computed = [x for x in values if isinstance(x, torch.Tensor) and not x.is_leaf]
     return copy.deepcopy(module, {id(x): x.detach().clone() for x in computed})
 
 
 class DecisionRecorder(TorchFunctionMode):
-    """Notes each decision of a module that runs on real tensors; turns one of them round."""
+    """Records each decision of a module that runs on real tensors; inverts one of them."""
 
     def __init__(self, flipped: Site | None) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class DecisionRecorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function, and note what it decides."""
+        """Call the function, and record its decision."""
         result = func(*args, **(kwargs or {}))
         if func in DECISIONS:
             site = _site(self._seen, sys._getframe(1))
@@ -251,7 +251,7 @@ def untraced(work: Callable[[], T]) -> T:
 
 
 def _storages(value: Any) -> set[int]:
-    """Return what memory a value, or a list of some, lies in."""
+    """Return the memory of a value, or of a list of values."""
     parts = value if isinstance(value, (list, tuple)) else [value]
     return {part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor)}
 
@@ -264,7 +264,7 @@ def traced_node(tensor: torch.Tensor) -> Node | None:
 
 
 def _site(seen: Counter[Line], frame: FrameType | None) -> Site:
-    """Return the line of the module's own code that asks."""
+    """Return the line of the module's own code that decides."""
     place = line_of(frame)
     seen[place] += 1
     return (*place, seen[place])
@@ -283,7 +283,7 @@ def _internal(filename: str) -> bool:
 
 
 def _asks_finite(node: Node) -> bool:
-    """Whether a decision only asks if numbers are finite."""
+    """Whether a decision only checks that numbers are finite."""
     if node.op != "call_function":
         return False
     name = str(node.target).removeprefix("aten.").partition(".")[0]

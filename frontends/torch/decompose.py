@@ -17,7 +17,7 @@ from pockengine.frontends.torch.definitions import DEFINITIONS
 def decompose(node: Node) -> GraphModule | None:
     """Trace the definition of one operator; None if PyTorch has none.
 
-    The graph's placeholders stand for `node.all_input_nodes`, in order. Only operators that write
+    The graph's placeholders are `node.all_input_nodes`, in order. Only operators that write
     to nothing are looked up.
     """
     sources = node.all_input_nodes
@@ -98,7 +98,7 @@ def _definitions(target: Any) -> list[Callable[..., Any]]:
 
 
 def _functional(target: Any) -> Any:
-    """Return relu of relu_, div of div.out: what computes what an in-place operator writes."""
+    """Return the functional form of an in-place operator: relu of relu_, div of div.out."""
     namespace, _, name = target._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
     outs = [one.name for one in target._schema.arguments if one.is_out]
@@ -112,7 +112,7 @@ def _functional(target: Any) -> Any:
 
 
 def _without(overload: Any, outs: list[str]) -> Callable[..., Any]:
-    """Return the operator for calls that also say where the result goes."""
+    """Return the operator for calls with an out argument."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return overload(*args, **{key: x for key, x in kwargs.items() if key not in outs})

@@ -112,7 +112,7 @@ def _chosen(args: tuple[Any, ...], argnums: Argnums) -> Any:
 
 
 def _vjp(function: Function, *primals: Any, argnums: Argnums = None, has_aux: bool = False) -> Any:
-    """Stand in for `torch.func.vjp`, and for what `jacrev` makes of it."""
+    """Replace `torch.func.vjp`, also as `jacrev` calls it."""
     primals = _as_variables(primals, argnums)
     x, inputs = pytree.tree_flatten(_chosen(primals, argnums))
     outputs, *aux = theirs(function, *primals) if has_aux else (theirs(function, *primals),)
@@ -133,7 +133,7 @@ def _jvp(
     strict: bool = False,
     has_aux: bool,
 ) -> Any:
-    """Stand in for `torch.func.jvp`: the backward pass is linear in the cotangents of y."""
+    """Replace `torch.func.jvp`: the backward pass is linear in the cotangents of y."""
     primals = _as_variables(primals, argnums)
     x = pytree.tree_flatten(_chosen(primals, argnums))[0]
     outputs, *aux = theirs(function, *primals) if has_aux else (theirs(function, *primals),)
@@ -150,7 +150,7 @@ def _grad_and_value(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> tuple[Any, Any]:
-    """Stand in for `torch.func.grad` and `torch.func.grad_and_value`."""
+    """Replace `torch.func.grad` and `torch.func.grad_and_value`."""
     args = _as_variables(args, argnums)
     x, structure = pytree.tree_flatten(_chosen(args, argnums))
     result = theirs(function, *args, **kwargs)

@@ -2,8 +2,8 @@
 
 Experts of a mixture are often guarded by `if rows.numel() == 0: continue`, or by `mask.any()`.
 Where no row is selected, sums over them are 0 and writes of them change nothing, so the guard does
-not matter, unless one side of it does something else. To find out, the module runs in trials, of
-which each empties one mask: once as it is, once with guards that find some rows.
+not matter, unless one side of it does something else. To find out, the module runs in trials, each
+of which empties one mask: once unchanged, once with guards that find some rows.
 """
 
 import sys
@@ -28,11 +28,11 @@ MOST_TRIALS = 128
 """Trials of one module, each up to two runs of it."""
 
 PLACES = 3
-"""Counts that stand for all where there are some: one, two, and all of them."""
+"""Counts that represent all nonzero ones: one, two, and all of them."""
 
 
 class Some(int):
-    """A size of 0 that says, where it is compared, that it is none."""
+    """A size of 0 that records comparisons with it."""
 
     def __eq__(self, other: object) -> bool:
         return other == 1
@@ -81,7 +81,7 @@ class Emptied(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function; what it gives or reads is changed as the trial says."""
+        """Call the function; its results or arguments are changed by the trial."""
         if self._hidden and func in EXTREMES and len(args) == 1 and not (kwargs or args[0].numel()):
             return args[0].new_zeros(())
         result = self.trials.call(func, args, kwargs or {})
@@ -93,7 +93,7 @@ class Emptied(TorchFunctionMode):
         return seen
 
     def _asked(self, func: Any, count: torch.Tensor, result: Any) -> Any:
-        """Return what a guard sees in place of a count."""
+        """Return the replacement of a count for a guard."""
         some = self.counts.asks_for_any(count)
         if some is None:
             return result
@@ -111,7 +111,7 @@ class Emptied(TorchFunctionMode):
 
 
 def _denied(result: Any, some: bool, *, python: bool) -> Any:
-    """Return what denies that there are none, the same where there are some."""
+    """Return the opposite of "there are none", unchanged where there are some."""
     if isinstance(result, list):
         seen = [_denied(part, some, python=False) for part in result]
         same = all(one is other for one, other in zip(seen, result, strict=True))

@@ -50,7 +50,7 @@ def as_float(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _put(module: nn.Module, stack: ExitStack) -> list[str]:
-    """Put float32 in place of what has 16 bits, until the stack ends; return its types."""
+    """Replace 16-bit tensors by float32 until the stack ends; return their types."""
     made: dict[int, torch.Tensor] = {}
     kinds: dict[str, None] = {}
     owners = [owner for part in module.modules() for owner in (part._parameters, part._buffers)]
@@ -71,7 +71,7 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _NoCasts(TorchFunctionMode):
-    """Makes float32 of what would have 16 bits."""
+    """Computes in float32 where the result would have 16 bits."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -30,7 +30,7 @@ class TorchFrontend(Frontend):
         return isinstance(model, (torch.nn.Module, torch.export.ExportedProgram))
 
     def opens(self, model: Any) -> Any:
-        """Take an exported program as the module that it makes."""
+        """Return the module of an exported program."""
         return model if hasattr(model, "forward") else model.module()
 
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
@@ -60,7 +60,7 @@ class TorchFrontend(Frontend):
         return without_dropout(model)
 
     def optimizer(self, model: Any, given: Any) -> Optimizer:
-        """Return what an optimiser of torch.optim means."""
+        """Convert an optimiser of torch.optim."""
         return to_optimizer(model, given)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
@@ -78,7 +78,7 @@ class TorchFrontend(Frontend):
     def loss_state_dict(
         self, model: Any, state: Mapping[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
-        """Return what a state_dict has of a loss that is a module, by the loss's own names."""
+        """Return the part of a state_dict of a loss module, by the loss's own names."""
         return loss_state(model, state)
 
 

@@ -45,7 +45,7 @@ SWITCHES = (torch.set_grad_enabled, torch._C._set_grad_enabled)
 
 
 class _Saved:
-    """What a Function's forward and backward know of each other."""
+    """Context shared by a Function's forward and backward."""
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         self.needs_input_grad = tuple(_is_float(x) for x in args)
@@ -180,7 +180,7 @@ def _forward(function: Any, saved: _Saved, args: tuple[Any, ...]) -> Any:
 def _with_gradient(
     function: Any, saved: _Saved, args: tuple[Any, ...], y: Any, outputs: tuple[Any, ...]
 ) -> Any:
-    """Return an output whose gradient is what backward says."""
+    """Return an output whose gradient is that of backward."""
     with torch.no_grad():
         cotangent = OPS.cotangent(y)
         cotangents = [cotangent if out is y else None for out in outputs]

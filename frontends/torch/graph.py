@@ -115,7 +115,7 @@ class _Importer(GraphWalker):
         self.state: set[Node] = set()
         """Placeholders of parameters, buffers and tensors that the module holds."""
         self.buffers: dict[Node, Tensor] = {}
-        """Placeholders of buffers that a step may write, and what they hold before."""
+        """Placeholders of buffers that a step may write, and their values before it."""
         self.scratch: set[Node] = set()
         """Placeholders of tensors that no step keeps."""
         self.variables: set[Node] = set()
@@ -165,7 +165,7 @@ class _Importer(GraphWalker):
                 check_evaluation(module, args, kwargs, [names[node.name] for node in written])
 
     def outputs(self, program: "ExportedProgram", *, own_loss: bool) -> dict[str, Tensor]:
-        """Name what the module returns: "output", "output.0", or by the keys of a mapping.
+        """Name the module's results: "output", "output.0", or by the keys of a mapping.
 
         With `own_loss` it returns (outputs, loss).
         """
@@ -196,7 +196,7 @@ class _Importer(GraphWalker):
         self.memory.add(node, None, origin)
 
     def _derive(self, node: Node) -> Known:
-        """Compute what an operator gives, by what its arguments stand for now."""
+        """Compute an operator's result from the current values of its arguments."""
         result = self._evaluate(node)
         return self.memory.detached(result) if UNRECORDED in node.meta else result
 
@@ -259,13 +259,13 @@ class _Importer(GraphWalker):
         if numbers and written_by(node):
             raise Unsupported(COMPLEX_WRITE)
         if written_by(node) and isinstance(result, Tensor) and dtype is not None:
-            result = emit.cast(self.g, result, dtype)  # what is written keeps its type
+            result = emit.cast(self.g, result, dtype)  # the written tensor keeps its type
         result = fitted(self.g, node, result)
         self._check(node, result)
         return result
 
     def _check(self, node: Node, result: Any) -> None:
-        """Compare what a rule built with PyTorch's own shapes and types."""
+        """Compare a rule's result with PyTorch's own shapes and types."""
         values = node.meta.get("val")
         single = isinstance(result, (Tensor, Complex))
         for built, value in [(result, values)] if single else zip(result, values, strict=False):
@@ -329,13 +329,13 @@ class _Importer(GraphWalker):
         return self._result(results)
 
     def _result(self, argument: Any) -> Known:
-        """Return what a result stands for; unread, it may be missing or have no elements."""
+        """Return the value of a result; an unused one may be missing or have no elements."""
         if isinstance(argument, Node) and (self._is_missing(argument) or self._is_empty(argument)):
             return self.known[argument]
         return self.tensor(argument)
 
     def tensor(self, known: Any) -> Known:
-        """Replace traced names by what they stand for, inside of lists too."""
+        """Replace traced names by their values, inside of lists too."""
         if isinstance(known, Node):
             return self.memory.tensor(known)
         if isinstance(known, (list, tuple)):
@@ -351,7 +351,7 @@ class _Importer(GraphWalker):
         return bool(shared) and (len(shared) > 1 or not shared <= self.buffers.keys())
 
     def _write(self, name: Node, value: Known, *, recorded: bool) -> None:
-        """Write to a name; what a buffer becomes is a node of its own."""
+        """Write to a name; a buffer's new value is a separate node."""
         root = self.memory.storages.path(name)[-1]
         buffer = self.buffers.get(root)
         whole = buffer is not None and isinstance(value, Tensor) and value.shape == buffer.shape

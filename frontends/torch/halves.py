@@ -25,7 +25,7 @@ EXACT = frozenset(_EXACT.split())
 
 
 SCALED = frozenset({"div", "mul"})
-"""Operators that take a number beside halves as it is; others round it first."""
+"""Operators that do not round a number next to halves; others round it first."""
 
 
 def rounded_arguments(g: Builder, node: Node, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _number(g: Builder, part: Any, dtype: torch.dtype) -> Any:
 
 
 def fitted(g: Builder, node: Node, result: Any) -> Any:
-    """Round what an operator gives to the types that PyTorch says its results have."""
+    """Round an operator's results to the types that they have in PyTorch."""
     values = node.meta.get("val")
     if isinstance(result, (list, tuple)):
         if not isinstance(values, (list, tuple)):

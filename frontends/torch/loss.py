@@ -2,8 +2,8 @@
 
     loss(outputs, target)    what forward returns, then tensors of the user's own, here `target`
 
-The loss's further parameters become inputs of the graph under their own names. What it trains
-itself (centres of classes, a learned temperature) trains with the model: `loss.weight`.
+The loss's further parameters become inputs of the graph under their own names. Its own parameters
+(centres of classes, a learned temperature) trains with the model: `loss.weight`.
 """
 
 import copy
@@ -46,7 +46,7 @@ def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
 
 
 def loss_state(module: Any, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a state_dict has of the loss, by the loss's own names."""
+    """Return the loss's part of a state_dict, by the loss's own names."""
     if not isinstance(module, nn.Module):
         return {}
     own, prefix = _names(module), f"{_free_name(module)}."
@@ -67,7 +67,7 @@ def _free_name(module: nn.Module) -> str:
 
 
 def _trained_module(module: nn.Module, loss: Loss) -> nn.Module | None:
-    """Return the module that holds what the loss trains; None if it trains nothing.
+    """Return the module with the loss's parameters; None if it has none.
 
     For a function these are the modules that it names, each under the variable's name.
     """

@@ -30,7 +30,7 @@ def pick_marked(program: "ExportedProgram") -> None:
 
 
 def _pick(graph: Graph, index: Node) -> None:
-    """Replace what selects from the rows of this mask, where it is what is understood."""
+    """Replace the selections by this mask that are of a known form."""
     x, indices = index.args
     mask = indices[0]
     if len(indices) != 1 or not _is_mask(mask):
@@ -66,6 +66,6 @@ def _are_sizes(sizes: Sequence[Any], expected: Sequence[int]) -> bool:
 
 
 def _only_reader(node: Node) -> Node | None:
-    """Return the one operator that reads a value, besides those that ask for its size."""
+    """Return the only operator that reads a value, apart from those that read its size."""
     readers = [user for user in node.users if not str(user.target).startswith("aten.sym_size")]
     return readers[0] if len(readers) == 1 else None

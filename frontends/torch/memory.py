@@ -26,7 +26,7 @@ from pockengine.frontends.torch.views import begins_at, put_back, put_back_at, p
 from pockengine.frontends.walker import complex_constant, constant
 
 Known = Any
-"""What a name stands for: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
+"""The value of a name: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
 with a subgraph, or None for what could not be imported."""
 
 STALE = (
@@ -44,7 +44,7 @@ class Memory:
     """The names of one import and their values."""
 
     def __init__(self, g: Builder, derive: Callable[[Node], Known]) -> None:
-        """Start empty; `derive` computes a view from what it is a view of."""
+        """Start empty; `derive` computes a view from its base."""
         self.g = g
         self.known: dict[Node, Known] = {}
         self.storages = Storages()
@@ -60,7 +60,7 @@ class Memory:
         self.storages.add(name, origin)
 
     def current(self, name: Node) -> Known:
-        """Return what a name stands for after all writes so far."""
+        """Return the value of a name after all writes so far."""
         if self.storages.is_outdated(name):
             origin = self.storages.origin(name)
             if origin is None or name in self._attached:
@@ -143,7 +143,7 @@ class Memory:
         return value
 
     def tensor(self, name: Node) -> Known:
-        """Return what a name stands for, a constant put into the graph, once."""
+        """Return the value of a name; a constant is added to the graph, once."""
         known = self.current(name)
         if isinstance(known, Missing):
             raise Unsupported(known.reason)

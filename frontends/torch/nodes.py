@@ -18,10 +18,10 @@ PRIM_NAMES = {"a": "x", "b": "other", "inp": "x", "pred": "condition"}
 """Arguments of prims whose names differ from ATen's for the same thing."""
 
 DETACH = "aten.detach_.default"
-"""It cuts a tensor off from what made it, in place, and leaves the elements as they are."""
+"""It detaches a tensor in place, and does not change its elements."""
 
 WHY = "selected"
-"""In its meta data an operator that selects says here why not all rows can be computed."""
+"""Key in a selecting operator's metadata: the reason why not all rows can be computed."""
 
 OF_PAIRS = {"aten.max.other": "maximum", "aten.min.other": "minimum"}
 """Overloads that go element by element where others of their names go along a dimension."""
@@ -55,7 +55,7 @@ def written_by(node: Node) -> list[Node]:
 
 
 def check_order(node: Node) -> None:
-    """Refuse strides over elements that lie in another order than their tensor has them in.
+    """Refuse strides over elements that are in another order than those of their tensor.
 
     Raises Unsupported.
     """
@@ -113,13 +113,13 @@ def _first_result(node: Node) -> torch.Tensor | None:
 
 
 def results_of(body: torch.fx.GraphModule) -> Any:
-    """Return what a traced body gives back."""
+    """Return the results of a traced body."""
     (output,) = (inner for inner in body.graph.nodes if inner.op == "output")
     return output.args[0]
 
 
 def placeholders(nodes: Iterable[Node]) -> list[Node]:
-    """Return the names that stand for what a traced body takes."""
+    """Return the names of a traced body's arguments."""
     return [inner for inner in nodes if inner.op == "placeholder"]
 
 

@@ -7,9 +7,8 @@ from pockengine.errors import ImportModelError
 
 
 def check_observers(module: nn.Module) -> None:
-    """Raise an ImportModelError if fake quantisers still follow the ranges of what they see.
-
-    They do in evaluation too, and decide by the data how to begin.
+    """Raise an ImportModelError if fake quantisers still update their ranges. They do in evaluation
+    too, and their initialization depends on the data.
     """
     parts = {name: part for name, part in module.named_modules() if _observes(part)}
     if parts:

@@ -96,7 +96,7 @@ def _escaped(name: str) -> str:
 
 
 def _own(kind: type, group: Settings) -> Optimizer:
-    """Return ours, whose settings have PyTorch's names; what stands for a default is None there."""
+    """Return ours, whose settings have PyTorch's names; a default is None there."""
     chosen = AdamW if kind is Adam and group.get("decoupled_weight_decay") else kind
     defaults = {field.name: field.default for field in fields(chosen)}
     settings = {key: group[key] for key in defaults if group.get(key) is not None}

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
-    """Name the flat results by their places in what forward returns."""
+    """Name the flat results by their places in forward's result."""
     structure = pytree.tree_unflatten(list(range(count)), spec)
     if own_loss:
         outputs, number = structure

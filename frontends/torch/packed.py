@@ -1,8 +1,8 @@
 """Packed sequences of a PyTorch module, whose lengths are known while it is traced.
 
 Packing puts the elements of each time step side by side, as many as there are sequences that
-long. Where the lengths are constants, it is indexing by constants; a recurrent layer runs over
-the sequences of each length by itself.
+long. Where the lengths are constants, it is indexing by constants; a recurrent layer runs over the
+sequences of each length separately.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ class PackedSequences(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Stand in for an operator on packed sequences, or call the function as it is."""
+        """Replace an operator on packed sequences, or call the function."""
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "_pack_padded_sequence":
@@ -85,7 +85,7 @@ def _pack(
 def _pad(
     data: torch.Tensor, sizes: Sequence[int], batch_first: bool, value: float, total: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return whole sequences, with `value` behind their ends, and their lengths."""
+    """Return sequences padded with `value`, and their lengths."""
     starts, lengths = _starts(sizes), _lengths(sizes)
     steps = max(total, len(sizes))
     places = [
@@ -104,7 +104,7 @@ def _run(
     state: Any,
     *settings: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """Run a recurrent layer over the sequences of each length; they lie next to each other."""
+    """Run a recurrent layer over the sequences of each length, which are adjacent."""
     starts, lengths = _starts(sizes), _lengths(sizes)
     outputs, places, states = [], [], []
     for length in dict.fromkeys(lengths):

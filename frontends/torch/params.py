@@ -33,7 +33,7 @@ DTYPES = {getattr(torch, str(dtype.numpy)): dtype for dtype in COMPUTED}
 """PyTorch's types by NumPy's names, which they share."""
 
 WITHIN = {**DTYPES, **dict.fromkeys((torch.float64, torch.bfloat16, torch.float16), F32)}
-"""The types of what a model computes; floats of other sizes are computed in float32."""
+"""Types in a model's computation; floats of other sizes are computed in float32."""
 
 COUNTER = "num_batches_tracked"
 """The end of the names of batch norm's counts, which no program has."""
@@ -45,10 +45,8 @@ Declared = dict[Node, Tensor | torch.Tensor | None]
 def declare(
     g: Builder, program: "ExportedProgram", module: "nn.Module", problems: Problems
 ) -> Declared:
-    """Declare what the program reads; the result has a tensor for each placeholder in use.
-
-    None stands for what cannot be imported. Buffers that the module's state_dict leaves out are
-    constants.
+    """Declare the program's inputs; the result has a tensor for each placeholder in use, None if it
+    cannot be imported. Buffers that the module's state_dict leaves out are constants.
     """
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     declared: Declared = {}
@@ -194,7 +192,7 @@ def _declare_other(
 
 
 def _contents(parameter: Any, layout: Layout) -> np.ndarray | ShapeOnly:
-    """Return a parameter's numbers, or its shape alone where it lies on `meta`."""
+    """Return a parameter's numbers, or only its shape if it is on `meta`."""
     if not parameter.is_meta:
         return _array(parameter, layout)
     shape = tuple(parameter.shape[axis] for axis in layout)

@@ -14,7 +14,7 @@ ADDED = ("aten.add.Tensor", "aten.add.Scalar")
 
 
 class Distances(TorchFunctionMode):
-    """Tells a trace how far the end of a slice is from its start, which must lie within."""
+    """Gives a trace the distance of a slice's end from its start, which must be in bounds."""
 
     def __init__(self) -> None:
         super().__init__()

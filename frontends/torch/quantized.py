@@ -1,9 +1,9 @@
-"""Int8 modules of PyTorch 2 export quantisation as the real ones that they stand for.
+"""Int8 modules of PyTorch 2 export quantisation as the float modules that they represent.
 
 `convert_pt2e` leaves operators of `quantized_decomposed`. A quantize and its dequantize become one
 operator of ours that rounds (aten/integers.py), or a clamp; integers that a dequantize reads of the
-module become a parameter of the same name, and their quantization is returned beside it. What is
-not understood raises ImportModelError with its name and place.
+module become a parameter of the same name, and their quantization is returned beside it. Anything
+else raises ImportModelError with its name and place.
 """
 
 import operator
@@ -36,12 +36,12 @@ TYPES = {
 }
 
 SETTINGS = (("scales", "scale"), ("zero_points", "zero_point"), ("quant_min",), ("quant_max",))
-"""Arguments that say a range, by the names that they have for channels and for whole tensors."""
+"""Arguments of a range, by their names per channel and per tensor."""
 
 
 @dataclass(frozen=True)
 class _Range:
-    """What a quantize or a dequantize says of its integers."""
+    """The quantization of a quantize or dequantize."""
 
     quantization: Quantization
     low: int
@@ -72,7 +72,7 @@ class _Rewriter:
         self.part.recompile()
 
     def _real(self, node: Node) -> Node:
-        """Return what gives the real numbers of a dequantize."""
+        """Return the node with the real numbers of a dequantize."""
         source, known = node.args[0], self._range(node)
         if str(source.target).startswith(QUANTIZE):
             if self._range(source) != known:
@@ -155,7 +155,7 @@ class _Rewriter:
 
 
 def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, IntegerWeight]]:
-    """Return a module without integers, and how its weights are held; the same one if it has none.
+    """Return a module without integers, or itself, and the quantization of its weights.
 
     Without `integers` activations are clamped to their ranges, but not rounded.
     """

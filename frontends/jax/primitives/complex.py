@@ -57,7 +57,7 @@ COMPLEX_RULES: dict[str, ComplexRule] = {}
 
 
 def complex_rule(name: str) -> ComplexRule:
-    """Return what a primitive does to complex numbers; Unsupported if there is no rule."""
+    """Return a primitive's rule for complex numbers; Unsupported if there is none."""
     rule = COMPLEX_RULES.get(name)
     if rule is not None:
         return rule

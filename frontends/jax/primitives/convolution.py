@@ -1,4 +1,4 @@
-"""Convolution in whatever order its dimensions stand; its gradients are the same primitive.
+"""Convolution with any order of dimensions; its gradients are the same primitive.
 
 Pictures are (N, C, H, W) here and kernels (O, I, KH, KW): a matter of layouts, nothing moves.
 """
@@ -144,7 +144,7 @@ def _is_reversed(w: Tensor) -> bool:
 
 
 def _reversed(g: Builder, w: Tensor) -> Tensor:
-    """Reverse the taps of (O, I, KH, KW); what was reversed already is read as it was."""
+    """Reverse the taps of (O, I, KH, KW); reversing twice reads the original."""
     axes = {w.axis(2), w.axis(3)}
     value, node = w.value, w.value.node
     if node is not None and node.op == "reverse":

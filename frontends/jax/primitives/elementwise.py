@@ -1,4 +1,4 @@
-"""Primitives that work on each element by itself."""
+"""Elementwise primitives."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ UNARY = alike(
     is_finite lgamma log log1p neg rsqrt sign sin sinh sqrt square tan tanh
     """
 ) | {"bessel_i0e": "i0e", "bessel_i1e": "i1e", "logistic": "sigmoid"}
-"""Primitives of one operand: what they mean."""
+"""Meaning of primitives of one operand."""
 
 BINARY = alike("add atan2 eq ge gt igamma igammac le lt mul ne rem sub zeta") | {
     "add_any": "add",
@@ -30,7 +30,7 @@ BINARY = alike("add atan2 eq ge gt igamma igammac le lt mul ne rem sub zeta") | 
     "max": "maximum",
     "min": "minimum",
 }
-"""Primitives of two operands: what they mean."""
+"""Meaning of primitives of two operands."""
 
 LOGICAL = {name: f"logical_{name}" for name in ("and", "not", "or", "xor")}
 """Primitives that JAX has for the bits of integers too."""
@@ -61,7 +61,7 @@ def _define_logical(name: str, meaning: str) -> None:
 
 
 def _is_unsigned(ctx: JaxContext) -> bool:
-    """Return whether the result is of uint32, which is held in 64 bits."""
+    """Return whether the result is of uint32, which is stored in 64 bits."""
     return ctx.dtypes[0] == np.uint32
 
 

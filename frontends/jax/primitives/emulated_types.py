@@ -47,7 +47,7 @@ def fitted(g: Builder, name: str, x: Tensor, dtype: np.dtype, *, forward: bool) 
 
 
 def converted(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
-    """Convert to an integer that is held: floats go to the nearest limit, integers are wrapped."""
+    """Convert to an emulated integer type: floats saturate, integers wrap around."""
     if x.dtype is not F32:
         return wrapped(g, emit.cast(g, x, EMULATED[dtype]), dtype)
     limits, whole = np.iinfo(dtype), emit.cast(g, x, EMULATED[dtype])
@@ -56,7 +56,7 @@ def converted(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
 
 
 def input_type(dtype: np.dtype) -> DType | None:
-    """Return the type of an input of a type that is held; None for one that is not."""
+    """Return the type that emulates an input's; None if it is not emulated."""
     return BYTES.get(dtype, EMULATED.get(dtype))
 
 

@@ -1,6 +1,6 @@
 """Gather and scatter at run-time indices, as JAX's indexing emits them.
 
-What lies outside x is read and written as XLA does it on a CPU: reads are filled, or moved to the
+Indices out of bounds behave as in XLA on a CPU: reads are filled, or moved to the
 nearer end (without a gradient unless the mode is "clip"); writes are dropped, or moved.
 """
 
@@ -114,7 +114,7 @@ def _filled(ctx: JaxContext, inside: Tensor, y: Tensor, value: Any) -> Tensor:
 
 
 def _extreme_of(dtype: np.dtype[Any]) -> int:
-    """Return what JAX fills with: the least integer, or the greatest of a type without a sign."""
+    """Return JAX's fill value: the least integer, or the greatest of a type without a sign."""
     limits = np.iinfo(dtype)
     return int(limits.min or limits.max)
 
@@ -171,14 +171,14 @@ def _written(
 def _may_leave(
     g: Builder, index: Tensor, windows: IndexWindows, *, known_only: bool = False
 ) -> bool:
-    """Return whether an index lies outside or, unless `known_only`, is not known now."""
+    """Return whether an index is out of bounds or, unless `known_only`, not constant."""
     if known(g, index) is None:
         return not known_only
     return find_places(g, index, windows, clamp=False).inside is not None
 
 
 WHOLE = {**COMBINING, "scatter-add": "add", "scatter-sub": "sub"}
-"""What a scatter does to x where it has one window, which is all of x."""
+"""Meaning of a scatter with one window that covers x."""
 
 
 def whole(ctx: JaxContext, name: str, x: Tensor, updates: Tensor) -> Tensor:
@@ -239,7 +239,7 @@ def scatter(
 
 
 def _promised(g: Builder, places: FlatIndex) -> bool:
-    """Trust that indices differ, as JAX does; refuse what is seen to repeat."""
+    """Trust that indices are unique, as JAX does; refuse constant ones that repeat."""
     data = known(g, places.flat)
     for line in () if data is None else data:
         written = line[line >= 0]
@@ -354,7 +354,7 @@ def _in_turn(g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, op: str) -> 
 def _reduced(
     g: Builder, lines: Tensor, rows: Tensor, flat: Tensor, how: tuple[str, float]
 ) -> Tensor:
-    """Reduce, at each place, what stands there and all updates that go there."""
+    """Reduce, at each position, its element and all updates of it."""
     (batch, picked, width), count, (op, nothing) = lines.shape, flat.shape[1], how
     if batch * picked * count * width > MOST_CANDIDATES:
         raise Unsupported(

@@ -165,7 +165,7 @@ def _limits(ctx: JaxContext, x: Tensor) -> tuple[float, float]:
 
 
 def _is_dilated(params: dict[str, Any]) -> bool:
-    """Return whether gaps stand between the elements of what windows go over."""
+    """Return whether the windows' input is dilated."""
     return any(gap != 1 for gap in params.get("base_dilation") or ())
 
 
@@ -184,7 +184,7 @@ WINDOWS: dict[str, Callable[..., Tensor]] = {
 
 
 def _combined(g: Builder, x: Tensor, params: dict[str, Any], nothing: float, op: str) -> Tensor:
-    """Combine the elements that stand at the same place of all windows, place by place."""
+    """Combine the windows element by element."""
     total: Tensor | None = None
     for part in taps(g, x, params, nothing):
         total = part if total is None else emit.elementwise(g, op, total, part)
@@ -244,7 +244,7 @@ def select_and_scatter_add(ctx: JaxContext, dy: Tensor, x: Tensor, **params: Any
     if params["select_prim"].name != "ge":
         raise Unsupported("the gradient of a pooling that takes no maximum")
     if ctx.forward:
-        x = emit.unary("stop_gradient")(ctx.g, x)  # where the maximum stands has no slope
+        x = emit.unary("stop_gradient")(ctx.g, x)  # the position of the maximum has no gradient
     pool = _pooling(x, params)
     value = ctx.g.max_pool2d_dx(pool.enter(ctx.g, x), pool.enter(ctx.g, dy), **pool.attrs)
     return pool.leave(ctx.g, value, ctx.shape)
@@ -252,7 +252,7 @@ def select_and_scatter_add(ctx: JaxContext, dy: Tensor, x: Tensor, **params: Any
 
 @primitive("select_and_gather_add")
 def select_and_gather_add(ctx: JaxContext, dx: Tensor, x: Tensor, **params: Any) -> Tensor:
-    """Return what dx is where each window's first maximum, or minimum, stands."""
+    """Return dx at each window's first maximum, or minimum."""
     g, is_max = ctx.g, params["select_prim"].name == "ge"
     pairs = zip(
         taps(g, x, params, -math.inf if is_max else math.inf), taps(g, dx, params, 0.0), strict=True

@@ -19,7 +19,7 @@ MONOIDS = {
     "min": ("reduce_min", "minimum"),
     "mul": ("reduce_prod", "mul"),
 }
-"""What a function that combines two numbers reduces by, and combines two tensors by."""
+"""The reduction and the binary op of a function that combines two numbers."""
 
 
 def _define_reductions() -> None:
@@ -32,7 +32,7 @@ def _reduce(g: Builder, op: str, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 COLLECTIVES = {"psum": "reduce_sum", "pmax": "reduce_max", "pmin": "reduce_min"}
-"""What is left of a reduction over a named axis once `vmap` has put the axis into the arrays."""
+"""The rest of a reduction over a named axis after `vmap` has moved the axis into the arrays."""
 
 
 def _define_collective(name: str, op: str) -> None:
@@ -101,7 +101,7 @@ def dot_general(
 ) -> Tensor:
     """Multiply over any dimensions, with any batch dimensions, as one product of matrices.
 
-    The result has the batch dimensions, then what is left of a, then what is left of b.
+    The result has the batch dimensions, then the remaining ones of a, then those of b.
     """
     if a.dtype is not F32 or b.dtype is not F32:
         raise Unsupported("products of integer matrices; cast them to float32")

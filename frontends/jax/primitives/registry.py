@@ -24,7 +24,7 @@ AnyRule = TypeVar("AnyRule", bound=Rule)
 
 @dataclass(frozen=True)
 class JaxContext:
-    """What a rule gets besides operands and parameters: the results' shapes, and NumPy types.
+    """A rule's context, besides operands and parameters: the results' shapes, and NumPy types.
 
     `forward` says that the graph will be differentiated here; a step that holds its own gradients
     will not. `smooth` says that this is a part of a function of JAX's with a rule for its gradient,

@@ -144,7 +144,7 @@ def spread(g: Builder, x: Tensor, gaps: Shape, value: float) -> Tensor:
 def dynamic_slice(
     ctx: JaxContext, x: Tensor, *starts: Tensor, slice_sizes: Sequence[int], **_: Any
 ) -> Tensor:
-    """Take a slice whose start may be data; it is moved so that it lies inside."""
+    """Take a slice whose start may be data; it is clamped to be in bounds."""
     for dim, (start, size) in enumerate(zip(starts, slice_sizes, strict=True)):
         room = x.shape[dim] - size
         if not room:
@@ -162,7 +162,7 @@ def dynamic_slice(
 def dynamic_update_slice(
     ctx: JaxContext, x: Tensor, update: Tensor, *starts: Tensor, **_: Any
 ) -> Tensor:
-    """Replace a slice whose start may be data; it is moved so that it lies inside."""
+    """Replace a slice whose start may be data; it is clamped to be in bounds."""
     placed = {
         dim: _clamped(ctx, start, x.shape[dim] - update.shape[dim])
         for dim, start in enumerate(starts)

@@ -1,4 +1,4 @@
-"""Where slices stand that JAX's gather reads and its scatter writes.
+"""Positions of the slices that JAX's gather reads and its scatter writes.
 
 Each index vector says where a slice of x starts, along some dimensions. The dimensions of x are
 batch, picked and rest: along `picked` an index counts, and all of those are merged into one number.
@@ -56,7 +56,7 @@ class IndexWindows:
 
     @property
     def is_line(self) -> bool:
-        """Whether one index counts single places: an op of ours treats those outside by itself."""
+        """Whether one index selects single elements: an op of ours handles those out of bounds."""
         return len(self.picked) == 1 and not self.picked_inside
 
     def labels(self, index_rank: int) -> list[Label]:
@@ -123,7 +123,7 @@ def find_places(g: Builder, index: Tensor, windows: IndexWindows, *, clamp: bool
 
 
 def _room(windows: IndexWindows) -> list[int]:
-    """Return the last start of a slice that lies inside, for each index of a vector."""
+    """Return the last start of a slice that is in bounds, for each index of a vector."""
     return [windows.shape[d] - windows.sizes[d] for d in windows.index_map]
 
 
@@ -194,7 +194,7 @@ def _total(g: Builder, parts: Sequence[Tensor], windows: IndexWindows, index: Te
             total = total if part is None else emit.arithmetic(g, "add", total, part)
         else:
             total = part
-    assert total is not None  # what is not picked is no dimension of `picked`
+    assert total is not None  # the other dimensions are not in `picked`
     return emit.broadcast(g, total, (*lead, *(windows.sizes[d] for d in picked)))
 
 

@@ -1,7 +1,7 @@
 """Operators of the domain ai.onnx.ml that converters of scikit-learn write.
 
 The weights of linear models are attributes there; they become params named after the operator:
-`LinearClassifier.coefficients`. What has no gradient (trees, neighbours) has no rule.
+`LinearClassifier.coefficients`. Models without a gradient (trees, neighbours) have no rule.
 """
 
 import math
@@ -182,7 +182,7 @@ def one_hot_encoder(
     cats_strings: list[str] | None = None,
     zeros: int = 1,
 ) -> Tensor:
-    """Give each number a line that is 1 at its category; nowhere for one that is none."""
+    """One-hot encode each number by its category; a number without one gives zeros."""
     if not cats_int64s:
         raise Unsupported("categories that are text; number them before the model")
     if not zeros:

@@ -18,7 +18,7 @@ SCALE_OF_QUICK_GELU = 1.702
 
 
 def _sum(ctx: OnnxContext, *parts: Tensor | None) -> Tensor:
-    """Add what is there."""
+    """Add the operands that are not None."""
     first, *others = (part for part in parts if part is not None)
     for other in others:
         first = emit.elementwise(ctx.g, "add", first, other)

@@ -36,7 +36,7 @@ MEANINGS = alike(
     "PRelu": "prelu",
     "Xor": "logical_xor",
 }
-"""Operators without attributes: what they mean."""
+"""Meaning of operators without attributes."""
 
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "Celu": ("celu", {"alpha": "alpha"}),
@@ -47,7 +47,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "Swish": ("silu", {"alpha": "beta"}),
     "ThresholdedRelu": ("threshold", {"alpha": "threshold"}),
 }
-"""Operators with attributes: what they mean, and the name there of each attribute."""
+"""Meaning of operators with attributes, and the argument of each attribute."""
 
 
 def _define(name: str, meaning: str) -> None:
@@ -101,13 +101,13 @@ def divide(ctx: OnnxContext, a: Tensor, b: Tensor) -> Tensor:
 
 @onnx_op("Mod")
 def mod(ctx: OnnxContext, a: Tensor, b: Tensor, *, fmod: int = 0) -> Tensor:
-    """What a division leaves: with b's sign, or with a's for fmod."""
+    """Remainder of a division: with b's sign, or with a's for fmod."""
     return division.remainder(ctx.g, a, b, "trunc" if fmod else "floor")
 
 
 @onnx_op("Shrink")
 def shrink(ctx: OnnxContext, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
-    """Move numbers towards zero by the bias; what is no larger than lambd becomes zero."""
+    """Move numbers towards zero by the bias; those of at most lambd become zero."""
     g = ctx.g
     above, below = emit.arithmetic(g, "gt", x, lambd), emit.arithmetic(g, "lt", x, -lambd)
     less = emit.arithmetic(g, "sub", x, bias)

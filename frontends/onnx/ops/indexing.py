@@ -155,7 +155,7 @@ def compress(
 def reverse_sequence(
     ctx: OnnxContext, x: Tensor, lengths: np.ndarray, *, batch_axis: int = 1, time_axis: int = 0
 ) -> Tensor:
-    """Reverse the beginning of each sequence, as long as it is known to be."""
+    """Reverse each sequence up to its constant length."""
     time, counts = x.shape[time_axis], integers(lengths) or []
     order = np.arange(time)
     rows = [np.concatenate([order[:n][::-1], order[n:]]) for n in counts]

@@ -8,7 +8,7 @@ from pockengine.frontends.layout import Tensor
 from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
 NO_LABEL = -(2**31)
-"""Stands for an ignore_index that is not given: no label is ignored."""
+"""Default of ignore_index: no label is ignored."""
 
 
 def _options(weight: Tensor | None, ignore_index: int | None, reduction: str) -> Classification:

@@ -62,7 +62,7 @@ def _drawn_shape(x: Tensor | None, shape: list[int] | None, dtype: int) -> Shape
 def bernoulli(
     ctx: OnnxContext, x: Tensor, *, dtype: int | None = None, seed: float = 0.0
 ) -> Tensor:
-    """Draw 1 with the chance that x says, else 0."""
+    """Draw 1 with probability x, else 0."""
     drawn = emit_random.bernoulli(ctx.g, x.shape, x)
     return drawn if dtype is None else emit.cast(ctx.g, drawn, dtype_named(dtype))
 

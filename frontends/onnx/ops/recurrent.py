@@ -73,7 +73,7 @@ class _Cell:
     hidden: int
 
     def active(self, g: Builder, which: int, x: Tensor) -> Tensor:
-        """Apply an activation to what a gate adds up, clipped before where it is to be."""
+        """Apply an activation to a gate's sum, clipped first if required."""
         if self.clip is not None:
             x = activation.clip(g, "clamp", x, low=-self.clip, high=self.clip)
         return self.gates[which](g, x)

@@ -84,7 +84,7 @@ def _define_place(name: str, before: Step) -> None:
     ) -> Tensor:
         dim = axis % x.rank
         values = framework_order(ctx.g, before(ctx.g, x))
-        if select_last_index:  # the first one from behind
+        if select_last_index:  # the last one
             values = ctx.g.reverse(values, axes=(dim,))
         places = plain(ctx.g.argmax(values, axis=dim))
         if select_last_index:
@@ -129,7 +129,7 @@ def _flipped(g: Builder, x: Tensor, dim: int) -> Tensor:
 
 @onnx_op("LpNormalization")
 def lp_normalization(ctx: OnnxContext, x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
-    """Divide each line of a dimension by its norm; a line of zeros stays as it is."""
+    """Divide each line of a dimension by its norm; a line of zeros is unchanged."""
     if p not in (1, 2):
         raise Unsupported(f"the norm of order {p}; use 1 or 2")
     g = ctx.g

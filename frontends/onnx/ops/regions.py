@@ -152,7 +152,7 @@ def _corners(
     dilations: Sequence[int],
     pads: Sequence[int],
 ) -> list[np.ndarray]:
-    """Return where each element of a window stands before it is moved, along both dimensions."""
+    """Return the position of each element of a window without offsets, along both dimensions."""
     elements, places = np.indices(kernel).reshape(2, -1), np.indices(out).reshape(2, -1)
     return [
         (elements[dim][:, None] * dilations[dim] + places[dim] * strides[dim] - pads[dim]).astype(
@@ -173,7 +173,7 @@ def col2im(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Tensor:
-    """Add up blocks (N, C * elements, blocks) where they stand in a picture of any dimensions."""
+    """Add blocks (N, C * elements, blocks) at their positions in a picture of any dimensions."""
     g, sizes, kernel = ctx.g, integers(image) or [], integers(block) or []
     rank = len(sizes)
     steps, gaps = strides or [1] * rank, dilations or [1] * rank

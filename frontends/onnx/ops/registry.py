@@ -29,7 +29,7 @@ Wish = Callable[[int, Mapping[str, Any]], Layout | None]
 
 @dataclass(frozen=True)
 class OnnxContext:
-    """What a rule gets besides its inputs and attributes.
+    """A rule's context, besides its inputs and attributes.
 
     `wanted` says of each of the operator's outputs whether it has a name; `training` whether the
     model is imported in training mode; `find` returns any tensor that the graph has by now;

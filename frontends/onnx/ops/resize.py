@@ -241,7 +241,7 @@ def conv_transpose(
         sides = _cut(full, size, auto_pad)
     else:
         size = [full[i] - sides[i] - sides[rank + i] for i in range(rank)]
-    # What output_padding adds lies below and right, where fewer pixels are cut off.
+    # output_padding adds pixels below and right, where fewer are cropped.
     padding = tuple(side for i in range(rank) for side in (sides[i], sides[rank + i]))
     window = Window(tuple(weight.shape[2:]), tuple(steps), padding, tuple(gaps))
     return _spread(ctx, x, weight, bias=bias, window=window, groups=group, size=size)
@@ -284,7 +284,7 @@ def _spread(
 
 
 def _cut(full: Sequence[int], size: Sequence[int], auto_pad: str) -> list[int]:
-    """Share what a picture is too large by between its two sides; return pads as in ONNX."""
+    """Split a picture's excess size between its two sides; return pads as in ONNX."""
     whole = [max(large - small, 0) for large, small in zip(full, size, strict=True)]
     less, more = [n // 2 for n in whole], [n - n // 2 for n in whole]
     return [*less, *more] if auto_pad == "SAME_UPPER" else [*more, *less]
@@ -297,7 +297,7 @@ BETWEEN = {
     "bicubic": Between.CUBIC,
     "cubic": Between.CUBIC,
 }
-"""How GridSample calls what stands between elements, before opset 20 and since."""
+"""Names of GridSample's interpolations, before opset 20 and since."""
 
 
 @onnx_op("GridSample")

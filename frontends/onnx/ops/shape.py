@@ -28,7 +28,7 @@ def size(ctx: OnnxContext, x: Tensor) -> np.ndarray:
 
 @onnx_op("Reshape", static=(1,))
 def reshape_(ctx: OnnxContext, x: Tensor, target: np.ndarray, *, allowzero: int = 0) -> Tensor:
-    """Reshape; -1 stands for what is left, and 0 for the size that was there."""
+    """Reshape; -1 is inferred, and 0 copies the input's size."""
     sizes = integers(target) or []
     if not allowzero:
         sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
@@ -49,7 +49,7 @@ def flatten(ctx: OnnxContext, x: Tensor, *, axis: int = 1) -> Tensor:
 
 @onnx_op("Transpose")
 def transpose(ctx: OnnxContext, x: Tensor, *, perm: list[int] | None = None) -> Tensor:
-    """Permute the dimensions; reverse them unless told otherwise."""
+    """Permute the dimensions; reverse them by default."""
     dims = list(range(x.rank))
     if perm is not None and sorted(perm) != dims:
         raise Unsupported(f"{perm} is no order of the dimensions of {list(x.shape)}")
@@ -60,7 +60,7 @@ def transpose(ctx: OnnxContext, x: Tensor, *, perm: list[int] | None = None) -> 
 def squeeze(
     ctx: OnnxContext, x: Tensor, operand: np.ndarray | None = None, *, axes: list[int] | None = None
 ) -> Tensor:
-    """Drop dimensions of size 1; all of them unless told which."""
+    """Drop dimensions of size 1; by default all of them."""
     dims = dims_of(x.rank, operand, axes)
     if dims is None:
         dims = [dim for dim, size in enumerate(x.shape) if size == 1]
@@ -97,7 +97,7 @@ def split(
     split: list[int] | None = None,
     num_outputs: int | None = None,
 ) -> list[Tensor]:
-    """Cut along a dimension, into equal parts (the last may be smaller) unless told the sizes."""
+    """Split along a dimension, by default into equal parts (the last may be smaller)."""
     length = x.shape[axis]
     parts = integers(sizes) if sizes is not None else split
     if parts is None:

@@ -156,7 +156,7 @@ def momentum(
 def gradient(
     ctx: OnnxContext, *inputs: Tensor, xs: list[str], y: str, zs: list[str] | None = None
 ) -> list[Tensor]:
-    """Differentiate the scalar `y` with respect to the tensors `xs`; `zs` stay as they are.
+    """Differentiate the scalar `y` with respect to the tensors `xs`; `zs` are constant.
 
     The inputs are the values of xs and zs; only those that `y` was computed from can be meant.
     """

@@ -123,7 +123,7 @@ def max_unpool(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Tensor:
-    """Put maxima back at their places, which count the elements of what was pooled."""
+    """Scatter maxima to their positions, which are indices into the pooled input."""
     rank = x.rank - 2
     steps, cut = strides or [1] * rank, pads or [0] * 2 * rank
     own = [
@@ -192,7 +192,7 @@ def lrn(
     beta: float = 0.75,
     bias: float = 1.0,
 ) -> Tensor:
-    """Divide by a power of the squares that stand at neighbouring channels."""
+    """Divide by a power of the sum of squares of neighbouring channels."""
     g, (batch, channels, *sizes) = ctx.g, x.shape
     before = (size - 1) // 2
     lines = reshape(g, emit.unary("square")(g, x), (batch, 1, channels, math.prod(sizes)))

@@ -39,7 +39,7 @@ def _if(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list
 
 
 def _call_once(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
-    """Run what gives variables their first values."""
+    """Run the initializers of variables."""
     return walker.run(options.InitSubgraphIndex(), [])
 
 
@@ -50,7 +50,7 @@ def _handle(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> 
 
 
 def _read(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
-    """Return what a variable holds."""
+    """Return a variable's value."""
     (handle,) = values
     if handle.name not in walker.variables:
         raise Unsupported(f"nothing gives the variable {handle.name!r} a value")

@@ -72,7 +72,7 @@ class FileTensor:
         return self.scale.size > 0 and self.kind in ("INT8", "UINT8", "INT16", "INT32")
 
     def quantization(self) -> Quantization | None:
-        """Return the quantization; None if there is none, or it is invalid."""
+        """Return the quantization; None if it is missing or invalid."""
         if not self.quantised:
             return None
         zero = np.broadcast_to(self.zero if self.zero.size else 0, self.scale.shape)
@@ -104,7 +104,7 @@ class FileTensor:
         )
 
     def real(self) -> np.ndarray:
-        """Return what the file holds, as real numbers where it is quantised."""
+        """Return the file's data, dequantized to floats."""
         assert self.data is not None
         if not self.quantised:
             return self.data.astype(np.float32) if self.kind == "FLOAT16" else self.data

@@ -45,7 +45,7 @@ class Cell:
         return cls(i[:4], i[4:8], peepholes, i[11:15], i[15:17], i[19:23])
 
     def step(self, g: Builder, options: Any, fed: Sequence[Maybe], h: Tensor, c: Tensor) -> Any:
-        """Return the new output and memory, from what the inputs give each gate."""
+        """Return the new output and memory, from the inputs' contribution to each gate."""
 
         def gate(which: int, memory: Tensor) -> Tensor:
             own, weights, hole = fed[which], self.recurrent[which], self.peepholes[which]

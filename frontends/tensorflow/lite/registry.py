@@ -24,7 +24,7 @@ Rule = Callable[..., Known]
 
 @dataclass(frozen=True)
 class LiteContext(TfContext):
-    """What a rule gets besides: by how much the batch has grown, and what the file says.
+    """A rule's further context: the factor of the batch's growth, and the file's declarations.
 
     `declared` are the inputs' shapes, `results` and `kinds` the results' shapes and types.
     """

@@ -37,7 +37,7 @@ def is_statistic(operator: FileOperator | None, number: int, bare: set[int], siz
 
 
 class Roles:
-    """What trains of a file: what the user says, else all but statistics and biases of zeros."""
+    """Trained weights of a file: the user's choice, else all but statistics and biases of zeros."""
 
     def __init__(self, chosen: Mapping[str, bool]) -> None:
         """Take the user's choices by name."""
@@ -53,7 +53,7 @@ class Roles:
         return not reason
 
     def check(self, graph: Graph) -> None:
-        """Raise ImportModelError for a choice of what is no weight of the model."""
+        """Raise ImportModelError for a choice that is not a weight of the model."""
         unknown = [name for name in self.chosen if name not in graph.params]
         if unknown:
             raise ImportModelError(
@@ -62,7 +62,7 @@ class Roles:
             )
 
     def tell(self, graph: Graph) -> None:
-        """Summarise in one line what does not train, and how to change it."""
+        """Summarise in one line the weights that do not train, and how to change it."""
         read = {why: [n for n in self.frozen[why] if n in graph.params] for why in self.frozen}
         parts = [f"{listed(names)} do not train: {why}" for why, names in read.items() if names]
         if parts:

@@ -27,7 +27,7 @@ def range_of(tensor: FileTensor) -> tuple[float, int] | None:
 def integer_input(
     g: Builder, name: str, shape: tuple[int, ...], tensor: FileTensor
 ) -> Value | None:
-    """Declare an input of integers, and return the real numbers that they stand for."""
+    """Declare an integer input, and return its dequantized numbers."""
     known = range_of(tensor)
     if known is None:
         return None
@@ -44,7 +44,7 @@ def rounded(g: Builder, result: Tensor, tensor: FileTensor) -> Tensor:
 
 
 def weight_quantization(tensor: FileTensor) -> Quantization | None:
-    """Return the scales of a weight that can be held as the file has it."""
+    """Return the scales of a weight that can be stored as in the file."""
     if tensor.kind != "INT8" or tensor.data is None or len(tensor.shape) < 2:
         return None
     symmetric = not tensor.zero.any() and int(np.min(tensor.data)) > LOW

@@ -42,7 +42,7 @@ def broadcast_args(ctx: LiteContext, options: Any, *shapes: np.ndarray) -> np.nd
 
 @lite_op("RESHAPE", static=(1,))
 def reshape(ctx: LiteContext, options: Any, x: Tensor, target: np.ndarray | None = None) -> Tensor:
-    """Reshape to what an input or, in older files, an option says."""
+    """Reshape to the shape of an input or, in older files, of an option."""
     shape = target if target is not None else np.array(options.NewShapeAsNumpy())
     sizes = integers(shape)
     if ctx.rows != 1 and ctx.results[0][:1] == ctx.declared[0][:1]:
@@ -126,7 +126,7 @@ def embedding_lookup(ctx: LiteContext, options: Any, index: Tensor, table: Tenso
 
 @lite_op("CONCATENATION", either=range(MOST_PARTS))
 def concatenation(ctx: LiteContext, options: Any, *parts: Known) -> Known:
-    """Concatenate along an axis what has elements."""
+    """Concatenate along an axis, without empty operands."""
     full = [
         in_graph(ctx.g, part) for part in parts if not isinstance(part, np.ndarray) or part.size
     ]

@@ -45,7 +45,7 @@ class _Level:
 
 
 def dense(values: np.ndarray, shape: tuple[int, ...], sparsity: Any) -> np.ndarray:
-    """Return the array of this shape that stored values stand for; zeros where there are none."""
+    """Return the dense array of this shape; zeros where no value is stored."""
     size = int(np.prod(shape, dtype=np.int64))
     if not 0 <= size <= MAX_ELEMENTS:
         raise ImportModelError(f"a sparse tensor of {list(shape)}, which is too large")

@@ -57,7 +57,7 @@ Declared = tuple[tuple[Shape, ...], tuple[Shape, ...], tuple[str, ...]]
 
 @dataclass(eq=False)
 class Frame:
-    """One run of a subgraph: what each tensor's number stands for by now."""
+    """One run of a subgraph: the current value of each tensor."""
 
     index: int
     graph: LiteGraph
@@ -78,7 +78,7 @@ class TensorReader:
 
     @property
     def is_bias(self) -> bool:
-        """Whether it is added to what a layer gives."""
+        """Whether it is added to a layer's result."""
         rule = None if self.operator is None else LITE_RULES.get(self.operator.name)
         return rule is not None and rule.bias == self.place
 
@@ -105,7 +105,7 @@ class OperatorWalker(GraphWalker):
         return Frame(index, graph, _wishes(graph))
 
     def run(self, index: int, arguments: Sequence[Known]) -> list[Known]:
-        """Build another subgraph; return what its results stand for."""
+        """Build another subgraph; return the values of its results."""
         if self.depth == MOST_DEPTH:
             raise ImportModelError(f"{self.model.name} is damaged: its parts run each other")
         frame = self._frame(index)
@@ -187,14 +187,14 @@ class OperatorWalker(GraphWalker):
         )
 
     def _is_state(self, reader: TensorReader) -> bool:
-        """Whether a loop changes what it reads here: such a constant is no weight."""
+        """Whether a loop changes this input: such a constant is not a weight."""
         if reader.operator is None or reader.operator.name != "WHILE":
             return False
         body = self.model.graphs[reader.operator.options.BodySubgraphIndex()]
         return body.inputs[reader.place] != body.outputs[reader.place]
 
     def value(self, frame: Frame, number: int, reader: TensorReader | None = None) -> Known:
-        """Return what a tensor stands for by now, or a constant of the file.
+        """Return the current value of a tensor, or a constant of the file.
 
         Converters store equal vectors once. Each reader gets one of its own, since biases that were
         equal once must not train as one; larger weights stay shared.
@@ -294,7 +294,7 @@ def _folded(
 
 
 def _wishes(graph: LiteGraph) -> dict[int, Layout]:
-    """Return the order in which each weight is best held, where all its readers agree."""
+    """Return the best layout of each weight, where all its readers agree."""
     wishes: dict[int, set[Layout]] = {}
     for operator in graph.operators:
         rule = LITE_RULES.get(operator.name)

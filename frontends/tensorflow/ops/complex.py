@@ -67,7 +67,7 @@ def is_complex(inputs: Sequence[Any]) -> bool:
 
 
 def complex_rule(name: str) -> TfRule:
-    """Return what an operator does to complex numbers; Unsupported if there is no rule."""
+    """Return an operator's rule for complex numbers; Unsupported if there is none."""
     rule = COMPLEX_RULES.get(name)
     if rule is not None:
         return rule
@@ -223,7 +223,7 @@ def _define_fft(rank: int) -> None:
 
     @_rule(f"RFFT{suffix}", static=(1,))
     def rfft(ctx: TfContext, x: Tensor, lengths: np.ndarray) -> Complex:
-        """Transform real numbers; what is longer is cut, what is shorter gets zeros."""
+        """Transform real numbers; longer lines are cropped, shorter ones padded with zeros."""
         dims = range(x.rank - rank, x.rank)
         for dim, length in zip(dims, integers(lengths), strict=True):
             x = _of_length(ctx, x, dim, length)

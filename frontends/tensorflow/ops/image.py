@@ -23,7 +23,7 @@ def projective_transform(
     interpolation: str,
     fill_mode: str = "CONSTANT",
 ) -> Tensor:
-    """Give each new pixel what lies where a projection takes it in the old picture, NHWC.
+    """Sample the old picture, NHWC, at the projection of each new pixel.
 
     Row (a0 a1 a2 b0 b1 b2 c0 c1) takes (x, y) to ((a0 x + a1 y + a2) / k, (b0 x + b1 y + b2) / k),
     k being c0 x + c1 y + 1.

@@ -17,7 +17,7 @@ ZERO, OPEN = np.array(0), np.array(-1)
 
 
 def moved(ctx: TfContext, places: np.ndarray, parts: list[Tensor], fill: Any = 0) -> Tensor:
-    """Read elements of tensors, counted from 1 on over all of them; 0 stands for `fill`."""
+    """Gather elements of the concatenated tensors, counted from 1; index 0 gives `fill`."""
     g, flat = ctx.g, [reshape(ctx.g, part, (part.size,)) for part in parts]
     line = emit.concat(g, flat, 0)
     index = np.maximum(places - 1, 0).astype(np.int32).reshape(-1)

@@ -1,6 +1,6 @@
 """TensorFlow operators of neural nets: products, convolution, pooling, batch norm.
 
-Pictures are NHWC and weights HWIO, as ours are. The shared meanings in `emit_nn` speak channels
+Pictures are NHWC and weights HWIO, as ours are. The shared meanings in `emit_nn` use channels
 first; looking at a tensor in that order (`permute`) moves nothing.
 """
 
@@ -139,7 +139,7 @@ def _is_plain(x: Spread, strides: Sequence[int], padding: str, dilations: Sequen
 def _of_spread(
     convolve: Callable[..., Tensor], ctx: TfContext, x: Spread, weight: Tensor
 ) -> Spread:
-    """Convolve a spread picture as it is, and the whole one with gaps."""
+    """Convolve a picture spread over the batch, as a dilated convolution of the original."""
     assert x.whole is not None  # space_to_batch has set it
     step = {"strides": [1, 1, 1, 1], "padding": "VALID"}
     whole = convolve(ctx, x.whole, weight, **step, dilations=[1, *x.block, 1])
@@ -286,7 +286,7 @@ def _define_resize(name: str, linear: bool) -> None:
 
 
 def _source(old: int, new: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
-    """Return where each new pixel lies among the old ones."""
+    """Return the source coordinate of each new pixel."""
     index = np.arange(new, dtype=np.float64)
     if align_corners and new > 1:
         return index * (old - 1) / (new - 1)
@@ -294,7 +294,7 @@ def _source(old: int, new: int, align_corners: bool, half_pixel_centers: bool) -
 
 
 def _nearest(places: np.ndarray, old: int, half: bool, align: bool) -> np.ndarray:
-    # The nearest pixel's centre lies half a pixel further.
+    # The nearest pixel's centre is half a pixel further.
     shifted = np.floor(places + 0.5) if half or align else np.floor(places)
     index = np.clip(shifted.astype(np.int64), 0, old - 1)
     return np.eye(old, dtype=np.float32)[:, index]

@@ -60,7 +60,7 @@ def stateless_gamma(
 
 @tf_op("RandomGamma", static=(0,))
 def gamma(ctx: TfContext, shape: np.ndarray, alpha: Tensor) -> Tensor:
-    """As many numbers of the gamma distribution as the shape says, for each alpha."""
+    """Draw an array of this shape from the gamma distribution, for each alpha."""
     return distributions.gamma(ctx.g, (*integers(shape), *alpha.shape), alpha)
 
 

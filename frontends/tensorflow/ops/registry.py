@@ -49,7 +49,7 @@ class Truths:
 
 
 Known = Any
-"""What a tensor of TensorFlow's graph stands for: a `Tensor`, a NumPy array known at compile time,
+"""The value of a tensor of TensorFlow's graph: a `Tensor`, a NumPy array known at compile time,
 a `TensorList`, `Truths`, a variable (for its handle), or `Opaque`."""
 
 Rule = Callable[..., Any]
@@ -58,7 +58,7 @@ Rule = Callable[..., Any]
 
 @dataclass(frozen=True)
 class TfContext:
-    """What a rule gets besides its inputs and attributes.
+    """A rule's context, besides its inputs and attributes.
 
     `shapes` are the results' shapes as far as TensorFlow has inferred them, None if unknown.
     """

@@ -16,7 +16,9 @@ from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf
 
 
 def _lines(g: Builder, index: Tensor, shape: Shape) -> tuple[Tensor, Shape]:
-    """Merge index vectors (..., k) over the first k dimensions into numbers; what is left."""
+    """Merge index vectors (..., k) over the first k dimensions into flat indices; also return the
+    remaining sizes.
+    """
     depth = index.shape[-1]
     known = g.graph.constants.get(index.value)
     if known is not None:
@@ -33,7 +35,7 @@ def _lines(g: Builder, index: Tensor, shape: Shape) -> tuple[Tensor, Shape]:
 
 
 def _table(g: Builder, x: Tensor, tail: Shape) -> Tensor:
-    """See x as lines of what an index vector names."""
+    """View x as rows that an index vector selects."""
     size = prod(tail)
     return reshape(g, x, (x.size // size, size))
 
@@ -116,7 +118,7 @@ SEGMENTS = {"Sum": ("sum", 0.0), "Prod": ("prod", 1.0), "Mean": ("mean", 0.0)} |
     "Max": ("amax", float(np.finfo(np.float32).min)),
     "Min": ("amin", float(np.finfo(np.float32).max)),
 }
-"""What segments are combined by, and what an empty one is of unsorted segments."""
+"""The reduction of segments, and the value of an empty unsorted segment."""
 
 
 def _segments(
@@ -157,7 +159,7 @@ for _name, (_kind, _empty) in SEGMENTS.items():
 
 
 def _count(ctx: TfContext, ids: Tensor) -> int:
-    """Return how many segments there are, which the last number says."""
+    """Return the number of segments, from the last segment id."""
     known = ctx.g.graph.constants.get(ids.value)
     if known is None:
         raise Unsupported(
@@ -172,7 +174,7 @@ def _define_search(name: str, op: str) -> None:
     def rule(
         ctx: TfContext, ordered: Tensor, values: Tensor, *, out_type: type = np.int32
     ) -> Tensor:
-        """Count the elements of each sorted line that stand before each value."""
+        """Count the elements of each sorted line before each value."""
         g = ctx.g
         lines = reshape(g, ordered, (*ordered.shape[:-1], 1, ordered.shape[-1]))
         wide = reshape(g, values, (*values.shape, 1))
@@ -205,7 +207,7 @@ def dense_bincount(
     *,
     binary_output: bool = False,
 ) -> Tensor:
-    """Count how often each whole number below `size` is in a line, or say whether it is."""
+    """Count each integer below `size` in a line, or test whether it occurs."""
     if weights.size:
         raise Unsupported("weights of counted numbers; use tf.math.unsorted_segment_sum")
     g, count = ctx.g, _known_size(ctx, size)

@@ -1,7 +1,7 @@
-"""ATen operators that join bags of embeddings, which lie in sequence in one list.
+"""ATen operators that reduce bags of embeddings, stored one after another in one list.
 
-Sums and means add each row to its bag. A maximum reads the bags side by side, all as long as the
-longest may be: where the offsets are data, as long as the list.
+Sums and means add each row to its bag. A maximum pads all bags to the longest possible one: to the
+whole list if the offsets are data.
 """
 
 import math
@@ -16,7 +16,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.torch.aten.registry import AtenContext, Missing, aten
 
 SUM, MEAN, MAX = range(3)
-"""ATen's codes of what a bag's rows become."""
+"""ATen's codes of the reduction of a bag's rows."""
 
 OTHERS = Missing("an embedding bag's sizes or places; use its rows alone")
 

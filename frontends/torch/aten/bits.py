@@ -52,7 +52,7 @@ def bitwise_not(ctx: AtenContext, x: Tensor) -> Tensor:
 
 
 def _of_one_type(ctx: AtenContext, op: str, x: Operand, other: Operand) -> Tensor:
-    """Compute in the type that PyTorch says comes out."""
+    """Compute in PyTorch's result type."""
     assert ctx.dtype is not None
     operands = [
         emit.cast(ctx.g, value, ctx.dtype)

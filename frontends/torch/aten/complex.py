@@ -68,7 +68,7 @@ PARTWISE = frozenset(
 
 
 def complex_rule_for(overload: str) -> Rule | None:
-    """Find what an operator does to complex numbers."""
+    """Find the rule of an operator on complex numbers."""
     name, _, variant = overload.partition(".")
     rule = RULES.get(f"{name.removesuffix('_')}.{variant}")
     if rule is None and name.removesuffix("_") in PARTWISE:
@@ -78,7 +78,7 @@ def complex_rule_for(overload: str) -> Rule | None:
 
 
 def is_complex(value: Any) -> bool:
-    """Whether an argument is complex, or a list of what is."""
+    """Whether an argument is complex, or a list of complex ones."""
     if isinstance(value, (list, tuple)):
         return any(is_complex(part) for part in value)
     return isinstance(value, Complex)

@@ -13,7 +13,7 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 @aten("pockengine.cotangent.default")
 def cotangent(ctx: AtenContext, y: Tensor) -> Tensor:
-    """Stand for the cotangent of y."""
+    """Return a placeholder of the cotangent of y."""
     if ctx.dtype is not F32:
         raise Unsupported("a gradient of a type other than float32")
     return plain(ctx.g.emit("cotangent", shape=ctx.shape).result)
@@ -31,7 +31,7 @@ def custom_gradient(
 
 @aten("pockengine.hooked_.default")
 def hooked(ctx: AtenContext, x: Tensor, cotangent: Tensor, dx: Tensor) -> Tensor:
-    """x, whose gradient is what a hook makes of it."""
+    """x, whose gradient is the result of a hook."""
     return custom_gradient(ctx, x, cotangent, x=[x], dx=[dx])
 
 

@@ -29,7 +29,7 @@ UNARY = alike(
     "special_i1": "i1",
     "special_i1e": "i1e",
 }
-"""Operators of one tensor, which is converted to the type of the result: what they mean."""
+"""Meaning of operators of one tensor, which is converted to the result's type."""
 
 LOGICAL = alike("logical_and logical_not logical_or logical_xor")
 """Operators on what is not zero."""
@@ -46,7 +46,7 @@ BINARY = {
     "max.other": "maximum",
     "min.other": "minimum",
 }
-"""Operators of two tensors or numbers, which are promoted to one type: what they mean."""
+"""Meaning of operators of two tensors or numbers, which are promoted to one type."""
 
 
 def _define_unary(name: str, meaning: str) -> None:
@@ -220,7 +220,7 @@ def masked_fill(ctx: AtenContext, x: Tensor, mask: Tensor, value: Operand) -> Te
 
 @aten("clamp.default")
 def clamp(ctx: AtenContext, x: Tensor, min: Number | None, max: Number | None) -> Tensor:
-    """Limit to [min, max]; a missing bound is none."""
+    """Clamp to [min, max]; either bound may be missing."""
     low = -math.inf if min is None else float(min)
     high = math.inf if max is None else float(max)
     return emit_activation.clip(ctx.g, _clamp(), x, low=low, high=high)
@@ -251,7 +251,7 @@ def hardtanh(ctx: AtenContext, x: Tensor, min_val: Number, max_val: Number) -> T
 
 @aten("to.dtype", "to.dtype_layout", "to.device", "to.other", "_to_copy.default", "type_as.default")
 def to(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
-    """Convert to the type that PyTorch says comes out; the device and layout are ours."""
+    """Convert to PyTorch's result type; device and layout are ignored."""
     return emit.cast(ctx.g, x, _known(ctx.dtype))
 
 
@@ -269,7 +269,7 @@ def _known(dtype: DType | None) -> DType:
     "positive.default",
 )
 def same(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
-    """Return the same numbers; how they lie in memory is ours to choose."""
+    """Return the same numbers; the memory format is ignored."""
     return Tensor(x.value, x.layout, x.copies)
 
 

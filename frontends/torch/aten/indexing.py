@@ -106,7 +106,7 @@ def index_put(
 
 
 def _known_places(ctx: AtenContext, index: Tensor | None) -> list[Tensor | None]:
-    """Return an index as it is; of a mask that is known now, the places where it holds."""
+    """Return an index unchanged, and of a constant mask the positions where it is true."""
     if index is None or index.dtype is not BOOL:
         return [index]
     mask = ctx.g.graph.constants.get(index.value)

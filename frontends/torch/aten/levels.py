@@ -12,7 +12,7 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 def fake_quantize(
     ctx: AtenContext, x: Tensor, scale: Operand, zero_point: Operand, quant_min: int, quant_max: int
 ) -> Tensor:
-    """Round to one of the levels; the gradient is that of x, and 0 for what is clamped."""
+    """Round to one of the levels; the gradient is that of x, and 0 for clamped elements."""
     g = ctx.g
     size = scale if isinstance(scale, Tensor) else emit.scalar(g, scale, F32)
     zero = emit.cast(g, zero_point, F32) if isinstance(zero_point, Tensor) else float(zero_point)

@@ -26,7 +26,7 @@ def cholesky(ctx: AtenContext, x: Tensor, upper: bool) -> Tensor:
 def cholesky_ex(
     ctx: AtenContext, x: Tensor, upper: bool, check_errors: bool
 ) -> list[Tensor | Missing]:
-    """Return the triangle; NaN says where there is none."""
+    """Return the triangle, with NaN for matrices that have none."""
     return [cholesky(ctx, x, upper), FACTORS]
 
 
@@ -122,7 +122,7 @@ def lu_factor_ex(
 
 @aten("_linalg_check_errors.default")
 def check_errors(ctx: AtenContext, info: Tensor, api_name: str, is_matrix: bool) -> None:
-    """Find no error: what has no answer is NaN."""
+    """Return no error; unsolvable systems give NaN."""
 
 
 @aten("inverse.default", "linalg_inv.default")
@@ -135,7 +135,7 @@ def inverse(ctx: AtenContext, x: Tensor | None = None, A: Tensor | None = None) 
 
 @aten("linalg_inv_ex.default")
 def inv_ex(ctx: AtenContext, A: Tensor, check_errors: bool) -> list[Tensor | Missing]:
-    """Invert each matrix; NaN says which cannot be."""
+    """Invert each matrix; singular ones give NaN."""
     return [inverse(ctx, A), FACTORS]
 
 

@@ -166,7 +166,7 @@ def average(
 
 
 def _counted_as_asked(g: Builder, y: Tensor, x: Tensor, window: Window) -> Tensor:
-    """Count the padding that was asked for, not what the last, incomplete window adds."""
+    """Count the requested padding, not that of the last, incomplete window."""
     shares = np.ones((), np.float64)
     for dim, (size, kernel, step) in enumerate(
         zip(x.shape[2:], window.kernel, window.stride, strict=True)

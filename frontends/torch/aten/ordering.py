@@ -1,4 +1,4 @@
-"""ATen operators that sort, or take what stands at a place of a sorted line."""
+"""ATen operators that sort, or select an element of a sorted line."""
 
 from pockengine.compiler.ir import F32, I64, Builder
 from pockengine.frontends import emit
@@ -76,7 +76,7 @@ def _shared(g: Builder, x: Tensor, middle: Tensor) -> Tensor:
 
 @aten("nanmedian.dim")
 def nanmedian_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the median of what is a number, the lower one of two, and where it is."""
+    """Return the median of the elements that are not NaN, the lower one of two, and its index."""
     g = ctx.g
     if not x.rank:
         return best(g, x, 0, count=1, descending=False)

@@ -1,7 +1,7 @@
-"""ATen operators that only move elements to places known now, as look-ups at constant indices.
+"""ATen operators that only move elements to constant positions, as gathers at constant indices.
 
-PyTorch itself says where each element goes: the operator runs on the numbers 1, 2, 3, ... while
-importing, and 0 stands for an element that it fills with zero.
+The indices come from PyTorch: the operator runs on the numbers 1, 2, 3, ... at import, and 0 marks
+an element filled with zero.
 """
 
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ def divide_and_round(
 
 @aten("prims.convert_element_type.default")
 def convert(ctx: AtenContext, x: Tensor, dtype: object) -> Tensor:
-    """Convert to the type that PyTorch says comes out."""
+    """Convert to PyTorch's result type."""
     if ctx.dtype is None:
         raise Unsupported(f"conversion to {ELSE}")
     return emit.cast(ctx.g, x, ctx.dtype)

@@ -89,7 +89,7 @@ def geometric(ctx: AtenContext, p: float, **_: Any) -> Tensor:
 
 @aten("bernoulli.default")
 def bernoulli(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
-    """Draw 1 with the chance that each element says, else 0."""
+    """Draw 1 with each element's probability, else 0."""
     _checked(ctx)
     return emit_random.bernoulli(ctx.g, ctx.shape, x)
 

@@ -139,7 +139,7 @@ def var(
     keepdim: bool = False,
     unbiased: bool = True,
 ) -> Tensor:
-    """Mean squared deviation, with n - correction in place of n (1 unless told otherwise)."""
+    """Mean squared deviation, with n - correction in place of n (1 by default)."""
     if correction is None:
         correction = 1 if unbiased else 0
     dims = list(range(x.rank)) if not dim or not x.rank else list(dim)
@@ -222,7 +222,7 @@ def _powers(ctx: AtenContext, size: Tensor, order: float) -> Tensor:
 
 
 def _guarded(ctx: AtenContext, op: str, x: Tensor, *exponent: float) -> Tensor:
-    """Take a root of what is not negative; the gradient at zero is zero."""
+    """Take a root of numbers of at least 0; the gradient at zero is zero."""
     zero = emit.arithmetic(ctx.g, "eq", x, 0.0)
     safe = emit.choose(ctx.g, zero, 1.0, x)
     root = emit.arithmetic(ctx.g, op, safe, *exponent)

@@ -71,7 +71,7 @@ def upsample_linear(
 def _scales(
     x: Tensor, factors: Sequence[float | None] | None, scales: Mapping[str, float | None]
 ) -> list[tuple[int, float | None]]:
-    """Pair the dimensions behind the channels with their scales, which may be left out."""
+    """Pair the dimensions after the channels with their scales, which may be missing."""
     dims = range(2, x.rank)
     return list(zip(dims, factors or list(scales.values()) or [None] * len(dims), strict=True))
 
@@ -134,7 +134,7 @@ def grid_sampler(
 
 
 def source_places(old: int, new: int, align_corners: bool, scale: float | None) -> np.ndarray:
-    """Return where each new element lies among the old ones, as PyTorch counts; shape (new,)."""
+    """Return the source coordinate of each new element, as PyTorch computes it; shape (new,)."""
     index = np.arange(new, dtype=np.float64)
     if align_corners:
         return index * ((old - 1) / (new - 1) if new > 1 else 0.0)

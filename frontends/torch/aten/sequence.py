@@ -28,7 +28,7 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 from pockengine.frontends.torch.aten.windows import as_pictures, batched, conv_window
 
 STEPS = ("stride", "dilation")
-"""What is 1 in a direction where nothing slides; paddings are 0."""
+"""Values that are 1 in a direction without a window; paddings are 0."""
 
 
 @aten("layer_norm.default")
@@ -131,9 +131,8 @@ def index_select(ctx: AtenContext, x: Tensor, dim: int, index: Tensor) -> Tensor
 
 @aten("gather.default")
 def gather(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, sparse_grad: bool) -> Tensor:
-    """Read x at places of a dimension that each element of index gives for itself.
-
-    What has no dimension, x or index, counts as a line of one element.
+    """Gather x along a dimension at the positions in index. An x or index of rank 0 counts as a
+    line of one element.
     """
     if not x.rank or not index.rank:
         line, places = (reshape(ctx.g, part, part.shape or (1,)) for part in (x, index))

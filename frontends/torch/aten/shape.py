@@ -26,7 +26,7 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
     "reshape_as.default",
 )
 def to_shape(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
-    """Reshape to what PyTorch says comes out."""
+    """Reshape to PyTorch's result shape."""
     return reshape(ctx.g, x, ctx.shape)
 
 
