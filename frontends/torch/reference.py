@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
-from pockengine.frontends.torch.floats import in_floats
+from pockengine.frontends.torch.floats import as_float, in_floats
 from pockengine.frontends.torch.halves import HALVES
 from pockengine.frontends.torch.loss import with_loss
 from pockengine.frontends.torch.model import Loss, checked_inputs
@@ -67,7 +67,7 @@ def _predicted(
     flat, spec = pytree.tree_flatten(results)
     named = zip(output_names(spec, len(flat), own_loss), flat, strict=True)
     outputs = {name: x for name, x in named if isinstance(x, torch.Tensor)}
-    return {name: x.detach().numpy().copy() for name, x in outputs.items()}
+    return {name: as_float(x.detach()).numpy().copy() for name, x in outputs.items()}
 
 
 def _set_training(parts: Iterable[nn.Module], training: bool) -> None:
