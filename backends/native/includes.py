@@ -17,6 +17,7 @@ class Includes:
     def __init__(self, folders: Sequence[Path]) -> None:
         self.folders = tuple(folders)
         self._found: dict[Path, tuple[Path, ...]] = {}
+        self._contents: dict[Path, bytes] = {}
 
     def headers(self, source: Path) -> list[Path]:
         """Return all headers that a file reaches, by path."""
@@ -32,16 +33,20 @@ class Includes:
         """Return a digest of the names and contents of those headers."""
         digest = hashlib.sha256()
         for path in self.headers(source):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+            digest.update(path.name.encode() + b"\0" + self._content(path))
         return digest.hexdigest()
 
     def _named_in(self, path: Path) -> tuple[Path, ...]:
         if path not in self._found:
-            names = {name.decode(errors="replace") for name in _INCLUDE.findall(path.read_bytes())}
-            places = [
-                (folder / name).resolve()
-                for name in names
-                for folder in (path.parent, *self.folders)
-            ]
-            self._found[path] = tuple(place for place in places if place.is_file())
+            names = {
+                name.decode(errors="replace") for name in _INCLUDE.findall(self._content(path))
+            }
+            places = [folder / name for name in names for folder in (path.parent, *self.folders)]
+            self._found[path] = tuple(place.resolve() for place in places if place.is_file())
         return self._found[path]
+
+    def _content(self, path: Path) -> bytes:
+        """Read a file once: each header is reached from many sources."""
+        if path not in self._contents:
+            self._contents[path] = path.read_bytes()
+        return self._contents[path]

@@ -24,7 +24,8 @@ def build_executable(
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Compile C files by a command and its flags, and link them into `out`."""
-    objects = [object_of(source, compiler, runtime, (), environment) for source in sources]
+    includes = Includes(runtime_folders(runtime))
+    objects = [_object(source, compiler, includes, environment) for source in sources]
     link(objects, compiler, out, environment)
 
 
@@ -39,9 +40,18 @@ def object_of(
 
     BuildError carries what the compiler wrote.
     """
+    return _object(source, compiler, Includes([*runtime_folders(runtime), *folders]), environment)
+
+
+def _object(
+    source: Path,
+    compiler: Sequence[str],
+    includes: Includes,
+    environment: Mapping[str, str] | None,
+) -> Path:
     command, found = tuple(compiler), dict(environment or os.environ)
     toolchain = Toolchain(command, (), found, _identity(command))
-    return compile_object(source, Includes([*runtime_folders(runtime), *folders]), (toolchain, ()))
+    return compile_object(source, includes, (toolchain, ()))
 
 
 def link(
