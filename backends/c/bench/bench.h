@@ -71,7 +71,7 @@ static inline int bench_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts the samples: the median is the figure, the first says what it is on a quiet machine. */
+/* Sorts the samples: the median is the figure, the first that of a quiet machine. */
 static inline double bench_median(pe_team *team, bench_run *run) {
     pe_team_run(team, bench_job, run);
     qsort(run->samples, PE_SAMPLES, sizeof *run->samples, bench_compare);

@@ -12,11 +12,12 @@ enum {
     CAPABILITY_MINOR = 76,
     MOST_ITEMS_OF = 0,  /* of a function */
     NON_BLOCKING = 1,   /* a stream that waits for no other */
-    CAPTURE_THREAD = 1, /* what other threads call meanwhile is none of a capture's business */
+    CAPTURE_THREAD = 1, /* calls of other threads do not affect a capture */
     DEVICE_NAME = 96,
 };
 
-/* What a session has there. `functions` are the launches', `graphs` the steps' once captured. */
+/* A session's objects of the driver. `functions` are the launches', `graphs` the steps' once
+ * captured. */
 typedef struct cuda {
     pe_cuda_driver driver;
     int device;
@@ -74,7 +75,7 @@ static pe_status find_device(pe_session *session) {
     return PE_OK;
 }
 
-/* Says what was planned and what would fit. */
+/* Reports the planned sizes and what would fit. */
 static pe_status fail_memory(pe_session *session) {
     cuda *c = cuda_of(session);
     size_t free = 0, total = 0;

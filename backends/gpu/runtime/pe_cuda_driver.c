@@ -6,7 +6,7 @@
 
 #define LIBRARY "libcuda.so.1"
 
-/* Errors of cuInit and of what follows that say something of the machine. */
+/* Errors of cuInit and later calls that are caused by the machine. */
 enum { STUB = 34, NO_DEVICE = 100, OTHER_DRIVER = 803, LOST_FROM = 700, LOST_TO = 720 };
 
 /* Sets the functions; the name of the first that the library lacks, or NULL. */

@@ -55,13 +55,13 @@ typedef struct pe_cuda_driver {
 #undef PE_CUDA_FIELD
 } pe_cuda_driver;
 
-/* Loads the driver for code of a compiler of this version. The message says what is missing. */
+/* Loads the driver for code of a compiler of this version. The message names what is missing. */
 pe_status pe_cuda_load(pe_cuda_driver *driver, int compiler, char *message);
 
 /* Unloads it. */
 void pe_cuda_unload(pe_cuda_driver *driver);
 
-/* Fails with what the driver says of an error of the function in this field. */
+/* Fails with the driver's description of an error of the function in this field. */
 pe_status pe_cuda_fail(const pe_cuda_driver *driver, const char *call, int error, char *message);
 
 #endif

@@ -1,4 +1,4 @@
-/* What a session on a GPU does by whatever driver: which bytes go there, and which come back. */
+/* A session on a GPU, with any driver: the transfers to and from the device. */
 #include "pe_gpu.h"
 
 #include <string.h>
@@ -87,8 +87,8 @@ static long long nanoseconds(void) {
     return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Runs an entry's launches one by one, and tells what each took from when it was put onto an empty
- * queue until it was done. */
+/* Runs an entry's launches one by one, and reports the time of each from its enqueueing on an empty
+ * queue until its end. */
 static pe_status time_launches(pe_session *session, int entry, const pe_gpu_queue *queue) {
     const pe_gpu_code *code = pe_gpu_code_of(session);
     const pe_gpu_step *step = &code->steps[entry];

@@ -62,7 +62,7 @@ typedef struct pe_gpu_code {
     void (*timed)(int launch, long long ns); /* called for each launch; NULL if none is timed */
 } pe_gpu_code;
 
-/* What a driver does for a session. Copies and steps are put in order onto a queue, and done once
+/* A driver's functions for a session. Copies and steps are put in order onto a queue, and done once
  * `wait` returns; host memory is left alone until then. */
 typedef struct pe_gpu_queue {
     pe_status (*copy_there)(pe_session *session, pe_gpu_memory memory, size_t offset,

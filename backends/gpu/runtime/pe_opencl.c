@@ -21,7 +21,7 @@ enum {
 
 static const pe_opencl_bits KIND_ANY = 0xFFFFFFFF;
 
-/* What a session has there. `kernels` are the launches'. */
+/* A session's objects of the driver. `kernels` are the launches'. */
 typedef struct opencl {
     pe_opencl_driver driver;
     void *device, *context, *queue, *program;
@@ -120,7 +120,7 @@ static pe_status take_memory(pe_session *session) {
     return status;
 }
 
-/* Fails with the first line of the log that speaks of an error, or with its first. */
+/* Fails with the first line of the log that mentions an error, or with the first line. */
 static pe_status fail_build(pe_session *session, int error) {
     const opencl *c = opencl_of(session);
     size_t bytes = 0;

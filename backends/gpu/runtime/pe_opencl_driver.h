@@ -58,7 +58,7 @@ typedef struct pe_opencl_driver {
 } pe_opencl_driver;
 
 /* Loads the library, for as long as the process lives: threads of drivers outlive their objects.
- * The message says what is missing. */
+ * The message names what is missing. */
 pe_status pe_opencl_load(pe_opencl_driver *driver, char *message);
 
 /* Fails with the description of an error of the function in this field. */

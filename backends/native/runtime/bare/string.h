@@ -1,4 +1,4 @@
-/* What the runtime and kernels use of string.h, for compilers that come without a C library. The
+/* The subset of string.h that the runtime and kernels use, for compilers without a C library. The
  * four functions on memory are those that every compiler asks of a freestanding program. */
 #ifndef PE_BARE_STRING_H
 #define PE_BARE_STRING_H

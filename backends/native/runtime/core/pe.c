@@ -160,7 +160,7 @@ const pe_entry *pe_find_entry(const pe_program *program, const char *name) {
     return NULL;
 }
 
-/* The size in an entry's name behind `name` and '@'; -1 where it is none of its variants. */
+/* The size in an entry's name after `name` and '@'; -1 if it is not one of its variants. */
 static int64_t variant_size(const char *entry, const char *name) {
     while (*name && *entry == *name) {
         entry++, name++;
@@ -196,7 +196,7 @@ void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor) {
     return session && session->program && tensor ? session->arena + tensor->offset : NULL;
 }
 
-/* What a job needs besides its worker. */
+/* A job's arguments, besides its worker. */
 typedef struct run_argument {
     const pe_session *session;
     const pe_entry *entry;

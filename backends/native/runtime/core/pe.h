@@ -46,7 +46,7 @@
 extern "C" {
 #endif
 
-/* What a library shows; all else of it is hidden, so that libraries do not meet. */
+/* Exported by a library; everything else is hidden, so that libraries do not conflict. */
 #define PE_API __attribute__((visibility("default")))
 #pragma GCC visibility push(default)
 
@@ -156,7 +156,7 @@ typedef struct pe_accelerator {
     void (*close)(struct pe_session *session);     /* also after an `open` that failed */
     pe_status (*run)(struct pe_session *session, const pe_entry *entry);
     pe_status (*fetch)(struct pe_session *session); /* its params to the session's */
-    const void *code;                               /* what it runs, in a form of its own */
+    const void *code;                               /* its private data */
 } pe_accelerator;
 
 typedef struct pe_program {
@@ -172,19 +172,19 @@ typedef struct pe_program {
     size_t params_bytes;
     size_t frozen_bytes;
     size_t arena_bytes;
-    const unsigned char *frozen;  /* what is frozen, compiled in; NULL: a file holds it */
+    const unsigned char *frozen;  /* frozen params that are compiled in; NULL: they are in a file */
     const unsigned char *initial; /* the params' first `initial_bytes`; what follows is zeros */
     size_t initial_bytes;
     void (*report)(void);              /* prints the times of a profiled program; else NULL */
     const pe_size_range *sizes;        /* NULL where none varies */
     const pe_accelerator *accelerator; /* NULL: this processor runs it */
-    /* Makes, behind the params, what kernels read in place of frozen ones; NULL: nothing. It runs
+    /* Prepares, after the params, the forms of frozen ones that kernels read; NULL: none. It runs
      * before an entry where the frozen ones are new. */
     void (*prepare)(struct pe_worker *w, unsigned char *params, const unsigned char *frozen);
 } pe_program;
 
-/* How far a training has come: what its next step depends on besides the params. Files of params
- * that are no checkpoints stand at the beginning, which is all zeros. */
+/* A training's progress: the state of its next step besides the params. A file of params that is
+ * not a checkpoint is at the beginning, which is all zeros. */
 /* state_text.py: begin */
 typedef struct pe_progress {
     int64_t steps;     /* runs of the entry "train", which is the position in the data */
@@ -194,7 +194,7 @@ typedef struct pe_progress {
 } pe_progress;
 /* state_text.py: end */
 
-/* What a file of params is to hold. */
+/* The contents of a file of params. */
 typedef enum pe_content {
     PE_TRAINED, /* what training writes: resumes on top of the program's weights */
     PE_WHOLE,   /* frozen weights and constants too */
@@ -226,7 +226,7 @@ typedef struct pe_session {
     pe_progress progress;         /* set by loading, stored by saving; its caller counts */
     struct pe_schedule *schedule; /* its caller's, likewise (pe_train.h); NULL: none */
     int64_t size;                 /* of the data in memory, where one varies; 0 is the largest */
-    pe_mapping frozen_memory;     /* where the frozen params lie, unless they are compiled in */
+    pe_mapping frozen_memory;     /* the frozen params, unless they are compiled in */
     uint32_t frozen_sum;          /* their checksum, if it is known */
     bool frozen_known;
     int threads;       /* that it runs on, its caller among them */
@@ -260,8 +260,8 @@ static inline pe_status pe_init(pe_session *session, const pe_program *program, 
     return pe_init_by(session, program, params, arena, threads, &caller);
 }
 
-/* Ends the threads and unmaps what is frozen; the other memory is the caller's again. By any
- * thread; a session that is not open stays as it is. */
+/* Ends the threads and unmaps the frozen params; the other memory is the caller's again. By any
+ * thread; a session that is not open is unchanged. */
 void pe_close(pe_session *session);
 
 /* The entry of this name, or NULL. */
@@ -312,15 +312,15 @@ pe_status pe_fetch_params(pe_session *session);
 const void *pe_param_data(const pe_session *session, const pe_tensor *param);
 
 /* Copies one param; `bytes` must be its exact size. A frozen one that is set becomes the session's
- * own: its file stays as it is. One that is compiled in is PE_ERROR_ARGUMENT. */
+ * own: its file is unchanged. One that is compiled in is PE_ERROR_ARGUMENT. */
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes);
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes);
 
 /* Replaces params, progress and schedule by a safetensors file's, which holds all params, or as a
  * checkpoint those that training writes, on top of the same frozen weights as the session has.
  * Nothing is changed unless the whole file is sound: its form, and the checksums of a checkpoint.
- * What is frozen is mapped where the file has it as the program does, which an artifact's weights
- * do; from other files it is copied. */
+ * Frozen params are mapped if the file has the program's layout, as an artifact's weights do; from
+ * other files they are copied. */
 pe_status pe_load_weights(pe_session *session, const char *path);
 
 /* Writes a checkpoint that pe_load_weights reads: first to a file beside it, then synced and

@@ -1,4 +1,4 @@
-/* Constants that programs and their callers share, and what they need of a compiler. */
+/* Constants that programs and their callers share, and requirements on the compiler. */
 #ifndef PE_LIMITS_H
 #define PE_LIMITS_H
 

@@ -12,8 +12,8 @@ unsigned char *pe_map(pe_mapping *mapping, size_t bytes);
  * which all who map it share. NULL when that fails. */
 const unsigned char *pe_map_file(pe_mapping *mapping, int file, uint64_t offset, size_t bytes);
 
-/* Lets a mapping be written: pages of a file are copied at the first write, and the file stays as
- * it is. False when that fails. */
+/* Lets a mapping be written: pages of a file are copied at the first write, and the file is
+ * unchanged. False when that fails. */
 bool pe_map_writable(const pe_mapping *mapping);
 
 /* Gives the memory back, if there is any. */

@@ -1,5 +1,5 @@
-/* Text for messages. A freestanding build knows %s, %d, %lld and %zu; any other form is left as it
- * is. */
+/* Text for messages. A freestanding build knows %s, %d, %lld and %zu; any other form is left
+ * unchanged. */
 #ifndef PE_TEXT_H
 #define PE_TEXT_H
 
@@ -11,7 +11,7 @@ __attribute__((format(printf, 3, 4))) int pe_print(char *text, size_t size, cons
                                                    ...);
 int pe_print_list(char *text, size_t size, const char *format, va_list arguments);
 
-/* What an error of the operating system means. */
+/* The meaning of an error of the operating system. */
 const char *pe_reason(int error);
 
 #endif

@@ -1,4 +1,4 @@
-/* The worker: what a kernel knows of the thread that runs it.
+/* The worker: a kernel's view of the thread that runs it.
  *
  * A step is SPMD: every thread of the team runs the whole step, each kernel takes its own share of
  * the work by `index` and `count`, and the step puts `pe_barrier` after each kernel. A kernel with

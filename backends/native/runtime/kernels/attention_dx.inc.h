@@ -1,9 +1,9 @@
 /* Gradients of attention: the softmax of PE_BLOCK_ROWS rows of a head is recomputed at a time.
  *
  * Threads share the heads. Each block of a head adds to the gradients of its keys and values: into
- * the results where heads share none, else into scratch, and the team adds up what the heads of a
- * group gave. A thread's scratch holds keys and values, transposed, the shares, and the gradient of
- * the scores.
+ * the results where heads share none, else into scratch, and the team adds up the parts of a
+ * group's heads. A thread's scratch holds keys and values, transposed, the shares, and the gradient
+ * of the scores.
  *
  * Parameters: those of attention.inc.h, and PE_DQ, PE_DK, PE_DV, the requested gradients;
  * PE_SHARED_HEADS: several heads have the same keys; PE_KEYS_FLOATS, PE_VALUES_FLOATS,
@@ -63,7 +63,7 @@ static void PE_FN(block)(const PE_FN(head) * t, const ptrdiff_t begin) {
 }
 
 #if PE_DK || PE_DV
-/* Zeroes what a head adds to. */
+/* Zeroes the sums of a head. */
 PE_INLINE void PE_FN(clear)(float *dx, const ptrdiff_t size, const ptrdiff_t pitch) {
     for (ptrdiff_t i = 0; i < PE_COLUMNS; i++) {
         memset(dx + i * pitch, 0, sizeof(float) * (size_t)size);
@@ -72,7 +72,7 @@ PE_INLINE void PE_FN(clear)(float *dx, const ptrdiff_t size, const ptrdiff_t pit
 #endif
 
 #if PE_SHARED_HEADS && (PE_DK || PE_DV)
-/* Adds up what the heads of each group gave: parts[batch][head][column][size]. */
+/* Adds up the parts of each group's heads: parts[batch][head][column][size]. */
 PE_INLINE void PE_FN(gather)(const pe_worker *w, float *dx, const float *parts,
                              const ptrdiff_t size) {
     const ptrdiff_t alike = PE_HEADS / PE_GROUPS;
@@ -93,7 +93,7 @@ PE_INLINE void PE_FN(gather)(const pe_worker *w, float *dx, const float *parts,
 }
 #endif
 
-/* What the kernel is passed, in the op's order. */
+/* The kernel's arguments, in the op's order. */
 typedef struct PE_FN(given) {
     const float *dy, *q, *k, *v, *stats, *delta;
     const PE_MASK_TYPE *mask;
@@ -107,7 +107,7 @@ PE_INLINE float *PE_FN(parts)(const PE_FN(given) * all, const int of_values) {
     return first + (of_values && PE_DK ? columns * PE_SIZE : 0);
 }
 
-/* Transposes what a head reads into a thread's own scratch, and zeroes what it adds to. */
+/* Transposes a head's operands into a thread's own scratch, and zeroes its sums. */
 static PE_FN(head) PE_FN(open)(const PE_FN(given) * all, float *own, const ptrdiff_t pair) {
     const ptrdiff_t batch = pair / PE_HEADS, head = pair % PE_HEADS;
     const ptrdiff_t row = batch * PE_ROWS * PE_HEADS + head;

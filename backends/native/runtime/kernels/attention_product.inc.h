@@ -1,4 +1,4 @@
-/* One of attention's products: blocks of gemm_tile.inc.h whose sums go where PE_STORE says.
+/* One of attention's products: blocks of gemm_tile.inc.h whose sums are stored by PE_STORE.
  *
  * Parameters: those of gemm_tile.inc.h without defaults, except the epilogue, and PE_Y_PITCH,
  * the row length of the result; PE_FACTOR_STEP, from one row's factor to the next's; PE_SCALE, the
@@ -24,7 +24,7 @@
 #define PE_SEGMENTED 0
 #define PE_OUTPUT_ROW(i) (t->row + (i))
 
-/* Where a product's sums go; `shares` lie as the result does. */
+/* Destination of a product's sums; `shares` have the layout of the result. */
 typedef struct PE_FN(io) {
     float *y;
     const float *factor, *shares;

@@ -1,8 +1,9 @@
-/* Rows of attention's scores, masked and made shares: of attention.inc.h and attention_dx.inc.h.
+/* Masks rows of attention's scores and takes their softmax: for attention.inc.h and
+ * attention_dx.inc.h.
  *
  * A block has PE_BLOCK_ROWS rows of PE_PITCH floats. Where PE_SKIPS, a row sees no column after its
- * own number, where PE_LOOKS none after the last that the mask shows. The products of a block go on
- * to its `reach`: what lies between is set to zero.
+ * own number, where PE_LOOKS none after the last that the mask shows. The products of a block
+ * extend to its `reach`: the columns up to it are set to zero.
  */
 
 #if !defined(PE_CAUSAL) || !defined(PE_FORWARD) || !defined(PE_HIDES) || !defined(PE_LOOKS)

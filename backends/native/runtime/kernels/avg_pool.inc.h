@@ -1,7 +1,7 @@
 /* Average pooling and its gradient: both sum a rectangle of source pixels for each result pixel.
  *
  * Forward, the rectangle is the window, cut off at the image's border; backward, it is the windows
- * that a pixel lies in. Either way each term is scaled by what its window averages over.
+ * that contain a pixel. Either way each term is divided by the number of pixels of its window.
  *
  * Parameters:
  *   PE_FN, PE_VL, PE_FN(io), PE_FN(store)(io, acc, pixel, channel, lanes)   as in depthwise.inc.h

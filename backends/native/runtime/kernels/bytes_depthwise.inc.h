@@ -1,8 +1,8 @@
 /* Depthwise convolution of bytes: each channel a lane, PE_T pixels of a row at once, products of
  * i16 that are summed in i32. With flipped weights it is the gradient with respect to the input.
  *
- * Where the window leaves the image, or fewer pixels are left, what the pixels read is copied into
- * scratch first, with the zero point for what is missing. Threads share the result's rows.
+ * Where the window leaves the image, or fewer pixels are left, the source pixels are copied into
+ * scratch first, with the zero point for missing ones. Threads share the result's rows.
  *
  * Parameters: the window of integer_conv.inc.h with PE_GROUPS channels and no others,
  *   PE_L, PE_VL                  lanes of sums, and those that the epilogue takes

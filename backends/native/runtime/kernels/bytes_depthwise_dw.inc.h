@@ -9,7 +9,7 @@
 
 #define PE_RUNS ((PE_GROUPS + PE_L - 1) / PE_L)
 
-/* One pixel of dy; `a` is what its first tap reads, which lies in `column`. */
+/* One pixel of dy; `a` is the source of its first tap, in `column`. */
 PE_INLINE void PE_FN(add_pixel)(PE_SUMS sum[PE_TAPS_W], const int8_t *a, const int8_t *dy,
                                 const int column, const int inside, const int lanes) {
     const PE_FN(shorts) b = PE_FN(load)(dy, lanes);

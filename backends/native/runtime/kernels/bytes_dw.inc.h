@@ -1,8 +1,8 @@
 /* The gradient of a convolution of bytes with respect to its weights, and products with a
  * transposed A: rows are the channels of x at one tap, steps are pixels.
  *
- * Both operands lie pixel by pixel, and steps must be neighbours: each is brought into words of 4
- * pixels first, dy once and x for each tap. Threads share the panels of both, then those of x
+ * Both operands are stored pixel by pixel, and steps must be contiguous: each is packed into words
+ * of 4 pixels first, dy once and x for each tap. Threads share the panels of both, then those of x
  * again.
  *
  * Parameters, besides those of bytes_tile.inc.h and the window of integer_conv.inc.h:

@@ -1,4 +1,4 @@
-/* Forgets what the templates of products of bytes define. */
+/* Undefines the macros of the templates of products of bytes. */
 #undef PE_A_GROUP
 #undef PE_A_PITCH
 #undef PE_DEPTH

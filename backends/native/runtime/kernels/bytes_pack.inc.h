@@ -1,8 +1,8 @@
 /* B of a product of bytes as blocks of pe_dot.h, in panels of PE_P columns, in scratch.
  *
- * A panel's blocks lie one after another: PE_DEPTH groups of 4 steps. Steps and columns that do not
- * exist are 0. With the panels come the sums with which each column begins: what zero point and
- * shift of A add to every sum is taken away there. Threads share the panels.
+ * A panel's blocks are contiguous: PE_DEPTH groups of 4 steps. Steps and columns that do not exist
+ * are 0. Each column's initial sum is stored with the panels: it cancels the contribution of A's
+ * zero point and shift. Threads share the panels.
  *
  * Parameters:
  *   PE_L, PE_P        lanes of a block; columns of a panel, a multiple of PE_L and of 16

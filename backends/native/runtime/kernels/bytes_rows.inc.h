@@ -1,9 +1,8 @@
 /* Convolution of bytes, its gradient with respect to its input, and products of matrices: rows of
  * pixels times panels of weights.
  *
- * A pixel's row of A is what its window reads, tap after tap; where every pixel reads one other it
- * lies there in memory, else each thread copies the rows that it works on into scratch. Threads
- * share the rows.
+ * A pixel's row of A has the source of its window, tap after tap. If every window is one pixel,
+ * rows are read in place; else each thread copies its rows into scratch. Threads share the rows.
  *
  * Parameters, besides those of bytes_tile.inc.h and the window of integer_conv.inc.h:
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue; rows are result pixels
@@ -29,7 +28,7 @@
 #define PE_B_ZERO 0
 #include "integer.inc.h"
 
-/* What one pixel reads. */
+/* The source of one pixel. */
 PE_INLINE void PE_FN(copy_row)(int8_t *to, const int8_t *source, const ptrdiff_t pixel) {
     const ptrdiff_t line = pixel / PE_OUT_W;
     const int x = (int)(pixel % PE_OUT_W), y = (int)(line % PE_OUT_H);

@@ -1,8 +1,8 @@
 /* Convolution, and its gradient with respect to the input, as matrix multiplies of image windows.
  *
- * The pixels of a result row are the rows of A: neighbours lie at a constant distance in the window
+ * The pixels of a result row are the rows of A: neighbours are at a constant distance in the window
  * (image_window.inc.h). The taps are segments of the inner dimension, each contiguous, so that sums
- * stay in registers from tap to tap. The weights are B as they are.
+ * stay in registers from tap to tap. The weights are B, unchanged.
  *
  * The input's gradient is the same computation on dy, with weights that are transposed tap by tap
  * first. A stride s splits the input's pixels into s x s grids, each of which meets its own taps

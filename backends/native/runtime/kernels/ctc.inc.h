@@ -33,7 +33,7 @@ PE_INLINE ptrdiff_t PE_FN(class)(const PE_FN(sample) * s, const ptrdiff_t place)
     return place % 2 ? (ptrdiff_t)s->labels[place / 2] : PE_BLANK;
 }
 
-/* Whether a path may go on from two places before, past a blank. */
+/* Whether a path may continue from two positions before, past a blank. */
 PE_INLINE int PE_FN(skips)(const PE_FN(sample) * s, const ptrdiff_t place) {
     return place % 2 && place > 2 && s->labels[place / 2] != s->labels[place / 2 - 1];
 }
@@ -130,7 +130,7 @@ static void PE_FN(gradient)(const PE_FN(sample) * s, double *alpha, double *beta
 
 #endif
 
-/* What one sample keeps in scratch: totals, and rows of places. */
+/* One sample's scratch: totals, and rows of positions. */
 #define PE_ROOM (PE_FRAMES + (PE_GRADIENT ? PE_FRAMES + 1 : 1) * PE_PLACES)
 
 PE_INLINE void PE_FN(run)(pe_worker *w, const float *logits, const PE_LABEL *labels,

@@ -2,7 +2,7 @@
  * matrices.
  *
  * Balancing, reduction to Hessenberg form, QR steps until the matrix is upper triangular
- * (schur.inc.h), and back-substitution. compiler/ops/eigen.py says how they lie in y.
+ * (schur.inc.h), and back-substitution. compiler/ops/eigen.py defines the layout of y.
  *
  * Parameters: PE_FN(name), PE_COUNT, PE_ROWS, PE_COLUMNS. A complex matrix has twice as many rows:
  * its real parts above its imaginary ones.
@@ -44,8 +44,8 @@ static int PE_FN(isolated)(const PE_NUMBER *t, const ptrdiff_t i, const ptrdiff_
     return 1;
 }
 
-/* Moves eigenvalues that stand alone in a row to the end, in a column to the start; between them is
- * [low, high]. order[i] is the row that i was exchanged with. */
+/* Moves eigenvalues isolated in a row to the end, those isolated in a column to the start; between
+ * them is [low, high]. order[i] is the row that i was exchanged with. */
 static void PE_FN(isolate)(PE_NUMBER *t, double *order, ptrdiff_t *low, ptrdiff_t *high) {
     *low = 0, *high = PE_SIZE - 1;
     for (int found = 1; found;) {

@@ -1,7 +1,7 @@
 /* Factors of small matrices, in double precision; threads share the matrices.
  *
  * Householder's reflections for q and r, Gauss's elimination with the largest pivot of a column for
- * l and u, with LAPACK's signs and pivots. compiler/ops/factors.py says how they lie in y.
+ * l and u, with LAPACK's signs and pivots. compiler/ops/factors.py defines the layout of y.
  *
  * Parameters: PE_FN(name), PE_COUNT, PE_ROWS, PE_COLUMNS (of a, at most PE_ROWS), PE_KIND.
  */
@@ -17,7 +17,7 @@
 
 #if PE_KIND == PE_QR
 
-/* Makes r of m: below its diagonal lie the reflections' vectors (1, v), of weight tau. */
+/* Replaces m by r; below its diagonal are the reflections' vectors (1, v), of weight tau. */
 static void PE_FN(reflect)(double *m, double *tau) {
     for (ptrdiff_t k = 0; k < PE_COLUMNS; k++) {
         double below = 0;

@@ -75,10 +75,10 @@
 #if PE_SEGMENTED
 #define PE_RUN(t, field) ((t)->field)
 #else
-#define PE_RUN(t, field) 1 /* one run; nothing lies between it and the next */
+#define PE_RUN(t, field) 1 /* one run */
 #endif
 
-/* What one block is about; everything else is constant. Rows count from `a`, columns from `b`. */
+/* Arguments of one block; everything else is constant. Rows count from `a`, columns from `b`. */
 typedef struct PE_FN(block_args) {
     const PE_FN(io) * io;
     const float *a, *b;
@@ -94,7 +94,7 @@ typedef struct PE_FN(block_args) {
     const int32_t *segments; /* where each segment's steps start in A, which B's follow in order */
     int segment_count;
     ptrdiff_t b_segment; /* from one segment's first row of B to the next's */
-    int runs;            /* runs of rows, and what lies between them in A and in the result */
+    int runs;            /* runs of rows, and the gaps between them in A and in the result */
     ptrdiff_t a_run, row_run;
 #endif
 } PE_FN(block_args);

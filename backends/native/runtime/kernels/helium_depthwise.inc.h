@@ -56,7 +56,7 @@ PE_INLINE pe_range PE_GRID(taps)(const int start, const int gap, const int taps,
     return range;
 }
 
-/* The sums of a pixel of which taps lie outside: short loops, which unrolled are slower. */
+/* The sums of a pixel with taps out of bounds: short loops, which unrolled are slower. */
 PE_INLINE pe_halves_sums PE_GRID(edge)(const int8_t *image, const pe_halves *packed, const int line,
                                        const int left, const pe_range rows, const int lanes) {
     const pe_range columns = PE_GRID(taps)(left, PE_GAP_W, PE_TAPS_W, PE_SOURCE_W);

@@ -3,8 +3,8 @@
  *
  * A line is the bytes of one row of the window. Packed weights follow the lines: for each block of
  * a line 16 bytes of each of the four channels, with 0 behind the line. Zero points count by the
- * sums of the weights. A window of which taps lie outside is copied first, with zero points in
- * their place. Threads share the fours of channels; each has a part of the scratch.
+ * sums of the weights. A window with taps out of bounds is copied first, with zero points in their
+ * place. Threads share the fours of channels; each has a part of the scratch.
  *
  * Parameters:
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue; rows are result pixels
@@ -82,7 +82,7 @@ PE_INLINE pe_vi PE_FN(sums)(const int8_t *from, const ptrdiff_t pitch, const int
     return (pe_vi){s0, s1, s2, s3} + first;
 }
 
-/* Pixels of a row whose windows lie in the source; one block of weights stays in registers. */
+/* Pixels of a row whose windows are in bounds; one block of weights stays in registers. */
 PE_INLINE void PE_FN(inner)(const PE_FN(io) * io, const int8_t *from, const int8_t *packed,
                             const pe_vi first, const ptrdiff_t row, const int count, const int n,
                             const int lanes) {

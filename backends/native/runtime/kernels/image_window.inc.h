@@ -1,8 +1,8 @@
 /* A window of source rows with its padding, copied so that every tap of every position can be read.
  *
- * In the window a result pixel's taps lie at the same offsets from its first pixel wherever it is,
- * so that neighbouring pixels are rows of a matrix at a constant distance and nothing is ever
- * gathered tap by tap. Where a convolution reads no padding, the source itself is the window.
+ * In the window a result pixel's taps have the same offsets from its first pixel everywhere, so
+ * that neighbouring pixels are rows of a matrix at a constant distance and nothing is ever gathered
+ * tap by tap. Where a convolution reads no padding, the source itself is the window.
  *
  * Parameters:
  *   PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C   the image; all channels
@@ -20,7 +20,7 @@
 
 #if PE_COPY
 
-/* Row `y` of an image, which may lie outside. */
+/* Row `y` of an image, which may be out of bounds. */
 PE_INLINE void PE_FN(copy_line)(float *to, const float *image, const int y) {
     const int left = PE_FIRST_W < 0 ? -PE_FIRST_W : 0, right = PE_SOURCE_W - PE_FIRST_W;
     const int end = right < PE_WINDOW_W ? right : PE_WINDOW_W;

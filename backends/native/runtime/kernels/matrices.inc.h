@@ -1,8 +1,8 @@
 /* Factors and equations of small matrices, in double precision; threads share the matrices.
  *
  * Cholesky's and triangular substitution, Gauss's elimination with the largest pivot of a column,
- * Jacobi's rotations for eigenvalues and, from one side, for singular values. What has no answer is
- * NaN. compiler/ops/matrices.py says what each gives.
+ * Jacobi's rotations for eigenvalues and, from one side, for singular values. Unsolvable systems
+ * give NaN. compiler/ops/matrices.py defines the results.
  *
  * Parameters: PE_FN(name), PE_COUNT, PE_ROWS, PE_COLUMNS (of a), PE_SIDES (columns of b), PE_KIND;
  * for triangles PE_LOWER, PE_TRANSPOSED, PE_UNIT.

@@ -3,7 +3,7 @@
  *
  * Four numbers of the depth are a word of the source, and two pairs; packed weights follow their
  * order: for each four numbers the pairs (0, 2) of all four channels, then the pairs (1, 3). A
- * window of which taps lie outside is copied first, with zero points in their place. Threads share
+ * window with taps out of bounds is copied first, with zero points in their place. Threads share
  * the fours of channels; each has a part of the scratch.
  *
  * Parameters:

@@ -94,7 +94,7 @@ PE_INLINE void PE_FN(store_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], f
 /* Adds `tiles` tiles of `rows` rows to the mean and squared deviations of some columns.
  *
  * They are summed as differences from the mean so far, which starts as the first row's value. A
- * block far from it loses digits, but adds a deviation as large as what it loses them of. */
+ * block far from it loses digits, but adds a deviation as large as the lost ones. */
 PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
                                 const ptrdiff_t row, const ptrdiff_t column, const int lanes,
                                 const int tiles, const int rows, const ptrdiff_t seen) {

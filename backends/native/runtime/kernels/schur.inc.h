@@ -124,7 +124,7 @@ static int PE_FN(small)(const PE_NUMBER *t, const ptrdiff_t k) {
 
 #if PE_REAL
 
-/* Makes the rows k and k + 1 triangular, of a pair of eigenvalues that stands alone. */
+/* Makes the rows k and k + 1 triangular, of an isolated pair of eigenvalues. */
 static void PE_FN(split)(PE_NUMBER *t, PE_NUMBER *z, const ptrdiff_t k) {
     const double a = PE_AT(t, k, k).re, b = PE_AT(t, k, k + 1).re;
     const double c = PE_AT(t, k + 1, k).re, d = PE_AT(t, k + 1, k + 1).re;

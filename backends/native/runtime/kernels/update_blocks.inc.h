@@ -20,7 +20,7 @@ PE_INLINE void PE_FN(block)(const PE_FN(io) * io, const int count) {
 }
 
 #ifdef PE_PART
-/* Where element `at` of the part lies in the param. */
+/* Position in the param of element `at` of the part. */
 PE_INLINE ptrdiff_t PE_FN(place)(const ptrdiff_t at) {
     const ptrdiff_t line = at / PE_LINE;
     return (line / PE_K * PE_CHANNELS + PE_PART(line % PE_K)) * PE_LINE + at % PE_LINE;

@@ -1,5 +1,5 @@
-/* Copies the window of a result pixel, line by line, with zero points in the place of pixels that
- * lie outside of the source.
+/* Copies the window of a result pixel, line by line, with zero points for pixels outside of the
+ * source.
  *
  * Parameters: those of the template that includes it, pairs_conv.inc.h or helium_product.inc.h.
  */

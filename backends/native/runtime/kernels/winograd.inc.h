@@ -2,14 +2,14 @@
  *
  * Result tiles of r x r pixels see windows of (r + 2) x (r + 2). Windows and filters are brought to
  * (r + 2)^2 points (winograd_points.inc.h), where the convolution is one matrix multiply per point:
- * tiles x channels times channels x columns. Windows lie in planes, one for each point; filters in
- * panels of columns, point by point. The products of a block of tiles and one panel stay in the
- * cache until they are brought back to pixels, each of which goes through the epilogue.
+ * tiles x channels times channels x columns. Windows are stored in planes, one for each point;
+ * filters in panels of columns, point by point. The products of a block of tiles and one panel stay
+ * in the cache until they are brought back to pixels, each of which goes through the epilogue.
  *
  * The input's gradient is the same computation on dy, with filters that are turned around and
  * transposed. Threads share the blocks, and first transform the filters together; or the panels,
- * each with filters of its own, and first transform the windows together. Filters that were
- * prepared (winograd_prepare.inc.h) come in the weights' place, all panels of them.
+ * each with filters of its own, and first transform the windows together. Prepared filters
+ * (winograd_prepare.inc.h) replace the weights, all panels of them.
  *
  * Parameters, besides those of winograd_points.inc.h, winograd_filters.inc.h and gemm_tile.inc.h:
  *   PE_IMAGES               batch

@@ -20,7 +20,7 @@
 #define PE_PANEL_FLOATS (PE_PLANES * (ptrdiff_t)PE_FILTER_PLANE)
 #define PE_FILTER_STEPS 16 /* channels whose filters are transformed together: a line's, on dx */
 
-/* One channel's filters for a vector of columns; `taps` lie `pitch` apart. */
+/* One channel's filters for a vector of columns; `taps` are `pitch` apart. */
 PE_INLINE void PE_FN(filter_vector)(float *to, const float *taps, const ptrdiff_t pitch,
                                     const int lanes) {
     pe_vf half[3][PE_POINTS];

@@ -76,7 +76,8 @@ PE_INLINE void PE_FN(points_to_outputs)(pe_vf *y, const pe_vf *p) {
 #endif
 }
 
-/* Where pixels lie from (y, x) on, `count` in each direction; those outside of the image are zeros.
+/* Addresses of the pixels from (y, x) on, `count` in each direction; those outside of the image are
+ * zeros.
  */
 static const float PE_FN(zeros)[PE_SOURCE_C > PE_N ? PE_SOURCE_C : PE_N];
 
@@ -92,7 +93,7 @@ PE_INLINE void PE_FN(find_pixels)(const float **pixels, const float *image, cons
     }
 }
 
-/* One vector of channels of a window, to a row of each of the planes, which lie `plane` apart. */
+/* One vector of channels of a window, to a row of each of the planes, which are `plane` apart. */
 PE_INLINE void PE_FN(window_vector)(float *to, const ptrdiff_t plane, const float *const *pixels,
                                     const int channel, const int lanes) {
     pe_vf half[PE_POINTS][PE_POINTS];

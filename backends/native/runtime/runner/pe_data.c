@@ -53,7 +53,7 @@ static pe_status read_column(const pe_data *data, const pe_session *session, int
     const int64_t begin = batch * data->batch;
     pe_status status = PE_OK;
     for (int64_t slot = 0; status == PE_OK && slot < data->count;) {
-        const int64_t left = data->rows - (begin + slot); /* 0 or less behind the last row */
+        const int64_t left = data->rows - (begin + slot); /* 0 or less after the last row */
         const int64_t row = pe_data_row(data, epoch, left > 0 ? begin + slot : data->rows - 1);
         int64_t count = 1;
         while (count < left && slot + count < data->count &&

@@ -1,5 +1,5 @@
-/* The data of a command: rows for the inputs of an entry, cut into batches. docs/runner.md says
- * which files hold them.
+/* The data of a command: rows for the inputs of an entry, cut into batches. docs/runner.md lists
+ * the file formats.
  *
  * An input [B, ...] takes B rows a batch from an array [N, ...], an input of rank 0 one number a
  * batch from an array [N / B]. Where inputs differ in B, their arrays hold whole batches, and what
@@ -44,8 +44,8 @@ typedef struct pe_data {
 } pe_data;
 
 /* Opens the arrays of all inputs of an entry, and checks names, types and numbers of rows. Arrays
- * that only another entry of the program reads are passed over. `batch` is the rows of a batch
- * where they may vary, or -1 for the most. pe_data_close is called after an error too. */
+ * that only another entry of the program reads are skipped. `batch` is the rows of a batch where
+ * they may vary, or -1 for the most. pe_data_close is called after an error too. */
 pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program, const char *name,
                        int64_t batch, char *message);
 
@@ -56,7 +56,7 @@ int64_t pe_data_batches(const pe_data *data);
 int64_t pe_data_row(const pe_data *data, int64_t epoch, int64_t place);
 
 /* Reads a batch of an epoch straight into the inputs' memory, of the variant that fits. The last
- * row is read again where there are none behind it, and no variant is as small. */
+ * row is repeated to fill a batch if no variant is as small. */
 pe_status pe_data_read(pe_data *data, pe_session *session, int64_t epoch, int64_t batch,
                        char *message);
 

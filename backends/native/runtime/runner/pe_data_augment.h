@@ -13,8 +13,8 @@ typedef struct pe_augmentation {
  * channels, that no other would have to move along, and that a crop leaves something of them. */
 pe_status pe_check_augmentation(const pe_data *data, const pe_augmentation *how, char *message);
 
-/* Flips and crops the pictures of a batch in memory; what is done depends on the seed, the epoch
- * and the place of each in the epoch. */
+/* Flips and crops the pictures of a batch in memory; the changes depend on the seed, the epoch and
+ * each picture's position in the epoch. */
 void pe_augment(const pe_data *data, const pe_session *session, const pe_augmentation *how,
                 int64_t epoch, int64_t batch);
 

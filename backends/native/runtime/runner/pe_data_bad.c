@@ -28,13 +28,13 @@ static pe_status check_row(const pe_data *data, pe_session *session, int64_t row
                            bool indices, const pe_bad_rows *bad) {
     const pe_status status = bad->limit >= 0 ? check_finite(data, session, slot) : PE_OK;
     if (status != PE_OK && data->pictures) {
-        (void)pe_pictures_fault(data, row, session->message); /* says why there are no numbers */
+        (void)pe_pictures_fault(data, row, session->message); /* why it cannot be read */
     }
     return status == PE_OK && indices ? pe_check_part(session, data->entry, slot, data->slots)
                                       : status;
 }
 
-/* Notes a bad row, whose fault the session's message says. */
+/* Records a bad row, whose fault is in the session's message. */
 static pe_status note(const pe_data *data, pe_session *session, int64_t row, pe_bad_rows *bad) {
     char why[PE_MESSAGE_BYTES];
     for (int64_t i = 0; i < bad->count; i++) {

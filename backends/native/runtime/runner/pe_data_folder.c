@@ -65,7 +65,7 @@ static pe_status add_class(pe_picture_list *list, const char *name, char *messag
 
 static pe_status list_folder(const char *folder, int depth, pe_picture_list *list, char *message);
 
-/* Takes what a folder holds by this name. A link to a folder is followed for a class alone, so that
+/* Adds the folder's item of this name. A link to a folder is followed for a class alone, so that
  * none leads in circles. */
 static pe_status take(const char *folder, const char *name, int depth, pe_picture_list *list,
                       char *message) {
@@ -83,7 +83,7 @@ static pe_status take(const char *folder, const char *name, int depth, pe_pictur
     return depth > 0 && is_picture(name) ? add_file(list, path, message) : PE_OK;
 }
 
-/* Lists what lies in a folder: classes at depth 0, and their pictures below. */
+/* Lists a folder: classes at depth 0, and their pictures below. */
 static pe_status list_folder(const char *folder, int depth, pe_picture_list *list, char *message) {
     struct dirent **entries = NULL;
     if (depth > DEEPEST) {

@@ -11,7 +11,7 @@ enum { HEADER_BYTES = 1024 };
 
 static const char magic[] = "\x93NUMPY";
 
-/* Where the reading of a header stands. */
+/* Position in a header. */
 typedef struct npy_text {
     const char *at;
     char *message;
@@ -43,7 +43,7 @@ static void expect(npy_text *t, const char *word) {
     }
 }
 
-/* The dtype's name in safetensors, or as it is where its elements are none of ours. */
+/* The dtype's name in safetensors, or unchanged if its elements are not of our types. */
 static void take_dtype(npy_text *t, pe_st_tensor *tensor) {
     static const char *const known[][2] = {
         {"<f4", "F32"}, {"<i4", "I32"}, {"<i8", "I64"}, {"|b1", "BOOL"}};
@@ -151,7 +151,7 @@ static void check_extent(npy_text *t, const pe_st_tensor *tensor) {
     }
 }
 
-/* Reads what stands before the header's text: its length, and where it begins. */
+/* Reads the prefix of the header's text: its length, and its start. */
 static pe_status read_prefix(int file, uint64_t begin, uint64_t end, npy_text *t, uint64_t *start,
                              size_t *length) {
     unsigned char prefix[12] = {0};

@@ -1,6 +1,6 @@
-/* A .npz file: a ZIP archive of .npy files. It is walked from entry to entry, by the headers that
- * stand before the data; only entries that are stored as they are can be read by place. Each is
- * read once for its checksum. */
+/* A .npz file: a ZIP archive of .npy files. It is walked from entry to entry, by the headers before
+ * the data; only uncompressed entries can be read by position. Each is read once for its checksum.
+ * */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ enum { LOCAL_BYTES = 30, EXTRA_BYTES = 256, ENCRYPTED = 1, SIZES_BEHIND = 8 };
 #define IN_EXTRA 0xFFFFFFFFU
 #define ZIP64 1
 
-/* An entry of the archive, and what is read from. */
+/* An entry of the archive, and its source. */
 typedef struct npz_entry {
     int file;
     const char *path;
@@ -82,7 +82,7 @@ static pe_status read_name(npz_entry *e, uint64_t offset, size_t length) {
     return PE_OK;
 }
 
-/* Checks that an entry's data lie in the file as they are. */
+/* Checks that an entry's data are stored uncompressed. */
 static pe_status check_stored(const npz_entry *e, unsigned flags, unsigned method) {
     if (method != 0) {
         return pe_fail(e->message, PE_ERROR_FORMAT,

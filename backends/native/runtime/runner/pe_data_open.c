@@ -131,7 +131,7 @@ static const char *only_input(const pe_data *data) {
     return name;
 }
 
-/* Reads a file with one array, of which the command or the entry says whose rows it holds. */
+/* Reads a file with one array, the rows of the input named by the command or the entry. */
 static pe_status open_array(visit_context *c, const char *name, char *message) {
     pe_st_tensor array = {.rank = 0};
     uint64_t bytes = 0;
@@ -150,7 +150,7 @@ static pe_status open_array(visit_context *c, const char *name, char *message) {
     return status == PE_OK ? visit(c, &array, message) : status;
 }
 
-/* Reads a file of any form, which its first bytes tell. With a name it must be one array. */
+/* Reads a file of any format, recognized by its first bytes. With a name it must be one array. */
 static pe_status open_file(pe_data *data, const char *path, const char *name, char *message) {
     visit_context c = {.data = data, .path = path};
     const pe_st_visitor visitor = {.tensor = visit, .context = &c};
@@ -244,7 +244,8 @@ static pe_status open_path(pe_data *data, const char *path, char *message) {
                                                  : open_file(data, path, NULL, message);
 }
 
-/* Settles what a row is: inputs that take different numbers of rows share only whole batches. */
+/* Determines the number of rows: inputs that take different numbers of rows share only whole
+ * batches. */
 static void settle_whole(pe_data *data) {
     data->batch = 0;
     for (int i = 0; i < data->entry->input_count; i++) {

@@ -59,7 +59,7 @@ pe_status pe_pictures_settle(pe_data *data, const char *mean, const char *spread
                              int64_t megapixels, char *message);
 
 /* Reads rows of an input into their slots. Where `data->lenient`, a picture that cannot be decoded
- * becomes numbers that are none, which pe_data_mend finds. */
+ * becomes NaN, which pe_data_mend finds. */
 pe_status pe_pictures_rows(const pe_data *data, const pe_session *session, int input, int64_t row,
                            int64_t count, int64_t slot, char *message);
 

@@ -15,7 +15,7 @@ bool pe_batch_varies(const pe_program *program) {
     return program->sizes && program->sizes->axes[0].axis == 0;
 }
 
-/* What the runner cannot cut into batches. */
+/* Ranges that the runner cannot split into batches. */
 static const char *find_fault(const pe_data *data) {
     const bool batch = pe_batch_varies(data->program);
     for (int i = 0; i < data->program->sizes->axis_count; i++) {

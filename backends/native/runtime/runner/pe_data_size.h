@@ -1,5 +1,5 @@
-/* Data of a size that varies (pe_size_range): what a command takes, and how it is padded to the
- * program's variants and cut back. */
+/* Data of a size that varies (pe_size_range): its checks, its padding to the program's variants,
+ * and the cropping of results. */
 #ifndef PE_DATA_SIZE_H
 #define PE_DATA_SIZE_H
 
@@ -23,7 +23,7 @@ size_t pe_row_bytes(const pe_data *data, int input);
 /* Pads a row that was read to its slot as the file has it. */
 void pe_pad_row(const pe_data *data, const pe_session *session, int input, int64_t slot);
 
-/* Pads the slots of a batch behind its rows. */
+/* Pads the slots of a batch after its rows. */
 void pe_pad_batch(const pe_data *data, const pe_session *session, int input);
 
 /* The dimension of an output that varies, or -1. */

@@ -4,8 +4,8 @@
 
 #include "pe_safetensors.h"
 
-/* The array of a .npy file, or of a part of a file from `begin` to `end`. The name of the tensor
- * stays as it is; where a dtype is none of ours, its own spelling stands there. */
+/* The array of a .npy file, or of a part of a file from `begin` to `end`. The name of the tensor is
+ * unchanged; a dtype that is not ours has its own spelling. */
 pe_status pe_npy_read(int file, const char *path, uint64_t begin, uint64_t end,
                       pe_st_tensor *tensor, char *message);
 

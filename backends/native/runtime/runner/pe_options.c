@@ -23,7 +23,7 @@ enum {
     RUNS = TRAIN | EVALUATE | PREDICT
 };
 
-/* An option: which commands have it, what its value may be, and where that goes. */
+/* An option: its commands, the type of its value, and its destination. */
 typedef struct option {
     const char *name;
     int commands;
@@ -155,7 +155,7 @@ static bool parse_choice(const option *row, const char *text, int *value) {
     return false;
 }
 
-/* Takes the value of an option; false when it is none of its kind. */
+/* Parses the value of an option; false if it is invalid. */
 static bool take(pe_options *o, const option *row, const char *text) {
     void *place = (char *)o + row->place;
     switch (row->kind) {
@@ -217,7 +217,7 @@ static pe_status parse_option(pe_options *o, int count, char **arguments, int *i
     return PE_OK;
 }
 
-/* What a command lacks, or NULL. */
+/* A missing option of a command, or NULL. */
 static const char *find_fault(const pe_options *o) {
     const bool train = o->command == PE_COMMAND_TRAIN;
     if (o->command != PE_COMMAND_INFO && !o->weights) {

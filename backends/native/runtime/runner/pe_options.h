@@ -17,7 +17,7 @@ typedef enum pe_command {
     PE_COMMANDS
 } pe_command;
 
-/* What the arguments say; -1 stands for a number that they do not give, NULL for a text. */
+/* The parsed arguments; -1 is a missing number, NULL a missing text. */
 typedef struct pe_options {
     pe_command command;
     bool help;

@@ -22,7 +22,7 @@ typedef struct pe_picture_shape {
     bool planes;
 } pe_picture_shape;
 
-/* What a file says of its picture. */
+/* A picture's properties in its file. */
 typedef struct pe_picture_header {
     int64_t height, width;
     int turn; /* EXIF's orientation, 1 to 8 */
@@ -44,14 +44,14 @@ const char *pe_picture_clean(unsigned char *file, size_t *bytes, pe_picture_head
 const char *pe_jpeg_clean(unsigned char *file, size_t *bytes, pe_picture_header *header);
 const char *pe_png_clean(unsigned char *file, size_t *bytes, pe_picture_header *header);
 
-/* EXIF's orientation in a TIFF block; 1 where there is none. */
+/* EXIF's orientation in a TIFF block; 1 if it is missing. */
 int pe_picture_turn(const unsigned char *tiff, size_t bytes);
 
 /* Decodes a file that was cleaned; with as many channels as it has, 1 to 4. */
 const char *pe_picture_decode(const unsigned char *file, size_t bytes,
                               const pe_picture_header *header, pe_picture *picture);
 
-/* Scales by weights of a triangle over what a new pixel covers, lines first; false without memory.
+/* Scales by triangle weights over the area of a new pixel, lines first; false without memory.
  */
 bool pe_picture_fit(const pe_picture *picture, int64_t height, int64_t width,
                     unsigned char *samples);

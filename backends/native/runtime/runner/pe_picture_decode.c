@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the decoder may still allocate for the picture at hand. */
+/* Bytes that the decoder may still allocate for the current picture. */
 static _Thread_local size_t left;
 
 enum { HEAD = 16 /* keeps blocks aligned; holds their sizes */ };
