@@ -1,7 +1,7 @@
 """Boards from labgrid: its places are the boards, its reservations the queue.
 
-A place is used if the inventory has a board of its name, with login and pinned host key; its
-NetworkService gives the present address. The coordinator itself is not trusted.
+A place is used if the inventory has a board of its name, with login and pinned host key, or as a
+phone by adb; its NetworkService gives the present address. The coordinator itself is not trusted.
 """
 
 import re
@@ -13,13 +13,15 @@ from secrets import token_hex
 from typing import Any
 
 from pockengine.errors import FarmError
-from pockengine.farm.boards.board import Board, Remote
+from pockengine.farm.boards.board import AdbPhone, Board, Remote
 from pockengine.farm.jobs.leases import WAIT_S
 from pockengine.farm.jobs.owner import Owner
 from pockengine.farm.labgrid.guard import Guard
 from pockengine.farm.labgrid.session import LabgridSession, coordinator_of
 
 POLL_S = 0.5
+ADB_PORT = 5555
+"""Where `adb tcpip` listens by custom."""
 HOST = re.compile(r"[\w:][\w.:%-]{0,254}", re.ASCII)  # names, IPv4 and IPv6
 PORT = re.compile(r"[0-9]{1,5}")
 TOKEN = re.compile(r"[\w-]{1,99}", re.ASCII)
@@ -58,7 +60,7 @@ class LabgridPool:
 
         FarmError if there is none.
         """
-        known = {board.name: board for board in inventory if isinstance(board.place, Remote)}
+        known = {board.name: board for board in inventory if board.on_shelf}
         places = self.session.places
         found = []
         for name in sorted(set(known) & set(places)):
@@ -147,12 +149,16 @@ class LabgridPool:
 
 
 def _placed(board: Board, service: Mapping[str, Any]) -> Board:
-    """Return a board with its place's address; user, key and host key are the inventory's."""
-    assert isinstance(board.place, Remote)
-    host, port = str(service.get("address") or ""), str(service.get("port", 22))
+    """Return a board with its place's address; login and folder are the inventory's."""
+    usual = ADB_PORT if isinstance(board.place, AdbPhone) else 22
+    host, port = str(service.get("address") or ""), str(service.get("port", usual))
     if not HOST.fullmatch(host) or not PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:
         raise FarmError(
             f"{board.name}: labgrid says that it is at {host[:99]!r}, port {port[:99]!r}; its "
             "exporter's NetworkService needs the address of a host, and a port or none"
         )
+    if isinstance(board.place, AdbPhone):
+        name = f"[{host}]" if ":" in host else host
+        return replace(board, place=replace(board.place, serial=f"{name}:{port}"))
+    assert isinstance(board.place, Remote)
     return replace(board, place=replace(board.place, host=host, port=int(port)))

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 
+from pockengine.errors import FarmError
 from pockengine.farm.transports.adb import AdbTransport
 from pockengine.farm.transports.adb_client import WORKDIR, AdbAddress, AdbClient, server_command
 from pockengine.farm.transports.adbd import Connection, Identity
@@ -27,6 +29,9 @@ from pockengine.farm.transports.adbd_services import services
 from pockengine.farm.transports.lifetime import ending_with_us
 
 KEY_BITS = 2048
+SERVER_S = 20.0
+MOST_FOLDER = 64
+"""Characters: with a name in it the path of a socket has 107 at most."""
 PROPERTIES = {
     "ro.product.manufacturer": "PockEngine",
     "ro.product.model": "emulated phone",
@@ -46,7 +51,8 @@ class Phone:
 
     def __init__(self, board: str, path: str | None = None) -> None:
         self._board = board
-        self.home = Path(tempfile.mkdtemp(prefix="pockengine-phone-"))
+        long = len(tempfile.gettempdir()) > MOST_FOLDER
+        self.home = Path(tempfile.mkdtemp(prefix="pockengine-phone-", dir="/tmp" if long else None))
         self._key = _write_key(self.home / ".android" / "adbkey")
         self._connections: list[Connection] = []
         self._listener: socket.socket | None = None
@@ -76,6 +82,7 @@ class Phone:
             self._server = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+        self._wait_for_server()
         return AdbTransport(self.address, launcher)
 
     def switch_on(self) -> None:
@@ -103,6 +110,17 @@ class Phone:
             self._server.wait()
         self.switch_off()
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _wait_for_server(self) -> None:
+        """Wait until the server listens: adb would else start another one at the same socket."""
+        deadline = time.monotonic() + SERVER_S
+        while time.monotonic() < deadline:
+            with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+                probe.connect(str(self.home / "adb"))
+                return
+            time.sleep(0.01)
+        log = (self.home / "server.log").read_text(errors="replace")
+        raise FarmError(f"{self._board}: its adb server does not start: {log.strip()[-300:]}")
 
     def _accept(self, listener: socket.socket) -> None:
         environment = {**os.environ, "PATH": self._path}

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from pockengine.backends.artifact import Artifact, write_artifact
+from pockengine.backends.native.runtime_files import runtime_file
 from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.backends.registry import open_session
 from pockengine.devices import load_device
@@ -196,3 +197,29 @@ def test_androids_build_takes_the_sources(artifact: Artifact, tmp_path: Path) ->
     assert len(methods) == 16
     assert {f"Java_pockengine_Natives_{name}" for name in methods} <= shown
     assert {line.split()[-1] for line in loaded} == {"0x4000"}
+
+
+def c_names(header: str, kind: str) -> list[str]:
+    """The names of an enumeration of C, without their prefix."""
+    text = runtime_file(header).read_text()
+    (body,) = re.findall(rf"typedef enum {kind} \{{(.*?)\}} {kind};", text, re.S)
+    return re.findall(r"^\s+PE_(\w+)", body, re.M)
+
+
+def java_names(file: str, kind: str) -> list[str]:
+    text = (LIBRARY / "java" / "pockengine" / f"{file}.java").read_text()
+    (body,) = re.findall(rf"enum {kind} \{{(.*?)\}}", text, re.S)
+    return re.findall(r"\b[A-Z][A-Z0-9_]+\b", re.sub(r"/\*.*?\*/", "", body, flags=re.S))
+
+
+def test_enumerations_have_cs_order() -> None:
+    assert java_names("Tensor", "Type") == c_names("pe.h", "pe_dtype")
+    assert java_names("Event", "Kind") == c_names("pe_train.h", "pe_event_kind")
+    kinds = [name.removesuffix("_RATE") for name in c_names("pe_train.h", "pe_schedule_kind")]
+    assert java_names("Trainer", "Schedule") == kinds[:3]
+    statuses = [name.removeprefix("ERROR_") for name in c_names("pe.h", "pe_status")]
+    reasons = (LIBRARY / "java" / "pockengine" / "PockEngineException.java").read_text()
+    natives = (LIBRARY / "java" / "pockengine" / "Natives.java").read_text()
+    named = re.findall(r"\b([A-Z]+)\((\d)\)", reasons)
+    named += re.findall(r"int (ARGUMENT|NAME|VALUE) = (\d);", natives)
+    assert sorted((int(number), name) for name, number in named) == list(enumerate(statuses))[1:]

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from pockengine.errors import FarmError
-from pockengine.farm.boards.board import Board, Remote
+from pockengine.farm.boards.board import AdbPhone, Board, Remote
 from pockengine.farm.boards.connect import connect
 from pockengine.farm.images.image import ensure_image
 from pockengine.farm.jobs.batch import JobBatch, QueuedJob
@@ -204,6 +204,22 @@ def test_an_address_that_is_none_is_named(
 def test_addresses_are_taken_as_exporters_give_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert placed({"address": "board-1.lab"}, monkeypatch).port == 22
     assert placed({"address": "fe80::1%eth0", "port": "2222"}, monkeypatch).port == 2222
+
+
+@pytest.mark.parametrize(
+    ("service", "serial"),
+    [
+        ({"address": "lab"}, "lab:5555"),
+        ({"address": "10.0.0.7", "port": "6000"}, "10.0.0.7:6000"),
+        ({"address": "fe80::1"}, "[fe80::1]:5555"),
+    ],
+)
+def test_a_phone_is_reached_where_its_place_says(
+    service: dict[str, object], serial: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = Board("left", "phone-arm64", AdbPhone("at-home", "/data/local/tmp/mine"))
+    (found,) = pool_of(Coordinator(service), monkeypatch).boards([board])
+    assert found.place == AdbPhone(serial, "/data/local/tmp/mine")
 
 
 @pytest.mark.parametrize("token", ["", "a b", "x\n-y", "x" * 999])
