@@ -89,18 +89,23 @@ def _row(plan: LmMemory) -> dict[str, Any]:
 
 def _table(title: str, found: Sequence[LmMemory]) -> Table:
     caption = (
-        "GB (10^9 bytes), planned, not run; Orin, s: the seconds of a step, modelled by the "
-        "roofline of its GPU with f16 products"
+        "GB (10^9 bytes), planned, not run; M params: millions that train; Orin, s: the seconds of "
+        "a step, modelled by the roofline of its GPU with f16 products"
     )
     table = Table(title=title, caption=caption, box=SIMPLE)
     table.add_column("scheme")
     table.add_column("frozen in")
-    for heading in ("trained params", "trained", "states", "frozen", "arena", "total", "Orin, s"):
+    for heading in ("M params", "trained", "states", "frozen", "arena", "total", "Orin, s"):
         table.add_column(heading, justify="right")
     for plan in found:
         sizes = (plan.trained_bytes, plan.states_bytes, plan.frozen_bytes, plan.arena_bytes)
         figures = [f"{size / 1e9:.2f}" for size in (*sizes, plan.total_bytes)]
         figures.append(f"{plan.orin_ms / 1e3:.2f}")
         frozen = plan.frozen_weights if plan.scheme != "full" else "-"
-        table.add_row(plan.scheme, frozen, f"{plan.trained:,}", *figures)
+        table.add_row(plan.scheme, frozen, _millions(plan.trained), *figures)
     return table
+
+
+def _millions(count: int) -> str:
+    millions = count / 1e6
+    return f"{millions:,.0f}" if millions >= 100 else f"{millions:.2f}"

@@ -106,6 +106,13 @@ def test_output_fits_without_cuts_and_colours(
     assert max(map(len, said.stdout.splitlines())) <= width
 
 
+def test_the_plan_of_a_decoder_is_one_table_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = CliRunner().invoke(cli, ["plan-lm", "tinyllama-1.1b", "--scheme", "full"])
+    lines = said.stdout.splitlines()
+    assert sum(line.split()[:1] == ["full"] for line in lines) == 1, said.output
+
+
 def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")

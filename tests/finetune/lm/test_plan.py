@@ -72,7 +72,7 @@ def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path
     assert 0 < lora["orin_ms"] < whole["orin_ms"]
     assert whole["orin_ms"] > whole["trained_bytes"] / ORIN.gbytes / 1e6
     shown = CliRunner().invoke(plan_lm, [str(folder), *options[:-1]], catch_exceptions=False)
-    assert "trained params" in " ".join(shown.stdout.split())
+    assert "millions that train" in " ".join(shown.stdout.split())
 
 
 def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
