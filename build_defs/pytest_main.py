@@ -64,14 +64,6 @@ def cpu_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def keep_in_memory() -> None:
-    """Leave it to the system when files reach the disk: no test cuts this machine's power.
-
-    A file that was synced takes ten times as long to write, and again to delete.
-    """
-    os.fsync = lambda fd: None
-
-
 def main() -> int:
     """Run the files and arguments of the command line; return Bazel's exit status."""
     # Plugins of installed wheels would change how tests run.
@@ -82,7 +74,6 @@ def main() -> int:
     temporary = os.environ.get("TEST_TMPDIR", "/tmp")
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = f"{temporary}/hypothesis"
     settle_hypothesis()
-    keep_in_memory()
     status = pytest.main([*arguments(dict(os.environ)), *sys.argv[1:]], [SettledNumbers])
     print(f"processor time: {cpu_seconds():.1f} s")
     # A filter that matches nothing in this target is not a failure.

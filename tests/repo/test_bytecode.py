@@ -1,4 +1,4 @@
-"""Bytecode of this repository is cached by the content of its source, wherever that is."""
+"""How Python runs in tests: bytecode is cached by the content of its source, nothing is synced."""
 
 import os
 import shutil
@@ -79,3 +79,9 @@ def test_nothing_is_cached_elsewhere(place: Path, environment: dict[str, str]) -
     ran = run(place, "import pockengine.module", **environment)
     assert ran.returncode == 0, ran.stderr
     assert cached(place) == set()
+
+
+@pytest.mark.parametrize(("folder", "synced"), [("/tests", "False"), ("", "True")])
+def test_files_are_synced_outside_of_tests_alone(place: Path, folder: str, synced: str) -> None:
+    told = run(place, "import os; print(os.fsync.__module__ == 'posix')", TEST_SRCDIR=folder)
+    assert told.stdout.strip() == synced, told.stderr
