@@ -29,7 +29,7 @@ class RunningStep:
 
 
 def say(text: str, console: Console = CONSOLE) -> None:
-    """Show a line of what will be done."""
+    """Show a line about the next work."""
     console.print(text, markup=False)
 
 

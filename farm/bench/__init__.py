@@ -1,1 +1,1 @@
-"""What is measured on boards and beside other frameworks: models trained, checked and timed."""
+"""Measurements on boards and beside other frameworks: models trained, checked and timed."""

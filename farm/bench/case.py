@@ -1,4 +1,4 @@
-"""What the bench trains: a model on real photographs, from weights where comparing means something.
+"""The bench's workload: a model on real photographs, from weights where comparing means something.
 
 A net as it is initialised, with batch norms that normalise by four pictures, is chaotic: PyTorch
 differs from itself in another memory format by 7 % in the tenth loss. Here every batch norm starts

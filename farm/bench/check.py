@@ -26,9 +26,8 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Check:
-    """The largest relative errors, and what is wrong, empty when nothing is.
-
-    `note` says what else was compared.
+    """The largest relative errors, and the faults, empty if there are none. `note` describes
+    further comparisons.
     """
 
     loss_error: float

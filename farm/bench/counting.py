@@ -1,4 +1,6 @@
-"""What an emulated board counts: ours, the frameworks' own steps, and ours in other runtimes."""
+"""Instructions counted on an emulated board: ours, the frameworks' own steps, and ours in other
+runtimes.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -111,7 +113,7 @@ def _count_peers(
 def count_runtimes(
     options: BenchOptions, case: Case, result: BenchResult, right: list[CheckedScheme], folder: Path
 ) -> None:
-    """Count our step in every runtime that was asked for; what has none is noted, with the why."""
+    """Count our step in every requested runtime; note why others cannot run it."""
     schemes = {name_of(scheme): case.scheme(scheme) for scheme in options.schemes}
     for one in right:
         for backend in options.runtimes:

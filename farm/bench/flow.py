@@ -209,7 +209,7 @@ def _check(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[list[float
 
 
 def _add_run(result: BenchResult, one: CheckedScheme) -> None:
-    """Record what the board's run took and how exact it was."""
+    """Record the time, memory and exactness of the board's run."""
     right, setup = not one.check.problems, replace(result.setup, dtype=one.dtype)
     if not right:
         result.failures[one.title] = "; ".join(one.check.problems)

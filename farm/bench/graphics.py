@@ -27,7 +27,9 @@ EMULATED = (
 
 
 def check_gpu(backend: str | None, board: Board, int8: bool) -> None:
-    """Raise an error for a board that has no such GPU, and for what the backend does not train."""
+    """Raise an error for a board that has no such GPU, and for a model that the backend does not
+    train.
+    """
     load_device(board.device).on(backend)
     if backend in (CUDA, OPENCL) and int8:
         raise FarmError(f"--backend={backend} trains in f32; leave out --int8, or the backend")
@@ -62,7 +64,7 @@ def engine_of(backend: str | None) -> str:
 def gpu_libraries(
     backend: str | None, board: Board, compiled: Compiled, folder: Path
 ) -> dict[str, Path]:
-    """Return what stands in for a GPU's driver on an emulated board, by names; else nothing."""
+    """Return the replacement of a GPU's driver on an emulated board, by names; else nothing."""
     if backend != CUDA or not board.emulated:
         return {}
     return emulated_gpu(load_device(board.device), compiled.program, folder / "gpu")

@@ -97,7 +97,7 @@ def check_integers(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[li
 
 
 def _oracle(compiled: Compiled, data: JobData, start: Arrays) -> tuple[list[float], Arrays, Arrays]:
-    """Return the losses of the oracle, its last state, and what its first step changed."""
+    """Return the losses of the oracle, its last state, and the changes of its first step."""
     step = compiled.program.entries["train"].graph
     state = {name: array.copy() for name, array in start.items()}
     rate = np.asarray(data.job.learning_rate, np.float32)
@@ -133,7 +133,7 @@ class FloatStep:
         return cls(abs(loss - wanted) / max(abs(wanted), SMALL_LOSS), cosine)
 
     def problems(self) -> list[str]:
-        """Return what is too far from PyTorch; NaN is."""
+        """Return the tensors too far from PyTorch; NaN counts as too far."""
         found = []
         if not self.loss_error <= INT8_LOSS_TOLERANCE:
             allowed = f"where {INT8_LOSS_TOLERANCE:g} is allowed"

@@ -64,7 +64,7 @@ PEAK_STEPS = 2
 
 @dataclass(frozen=True)
 class LlmMeasurement:
-    """What is measured of one model and shape; `engines` are those of records, `model` a folder."""
+    """The measurements of one model and shape; `engines` are those of records, `model` a folder."""
 
     model: str
     batch: int
@@ -78,7 +78,7 @@ class LlmMeasurement:
 
 @dataclass(frozen=True)
 class LlmLine:
-    """What one engine came to on a scheme: `losses` are of all steps, zero bytes not measured."""
+    """An engine's results on a scheme: `losses` are of all steps, zero bytes not measured."""
 
     engine: str
     version: str
@@ -92,7 +92,7 @@ class LlmLine:
 
 @dataclass
 class LlmResult:
-    """All that one model and shape came to; `missing` says of engines without a line why."""
+    """All results of one model and shape; `missing` has the reasons of engines without a line."""
 
     model: str
     batch: int
@@ -118,7 +118,7 @@ class LlmResult:
 
 @dataclass(frozen=True)
 class Runner:
-    """How to start an engine again, and what its checked training came to."""
+    """How to restart an engine, and the results of its checked training."""
 
     engine: str
     scheme: str
@@ -134,7 +134,7 @@ class Runner:
 
     @property
     def name(self) -> str:
-        """What it is called in turns."""
+        """Its name in turns."""
         return f"{self.engine} {self.scheme}"
 
 

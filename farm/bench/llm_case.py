@@ -1,4 +1,5 @@
-"""What `--suite=llm` trains: a decoder in a folder of transformers, on tokens drawn as words are.
+"""The workload of `--suite=llm`: a decoder in a folder of transformers, on tokens drawn as words
+are.
 
 A name of `models/decoders.py` becomes a folder of drawn weights, written one tensor at a time, so
 that a model of a billion parameters needs no memory here; any folder of transformers goes as it is.
@@ -56,7 +57,7 @@ class LmCase:
         return sum(param.value.type.size for param in self.graph.params.values())
 
     def trained(self, scheme: str) -> tuple[str, ...]:
-        """Return what a scheme trains of the model, whole; FarmError for a share of channels."""
+        """Return the whole parameters that a scheme trains; FarmError for a share of channels."""
         _, resolved, adapters = with_adapters(self.graph, find_scheme(scheme, self.graph))
         shares = [name for name, channels in resolved.items() if channels is not None]
         if shares:
@@ -77,7 +78,7 @@ class LmCase:
         )
 
     def decoded(self, artifact: Artifact, place: Path) -> Path:
-        """Write a folder whose weights are the numbers that an artifact's stored ones stand for."""
+        """Write a folder with an artifact's stored weights, dequantized."""
         held, files = mapped(artifact.weights), self.model.names(self.graph)
         tensors: dict[str, Contents] = {}
         for name, file_name in files.items():

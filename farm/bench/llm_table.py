@@ -87,7 +87,7 @@ def llm_table(result: LlmResult, threads: int) -> Table:
     for scheme in dict.fromkeys(line.scheme for line in result.lines):
         for line in (line for line in result.lines if line.scheme == scheme):
             table.add_row(scheme, line.engine, *_cells(result, line))
-        for name in result.missing:  # the reasons stand below the table
+        for name in result.missing:  # the reasons are below the table
             if name.endswith(f" {scheme}"):
                 table.add_row(scheme, name.removesuffix(f" {scheme}"), NOTHING, "not measured")
         table.add_section()

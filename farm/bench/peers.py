@@ -48,7 +48,7 @@ COUNTED_STEPS = 2
 
 @dataclass(frozen=True)
 class Measured:
-    """An engine's step on one job; `metric` says of what `timing` is. Zero bytes: not measured."""
+    """An engine's step on one job; `timing` is of `metric`. Zero bytes: not measured."""
 
     engine: str
     version: str
@@ -166,7 +166,7 @@ def count_peers(
 
 
 def measured_guest(figure: GuestFigure) -> Measured:
-    """Return what a bench records of an emulated engine."""
+    """Return a bench's records of an emulated engine."""
     timing = Timing.of([float(count) for count in figure.counts])
     named = (figure.engine, figure.version, "guest_instructions")
     return Measured(*named, timing, figure.max_rel_error)
@@ -206,7 +206,7 @@ class InRuntime:
 
 
 def what_is_missing(without: Sequence[str], missing: Sequence[str]) -> str | None:
-    """Return what the table lacks and how to get it; None if it lacks nothing.
+    """Return the missing engines and how to install them; None if all are there.
 
     `without` are the schemes that have no aarch64 TensorFlow beside them, `missing` the engines
     that are not installed on this machine.

@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def oracle_prediction(compiled: Compiled, data: JobData) -> Arrays:
-    """Return what the oracle predicts of the first batch."""
+    """Return the oracle's predictions for the first batch."""
     graph = compiled.program.entries["predict"].graph
     state = {name: param.data for name, param in graph.params.items()}
     return evaluate(graph, {graph.inputs[0].name: data.images[0]}, state)

@@ -28,7 +28,7 @@ def first_lines(options: BenchOptions) -> list[str]:
 
 
 def seconds(options: BenchOptions, ways: int) -> float:
-    """Estimate a bench's time, without what is installed or built for the first time."""
+    """Estimate a bench's time, without first installations and builds."""
     boot = 0.0 if isinstance(options.board.place, Local) else BOOT_S
     references = len(options.references) * REFERENCE_S
     return START_S + boot + ways * (SCHEME_S + options.steps * STEP_S + references)

@@ -1,4 +1,4 @@
-"""What a bench is asked for, what ran of it, and what it found: records, failures and notes."""
+"""A bench's request, its runs, and its results: records, failures and notes."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,13 +64,13 @@ class CheckedScheme:
 
     @property
     def title(self) -> str:
-        """What it is called where something is said of it."""
+        """Its name in messages."""
         return titled(self.name, self.dtype)
 
 
 @dataclass
 class BenchResult:
-    """What a bench found so far: records, and what went wrong by scheme.
+    """A bench's results so far: records, and failures by scheme.
 
     `keep` stores each record as it comes, so that a run which is cut loses none.
     """
@@ -94,7 +94,7 @@ class BenchResult:
     def add_measured(
         self, how: tuple[str, str], measured: Measured, busy: str | None = None
     ) -> None:
-        """Record what an engine took for a scheme in a dtype; `busy` is the mark of times."""
+        """Record an engine's time for a scheme in a dtype; `busy` is the mark of times."""
         scheme, dtype = how
         run, timing = EngineRun(measured.engine, measured.version, scheme), measured.timing
         record = replace(self.setup, busy=busy, dtype=dtype).record
@@ -126,5 +126,5 @@ class BenchResult:
 
 
 def titled(name: str, dtype: str) -> str:
-    """Return what a scheme is called where something is said of it."""
+    """Return a scheme's name in messages."""
     return name if dtype == F32 else f"{name}, {dtype}"

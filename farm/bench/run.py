@@ -23,7 +23,7 @@ TIME_LIMIT_S = 900.0
 
 @dataclass(frozen=True)
 class BoardRun:
-    """What a run printed and left: loss and time of each step, the checkpoint, the memory.
+    """A run's output: loss and time of each step, the checkpoint, the memory.
 
     Firmware counts the `instructions` of its steps; its memory is that of its sections.
     """
@@ -133,5 +133,5 @@ def _report(board: str, stdout: bytes) -> list[dict[str, Any]]:
 
 
 def _loss(line: Mapping[str, Any]) -> float:
-    """Return a step's loss; the runner prints null for what is not a number."""
+    """Return a step's loss; the runner prints null for NaN and infinities."""
     return float("nan") if line["loss"] is None else float(line["loss"])

@@ -36,7 +36,7 @@ MOST_STEPS = 8
 
 @dataclass(frozen=True)
 class Line:
-    """What one engine came to on one model, batch and scheme. Zero: not measured."""
+    """An engine's results on one model, batch and scheme. Zero: not measured."""
 
     engine: str
     version: str

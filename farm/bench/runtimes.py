@@ -39,7 +39,7 @@ SEQUENTIAL = ("torch-eager-malloc", "tf-graph")
 
 @dataclass(frozen=True)
 class RuntimesMeasurement:
-    """What is measured of one model and batch; `schemes` are presets or files by name.
+    """The measurements of one model and batch; `schemes` are presets or files by name.
 
     `pythons` are interpreters by backend or engine: for those that need an environment apart.
     """

@@ -36,7 +36,7 @@ def runtimes_table(result: SuiteResult, threads: int) -> Table:
         lines = [line for line in result.lines if line.scheme == scheme]
         for line in lines:
             table.add_row(scheme, line.engine, *_cells(line, lines))
-        for name in result.missing:  # the reasons stand below the table
+        for name in result.missing:  # the reasons are below the table
             if name.endswith(f" {scheme}"):
                 table.add_row(scheme, name.removesuffix(f" {scheme}"), NOTHING, "not measured")
         table.add_section()

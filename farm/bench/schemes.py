@@ -1,4 +1,4 @@
-"""What the bench's names mean: suites, models, schemes; wrong ones are refused at once."""
+"""The bench's names of suites, models and schemes; wrong ones are refused at once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ NAMES = {
     "Models of llm": f"{', '.join(SIZES)}, or the folder of a decoder of transformers",
     "Presets": ", ".join(PRESETS),
 }
-"""What a user may name, by kind."""
+"""Names that a user may give, by kind."""
 
 
 def scheme_for(scheme: str, model: str) -> str:

@@ -59,7 +59,7 @@ SCHEMES = {"mobilenet_v2-1.0-224": ("full", "bias-only", "last-2-blocks", "spars
 
 @dataclass(frozen=True)
 class Work:
-    """What a full step must do: operations, bytes, and the milliseconds of its roofline."""
+    """The work of a full step: operations, bytes, and the milliseconds of its roofline."""
 
     flops: float = 0.0
     nbytes: int = 0
@@ -68,7 +68,7 @@ class Work:
 
 @dataclass
 class SuiteResult:
-    """All that one model and batch came to.
+    """All results of one model and batch.
 
     `compiled` are our programs by scheme, `missing` says of engines without a line why, `busy`
     that others used the machine.

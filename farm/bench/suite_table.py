@@ -50,7 +50,7 @@ def records_of(
 
 
 def _own_facts(result: SuiteResult, peaks: Peaks | None) -> Iterator[tuple[str, str, float]]:
-    """Yield scheme, metric and value of what only we have, and of the machine."""
+    """Yield scheme, metric and value of our own figures, and of the machine."""
     for scheme, compiled in result.compiled.items():
         yield scheme, "arena_bytes", compiled.artifact.arena_bytes
         yield scheme, "binary_bytes", compiled.artifact.executable.stat().st_size
@@ -96,7 +96,7 @@ def lines_table(result: SuiteResult, peaks: Peaks) -> Table:
     why = WHY_ABOVE if above else None
     notes = (describe_peaks(peaks), why, result.busy and f"* {result.busy}")
     table.caption = "\n".join(filter(None, notes))
-    for engine in result.missing:  # the reasons stand below the table
+    for engine in result.missing:  # the reasons are below the table
         table.add_row(engine, NOTHING, "not measured")
     return table
 

@@ -104,7 +104,7 @@ def _varies(record: Record) -> bool:
 
 
 def meaning_of(records: Sequence[Record]) -> str | None:
-    """Return what the cheapest scheme saves of full training; None unless both were measured."""
+    """Return the cheapest scheme's savings over full training; None unless both were measured."""
     ours = {key: figures for key, figures in _rows(records).items() if key[1] == OURS}
     steps = {key: speed.value for key, figures in ours.items() if (speed := _find_speed(figures))}
     full = next((key for key in steps if key[0] == FULL), None)

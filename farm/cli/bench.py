@@ -81,7 +81,7 @@ EPILOG = "\n\n".join(
 @click.option("--int8", is_flag=True, help="On a board: train in int8; with files, beside f32.")
 @click.option("--backend", type=click.Choice(list(ARCHITECTURES)), help="Train by a GPU.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
-@click.option("--baseline", help="Compare with what is stored of this revision: main.")
+@click.option("--baseline", help="Compare with the stored records of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
 @click.option("--list", "only_list", is_flag=True, help="List the boards and end.")
 def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
@@ -127,7 +127,7 @@ def _check(options: Mapping[str, Any]) -> None:
 
 
 def _on_all(boards: Sequence[Board], bench: Callable[[Board], int]) -> int:
-    """Bench the default board of each device; say which cannot be, and go on with the others."""
+    """Bench the default board of each device; report those without, and continue."""
     status = 0
     with_boards = dict.fromkeys(board.device for board in boards)
     for device in with_boards:

@@ -1,4 +1,4 @@
-"""What the bench does on one board: a suite or a run, its table, records and gate."""
+"""The bench on one board: a suite or a run, its table, records and gate."""
 
 import tempfile
 from collections.abc import Mapping, Sequence

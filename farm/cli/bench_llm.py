@@ -48,7 +48,7 @@ class LlmSuite:
     width: int = WIDTH
 
     def plan(self) -> list[LlmMeasurement]:
-        """Return what is to be measured."""
+        """Return the measurements."""
         return llm_plan(self.options)
 
     def title(self, cell: LlmMeasurement) -> str:
@@ -73,7 +73,7 @@ class LlmSuite:
 
 
 def llm_plan(options: LlmOptions) -> list[LlmMeasurement]:
-    """Return what is to be measured, in order."""
+    """Return the measurements, in order."""
     engines = options.engines or tuple(
         name for name in ENGINES if not (options.quick and find_lm_engine(name).compiled)
     )
@@ -102,7 +102,7 @@ def check_llm(models: Sequence[str], schemes: Sequence[str], engines: Sequence[s
 
 
 def _found(model: str) -> str:
-    """Return a known name as it is, a folder's path from where the user is."""
+    """Return a known name unchanged, and a folder's path relative to the user's folder."""
     return model if model in KNOWN else str(from_user(model))
 
 

@@ -74,5 +74,5 @@ def check_options(given: Mapping[str, Any], suite: str | None, boards: Iterable[
 
 
 def flag(name: str) -> str:
-    """Return what an option is called on the command line."""
+    """Return an option's name on the command line."""
     return f"--{FLAGS.get(name, name).removesuffix('_file').replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""The run of `--suite=paper`: what is planned, measured, kept and shown."""
+"""The run of `--suite=paper`: its plan, measurements, cache and output."""
 
 import tempfile
 import threading
@@ -34,7 +34,7 @@ Keep = Callable[[Sequence[Record]], None]
 
 @dataclass(frozen=True)
 class PaperOptions:
-    """A choice of cells, what was recorded of them before, and how to run and show them."""
+    """A choice of cells, their earlier records, and how to run and show them."""
 
     choice: PaperChoice
     threads: int = 1
@@ -44,14 +44,16 @@ class PaperOptions:
 
 @dataclass
 class CellResults:
-    """What a run came to so far: records by cell, and why others have none."""
+    """A run's results so far: records by cell, and why others have none."""
 
     measured: dict[Cell, list[Record]]
     reasons: dict[Cell, str] = field(default_factory=dict)
 
 
 def run_paper(options: PaperOptions, keep: Keep) -> int:
-    """Measure what is left of a choice, print tables, write the page; return the exit status."""
+    """Measure the remaining cells of a choice, print tables, write the page; return the exit
+    status.
+    """
     console, board = PlainConsole(WIDTH), options.choice.board
     whole = plan(options.choice)
     before = done_cells(options.records, board)

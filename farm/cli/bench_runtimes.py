@@ -54,7 +54,7 @@ class RuntimesSuite:
     width: int = WIDTH
 
     def plan(self) -> list[RuntimesMeasurement]:
-        """Return what is to be measured."""
+        """Return the measurements."""
         return plan(self.options)
 
     def title(self, cell: RuntimesMeasurement) -> str:
@@ -79,7 +79,7 @@ class RuntimesSuite:
 
 
 def plan(options: RuntimesOptions) -> list[RuntimesMeasurement]:
-    """Return what is to be measured, in order; FarmError for an engine that does not exist."""
+    """Return the measurements, in order; FarmError for an engine that does not exist."""
     for name in options.engines:
         _known(name)
     return [
@@ -118,7 +118,7 @@ def _schemes(options: RuntimesOptions) -> tuple[str, ...]:
 
 
 def _frameworks(options: RuntimesOptions, model: str) -> tuple[str, ...]:
-    """Return those that stand beside a model, and others that the user names."""
+    """Return a model's own schemes, and others that the user names."""
     own = {runtime.engine for runtime in RUNTIMES.values()}
     named = (name for name in options.engines if name not in own)
     return tuple(dict.fromkeys((*frameworks_for(model), *named)))

@@ -42,7 +42,7 @@ WIDTH = 170
 
 @dataclass(frozen=True)
 class SuiteOptions:
-    """What of the suite the user wants; empty: all of it. What is `done` is left out."""
+    """The requested parts of the suite; empty: all of it. Those in `done` are left out."""
 
     models: tuple[str, ...]
     batches: tuple[int, ...]
@@ -65,7 +65,7 @@ class PeersSuite:
     width: int = WIDTH
 
     def plan(self) -> list[Measurement]:
-        """Return what is to be measured."""
+        """Return the measurements."""
         return measurements(self.options, self.peaks)
 
     def title(self, cell: Measurement) -> str:
@@ -107,7 +107,7 @@ def run_peers(options: SuiteOptions, keep: Keep) -> int:
 
 
 def measurements(options: SuiteOptions, peaks: Peaks) -> list[Measurement]:
-    """Return what is to be measured, in order; FarmError when nothing is left."""
+    """Return the measurements, in order; FarmError when nothing is left."""
     result = [
         Measurement(
             model,

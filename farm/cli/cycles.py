@@ -1,4 +1,4 @@
-"""The command that models what a marked program takes on a board that is not here."""
+"""The command that models a marked program's time on a board that is not connected."""
 
 import json
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def cycles(device: str, as_json: bool, calibration: bool, command: tuple[str, ..
 
 
 def regions_table(regions: Sequence[Modelled]) -> Table:
-    """Lay regions out: instructions, millions of cycles by what they wait for, milliseconds."""
+    """Format regions: instructions, millions of cycles by cause, milliseconds."""
     table = Table(box=SIMPLE)
     table.add_column("region")
     for heading in ("M instructions", *(f"{part} Mcycles" for part in PARTS), "modelled ms"):

@@ -83,7 +83,7 @@ def _chosen_key(key: str | None) -> Path:
 @click.argument("board")
 @plain_errors
 def ping(board: str) -> None:
-    """Connect to a board (an emulated one boots) and print what it says of itself."""
+    """Connect to a board (an emulated one boots) and print its facts."""
     with connect(board_for(board, load_boards())) as transport:
         _show(ask(transport))
 

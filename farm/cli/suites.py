@@ -17,7 +17,7 @@ Keep = Callable[[Sequence[Record]], None]
 
 
 class Suite(Protocol[CellT, FoundT]):
-    """What a suite measures, cell by cell, and how its figures are shown."""
+    """A suite's measurements, cell by cell, and how its figures are shown."""
 
     @property
     def width(self) -> int:
@@ -29,7 +29,7 @@ class Suite(Protocol[CellT, FoundT]):
         ...
 
     def title(self, cell: CellT) -> str:
-        """Return what a cell is called where it fails."""
+        """Return a cell's name in failures."""
         ...
 
     def measure(self, cell: CellT, folder: Path) -> FoundT:
@@ -45,7 +45,7 @@ class Suite(Protocol[CellT, FoundT]):
         ...
 
     def finish(self, all_found: Sequence[FoundT]) -> Sequence[RenderableType]:
-        """Return what stands below all tables."""
+        """Return the text below all tables."""
         ...
 
 

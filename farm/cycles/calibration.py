@@ -15,7 +15,7 @@ HALVES = ("fit", "held-out")
 
 @dataclass(frozen=True)
 class Figure:
-    """A time that somebody measured on a board, and what the model says of the same work.
+    """A time measured on a board, and the modelled time of the same work.
 
     `half` says whether the model's numbers were fitted to it. A figure of memory has a `kernel`:
     letters of tests/farm/cycles/kernels.c, the last of which takes 1 / `times` of it. The others

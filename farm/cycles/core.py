@@ -23,7 +23,7 @@ class ModelledBoard:
     core: str
     mhz: float
     lines: tuple[str, ...]
-    """What the plugin reads, see plugin/numbers.c."""
+    """The plugin's input, see plugin/numbers.c."""
 
     def milliseconds(self, cycles: float) -> float:
         """Return the time of some cycles."""

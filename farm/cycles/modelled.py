@@ -1,4 +1,4 @@
-"""Modelled time of marked regions on a board that is not here.
+"""Modelled time of marked regions on a board that is not connected.
 
 The program runs under QEMU's user mode; plugin/ executes each instruction on a model of the board's
 core as it goes: an out-of-order pipeline with the latencies and pipes of Arm's guides, caches with
@@ -40,7 +40,7 @@ TIMEOUT = 3600.0
 
 @dataclass(frozen=True)
 class Cycles:
-    """Cycles of a region, by what they wait for; their sum is its time.
+    """Cycles of a region, by the cause of waiting; their sum is its time.
 
     `core`: operands and pipes. `cache`: the levels after the first. `dram`: memory, and lines on
     their way from there. `branch`: wrong predictions. `fetch`: instructions.
@@ -118,7 +118,7 @@ def model_digest(device: str) -> bytes:
 
 
 def what_it_means(device: str) -> str:
-    """Return what a modelled time is, and how far it may be off."""
+    """Return a description of a modelled time, and its error."""
     error = held_out_error(device)
     known = "has no held-out net" if error is None else f"is {error:.0%} off on held-out nets"
     return f"Modelled for one core of {device}, not measured; the model {known}."

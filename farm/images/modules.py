@@ -26,7 +26,7 @@ def load_order(modules: Mapping[str, bytes], wanted: Iterable[str]) -> list[str]
 
 
 def depends(module: bytes) -> list[str]:
-    """Return the names that a module's file says it depends on."""
+    """Return the dependencies listed in a module's file."""
     match = DEPENDS.search(module)
     return [plain_name(name) for name in match[1].decode().split(",") if name] if match else []
 

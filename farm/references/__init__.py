@@ -1,4 +1,4 @@
-"""The engines that stand beside ours in a table: PyTorch, TensorFlow, and guest instructions.
+"""The engines compared with ours in a table: PyTorch, TensorFlow, and guest instructions.
 
 How a bench uses them (none of these imports a framework):
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pockengine.errors import FarmError
 
-# glibc told to keep freed memory: without it a third of PyTorch's step is page faults on Linux. A
+# glibc keeps freed memory: without it a third of PyTorch's step is page faults on Linux. A
 # peer at its best is the peer, so it is measured this way too.
 KEEP_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8589934592"
@@ -77,7 +77,7 @@ class Engine:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What its allocator adds to the environment of its process."""
+        """Variables that its allocator adds to the environment of its process."""
         return ALLOCATORS[self.allocator]
 
 

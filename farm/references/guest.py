@@ -274,7 +274,7 @@ def _result_file(data: JobData, framework: str = "tensorflow") -> Path:
 
 
 def code_digest(source: str) -> str:
-    """Return the hash of what a module does: without its comments, docstrings and line breaks."""
+    """Return the hash of a module's code: without its comments, docstrings and line breaks."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:

@@ -62,7 +62,7 @@ def measure_guest_runtime(
 
 
 def _stage_package(folder: Path) -> None:
-    """Copy what sessions import: beside it lie, where it is installed, this machine's packages."""
+    """Copy the packages that sessions import, without others of this machine."""
     project = Path(__file__).parents[2]
     files = [file for file in project.glob("*.py") if file.stem != "setup"]
     for part in STAGED:

@@ -34,7 +34,7 @@ PLUGIN_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", 
 
 @dataclass(frozen=True)
 class Observer:
-    """What is linked with the plugin and sees more than counts (plugin/observer.h).
+    """An observer linked with the plugin, which sees more than counts (plugin/observer.h).
 
     `sources` are C files and headers, `arguments` those of the plugin.
     """
@@ -58,7 +58,8 @@ class InstructionCount:
 
 @dataclass(frozen=True)
 class GuestSystem:
-    """What a program finds: the folder with its shared libraries (None: it is static), variables.
+    """A program's environment: the folder with its shared libraries (None: it is static),
+    variables.
 
     Without `environment` it has ours.
     """

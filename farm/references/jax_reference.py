@@ -42,7 +42,7 @@ class JaxLayers:
         return self._convolve(x, name, stride, groups=1)
 
     def depthwise(self, x: jax.Array, name: str, kernel: int, stride: int) -> jax.Array:
-        """Filter each channel by itself, without a bias."""
+        """Filter each channel separately, without a bias."""
         return self._convolve(x, name, stride, groups=x.shape[-1])
 
     def _convolve(self, x: jax.Array, name: str, stride: int, groups: int) -> jax.Array:

@@ -90,7 +90,7 @@ class KerasLayers:
         return y
 
     def depthwise(self, x: Tensor, name: str, kernel: int, stride: int) -> Tensor:
-        """Filter each channel by itself, without a bias."""
+        """Filter each channel separately, without a bias."""
         layer = layers.DepthwiseConv2D(kernel, stride, "valid", use_bias=False)
         y = layer(_padded(x, kernel))
         # Keras 2 and 3 call it differently; it is the layer's only variable.
@@ -124,7 +124,7 @@ class KerasLayers:
         return layers.Add()([x, y])
 
     def max_pool(self, x: Tensor) -> Tensor:
-        """Take the largest of 3x3 by stride 2; zeros stand for padding where nothing is less."""
+        """Max pooling of 3x3 by stride 2; zeros are the padding if no element is negative."""
         return layers.MaxPooling2D(3, 2, "valid")(layers.ZeroPadding2D(1)(x))
 
     def global_average(self, x: Tensor) -> Tensor:

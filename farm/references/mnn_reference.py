@@ -40,7 +40,7 @@ class MnnNet(nn.Module):
         return self._convolve(x, name, kernel, stride, depthwise=False)
 
     def depthwise(self, x: Var, name: str, kernel: int, stride: int) -> Var:
-        """Filter each channel by itself, without a bias."""
+        """Filter each channel separately, without a bias."""
         return self._convolve(x, name, kernel, stride, depthwise=True)
 
     def _convolve(self, x: Var, name: str, kernel: int, stride: int, depthwise: bool) -> Var:
@@ -99,7 +99,7 @@ class MnnNet(nn.Module):
     def _keep(self, name: str, module: Any, values: list[NDArray[np.generic]]) -> None:
         loaded = [_var(value) for value in values]
         for var in loaded[:TRAINED]:
-            var.fix_as_trainable()  # a constant would stay as it is
+            var.fix_as_trainable()  # a constant would not be updated
         module.load_parameters(loaded)
         self.made[name] = module
         setattr(self, name.replace(".", "_"), module)

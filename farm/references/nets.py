@@ -31,7 +31,7 @@ class Layers(Protocol):
         ...
 
     def depthwise(self, x: Tensor, name: str, kernel: int, stride: int) -> Tensor:
-        """Filter each channel by itself, without a bias."""
+        """Filter each channel separately, without a bias."""
         ...
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:

@@ -39,7 +39,7 @@ class OnnxLayers:
         return self._convolve(x, name, kernel, stride=stride, groups=1)
 
     def depthwise(self, x: str, name: str, kernel: int, stride: int) -> str:
-        """Filter each channel by itself, without a bias."""
+        """Filter each channel separately, without a bias."""
         return self._convolve(
             x, name, kernel, stride=stride, groups=len(self.weights[f"{name}.weight"])
         )

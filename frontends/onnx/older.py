@@ -49,7 +49,7 @@ def written_anew(model: ModelProto) -> ModelProto:
 
 
 def form_of(node: NodeProto, opset: int) -> int:
-    """Return the opset whose form an operator has by now."""
+    """Return the opset whose form an operator has currently."""
     form = FORMS.get(node.op_type)
     return max(opset, form.since if form else RESIZE if node.op_type == "Resize" else 1)
 

@@ -60,7 +60,7 @@ class _ComparisonRecorder(TorchFunctionMode):
         return self._followed(result)
 
     def seen(self, answer: Any, line: Line) -> Any:
-        """Note an answer, and return what is to be seen."""
+        """Record an answer, and return the one that the module gets."""
         if line != self._line or not isinstance(answer, bool):
             return answer
         self.answers.add(answer)

@@ -77,7 +77,7 @@ def test_blocks_keep_numbers_to_a_part_of_their_scale(
     grouped = away.reshape(before, count, BLOCK, behind).max(axis=2)
     step = np.abs(scales.astype(np.float32))
     # 4 bits have no +8: the largest number of the other sign than the extreme's is cut by a step.
-    # Scales are rounded to f16's 11 bits, and so is what the largest code stands for.
+    # Scales are rounded to f16's 11 bits, and so is the value of the largest code.
     limit = (1.0 if bits == 4 else 0.5) * step + (8 if bits == 4 else 127) * step * 2.0**-10
     assert (grouped <= limit).all()
 

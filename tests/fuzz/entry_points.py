@@ -79,7 +79,7 @@ class Planned(PockEngineError):
 
 @dataclass
 class Tally:
-    """What calls came to, and the faults by their place."""
+    """Counts of calls by outcome, and the faults by their place."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: dict[str, str] = field(default_factory=dict)
@@ -258,7 +258,7 @@ def campaign(calls: int, seed: int) -> Tally:
 @click.option("--calls", default=2000, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def main(calls: int, seed: int) -> None:
-    """Make calls, and print what they came to."""
+    """Make calls, and print their outcomes."""
     tally = campaign(calls, seed)
     for words, label in tally.faults.items():
         print(f"{words}\n    by {label[:300]}")

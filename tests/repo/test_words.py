@@ -17,11 +17,15 @@ HOMEMADE = re.compile(
     | \b(?:is|are|be|was|were)\ told\b
     | \bwhat\ (?:is|are|was)\ (?:told|held|known|said|given|kept|wanted|answered)\b
     | \b(?:takes\ as\ many|there\ on\ purpose|where\ (?:none|no\ one)\ says)\b
+    | \b(?:unless\ told|says?\ comes\ out|the\ why|none\ of\ (?:its|our)\ (?:form|key|business))\b
+    | \bwhat\ (?:[\w`]+\ ){0,5}(?:came\ to(?!\ be)|stands?\ for\ (?:by\ )?now|is\ to\ be)\b
+    | \bwhat\ (?:it|they)\ (?:is|are)\ called\b
+    | :\ what\ (?:it|they)\ means?\b
     | ^(?:Say|Tell|Let|Hold\ each)\b
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""Write: backward pass, unused, except, this many of, recomputed, called with, saved, ..."""
+"""Write: backward pass, unused, except, recomputed, by default, result, current value, name, ..."""
 
 OWN_EXAMPLES = ("tests/repo/test_words.py", "tests/repo/commit_title.py")
 RECORDS = ("CHANGELOG.md", "studies/results/")
@@ -97,6 +101,9 @@ def test_prose_uses_the_terms_of_the_field() -> None:
         (".py", 'option("--x", help="All but for the last.")\n'),
         (".c", "int x; /* shares are made\n * again */\n"),
         (".md", "| option | takes as many threads as it is told |\n"),
+        (".py", '"""Permute the dimensions; reverse them unless told otherwise."""\n'),
+        (".py", '"""Record what one engine came to."""\n'),
+        (".py", '"""Operators of two tensors: what they mean."""\n'),
     ],
 )
 def test_homemade_phrases_are_found(suffix: str, source: str) -> None:

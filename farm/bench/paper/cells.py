@@ -43,9 +43,9 @@ SECONDS_OF_CELL = {
 }
 SECONDS_OF_START = {"tensorflow": 75.0, "torch": 20.0, "mnn": 10.0, OURS: 15.0}
 SECONDS_PER_MAC = 2.5e-7
-"""What an emulated step takes of an idle core, its backward pass and all repetitions included."""
+"""Core seconds of an emulated step, its backward pass and all repetitions included."""
 HOST_SHARE = 0.02
-"""What a cell takes on this machine of what it takes under emulation."""
+"""Time of a cell on this machine, relative to its time under emulation."""
 
 
 @dataclass(frozen=True, order=True)
@@ -95,7 +95,7 @@ class PaperPlan:
     gaps: dict[Cell, str]
 
     def without(self, done: Sequence[Cell]) -> "PaperPlan":
-        """Return the plan of what is left."""
+        """Return the plan of the remaining cells."""
         left = tuple(cell for cell in self.cells if cell not in set(done))
         return PaperPlan(self.board, left, self.gaps)
 
@@ -185,7 +185,7 @@ def seconds_of(cell: Cell) -> float:
 
 
 def seconds_of_job(cell: Cell) -> float:
-    """Estimate what the arithmetic of a cell takes."""
+    """Estimate the time of a cell's arithmetic."""
     name = parse_model(cell.model)
     return SECONDS_PER_MAC * cell.batch * _forward_macs(name)
 

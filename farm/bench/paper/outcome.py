@@ -1,4 +1,4 @@
-"""What a cell came to, and where it is kept so that no cell is measured twice."""
+"""A cell's outcome, and its cache, so that no cell is measured twice."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class CellOutcomes:
         self.folder = folder or cache_folder() / "paper-cells"
 
     def find(self, digest: str) -> CellOutcome | None:
-        """Return what was measured of the same inputs, None where nothing was."""
+        """Return the outcome for the same inputs; None if there is none."""
         try:
             values = json.loads((self.folder / f"{digest}.json").read_text())
             return CellOutcome(**{**values, "values": tuple(values["values"])})

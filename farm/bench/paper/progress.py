@@ -9,7 +9,7 @@ from pockengine.terminal import Say, duration
 
 
 class CellProgress:
-    """Counts cells; the estimate learns from what the measured ones took. Threads may share it."""
+    """Counts cells; the estimate learns from measured times. Threads may share it."""
 
     def __init__(
         self, plan: PaperPlan, say: Say, clock: Callable[[], float] = time.monotonic
@@ -28,7 +28,7 @@ class CellProgress:
             self.say(f"{total - left} of {total} done, {more}: {cell}: {text}")
 
     def seconds_left(self) -> float:
-        """Estimate what is left: the plan's own estimate, by how slow this machine has been."""
+        """Estimate the remaining time: the plan's estimate, scaled by the speed so far."""
         spent, board = self._clock() - self._begin, self.plan.board
         left = PaperPlan(board, tuple(self._left), {}).seconds
         done = tuple(cell for cell in self.plan.cells if cell not in self._left)

@@ -11,7 +11,7 @@ HEADINGS = ("M instr.", "x TF", "paper x TF", "modelled ms", "paper ms", "x pape
 
 
 def headings(rows: Sequence[PaperRow]) -> tuple[str, ...]:
-    """Return the headings of the figures: milliseconds stand where time was measured."""
+    """Return the headings of the figures: milliseconds if time was measured."""
     timed = any(row.metric == "step_ms" for row in rows)
     return ("step ms" if timed else HEADINGS[0], *HEADINGS[1:])
 

@@ -29,7 +29,7 @@ def _f32(*shape: int) -> TensorType:
 def _cases(
     isa: str, heads: int, groups: int, sizes: tuple[int, ...], *mask: TensorType, **attrs: object
 ) -> list[Case]:
-    """Attention of two samples, and its gradients at what it came to."""
+    """Attention of two samples, and its gradients at its result."""
     rows, columns, size, width = sizes
     rng = np.random.default_rng(0)
     device = device_of(isa, 2)

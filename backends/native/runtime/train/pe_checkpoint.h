@@ -89,7 +89,7 @@ bool pe_parse_milestones(const char *text, int64_t *milestones);
 /* Writes a field of a record, as text of at most PE_MILESTONES_BYTES. */
 void pe_print_field(const pe_field *field, const pe_record *record, char *text);
 
-/* Reads it; false where the text is none of its form. */
+/* Reads it; false if the text does not have its form. */
 bool pe_parse_field(const pe_field *field, const char *text, pe_record *record);
 
 /* A decimal number up to a limit, hexadecimal digits of this length, and the place of a name;

@@ -107,7 +107,7 @@ static pe_status visit_param(void *context, const pe_st_tensor *tensor, char *me
     return mark_found(load, index, message);
 }
 
-/* The number that the text of a key stands for; UINT64_MAX where it is none of its key's. */
+/* The number in the text of a key; UINT64_MAX if it is not valid for the key. */
 static uint64_t number_of(int key, const char *value) {
     static const char *const contents[] = {"trained", "whole"};
     switch (key) {

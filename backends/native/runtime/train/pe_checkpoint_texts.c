@@ -96,7 +96,7 @@ uint64_t pe_parse_choice(const char *text, const char *const *names, int count) 
     return UINT64_MAX;
 }
 
-/* The number that a text stands for; UINT64_MAX for none of its form. */
+/* The number in a text; UINT64_MAX if it does not have the form. */
 static uint64_t number_of(pe_text_form form, const char *text) {
     switch (form) {
     case PE_TEXT_ROWS:

@@ -77,7 +77,7 @@ typedef struct pe_st_writer {
 } pe_st_writer;
 
 /* Takes an empty partial file beside the path for this writer alone. A path that is there must be a
- * regular file, or a link, which is itself replaced: what it points to stays as it is. */
+ * regular file, or a link, which is itself replaced: its target is unchanged. */
 pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message);
 
 /* Whether a file of this size could be written there now; leaves nothing behind. */

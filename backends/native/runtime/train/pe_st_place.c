@@ -164,8 +164,8 @@ void pe_st_abandon(pe_st_writer *writer) {
     }
 }
 
-/* The rename itself lasts only when the folder is synced; file systems that cannot do it are none
- * of our business. */
+/* The rename itself lasts only when the folder is synced; file systems that cannot do it are
+ * ignored. */
 static void sync_folder(const char *path) {
     char folder[PE_ST_PATH_BYTES];
     snprintf(folder, sizeof folder, "%s", path);
