@@ -44,8 +44,9 @@ def _cached(bytecode: str) -> str:
 
 def _finder(folder: str) -> FileFinder:
     """Return the finder of modules in a folder of this repository."""
-    if folder != ROOT and not f"{folder}/".startswith(f"{ROOT}/{PACKAGE}/"):
-        raise ImportError(f"{folder} is not of {PACKAGE}")
+    within = folder == ROOT or f"{folder}/".startswith(f"{ROOT}/{PACKAGE}/")
+    if not within or not os.path.isdir(folder):  # Python asks for a script as well
+        raise ImportError(f"{folder} is no folder of {PACKAGE}")
     return FileFinder(folder, (CachedLoader, SOURCE_SUFFIXES))
 
 

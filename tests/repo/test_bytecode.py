@@ -28,12 +28,12 @@ def new_package(root: Path, text: str) -> Path:
     return root
 
 
-def run(root: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of Python as a test of Bazel does, with the package on its path."""
+def run(root: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as a test of Bazel does, with the package on its path."""
     caches = {"TEST_SRCDIR": str(root), "XDG_CACHE_HOME": str(root.parent / "cache")}
     path = os.pathsep.join([str(root), str((root / "pockengine" / CACHING).parent)])
     return subprocess.run(
-        [sys.executable, "-P", "-c", code],
+        [sys.executable, "-P", *arguments],
         env={**caches, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
@@ -50,7 +50,7 @@ def test_two_folders_share_bytecode_and_errors_name_the_own_file(place: Path) ->
     other = place.parent / "other"
     shutil.copytree(place, other)
     for root in (place, other):
-        failed = run(root, "from pockengine.module import fail; fail()")
+        failed = run(root, "-c", "from pockengine.module import fail; fail()")
         assert f'File "{root}/pockengine/module.py", line 2, in fail' in failed.stderr
     assert len(cached(place)) == 2, "the package and its module"
     assert list(place.glob("**/module*.pyc")) == []
@@ -61,27 +61,34 @@ def test_a_changed_source_of_the_same_size_and_time_is_compiled_again(place: Pat
     for number in ("1", "2", "1"):
         module.write_text(f"NUMBER = {number}\n")
         os.utime(module, (10**9, 10**9))
-        told = run(place, "from pockengine.module import NUMBER; print(NUMBER)")
+        told = run(place, "-c", "from pockengine.module import NUMBER; print(NUMBER)")
         assert told.stdout.strip() == number, told.stderr
     assert len(cached(place)) == 3
 
 
 def test_damaged_bytecode_is_compiled_again(place: Path) -> None:
     line = "from pockengine.module import fail; print(fail.__name__)"
-    assert run(place, line).stdout.strip() == "fail"
+    assert run(place, "-c", line).stdout.strip() == "fail"
     for path in (place.parent / "cache").rglob("*.pyc"):
         path.write_bytes(b"damaged")
-    assert run(place, line).stdout.strip() == "fail"
+    assert run(place, "-c", line).stdout.strip() == "fail"
+
+
+def test_a_module_of_the_package_runs_as_a_script(place: Path) -> None:
+    script = place / "pockengine" / "module.py"
+    script.write_text("from pockengine import build_defs; print(__name__)")
+    told = run(place, str(script))
+    assert told.stdout.strip() == "__main__", told.stderr
 
 
 @pytest.mark.parametrize("environment", [{"TEST_SRCDIR": ""}, {"XDG_CACHE_HOME": "relative"}])
 def test_nothing_is_cached_elsewhere(place: Path, environment: dict[str, str]) -> None:
-    ran = run(place, "import pockengine.module", **environment)
+    ran = run(place, "-c", "import pockengine.module", **environment)
     assert ran.returncode == 0, ran.stderr
     assert cached(place) == set()
 
 
 @pytest.mark.parametrize(("folder", "synced"), [("/tests", "False"), ("", "True")])
 def test_files_are_synced_outside_of_tests_alone(place: Path, folder: str, synced: str) -> None:
-    told = run(place, "import os; print(os.fsync.__module__ == 'posix')", TEST_SRCDIR=folder)
+    told = run(place, "-c", "import os; print(os.fsync.__module__ == 'posix')", TEST_SRCDIR=folder)
     assert told.stdout.strip() == synced, told.stderr
