@@ -21,8 +21,9 @@ case $(ls -ld -- "$1") in
   d????-??-*) mkdir -p -- "$1/cas" || exit 1 ;;
   *) echo "$1 can be written by other users: chmod go-w it" >&2; exit 1 ;;
 esac
-probe=$1/.probe.$$
-if printf '#!%s\nexit 0\n' "$(command -v sh)" > "$probe" && chmod 700 "$probe"; then
+probe=$1/.probe.$$ shell=/bin/sh
+[ -x $shell ] || shell=$(command -v sh)
+if printf '#!%s\nexit 0\n' "$shell" > "$probe" && chmod 700 "$probe"; then
   "$probe" 2> /dev/null || echo "noexec $1"
 fi
 rm -f "$probe"
