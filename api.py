@@ -46,7 +46,7 @@ def compile(
     wanted = (options or CompileOptions()).replaced(**overrides)
     place = None if folder is None else Path(folder)
     chosen = with_choices(model, constants, trainable)
-    compilation = Compilation.of(chosen, example_inputs, loss, wanted, entries or {})
+    compilation = Compilation.of(chosen, example_inputs, loss, options=wanted, others=entries or {})
     return compilation.compile(place, progress, observe)
 
 

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -348,12 +349,12 @@ def _differences(
     compiled: CheckedStep, steps: list[CheckedStep], allowance: float, names: Names
 ) -> Iterator[CheckError]:
     """Yield differences beyond rounding; `steps` are the reference and the perturbed references."""
-    reference = steps[0]
-    common = [name for name in compiled.gradients if name in reference.gradients]
-    largest = max((_size(reference.gradients[name]) for name in common), default=0.0)
+    common = [name for name in compiled.gradients if name in steps[0].gradients]
+    largest = max((_size(steps[0].gradients[name]) for name in common), default=0.0)
     losses = [np.asarray(step.loss) for step in steps]
     allowed = LOSS_TOLERANCE * _size(losses[0]) + allowance * _spread(losses)
-    yield from _difference("the loss", np.asarray(compiled.loss), losses[0], allowed, names)
+    difference = partial(_difference, names=names)
+    yield from difference("the loss", np.asarray(compiled.loss), losses[0], allowed=allowed)
     for name in common:
         arrays = [compiled.gradients[name], *(step.gradients[name] for step in steps)]
         if name in names.channels:
@@ -361,13 +362,13 @@ def _differences(
             arrays = [array.take(list(channels), axis) for array in arrays]
         allowed = TOLERANCE * _size(arrays[1]) + allowance * _spread(arrays[1:]) + FLOOR * largest
         allowed += compiled.error.get(name, 0.0)
-        yield from _difference(f"the gradient of {name}", arrays[0], arrays[1], allowed, names)
+        yield from difference(f"the gradient of {name}", arrays[0], arrays[1], allowed=allowed)
     for name, array in compiled.predicted.items():
         arrays = [step.predicted[name] for step in steps if name in step.predicted]
         if arrays and arrays[0].shape == array.shape and arrays[0].dtype == F32.numpy:
             allowed = TOLERANCE * _size(arrays[0]) + allowance * _spread(arrays)
             label = f"output {name!r} in evaluation mode"
-            yield from _difference(label, array, arrays[0], allowed, names, ONE_MODE)
+            yield from difference(label, array, arrays[0], allowed=allowed, advice=ONE_MODE)
 
 
 def _difference(

@@ -117,7 +117,14 @@ class Compilation:
             switching=switching,
             approve=self._check if self._checks_itself(backend) else _approved,
         )
-        return Compiled(artifact, self.graph, program, self.source, self.norms, keep)
+        return Compiled(
+            artifact,
+            self.graph,
+            program,
+            origin=self.source,
+            norms=self.norms,
+            _folder=keep,
+        )
 
     def _backend(self, progress: Progress | None) -> tuple[Backend, Switching | None]:
         """Return the requested backend, or the best one, and how it was found."""
@@ -142,7 +149,7 @@ class Compilation:
             return within_budget(partial(self.plan, other), backend)[0]
 
         tell = progress or (lambda text: None)
-        check_fits(program, backend.target(), self.options, plan, tell)
+        check_fits(program, backend.target(), self.options, plan=plan, tell=tell)
 
 
 @dataclass(frozen=True)

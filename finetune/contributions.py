@@ -227,7 +227,9 @@ def _trial(row: Mapping[str, Any], judge: Judge) -> tuple[Key, TrialOutcome]:
         raise ValueError("a field is out of its range")
     steps, seconds = int(row["steps"]), float(row["seconds"])
     parts = tuple(judge.read({judge.key: part}) for part in row.get("parts", ()))
-    return (item, row["seed"]), TrialOutcome(score, loss, steps, seconds, diverged, parts)
+    return (item, row["seed"]), TrialOutcome(
+        score, loss, steps, seconds=seconds, diverged=diverged, parts=parts
+    )
 
 
 def _parse(path: Path, number: int, line: str) -> dict[str, Any]:

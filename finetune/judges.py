@@ -62,9 +62,15 @@ class Judge:
         return self.sign * value
 
 
-ACCURACY = Judge("accuracy", "points", "accuracy, %", "accuracy", 1, 100, 2)
+ACCURACY = Judge("accuracy", "points", "accuracy, %", key="accuracy", sign=1, shown=100, digits=2)
 HELD_OUT = Judge(
-    "held-out loss", "hundredths of held-out loss", "held-out loss", "held_out_loss", -1, -1, 4
+    "held-out loss",
+    "hundredths of held-out loss",
+    "held-out loss",
+    key="held_out_loss",
+    sign=-1,
+    shown=-1,
+    digits=4,
 )
 JUDGES = {judge.name: judge for judge in (ACCURACY, HELD_OUT)}
 

@@ -154,7 +154,7 @@ def search(
     """
     contributions = shrunk(contributions)
     space = worth_choosing(space, contributions)
-    evaluate = _Evaluations(costs, space, contributions, budget, progress)
+    evaluate = _Evaluations(costs, space, contributions, budget=budget, progress=progress)
     head = evaluate.point(())
     _check_possible(head.cost, budget)
 

@@ -87,5 +87,12 @@ def _steps(space: SearchSpace, contributions: Contributions, graph: Graph) -> It
             bytes_, numbers = takes(item)
             mean = contributions.gains[item].mean
             depth = count - place if place else count * gene / len(options)
-            yield GainStep(place, gene, mean - gain, bytes_ - byte, numbers - number, depth)
+            yield GainStep(
+                place,
+                gene,
+                mean - gain,
+                saved_bytes=bytes_ - byte,
+                trained=numbers - number,
+                depth=depth,
+            )
             gain, byte, number = mean, bytes_, numbers

@@ -49,7 +49,7 @@ def choose_channels(
     shares = {
         name: choice for name, choice in scheme.choices(graph).items() if choice.kind == "share"
     }
-    scores = channel_scores(graph, tuple(shares), by, examples, target)
+    scores = channel_scores(graph, tuple(shares), by, examples=examples, target=target)
     scored = {name: (choice, scores[name]) for name, choice in shares.items()}
     return replace(list_channels(scheme, scored), name=f"{scheme.name} by {by}")
 

@@ -86,7 +86,7 @@ def measure(
         missing = [key for key in requested if key not in table.trials]
         _tell_start(table, missing, progress)
         if missing:
-            jobs = _jobs(subject, tuning, recipe, missing, folder)
+            jobs = _jobs(subject, tuning, recipe, keys=missing, folder=folder)
             _run(jobs, table, executor, progress)
         trials = {key: trial for key, trial in table.trials.items() if key in requested}
         return contributions_of(trials, subject.judge)

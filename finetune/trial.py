@@ -78,17 +78,23 @@ def run_trial(
     check_examples(subject, training, judged)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="pockengine-") as place:
-            return run_trial(subject, scheme, recipe, training, judged, Path(place))
+            return run_trial(
+                subject, scheme, recipe, training=training, judged=judged, folder=Path(place)
+            )
     scheme = settle_channels(subject, scheme, training, folder)
     artifact = compiled(subject, scheme, recipe.optimizer, folder)
     with open_session(artifact, threads=1) as session:
         start = time.perf_counter()
-        losses = train_examples(session, recipe, training, subject.batch, subject.target)
+        losses = train_examples(
+            session, recipe, training, batch=subject.batch, target=subject.target
+        )
         verdict, steps = judge(session, subject, judged), session.steps
         seconds = time.perf_counter() - start
     diverged = not (np.isfinite(losses).all() and verdict.sound)
     loss = float("nan") if diverged else float(np.mean(losses, dtype=np.float64))
-    return TrialOutcome(verdict.score, loss, steps, seconds, diverged, verdict.parts)
+    return TrialOutcome(
+        verdict.score, loss, steps, seconds=seconds, diverged=diverged, parts=verdict.parts
+    )
 
 
 def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Artifact:

@@ -69,7 +69,9 @@ def _scores(subject: Subject, by: str, train: Examples, folder: Path) -> Mapping
 
     def make(place: Path) -> None:
         some = train.take(order(len(train), 0, 0)[: max(EXAMPLES, subject.batch)])
-        scores = channel_scores(subject.graph, _sliceable(subject.graph), by, some, subject.target)
+        scores = channel_scores(
+            subject.graph, _sliceable(subject.graph), by, examples=some, target=subject.target
+        )
         save_file(scores, place / _SCORES)
 
     return load_file(place_once(folder / "scores" / key, make) / _SCORES)

@@ -56,7 +56,9 @@ def run_job(job: TrialJob) -> TrialOutcome:
     subject = _subject(job.folder / "subjects" / job.subject)
     train = _examples(job.folder / "data" / job.train)
     judged = _examples(job.folder / "data" / job.judged)
-    return run_trial(subject, job.scheme, job.recipe, train, judged, job.folder)
+    return run_trial(
+        subject, job.scheme, job.recipe, training=train, judged=judged, folder=job.folder
+    )
 
 
 def forget(job: TrialJob) -> None:

@@ -221,7 +221,9 @@ def _graph(
     for name in shapes:
         cache = graph.input(name)
         graph.inputs.remove(cache)
-        graph.params[name] = Param(cache, Filled(cache.type), None, False, ParamKind.CACHE)
+        graph.params[name] = Param(
+            cache, Filled(cache.type), None, trainable=False, kind=ParamKind.CACHE
+        )
         g.emit("cache_update", cache, graph.outputs.pop(name), index, axis=2)
     return graph
 

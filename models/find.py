@@ -141,7 +141,7 @@ def _call_factory(name: str, batch: int | None, usual: int) -> Found:
             (loss,) = given
             return Found(name, model, inputs, loss)
         stated = find_source(model, inputs).loss(None)
-        return Found(name, model, inputs, stated or CROSS_ENTROPY, stated is not None)
+        return Found(name, model, inputs, loss=stated or CROSS_ENTROPY, stated=stated is not None)
     except PockEngineError:
         raise
     except Exception as error:  # whatever the user's code raises

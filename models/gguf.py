@@ -118,7 +118,7 @@ class _Header:
             name: self._placed(name, GgufTensor(e.shape, e.form, start + e.start))
             for name, e in found.items()
         }
-        return GgufFile(self._path, held, keys, alignment, entries)
+        return GgufFile(self._path, held, keys, alignment=alignment, entries=entries)
 
     def _take(self, size: int) -> bytes:
         if size > len(self._data) - self._at:

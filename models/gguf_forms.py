@@ -40,7 +40,7 @@ def _plain(name: str, number: int, dtype: DType) -> BlockFormat:
     def encode(numbers: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(converted(numbers, dtype)).view(np.uint8)
 
-    return BlockFormat(name, number, 1, dtype.itemsize, decode, encode)
+    return BlockFormat(name, number, 1, nbytes=dtype.itemsize, decode=decode, encode=encode)
 
 
 def _blocked(name: str, number: int, bits: int) -> BlockFormat:
@@ -57,7 +57,9 @@ def _blocked(name: str, number: int, bits: int) -> BlockFormat:
         parts = [scales.view(np.uint8), codes.view(np.uint8)]
         return np.concatenate(parts, axis=1).reshape(-1)
 
-    return BlockFormat(name, number, BLOCK, scale + BLOCK * bits // 8, decode, encode)
+    return BlockFormat(
+        name, number, BLOCK, nbytes=scale + BLOCK * bits // 8, decode=decode, encode=encode
+    )
 
 
 FORMS = {
@@ -121,4 +123,4 @@ def _packaged(number: int) -> BlockFormat | None:
     def decode(data: np.ndarray) -> np.ndarray:
         return np.asarray(gguf.quants.dequantize(data, kind), np.float32).reshape(-1)
 
-    return BlockFormat(kind.name, number, group, nbytes, decode, None)
+    return BlockFormat(kind.name, number, group, nbytes=nbytes, decode=decode, encode=None)

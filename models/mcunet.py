@@ -73,7 +73,9 @@ class MCUNet(nn.Module):
         channels = spec.stem
         blocks = []
         for kernel, expansion, outputs, stride in spec.blocks:
-            blocks.append(Block(channels, kernel, expansion, outputs, stride, norm=norm))
+            blocks.append(
+                Block(channels, kernel, expansion, outputs=outputs, stride=stride, norm=norm)
+            )
             channels = outputs
         self.blocks = nn.Sequential(*blocks)
         self.classifier = nn.Linear(channels, classes)

@@ -81,7 +81,7 @@ class InvertedResidual(nn.Module):
         layers: list[nn.Module] = []
         if hidden != inputs:
             layers.append(conv_bn(inputs, hidden, 1, act=act))
-        layers.append(conv_bn(hidden, hidden, kernel, stride, hidden, act))
+        layers.append(conv_bn(hidden, hidden, kernel, stride=stride, groups=hidden, act=act))
         if excite:
             layers.append(SqueezeExcitation(hidden))
         layers.append(conv_bn(hidden, outputs, 1))
@@ -102,7 +102,9 @@ class MobileNetV3Small(nn.Module):
         channels = 16
         features: list[nn.Module] = [conv_bn(3, channels, 3, 2, act=nn.Hardswish)]
         for kernel, hidden, outputs, excite, swish, stride in BLOCKS:
-            block = InvertedResidual(channels, kernel, hidden, outputs, excite, swish, stride)
+            block = InvertedResidual(
+                channels, kernel, hidden, outputs=outputs, excite=excite, swish=swish, stride=stride
+            )
             features.append(block)
             channels = outputs
         features.append(conv_bn(channels, 576, 1, act=nn.Hardswish))

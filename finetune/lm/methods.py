@@ -78,7 +78,7 @@ def set_loss(graph: Graph, method: Method) -> None:
     gain = margin
     if method.refers:
         gain = g.sub(margin, g.input(REFERENCE, margin.type))
-    losses = _LOSSES[method.name](_Terms(g, method.beta, chosen, rejected, gain))
+    losses = _LOSSES[method.name](_Terms(g, method.beta, chosen, rejected=rejected, gain=gain))
     graph.outputs[LOSSES] = losses
     graph.outputs[LOSS] = g.reduce_mean(losses, axes=(0,))
 

@@ -90,14 +90,14 @@ def _plan(program: Program, scheme: str, storage: Storage) -> LmMemory:
         scheme,
         storage.weights,
         storage.activations,
-        storage.states,
-        storage.trained,
-        sum(program.params[name].value.type.size for name in trained),
-        layout.params_bytes - states,
-        states,
-        layout.frozen_bytes,
-        program.arena_bytes,
-        _least_ms(program, ORIN),
+        states=storage.states,
+        trained_weights=storage.trained,
+        trained=sum(program.params[name].value.type.size for name in trained),
+        trained_bytes=layout.params_bytes - states,
+        states_bytes=states,
+        frozen_bytes=layout.frozen_bytes,
+        arena_bytes=program.arena_bytes,
+        orin_ms=_least_ms(program, ORIN),
     )
 
 

@@ -98,9 +98,15 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
         predict_one_token(graph, course.batch, course.length)
     rows = _pair_rows if course.method.compares else _text_rows
     training, held_out, parts = rows(tokenizer, settings)
-    questions = _questions(tokenizer, prompts, parts)
     return FineTuneInputs(
-        *(model, tokenizer, graph, training, held_out, questions, parts.remarks), entries
+        model,
+        tokenizer,
+        graph,
+        training=training,
+        held_out=held_out,
+        questions=_questions(tokenizer, prompts, parts),
+        remarks=parts.remarks,
+        entries=entries,
     )
 
 

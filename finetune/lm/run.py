@@ -92,17 +92,25 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
     keep(settings, out / SETTINGS)
     ways.say(_memory(trainer.artifact))
     if settings.course.method.refers:
-        _set_reference(trainer, prepared, settings, out, ways)
-    before = _before(trainer, prepared, settings, out, ways)
+        _set_reference(trainer, prepared, settings, out=out, ways=ways)
+    before = _before(trainer, prepared, settings, out=out, ways=ways)
     watch = HeldOut(prepared, settings.course.batch, ways.say)
     begun = time.perf_counter()
-    history = _fit(settings, prepared, trainer, out, ways, watch)
+    history = _fit(settings, prepared, trainer, out=out, ways=ways, watch=watch)
     seconds = time.perf_counter() - begun
     session = trainer.trained
     after = glimpse(session, prepared, settings, ways)
     written = _write(prepared, session, out, ways.merge)
     arena = session.artifact.arena_bytes
-    return Report(before, after, history, seconds, watch.speed(), arena, written)
+    return Report(
+        before,
+        after,
+        history,
+        seconds=seconds,
+        tokens_per_second=watch.speed(),
+        arena_bytes=arena,
+        written=written,
+    )
 
 
 def _memory(artifact: Artifact) -> str:

@@ -63,7 +63,7 @@ def _generated(
     return [
         session.generate(
             list(ids[how.tokens - length :]),
-            Generation(how.tokens, how.temperature, how.top_p, how.seed + number, ends),
+            Generation(how.tokens, how.temperature, how.top_p, seed=how.seed + number, ends=ends),
         )
         for number, ids in enumerate(questions)
     ]

@@ -82,13 +82,15 @@ def read_examples(path: Path) -> list[Example]:
     text = _read(path, FORMS)
     if path.suffix not in (".jsonl", ".json"):
         return [Example(1, completion=text)]
-    return [_parsed(path, number, line, _example, FORMS) for number, line in _lines(text)]
+    return [
+        _parsed(path, number, line, parse=_example, forms=FORMS) for number, line in _lines(text)
+    ]
 
 
 def read_pairs(path: Path) -> list[Pair]:
     """Read preferences; FinetuneError if there are none, or for the first malformed line."""
     text = _read(path, PAIRS)
-    return [_parsed(path, number, line, _pair, PAIRS) for number, line in _lines(text)]
+    return [_parsed(path, number, line, parse=_pair, forms=PAIRS) for number, line in _lines(text)]
 
 
 def _read(path: Path, forms: str) -> str:
