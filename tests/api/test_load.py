@@ -1,4 +1,4 @@
-"""`pockengine.load`, and what artifacts say of themselves."""
+"""`pockengine.load`, and descriptions of artifacts."""
 
 from pathlib import Path
 

@@ -78,7 +78,7 @@ def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
 
 
 class Similar(nn.Module):
-    """Logits, and how alike the rows of a batch are: what has the size twice."""
+    """Logits, and the similarity of a batch's rows: an output with the size twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def test_rows_are_predicted_with_a_single_bucket() -> None:
 
 
 class Decoder(nn.Module):
-    """One causal attention layer over token embeddings: what comes later cannot matter."""
+    """One causal attention layer over token embeddings: later tokens cannot matter."""
 
     def __init__(self) -> None:
         super().__init__()

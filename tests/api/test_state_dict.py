@@ -1,4 +1,4 @@
-"""Tuned weights as a state_dict, which the module that was compiled loads as it stands."""
+"""Tuned weights as a state_dict, which the compiled module loads unchanged."""
 
 import warnings
 from typing import Any
@@ -37,7 +37,7 @@ class Tied(nn.Module):
 
 
 class Versioned(Norms):
-    """A module that looks at the version of what it loads."""
+    """A module that reads the version of its loaded state."""
 
     _version = 2
 

@@ -79,5 +79,5 @@ class Coverage:
 
 
 def _module(rule: Callable[..., object]) -> str:
-    """The file in which a form or rule stands."""
+    """The file that defines a form or rule."""
     return rule.__module__.rpartition(".")[2] + ".py"

@@ -1,4 +1,4 @@
-"""What a runtime computes for each op beside the oracle: the check that its tests of forms make."""
+"""Compare a runtime's result of each op with the oracle's: the check of its tests of forms."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path

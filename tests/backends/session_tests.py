@@ -18,7 +18,7 @@ from pockengine.tests.compiler.small_nets import residual_net
 
 
 def product_in_a_layer() -> Graph:
-    """Return a graph whose matrix product stands in the user's `encoder.layer.1`."""
+    """Return a graph whose matrix product is in the user's `encoder.layer.1`."""
     g = Builder(Graph("net"))
     x = g.input("x", TensorType(F32, (2, 3)))
     with g.scope("encoder.layer.1"):
@@ -139,7 +139,7 @@ class SessionTests:
 
 
 class RefusalTests:
-    """What the compiler refuses for a runtime; derive from it as `TestRefusals`."""
+    """Graphs that the compiler refuses for a runtime; derive from it as `TestRefusals`."""
 
     backend: ClassVar[str]
 

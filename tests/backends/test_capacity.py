@@ -1,4 +1,4 @@
-"""What a target's memories hold: whatever the backend, a program that exceeds one is refused."""
+"""Capacity of a target's memories: a program that exceeds one is refused, by every backend."""
 
 from dataclasses import replace
 from pathlib import Path

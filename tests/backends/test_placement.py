@@ -1,4 +1,4 @@
-"""Written params lie at multiples of the target's alignment, frozen ones as the file has them."""
+"""Written params are at multiples of the target's alignment, frozen ones as the file has them."""
 
 from pathlib import Path
 

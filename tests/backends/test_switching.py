@@ -1,4 +1,4 @@
-"""`backend="auto"` takes the fastest backend of the device, says why, and trains no weight."""
+"""`backend="auto"` takes the fastest backend of the device, reports why, and trains no weight."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ STEPS, RATE = 4, 0.01
 
 
 def check_training(backend: str, name: str, atol: float = 1e-4) -> None:
-    """Losses, what the other entries give, weights and states of a training are those of C.
+    """Losses, the other entries' results, weights and states of a training are those of C.
 
     `atol` is what the other entries' results may differ by, beside 1e-4 of each.
     """

@@ -1,4 +1,4 @@
-"""--quantize: int8 on the command line, from rows of samples; what cannot be is said."""
+"""--quantize: int8 on the command line, from rows of samples; invalid options are errors."""
 
 import json
 import re

@@ -20,7 +20,7 @@ from pockengine.tests.compiler.small_nets import NetBuilder
 
 ROWS, WIDTH = 64, 32
 NODES_OF_A_BLOCK = 20
-"""What a block is after differentiation, about."""
+"""Approximate number of nodes of a block after differentiation."""
 
 
 def deep_net(blocks: int) -> Graph:

@@ -40,7 +40,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def _scratch_bytes(node: Node) -> int:
-    """Some scratch for a part of the nodes: it must lie where nothing lives."""
+    """Some scratch for a part of the nodes: it must not overlap a live value."""
     return 64 * (len(node.operands) % 3)
 
 
@@ -60,7 +60,7 @@ class _Recorder:
 
 
 class Reference:
-    """The training as built, before any pass: it must give what the lowered program gives."""
+    """The training as built, before any pass: it must give the lowered program's results."""
 
     def __init__(self, forward: Graph, training: Training) -> None:
         graph, trained, _ = with_adapters(forward, find_scheme(training.scheme, forward))

@@ -11,7 +11,7 @@ from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType, Value
 
 WIDTHS = (1, 2, 3, 4)
 DEPTH = 2
-"""How deep expressions that stand for a weight may nest."""
+"""Maximum nesting of expressions in place of a weight."""
 
 
 class RandomNet:

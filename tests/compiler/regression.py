@@ -12,7 +12,7 @@ from pockengine.compiler.options import Training
 RATE = 0.05
 STEPS = 12
 FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
-"""What the rate of each step is of `RATE`."""
+"""Each step's rate, relative to `RATE`."""
 
 
 def rate(step: Any) -> Any:

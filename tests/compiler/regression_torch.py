@@ -12,7 +12,7 @@ Params = list[torch.Tensor]
 
 
 class Stepping(Protocol):
-    """What the loop needs of an optimizer."""
+    """Interface of an optimizer in the loop."""
 
     param_groups: list[dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""Legalisation: each rule gives what the op gives, and a target of few ops trains as a full one."""
+"""Legalisation: each rule gives the op's results, and a target of few ops trains as a full one."""
 
 import numpy as np
 import pytest

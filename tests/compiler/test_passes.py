@@ -1,4 +1,4 @@
-"""Passes on text files that a stranger can read: a graph, the passes to apply, what they leave.
+"""Passes on readable text files: a graph, the passes to apply, the resulting graph.
 
 `python -m pockengine.tests.compiler.test_passes FILE...` writes what the passes leave now into the
 files; read it before you keep it.
@@ -35,14 +35,14 @@ FILES = sorted((Path(__file__).parent / "passes").glob("*.ir"))
 
 
 def split(path: Path) -> tuple[str, list[Pass], str]:
-    """The graph of a file, the passes, and what they should leave."""
+    """The graph of a file, the passes, and the expected graph."""
     before, _, rest = path.read_text().partition("--- expect ")
     line, _, after = rest.partition("\n")
     return before, [parse_pass(text, TARGETS.__getitem__) for text in line.split("; ")], after
 
 
 def left(path: Path) -> Graph:
-    """What the passes of a file leave of its graph."""
+    """The graph of a file after its passes."""
     before, passes, _ = split(path)
     graph = parse_graph(before)
     run_passes(passes, graph, check=True)
@@ -117,7 +117,7 @@ def test_a_target_names_what_it_lacks() -> None:
 
 
 def main() -> None:
-    """Write what the passes leave into the named files."""
+    """Write the resulting graphs into the named files."""
     for name in sys.argv[1:]:
         path = Path(name)
         head, mark, rest = path.read_text().partition("--- expect ")

@@ -1,4 +1,4 @@
-"""A pipeline printed, read back and run on the model's text leaves what a compilation leaves."""
+"""A pipeline printed, read back and run on the model's text gives the graph of a compilation."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Integers that stand for real numbers: what the ops mean, judged by whole-number arithmetic.
+"""Meaning of ops on quantized integers, compared with integer arithmetic.
 
 These are the ops that no framework has to compare with (test_op_gradients.py).
 """

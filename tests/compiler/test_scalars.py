@@ -65,7 +65,7 @@ def test_bf16_rounds_to_nearest_even() -> None:
 
 
 def _gap(y: np.ndarray) -> np.ndarray:
-    """Distance between bf16 numbers where y lies: eight bits count."""
+    """Distance between bf16 numbers near y: eight bits count."""
     return np.asarray(2.0 ** (np.maximum(np.frexp(y.astype(np.float64))[1], -125) - 8))
 
 

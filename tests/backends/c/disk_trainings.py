@@ -92,7 +92,7 @@ def disturb(runner: Runner, disk: Path, count: int, fault: str, seed: int) -> Di
 
 
 def _reported(out: bytes) -> int:
-    """Return the last step that a run said to have saved."""
+    """Return the last step that a run reported as saved."""
     saved = [line for line in out.splitlines() if line.startswith(b'{"saved"')]
     return int(saved[-1].split(b'"after": ')[1].split(b",")[0]) if saved else 0
 
@@ -101,7 +101,7 @@ def _reported(out: bytes) -> int:
 @click.option("--count", default=300, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 def main(count: int, seed: int) -> None:
-    """Disturb trainings by each fault, and print what was lost."""
+    """Disturb trainings by each fault, and print the losses."""
     with tempfile.TemporaryDirectory() as place:
         folder, disk = Path(place), Path(place) / "disk"
         path, program = build_sanitized(point_graph(), folder, OPTIMISED)

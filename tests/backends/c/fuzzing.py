@@ -37,7 +37,7 @@ PARSERS = (
 
 @dataclass(frozen=True)
 class FuzzRun:
-    """How far a run came, and what it found: an input and a report, or neither."""
+    """A run's progress, and its finding: an input and a report, or neither."""
 
     executions: int
     corpus: int

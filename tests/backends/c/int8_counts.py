@@ -74,7 +74,7 @@ def _prediction(device: Device, compiled: Compiled, rows: Path, out: Path) -> in
 
 
 def _count(device: Device, compiled: Compiled, arguments: list[str], marks: int) -> int:
-    """Count what one thread executes; the last region is a step like any other."""
+    """Count the instructions of one thread; the last region is a step like any other."""
     assert device.emulator is not None
     command = [str(compiled.artifact.executable), *arguments]
     cpu = device.emulator.cpu

@@ -95,8 +95,8 @@ def newest(place: Path) -> int:
 
 
 def _run(command: list[str], delay: float | None) -> tuple[dict[int, float], bool]:
-    """Run a training, killed after this many seconds; its losses, and whether it ended by
-    itself.
+    """Run a training, killed after this many seconds; its losses, and whether it ended without the
+    kill.
     """
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     with subprocess.Popen(

@@ -150,7 +150,7 @@ STATES = (
     *("session.progress.steps = -1", "session.progress.steps = INT64_MAX"),
     *("session.progress.updates = INT32_MAX", "session.progress.collected = INT64_MIN"),
 )
-"""What a caller may set in a session; no step is made of it."""
+"""Fields that a caller may set in a session; no step is run with them."""
 
 
 def declared() -> dict[str, int]:

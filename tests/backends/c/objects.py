@@ -38,7 +38,7 @@ def object_of(
 ) -> Path:
     """Return the object of a C file that includes the runtime's headers, those beside it or these.
 
-    BuildError carries what the compiler wrote.
+    BuildError has the compiler's output.
     """
     return _object(source, compiler, Includes([*runtime_folders(runtime), *folders]), environment)
 
@@ -68,7 +68,7 @@ def link(
 
 @cache
 def _identity(command: tuple[str, ...]) -> str:
-    """Return what a compiler says of itself, and of the machine as its flags let it see that."""
+    """Return a compiler's version, and its macros for the machine and flags."""
     asked = (("--version",), ("-E", "-dM", "-x", "c", os.devnull))
     told = (subprocess.run([*command, *more], capture_output=True, check=True) for more in asked)
     return "\0".join(done.stdout.decode() for done in told)

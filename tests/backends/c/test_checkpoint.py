@@ -1,4 +1,4 @@
-"""What a checkpoint holds, how little, and that no damage to it goes unseen."""
+"""A checkpoint's contents and size, and the detection of damage."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the runner's commands print and write: info, evaluate, predict, export, help."""
+"""Output of the runner's commands: info, evaluate, predict, export, help."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from pockengine.tests.backends.c.programs import build_sanitized
 from pockengine.tests.backends.c.runner import Runner, as_rows, initial, lines
 
 SHAPE, PERMUTATION = (3, 5, 2), (2, 0, 1)
-"""Of the weight in the framework, and how it is turned into ours."""
+"""Shape of the weight in the framework, and its permutation to ours."""
 
 COMMANDS = ("train", "evaluate", "predict", "export", "info")
 

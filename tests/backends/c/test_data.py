@@ -232,7 +232,7 @@ def test_a_flipped_bit_of_an_archive_is_named(runner: Runner, tmp_path: Path) ->
 
 
 def bad_rows(tmp_path: Path) -> tuple[Path, Arrays]:
-    """Rows of which 1, 2 and 6 are bad, and what the training sees in their places."""
+    """Rows of which 1, 2 and 6 are bad, and their replacements in the training."""
     rows = draw_rows()
     seen = {name: array.copy() for name, array in rows.items()}
     rows["x"][1, 3], rows["x"][2, 0], rows["labels"][6] = np.nan, np.inf, 7

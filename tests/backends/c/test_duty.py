@@ -67,7 +67,7 @@ def test_a_duty_rests_behind_each_step_and_changes_none(runner: Runner) -> None:
     took = time.monotonic() - begin
     assert steps(told) == steps(wanted)
     computed = sum(int(str(line["ns"])) for line in told if "step" in line) / 1e9
-    last = int(str(told[count - 1]["ns"])) / 1e9  # nothing rests behind it
+    last = int(str(told[count - 1]["ns"])) / 1e9  # no rest after it
     assert took >= (computed - last) * 100 / percent
 
 

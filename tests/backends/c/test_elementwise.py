@@ -162,7 +162,7 @@ def test_every_op_type_and_broadcast_agrees_with_the_oracle(
 
 
 def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> Node:
-    """The fusion node that the compiler makes of what `build` emits."""
+    """The fusion node of the graph that `build` emits."""
     graph = Graph("case")
     g = Builder(graph)
     results = build(g, *(g.input(f"x{i}", TensorType(F32, s)) for i, s in enumerate(shapes)))

@@ -121,7 +121,7 @@ def compiled(device: Device, folder: Path) -> Artifact:
 
 
 def result(device: Device, main: str, folder: Path, *arguments: Path) -> bytes:
-    """Link a main with an artifact's archive, and return what it writes."""
+    """Link a main with an artifact's archive, and return its output."""
     source = folder / "own_main.c"
     source.write_text(f"#define STEPS {STEPS}\n{COMMON}{main}")
     toolchain = find_toolchain(device)

@@ -90,7 +90,7 @@ def test_weights_of_files_that_lie_otherwise_are_copied(
     weights = load_file(artifact.weights)
     doubled = {name: 2 * data for name, data in weights.items()}
     path = tmp_path / "doubled"
-    save_file(doubled, path)  # by name: odd lies behind large, which is not aligned
+    save_file(doubled, path)  # by name: odd is after large, whose end is not aligned
     session.load(path)
     assert mapped_bytes(path, "Size") == -1
     assert all(np.array_equal(session.get_param(name), doubled[name]) for name in doubled)

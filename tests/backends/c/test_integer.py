@@ -135,7 +135,7 @@ def test_products_with_one_operand_of_integers(tmp_path: Path, first: DType, sec
 
 
 def fused_convolution() -> tuple[Node, dict[str, np.ndarray]]:
-    """Return a convolution whose sums are requantised in its epilogue, and what it reads."""
+    """Return a convolution whose sums are requantised in its epilogue, and its inputs."""
     g = Builder(Graph("fused"))
     x, w = g.input("x", TensorType(I8, (2, 6, 6, 3))), g.input("w", TensorType(I8, (3, 3, 3, 21)))
     multiplier, exponent = fixed_point(np.geomspace(1e-4, 0.7, 21))

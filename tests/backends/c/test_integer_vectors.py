@@ -27,7 +27,7 @@ SCALES = np.array([1.0, 0.37, 3.1e-5, 0.00784, 2.0**-20, 1.9999999, 1e-38, 1e-42
 
 
 def bits(rng: np.random.Generator, low: int, high: int) -> np.ndarray:
-    """Floats of random signs whose bits lie in a range."""
+    """Floats of random signs whose bits are in a range."""
     sizes = rng.integers(low, high, (ROWS, COLUMNS), endpoint=True).astype(np.uint32)
     signs = rng.integers(0, 2, sizes.shape).astype(np.uint32) << np.uint32(31)
     return (sizes | signs).view(np.float32)

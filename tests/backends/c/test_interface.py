@@ -56,7 +56,7 @@ def test_the_header_has_the_versions_of_the_package() -> None:
 
 
 LAYOUT = (14, "877c28fb54920669")
-"""PE_ABI, and the digest of what the headers declare for it."""
+"""PE_ABI, and the digest of the headers' declarations for it."""
 
 
 def test_other_declarations_have_another_abi() -> None:

@@ -21,7 +21,7 @@ TRIANGLES = [
 
 
 def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
-    """Return a case of drawn matrices, and one of matrices without an answer."""
+    """Return a case of random matrices, and one of unsolvable ones."""
     types = [TensorType(F32, shape)]
     if op.endswith("solve"):
         types.append(TensorType(F32, (*shape[:-1], 3)))

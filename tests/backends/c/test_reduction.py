@@ -38,7 +38,7 @@ def case_of(node: Node, isa: str, seed: int) -> Case:
 
 
 def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> Node:
-    """The fusion node that the compiler makes of what `build` emits."""
+    """The fusion node of the graph that `build` emits."""
     graph = Graph("case")
     g = Builder(graph)
     results = build(g, *(g.input(f"x{i}", TensorType(F32, s)) for i, s in enumerate(shapes)))

@@ -1,4 +1,4 @@
-"""The runner where a size varies: what it does is what `fit`, `evaluate` and `predict` do."""
+"""The runner with a variable size: the same results as of `fit`, `evaluate` and `predict`."""
 
 import json
 import subprocess

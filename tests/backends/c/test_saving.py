@@ -1,4 +1,4 @@
-"""Where the runner saves, and what it never saves over: all by the sanitized runner."""
+"""Places where the runner saves and those that it never overwrites, by the sanitized runner."""
 
 import errno
 import os
@@ -192,7 +192,7 @@ def test_params_that_are_not_finite_are_not_saved(runner: Runner, saved: Path) -
     before, data = saved.read_bytes(), saved.parent / "large"
     save_file({"x": np.full(300, 1000, np.float32)}, data)
     done = runner.train(1, "--lr", "3e38", "--save", saved, data=data)
-    assert done.returncode == 3  # the step's loss was finite, what it made of the params is not
+    assert done.returncode == 3  # the step's loss was finite, the updated params are not
     assert "point is not finite at element 0" in done.stderr or "momentum" in done.stderr
     assert "saved" not in done.stdout
     assert saved.read_bytes() == before

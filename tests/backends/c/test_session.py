@@ -35,7 +35,7 @@ def threads_now() -> int:
 
 
 def in_threads(count: int, work: object) -> list[BaseException]:
-    """Run work in threads at once; return what it raised."""
+    """Run work in concurrent threads; return the exceptions."""
     raised: list[BaseException] = []
 
     def run() -> None:

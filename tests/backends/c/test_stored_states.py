@@ -96,7 +96,7 @@ def assert_close(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def coding(signed: bool) -> Graph:
-    """The state of a param in 8 bits becomes its gradient, and the param what the state was."""
+    """The state of a param in 8 bits becomes its gradient, and the param the old state."""
     g = Builder(Graph("coding"))
     size, kind = TensorType(F32, (4, 200)), "signed" if signed else "unsigned"
     w = g.param(f"{kind}.w", np.zeros(size.shape, np.float32))

@@ -1,4 +1,4 @@
-"""Winograd's convolutions agree with the NumPy oracle, at the border of what tiles and blocks do.
+"""Winograd's convolutions agree with the NumPy oracle, at the borders of tiles and blocks.
 
 The bound: let each value carry a rounding error of the same relative size. An output's error is
 then sqrt(sum over points of (A B G)²) times a direct sum's, where A, B and G stand for the norms of
@@ -45,7 +45,7 @@ BOUND = {2: 1.7 * DIRECT, 4: 31 * DIRECT}
 
 
 def emit(size: int, split: str | None = None, block: int | None = None) -> Callable[..., Kernel]:
-    """An emitter of the cheapest plan of one tile size, changed where a test asks for it."""
+    """An emitter of the cheapest plan of one tile size, changed by the test's arguments."""
 
     def kernel(node: Node, device: Device) -> Kernel:
         opened = open_fusion(node, device)

@@ -37,7 +37,7 @@ BOUND = {2: 2 * DIRECT, 4: 24 * DIRECT}
 
 
 def emit(size: int, split: str | None = None, block: int | None = None) -> Callable[..., Kernel]:
-    """An emitter of the cheapest plan of one tile size, changed where a test asks for it."""
+    """An emitter of the cheapest plan of one tile size, changed by the test's arguments."""
 
     def kernel(node: Node, device: Device) -> Kernel:
         opened = open_fusion(node, device)

@@ -59,7 +59,7 @@ _TOKEN = re.compile(
 
 
 def tokens(source: str) -> list[str]:
-    """Split C into its tokens; a string is `""`, lines count only where a directive stands."""
+    """Split C into its tokens; a string is `""`, line ends count only in directives."""
     text = re.sub(r"\?\?([=/'()!<>-])", lambda match: _TRIGRAPHS[match[1]], source)
     text = re.sub(r"\\[ \t]*\r?\n", "", text)
     found = []

@@ -88,7 +88,7 @@ def _parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Compile where there is no artifact yet, train, and print what was seen."""
+    """Compile if there is no artifact yet, train, and print the measurements."""
     given = _parsed()
     sizes = Sizes(given.layers, given.hidden, given.heads, given.ffn, given.vocabulary)
     folder = given.artifact or Path(tempfile.mkdtemp()) / "llama"

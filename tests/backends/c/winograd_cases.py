@@ -1,4 +1,4 @@
-"""What both tests of Winograd's method share: plans as a test asks for them, and random cases."""
+"""Shared by both tests of Winograd's method: plans by arguments, and random cases."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ FEATURES = st.sampled_from([1, 4, 8, 17, 24, 49])
 
 
 def cheapest(plans: Sequence[Any], split: str | None, block: int | None) -> Any:
-    """Return the cheapest plan, changed where a test asks for it."""
+    """Return the cheapest plan, changed by the test's arguments."""
     plan = min(plans, key=lambda each: each.cycles)
     if split is not None:
         plan = replace(plan, split=split)

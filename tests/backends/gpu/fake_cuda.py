@@ -21,7 +21,7 @@ class _Settings(ctypes.Structure):
 
 
 class Counts(ctypes.Structure):
-    """What was done since the settings were made: `counts` of fake_cuda.h."""
+    """Calls since the settings were made: `counts` of fake_cuda.h."""
 
     _fields_: ClassVar = [
         (name, ctypes.c_int)
@@ -39,7 +39,7 @@ class Counts(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Machine:
-    """What the driver finds: by default an H100 with 4 GB of memory."""
+    """The driver's machine: by default an H100 with 4 GB of memory."""
 
     sm: int = 90
     version: int = 12060
@@ -63,7 +63,7 @@ class Fake:
         self.library.fake_cuda_set(_Settings(**vars(machine)))
 
     def counts(self) -> Counts:
-        """Return what was done."""
+        """Return the calls."""
         counts: Counts = self.library.fake_cuda_counts()
         return counts
 

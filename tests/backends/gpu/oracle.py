@@ -1,4 +1,4 @@
-"""What the emulation computes beside what the oracle says, in every order."""
+"""Compare the emulation's results with the oracle's, in every order."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +41,7 @@ def compare(
     *,
     taken: Mapping[str, Arrays] | None = None,
 ) -> None:
-    """Assert that graphs give what the oracle gives of `taken`, which are the inputs by default."""
+    """Assert that graphs give the oracle's results for `taken`, which are the inputs by default."""
     program = compile_entries("cases", dict(graphs), target=backend.target())
     artifact = write_artifact(program, backend, folder / "made")
     with open_session(artifact) as session:

@@ -62,7 +62,7 @@ class Watched:
 
     @property
     def memory(self) -> bytes:
-        """Return what lies at all pointers before the first launch."""
+        """Return the contents at all pointers before the first launch."""
         read = b"".join(array.tobytes() for array in self.operands)
         return read.ljust(sum(self.sizes), b"\xff")
 
@@ -150,7 +150,7 @@ class Sanitized:
         return [int(line) for line in done.stdout.split()]
 
     def results(self) -> list[tuple[np.ndarray, ...]]:
-        """Return what the last run made: the results of each case."""
+        """Return the results of each case of the last run."""
         data, at, found = (self._folder / "results").read_bytes(), 0, []
         for case in self._cases:
             assert case.node is not None

@@ -1,4 +1,4 @@
-"""Kernels under the address sanitizer: none touches what is beside its memory, and one that does
+"""Kernels under the address sanitizer: none accesses memory out of bounds, and one that does
 is found."""
 
 from dataclasses import replace

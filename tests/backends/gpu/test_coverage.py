@@ -1,4 +1,4 @@
-"""docs/gpu.md says of every op what becomes of it."""
+"""docs/gpu.md lists the support of every op."""
 
 from pockengine.tests.backends.gpu.coverage import COVERAGE
 

@@ -1,4 +1,5 @@
-"""What the emulation finds: barriers that are missing or divergent, and local memory misused.
+"""Faults that the emulation finds: barriers that are missing or divergent, and local memory
+misused.
 
 And what a warp's product is: as PTX says which item holds what.
 """

@@ -1,4 +1,4 @@
-"""Kernels: what the emulation computes for each op is what the oracle says, in every order."""
+"""Kernels: the emulation's result of each op equals the oracle's, in every order."""
 
 import numpy as np
 import pytest

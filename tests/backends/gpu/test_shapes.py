@@ -45,7 +45,7 @@ def test_few_rows_and_many_of_one_length_are_two_kernels(op: str, tmp_path: Path
 
 @pytest.mark.parametrize("op", ["softmax", "log_softmax", "cross_entropy", "cross_entropy_dx"])
 def test_exponentials_are_summed_as_numbers_come(op: str, tmp_path: Path) -> None:
-    """Rows that rise to their end, fall, are hidden in part, are equal, or lie far from 0."""
+    """Rows that rise to their end, fall, are hidden in part, are equal, or are far from 0."""
     rise = np.linspace(-80, 80, 1000, dtype=np.float32)
     hidden = np.where(np.arange(1000) % 3 == 1, rise, -np.inf).astype(np.float32)
     x = np.stack([rise, rise[::-1], hidden, np.zeros_like(rise), rise + 1000, rise - 1000])
@@ -70,7 +70,7 @@ def test_more_elements_than_an_int_counts_are_refused(op: str) -> None:
 
 def test_the_gradient_of_logits_lies_on_them() -> None:
     graph = llama_net()
-    del graph.outputs["output"]  # logits that are given back stay as they are
+    del graph.outputs["output"]  # returned logits are not overwritten
     program = compile_program(graph, Training(), target=BACKEND.target())
     train = program.entries["train"]
     (gradient,) = (node for node in train.graph.nodes if node.op == "cross_entropy_dx")

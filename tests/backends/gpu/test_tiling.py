@@ -1,4 +1,4 @@
-"""How products are tiled: what the model chooses, and that every way gives the same numbers."""
+"""Tiling of products: the model's choice, and equal results of all tilings."""
 
 from pathlib import Path
 

@@ -55,7 +55,7 @@ def _expect_close(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -
 
 
 def _trained(session: Session, graph: Graph, steps: range) -> dict[str, np.ndarray]:
-    """Train, and return the losses, the params and what the other entries give."""
+    """Train, and return the losses, the params and the other entries' results."""
     losses = [session.train_step(draw(graph, n), RATE)["loss"] for n in steps]
     results = {"losses": np.array(losses)}
     batch = draw(graph, STEPS)

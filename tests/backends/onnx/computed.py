@@ -16,7 +16,7 @@ TARGET = onnx_backend(load_device("host")).target()
 
 
 def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
-    """What the runtime makes of a graph without params."""
+    """The runtime's results for a graph without params."""
     program = compile_entries("case", {"case": graph}, target=TARGET)
     write_models(program, folder)
     beside = {CONSTANTS: np.fromfile(folder / CONSTANTS, np.uint8)}

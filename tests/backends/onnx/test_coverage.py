@@ -1,4 +1,4 @@
-"""docs/onnx.md says of every op what becomes of it."""
+"""docs/onnx.md lists the support of every op."""
 
 from pockengine.tests.backends.onnx.coverage import COVERAGE
 

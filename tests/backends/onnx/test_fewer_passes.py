@@ -1,4 +1,4 @@
-"""What forms save of the runtime's passes over memory; the numbers stay what they are."""
+"""Forms save passes of the runtime over memory; the results are unchanged."""
 
 from collections import Counter
 from pathlib import Path

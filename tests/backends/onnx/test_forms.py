@@ -1,4 +1,4 @@
-"""Forms: what ONNX Runtime computes for each op is what the oracle says, and no op is forgotten."""
+"""Forms: ONNX Runtime's result of each op equals the oracle's, and no op is missing."""
 
 from pathlib import Path
 

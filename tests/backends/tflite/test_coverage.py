@@ -1,4 +1,4 @@
-"""docs/tflite.md says of every op what becomes of it."""
+"""docs/tflite.md lists the support of every op."""
 
 from pockengine.tests.backends.tflite.coverage import COVERAGE
 

@@ -24,7 +24,7 @@ MADE = made(FORMS)
 
 
 def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
-    """What the runtime makes of a graph without params."""
+    """The runtime's results for a graph without params."""
     program = compile_entries("case", {"case": graph}, target=TARGET)
     write_model(program, folder)
     nodes = json.loads((folder / NODES).read_text(encoding="utf-8"))

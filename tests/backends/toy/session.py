@@ -1,4 +1,4 @@
-"""Sessions of the toy backend: an array of bytes for each memory that values lie in."""
+"""Sessions of the toy backend: an array of bytes for each memory."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Forms as TVM reads them: what it computes for each op is what the oracle says."""
+"""Forms as TVM reads them: its result of each op equals the oracle's."""
 
 from pathlib import Path
 

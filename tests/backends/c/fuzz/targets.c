@@ -1,4 +1,4 @@
-/* What is fuzzed: every parser of the runtime, one for each value of PE_FUZZ.
+/* The fuzz targets: every parser of the runtime, one for each value of PE_FUZZ.
  *
  *     1  weights: a safetensors file for pe_load_weights
  *     2  data: a file of rows, safetensors or .npz, for pe_data_open, pe_data_read and pe_data_mend
@@ -118,7 +118,7 @@ static void hear(int64_t row, const char *why) {
     check_message(why);
 }
 
-/* What was opened can be read, in whatever order, and what was mended is sound. */
+/* Opened files can be read in any order, and repaired rows are sound. */
 static pe_status read_batches(pe_data *data) {
     pe_bad_rows bad = {.limit = 2, .notify = hear};
     pe_status status = PE_OK;

@@ -32,7 +32,7 @@ from pockengine.tests.backends.onnx.nets import pictures
 
 NET, SAMPLES, RATE = "resnet20-32", 4, 1e-3
 HEAD = 0.02
-"""What the head's drawn weights are multiplied by, so that losses begin near those of chance."""
+"""Scale of the head's random weights, so that losses begin near those of chance."""
 
 
 def net() -> tuple[Graph, Graph]:
@@ -52,7 +52,7 @@ def compiled(graph: Graph, backend: str, place: Path) -> tuple[Program, Artifact
 
 
 def show(placed: Sequence[Placed]) -> None:
-    """Print how many nodes of each operator are where, and what the CPU runs."""
+    """Print the number of nodes of each operator by processor, and the nodes on the CPU."""
     for (op, provider), count in sorted(Counter((p.op, p.provider) for p in placed).items()):
         click.echo(f"{op:20}{provider:24}{count:4}")
 
