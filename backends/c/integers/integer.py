@@ -110,7 +110,11 @@ def _tile(op: str, window: ConvWindow, device: Device) -> Tile:
         depth = window.taps * window.group_channels
         return multiply_cycles(machine, tile, rows, columns=columns, depth=depth), tile.label
 
-    return min(tiles(machine, rows, columns), key=cycles)
+    cheapest = min(tiles(machine, rows, columns), key=cycles)
+    if window.is_depthwise and machine.paired and columns % machine.streamed == 0:
+        # More lanes share the search for taps.
+        return replace(cheapest, lanes=max(cheapest.lanes, machine.streamed))
+    return cheapest
 
 
 def _matrix_window(node: Node) -> tuple[str, ConvWindow]:

@@ -7,7 +7,7 @@ import pytest
 
 from pockengine.backends.c.backend import CBackend
 from pockengine.backends.placement import is_alias
-from pockengine.compiler.ir import BOOL, F32, I32, Builder, Graph, Node, TensorType
+from pockengine.compiler.ir import BOOL, F32, I32, Builder, DType, Graph, Node, TensorType
 from pockengine.compiler.ops import lookup
 from pockengine.tests.backends.c.anchors import NATIVE, check, check_on_arm, with_epilogue
 from pockengine.tests.backends.c.harness import Case, device_of, draw_array
@@ -56,6 +56,17 @@ def of_arm_alone() -> list[Node]:
         g.emit("pack_mask", mask),
         g.emit("moments", g.input("rows", TensorType(F32, (75, 20)))),
     ]
+    for channels in (8, 24, 28):
+        dy = g.input(f"dy{channels}", TensorType(DType.I8, (2, 5, 4, channels)))
+        w = g.input(f"w{channels}", TensorType(DType.I8, (3, 3, 1, channels)))
+        window = {"stride": (2, 2), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": channels}
+        shape = (2, 9, 8, channels)
+        nodes.append(g.emit("conv2d_dx", dy, w, input_shape=shape, zeros=(0, 0), **window))
+    x = g.input("x", TensorType(DType.I8, (2, 9, 11, 3)))
+    dy = g.input("dy", TensorType(DType.I8, (2, 5, 6, 16)))
+    window = {"stride": (2, 2), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups": 1}
+    shape = (3, 3, 3, 16)
+    nodes.append(g.emit("conv2d_dw", x, dy, weight_shape=shape, zeros=(-3, 0), **window))
     for depth in (1, 3, 4, 5, 8, 14):
         for transpose in ((False, False), (True, False), (False, True)):
             nodes.append(with_epilogue(matmul(13, 29, depth, transpose), "stepped"))

@@ -25,18 +25,32 @@
 #define PE_ROW_PANELS ((PE_CHANNELS + 15) / 16)
 #define PE_ROW_PANEL_BYTES ((ptrdiff_t)PE_DEPTH * 64)
 
-/* The pixel of x that pixel `at` of dy meets at a tap, or NULL. */
-PE_INLINE const int8_t *PE_FN(met)(const int8_t *source, const ptrdiff_t at, const int tap) {
-    const ptrdiff_t line = at / PE_OUT_W;
+/* The row of x that a line of dy meets at a tap, or NULL. */
+PE_INLINE const int8_t *PE_FN(line)(const int8_t *source, const ptrdiff_t line, const int tap) {
     const int row = PE_FN(source)((int)(line % PE_OUT_H), tap / PE_TAPS_W, PE_STEP_H, PE_GAP_H,
                                   PE_TOP, PE_SOURCE_H);
-    const int column = PE_FN(source)((int)(at % PE_OUT_W), tap % PE_TAPS_W, PE_STEP_W, PE_GAP_W,
-                                     PE_LEFT, PE_SOURCE_W);
-    if (at >= PE_K || row < 0 || column < 0) {
-        return NULL;
+    const ptrdiff_t at = (line / PE_OUT_H * PE_SOURCE_H + row) * PE_SOURCE_W;
+    return row < 0 ? NULL : source + at * PE_CHANNELS;
+}
+
+/* The pixels of x that four of dy from `at` on meet at a tap, or NULL. */
+PE_INLINE void PE_FN(meet)(const int8_t *met[4], const int8_t *source, const ptrdiff_t at,
+                           const int tap) {
+    ptrdiff_t line = at / PE_OUT_W;
+    int x = (int)(at - line * PE_OUT_W);
+    const int8_t *pixels = PE_FN(line)(source, line, tap);
+    PE_UNROLL
+    for (int i = 0; i < 4; i++) {
+        if (x == PE_OUT_W) {
+            x = 0;
+            pixels = PE_FN(line)(source, ++line, tap);
+        }
+        const int column =
+            PE_FN(source)(x, tap % PE_TAPS_W, PE_STEP_W, PE_GAP_W, PE_LEFT, PE_SOURCE_W);
+        const int outside = at + i >= PE_K || pixels == NULL || column < 0;
+        met[i] = outside ? NULL : pixels + (ptrdiff_t)column * PE_CHANNELS;
+        x++;
     }
-    const ptrdiff_t pixel = (line / PE_OUT_H * PE_SOURCE_H + row) * PE_SOURCE_W + column;
-    return source + pixel * PE_CHANNELS;
 }
 
 /* Words of x at one tap. */
@@ -44,9 +58,7 @@ PE_INLINE void PE_FN(pack_rows)(pe_worker *w, int8_t *to, const int8_t *source, 
     const pe_range share = PE_FN(share)(w, PE_DEPTH, 1);
     for (ptrdiff_t g = share.begin; g < share.end; g++) {
         const int8_t *met[4];
-        for (int i = 0; i < 4; i++) {
-            met[i] = PE_FN(met)(source, 4 * g + i, tap);
-        }
+        PE_FN(meet)(met, source, 4 * g, tap);
         for (int p = 0; p < PE_ROW_PANELS; p++) {
 #if PE_L == 32
             HVX_Vector rows[4];
