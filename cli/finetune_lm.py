@@ -77,6 +77,13 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--answer-tokens", default=48, show_default=True, type=click.IntRange(0))
 @click.option("--temperature", default=0.0, show_default=True, help="0 is greedy.")
 @click.option(
+    "--top-p",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Draw from the fewest tokens that have this share together.",
+)
+@click.option(
     "--report-to",
     "reports",
     multiple=True,
@@ -96,8 +103,6 @@ def finetune_lm(
     hold_out: float,
     out: Path,
     options: CompileOptions,
-    answer_tokens: int,
-    temperature: float,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -121,7 +126,7 @@ def finetune_lm(
         click.echo(remark, err=True)
     rows = prepared.training
     say(f"{rows.tokens:,} tokens in {rows.rows} rows of {settings.course.length}")
-    sampling = Sampling(min(answer_tokens, settings.course.length - 1), temperature)
+    sampling = _sampling(settings.course.length, given)
     names = ("threads", "resume", "save_every", "merge", "callbacks")
     steps = nullcontext if as_json else Steps
     ways = RunSettings(sampling=sampling, say=say, compiling=steps, **_taken(given, *names))
@@ -133,6 +138,11 @@ def finetune_lm(
 
 def _nothing(text: str) -> None:
     """Print nothing: the output is JSON only."""
+
+
+def _sampling(length: int, given: dict[str, Any]) -> Sampling:
+    tokens = min(given["answer_tokens"], length - 1)
+    return Sampling(tokens, given["temperature"], top_p=given["top_p"])
 
 
 def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
