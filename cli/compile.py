@@ -10,6 +10,7 @@ from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import ModelChoice, json_option, model_argument, print_json
 from pockengine.cli.steps import Steps
 from pockengine.compiler.ir.graph import Graph
+from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.ir.text import print_graph
 from pockengine.compiler.ops import node_cost
 from pockengine.errors import CompileError
@@ -94,12 +95,18 @@ def _describe(compiled: "Compiled", as_json: bool) -> None:
             f"  {name}: {entry['nodes']} nodes, {entry['multiply_adds'] / 1e6:.1f} M "
             f"multiply-adds, arena {entry['arena_bytes']:,} bytes"
         )
-    report = compiled.program.recomputation
-    if report is not None:
-        CONSOLE.print(
-            f"  recomputed {len(report.dropped)} values: {report.extra_operations / 1e6:.1f} M "
-            f"more multiply-adds, peak {report.peak_before:,} -> {report.peak_after:,} bytes"
-        )
+    for line in recomputation_lines(compiled.program.recomputation):
+        CONSOLE.print(f"  {line}")
+
+
+def recomputation_lines(report: Recomputation | None) -> tuple[str, ...]:
+    """Describe the recomputation for a memory budget; nothing if the step fits without."""
+    if report is None or not report.dropped:
+        return ()
+    return (
+        f"recomputed {len(report.dropped)} values: {report.extra_operations / 1e6:.1f} M "
+        f"more multiply-adds, peak {report.peak_before:,} -> {report.peak_after:,} bytes",
+    )
 
 
 class Dump:

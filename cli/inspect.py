@@ -35,7 +35,7 @@ from pockengine.devices import Device, find_device
 from pockengine.options import CompileOptions
 
 CAPTION = """\
-kept: alive from the forward pass to the backward one; at the peak: where the step needs most.
+saved: alive from the forward pass to the backward one; at the peak: where the step needs most.
 Multiply-adds in millions: of inference, and of the whole step."""
 
 
@@ -105,6 +105,7 @@ def totals(program: Program, device: Device) -> dict[str, Any]:
         "trained": len(program.scheme),
         "entries": {name: entry.plan.size for name, entry in program.entries.items()},
         "arena_bytes": program.arena_bytes,
+        "params_bytes": sum(param.value.type.nbytes for param in program.params.values()),
         "beyond_inference_bytes": None
         if predict is None
         else max(0, train.plan.size - predict.plan.size) + states,
@@ -117,7 +118,7 @@ def layers_table(title: str, layers: Sequence[LayerCost]) -> Table:
     table = Table(title=title, caption=CAPTION, caption_justify="left", box=SIMPLE)
     table.add_column("layer")
     table.add_column("trains")
-    for heading in ("params", "weights, B", "states, B", "kept, B", "at the peak, B"):
+    for heading in ("params", "weights, B", "states, B", "saved, B", "at the peak, B"):
         table.add_column(heading, justify="right")
     for heading in ("inference", "step"):
         table.add_column(heading, justify="right")
@@ -152,7 +153,11 @@ def _summary(facts: dict[str, Any]) -> str:
     time = facts["modelled_step_ms"]
     modelled = "" if time is None else f"; a step takes {time:.2f} ms by the model of its kernels"
     beyond, whole = facts["beyond_inference_bytes"], facts["arena_bytes"]
-    memory = f"memory: whole arena {whole:,} bytes, which --memory-budget bounds"
+    weights = facts["params_bytes"]
+    memory = (
+        f"memory: {whole + weights:,} bytes in all, arena {whole:,}, which --memory-budget bounds, "
+        f"and {weights:,} of weights and states"
+    )
     if beyond is not None:
         memory += (
             f"; beyond inference {beyond:,} bytes (more arena, and the optimizer's states), which "

@@ -32,6 +32,8 @@ def test_layers_say_what_trains_and_what_it_takes() -> None:
     assert stem["kept_bytes"] == 4 * 8 * 8 * 16 * 4  # what its batch norm reads again
     assert sum(row["peak_bytes"] for row in table["layers"]) <= table["arena_bytes"]
     assert sum(row["params"] for row in table["layers"]) == 28698
+    stored = sum(row["params_bytes"] + row["states_bytes"] for row in table["layers"])
+    assert stored == table["params_bytes"]
 
 
 def test_what_is_frozen_keeps_and_costs_nothing_more() -> None:
@@ -58,6 +60,8 @@ def test_the_table_has_each_layer_and_the_sum() -> None:
     assert said.exit_code == 0, said.output
     assert "block1.conv1.0" in said.stdout
     assert "28,698" in said.stdout
+    assert "saved, B" in said.stdout
+    assert "bytes in all" in said.stdout
     assert "20 params train; arena in bytes: train" in said.stdout
 
 

@@ -7,10 +7,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pockengine.cli.compile import compile_command
+from pockengine.cli.compile import compile_command, recomputation_lines
 from pockengine.cli.optimizers import read_optimizer
 from pockengine.cli.option_fields import compile_options
 from pockengine.cli.options import shape
+from pockengine.compiler.ir.recomputation import Recomputation
 from pockengine.compiler.optim import AdamW, Lion, Muon, Sgd
 from pockengine.compiler.option import flag_of
 from pockengine.compiler.passes.backward.differentiate import Clip
@@ -82,3 +83,10 @@ def test_options_of_a_command_are_one_value(arguments: list[str], options: Any) 
     CliRunner().invoke(command, arguments, catch_exceptions=False)
     wanted = CompileOptions(check=True)
     assert seen == [options if isinstance(options, CompileOptions) else replace(wanted, **options)]
+
+
+def test_recomputation_is_reported_if_there_is_some() -> None:
+    assert not recomputation_lines(None)
+    assert not recomputation_lines(Recomputation((), 0, 500, 500))
+    (line,) = recomputation_lines(Recomputation(("x", "y"), 400_000, 5000, 3000))
+    assert line == "recomputed 2 values: 0.4 M more multiply-adds, peak 5,000 -> 3,000 bytes"
