@@ -15,7 +15,10 @@ from pockengine.frontends.reference import Nudge, Reference, draw_target
 
 
 def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -> Reference | None:
-    """Run the function and its gradient once; None if example inputs have no data."""
+    """Run the function and its gradient once; None if example inputs have no data.
+
+    There are no gradients where JAX cannot differentiate what it runs.
+    """
     source = source_of(model, example_inputs, 0)
     traced = trace(source, 0)
     leaves = traced.leaves
@@ -46,7 +49,14 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
     if loss is not None:
         feed["target"] = _target(traced, loss)
     judge = _judge(traced, loss, feed.get("target"), results(trained) if loss else [])
-    value, grads = jax.value_and_grad(lambda arrays: judge(results(arrays)))(trained)
+
+    def total(arrays: list[Any]) -> Any:
+        return judge(results(arrays))
+
+    try:
+        value, grads = jax.value_and_grad(total)(trained)
+    except (NotImplementedError, ValueError):  # JAX has no gradient, of `while_loop` for one
+        return Reference(feed, float(total(trained)), None)
     named = {leaves[i].name: np.asarray(grad) for i, grad in zip(floats, grads, strict=True)}
     return Reference(feed, float(value), named)
 

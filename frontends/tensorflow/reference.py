@@ -45,7 +45,10 @@ def reference(model: Any, example_inputs: Any, loss: Any, nudge: Nudge) -> Refer
     variables = {id(getattr(variable, "value", variable)) for variable in own}
     named = named_variables([*own, *(v for v in watched if id(v) not in variables)])
     handles = {id(getattr(v, "value", v)): name for name, v in named.items()}
-    grads = tape.gradient(value, watched, unconnected_gradients="zero")
+    try:
+        grads = tape.gradient(value, watched, unconnected_gradients="zero")
+    except LookupError:  # TensorFlow has no gradient of one of its operators
+        return Reference(feed, float(value), None, predicted)
     gradients = {
         handles[id(variable)]: np.asarray(tf.convert_to_tensor(grad))
         for variable, grad in zip(watched, grads, strict=True)

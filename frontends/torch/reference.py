@@ -39,12 +39,26 @@ def reference(module: nn.Module, example_inputs: Any, loss: Loss, nudge: Nudge) 
         results = torch.func.functional_call(called, state, args, kwargs)
         value = _loss(results, loss, feed)
         trained = {name: x for name, x in state.items() if x.requires_grad}
-        grads = torch.autograd.grad(value, list(trained.values()), allow_unused=True)
+        grads = _gradients(value, list(trained.values()))
+    if grads is None:
+        return Reference(feed, float(value.detach()), None, predicted)
     gradients = {
         name: (torch.zeros_like(x) if grad is None else grad).detach().numpy().copy()
         for (name, x), grad in zip(trained.items(), grads, strict=True)
     }
     return Reference(feed, float(value.detach()), gradients, predicted)
+
+
+def _gradients(
+    value: torch.Tensor, trained: list[torch.Tensor]
+) -> tuple[torch.Tensor | None, ...] | None:
+    """Return the gradients; None if PyTorch has no derivative of one of its operators."""
+    try:
+        return torch.autograd.grad(value, trained, allow_unused=True)
+    except RuntimeError as error:  # NotImplementedError is one
+        if "not implemented" not in str(error):
+            raise
+        return None
 
 
 def _predicted(

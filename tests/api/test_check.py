@@ -193,6 +193,21 @@ def test_an_ill_conditioned_net_is_not_refused() -> None:
     pockengine.compile(Cancelling(), (torch.randn(3, 6),), check=True)
 
 
+class Shapes(nn.Module):
+    """The incomplete gamma function, which PyTorch does not differentiate in its shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shape = nn.Parameter(torch.tensor([1.0, 2.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.special.gammainc(self.shape, x).mean()
+
+
+def test_operators_without_a_derivative_in_pytorch_pass() -> None:
+    pockengine.compile(Shapes(), (torch.ones(3, 2),), check=True)
+
+
 def test_what_draws_random_numbers_is_compared_with_the_oracle() -> None:
     class Drawing(nn.Module):
         def __init__(self) -> None:

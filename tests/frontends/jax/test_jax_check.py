@@ -49,6 +49,17 @@ def test_a_function_with_a_loss_of_its_own_passes() -> None:
     pockengine.compile(own_loss, (params, jnp.ones((2, 3)), 0.5), check=True)
 
 
+def repeated(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+    def step(state: tuple[jax.Array, int]) -> tuple[jax.Array, int]:
+        return jnp.tanh(state[0] @ params["w"] + x), state[1] + 1
+
+    return jnp.mean(jax.lax.while_loop(lambda state: state[1] < 3, step, (x, 0))[0] ** 2)
+
+
+def test_a_loop_without_a_gradient_in_jax_passes() -> None:
+    pockengine.compile(repeated, ({"w": jnp.eye(3)}, jnp.ones((2, 3))), check=True)
+
+
 def test_random_numbers_leave_the_oracle_alone() -> None:
     module = Small(drop=0.5)
     with pytest.warns(CheckWarning, match="it draws random numbers"):
