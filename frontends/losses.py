@@ -1,9 +1,10 @@
 """Losses added to models that return only predictions."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pockengine.compiler.ir import F32, I64, Builder, TensorType
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import ImportModelError
 from pockengine.frontends.emit import loss as emit_loss
 from pockengine.frontends.layout import Tensor, plain
@@ -19,6 +20,7 @@ LOSSES = {
 OWN = "own"
 """Loss of a model that returns its own."""
 TARGET = "target"
+T = TypeVar("T")
 
 
 def add_loss(g: Builder, output: Tensor, loss: str) -> None:
@@ -71,3 +73,14 @@ def loss_text(loss: Any) -> str:
 def is_loss(output: Tensor) -> bool:
     """Whether an output can be minimised: a single float32 number."""
     return output.rank == 0 and output.dtype is F32
+
+
+def with_loss_named(outputs: Mapping[str, T], is_loss: Callable[[T], bool]) -> dict[str, T]:
+    """Return outputs by name, with the one that can be a loss named so where none is.
+
+    In a tuple, as transformers returns it, or in a file of ONNX the loss has no name.
+    """
+    found = [name for name, output in outputs.items() if is_loss(output)]
+    if LOSS in outputs or len(found) != 1:
+        return dict(outputs)
+    return {LOSS if name in found else name: output for name, output in outputs.items()}

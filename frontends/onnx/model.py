@@ -13,7 +13,7 @@ import numpy as np
 from pockengine.compiler.ir import F32, Graph
 from pockengine.errors import ImportModelError
 from pockengine.frontends.idioms import recognise
-from pockengine.frontends.losses import LOSSES, add_loss
+from pockengine.frontends.losses import LOSSES, add_loss, is_loss, with_loss_named
 from pockengine.frontends.model_files import Declared
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ def _imported(
     proto = with_real_products(untie(written_anew(proto), folder))
     proto, integer_weights = as_real(proto, folder, integers)
     g, outputs = import_graph(proto, folder, choices)
-    if loss is not None:
+    if loss is None:
+        outputs = with_loss_named(outputs, is_loss)
+    else:
         add_loss(g, _scores(outputs), loss)
     for name, tensor in outputs.items():
         g.output(name, tensor.value)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pockengine.compiler.ir.graph import LOSS
+from pockengine.frontends.losses import with_loss_named
 from pockengine.frontends.onnx.model import declared_inputs
 from pockengine.frontends.probabilities import LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
@@ -54,7 +56,8 @@ def reference(
     if outputs is None:
         return None
     if loss is None:
-        return Reference(feed, float(outputs["loss"]), None)
+        named = with_loss_named(outputs, lambda x: x.ndim == 0 and is_float(x.dtype))
+        return Reference(feed, float(named[LOSS]), None)
     scores = next(array for array in outputs.values() if is_float(array.dtype))
     return Reference(feed, _loss(scores, loss, feed), None)
 

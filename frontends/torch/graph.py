@@ -17,7 +17,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.idioms import recognise
 from pockengine.frontends.idioms.drop_path import DROPPED_PATHS
 from pockengine.frontends.layout import Tensor
-from pockengine.frontends.losses import add_loss, is_loss
+from pockengine.frontends.losses import add_loss, is_loss, with_loss_named
 from pockengine.frontends.problems import NO_RULE
 from pockengine.frontends.torch.aten import AtenContext, complex_rule_for, rule_for
 from pockengine.frontends.torch.aten.numbers import ON_NUMBERS
@@ -39,7 +39,7 @@ from pockengine.frontends.torch.nodes import (
     without_elements,
     written_by,
 )
-from pockengine.frontends.torch.outputs import output_names, with_loss_named
+from pockengine.frontends.torch.outputs import output_names
 from pockengine.frontends.torch.params import WITHIN, declare
 from pockengine.frontends.torch.states import (
     STATE_WRITE,

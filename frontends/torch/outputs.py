@@ -1,14 +1,12 @@
 """Names of a PyTorch module's outputs."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from torch.utils import _pytree as pytree
 
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.errors import ImportModelError
-
-T = TypeVar("T")
 
 
 def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
@@ -24,17 +22,6 @@ def output_names(spec: Any, count: int, own_loss: bool) -> list[str]:
             )
         return [*names, LOSS]
     return _names(structure)
-
-
-def with_loss_named(outputs: Mapping[str, T], is_loss: Callable[[T], bool]) -> dict[str, T]:
-    """Return outputs by name, with the one that can be a loss named so where none is.
-
-    In a tuple, as transformers returns it, the loss has no name.
-    """
-    found = [name for name, output in outputs.items() if is_loss(output)]
-    if LOSS in outputs or len(found) != 1:
-        return dict(outputs)
-    return {LOSS if name in found else name: output for name, output in outputs.items()}
 
 
 def _names(structure: Any) -> list[str]:

@@ -11,13 +11,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from pockengine.compiler.ir.graph import LOSS
+from pockengine.frontends.losses import with_loss_named
 from pockengine.frontends.probabilities import CROSS_ENTROPIES, LEAST, takes_logarithm
 from pockengine.frontends.reference import Nudge, Reference, draw_target
 from pockengine.frontends.torch.floats import as_float, in_floats
 from pockengine.frontends.torch.halves import HALVES
 from pockengine.frontends.torch.loss import with_loss
 from pockengine.frontends.torch.model import Loss, checked_inputs
-from pockengine.frontends.torch.outputs import output_names, with_loss_named
+from pockengine.frontends.torch.outputs import output_names
 from pockengine.frontends.torch.quantized import as_real
 
 

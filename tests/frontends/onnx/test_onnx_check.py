@@ -30,6 +30,16 @@ def test_a_right_step_passes(loss: str) -> None:
     pockengine.compile(model, inputs, loss=loss, check=True)
 
 
+def test_a_single_number_is_the_models_own_loss() -> None:
+    model, inputs = small()
+    model.graph.node.append(helper.make_node("ReduceMean", ["logits"], ["mean"], keepdims=0))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("mean", TensorProto.FLOAT, ()))
+
+    compiled = pockengine.compile(model, inputs, check=True)
+
+    assert list(compiled.graph.outputs) == ["loss"]
+
+
 def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RULES, ("", "Tanh"), RULES["", "Sigmoid"])
     model, inputs = small()
