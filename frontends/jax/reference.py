@@ -15,10 +15,7 @@ from pockengine.frontends.reference import Nudge, Reference, draw_target
 
 
 def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -> Reference | None:
-    """Run the function and its gradient once; None if example inputs have no data.
-
-    There are no gradients where JAX cannot differentiate what it runs.
-    """
+    """Run the function and its gradient once; None if example inputs have no data."""
     source = source_of(model, example_inputs, 0)
     traced = trace(source, 0)
     leaves = traced.leaves
@@ -50,15 +47,20 @@ def reference(model: Any, example_inputs: Any, loss: str | None, nudge: Nudge) -
         feed["target"] = _target(traced, loss)
     judge = _judge(traced, loss, feed.get("target"), results(trained) if loss else [])
 
-    def total(arrays: list[Any]) -> Any:
-        return judge(results(arrays))
-
-    try:
-        value, grads = jax.value_and_grad(total)(trained)
-    except (NotImplementedError, ValueError):  # JAX has no gradient, of `while_loop` for one
-        return Reference(feed, float(total(trained)), None)
+    value, grads = _differentiated(lambda arrays: judge(results(arrays)), trained)
+    if grads is None:
+        return Reference(feed, float(value), None)
     named = {leaves[i].name: np.asarray(grad) for i, grad in zip(floats, grads, strict=True)}
     return Reference(feed, float(value), named)
+
+
+def _differentiated(loss: Callable[[list[Any]], Any], trained: list[Any]) -> tuple[Any, Any]:
+    """Return a loss and its gradients; None for these if JAX has none, as of `while_loop`."""
+    try:
+        value, grads = jax.value_and_grad(loss)(trained)
+    except (NotImplementedError, ValueError):
+        return loss(trained), None
+    return value, grads
 
 
 def _widened(result: Any) -> Any:
