@@ -114,7 +114,8 @@ def test_what_no_text_follows_is_named(session: Session) -> None:
         ([], 0, Generation(4), "a prompt of 0 tokens"),
         ([5, 6], 2, Generation(4), "the last token of a prompt is never cached"),
         ([5] * (POSITIONS + 1), 0, Generation(4), f"has positions for {POSITIONS}"),
-        ([5, 999], 0, Generation(4), "input_ids"),
+        ([5, 999], 0, Generation(4), "input_ids holds 999 .*entry prefill takes"),
+        ([5] * 62 + [999], 50, Generation(4), "input_ids holds 999 .*entry decode takes"),
         ([5], 0, Generation(4, temperature=-1), "a temperature is at least 0, not -1"),
         ([5], 0, Generation(4, temperature=1, top_p=0), "at most 1, not 0"),
     ):

@@ -89,7 +89,8 @@ static pe_status read_prompt(pe_session *session, const step *one, const step *c
                              const int64_t *prompt, int64_t count, int64_t at, const step **end) {
     while (at < count) {
         const int64_t left = count - at;
-        const step *s = left > 1 && chunk->entry && at < chunk->positions ? chunk : one;
+        const bool fits = chunk->entry && at + chunk->tokens <= one->positions;
+        const step *s = left > 1 && fits ? chunk : one;
         const int64_t taken = left < s->tokens ? left : s->tokens;
         const pe_status status = read_tokens(session, s, prompt + at, taken, at);
         if (status != PE_OK) {
