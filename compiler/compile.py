@@ -14,7 +14,7 @@ from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, same_contents
 from pockengine.compiler.ir.graph import LOSS, Graph, Node, Param, ParamKind, Space
 from pockengine.compiler.ir.types import F32, DType
-from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.ir.verify import verify, verify_order
 from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
 from pockengine.compiler.ops.registry import lookup, written_operands
@@ -288,10 +288,11 @@ def compile_entries(
 
 
 def _planned(name: str, graph: Graph, target: Target, written: Set[str]) -> Entry:
-    """Plan the memory of a scheduled graph; its order must have no premature write.
+    """Plan the memory of a scheduled graph; its order must have no premature read or write.
 
     `written` are the params that some entry writes.
     """
+    verify_order(graph)
     verify_entry(graph)
     choices = {node: _chosen(node, graph, target, written) for node in graph.nodes}
     scratch = {node: choice.scratch_bytes for node, choice in choices.items()}

@@ -26,7 +26,7 @@ def _names_are_unique(graph: Graph) -> None:
             raise GraphError(f"graph {graph.name}: param {name!r} does not match {param.value!r}")
 
 
-def _definitions_come_first(graph: Graph) -> None:
+def verify_order(graph: Graph) -> None:
     """Every operand and output is a source or the result of an earlier node."""
     known = graph.sources()
     for node in graph.nodes:
@@ -80,7 +80,7 @@ def _second_computations_match(graph: Graph) -> None:
 
 CHECKS: tuple[Callable[[Graph], None], ...] = (
     _names_are_unique,
-    _definitions_come_first,
+    verify_order,
     _results_point_back,
     _types_agree,
     _second_computations_match,

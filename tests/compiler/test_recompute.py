@@ -1,5 +1,7 @@
 """Recomputation: the same numbers in less memory, at a stated price."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,12 +13,16 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import resolve
 from pockengine.compiler.ir.verify import verify
 from pockengine.compiler.ops import node_cost
+from pockengine.compiler.optim import Adam
 from pockengine.compiler.options import Training
+from pockengine.compiler.passes.memory import recompute
 from pockengine.compiler.passes.memory.tile_attention import FEWEST_ROWS, TileAttention
 from pockengine.compiler.program import Program
+from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import OPTIONAL, Choice, Target
 from pockengine.errors import BudgetError, CompileError, GraphError
 from pockengine.tests.compiler.small_nets import attention_net, batches, residual_net
+from pockengine.tests.compiler.transformers import Sizes, llama_net
 
 SHAPE = {"batch": 4, "size": 12}
 
@@ -54,6 +60,30 @@ def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
     assert results[0][0] == results[1][0]
     for name, data in results[0][1].items():
         np.testing.assert_array_equal(results[1][1][name], data)
+
+
+@pytest.mark.parametrize("large", [3000, 0], ids=["by value", "by block"])
+def test_values_of_saved_bf16_activations_come_before_what_reads_them(
+    large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Casts of saved activations move with the recomputations that read them."""
+    monkeypatch.setattr(recompute, "LARGE", large)
+    graph = llama_net(1, 32, Sizes(4, 32, 2, 64, 100))
+    rounded = Training("full", Adam(), storage=Storage(activations="bf16"))
+    plain = compile_program(graph, rounded)
+    budget = int(0.8 * plain.arena_bytes)
+    lean = compile_program(graph, replace(rounded, memory_budget=budget), check=True)
+    assert lean.arena_bytes <= budget
+    ids = np.random.default_rng(0).integers(0, 100, 32)
+    feed = {"input_ids": ids[None], "labels": np.roll(ids, -1), "lr": np.float32(1e-3)}
+    losses = []
+    for program in (plain, lean):
+        params = {name: param.data.copy() for name, param in program.params.items()}
+        entry = program.entries["train"].graph
+        losses.append(
+            [float(run(entry, {**feed, "step": np.int32(n)}, params)["loss"]) for n in (1, 2, 3)]
+        )
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
 
 
 def test_the_price_is_stated() -> None:

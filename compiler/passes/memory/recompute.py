@@ -178,6 +178,7 @@ class _Rewriter:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.forward, self.backward = split_at(graph, graph.outputs[LOSS])
+        self._in_forward = set(self.forward)
         self.copies = graph.recomputed()
         self.readers: dict[Value, list[Node]] = {}
         for node in self.backward:
@@ -299,13 +300,17 @@ class _Rewriter:
         return copy
 
     def _lift(self, node: Node, place: int) -> None:
-        """Move a recomputation, and those that it reads, before `place`."""
+        """Move a recomputation, and the backward nodes that it reads, before `place`.
+
+        These are other recomputations, and what earlier passes put before one, such as a cast of a
+        saved activation.
+        """
         at = self.backward.index(node)
         if at < place:
             return
         self.backward.insert(place, self.backward.pop(at))
         for inner in node.operands:
-            if inner.node is not None and inner in self._second:
+            if inner.node is not None and inner.node not in self._in_forward:
                 self._lift(inner.node, self.backward.index(node))
 
 

@@ -60,11 +60,6 @@ class SaveRounded(Pass):
         rounder.finish()
 
 
-def _shares(graph: Graph) -> set[Value]:
-    """Return the values from which attention recomputes its softmax."""
-    return {value for node in graph.nodes if node.op == "attention" for value in node.results[1:]}
-
-
 def _of_params(graph: Graph) -> set[Value]:
     """Return the values that depend on params and constants only, not on data."""
     known = {param.value for param in graph.params.values()} | set(graph.constants)
