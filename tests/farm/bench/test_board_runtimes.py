@@ -35,8 +35,8 @@ def test_a_request_goes_to_the_runtimes_worker_and_its_artifact_to_the_board(
     case = make_case("mobilenet_v2-0.1-32", 2, 1)
     asked: list[tuple[object, ...]] = []
 
-    def measure(*given: object) -> object:
-        asked.append(given)
+    def measure(*given: object, **named: object) -> object:
+        asked.append((*given, *named.values()))
         return FIGURE
 
     monkeypatch.setattr(peers, "why_runtime_missing", lambda backend: None)
