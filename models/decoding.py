@@ -185,7 +185,8 @@ def _cached_attention(module: Any) -> Iterator[None]:
     from transformers import AttentionInterface
 
     AttentionInterface.register(_ATTENTION, _attend)
-    before, training = module.config._attn_implementation, module.training
+    before = getattr(module.config, "_attn_implementation", "eager")
+    training = module.training
     module.set_attn_implementation(_ATTENTION)
     module.eval()
     try:
