@@ -6,6 +6,7 @@ from typing import Any
 
 from pockengine.errors import ImportModelError
 
+_QWEN = {"vocab_size": 151936, "max_position_embeddings": 32768, "tie_word_embeddings": True}
 SIZES: Mapping[str, Mapping[str, Any]] = {
     "llama2-7b": {"max_position_embeddings": 4096},
     "tinyllama-1.1b": {
@@ -23,8 +24,36 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "max_position_embeddings": 1024,
         "tie_word_embeddings": True,
     },
+    "qwen2.5-0.5b": {
+        **_QWEN,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+    },
+    "qwen2.5-1.5b": {
+        **_QWEN,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
+    "qwen3-4b": {
+        **_QWEN,
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+    },
 }
-"""What differs from LLaMA-7B's sizes: LLaMA 2, TinyLlama, and llama2.c's stories110M."""
+"""Published sizes; LLaMA's differ from transformers' defaults, those of its 7B: LLaMA 2, TinyLlama,
+llama2.c's stories110M, Qwen2.5, Qwen3."""
+FAMILIES = {"qwen2.5": "Qwen2", "qwen3": "Qwen3"}
+"""Classes of transformers by the first part of a name; others are LLaMAs."""
 
 
 def shapes_of(name: str) -> Any:
@@ -36,8 +65,9 @@ def shapes_of(name: str) -> Any:
     from pockengine.models.unfilled import unfilled
 
     if name in SIZES:
-        config = transformers.LlamaConfig(**SIZES[name])
-        return unfilled(transformers.LlamaForCausalLM, config)
+        family = FAMILIES.get(name.partition("-")[0], "Llama")
+        config = getattr(transformers, f"{family}Config")(**SIZES[name])
+        return unfilled(getattr(transformers, f"{family}ForCausalLM"), config)
     return decoder_of(Path(name))
 
 
