@@ -1,5 +1,6 @@
 """No node may read the new contents of a param instead of the old ones: refused graphs."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -149,12 +150,26 @@ def test_a_table_that_is_its_own_gradient_is_not_updated_row_by_row() -> None:
     assert [node.op for node in g.graph.nodes] == ["take_dx", "sgd_update"]
 
 
-def test_every_compilation_checks_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def _forward_last(graph: Graph) -> None:
+    graph.nodes.sort(key=lambda node: node.op in ("square", "reduce_sum"))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "fact"),
+    [
+        (lambda graph: graph.nodes.reverse(), "is used before it is computed"),
+        (_forward_last, "reads %w"),
+    ],
+    ids=["values", "writes"],
+)
+def test_every_compilation_checks_the_order(
+    schedule: Callable[[Graph], None], fact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     g = Builder(Graph("order"))
     w = g.param("w", np.ones(3, np.float32))
     g.output("loss", g.reduce_sum(g.square(w), axes=(0,)))
-    monkeypatch.setattr(Schedule, "run", lambda self, graph: graph.nodes.reverse())
-    with pytest.raises(GraphError, match="reads"):
+    monkeypatch.setattr(Schedule, "run", lambda self, graph: schedule(graph))
+    with pytest.raises(GraphError, match=fact):
         compile_program(g.graph)
 
 
