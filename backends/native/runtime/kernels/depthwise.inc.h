@@ -14,18 +14,21 @@
  *   PE_FN(io), PE_FN(store)(io, acc, pixel, channel, lanes)   the epilogue
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_OUT_H, PE_OUT_W, PE_CHANNELS, PE_CHUNK
  *   PE_TAPS_H, PE_TAPS_W      the window
- *   PE_SOURCE_ROW(row, tap)   source row that a tap of a result row reads, outside where there is
- * none PE_SOURCE_COLUMN(column)  first source column of the block that starts at this result column
+ *   PE_SOURCE_ROW(row, tap)   source row that a tap of a result row reads; outside where there is
+ *                             none
+ *   PE_SOURCE_COLUMN(column)  first source column of the block that starts at this result column
  *   PE_TARGET(i, tap)         result pixel of a block that a tap of its i-th source column goes to,
- * or a negative number PE_BLOCK, PE_SPAN         result pixels of a block, and its source columns
+ *                             or a negative number
+ *   PE_BLOCK, PE_SPAN         result pixels of a block, and its source columns
  *   PE_PEELED                 1: AArch64's first row of taps has code of its own
  *   PE_INNER_BEGIN, PE_INNER_END, PE_EDGE_BLOCKS(BLOCK)   the inner blocks; BLOCK(column, pixels,
  *                             first, last) for each other one, with the source columns that exist
  *   PE_SPLIT, PE_THREADS      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */
 
-#if !defined(PE_CHANNELS) || !defined(PE_SPLIT) || !defined(PE_VL)
-#error "depthwise.inc.h needs PE_CHANNELS, PE_SPLIT and PE_VL"
+#if !defined(PE_CHANNELS) || !defined(PE_PEELED) || !defined(PE_SPLIT) || !defined(PE_VL) ||        \
+    !defined(PE_PAIR_REACH)
+#error "depthwise.inc.h needs PE_CHANNELS, PE_PEELED, PE_SPLIT, PE_VL, and pe_vec.h"
 #endif
 
 #include "team.inc.h"

@@ -8,8 +8,8 @@
  *                                loads, computes and stores `rows` rows of `lanes` columns
  */
 
-#if !defined(PE_BY_COLUMNS)
-#error "elementwise.inc.h needs PE_BY_COLUMNS"
+#if !defined(PE_BY_COLUMNS) || !defined(PE_PAIR_REACH)
+#error "elementwise.inc.h needs PE_BY_COLUMNS, and pe_vec.h"
 #endif
 
 /* The lanes of a row's last vector: a kernel for rows of many lengths says which. */
