@@ -1,0 +1,133 @@
+"""Memory that LoRA of a decoder takes under limits of Linux, page cache included.
+
+    python -m pockengine.studies.lm_memory.study qwen2.5-0.5b --budget-mb 100 --limit-mb 400
+        --limit-mb 300 --work DIR --json FILE
+
+Adapters of rank 8 of all seven matrices, AdamW, rows of 256 tokens, frozen weights in 4 bits, saved
+activations in bf16. `--budget-mb` bounds the arena. The runner trains without a limit and within
+each; all must print the same losses. Weights are drawn: memory and time do not depend on them. A
+limit needs root, for a control group.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+from rich.table import Table
+
+from pockengine import PockEngineError, Storage, __version__
+from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.errors import FinetuneError
+from pockengine.farm.results.commits import current_commit
+from pockengine.studies.lm_memory.case import LmShape, compile_adapters, write_rows
+from pockengine.studies.lm_memory.limited import LimitedRun, run_limited
+from pockengine.terminal import PlainConsole
+
+WIDTH, MB = 100, 10**6
+STEPS = 4
+"""Steps of a run. The first reads all weights from the disk, and is left out of the median."""
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """A run's limit and most memory, in bytes, and the median seconds of a step.
+
+    `resident_bytes` are the process's own pages, of which mapped weights are a part.
+    """
+
+    limit_bytes: int | None
+    peak_bytes: int
+    resident_bytes: int
+    seconds: float
+
+
+def measure(artifact: Artifact, limits: Sequence[int], threads: int, rows: Path) -> list[MemoryRow]:
+    """Train without a limit and within each; FinetuneError if a limit changes a loss."""
+    command = [
+        *(str(artifact.folder / "bin/pockengine-run"), "train", f"--weights={artifact.weights}"),
+        *(f"--data={rows}", f"--steps={STEPS}", "--lr=1e-4", f"--threads={threads}"),
+    ]
+    found: list[MemoryRow] = []
+    expected: list[float] = []
+    for limit in (None, *limits):
+        run = run_limited(command, limit, (artifact.weights, rows))
+        losses = [step["loss"] for step in _steps(run)]
+        expected = expected or losses
+        if losses != expected:
+            raise FinetuneError(f"within {limit:,} bytes the losses are {losses}, not {expected}")
+        seconds = median([step["ns"] / 1e9 for step in _steps(run)[1:]])
+        found.append(MemoryRow(limit, run.peak_bytes, run.lines[-1]["peak_rss_bytes"], seconds))
+    return found
+
+
+def _steps(run: LimitedRun) -> list[dict[str, Any]]:
+    return [line for line in run.lines if "step" in line]
+
+
+def _table(title: str, artifact: Artifact, rows: Sequence[MemoryRow]) -> Table:
+    planned = artifact.arena_bytes + artifact.params_bytes + artifact.frozen_bytes
+    table = Table(title=f"{title}: planned {planned / MB:,.0f} MB")
+    for heading in ("limit", "most used", "of it resident", "step, s"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        limit = "none" if row.limit_bytes is None else f"{row.limit_bytes / MB:,.0f}"
+        peaks = (f"{size / MB:,.0f}" for size in (row.peak_bytes, row.resident_bytes))
+        table.add_row(limit, *peaks, f"{row.seconds:.2f}")
+    table.caption = "MB (10^6 bytes), page cache included"
+    return table
+
+
+@click.command()
+@click.argument("model")
+@click.option("--tokens", default=256, show_default=True, type=click.IntRange(2))
+@click.option("--budget-mb", type=click.IntRange(1), help="Bound of the arena.")
+@click.option("--limit-mb", "limits", multiple=True, type=click.IntRange(1))
+@click.option("--weights", default="int4", show_default=True, help="Storage of frozen weights.")
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--work", required=True, type=click.Path(path_type=Path), help="Keeps artifacts.")
+@click.option("--json", "out", type=click.Path(path_type=Path), help="Append a record here.")
+def main(
+    model: str,
+    tokens: int,
+    budget_mb: int | None,
+    limits: Sequence[int],
+    weights: str,
+    threads: int,
+    work: Path,
+    out: Path | None,
+) -> None:
+    """Compile MODEL, a name that plan-lm knows, and train it within limits of memory."""
+    title = f"{model}, {tokens} tokens, {weights}, arena within {budget_mb or 'any'} MB"
+    folder, rows = work / title.replace(", ", "-").replace(" ", "_"), work / "rows.safetensors"
+    shape = LmShape(model, tokens)
+    try:
+        if not folder.is_dir():
+            budget = None if budget_mb is None else budget_mb * MB
+            compile_adapters(shape, Storage(weights=weights, activations="bf16"), budget, folder)
+        artifact = load_artifact(folder)
+        write_rows(shape, STEPS, rows)
+        found = measure(artifact, [limit * MB for limit in limits], threads, rows)
+    except PockEngineError as error:
+        raise click.ClickException(str(error)) from error
+    PlainConsole(WIDTH).print(_table(title, artifact, found))
+    if out is not None:
+        sizes = {
+            name: getattr(artifact, name)
+            for name in ("arena_bytes", "params_bytes", "frozen_bytes")
+        }
+        record = {
+            **{"model": model, "tokens": tokens, "weights": weights, "threads": threads},
+            **{"version": __version__, "commit": current_commit()},
+            **sizes,
+            "runs": [asdict(row) for row in found],
+        }
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    main()
