@@ -26,7 +26,7 @@
  *   PE_SPLIT, PE_THREADS      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */
 
-#if !defined(PE_CHANNELS) || !defined(PE_PEELED) || !defined(PE_SPLIT) || !defined(PE_VL) ||        \
+#if !defined(PE_CHANNELS) || !defined(PE_PEELED) || !defined(PE_SPLIT) || !defined(PE_VL) ||       \
     !defined(PE_PAIR_REACH)
 #error "depthwise.inc.h needs PE_CHANNELS, PE_PEELED, PE_SPLIT, PE_VL, and pe_vec.h"
 #endif

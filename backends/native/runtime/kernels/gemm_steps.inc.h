@@ -4,7 +4,7 @@
  * one load. Parameters as in gemm_tile.inc.h.
  */
 
-#if !defined(PE_VL) || !defined(PE_TILE_STEP) || !defined(PE_PARTIAL) || !defined(PE_A_ROW) ||      \
+#if !defined(PE_VL) || !defined(PE_TILE_STEP) || !defined(PE_PARTIAL) || !defined(PE_A_ROW) ||     \
     !defined(PE_B_PANEL) || !defined(PE_PAIR_REACH)
 #error "gemm_steps.inc.h needs what gemm_tile.inc.h defines"
 #endif
