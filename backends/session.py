@@ -31,7 +31,7 @@ from pockengine.compiler.ir.contents import mapped
 from pockengine.compiler.ir.scalars import widens
 from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sizes import cut
-from pockengine.errors import RuntimeFailure
+from pockengine.errors import ArgumentError, RuntimeFailure
 from pockengine.files import whole_path
 
 MOST_THREADS = 4096
@@ -196,6 +196,11 @@ class Session(ABC):
         The session has the keys and values of the first `cached` tokens of the prompt from a call
         before. `notify` is called with each token; False ends the text.
         """
+        return self._generate(_token_ids(prompt), how, cached, notify)
+
+    def _generate(
+        self, prompt: np.ndarray, how: Generation, cached: int, notify: Notify | None
+    ) -> list[int]:
         raise RuntimeFailure(
             f"backend {self.artifact.backend} generates no text; compile by the backend c"
         )
@@ -338,6 +343,17 @@ def to_numpy(value: Any) -> np.ndarray:
     if hasattr(value, "numpy"):  # PyTorch and TensorFlow
         value = value.numpy()
     return np.asarray(value)
+
+
+def _token_ids(tokens: Sequence[int]) -> np.ndarray:
+    """Return tokens i64 [N]; ArgumentError if they are not whole numbers."""
+    try:
+        ids = np.asarray(list(tokens))
+        if ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size):
+            return ids.astype(np.int64)
+    except (ValueError, TypeError, OverflowError):
+        pass
+    raise ArgumentError(f"generate: prompt must be token numbers, not {str(tokens)[:40]!r}")
 
 
 def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Views of pe_generate.h's structures, and a call of pe_generate."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,13 +28,13 @@ class GenerationView(ctypes.Structure):
 
 def generated(
     call: Callable[..., None],
-    prompt: Sequence[int],
+    prompt: np.ndarray,
     cached: int,
     how: Generation,
     notify: Notify | None,
 ) -> list[int]:
     """Generate by `call`, which calls pe_generate on a session; re-raise what notify raises."""
-    ids, ends = (np.asarray(list(tokens), np.int64) for tokens in (prompt, how.ends))
+    ends = np.asarray(how.ends, np.int64)
     tokens, made = np.empty(max(how.limit, 1), np.int64), ctypes.c_int64()
     raised: list[BaseException] = []
 
@@ -49,7 +49,7 @@ def generated(
     numbers = (how.temperature, how.top_p, how.seed & 0xFFFFFFFF, how.limit)
     view = GenerationView(*numbers, ends=ends.ctypes.data, end_count=len(ends), notify=told)
     pointers = (tokens.ctypes.data, ctypes.byref(made))
-    call(ids.ctypes.data, len(ids), cached, ctypes.byref(view), *pointers)
+    call(prompt.ctypes.data, len(prompt), cached, ctypes.byref(view), *pointers)
     if raised:
         raise raised[0]
     return [int(token) for token in tokens[: made.value]]

@@ -55,15 +55,9 @@ class LibrarySession(Session):
         program = program_in(self._library, self.artifact.name)
         return int(self._library.pe_positions(program))
 
-    def generate(
-        self,
-        prompt: Sequence[int],
-        how: Generation,
-        *,
-        cached: int = 0,
-        notify: Notify | None = None,
+    def _generate(
+        self, prompt: np.ndarray, how: Generation, cached: int, notify: Notify | None
     ) -> list[int]:
-        """Return the tokens that follow a prompt; see pe_generate.h."""
         return generated(partial(self._call, "pe_generate"), prompt, cached, how, notify=notify)
 
     def _run_entry(
