@@ -5,7 +5,7 @@ training mode, gradients. Most are made by the package onnx in memory, the gradi
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
+from pockengine.compiler.ir.graph import LOSS
 from pockengine.frontends.onnx.emulated_types import as_input, emulated_array
 from pockengine.frontends.onnx.fold import can_fold
 from pockengine.frontends.onnx.ops import find_rule
@@ -98,6 +99,11 @@ def node_cases() -> list[Case]:
             ops = [node.op_type for node in case.model.graph.node if node.op_type != "Constant"]
             cases.append(_case(case, ops[0] if ops else "Constant"))
     return sorted(cases, key=lambda case: case.name)
+
+
+def result_of(found: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """Return an output by its name in the file; a file's only number is imported as its loss."""
+    return found[name] if name in found else found[LOSS]
 
 
 def _case(case: TestCase, op: str) -> Case:

@@ -33,7 +33,7 @@ from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record, write_lines
 from pockengine.farm.results.setup import EngineRun, Setup
 from pockengine.frontends.onnx.model import from_onnx
-from pockengine.tests.conformance.onnx_cases import Case, node_cases, training_cases
+from pockengine.tests.conformance.onnx_cases import Case, node_cases, result_of, training_cases
 
 PASSED, FAILED, UNSUPPORTED = "passed", "failed", "unsupported"
 STATUSES = (PASSED, FAILED, UNSUPPORTED)
@@ -82,7 +82,7 @@ def _outcome(case: Case, session: Session) -> CaseResult:
     inputs = {name: array for name, array in case.inputs.items() if name in known}
     found = session.run(case.name, inputs)
     for name, expected in case.outputs.items():
-        got = found[name]
+        got = result_of(found, name)
         if got.dtype != expected.dtype or got.shape != expected.shape:
             said = f"{got.dtype}{list(got.shape)}, not {expected.dtype}{list(expected.shape)}"
             return CaseResult(case, FAILED, f"output {name} is {said}")
