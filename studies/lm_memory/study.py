@@ -10,20 +10,24 @@ limit needs root, for a control group.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
+from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine import PockEngineError, Storage, __version__
 from pockengine.backends.artifact import Artifact, load_artifact
+from pockengine.backends.tuned import cpu_name
+from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.farm.results.commits import current_commit
-from pockengine.studies.lm_memory.case import LmShape, compile_adapters, write_rows
+from pockengine.farm.results.results import Record, now
+from pockengine.studies.lm_memory.case import RANK, LmShape, compile_adapters, write_rows
 from pockengine.studies.lm_memory.limited import LimitedRun, run_limited
 from pockengine.terminal import PlainConsole
 
@@ -43,6 +47,7 @@ class MemoryRow:
     peak_bytes: int
     resident_bytes: int
     seconds: float
+    threads: int
 
 
 def measure(artifact: Artifact, limits: Sequence[int], threads: int, rows: Path) -> list[MemoryRow]:
@@ -60,7 +65,8 @@ def measure(artifact: Artifact, limits: Sequence[int], threads: int, rows: Path)
         if losses != expected:
             raise FinetuneError(f"within {limit:,} bytes the losses are {losses}, not {expected}")
         seconds = median([step["ns"] / 1e9 for step in _steps(run)[1:]])
-        found.append(MemoryRow(limit, run.peak_bytes, run.lines[-1]["peak_rss_bytes"], seconds))
+        resident = run.lines[-1]["peak_rss_bytes"]
+        found.append(MemoryRow(limit, run.peak_bytes, resident, seconds, threads))
     return found
 
 
@@ -70,7 +76,7 @@ def _steps(run: LimitedRun) -> list[dict[str, Any]]:
 
 def _table(title: str, artifact: Artifact, rows: Sequence[MemoryRow]) -> Table:
     planned = artifact.arena_bytes + artifact.params_bytes + artifact.frozen_bytes
-    table = Table(title=f"{title}: planned {planned / MB:,.0f} MB")
+    table = Table(title=f"{title}: planned {planned / MB:,.0f} MB", box=SIMPLE)
     for heading in ("limit", "most used", "of it resident", "step, s"):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -81,6 +87,52 @@ def _table(title: str, artifact: Artifact, rows: Sequence[MemoryRow]) -> Table:
     return table
 
 
+def _records(
+    shape: LmShape, weights: str, artifact: Artifact, rows: Sequence[MemoryRow]
+) -> Iterator[dict[str, Any]]:
+    """Yield records with the CPU and the command, as the documentation's tables read them."""
+    device = load_device("host")
+    limits = " ".join(f"--limit-mb {row.limit_bytes // MB}" for row in rows if row.limit_bytes)
+    beside = {
+        "cpu": cpu_name(device),
+        "command": f"bazel run //studies/lm_memory -- {shape.model} {limits} --work DIR",
+    }
+    planned = artifact.arena_bytes + artifact.params_bytes + artifact.frozen_bytes
+    for row in rows:
+        note = "none" if row.limit_bytes is None else f"{row.limit_bytes // MB:,} MB"
+        figures = {
+            "planned_bytes": ("bytes", planned),
+            "peak_memory_bytes": ("bytes", row.peak_bytes),
+            "peak_rss_bytes": ("bytes", row.resident_bytes),
+            "step_ms": ("ms", 1e3 * row.seconds),
+        }
+        for metric, (unit, value) in figures.items():
+            record = Record(
+                time=now(),
+                commit=current_commit(),
+                device=device.name,
+                board="host",
+                emulated=False,
+                model=shape.model,
+                batch=1,
+                dtype=weights,
+                scheme=f"lora-{RANK}",
+                threads=row.threads,
+                engine="pockengine",
+                engine_version=__version__,
+                metric=metric,
+                unit=unit,
+                value=value,
+                min=value,
+                max=value,
+                n=1,
+                ok=True,
+                seq_len=shape.tokens,
+                note=note,
+            )
+            yield {**json.loads(record.to_json()), **beside}
+
+
 @click.command()
 @click.argument("model")
 @click.option("--tokens", default=256, show_default=True, type=click.IntRange(2))
@@ -89,7 +141,7 @@ def _table(title: str, artifact: Artifact, rows: Sequence[MemoryRow]) -> Table:
 @click.option("--weights", default="int4", show_default=True, help="Storage of frozen weights.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--work", required=True, type=click.Path(path_type=Path), help="Keeps artifacts.")
-@click.option("--json", "out", type=click.Path(path_type=Path), help="Append a record here.")
+@click.option("--json", "out", type=click.Path(path_type=Path), help="Append records here.")
 def main(
     model: str,
     tokens: int,
@@ -115,18 +167,10 @@ def main(
         raise click.ClickException(str(error)) from error
     PlainConsole(WIDTH).print(_table(title, artifact, found))
     if out is not None:
-        sizes = {
-            name: getattr(artifact, name)
-            for name in ("arena_bytes", "params_bytes", "frozen_bytes")
-        }
-        record = {
-            **{"model": model, "tokens": tokens, "weights": weights, "threads": threads},
-            **{"version": __version__, "commit": current_commit()},
-            **sizes,
-            "runs": [asdict(row) for row in found],
-        }
         with out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.writelines(
+                f"{json.dumps(row)}\n" for row in _records(shape, weights, artifact, found)
+            )
 
 
 if __name__ == "__main__":

@@ -221,6 +221,15 @@ PLANNED = Table(
     ),
     {"board": "none"},
 )
+LIMITED = Table(
+    "lm-memory.jsonl",
+    MODEL | {"note": "limit"},
+    (
+        Column("planned, MB", "planned_bytes", "MB"),
+        Column("most used, MB", "peak_memory_bytes", "MB"),
+        Column("a step, s", "step_ms", "seconds of ms"),
+    ),
+)
 STORAGE = Table(
     "storage.jsonl",
     MODEL | {"batch": "batch"} | SCHEME,
@@ -280,6 +289,7 @@ TABLES = {
     "language": LANGUAGE,
     "language-bf16": LANGUAGE_BF16,
     "mobile-finetuner": PHONE_PEER,
+    "limited": LIMITED,
     "planned": PLANNED,
     "storage": STORAGE,
     "states": STATES,

@@ -27,6 +27,7 @@ UNITS: dict[str, Callable[[float], str]] = {
     "MiB": lambda value: _significant(value / 2**20),
     "KiB": lambda value: f"{value / 2**10:,.0f}",
     "KB": lambda value: f"{value / 1e3:,.0f}",
+    "MB": lambda value: f"{value / 1e6:,.0f}",
     "GB": lambda value: f"{value / 1e9:.1f}",
     "percent": lambda value: f"{100 * value:.1f}",
 }
@@ -70,6 +71,9 @@ MODELS = {
     "mobilenet_v2-224": "MobileNetV2-224",
     "proxyless-w0.3": "ProxylessNAS-0.3",
     "qwen-2.5-0.5b": "Qwen 2.5 0.5B",
+    "qwen2.5-0.5b": "Qwen2.5 0.5B",
+    "qwen2.5-1.5b": "Qwen2.5 1.5B",
+    "qwen3-4b": "Qwen3 4B",
     "residual-chain-19504": "19,504 nodes",
     "residual-chain-4880": "4,880 nodes",
     "residual-chain-980": "980 nodes",
