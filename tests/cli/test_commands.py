@@ -96,6 +96,7 @@ def test_names_are_completed() -> None:
 
     assert said.output.split() == [
         "plain,compile",
+        "plain,compile-lm",
         "plain,compile-time",
         "plain,compare",
         "plain,completion",

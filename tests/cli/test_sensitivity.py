@@ -47,7 +47,7 @@ def test_sensitivity_writes_and_prints_the_table_once(data: Path, tmp_path: Path
     again = CliRunner().invoke(cli, command)
 
     assert first.exit_code == 0, first.output
-    assert "6 of 6 trials, 0 to go, about 0 min 0 s left" in first.output
+    assert "6 of 6 trials, 0 to go, about 0 s left" in first.output
     assert "0.weight" in first.stdout
     assert "biases, last 1 blocks" in first.stdout
     assert again.stdout == first.stdout

@@ -1,6 +1,7 @@
 """The suite of runtimes: measurements, checks, records, missing runtimes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,8 +66,8 @@ def test_wrong_numbers_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     if "onnx" not in HERE:
         pytest.skip("onnxruntime is not installed; Bazel brings it")
 
-    def compare_wrongly(losses: list[float], *rest: object) -> object:
-        return compare([1.01 * loss for loss in losses], *rest)
+    def compare_wrongly(losses: list[float], *rest: Any, **named: Any) -> object:
+        return compare([1.01 * loss for loss in losses], *rest, **named)
 
     measurement = RuntimesMeasurement(MODEL, 2, {"full": "full"}, ("onnx",), (), 1, 1)
     monkeypatch.setattr(bench_running, "compare", compare_wrongly)
