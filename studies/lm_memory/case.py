@@ -22,20 +22,30 @@ MATRICES = (
     *("*.gate_proj.weight", "*.up_proj.weight", "*.down_proj.weight"),
 )
 RANK = 8
+MB = 10**6
 
 
 @dataclass(frozen=True)
-class LmShape:
-    """A decoder by its name, with tokens per row; a step has one row."""
+class LmCase:
+    """A decoder by its name, with tokens per row; a step has one row.
+
+    `weights` is the storage of frozen weights, `budget_mb` bounds the arena.
+    """
 
     model: str
     tokens: int
+    weights: str
+    budget_mb: int | None
+
+    def __str__(self) -> str:
+        bound = "" if self.budget_mb is None else f", arena within {self.budget_mb} MB"
+        return f"{self.model}, {self.tokens} tokens, {self.weights}{bound}"
 
 
-def compile_adapters(shape: LmShape, storage: Storage, budget: int | None, folder: Path) -> None:
-    """Compile adapters of rank 8 of all seven matrices of each block; `budget` bounds the arena."""
-    graph = shapes_graph(shapes_of(shape.model), 1, shape.tokens)
-    predict_one_token(graph, 1, shape.tokens)
+def compile_adapters(case: LmCase, folder: Path) -> None:
+    """Compile adapters of rank 8 of all seven matrices of each block."""
+    graph = shapes_graph(shapes_of(case.model), 1, case.tokens)
+    predict_one_token(graph, 1, case.tokens)
     for name, param in graph.params.items():
         if not param.contents.known:
             type_ = param.value.type
@@ -43,8 +53,8 @@ def compile_adapters(shape: LmShape, storage: Storage, budget: int | None, folde
     options = CompileOptions(
         scheme=lora(RANK, 2.0 * RANK, MATRICES),
         optimizer=AdamW(),
-        storage=storage,
-        memory_budget=budget,
+        storage=Storage(weights=case.weights, activations="bf16"),
+        memory_budget=None if case.budget_mb is None else case.budget_mb * MB,
         outputs=SUPERVISED.outputs,
     )
     compile(graph, None, options=options, folder=folder, check=False)
@@ -58,12 +68,12 @@ def _drawn(name: str, shape: Sequence[int]) -> np.ndarray:
     return random.standard_normal(shape, np.float32) * np.float32(SPREAD)
 
 
-def write_rows(shape: LmShape, steps: int, path: Path) -> None:
+def write_rows(case: LmCase, steps: int, path: Path) -> None:
     """Write rows of drawn tokens, one a step."""
-    config = shapes_of(shape.model).config
+    config = shapes_of(case.model).config
     random = np.random.default_rng(0)
-    ids = random.integers(0, config.vocab_size, (steps, shape.tokens), np.int64)
-    positions = np.broadcast_to(np.arange(shape.tokens, dtype=np.int64), ids.shape)
+    ids = random.integers(0, config.vocab_size, (steps, case.tokens), np.int64)
+    positions = np.broadcast_to(np.arange(case.tokens, dtype=np.int64), ids.shape)
     save_file(
         {"input_ids": ids, "labels": ids.copy(), "position_ids": np.ascontiguousarray(positions)},
         path,

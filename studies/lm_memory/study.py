@@ -20,18 +20,18 @@ import click
 from rich.box import SIMPLE
 from rich.table import Table
 
-from pockengine import PockEngineError, Storage, __version__
+from pockengine import PockEngineError, __version__
 from pockengine.backends.artifact import Artifact, load_artifact
 from pockengine.backends.tuned import cpu_name
 from pockengine.devices import load_device
 from pockengine.errors import FinetuneError
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record, now
-from pockengine.studies.lm_memory.case import RANK, LmShape, compile_adapters, write_rows
+from pockengine.studies.lm_memory.case import MB, RANK, LmCase, compile_adapters, write_rows
 from pockengine.studies.lm_memory.limited import LimitedRun, run_limited
 from pockengine.terminal import PlainConsole
 
-WIDTH, MB = 100, 10**6
+WIDTH = 100
 STEPS = 4
 """Steps of a run. The first reads all weights from the disk, and is left out of the median."""
 
@@ -74,9 +74,8 @@ def _steps(run: LimitedRun) -> list[dict[str, Any]]:
     return [line for line in run.lines if "step" in line]
 
 
-def _table(title: str, artifact: Artifact, rows: Sequence[MemoryRow]) -> Table:
-    planned = artifact.arena_bytes + artifact.params_bytes + artifact.frozen_bytes
-    table = Table(title=f"{title}: planned {planned / MB:,.0f} MB", box=SIMPLE)
+def _table(rows: Sequence[MemoryRow]) -> Table:
+    table = Table(box=SIMPLE)
     for heading in ("limit", "most used", "of it resident", "step, s"):
         table.add_column(heading, justify="right")
     for row in rows:
@@ -87,35 +86,35 @@ def _table(title: str, artifact: Artifact, rows: Sequence[MemoryRow]) -> Table:
     return table
 
 
+def _planned(artifact: Artifact) -> int:
+    return artifact.arena_bytes + artifact.params_bytes + artifact.frozen_bytes
+
+
+def _command(case: LmCase, rows: Sequence[MemoryRow]) -> str:
+    """Return the command that measures again."""
+    budget = "" if case.budget_mb is None else f" --budget-mb {case.budget_mb}"
+    limits = "".join(f" --limit-mb {row.limit_bytes // MB}" for row in rows if row.limit_bytes)
+    return f"bazel run //studies/lm_memory -- {case.model}{budget}{limits} --work DIR"
+
+
 def _records(
-    shape: LmShape, weights: str, artifact: Artifact, rows: Sequence[MemoryRow]
+    case: LmCase, artifact: Artifact, rows: Sequence[MemoryRow]
 ) -> Iterator[dict[str, Any]]:
     """Yield records with the CPU and the command, as the documentation's tables read them."""
     device = load_device("host")
-    limits = " ".join(f"--limit-mb {row.limit_bytes // MB}" for row in rows if row.limit_bytes)
-    beside = {
-        "cpu": cpu_name(device),
-        "command": f"bazel run //studies/lm_memory -- {shape.model} {limits} --work DIR",
-    }
-    planned = artifact.arena_bytes + artifact.params_bytes + artifact.frozen_bytes
+    beside = {"cpu": cpu_name(device), "command": _command(case, rows)}
     for row in rows:
         note = "none" if row.limit_bytes is None else f"{row.limit_bytes // MB:,} MB"
-        figures = {
-            "planned_bytes": ("bytes", planned),
-            "peak_memory_bytes": ("bytes", row.peak_bytes),
-            "peak_rss_bytes": ("bytes", row.resident_bytes),
-            "step_ms": ("ms", 1e3 * row.seconds),
-        }
-        for metric, (unit, value) in figures.items():
+        for metric, (unit, value) in _figures(artifact, row).items():
             record = Record(
                 time=now(),
                 commit=current_commit(),
                 device=device.name,
                 board="host",
                 emulated=False,
-                model=shape.model,
+                model=case.model,
                 batch=1,
-                dtype=weights,
+                dtype=case.weights,
                 scheme=f"lora-{RANK}",
                 threads=row.threads,
                 engine="pockengine",
@@ -127,10 +126,20 @@ def _records(
                 max=value,
                 n=1,
                 ok=True,
-                seq_len=shape.tokens,
+                seq_len=case.tokens,
                 note=note,
             )
             yield {**json.loads(record.to_json()), **beside}
+
+
+def _figures(artifact: Artifact, row: MemoryRow) -> dict[str, tuple[str, float]]:
+    """Return a run's figures by metric, with their units."""
+    return {
+        "planned_bytes": ("bytes", _planned(artifact)),
+        "peak_memory_bytes": ("bytes", row.peak_bytes),
+        "peak_rss_bytes": ("bytes", row.resident_bytes),
+        "step_ms": ("ms", 1e3 * row.seconds),
+    }
 
 
 @click.command()
@@ -153,24 +162,23 @@ def main(
     out: Path | None,
 ) -> None:
     """Compile MODEL, a name that plan-lm knows, and train it within limits of memory."""
-    title = f"{model}, {tokens} tokens, {weights}, arena within {budget_mb or 'any'} MB"
-    folder, rows = work / title.replace(", ", "-").replace(" ", "_"), work / "rows.safetensors"
-    shape = LmShape(model, tokens)
+    case = LmCase(model, tokens, weights, budget_mb)
+    folder = work / str(case).replace(", ", "-").replace(" ", "_")
+    rows = work / "rows.safetensors"
     try:
         if not folder.is_dir():
-            budget = None if budget_mb is None else budget_mb * MB
-            compile_adapters(shape, Storage(weights=weights, activations="bf16"), budget, folder)
+            compile_adapters(case, folder)
         artifact = load_artifact(folder)
-        write_rows(shape, STEPS, rows)
+        write_rows(case, STEPS, rows)
         found = measure(artifact, [limit * MB for limit in limits], threads, rows)
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error
-    PlainConsole(WIDTH).print(_table(title, artifact, found))
+    terminal = PlainConsole(WIDTH)
+    terminal.print(f"{case}: planned {_planned(artifact) / MB:,.0f} MB")
+    terminal.print(_table(found))
     if out is not None:
         with out.open("a", encoding="utf-8") as file:
-            file.writelines(
-                f"{json.dumps(row)}\n" for row in _records(shape, weights, artifact, found)
-            )
+            file.writelines(f"{json.dumps(row)}\n" for row in _records(case, artifact, found))
 
 
 if __name__ == "__main__":
