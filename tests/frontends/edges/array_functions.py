@@ -1,4 +1,4 @@
-"""Cases that two frameworks of arrays share: the same sweeps over each one's own tables."""
+"""Cases shared by JAX and TensorFlow: the same sweeps over each framework's own tables."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,9 +25,11 @@ from pockengine.tests.frontends.edges.arrays import (
 class ArrayFunctions:
     """A framework's functions: names in its `modules`, or functions by name.
 
-    `unused` are those whose result is multiplied by 0; `with_number` take one of `numbers` second.
-    `rows` and `whole_rows` reduce rows of floats and of integers, `whole` reduces a vector.
-    `losses` take rows and targets, `entropies` rows and labels.
+    `unused`: functions whose result is multiplied by 0.
+    `with_number`: functions whose second argument is one of `numbers`.
+    `rows`, `whole_rows`: functions that reduce rows of floats and of integers.
+    `whole`: functions that reduce a vector.
+    `losses`, `entropies`: functions of rows and targets, and of rows and labels.
     """
 
     modules: Mapping[str, ModuleType]
@@ -56,7 +58,7 @@ class ArrayFunctions:
         }
 
     def elementwise(self) -> Iterator[ArrayCase]:
-        """Yield functions of single elements."""
+        """Yield elementwise functions."""
         x = edges(normal=True)
         yield from cases_of(self._named(self.unary), x)
         yield from cases_of(self.parameters, x)

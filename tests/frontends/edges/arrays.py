@@ -1,4 +1,4 @@
-"""Hard arrays and small functions of them, for any framework that takes NumPy's arrays."""
+"""Edge-case arrays and small functions of them, for any framework that takes NumPy arrays."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from pockengine.tests.frontends.edges.hard_numbers import (
 )
 
 RTOL, ATOL = 2e-4, 1e-5
-"""Difference allowed at each element: relative, absolute. NaN equals NaN, infinities their like."""
+"""Relative and absolute tolerance of each element. NaN equals NaN; equal infinities are equal."""
 
 
 @dataclass(frozen=True)
 class ArrayCase:
-    """A function of arrays; those of floats are trained, the others are inputs."""
+    """A function and its arrays; float arrays are trained, the others are inputs."""
 
     name: str
     function: Callable[..., Any]
@@ -33,7 +33,7 @@ class ArrayCase:
 
     @classmethod
     def of(cls, name: str, function: Callable[..., Any], arrays: Iterable[Any]) -> "ArrayCase":
-        """Take arrays of any framework."""
+        """Build a case from arrays of any framework."""
         return cls(name, function, tuple(map(np.asarray, arrays)))
 
 
@@ -41,7 +41,7 @@ Functions = Mapping[str, Callable[..., Any]]
 
 
 def cases_of(functions: Functions, *arrays: np.ndarray) -> Iterator[ArrayCase]:
-    """Yield a case for each function of these arrays."""
+    """Yield a case for each function, applied to these arrays."""
     for name, function in functions.items():
         yield ArrayCase(name, function, arrays)
 
@@ -49,22 +49,22 @@ def cases_of(functions: Functions, *arrays: np.ndarray) -> Iterator[ArrayCase]:
 def edges(*, normal: bool = False) -> np.ndarray:
     """Return the edge values as a vector.
 
-    `normal`, here and below, leaves out denormals, which JAX and TensorFlow flush to zero.
+    `normal`, here and below, excludes denormals, which JAX and TensorFlow flush to zero.
     """
     return np.array([x for x in EDGES if not normal or abs(x) != DENORMAL], np.float32)
 
 
 def pairs(*, normal: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return two vectors with every pair of the paired values."""
+    """Return two vectors that hold every pair of `PAIRED` values."""
     numbers = [x for x in PAIRED if not normal or x != DENORMAL]
     first, second = np.array(list(itertools.product(numbers, repeat=2)), np.float32).T.copy()
     return first, second
 
 
 def whole_pairs(*, zeros: bool = True, narrow: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return two vectors of int64, or int32 if `narrow`, with every pair of whole numbers.
+    """Return two vectors of int64, or int32 if `narrow`, that hold every pair of whole numbers.
 
-    With `zeros` the second has them too.
+    Without `zeros` the second vector contains no zero.
     """
     numbers = itertools.product(WHOLE_I32 if narrow else WHOLE, repeat=2)
     grid = [(a, b) for a, b in numbers if zeros or b]
@@ -73,12 +73,12 @@ def whole_pairs(*, zeros: bool = True, narrow: bool = False) -> tuple[np.ndarray
 
 
 def masks() -> tuple[np.ndarray, np.ndarray]:
-    """Return two boolean vectors with all four pairs."""
+    """Return two boolean vectors that hold all four pairs."""
     return np.array([False, False, True, True]), np.array([False, True, False, True])
 
 
 def lines(*, finite: bool = False, normal: bool = False) -> np.ndarray:
-    """Return hard rows; with `finite` those without infinities, NaN and huge numbers."""
+    """Return `LINES`; `finite` excludes rows with infinities, NaN and huge numbers."""
     rows = np.array([row for row in LINES if not normal or DENORMAL not in row], np.float32)
     return rows[np.abs(rows).max(1) <= 100] if finite else rows
 
@@ -96,22 +96,22 @@ VECTORS: Mapping[str, tuple[float, ...]] = {
 
 
 def weights_of(shape: Sequence[int]) -> np.ndarray:
-    """Return a weight for each element: 1, 1.25, 1.5, 1.75, and again."""
+    """Return a weight for each element: 1, 1.25, 1.5, 1.75, repeated."""
     return (np.arange(np.prod(shape, dtype=int)) % 4 * 0.25 + 1).reshape(shape).astype(np.float32)
 
 
 def param_name(number: int, index: int) -> str:
-    """Name the trained array at this place of a case."""
+    """Name the array at this position of a case."""
     return f"c{number}_{index}"
 
 
 def result_name(number: int, index: int) -> str:
-    """Name a result of a case so that names sort in order."""
+    """Name a result of a case; names sort in the order of results."""
     return f"r{number:04}_{index:02}"
 
 
 def named_arrays(cases: Sequence[ArrayCase], *, trained: bool) -> dict[str, np.ndarray]:
-    """Return the arrays of all cases that are trained, or those that are inputs, by name."""
+    """Return all cases' trained arrays, or their inputs, by name."""
     return {
         param_name(number, index): array
         for number, case in enumerate(cases)
@@ -121,12 +121,12 @@ def named_arrays(cases: Sequence[ArrayCase], *, trained: bool) -> dict[str, np.n
 
 
 def is_trained(array: np.ndarray) -> bool:
-    """Return whether a case's array is of floats."""
+    """Return whether an array is trained: it has type float32."""
     return bool(array.dtype == np.float32)
 
 
 def add_gradients(graph: Graph) -> None:
-    """Add the gradient of every trained param of `loss` as an output."""
+    """Add an output for the gradient of `loss` in each trained param."""
     g = Builder(graph)
     params = {param.value: name for name, param in graph.params.items() if param.trainable}
     for value, gradient in backward(g, graph.outputs["loss"], dict.fromkeys(params)).items():
@@ -134,11 +134,11 @@ def add_gradients(graph: Graph) -> None:
 
 
 Results = Mapping[str, np.ndarray]
-"""By names: "case: result 0", "case: gradient 0"."""
+"""Arrays by name: "case: result 0", "case: gradient 0"."""
 
 
 def results_of(cases: Sequence[ArrayCase], found: Mapping[str, np.ndarray]) -> Results:
-    """Name results and gradients by their cases; a gradient that is not there is of zeros."""
+    """Name results and gradients by their cases; a missing gradient is zero."""
     named = {}
     for number, case in enumerate(cases):
         results = [y for name, y in found.items() if name.startswith(result_name(number, 0)[:-2])]

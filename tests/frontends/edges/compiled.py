@@ -1,4 +1,4 @@
-"""An imported graph by generated C."""
+"""Run an imported graph as generated C."""
 
 import tempfile
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pockengine.devices import load_device
 
 
 def by_c(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Compile a graph, all its outputs in one program, and run it on two threads."""
+    """Compile a graph with all its outputs into one program and run it on two threads."""
     backend = CBackend(load_device("host"))
     program = compile_entries("edges", {"run": graph}, target=backend.target())
     with tempfile.TemporaryDirectory(prefix="pockengine-edges-") as folder:

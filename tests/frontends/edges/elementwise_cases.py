@@ -1,4 +1,4 @@
-"""Cases of operators that work element by element, at every edge value or pair of them."""
+"""Cases of elementwise operators, at every edge value or pair of edge values."""
 
 import itertools
 from collections.abc import Callable, Iterator

@@ -1,9 +1,10 @@
-"""Where an operator may differ from eager PyTorch at its edges, and why.
+"""Edge cases in which an operator may differ from eager PyTorch, and why.
 
-The rules behind it: NaN in gives NaN out, but a gradient at NaN is not PyTorch's in every operator,
-as the loss is NaN by then. What PyTorch leaves to the CPU is defined here: floats that no integer
-is near saturate, NaN becomes 0. Denormals are kept where the CPU keeps them (not by NEON of 32-bit
-ARM). No result is made worse to have PyTorch's overflow.
+The rules:
+NaN in gives NaN out. The gradient at NaN may differ from PyTorch's, as the loss is NaN already.
+Casts to integers that PyTorch leaves to the CPU are defined: out of range saturates, NaN becomes 0.
+Denormals are kept where the CPU keeps them (NEON of 32-bit ARM does not).
+No result is made less accurate to reproduce an overflow of PyTorch.
 """
 
 from pockengine.tests.frontends.edges.elementwise_cases import NUMBERS
@@ -62,7 +63,7 @@ EXEMPT = {
     "scatter_reduce amin of others: gradient 0": "PyTorch counts the element that it left out",
     "pow.Tensor_Scalar -0.5: gradient 0": "the sign of infinity at -0, and minus infinity",
 }
-"""Case and part -> reason. An entry that is not needed fails the test."""
+"""Case and part -> reason. An unneeded entry fails the test."""
 
 BY_CPU = {
     "celu of 2: gradient 0": AT_NAN,
@@ -82,9 +83,9 @@ BY_CPU = {
     "logit of eps: gradient 0": AT_NAN,
     "selu: gradient 0": AT_NAN,
 }
-"""Those that PyTorch gives otherwise on another CPU or in another release: allowed, not needed."""
+"""Cases where PyTorch itself differs between CPUs or releases: allowed, but not required."""
 
 IN_C = {
     "power of 1.5: gradient 0": "C's root of minus infinity is infinity, PyTorch's is NaN",
 }
-"""Those of generated C alone."""
+"""Exemptions of generated C alone."""

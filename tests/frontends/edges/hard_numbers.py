@@ -9,16 +9,16 @@ EDGES = (
     *(DENORMAL, -DENORMAL, 1e-30, -1e-30, 1e-5, -1e-5, 1e10, -1e10, HUGE, -HUGE),
     *(8388607.5, 16777217.0, -16777217.0, 3e9, -3e9, INF, -INF, NAN),
 )
-"""What an operator of one operand is applied to."""
+"""Operands of unary operators."""
 
 PAIRED = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.0, 3.0, -3.5, DENORMAL, 1e30, INF, -INF, NAN)
-"""What each operand of two is, in every combination."""
+"""Operands of binary operators, in every combination."""
 
 WHOLE = (0, 1, -1, 2, -2, 3, 7, -7, 1000, 2654435761, -(2**31), 2**31 - 1, 2**53 + 1, -(2**62))
-"""Integers; their products leave 64 bits."""
+"""Integers whose products overflow 64 bits."""
 
 WHOLE_I32 = (0, 1, -1, 2, -2, 3, 7, -7, 1000, 65537, -(2**31), 2**31 - 1)
-"""Integers; their products leave 32 bits."""
+"""Integers whose products overflow 32 bits."""
 
 LINES = (
     (1.0, 2.0, 2.0, -1.0),
@@ -37,4 +37,4 @@ LINES = (
     (DENORMAL, 0.0, DENORMAL, 1.0),
     (100.0, -100.0, 88.0, 0.0),
 )
-"""Rows that reductions and sorting find hard: ties, constants, zeros, limits."""
+"""Edge-case rows for reductions and sorting: ties, constants, zeros, limits."""

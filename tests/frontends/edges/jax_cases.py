@@ -1,4 +1,4 @@
-"""Cases of JAX's functions at hard numbers: elementwise, reductions, indexing, losses."""
+"""Edge cases of JAX's functions: elementwise, reductions, indexing, losses."""
 
 from collections.abc import Iterator
 
@@ -73,7 +73,7 @@ PARAMETERS: Functions = {
     "log of softmax": lambda x: jnp.log(jax.nn.softmax(x)),
 }
 UNUSED = "jnp.sqrt jnp.log lax.rsqrt jnp.reciprocal jnp.arcsin jnp.arctanh jnp.square"
-"""Functions whose result is also multiplied by zero: what reaches them is a cotangent of zero."""
+"""Functions whose result is also multiplied by zero: they receive a cotangent of zero."""
 
 BOOLEANS: Functions = {
     "bool mul": lambda a, b: a * b,
@@ -156,7 +156,7 @@ WHOLE_ROWS: Functions = {
 }
 
 PLACES = np.array([1, 9, -1, -9, 1, 0], np.int32)
-"""Inside, outside, from the end, repeated."""
+"""Indices: inside, outside, from the end, repeated."""
 INSIDE = np.array([2, 0, 3], np.int32)
 INDEXING: Functions = {
     "take": lambda x, i: jnp.take(x, i, axis=0),

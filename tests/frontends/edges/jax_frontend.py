@@ -1,4 +1,4 @@
-"""Many small functions of JAX as one: their results and gradients, by JAX and as a graph."""
+"""Many small JAX functions joined into one: results and gradients by JAX and by our graph."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,12 +23,15 @@ Arrays = dict[str, np.ndarray]
 
 
 def arrays_of(cases: Sequence[ArrayCase]) -> tuple[Arrays, Arrays]:
-    """Return the trained arrays and the inputs of all cases by name."""
+    """Return the trained arrays and the inputs of all cases, by name."""
     return named_arrays(cases, trained=True), named_arrays(cases, trained=False)
 
 
 def joined(cases: Sequence[ArrayCase]) -> Any:
-    """Return a function of all cases' arrays: all results, and the weighted sum of floats."""
+    """Return a function of all cases' arrays.
+
+    It returns all results, and the weighted sum of the float results as the loss.
+    """
 
     def function(params: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
         arrays = {**params, **inputs}

@@ -1,10 +1,10 @@
-"""Many small functions of TensorFlow as one: their results and gradients, eager and as a graph."""
+"""Many small TensorFlow functions joined into one: results and gradients by both sides."""
 
 import os
 from collections.abc import Sequence
 from typing import Any
 
-# The reference is TensorFlow's own kernels: those of oneDNN treat NaN by what the CPU can do.
+# TensorFlow's own kernels are the reference: oneDNN's treatment of NaN depends on the CPU.
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
 import numpy as np
@@ -24,7 +24,7 @@ tf.autograph.set_verbosity(0)
 
 
 class Joined(tf.Module):
-    """All cases' functions: returns their results, and the weighted sum of the floats."""
+    """All cases' functions: returns their results, and the weighted sum of the float results."""
 
     def __init__(self, cases: Sequence[ArrayCase]) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ def feed(cases: Sequence[ArrayCase]) -> dict[str, np.ndarray]:
 
 
 def expected(cases: Sequence[ArrayCase]) -> dict[str, np.ndarray]:
-    """Run the cases as one tf.function, as Keras trains; eagerly it takes other losses."""
+    """Run the cases as one tf.function, as Keras trains; eager Keras uses other losses."""
     module, inputs = Joined(cases), feed(cases)
     with tf.GradientTape() as tape:
         found = tf.function(module)(**{name: tf.constant(x) for name, x in inputs.items()})

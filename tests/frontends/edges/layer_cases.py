@@ -1,4 +1,4 @@
-"""Cases of layers, indexing, scattering and movement of hard numbers, with repeated indices."""
+"""Edge cases of layers, indexing, scattering and data movement, with repeated indices."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -192,7 +192,7 @@ def layer_cases() -> Iterator[ArrayCase]:
 
 
 def picture() -> torch.Tensor:
-    """Return (2, 4, 4, 4): ties, constants, infinities and a NaN in windows."""
+    """Return a (2, 4, 4, 4) array with ties, constants, infinities and a NaN in windows."""
     x = torch.arange(128.0).reshape(2, 4, 4, 4) % 5 - 2
     x[0, 0], x[0, 1], x[0, 2, :2] = 1.0, -INF, 0.0
     x[0, 2, 2, 2], x[0, 3, 1, 1], x[0, 3, 0, 0] = INF, NAN, -0.0

@@ -1,4 +1,4 @@
-"""Cases of losses: saturated, at their kinks, with labels that do not count."""
+"""Edge cases of losses: saturation, kinks, ignored labels."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

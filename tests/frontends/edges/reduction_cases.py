@@ -1,4 +1,4 @@
-"""Cases of reductions, scans, sorting, norms and distances over hard rows."""
+"""Cases of reductions, scans, sorting, norms and distances over edge-case rows."""
 
 import operator
 from collections.abc import Callable, Iterator
@@ -87,7 +87,7 @@ DISTINCT: dict[str, Callable[[torch.Tensor], Any]] = {
     "kthvalue of distinct": lambda x: x.kthvalue(2, 1),
     "median of distinct": lambda x: x.median(1),
 }
-"""Without ties, of which PyTorch takes any."""
+"""Functions of rows without ties: PyTorch's choice among ties is undefined."""
 
 WHOLE: dict[str, Callable[[torch.Tensor], Any]] = {
     "all max": lambda x: (x.max(), x.sum()),
@@ -107,7 +107,7 @@ WHOLE: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 SINGLE = frozenset({"all std", "all var"})
-"""Needs two elements: we refuse the variance of one, which is NaN."""
+"""Functions that need two elements: we refuse the variance of one, which is NaN."""
 
 INTEGERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "int sum": lambda x: (x.sum(), x.sum(1)),

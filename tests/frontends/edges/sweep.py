@@ -1,4 +1,4 @@
-"""Groups of cases of one framework: where our results and gradients differ from its own."""
+"""Run groups of cases and report where our results and gradients differ from a framework's."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
@@ -18,10 +18,10 @@ from pockengine.tests.frontends.edges.compiled import by_c
 
 
 class Frontend(Protocol):
-    """A framework's own results, and our graph of them, by `result_name` and `param_name`."""
+    """A framework's results and our imported graph, by `result_name` and `param_name`."""
 
     def expected(self, cases: Sequence[ArrayCase], /) -> Mapping[str, np.ndarray]:
-        """Run the cases in the framework; gradients are called `gradient.` and the param."""
+        """Run the cases in the framework; gradients are named `gradient.<param>`."""
 
     def imported(self, cases: Sequence[ArrayCase], /) -> Graph:
         """Import the cases."""
@@ -40,7 +40,7 @@ class Sweep:
         self._by_oracle: dict[str, dict[str, str]] = {}
 
     def wrong_by_oracle(self, group: str) -> dict[str, str]:
-        """Return what the oracle gives otherwise, by case and part."""
+        """Return the oracle's differences, by case and part."""
         if group not in self._by_oracle:
             _, graph = self.prepare(group)
             with np.errstate(all="ignore"):
@@ -49,12 +49,12 @@ class Sweep:
         return self._by_oracle[group]
 
     def wrong_in_c(self, group: str) -> dict[str, str]:
-        """Return what generated C gives otherwise, by case and part."""
+        """Return generated C's differences, by case and part."""
         _, graph = self.prepare(group)
         return self._differences(group, by_c(graph, self._frontend.feed(self.groups[group])))
 
     def _differences(self, group: str, found: Mapping[str, np.ndarray]) -> dict[str, str]:
-        """Compare what a graph returned, in the framework's order of dimensions."""
+        """Compare a graph's results, in the framework's order of dimensions."""
         expected, graph = self.prepare(group)
         orders = {f"gradient.{name}": param.permutation for name, param in graph.params.items()}
         arrays = {
@@ -75,15 +75,15 @@ class Sweep:
 
 
 class EdgeTests:
-    """Tests of one framework, which a subclass names."""
+    """Tests of one framework; a subclass names it."""
 
     sweep: ClassVar[Sweep]
     exempt: ClassVar[Mapping[str, str]]
-    """Case and part -> why it may differ. An entry that is not needed fails the test."""
+    """Case and part -> why it may differ. An unneeded entry fails the test."""
     allowed: ClassVar[Mapping[str, str]] = {}
-    """Those that the framework itself gives otherwise on another CPU: allowed, but not needed."""
+    """Cases where the framework itself differs between CPUs: allowed, but not required."""
     in_c: ClassVar[Mapping[str, str]] = {}
-    """Those of generated C alone."""
+    """Exemptions of generated C alone."""
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         if "group" in metafunc.fixturenames:

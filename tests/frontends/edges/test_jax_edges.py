@@ -1,4 +1,4 @@
-"""JAX's functions at their edges: results and gradients as JAX's, by the oracle and in C."""
+"""Edge cases of JAX's functions: results and gradients equal JAX's, in the oracle and in C."""
 
 from pockengine.tests.frontends.edges import jax_frontend
 from pockengine.tests.frontends.edges.jax_cases import NUMBERS, groups

@@ -1,4 +1,4 @@
-"""TensorFlow's and Keras's functions at their edges: as TensorFlow's, by the oracle and in C."""
+"""Edge cases of TensorFlow and Keras: results equal TensorFlow's, in the oracle and in C."""
 
 from pockengine.tests.frontends.edges import keras_frontend
 from pockengine.tests.frontends.edges.keras_cases import groups

@@ -1,4 +1,4 @@
-"""Operators at zeros, ties, kinks, limits and NaN: results and gradients beside eager PyTorch's."""
+"""Results and gradients at zeros, ties, kinks, limits and NaN, compared with eager PyTorch."""
 
 from pockengine.frontends.torch.aten.registry import RULES
 from pockengine.tests.frontends.edges import torch_frontend
@@ -31,10 +31,10 @@ RANDOM = (
     ),
     *("randint_like", "randn", "randn_like", "random", "randperm", "rrelu", "uniform"),
 )
-"""Operators that draw numbers, which are not PyTorch's."""
+"""Random operators: their numbers differ from PyTorch's."""
 
 WRITING = ("fill_diagonal", "pockengine")
-"""Operators that only writes in place and the user's own gradients reach; both have own tests."""
+"""Operators of in-place writes and of custom gradients only; both have their own tests."""
 
 
 MATRICES = (
@@ -44,14 +44,14 @@ MATRICES = (
     *("linalg_cholesky_ex", "linalg_inv", "linalg_inv_ex", "linalg_solve"),
     *("linalg_solve_triangular", "triangular_solve"),
 )
-"""Operators of which each element depends on the whole matrix; they have tests of their own."""
+"""Operators whose every element depends on the whole matrix; they have their own tests."""
 
 
 PLACES = ("max_unpool2d", "max_unpool3d", "special_zeta", "item")
-"""Operators of operands that are no edges (places, orders); they have tests of their own."""
+"""Operators whose operands are indices or orders, not edge values; they have their own tests."""
 
 LEVELS = ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine")
-"""Which make integers of infinities; `test_torch_definitions.py` has them."""
+"""Operators that make integers of infinities; `test_torch_definitions.py` tests them."""
 
 ELSEWHERE = {*RANDOM, *WRITING, *MATRICES, *PLACES, *LEVELS}
 

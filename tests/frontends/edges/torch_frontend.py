@@ -1,4 +1,4 @@
-"""Many small functions of PyTorch as one module: their results and gradients, eager and a graph."""
+"""Many small PyTorch functions joined into one module: results and gradients by both sides."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -23,11 +23,11 @@ from pockengine.tests.frontends.edges.arrays import (
 Rule = Callable[..., object]
 
 USED: set[Rule] = set()
-"""Rules that an import has taken."""
+"""Import rules used so far."""
 
 
 class Joined(nn.Module):
-    """Functions side by side: returns all their results, and the weighted sum of the floats."""
+    """All cases' functions: returns their results, and the weighted sum of the float results."""
 
     def __init__(self, cases: Sequence[ArrayCase]) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def expected(cases: Sequence[ArrayCase]) -> dict[str, np.ndarray]:
 
 
 def imported(cases: Sequence[ArrayCase]) -> Graph:
-    """Import the cases, and note the rules."""
+    """Import the cases and record the rules used."""
     with pytest.MonkeyPatch.context() as patch:
         for name, rule in RULES.items():
             patch.setitem(RULES, name, _recording(rule))
