@@ -1,4 +1,4 @@
-"""What the tests of the JAX frontend share: our oracle beside JAX and optax."""
+"""Helpers of the JAX frontend's tests: compare our oracle with JAX and optax."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from pockengine.compiler.optim import Optimizer, Sgd
 from pockengine.compiler.options import Training
 from pockengine.frontends.jax import from_jax
 
-jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of a test's time
+jax.config.update("jax_disable_most_optimizations", True)  # compilation dominates test time
 
 FORWARD_TOLERANCE = 1e-5
 """Largest error of a forward pass, relative to the largest element or to 1."""
@@ -25,12 +25,12 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
-    """Normal numbers."""
+    """Return normally distributed numbers."""
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
 def batches_of(shape: Sequence[int], count: int = 10, words: int = 0) -> list[Batch]:
-    """Random pictures (or words) and labels of 5 classes."""
+    """Return batches of random pictures (or words) and labels of 5 classes."""
     rng = np.random.default_rng(0)
     inputs = [
         rng.integers(words, size=shape).astype(np.int32)
@@ -44,7 +44,7 @@ def batches_of(shape: Sequence[int], count: int = 10, words: int = 0) -> list[Ba
 def check_function(
     function: Callable[..., Any], *inputs: np.ndarray, tolerance: float = FORWARD_TOLERANCE
 ) -> Graph:
-    """Import a function without parameters and compare its results, by our oracle, with JAX's."""
+    """Import a function without parameters and compare the oracle's results with JAX's."""
     graph = from_jax(lambda params, *arrays: function(*arrays), ({}, *inputs))
     verify(graph)
     feed = {
@@ -62,7 +62,7 @@ def check_function(
 
 
 def cross_entropy(logits: jax.Array, labels: np.ndarray) -> jax.Array:
-    """Average over the batch."""
+    """Return the cross entropy, averaged over the batch."""
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
@@ -72,7 +72,10 @@ def reference_losses(
     batches: Sequence[Batch],
     transformation: optax.GradientTransformation,
 ) -> tuple[list[float], Any]:
-    """Train by JAX and optax: `loss(variables, x, y)` gives the loss and new other collections."""
+    """Train by JAX and optax; return the losses and the final variables.
+
+    `loss(variables, x, y)` returns the loss and the other collections, updated.
+    """
 
     @jax.jit
     def step(variables: Any, state: Any, x: Any, y: Any) -> Any:
@@ -94,7 +97,7 @@ def reference_losses(
 def oracle_losses(
     graph: Graph, feeds: Sequence[Mapping[str, np.ndarray]], optimizer: Optimizer | None = None
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train by the whole compiler pipeline and our oracle: losses, and the params afterwards."""
+    """Train by the whole compiler and our oracle; return the losses and the final params."""
     training = Training(optimizer=optimizer or Sgd())
     step = compile_program(graph, training, check=True).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}

@@ -22,7 +22,7 @@ class Cnn(linen.Module):
 
 
 class Block(linen.Module):
-    """Two convolutions with batch norm beside a skip, which is a convolution where sizes change."""
+    """Two convolutions with batch norm and a skip; the skip is a convolution if sizes change."""
 
     features: int
     stride: int
@@ -71,7 +71,7 @@ class Transformer(linen.Module):
 
 
 class NnxNet(nnx.Module):
-    """A convolution with batch norm and dropout, as nnx has it: (N, 8, 8, 3) to 5 classes."""
+    """An nnx net of a convolution, batch norm and dropout: (N, 8, 8, 3) to 5 classes."""
 
     def __init__(self, rngs: nnx.Rngs, dropout: float = 0.0) -> None:
         self.conv = nnx.Conv(3, 8, (3, 3), rngs=rngs)
@@ -85,9 +85,9 @@ class NnxNet(nnx.Module):
 
 
 def variables_of(module: linen.Module, *inputs: Any) -> Any:
-    """Return variables for a module: random weights, scales about 1, shifts about 0.
+    """Return variables for a module: random weights, scales near 1, shifts near 0.
 
-    They are made by NumPy: a module's own init takes seconds to compile.
+    NumPy draws them: a module's own init takes seconds to compile.
     """
     shapes = jax.eval_shape(lambda key: module.init(key, *inputs), jax.random.key(0))
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""One training step of a small JAX function beside JAX's own loss and gradients, by our oracle."""
+"""Compare our oracle's training step of a small JAX function with JAX's loss and gradients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 
 
 def weighed(function: Function) -> Function:
-    """Make one number of all that a function of (params, inputs) returns."""
+    """Return a loss: the weighted sum of all results of a function of (params, inputs)."""
 
     def loss(params: Any, *inputs: Any) -> Any:
         total = jnp.float32(0)
@@ -33,7 +33,7 @@ def weighed(function: Function) -> Function:
 
 
 def by_tangents(loss: Function) -> Function:
-    """Differentiate forwards, element by element: of what JAX has no backward pass for."""
+    """Differentiate in forward mode, element by element, where JAX has no reverse mode."""
 
     def value_and_gradients(params: Any, *inputs: Any) -> Any:
         leaves, tree = jax.tree.flatten(params)
@@ -56,9 +56,9 @@ def by_tangents(loss: Function) -> Function:
 def check_step(
     function: Function, params: Any, *inputs: Any, forwards: bool = False, large: bool = False
 ) -> None:
-    """Compare the loss, and what a step of rate 1 takes from each parameter, with JAX's.
+    """Compare the loss, and each parameter's change in an SGD step of rate 1, with JAX's.
 
-    JAX builds each of its operations alone once for all functions, or a `large` one as a whole.
+    JAX runs op by op, so that functions share compiled ops; a `large` function is jitted whole.
     """
     loss = weighed(function)
     graph = from_jax(loss, (params, *inputs))

@@ -1,4 +1,4 @@
-"""`compile(..., check=True)` of JAX's functions and Flax's modules."""
+"""`compile(..., check=True)` of JAX functions and Flax modules."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`pockengine.compile` and `compile_step` with JAX: what users write, on this machine."""
+"""`pockengine.compile` and `compile_step` of JAX functions, as users call them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What cannot be imported: every text names the thing, the fact, the fix, and the user's line."""
+"""Import errors: every message names the thing, the fact, the fix, and the user's line."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ THIS_FILE = r"\(at test_jax_errors\.py:\d+\)$"
 
 
 def rejection(function: Callable[..., Any], *inputs: Any, **options: Any) -> str:
-    """Import what must not import and return the message."""
+    """Import a function that must be refused; return the error message."""
     with pytest.raises(ImportModelError) as caught:
         from_jax(function, (PARAMS, *(inputs or (X,))), **options)
     return str(caught.value)

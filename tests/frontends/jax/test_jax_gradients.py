@@ -1,4 +1,4 @@
-"""Gradients that a program defines itself, keys, numbers of other types: as JAX's, or refused."""
+"""Custom gradients, random keys, other element types: results equal JAX's, or are refused."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ ACTIVATIONS = """
 
 
 def apart(x: Any) -> Any:
-    """Make a matrix with a pair of complex eigenvalues, and real ones far from each other."""
+    """Make a matrix with a pair of complex eigenvalues and well-separated real ones."""
     return x / 32 + 3 * jnp.diag(jnp.arange(5.0)) + jnp.eye(5, k=4) * 9 - jnp.eye(5, k=-4) * 9
 
 
@@ -165,7 +165,7 @@ clipped.defvjp(lambda x: (x * 1.0, None), lambda _, dy: (jnp.clip(dy, -0.1, 0.1)
 
 @jax.custom_jvp
 def relu(x: Any) -> Any:
-    """Not JAX's, though of its name."""
+    """A function with the name of JAX's relu, but another definition."""
     return x * 1.0
 
 
@@ -174,7 +174,7 @@ relu.defjvp(lambda primals, tangents: (primals[0], 5 * tangents[0]))
 
 @jax.custom_vjp
 def bounded(x: Any, y: Any, scale: Any) -> Any:
-    """Two results, whose cotangents one rule joins, and not as a sum."""
+    """Return two results; the gradient rule combines their cotangents, but not by a sum."""
     return jnp.sin(x) * y, {"count": jnp.int32(2), "twice": x * scale}
 
 
@@ -202,7 +202,7 @@ OWN: dict[str, Callable[..., Any]] = {
         + p["y"]
     ),
 }
-"""Functions with a rule for their own gradient."""
+"""Functions with custom gradients."""
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "reduce_precision": (
@@ -233,7 +233,7 @@ def test_what_has_another_gradient_or_type_is_refused(name: str) -> None:
 
 @dataclass
 class Linear:
-    """A module like Equinox's: a callable pytree with its own arrays."""
+    """A module as in Equinox: a callable pytree with its own arrays."""
 
     weight: Any
     bias: Any
@@ -298,7 +298,7 @@ def test_a_module_within_a_function_trains_and_comes_back() -> None:
 
 @dataclass
 class Pool:
-    """A layer whose settings are leaves, as Equinox's pooling and dropout have them."""
+    """A layer whose settings are leaves, as in Equinox's pooling and dropout."""
 
     start: float = -np.inf
     whole: bool = True

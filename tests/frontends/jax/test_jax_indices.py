@@ -1,4 +1,4 @@
-"""Indices inside, outside, negative and repeated, in every mode: losses and gradients as JAX's."""
+"""Indices inside, outside, negative and repeated, in every mode, compared with JAX."""
 
 from collections.abc import Callable
 from typing import Any
@@ -149,7 +149,7 @@ def test_indices_that_repeat_though_they_are_said_to_differ_are_refused(name: st
 
 
 def test_extremes_at_indices_moved_inside_have_no_gradient() -> None:
-    """JAX itself divides it by 0."""
+    """JAX itself divides the gradient by 0."""
 
     def function(p: Any, i: Any) -> Any:
         return p["w"].at[i].max(p["v"], mode="clip"), p["w"].at[i].min(p["v"], mode="clip")
@@ -189,7 +189,7 @@ def test_functions_of_indices(name: str) -> None:
 
 
 def test_products_at_indices_that_repeat() -> None:
-    """JAX has no gradient of these: that of one update after the other is the same."""
+    """JAX has no gradient here; the reference is that of the updates applied one by one."""
     index = np.array([0, 2, 2, 0, 2], np.int32)
     w, u = random(4, 3), random(5, 3)
 

@@ -1,4 +1,4 @@
-"""One step of Flax's modules of many kinds, and of optax's optimisers, beside JAX."""
+"""One step of many kinds of Flax modules, and of optax's optimisers, compared with JAX."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from pockengine.tests.frontends.jax.nets import variables_of
 
 
 class Of(linen.Module):
-    """A module made of a function."""
+    """Wrap a function as a module."""
 
     function: Callable[..., Any]
 
@@ -103,13 +103,13 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "WeightNorm": (lambda x: linen.WeightNorm(linen.Dense(4))(x), ROWS),
 }
 NO_LAYERS = {"Module", "RNNCellBase"}
-"""Classes that others are made of."""
+"""Base classes."""
 
 
 def check_step(module: linen.Module, x: np.ndarray) -> None:
-    """Compare one step of SGD on the mean square of a module's output with JAX's.
+    """Compare one SGD step on the mean square of a module's output with JAX's.
 
-    Statistics stay as they are.
+    Statistics stay frozen.
     """
     variables = variables_of(module, x)
 

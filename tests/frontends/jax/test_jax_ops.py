@@ -1,4 +1,4 @@
-"""Primitives as JAX emits them, forward and inside of gradients, against JAX itself."""
+"""Primitives as JAX emits them, in forward passes and in gradients, compared with JAX."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ INDEXING: dict[str, Callable[..., Any]] = {
 
 
 def greater(a: Any, b: Any) -> Any:
-    """Combine pairs of a number and its place."""
+    """Return the larger of two (number, index) pairs, elementwise."""
     return jnp.maximum(a[0], b[0]), jnp.where(a[0] >= b[0], a[1], b[1])
 
 

@@ -1,4 +1,4 @@
-"""optax's transformations as optimizers of `compile`: their steps, or a reason why not."""
+"""optax transformations as optimizers of `compile`: equal steps, or an error with a reason."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ from pockengine.tests.compiler.regression import (
 )
 
 Maker = Callable[[Any], optax.GradientTransformation]
-"""From a rate, or a schedule of rates."""
+"""Builds a transformation from a learning rate or a schedule."""
 
 EQUALS: dict[str, Maker] = {
     "sgd": lambda rate: optax.sgd(rate),
@@ -103,7 +103,7 @@ def test_what_has_no_equivalent_is_refused(name: str) -> None:
 
 
 def trace_like(share: float) -> optax.GradientTransformation:
-    """Momentum with the name and the settings of optax's, whose steps are longer by a share."""
+    """Return optax's `trace` by name and settings, with steps multiplied by `share`."""
     like, decay, nesterov, accumulator_dtype = optax.trace(0.9), 0.9, False, None
 
     def update(updates: Any, state: Any, params: Any = None, share: float = share) -> Any:
@@ -116,7 +116,7 @@ def trace_like(share: float) -> optax.GradientTransformation:
 
 
 def test_a_name_with_another_meaning_is_noticed() -> None:
-    """What a later version of optax may bring: the same names, and other steps."""
+    """A later version of optax may keep the names and change the steps."""
     to_optimizer(optax.chain(trace_like(1.0), optax.scale(-RATE)))
     with pytest.raises(ImportModelError, match="makes other steps than its settings say"):
         to_optimizer(optax.chain(trace_like(1.001), optax.scale(-RATE)))

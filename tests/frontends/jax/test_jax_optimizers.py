@@ -1,4 +1,4 @@
-"""Optimisers against optax's of the same name."""
+"""Optimisers compared with optax's of the same name."""
 
 import numpy as np
 import optax

@@ -1,4 +1,4 @@
-"""Random numbers: the distributions of jax.random, a stream for each key."""
+"""Random numbers: the distributions of jax.random, one stream per key."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ DRAWS: dict[str, Draw] = {
 
 
 def drawn(draw: Draw, seed: int) -> np.ndarray:
-    """Run what the draw is imported as, under a seed."""
+    """Import a draw and run it with a seed."""
 
     def scaled(params: Any, key: Any) -> Any:
         return draw(key) * params["w"]
@@ -55,7 +55,7 @@ def test_draw_has_the_distribution_of_jax(name: str) -> None:
 
     found = np.stack([drawn(DRAWS[name], step) for step in range(STEPS)])
 
-    spread = float(expected.std())  # of 512 draws at least: chance alone gives 0.06 for the mean
+    spread = float(expected.std())  # at least 512 draws: chance alone gives 0.06 for the mean
     few = 4.0 if found.size < 2048 else 1.0
     assert abs(float(found.mean() - expected.mean())) <= few * 0.04 * spread
     assert float(found.std()) == pytest.approx(spread, rel=few * 0.04)

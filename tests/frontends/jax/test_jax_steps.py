@@ -1,4 +1,4 @@
-"""Whole steps as users write them, with jax.grad and optax inside, compiled as they are."""
+"""Whole user-written training steps, with jax.grad and optax inside, compiled unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def test_step_with_adam_runs_in_generated_code_as_in_jax(tmp_path: Path) -> None
 
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     assert int(tuned.step) == 5
-    check_tree(tuned.params, state.params, rtol=1e-2)  # Adam divides rounding by rounding
+    check_tree(tuned.params, state.params, rtol=1e-2)  # Adam divides one rounding error by another
 
 
 def test_step_of_several_carried_arguments_keeps_their_names() -> None:

@@ -1,4 +1,4 @@
-"""Ten steps of training beside JAX and optax: losses, weights, and their export."""
+"""Ten training steps compared with JAX and optax: losses, weights, export."""
 
 from typing import Any
 

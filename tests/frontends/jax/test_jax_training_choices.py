@@ -1,4 +1,4 @@
-"""What trains of a JAX model, and how: presets find biases by how they are read; names are ours."""
+"""Trained params of JAX models: presets find biases by their use; optimizer names are ours."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def loss_of(apply: Callable[[Any, jax.Array], jax.Array]) -> Callable[..., jax.A
 
 
 class Net(linen.Module):
-    """Norms and cells of Flax."""
+    """A Flax net with a layer norm and a GRU cell."""
 
     @linen.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -48,7 +48,7 @@ def flax_net() -> Graph:
 
 
 class Modern(nnx.Module):
-    """Batch norm of nnx."""
+    """An nnx net with a batch norm."""
 
     def __init__(self, rngs: nnx.Rngs) -> None:
         self.first, self.norm = nnx.Linear(4, 4, rngs=rngs), nnx.BatchNorm(4, rngs=rngs)
@@ -63,7 +63,7 @@ def modern() -> Graph:
 
 
 def haiku_net() -> Graph:
-    """Params as Haiku names them, read as its modules read them: copied to the shape at hand."""
+    """A net with Haiku's param names; params are broadcast before use, as Haiku's modules do."""
     params = {
         "net/~/linear": {"w": random(4, 4), "b": random(4)},
         "net/~/layer_norm": {"scale": random(4), "offset": random(4)},
@@ -94,7 +94,7 @@ def haiku_net() -> Graph:
 @partial(jax.tree_util.register_dataclass, data_fields=["weight", "bias"], meta_fields=[])
 @dataclass
 class Layer:
-    """A layer that is its own pytree, for one example at a time, as Equinox has them."""
+    """A layer as in Equinox: a pytree that maps one example."""
 
     weight: jax.Array
     bias: jax.Array

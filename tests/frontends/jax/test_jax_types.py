@@ -1,4 +1,4 @@
-"""Types that our ops do not calculate with: 16-bit floats, small and unsigned integers, nothing."""
+"""Element types without arithmetic in our ops: 16-bit floats, small integers, empty arrays."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,11 +21,11 @@ from pockengine.tests.frontends.jax.one_step import check_step
 INTEGERS = ("int8", "uint8", "int16", "uint16", "uint32")
 WEIGHTS = {"w": random(4, 3), "b": random(3)}
 HALVES = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
-"""Relative errors of rounding; XLA leaves some roundings out where it fuses, by machine."""
+"""Relative rounding errors. XLA skips some roundings when it fuses, depending on the machine."""
 
 
 def drawn(dtype: str, *shape: int) -> np.ndarray:
-    """Numbers over the whole range of a type."""
+    """Return random numbers over the whole range of a type."""
     limits = np.iinfo(dtype)
     low, high = max(limits.min, -(1 << 31)), min(limits.max, (1 << 32) - 1)
     return np.random.default_rng(0).integers(low, high, shape, endpoint=True).astype(dtype)
@@ -69,7 +69,7 @@ def test_integers_as_data_and_as_indices(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_trains_as_in_jax(dtype: str) -> None:
-    """Ours and JAX's gradients are apart by their roundings, each as near to those of float32."""
+    """Our gradients and JAX's both lie within rounding of the float32 gradients."""
 
     def loss(params: Any, x: Any, dtype: str) -> Any:
         half = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
@@ -94,7 +94,7 @@ def test_half_precision_trains_as_in_jax(dtype: str) -> None:
 
 
 def rounding(x: Any) -> Any:
-    """Ops that round, and ops that only move rounded numbers."""
+    """Apply ops that round, and ops that only move rounded numbers."""
     half = x.astype(jnp.bfloat16)
     parts = (half, half + 1, half * half, half.T, jnp.abs(-half), jnp.maximum(half, 0))
     return [part.astype(jnp.float32) for part in (*parts, x.astype("float16").astype("bfloat16"))]
