@@ -1,4 +1,4 @@
-"""Small ONNX models, made by onnx.helper, and our oracle beside the standard's evaluator."""
+"""Small ONNX models made by onnx.helper; compare our oracle with ONNX's reference evaluator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ Shapes = Mapping[str, Sequence[int | str | None]]
 
 
 def random(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
-    """Normal numbers."""
+    """Return normally distributed numbers."""
     numbers = np.random.default_rng((seed, *shape)).standard_normal(shape)
     return (numbers * scale).astype(np.float32)
 
@@ -35,7 +35,7 @@ def make(
     weights: Mapping[str, np.ndarray] | None = None,
     opset: int = OPSET,
 ) -> ModelProto:
-    """Put a model together; inputs and outputs are floats."""
+    """Make a model of nodes; inputs and outputs are floats."""
     infos = [
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in part.items()]
         for part in (inputs, outputs)
@@ -108,7 +108,7 @@ def cnn() -> ModelProto:
         helper.make_node("Dropout", ["g"], ["h"], name="drop"),
         helper.make_node("Gemm", ["h", "fc.weight", "fc.bias"], ["logits"], transB=1),
     ]
-    nodes.insert(0, nodes.pop(3))  # constants come before those who read them
+    nodes.insert(0, nodes.pop(3))  # constants come before their users
     return make(nodes, {"x": ("batch", 3, 8, 8)}, {"logits": ("batch", 5)}, weights)
 
 
@@ -119,7 +119,7 @@ def outputs_of(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.n
 
 
 def check(model: ModelProto, inputs: Mapping[str, np.ndarray], rtol: float = 1e-4) -> Graph:
-    """Import a model and compare all its outputs with the standard's own evaluator."""
+    """Import a model and compare all its outputs with ONNX's reference evaluator."""
     shapes = {name: array.shape for name, array in inputs.items()}
     graph = from_onnx(model, shapes=shapes)
     found = outputs_of(graph, inputs)
@@ -131,8 +131,9 @@ def check(model: ModelProto, inputs: Mapping[str, np.ndarray], rtol: float = 1e-
 
 
 def check_slopes(model: ModelProto) -> None:
-    """Compare a model of one input and one output with the standard's evaluator, and its step with
-    the slope of its loss along one way.
+    """Compare the output of a model of one input with ONNX's reference evaluator.
+
+    Also compare its gradients with the slope of the loss along one random direction.
     """
     sizes = [
         [size.dim_value for size in value.type.tensor_type.shape.dim]

@@ -1,4 +1,4 @@
-"""`compile(..., check=True)` of ONNX models: their forward pass elsewhere."""
+"""`compile(..., check=True)` of ONNX models; the reference is another runtime's forward pass."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Models as converters of scikit-learn write them: ai.onnx.ml, with labels and probabilities."""
+"""Models by scikit-learn converters: operators of ai.onnx.ml, labels and probabilities."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ FEATURES, CLASSES, BATCH = 4, 3, 8
 
 
 def classifier(*, norm: str = "L1", labels: str = "classlabels_ints", **more: object) -> ModelProto:
-    """Scale, classify and normalise, as a pipeline of scikit-learn's logistic regression does."""
+    """Return the model of a scikit-learn pipeline: scaler, logistic regression, normaliser."""
     names: object = [10, 20, 30] if labels == "classlabels_ints" else ["a", "b", "c"]
     options = {
         "coefficients": random(CLASSES * FEATURES).tolist(),

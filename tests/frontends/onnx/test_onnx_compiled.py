@@ -1,4 +1,4 @@
-"""A model from an ONNX file, trained by the generated C beside our oracle."""
+"""A model from an ONNX file: training in generated C compared with our oracle."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain: they compute what ONNX Runtime computes, and train."""
+"""Operators of ONNX Runtime's own domain: results equal ONNX Runtime's, and they train."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 
 def model_of(op: str, given: list[str], attributes: dict[str, Any]) -> ModelProto:
-    """Return a model of one operator, whose other inputs are initializers."""
+    """Return a model of one operator; its other inputs are initializers."""
     domain = "" if op.startswith("Simplified") else RUNTIME_DOMAIN
     node = helper.make_node(op, ["x", *given], ["y"], domain=domain, **attributes)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (4, 32)) for n in "xy")

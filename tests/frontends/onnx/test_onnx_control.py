@@ -1,4 +1,4 @@
-"""ONNX's If, Loop and Scan: chosen or unrolled where that is known, refused in words elsewhere."""
+"""ONNX's If, Loop and Scan: resolved or unrolled if known at import, else refused clearly."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ Typed = dict[str, tuple[int, tuple[int, ...]]]
 
 
 def body(nodes: list[NodeProto], inputs: Typed, outputs: Typed, *held: TensorProto) -> GraphProto:
-    """Make a graph to put into an operator."""
+    """Make a graph attribute of an operator."""
     infos = [
         [helper.make_tensor_value_info(name, *kind) for name, kind in part.items()]
         for part in (inputs, outputs)
@@ -26,7 +26,7 @@ def body(nodes: list[NodeProto], inputs: Typed, outputs: Typed, *held: TensorPro
 
 
 def loop(weight: np.ndarray, steps: int = 3, *, stop: str = "on") -> ModelProto:
-    """x = tanh(x w), several times; the outputs of all steps are stacked. `w` is the body's own."""
+    """Repeat x = tanh(x w) and stack the outputs of all steps; `w` belongs to the body."""
     nodes = [
         helper.make_node("MatMul", ["state", "w"], ["product"], name="product"),
         helper.make_node("Tanh", ["product"], ["next"]),
@@ -112,7 +112,7 @@ def test_what_fails_in_a_body_is_named_once() -> None:
 
 
 def branch(condition: str) -> ModelProto:
-    """y = x weight, or -x, by whether x has two rows."""
+    """y = x weight or y = -x, depending on whether x has two rows."""
     yes = body(
         [helper.make_node("MatMul", ["x", "weight"], ["product"])],
         {},

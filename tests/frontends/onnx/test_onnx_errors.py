@@ -1,4 +1,4 @@
-"""Models that cannot be imported, damaged files and hostile ones: a clear error in bounded time."""
+"""Unsupported models, damaged files and hostile files: a clear error in bounded time."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.frontends.onnx.models import cnn, make, mlp, one, random
 
 SECONDS = 30.0
-"""No refusal hangs or computes for long; each takes a fraction of a second on an idle machine."""
+"""Time limit of a refusal; each takes a fraction of a second on an idle machine."""
 
 
 @pytest.fixture(autouse=True)
@@ -307,7 +307,7 @@ def test_declared_outputs_must_be_true() -> None:
 
 
 def with_functions(calls: dict[str, list[str]]) -> ModelProto:
-    """A model that calls F0; each function calls others in a row, or is a Relu."""
+    """A model that calls F0; each function calls others in sequence, or is a Relu."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
     model = make([helper.make_node("F0", ["x"], ["y"], domain="mine")], {"x": (2,)}, {"y": (2,)})
     model.opset_import.append(opsets[1])
@@ -327,7 +327,7 @@ def test_functions_that_call_themselves_are_refused() -> None:
 
 
 def test_functions_that_double_are_refused() -> None:
-    """Forty functions of two calls each would be a trillion operators."""
+    """Forty functions of two calls each would expand to a trillion operators."""
     calls = {f"F{i}": [f"F{i + 1}"] * 2 for i in range(40)}
 
     with pytest.raises(ImportModelError, match="expand to 1099511627776 operators; 1000000 is"):

@@ -1,6 +1,6 @@
-"""ONNX's operators that read and write at indices, and Einsum: values, and gradients in training.
+"""ONNX's indexing operators and Einsum: values, and gradients in training.
 
-Their values are also compared with the standard's own cases: tests/conformance.
+tests/conformance also compares their values with ONNX's own test cases.
 """
 
 from itertools import product
@@ -26,7 +26,7 @@ ROWS = np.asarray([[0, 2, -1, 1], [1, 1, 0, 2]])
 
 
 def written(op: str, index: np.ndarray, updates: tuple[int, ...], **attrs: Any) -> ModelProto:
-    """Write x times a weight into a table, and train both."""
+    """Write x times a weight into a table; both train."""
     weights = {"table": random(3, 4, 2), "gain": random(*updates), "index": index}
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["updates"]),
@@ -210,9 +210,9 @@ PLACED = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
 @pytest.mark.parametrize("size", [(4, 3), (13, 9), (5, 11), (1, 2)])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_resizing_with_antialias(mode: str, size: tuple[int, int]) -> None:
-    """As ONNX Runtime and the reference, whose scales are f32 (1e-5 of elements of up to 3).
+    """Results equal ONNX Runtime's and the reference's, within 1e-5: their scales are f32.
 
-    The reference reads a single element at another place than the standard has.
+    The reference reads one element at another position than the standard says.
     """
     x, shape = random(1, 2, 9, 7), (1, 2, *size)
     for place, outside in product(PLACED, (0, 1)):

@@ -1,4 +1,4 @@
-"""Int8 models of ONNX: forward as ONNX Runtime bit for bit where it computes with integers."""
+"""Int8 ONNX models: the forward pass equals ONNX Runtime's integer arithmetic bit for bit."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ from pockengine.frontends.onnx.model import from_onnx, to_initializers
 
 
 class Rows(CalibrationDataReader):
-    """Random pictures, one at a time."""
+    """A calibration reader of random pictures, one at a time."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
@@ -42,7 +42,7 @@ class Rows(CalibrationDataReader):
 
 
 def float_net(residual: bool) -> onnx.ModelProto:
-    """Return a net with dense and depthwise convolutions, a Gemm, and maybe a residual sum."""
+    """Return a net with dense and depthwise convolutions, a Gemm, and optionally a residual sum."""
     rng, weights = np.random.default_rng(0), list[onnx.TensorProto]()
 
     def weight(name: str, *shape: int) -> str:
@@ -83,7 +83,7 @@ def quantised(
     residual: bool = False,
     narrow: bool = False,
 ) -> Path:
-    """Quantise the net by ONNX Runtime's own tool, with weights of 7 bits where `narrow`."""
+    """Quantise the net by ONNX Runtime's own tool, with 7-bit weights if `narrow`."""
     inputs, made = folder / "float.onnx", folder / "int8.onnx"
     onnx.save(float_net(residual), inputs)
     quantize_static(
@@ -101,11 +101,11 @@ def quantised(
 
 
 def by_onnxruntime(path: Path, x: np.ndarray, *, narrow: bool = False) -> np.ndarray:
-    """Return the logits of ONNX Runtime with all its fusions, and sums that are exact.
+    """Return ONNX Runtime's logits, with all its fusions and exact sums.
 
     On an x86 CPU without VNNI it adds pairs of products u8 * s8 in 16 bits, which saturate. Its
-    page on quantization names two ways out: an option, by which it takes kernels that do not, and
-    weights of 7 bits, with which none of these sums is too large.
+    quantization guide names two remedies: an option that selects kernels without saturation, and
+    7-bit weights, whose sums fit. `narrow` selects the latter.
     """
     options = onnxruntime.SessionOptions()
     if not narrow:
@@ -116,7 +116,7 @@ def by_onnxruntime(path: Path, x: np.ndarray, *, narrow: bool = False) -> np.nda
 
 
 def by_us(graph: Graph, x: np.ndarray) -> np.ndarray:
-    """Return the logits of the oracle of integers."""
+    """Return the oracle's logits in integer arithmetic."""
     HoldIntegers().run(graph)
     IntegerArithmetic(rounding="float").run(graph)
     assert "i8" in {value.dtype.value for value in graph.values()}
@@ -129,7 +129,7 @@ def by_us(graph: Graph, x: np.ndarray) -> np.ndarray:
 def test_the_forward_pass_is_onnxruntimes(
     tmp_path: Path, kind: QuantType, form: QuantFormat, residual: bool
 ) -> None:
-    # By the option ONNX Runtime makes weights u8, and has no QGemm of them and activations in s8.
+    # The option makes weights u8, and ONNX Runtime has no QGemm of u8 weights and s8 activations.
     narrow = (kind, form) == (QuantType.QInt8, QuantFormat.QOperator)
     path = quantised(tmp_path, kind, form, residual=residual, narrow=narrow)
     x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
@@ -138,7 +138,7 @@ def test_the_forward_pass_is_onnxruntimes(
 
 
 def test_without_integers_it_is_the_real_model(tmp_path: Path) -> None:
-    """What rounding costs is all that lies between the two."""
+    """The two differ by rounding alone."""
     path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
     x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
     graph = from_onnx(path)
@@ -165,7 +165,7 @@ def test_it_trains_in_its_integers_and_goes_back_as_such(tmp_path: Path) -> None
     assert kinds == before
     again = tmp_path / "tuned.onnx"
     onnx.save(tuned, again)
-    # Biases have integers of their own in the file, and ours are real: one step of those apart.
+    # The file stores biases as integers, ours are real: they differ by up to one step.
     np.testing.assert_allclose(logits, by_onnxruntime(again, x), atol=0.05)
 
 
@@ -226,7 +226,7 @@ def test_a_weight_has_scales_that_fit_it(
 
 
 def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
-    """Without it, it is the product of other numbers than the operand's."""
+    """Without the zero point it is a product of other numbers."""
     weights = {"w": WEIGHT, "s": np.float32(0.1)}
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
@@ -242,7 +242,7 @@ def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
 
 
 def model_of(nodes: list[onnx.NodeProto], held: dict[str, Any]) -> onnx.ModelProto:
-    """Return a model of rows x [2, 3]."""
+    """Return a model with one input, x [2, 3]."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, None])
     weights = [numpy_helper.from_array(np.asarray(data), name) for name, data in held.items()]
@@ -259,7 +259,7 @@ def test_ranges_found_at_run_time_are_of_the_real_model(tmp_path: Path, each_cha
     graph = from_onnx(path)
     found = run(graph, {"x": x})["logits"]
 
-    # what rounding an activation to one of 255 steps may change
+    # the error of rounding an activation to one of 255 steps
     np.testing.assert_allclose(found, by_onnxruntime(path, x), atol=0.02 * np.abs(found).max())
     weights = {name: param for name, param in graph.params.items() if param.source is not None}
     assert len(weights) == 4  # three convolutions, and a Gemm as a product
@@ -278,7 +278,7 @@ def test_the_check_of_a_model_that_rounds_is_by_the_oracle(tmp_path: Path) -> No
 
 
 def random_rows() -> np.ndarray:
-    """Pictures that no range was found on."""
+    """Return pictures that were not used for calibration."""
     return np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Small models from ONNX: names, layouts, numbers beside the standard's evaluator, training."""
+"""Small ONNX models: names, layouts, results compared with ONNX's evaluator, training."""
 
 import warnings
 from pathlib import Path
@@ -32,7 +32,7 @@ from pockengine.tests.frontends.onnx.models import (
 def train(
     graph: Graph, x: np.ndarray, steps: int = 10
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train on one batch by the whole pipeline and our oracle: losses, and params afterwards."""
+    """Train on one batch by the whole compiler and our oracle; return losses and final params."""
     program = compile_program(graph, Training(optimizer=Sgd(momentum=0.9)), check=True)
     step = program.entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
@@ -65,7 +65,7 @@ def test_activations_stay_channels_last_between_layers() -> None:
     graph = from_onnx(cnn(), shapes={"x": (2, 3, 8, 8)})
 
     moved = [node for node in graph.nodes if node.op == "transpose"]
-    assert len(moved) == 2  # the picture on its way in, the features before the classifier
+    assert len(moved) == 2  # the input picture, the features before the classifier
 
 
 @pytest.mark.parametrize("model", [mlp(), cnn()], ids=["mlp", "cnn"])
@@ -189,7 +189,7 @@ def test_weights_of_another_shape_do_not_go_back() -> None:
 
 
 def test_batch_norm_in_training_mode_keeps_onnx_statistics() -> None:
-    """Momentum weighs the old statistics and the variance is the biased one."""
+    """ONNX's momentum weighs the old statistics, and its variance is biased."""
     names = ["x", "scale", "shift", "mean", "var"]
     node = helper.make_node(
         "BatchNormalization", names, ["y", "new_mean", "new_var"], training_mode=1, momentum=0.7
@@ -216,7 +216,7 @@ def test_dropout_keeps_its_share_and_tells_the_mask() -> None:
 
 
 def test_softmax_before_opset_13_joins_the_last_dimensions() -> None:
-    """The standard's evaluator has the newer meaning for all opsets."""
+    """ONNX's reference evaluator uses the newer meaning for all opsets."""
     x = random(2, 3, 4)
 
     old, new = (
@@ -267,7 +267,7 @@ def test_shapes_from_values_may_be_given_as_constants() -> None:
     ],
 )
 def test_operators_that_the_standard_defines_by_others(op: str, attrs: dict[str, Any]) -> None:
-    """Also with attributes that are left out, which their bodies refer to."""
+    """Omitted attributes that their function bodies refer to take their defaults."""
     names = ["q", "k", "v"] if op == "Attention" else ["x"]
     shapes = dict.fromkeys(names, (2, 3, 5, 4))
     inputs = {name: random(2, 3, 5, 4, seed=seed) for seed, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN of ONNX: every direction and option, and their gradients beside PyTorch's."""
+"""ONNX's LSTM, GRU and RNN: every direction and option, gradients compared with PyTorch's."""
 
 import sys
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
 def layer(op: str, *, inputs: Sequence[str] = (), time: int = TIME, **attrs: Any) -> ModelProto:
-    """Make a model of one layer with a bias; `inputs` are those after the bias, "" for none."""
+    """Make a model of one layer with a bias; `inputs` follow the bias, "" omits one."""
     passes = 2 if attrs.get("direction") == "bidirectional" else 1
     rows = GATES[op] * HIDDEN
     weights = {
@@ -96,7 +96,7 @@ def test_peepholes() -> None:
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("op", GATES)
 def test_shorter_sequences_equal_each_alone(op: str, backwards: bool) -> None:
-    """The standard's evaluator ignores lengths: each sequence is compared with itself, cut."""
+    """ONNX's evaluator ignores lengths: the reference is each sequence alone, cut to its length."""
     direction = "reverse" if backwards else "forward"
     model = layer(op, inputs=("lengths",), direction=direction)
     x, lengths = random(TIME, BATCH, INPUTS), np.asarray([2, 5, 3], np.int32)
@@ -122,7 +122,7 @@ def test_clip_limits_what_the_gates_see() -> None:
 
 def test_gates_that_are_coupled() -> None:
     model = layer("LSTM", input_forget=1)
-    for number in (0, 1):  # the forget gate has no part in it
+    for number in (0, 1):  # the forget gate is not part of it
         model.graph.initializer[number].CopyFrom(
             _with_rows(model.graph.initializer[number], 2 * HIDDEN, 3 * HIDDEN)
         )
@@ -194,7 +194,7 @@ def test_gradients_equal_pytorch(op: str) -> None:
 def _torch_gradients(
     op: str, weights: dict[str, np.ndarray], x: np.ndarray, target: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return PyTorch's gradients of the same layer, its gates in ONNX's order."""
+    """Return PyTorch's gradients of the same layer, with gates in ONNX's order."""
     order = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}[op]  # PyTorch's gates are i f g o, and r z n
     back = [int(place) for place in np.argsort(order)]
     net = getattr(torch.nn, op)(INPUTS, HIDDEN, bidirectional=True)

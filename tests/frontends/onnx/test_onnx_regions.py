@@ -1,4 +1,4 @@
-"""ONNX operators that read at places which are data, that draw numbers, and others seldom met."""
+"""ONNX operators that sample at data-dependent positions, draw numbers, or are rare."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ def gained(
     opset: int = 20,
     **attrs: Any,
 ) -> ModelProto:
-    """Multiply x by a weight, and apply an operator to it, to known arrays and to weights."""
+    """Multiply x by a weight and apply an operator to the product, constants and weights."""
     nodes = [
         *(
             helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array))
@@ -42,7 +42,7 @@ def gained(
 
 
 def aligned(opset: int = 16, **attrs: Any) -> ModelProto:
-    """Regions of pictures, in cells of three by two."""
+    """A RoiAlign of regions of pictures, in cells of three by two."""
     attrs = {"sampling_ratio": 2, "spatial_scale": 0.75, **attrs}
     known = {"regions": REGIONS, "pictures": PICTURES}
     cells = {"output_height": 3, "output_width": 2}
@@ -50,13 +50,13 @@ def aligned(opset: int = 16, **attrs: Any) -> ModelProto:
 
 
 def between(places: np.ndarray) -> np.ndarray:
-    """Move places away from whole numbers, where the slope changes."""
+    """Move positions away from whole numbers, where the slope changes."""
     whole = np.floor(places)
     return whole + 0.3 + 0.4 * (places - whole)
 
 
 def moved(group: int, offset_group: int, masked: bool, **attrs: Any) -> ModelProto:
-    """Windows of three by two whose elements are moved by less than a pixel or by several."""
+    """A deformable convolution of 3 x 2 windows; offsets range from below a pixel to several."""
     weights = {
         "weight": random(6, 6 // group, 3, 2),
         "offset": between(random(2, offset_group * 12, 4, 8, scale=1.5)),
@@ -69,13 +69,13 @@ def moved(group: int, offset_group: int, masked: bool, **attrs: Any) -> ModelPro
 
 
 def blocks(size: list[int], block: list[int], count: int, **attrs: Any) -> ModelProto:
-    """Blocks of three channels that are added up."""
+    """A Col2Im that sums blocks of three channels."""
     known = {"image": np.asarray(size), "block": np.asarray(block)}
     return gained("Col2Im", (2, 3 * int(np.prod(block)), count), (2, 3, *size), known, {}, **attrs)
 
 
 def running(**attrs: int) -> ModelProto:
-    """Products of all elements up to each one."""
+    """A cumulative product."""
     return gained("CumProd", (3, 5), (3, 5), {"axis": np.asarray(1)}, {}, 26, **attrs)
 
 

@@ -1,4 +1,4 @@
-"""Which constants of a file train: by what the file says, by their role, by the user's choice."""
+"""Which constants of a file train: by its metadata, by their role, by the user's choice."""
 
 import warnings
 
@@ -16,7 +16,7 @@ N = helper.make_node
 
 
 def decided(model: ModelProto, **choices: object) -> tuple[list[str], str]:
-    """Return the names that train, and the warnings."""
+    """Return the names of the trained params, and the warnings."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         graph = from_onnx(model, **choices)
@@ -25,7 +25,7 @@ def decided(model: ModelProto, **choices: object) -> tuple[list[str], str]:
 
 
 def state(model: ModelProto, kinds: dict[str, str]) -> ModelProto:
-    """Write what PyTorch's newer exporter says of constants."""
+    """Add the metadata that PyTorch's newer exporter writes for constants."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     for name, kind in kinds.items():
         value = helper.make_tensor_value_info(name, TensorProto.FLOAT, tensors[name].dims)
@@ -35,7 +35,7 @@ def state(model: ModelProto, kinds: dict[str, str]) -> ModelProto:
 
 
 def encoder(table: np.ndarray) -> ModelProto:
-    """An input that is normalized, a linear layer, a table that is added, and a scale."""
+    """A model that normalizes its input, applies a linear layer, adds a table, and scales."""
     nodes = [
         N("Sub", ["x", "mean"], ["a"]),
         N("MatMul", ["a", "weight"], ["b"]),
@@ -48,7 +48,7 @@ def encoder(table: np.ndarray) -> ModelProto:
 
 
 def sines(rows: int, width: int) -> np.ndarray:
-    """The table of the paper on transformers."""
+    """Return the sinusoidal position table of "Attention Is All You Need"."""
     angles = np.arange(rows)[:, None] / 1e4 ** (np.arange(0, width, 2) / width)
     return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(rows, width).astype(np.float32)
 
@@ -185,7 +185,7 @@ def test_initial_states_train_where_they_were_learned(scale: float) -> None:
 
 
 def constants() -> ModelProto:
-    """A net whose exporter writes weights as operators, as Paddle's does."""
+    """A net with weights as `Constant` operators, as Paddle's exporter writes them."""
     numbers = {"fc.w_0": random(4, 8), "fc.b_0": random(8), "half": np.float32([0.5])}
     nodes = [
         *(
@@ -212,7 +212,7 @@ def test_weights_in_constant_operators_train_and_go_back() -> None:
 
     (found,) = ReferenceEvaluator(tuned).run(None, {"x": x})
     np.testing.assert_allclose(found, x @ random(4, 8) * np.float32(0.5), rtol=1e-5)
-    model.producer_name = "pytorch"  # which writes literals so, and weights as initializers
+    model.producer_name = "pytorch"  # its `Constant` operators are literals, never weights
     assert decided(model)[0] == []
     assert decided(model, trainable={"fc.w_0": True})[0] == ["fc.w_0"]
 

@@ -1,4 +1,4 @@
-"""Element types beside float32, int32, int64 and bool; and lists of tensors."""
+"""Element types other than float32, int32, int64 and bool; lists of tensors."""
 
 import warnings
 
@@ -25,7 +25,7 @@ def typed(
     weights: Arrays | None = None,
     opset: int = 20,
 ) -> ModelProto:
-    """Make a model whose inputs have the types of examples, and whose output is `y`."""
+    """Make a model whose inputs have the examples' types; its output is `y`."""
     arguments = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for name, x in inputs.items()
@@ -37,14 +37,14 @@ def typed(
 
 
 def found_in(model: ModelProto, inputs: Arrays) -> np.ndarray:
-    """Return our result; inputs are given as the graph reads them."""
+    """Return our result; inputs are cast to the graph's types."""
     graph = from_onnx(model)
     types = {value.name: value.type.dtype.numpy for value in graph.inputs}
     return np.asarray(run(graph, {n: x.astype(types[n]) for n, x in inputs.items()})["y"])
 
 
 def net(dtype: type, code: int) -> tuple[ModelProto, Arrays]:
-    """A layer, a clip to constants, a cast within and a scale that is computed of constants."""
+    """A layer, a clip to constants, a cast, and a scale computed from constants."""
     weights: Arrays = {
         "w": random(8, 4).astype(dtype), "b": random(4).astype(dtype), "two": dtype(2),
         "low": dtype(-1), "high": dtype(1),
@@ -221,7 +221,7 @@ def test_sequences_are_known_lists(name: str) -> None:
 
 
 def one_bag() -> GraphProto:
-    """Return what a loop does in each step: it adds the sum of some rows to a sequence."""
+    """Return a loop body that appends the sum of some rows to a sequence."""
     return helper.make_graph(
         [
             node("Gather", ["bounds", "i"], ["from"]),
@@ -248,7 +248,7 @@ def one_bag() -> GraphProto:
 
 
 def test_a_bag_of_embeddings_loops_over_a_sequence() -> None:
-    """As PyTorch's exporter writes it: rows scaled by ones, and one bag added in each step."""
+    """PyTorch's exporter writes a loop that scales rows by ones and appends one bag per step."""
     nodes = [
         node("Gather", ["table", "x"], ["plain"]),
         node("Mul", ["plain", "ones"], ["rows"]),

@@ -1,4 +1,4 @@
-"""Weights that an exporter stored once because they were equal, and norms that it folded."""
+"""Equal weights that an exporter stored once, and norms that it folded."""
 
 import warnings
 
@@ -22,7 +22,7 @@ OTHER = random(8)
 def norms(
     second: tuple[str, str], *identities: tuple[str, str], one: np.ndarray = ONE
 ) -> ModelProto:
-    """Two layer norms, of which the second reads these weights."""
+    """Two layer norms; the second one reads the given weights."""
     nodes = [
         *(helper.make_node("Identity", [base], [name]) for base, name in identities),
         helper.make_node("LayerNormalization", ["x", "a.weight", "a.bias"], ["p"], name="first"),
@@ -34,14 +34,14 @@ def norms(
 
 
 def mark(node: NodeProto, scopes: list[str], classes: list[str]) -> None:
-    """Write what PyTorch's newer exporter writes beside an operator."""
+    """Add the metadata that PyTorch's newer exporter writes for an operator."""
     for key, value in (("name_scopes", scopes), ("class_hierarchy", classes)):
         entry = node.metadata_props.add()
         entry.key, entry.value = f"pkg.torch.onnx.{key}", repr(value)
 
 
 def quietly(model: ModelProto, **choices: bool) -> Graph:
-    """Import a model of which there is nothing to say."""
+    """Import a model without any warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return from_onnx(model, **choices)
@@ -87,7 +87,7 @@ def test_a_weight_of_several_numbers_stays_one_behind_identity_too() -> None:
 
 
 def mlp() -> ModelProto:
-    """Three linear layers with one bias of zeros, as Gemm and as a sum behind a product."""
+    """Three linear layers with one shared bias of zeros, as Gemm and as a product plus a sum."""
     nodes = [
         helper.make_node("Gemm", ["x", "fc1.weight", "fc1.bias"], ["a"]),
         helper.make_node("Tanh", ["a"], ["b"]),

@@ -1,7 +1,7 @@
-"""ONNX's windows over lines, pictures and volumes, and its signals, beside the standard's words.
+"""ONNX's 1-D, 2-D and 3-D window operators, and signal operators.
 
-Most values are compared with the standard's own cases, tests/conformance; here are shapes that
-those leave out, and gradients.
+tests/conformance compares most values with ONNX's own test cases. These tests add shapes that
+those omit, and gradients.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ VOLUME, PICTURE, LINE = (2, 4, 5, 6, 6), (2, 4, 6, 6), (2, 4, 9)
 def gained(
     op: str, shape: tuple[int, ...], y: tuple[int, ...], *more: np.ndarray, **attrs: Any
 ) -> ModelProto:
-    """Multiply x by a weight, and apply an operator with more weights."""
+    """Multiply x by a weight and apply an operator with more weights."""
     weights = {"gain": random(*shape), **{f"w{i}": array for i, array in enumerate(more)}}
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["z"]),
@@ -31,7 +31,7 @@ def gained(
 
 KERNEL = random(6, 4, 2, 3, 3)
 
-# Places between elements, far from where the slope changes.
+# Positions between elements, away from where the slope changes.
 GRID = (2 * np.random.default_rng(0).integers(0, 4, (2, 3, 3, 3, 3)) + 1.8) / (6, 6, 5) - 1
 
 CASES = {
