@@ -1,4 +1,4 @@
-"""What the tests of the TensorFlow frontend share: our oracle beside Keras."""
+"""Helpers of the TensorFlow frontend's tests: compare our oracle with Keras."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 
 def relative_error(found: np.ndarray, expected: Any) -> float:
-    """Largest difference over the largest element."""
+    """Return the largest difference, relative to the largest element."""
     reference = np.asarray(expected)
     assert found.shape == reference.shape
     scale = float(np.abs(reference).max()) or 1.0
@@ -32,7 +32,7 @@ def relative_error(found: np.ndarray, expected: Any) -> float:
 def check_forward(
     function: Callable[..., Any], *inputs: np.ndarray, tolerance: float = FORWARD_TOLERANCE
 ) -> Graph:
-    """Import in evaluation mode and compare the outputs, by our oracle, with TensorFlow's."""
+    """Import in evaluation mode and compare the oracle's outputs with TensorFlow's."""
     graph = from_tensorflow(function, inputs, training=False)
     verify(graph)
     names = [value.name for value in graph.inputs]
@@ -54,11 +54,11 @@ def check_training(
     rtol: float = 1e-4,
     factors: Sequence[float] = (1.0,),
 ) -> list[float]:
-    """Train by the whole compiler and our oracle, and by Keras: losses within `rtol`.
+    """Train by the whole compiler and our oracle, and by Keras: losses agree within `rtol`.
 
-    With `restart`, each of our steps starts from Keras's weights: for deep nets, whose training
-    amplifies rounding. Weights then agree after each step, otherwise after the last. `factors` are
-    what the rate of each step is of the optimizer's.
+    `restart` starts each of our steps from Keras's weights, for deep nets, whose training amplifies
+    rounding. Weights are then compared after each step, otherwise after the last one.
+    `factors` multiply the optimizer's learning rate, one factor per step.
     """
     optimizer = optimizer or keras.optimizers.SGD(0.05)
     lr, training = float(optimizer.learning_rate), Training(optimizer=to_optimizer(optimizer))
@@ -75,7 +75,7 @@ def check_training(
         known = {value.name for value in step.inputs}
         outputs = run(step, {k: v for k, v in inputs.items() if k in known}, params)
         found.append(float(outputs["loss"]))
-        model.reset_metrics()  # older versions give the mean of all losses so far
+        model.reset_metrics()  # older versions return the mean of all losses so far
         expected.append(float(model.train_on_batch(x, target)))
         if restart:
             check_weights(graph, params, variables)
@@ -91,7 +91,7 @@ def check_compiled_training(
 ) -> CompiledModel:
     """Train in generated C and by Keras, each step from Keras's weights: losses within 1e-4.
 
-    Deep nets amplify rounding over the steps, whatever computes them.
+    Deep nets amplify rounding from step to step, in any implementation.
     """
     loss, optimizer = "sparse_categorical_crossentropy", keras.optimizers.SGD(lr)
     graph = from_tensorflow(model, (batches[0][0],), loss=loss)
@@ -128,7 +128,7 @@ def check_weights(
 
 
 def copy_weights(graph: Graph, variables: dict[str, Any], params: dict[str, np.ndarray]) -> None:
-    """Replace our weights by Keras's."""
+    """Copy Keras's weights to ours."""
     for name, param in graph.params.items():
         if name in params:
             data = np.asarray(variables[name])
@@ -137,7 +137,7 @@ def copy_weights(graph: Graph, variables: dict[str, Any], params: dict[str, np.n
 
 
 def pictures(count: int, size: int, classes: int, batches: int = 10) -> list[Batch]:
-    """Random NHWC pictures and labels."""
+    """Return batches of random NHWC pictures and labels."""
     rng = np.random.default_rng(0)
     return [
         (

@@ -1,4 +1,4 @@
-"""Model files that hold code, write files or unfold: refused before anything loads them."""
+"""Model files that hold code, write files or decompress hugely: refused before loading."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def test_a_lambda_never_runs(suffix: str, tmp_path: Path) -> None:
 
 @keras.saving.register_keras_serializable("tests")
 class Twice(layers.Layer):
-    """A layer of the user's own."""
+    """A custom layer."""
 
     def call(self, x: Any) -> Any:
         return x * 2
@@ -67,7 +67,7 @@ def test_layers_that_the_user_registered_are_loaded(tmp_path: Path) -> None:
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object], **extra: bytes) -> None:
-    """Change the description in a .keras file, and add entries."""
+    """Change the configuration in a .keras file, and add entries."""
     with zipfile.ZipFile(path) as archive:
         entries = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     config = json.loads(entries["config.json"])
@@ -198,7 +198,7 @@ def test_weights_lie_in_their_file(
 
 
 class Writer(tf.saved_model.experimental.TrackableResource):
-    """A resource whose initialiser, which every load runs, writes a file."""
+    """A resource whose initialiser writes a file; every load runs the initialiser."""
 
     def __init__(self, mark: Path) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class Writer(tf.saved_model.experimental.TrackableResource):
 
 
 class Module(tf.Module):
-    """A module of one product; `extra` is saved with it."""
+    """A module of one matrix product; `extra` is saved with it."""
 
     def __init__(self, extra: Any = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Models of keras.applications, ten steps in generated C beside Keras."""
+"""Models of keras.applications: training in generated C compared with Keras."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ SHAPE, CLASSES = (32, 32, 3), 5
 
 
 def bottlenecks(x: keras.KerasTensor) -> keras.KerasTensor:
-    """The stages of ResNet50 at half its width: two blocks each, with a projection and without."""
+    """ResNet50's stages at half width: two blocks each, one with a projection, one without."""
     x = resnet.stack_residual_blocks_v1(x, 32, 2, stride1=1, name="conv2")
     for place, filters in enumerate((64, 128, 256), 3):
         x = resnet.stack_residual_blocks_v1(x, filters, 2, name=f"conv{place}")
@@ -40,14 +40,14 @@ MODELS: dict[str, Callable[[], keras.Model]] = {
         0.5, 0.3, 32, weights=None, input_shape=SHAPE, classes=CLASSES
     ),
 }
-"""ResNet50 and EfficientNetB0 repeat the same blocks: two of a kind are as good as six."""
+"""Reduced models: ResNet50 and EfficientNetB0 repeat equal blocks, so two of a kind suffice."""
 
 
 def calm(model: keras.Model) -> keras.Model:
-    """Make batch norms start at 2 +- 0.3, the middle of ReLU6, logits small, and nothing drop.
+    """Start batch norms at 2 +- 0.3, the middle of ReLU6; make logits small; disable dropout.
 
-    A net as it is initialised, normalised by four pictures of one pixel, amplifies rounding by
-    orders of magnitude within one step. Random masks are ours and not TensorFlow's.
+    A freshly initialised net that normalises over four pictures of one pixel amplifies rounding by
+    orders of magnitude within one step. Dropout is disabled as our random masks differ.
     """
     for layer in model._flatten_layers():
         if isinstance(layer, layers.BatchNormalization):
@@ -65,7 +65,7 @@ def test_application_trains_as_in_keras(name: str) -> None:
     keras.utils.set_random_seed(0)
 
     bytes_like = [(64 * x + 128, y) for x, y in pictures(4, 32, CLASSES)]
-    rescales = "V3" in name or "Efficient" in name  # takes 0 to 255, as pictures come
+    rescales = "V3" in name or "Efficient" in name  # takes pixels from 0 to 255
 
     check_compiled_training(
         calm(MODELS[name]()), bytes_like if rescales else pictures(4, 32, CLASSES)

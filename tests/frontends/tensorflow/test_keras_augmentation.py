@@ -1,4 +1,4 @@
-"""Augmentation layers of Keras: the range of their effects on pictures, and exact properties."""
+"""Keras's augmentation layers: the range of their effects on pictures, and exact properties."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ def outputs(
 
 
 def drawn(model: keras.Model, x: np.ndarray) -> list[np.ndarray]:
-    """Return what training does to x under many seeds."""
+    """Return the model's outputs in training mode, one for each of many seeds."""
     graph = from_tensorflow(model, (x,), training=True)
     name = next(value.name for value in graph.inputs if value.name != "seed")
     feeds = ({"seed": np.asarray(seed, np.int32), name: x} for seed in SEEDS)
@@ -104,7 +104,7 @@ def test_mixed_pictures_lie_between_two_of_the_batch() -> None:
 
 
 class Mixed(keras.Model):
-    """Mixes labels with their pictures, which arrive in one mapping; the loss is its own."""
+    """Mixes pictures and labels, which arrive in one mapping; returns its own loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_labels_are_mixed_as_their_pictures_are() -> None:
 
 
 class Called(keras.Model):
-    """Keras cannot trace each of its layers by itself; within a model it can."""
+    """Calls one layer: Keras cannot trace each of these layers outside a model."""
 
     def __init__(self, layer: keras.layers.Layer) -> None:
         super().__init__()

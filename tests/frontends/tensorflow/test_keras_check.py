@@ -83,7 +83,7 @@ def test_a_wrong_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Centred(keras.Model):
-    """Branches on its mode: the input is centred in inference alone."""
+    """Branches on its mode: centres the input in inference only."""
 
     def __init__(self) -> None:
         super().__init__(name="centred")

@@ -1,4 +1,4 @@
-"""Layers of Keras beside its own results: volumes, sorting and noise."""
+"""Keras layers compared with Keras's own results: volumes, sorting and noise."""
 
 from collections.abc import Callable
 

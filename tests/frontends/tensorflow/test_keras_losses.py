@@ -1,4 +1,4 @@
-"""Losses of several outputs, as Keras takes them: a list or a dict, weighted or left out."""
+"""Losses of several outputs in Keras's forms: a list or a dict, weighted or omitted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ X = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
 
 
 def two_heads(*, named: bool = False) -> keras.Model:
-    """Make a net of a box and a class; its outputs are a list, or named."""
+    """Make a net that predicts a box and a class; its outputs are a list, or named."""
     x = keras.Input((6,), name="x")
     hidden = keras.layers.Dense(8, activation="tanh")(x)
     box = keras.layers.Dense(3, name="box")(hidden)
@@ -68,7 +68,7 @@ SPOKEN = np.array([[1, 2, 2], [3, 1, 0]], np.int32)
 
 
 class Spoken(tf.Module):
-    """Frames to classes, and the CTC loss of labels of which the last are padding."""
+    """Maps frames to classes; returns the CTC loss of labels padded at the end."""
 
     def __init__(self, ctc: Ctc) -> None:
         super().__init__()

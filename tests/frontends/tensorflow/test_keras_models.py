@@ -1,4 +1,4 @@
-"""Keras models and TensorFlow functions: forward, names, loops, and weights that go back."""
+"""Keras models and TensorFlow functions: forward pass, names, loops, weight export."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ LOGITS = losses.SparseCategoricalCrossentropy(from_logits=True)
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    keras.utils.clear_session()  # which counts names
+    keras.utils.clear_session()  # resets the counters in layer names
     keras.utils.set_random_seed(0)
 
 
@@ -48,7 +48,7 @@ class Block(layers.Layer):
 
 
 class Encoder(keras.Model):
-    """Tokens to classes."""
+    """Maps tokens to classes."""
 
     def __init__(self) -> None:
         super().__init__(name="encoder")
@@ -65,7 +65,7 @@ class Encoder(keras.Model):
 
 
 def recurrent(unroll: bool = False, mask: bool = False) -> keras.Model:
-    """Return an LSTM and a bidirectional GRU on top of each other."""
+    """Return a stack of an LSTM and a bidirectional GRU."""
     return keras.Sequential(
         [
             keras.Input((6,), dtype="int32"),

@@ -1,4 +1,4 @@
-"""Ten steps through the whole compiler, by our oracle, beside Keras."""
+"""Ten steps by the whole compiler and our oracle, compared with Keras."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def seed() -> None:
 
 
 def cnn() -> keras.Model:
-    """Plain, depthwise and separable convolutions, batch norms, pooling, softmax."""
+    """Return a net of plain, depthwise and separable convolutions, batch norms and pooling."""
     return keras.Sequential(
         [
             keras.Input((16, 16, 3)),
@@ -39,14 +39,14 @@ def cnn() -> keras.Model:
 
 
 def dense() -> keras.Model:
-    """Return a small net whose every gradient is well away from zero."""
+    """Return a small net whose gradients are all far from zero."""
     return keras.Sequential(
         [keras.Input((6,)), layers.Dense(8, activation="tanh"), layers.Dense(5)], name="dense"
     )
 
 
 def rows(target: str = "labels") -> list[tuple[np.ndarray, np.ndarray]]:
-    """Random rows of six numbers with targets for five outputs."""
+    """Return batches of random rows of six numbers with targets for five outputs."""
     rng = np.random.default_rng(0)
     batches = []
     for _ in range(12):
@@ -69,7 +69,7 @@ def test_cnn_follows_keras() -> None:
 def test_frozen_layers_stay_as_they_are() -> None:
     model = cnn()
     model.get_layer("conv1").trainable = False
-    model.get_layer("bn1").trainable = False  # Keras then takes the running statistics
+    model.get_layer("bn1").trainable = False  # Keras then uses the running statistics
 
     graph = from_tensorflow(model, pictures(6, 16, 5)[0][:1], loss="mse")
     assert not graph.params["cnn/conv1/kernel"].trainable
@@ -77,7 +77,7 @@ def test_frozen_layers_stay_as_they_are() -> None:
 
 
 FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
-"""What the rate of each step is of the optimizer's, as by a schedule."""
+"""Learning rate of each step, relative to the optimizer's, as a schedule gives."""
 
 OPTIMIZERS = {
     "SGD": optimizers.SGD(0.05, weight_decay=0.01),
@@ -110,7 +110,7 @@ def test_optimizer_means_what_keras_means(name: str) -> None:
 
 
 LOSSES: dict[str, tuple[Any, str, str]] = {
-    # loss, what it compares with, last activation
+    # loss, kind of target, last activation
     "sparse from logits": (losses.SparseCategoricalCrossentropy(True), "labels", "linear"),
     "sparse": (losses.SparseCategoricalCrossentropy(), "labels", "softmax"),
     "categorical": ("categorical_crossentropy", "shares", "softmax"),
@@ -184,5 +184,5 @@ def test_unknown_losses_are_refused_and_probabilities_are_not_taken_for_logits()
         from_tensorflow(cnn(), (x,), loss="nonsense")
     found = run(graph, {feed: x, "target": target})["loss"]
     expected = losses.sparse_categorical_crossentropy(target, model(x, training=True))
-    penalty = float(sum(model.losses))  # of the head's regulariser
+    penalty = float(sum(model.losses))  # the head's regulariser
     assert float(found) == pytest.approx(float(np.mean(expected)) + penalty, rel=1e-4)

@@ -1,4 +1,4 @@
-"""What trains of a Keras model, and how: presets find its biases, names mean Keras's optimizers."""
+"""Trained params of Keras models: presets find biases, optimizer names mean Keras's."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +19,7 @@ WORDS, PICTURE = (5, 4), (8, 8, 3)
 
 
 def source(shape: Sequence[int], *parts: keras.Layer) -> Source:
-    keras.utils.clear_session()  # which counts names
+    keras.utils.clear_session()  # resets the counters in layer names
     model = keras.Sequential([keras.Input(shape, batch_size=2), *parts, layers.Dense(3)])
     return find_source(model, (np.zeros((2, *shape), np.float32),))
 

@@ -1,4 +1,4 @@
-"""Int8 TFLite files: every tensor is the interpreter's, bit for bit, and they train in int8."""
+"""Int8 TFLite files: every tensor equals the interpreter's bit for bit, and they train in int8."""
 
 import os
 import warnings
@@ -63,7 +63,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def interpreter_of(path: Path) -> "tf.lite.Interpreter":
-    """Return the reference kernels' interpreter, which keeps every tensor."""
+    """Return an interpreter that uses reference kernels and preserves every tensor."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = tf.lite.Interpreter(
@@ -76,7 +76,7 @@ def interpreter_of(path: Path) -> "tf.lite.Interpreter":
 
 
 def our_tensors(model: LiteModel, x: np.ndarray) -> dict[int, np.ndarray]:
-    """Compute every quantised tensor of a file by the oracle of integers."""
+    """Compute every quantised tensor of a file by the oracle in integer arithmetic."""
     name, whole = (
         model.name_of(model.main.inputs[0]),
         OperatorWalker(model, integers=True, chosen={}),
@@ -156,7 +156,7 @@ def test_what_carries_no_integers_is_refused(tmp_path: Path) -> None:
 
 
 def tensor(**changes: Any) -> FileTensor:
-    """Return a weight of a file, [2, 3] with a scale for each of three channels."""
+    """Return a weight [2, 3] of a file, with a scale for each of its three channels."""
     values = np.full((2, 3), 100, np.int8)
     scales, zeros = np.array([0.1, 0.2, 0.0], np.float32), np.zeros(3, np.int64)
     sound = {"name": "w", "kind": "INT8", "shape": (2, 3), "data": values}

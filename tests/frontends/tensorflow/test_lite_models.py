@@ -1,4 +1,4 @@
-"""TFLite files as converters write them: they compute what LiteRT does, and train as Keras does."""
+"""TFLite files from converters: outputs equal LiteRT's, training equals Keras's."""
 
 import struct
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def nothing(converter: Converter) -> None:
 
 
 def net(shape: tuple[int, ...], *layers: Any, batch: int | None = None) -> keras.Model:
-    """Return a net with no weight at zero, which a converter might leave out."""
+    """Return a net without zero weights, which a converter might drop."""
     model = keras.Sequential([keras.Input(shape, batch_size=batch, name="x"), *layers])
     for variable in model.trainable_variables:
         variable.assign(numbers(*variable.shape) / 3)
@@ -77,7 +77,7 @@ def interpreted(path: Path, x: np.ndarray) -> np.ndarray:
 
 
 def check_step(path: Path, x: np.ndarray, model: keras.Model) -> Graph:
-    """Compare outputs with LiteRT's, and what one step makes of the outputs with Keras's."""
+    """Compare outputs with LiteRT's, and losses before and after one step with Keras's."""
     target = np.ones_like(interpreted(path, x))
     graph = from_tensorflow(path, (x,), loss="mse")
     (output,) = (name for name in graph.outputs if name != "loss")
@@ -91,7 +91,7 @@ def check_step(path: Path, x: np.ndarray, model: keras.Model) -> Graph:
     assert relative_error(first[output], interpreted(path, x)) <= 1e-5
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
     losses = [float(model.train_on_batch(x, target))]
-    model.reset_metrics()  # older versions give the mean of all losses so far
+    model.reset_metrics()  # older versions return the mean of all losses so far
     losses.append(float(model.test_on_batch(x, target)))
     np.testing.assert_allclose([first["loss"], second["loss"]], losses, rtol=1e-4)
     return graph
@@ -129,7 +129,7 @@ def test_halves_are_params_of_the_weights_names(tmp_path: Path) -> None:
     assert len(graph.params) == 4
 
 
-# LiteRT itself gives NaN for halves in blocks
+# LiteRT itself returns NaN for block-sparse f16 weights
 @pytest.mark.parametrize(("option", "block"), [(sparse, 1), (sparse, 4), (sparse_halves, 1)])
 def test_sparse_weights_are_read(option: Any, block: int, tmp_path: Path) -> None:
     model = net((64,), L.Dense(64, activation="relu"), L.Dense(16))

@@ -1,4 +1,4 @@
-"""Models from disk: SavedModels, Keras's files and TFLite's, whole and damaged."""
+"""Models from disk: SavedModels, Keras files and TFLite files, intact and damaged."""
 
 import contextlib
 import functools
@@ -62,7 +62,7 @@ def test_saved_keras_model_computes_the_same(kind: str, tmp_path: Path) -> None:
 
 
 KERAS2 = Path(__file__).parent / "keras2"
-"""Files of Keras 2, which `write.py` there made."""
+"""Files of Keras 2, made by `write.py` in that folder."""
 
 
 @pytest.mark.parametrize("name", ["net.keras", "net.h5"])
@@ -82,7 +82,7 @@ def test_a_file_of_keras_2_trains_as_there(name: str) -> None:
 
 
 def message(**fields: bytes) -> bytes:
-    """Return a message of protobuf, whose fields are named by their numbers."""
+    """Return a protobuf message; fields are named by their numbers."""
     written = b""
     for name, content in fields.items():
         tag = int(name[1:]) << 3 | 2
@@ -91,7 +91,7 @@ def message(**fields: bytes) -> bytes:
     return written
 
 
-# As Keras 2.15 wrote them: objects of a path (3) and words (5).
+# Keras 2.15's encoding: objects of a path (3) and JSON (5).
 TRAINED_BY = {
     "one": ('"loss": "mse"', {"b": "mse", "a": "mse"}),
     "of each output": (
@@ -170,7 +170,7 @@ def test_saved_model_of_a_module_trains(tmp_path: Path) -> None:
 
 
 def test_a_loss_of_a_loop_that_leaves_the_rows_open(tmp_path: Path) -> None:
-    """As recurrent layers of Keras 2 do, in SavedModels."""
+    """Recurrent layers of Keras 2 have such loops in SavedModels."""
 
     class Recurrent(tf.Module):
         def __init__(self) -> None:
@@ -205,7 +205,7 @@ def cut(path: Path, size: int = 100) -> None:
 
 
 def rename_operator(path: Path) -> None:
-    """Make a custom operator of one of the graph's."""
+    """Turn one of the graph's operators into a custom operator."""
     path.write_bytes(path.read_bytes().replace(b"Relu6", b"Relx6"))
 
 
@@ -258,7 +258,7 @@ def test_damaged_model_is_an_error(name: str, tmp_path: Path) -> None:
 
 @functools.cache
 def lite(quantised: bool = False) -> bytes:
-    """Convert the CNN for one sample; quantised, by the sample pictures."""
+    """Convert the CNN for one sample; `quantised` calibrates it on the sample pictures."""
     model = cnn(batch=1)
     model.get_layer("norm").moving_mean.assign(np.full(4, 0.1, np.float32))
     for name in ("conv2", "middle"):  # equal vectors are stored once
@@ -294,7 +294,7 @@ def test_tflite_model_computes_the_same_and_trains(tmp_path: Path) -> None:
     assert [value.name for value in graph.inputs] == ["picture"]
     assert sum(node.op == "sgd_update" for node in step.nodes) == len(graph.params) == 7
     shapes = {array.shape for array in to_weights(graph).values()}
-    assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (4, 4), (3, 4)}  # as the file has them
+    assert shapes == {(4, 3, 3, 3), (4,), (1, 3, 3, 4), (4, 4), (3, 4)}  # as in the file
 
 
 def test_quantised_tflite_model_is_imported_as_real_numbers(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_damaged_tflite_file_is_an_error_or_a_model(tmp_path_factory: Any, data:
         assert isinstance(from_tensorflow(path, (X,)), Graph)
 
 
-# What stands in shared data, with the inputs that each takes.
+# Files in the shared data, with their input shapes.
 TINY = {
     "ic_resnet8.h5": (32, 32, 3),
     "vww_mobilenet_v1_025_96.h5": (96, 96, 3),
@@ -368,7 +368,7 @@ def test_mlperf_tiny_model_imports(name: str) -> None:
     graph = from_tensorflow(folder / name, (x,), training=False)
     found = first_output(graph, x)
 
-    if name.endswith("_float.tflite") and "kws" not in name:  # kws has weights of int8
+    if name.endswith("_float.tflite") and "kws" not in name:  # kws has int8 weights
         expected = interpret((folder / name).read_bytes(), x)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     elif found.shape[-1] < 640:
@@ -378,7 +378,7 @@ def test_mlperf_tiny_model_imports(name: str) -> None:
 def test_a_saved_model_with_an_optimizer_of_another_keras(tmp_path: Path) -> None:
     module = tf.Module()
     module.kernel = tf.Variable(np.ones((12, 3), np.float32), name="kernel")
-    # as Keras 2's optimizers: one whose class the loader does not know, with states
+    # like Keras 2's optimizers: of a class that the loader does not know, with states
     module.optimizer = tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)
     module.optimizer.apply_gradients([(tf.ones((12, 3)), module.kernel)])
     module.call = tf.function(

@@ -1,4 +1,4 @@
-"""What cannot be imported is said in the user's terms, with its place, all of it at once."""
+"""Import errors: all problems of a model at once, in the user's terms, with their lines."""
 
 import re
 from typing import Any
@@ -17,14 +17,14 @@ X = np.ones((2, 4), np.float32)
 
 
 class Decider(keras.Model):
-    """A model whose Python code looks at numbers."""
+    """A model whose Python code branches on tensor values."""
 
     def call(self, x: Any) -> Any:
         return x * 2 if keras.ops.sum(x) > 0 else x
 
 
 class Gamma(layers.Layer):
-    """A layer of operators that we lack."""
+    """A layer of operators that we do not support."""
 
     def call(self, x: Any) -> Any:
         return tf.raw_ops.BesselJ0(x=x) + tf.raw_ops.BesselJ1(x=x)

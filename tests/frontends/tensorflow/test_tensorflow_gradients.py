@@ -1,4 +1,4 @@
-"""Small functions of TensorFlow and Keras: loss and gradients as TensorFlow's, or refused."""
+"""Small TensorFlow and Keras functions: loss and gradients equal TensorFlow's, or are refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def byte(x: Any) -> Any:
 
 
 class Both(tf.Module):
-    """A loss of two variables: each result weighed and summed."""
+    """A loss of two variables: the weighted sum of all results."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()
@@ -54,13 +54,13 @@ ACTIVATIONS = "elu gelu leaky_relu log_softmax relu relu6 selu silu softmax soft
 
 
 def apart(x: Any) -> Any:
-    """Make a matrix with a pair of complex eigenvalues, and real ones far from each other."""
+    """Make a matrix with a pair of complex eigenvalues and well-separated real ones."""
     corners = np.eye(5, k=4) - np.eye(5, k=-4)
     return x / 32 + tf.constant(3 * np.diag(np.arange(5)) + 9 * corners, tf.float32)
 
 
 def rebuilt(a: Any) -> tuple[Any, ...]:
-    """Return products of eigenvectors that are the same for any order and phases of them."""
+    """Return products of eigenvectors that do not depend on their order and phases."""
     w, v = tf.linalg.eig(a)
     found = (
         tf.matmul(v, v * w, adjoint_b=True),
@@ -207,7 +207,7 @@ def forbidden(x: Any) -> Any:
 
 @tf.custom_gradient
 def joined(x: Any, y: Any) -> Any:
-    """Two results whose cotangents one rule joins, and not as a sum; it reads what it computed."""
+    """Return results whose gradient rule multiplies their cotangents and reads a result."""
     wave, count = tf.sin(x) * y, tf.constant(3)
 
     def rule(*slopes: Any) -> Any:
@@ -231,7 +231,7 @@ OWN: dict[str, Function] = {
         lambda n, x: n < 2, lambda n, x: (n + 1, reversed_(x) * v), (0, w * 1.0)
     )[1],
 }
-"""Functions with a rule for their own gradient."""
+"""Functions with custom gradients."""
 
 
 REFUSED: dict[str, tuple[Function, str]] = {
@@ -302,14 +302,14 @@ def test_what_has_another_gradient_or_no_rule_is_refused(name: str) -> None:
 
 
 class Stepping(keras.Model):
-    """A model with its own step."""
+    """A model with a custom training step."""
 
     def train_step(self, data: Any) -> Any:
         return super().train_step(data)
 
 
 class Judging(keras.Sequential):
-    """A model with its own loss."""
+    """A model with a custom loss."""
 
     def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
         return 2 * super().compute_loss(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Roots and reciprocals where the slope is infinite: TensorFlow keeps a cotangent of zero zero."""
+"""Roots and reciprocals at infinite slopes: a zero cotangent stays zero, as in TensorFlow."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 class Held(tf.Module):
-    """A function of one variable, and the sum of its results."""
+    """A function of one variable; the loss is the sum of its results."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Write the files of this folder, by TensorFlow 2.15 with its Keras 2: `python write.py`.
 
-`net.keras` and `net.h5` are one model, as it was before three steps of which `steps.npz` has the
-losses.
+`net.keras` and `net.h5` hold one untrained model. `steps.npz` holds the data and the losses of its
+first three training steps.
 """
 
 import zipfile
@@ -16,14 +16,14 @@ layers = keras.layers
 
 
 def blocks(x: Any) -> Any:
-    """Return what layers make whose descriptions Keras 3 does not read."""
+    """Apply layers whose Keras 2 configurations Keras 3 cannot read."""
     x = layers.BatchNormalization()(layers.Conv2D(4, 3, strides=2, use_bias=False)(x))
     x = layers.DepthwiseConv2D(3, padding="same", activation=tf.nn.relu6)(x)
     return layers.SpatialDropout2D(0.0)(layers.SeparableConv2D(4, 3, padding="same")(x))
 
 
 def net() -> Any:
-    """Return a model of convolutions in a model of their own, attention and a recurrent layer."""
+    """Return a model with an inner model of convolutions, attention and recurrent layers."""
     picture, words = keras.Input((9, 9, 3), name="picture"), keras.Input((5,), name="words")
     inner = keras.Input((9, 9, 3))
     base = keras.Model(inner, blocks(inner), name="base")
@@ -37,7 +37,7 @@ def net() -> Any:
 
 
 def deflate(path: Path) -> None:
-    """Write a zip file again, compressed."""
+    """Compress a zip file in place."""
     with zipfile.ZipFile(path) as archive:
         entries = {name: archive.read(name) for name in archive.namelist()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -46,7 +46,7 @@ def deflate(path: Path) -> None:
 
 
 def main() -> None:
-    """Write all files beside this one."""
+    """Write all files into this folder."""
     keras.utils.set_random_seed(0)
     folder, random = Path(__file__).parent, np.random.default_rng(0)
     model, loss = net(), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
