@@ -1,4 +1,4 @@
-"""What the tests of the PyTorch frontend share: our oracle beside PyTorch."""
+"""Helpers of the PyTorch frontend's tests: compare our oracle with PyTorch."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ FORWARD_TOLERANCE = 1e-5
 
 
 class Function(nn.Module):
-    """A function as a module."""
+    """Wraps a function as a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Function(nn.Module):
 
 
 def relative_error(found: np.ndarray, expected: torch.Tensor) -> float:
-    """Largest difference over the largest element."""
+    """Return the largest difference, relative to the largest element."""
     reference = expected.detach().numpy()
     assert found.shape == reference.shape
     scale = float(np.abs(reference).max()) or 1.0
@@ -49,7 +49,7 @@ def arrays_of(graph: Graph, inputs: Sequence[torch.Tensor]) -> dict[str, np.ndar
 def check_forward(
     module: nn.Module, *inputs: torch.Tensor, tolerance: float = FORWARD_TOLERANCE
 ) -> Graph:
-    """Import the module and compare its outputs, by our oracle, with PyTorch's."""
+    """Import the module and compare the oracle's outputs with PyTorch's."""
     graph = from_torch(module, inputs)
     verify(graph)
     found = run(graph, arrays_of(graph, inputs))
@@ -77,7 +77,7 @@ def check_gradients(module: nn.Module, *batches: tuple[torch.Tensor, ...]) -> No
         assert relative_error(found["loss"], loss) <= 1e-4
         for name, parameter in reference.named_parameters():
             gradient = parameter.grad
-            if gradient is None:  # labels of experts have no gradient
+            if gradient is None:  # the loss does not depend on it
                 assert f"d {name}" not in found
                 continue
             order = np.argsort(graph.params[name].permutation or range(gradient.dim()))
@@ -112,7 +112,7 @@ def oracle_losses(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Train by the whole compiler pipeline and our oracle: losses, and the params afterwards."""
+    """Train by the whole compiler and our oracle; return the losses and the final params."""
     optimizer = Sgd(momentum=momentum, weight_decay=weight_decay)
     step = compile_program(graph, Training(optimizer=optimizer), check=True).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
@@ -151,7 +151,7 @@ def check_state(
 ) -> None:
     """Compare every tensor, relative to its largest element or to 0.01, whichever is larger.
 
-    A bias that batch norm cancels has a gradient of zero, and after ten steps holds only rounding.
+    A bias that batch norm cancels has a zero gradient, so after ten steps it holds rounding only.
     """
     for name, tensor in found.items():
         scale = max(float(expected[name].abs().max()), 0.01)
@@ -162,7 +162,7 @@ def check_state(
 def batches_of(
     shape: Sequence[int], classes: int, count: int = 10, seed: int = 0
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Random pictures and labels."""
+    """Return batches of random pictures and labels."""
     generator = torch.Generator().manual_seed(seed)
     return [
         (

@@ -1,4 +1,4 @@
-"""What tests of whole models share: training by generated C beside PyTorch, step by step."""
+"""Helpers for tests of whole models: compare training in generated C with PyTorch, by step."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ Batches = Sequence[Batch]
 def check_steps(
     model: nn.Module, batches: Batches, lr: float, *, resume: bool, threads: int = 2
 ) -> None:
-    """Train by generated code and by PyTorch: losses within 1e-4, weights within 1e-3.
+    """Train by generated code and by PyTorch: losses agree within 1e-4, weights within 1e-3.
 
-    The loss is cross entropy where batches have labels. With `resume` each step starts from
-    PyTorch's weights and statistics after the one before, and the change of all weights together
-    must be PyTorch's within 2 %.
+    The loss is cross entropy if batches have labels. With `resume` each step starts from PyTorch's
+    weights and statistics after the previous step, and the change of all weights together must
+    agree with PyTorch's within 2 %.
     """
     torch.set_num_threads(1)  # PyTorch's threads spin: ten times slower on a busy machine
     compiled = compile(
@@ -52,7 +52,7 @@ def check_steps(
 
 
 def open_gates(model: nn.Module) -> None:
-    """Start batch norms with a bias of 2, the middle of ReLU6, where rounding is not amplified."""
+    """Set the bias of batch norms to 2, near the middle of ReLU6, so that rounding stays small."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.constant_(module.bias, 2.0)
@@ -66,7 +66,7 @@ def loss_of(outputs: Any, target: torch.Tensor | None) -> torch.Tensor:
 
 
 def weights_of(state: Mapping[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
-    """Copy all trained parameters into one vector, which later steps do not change."""
+    """Copy all trained parameters into one vector that later steps do not change."""
     return torch.cat([state[name].flatten() for name, _ in model.named_parameters()])
 
 

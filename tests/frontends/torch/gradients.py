@@ -1,4 +1,4 @@
-"""Whether a function of tensors imports with PyTorch's results and gradients, by our oracle."""
+"""Compare our oracle's results and gradients of a function with PyTorch's."""
 
 import copy
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from pockengine.tests.frontends.torch.checks import (
 
 
 class Shifted(nn.Module):
-    """A function of the input plus a parameter, whose gradient shows the function's."""
+    """Applies a function to the input plus a parameter, whose gradient is the function's."""
 
     def __init__(
         self, function: Callable[[torch.Tensor], torch.Tensor], shape: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""A mixture of experts, with its routes of the tests."""
+"""A mixture of experts; tests supply its route."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ EXPERTS = 3
 
 
 class Mixture(nn.Module):
-    """Experts over rows of 6 features, each row sent to two of them by a route; a scalar loss."""
+    """Experts over rows of 6 features; a route sends each row to two experts; a scalar loss."""
 
     def __init__(self, route: Route) -> None:
         super().__init__()

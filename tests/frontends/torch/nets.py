@@ -1,4 +1,4 @@
-"""Small nets: of other families than convolutional classifiers, and the smallest of those."""
+"""Small nets of families other than convolutional classifiers, and one convolutional net."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn import functional
 
 
 class EncoderLayer(nn.Module):
-    """Pre-norm causal self-attention and a GELU perceptron, both with a skip."""
+    """Pre-norm causal self-attention and a GELU MLP, both with a skip."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class AudioClassifier(nn.Sequential):
 
 
 class SmallUNet(nn.Module):
-    """One level down and up, by a transposed convolution and by resizing: 5 classes a pixel."""
+    """One level down and up, by transposed convolution and by resizing: 5 classes per pixel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class SmallUNet(nn.Module):
 
 
 def convolution_and_head() -> nn.Sequential:
-    """Return a convolution and a layer for 3 classes, of pictures [N, 1, 6, 6]."""
+    """Return a convolution and a head of 3 classes, for pictures [N, 1, 6, 6]."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)

@@ -1,4 +1,4 @@
-"""LoRA beside the real peft: folders of either load in the other, and both train alike."""
+"""LoRA compared with peft: each loads the other's folders, and both train equally."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""LoRA on nn.MultiheadAttention beside the real peft, which adapts its output projection too."""
+"""LoRA on nn.MultiheadAttention compared with peft, which adapts its output projection too."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ RATE, STEPS = 0.3, 5
 
 
 class Reader(nn.Module):
-    """Self-attention, then attention to what another input holds: a packed weight in slices."""
+    """Self-attention, then cross-attention, which reads its packed weight in slices."""
 
     def __init__(self) -> None:
         super().__init__()

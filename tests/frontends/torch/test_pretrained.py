@@ -1,4 +1,4 @@
-"""Published weights through the importer and our oracle, on real pictures.
+"""Published weights, imported and evaluated by our oracle on real pictures.
 
 The pictures and weights are not part of the project: POCKENGINE_DATA names the folder.
 """
@@ -17,7 +17,7 @@ from pockengine.frontends.torch.model import from_torch
 from pockengine.models.pretrained import load_cifar_resnet, load_int8
 
 LABELS = {"cat": {281, 282, 285}, "bird": {19}, "sunflower": {985}}
-"""ImageNet classes that a right answer may be: three kinds of cat, chickadee, daisy."""
+"""ImageNet classes that count as correct: three kinds of cat, chickadee, daisy."""
 
 CIFAR_MEAN, CIFAR_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -74,5 +74,5 @@ def test_cifar_resnet_recognises_test_pictures(data: Path) -> None:
 
     logits = run(graph, {"x": np.ascontiguousarray(pictures)})["output"]
 
-    # 91.7 % on the published pixels; these were compressed to 920 bytes each.
+    # 91.7 % on the published pixels; these pictures were compressed to 920 bytes each.
     assert (logits.argmax(1) == label).mean() >= 0.75

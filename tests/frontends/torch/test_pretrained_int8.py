@@ -1,7 +1,7 @@
-"""The published int8 nets in their own integers: bit for bit what their arithmetic says.
+"""The published int8 nets in integer arithmetic, bit for bit.
 
-The reference is written down here as their paper's code has it: exact sums of integers, plus the
-bias, times one float for each channel, rounded to even halves, plus the zero point, clamped.
+The reference here follows the code of their paper: exact integer sums, plus the bias, times one
+float per channel, rounded half to even, plus the zero point, clamped.
 """
 
 import json
@@ -35,7 +35,7 @@ def rounded(real: torch.Tensor, zero: int) -> torch.Tensor:
 
 
 def convolved(x: torch.Tensor, layer: Mapping[str, Any], arrays: Any) -> torch.Tensor:
-    """One layer, on integers in double precision, which holds every sum exactly."""
+    """Apply one layer to integers in double precision, which represents every sum exactly."""
     name = layer["name"]
     weight, bias = (
         torch.from_numpy(arrays[f"{name}.{part}"]).double() for part in ("weight", "bias")
@@ -49,7 +49,7 @@ def convolved(x: torch.Tensor, layer: Mapping[str, Any], arrays: Any) -> torch.T
 
 
 def reference(path: Path, picture: np.ndarray) -> np.ndarray:
-    """Return the logits that the published net gives for pictures."""
+    """Return the published net's logits for pictures."""
     with np.load(path, allow_pickle=False) as arrays:
         layers = {layer["name"]: layer for layer in json.loads(bytes(arrays["meta_json"]))}
         first = layers["first_conv"]
@@ -80,7 +80,7 @@ def reference(path: Path, picture: np.ndarray) -> np.ndarray:
 
 
 def summed(one: Any, other: Any, skip: Mapping[str, Any]) -> torch.Tensor:
-    """Add two tensors of integers of their own ranges as f32, rounded to the sum's range."""
+    """Dequantise two integer tensors to f32, add them, and round to the sum's range."""
     reals = [(x - zero).float() * np.float32(scale) for x, scale, zero in (one, other)]
     return rounded(((reals[0] + reals[1]) / np.float32(skip["y_scale"])).double(), skip["y_zero"])
 

@@ -1,4 +1,4 @@
-"""Bags of embeddings: sums, means and maxima with gradients beside PyTorch's, and in C."""
+"""Embedding bags: sums, means, maxima and gradients compared with PyTorch's, also in C."""
 
 import copy
 from collections.abc import Callable

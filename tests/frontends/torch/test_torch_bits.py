@@ -1,4 +1,4 @@
-"""The bits of integers, as PyTorch computes them."""
+"""Bitwise operators on integers, compared with PyTorch."""
 
 from collections.abc import Callable
 

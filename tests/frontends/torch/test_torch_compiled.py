@@ -1,9 +1,9 @@
-"""Whole models through the generated C, beside PyTorch.
+"""Whole models in generated C, compared with PyTorch.
 
-A freshly initialised deep net that normalises by a small batch is chaotic: one ReLU that rounds to
-the other side, and after a few steps PyTorch in f32 and in f64 are a percent apart. So the gates of
-deep nets start open, and each step starts from PyTorch's weights; //farm:bench lets ten steps run
-freely, from weights that have settled on real pictures.
+A freshly initialised deep net that normalises over a small batch is chaotic: one ReLU that rounds
+to the other side is enough, and after a few steps PyTorch in f32 and in f64 differ by a percent.
+Deep nets therefore start with open gates, and each step starts from PyTorch's weights. //farm:bench
+runs ten steps without such resets, from weights that were trained on real pictures.
 """
 
 import copy
@@ -23,7 +23,7 @@ CLASSES = 10
 
 
 def build(name: str, batch: int) -> tuple[nn.Module, Batches]:
-    """Build a model of the registry in train mode, and ten batches for it."""
+    """Build a registered model in train mode, and ten batches for it."""
     torch.manual_seed(0)
     model = parse_model(name)
     return model.build(CLASSES).train(), batches_of((batch, *model.input_shape), CLASSES)

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs and Fourier transforms: forward and gradients beside PyTorch's."""
+"""Complex numbers as pairs, and Fourier transforms: results and gradients equal PyTorch's."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ TURNS = torch.polar(torch.ones(6, 4), torch.arange(24.0).reshape(6, 4))
 
 
 def pair(x: torch.Tensor) -> torch.Tensor:
-    """Make (2, 6, 8) real numbers (2, 6, 4) complex ones."""
+    """View (2, 6, 8) real numbers as (2, 6, 4) complex numbers."""
     return torch.view_as_complex(x.reshape(2, 6, 4, 2))
 
 
@@ -39,7 +39,7 @@ PLACES = torch.block_diag(
 
 
 def apart(x: torch.Tensor) -> torch.Tensor:
-    """Make (2, 4, 4) numbers matrices whose eigenvalues are far from each other."""
+    """Turn (2, 4, 4) numbers into matrices with well-separated eigenvalues."""
     return x / 8 + PLACES
 
 

@@ -1,4 +1,4 @@
-"""Operators that are defined by others: forward and gradients beside PyTorch's."""
+"""Operators defined by other operators: results and gradients equal PyTorch's."""
 
 from collections.abc import Callable
 
@@ -87,7 +87,7 @@ HALVES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("name", HALVES)
 def test_numbers_of_16_bits_are_rounded_where_pytorch_rounds(name: str) -> None:
-    """Whatever is computed from there on is the same number."""
+    """Later operators then compute with the same numbers."""
     x = torch.randn(5, 7)
     function = HALVES[name]
     graph = from_torch(Function(function), (x,))

@@ -1,4 +1,4 @@
-"""Derivatives that a model or its loss takes: penalties, physics, inner steps of training."""
+"""Derivatives within a model or its loss: gradient penalties, physics, inner training steps."""
 
 import copy
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Applied = Callable[[nn.Module, torch.Tensor], Any]
 
 
 class Applying(nn.Module):
-    """A net from 4 features to 3, and a function applied to it."""
+    """A net from 4 features to 3, and a function of the net and its input."""
 
     def __init__(self, function: Applied, *, norm: bool = True) -> None:
         super().__init__()
@@ -45,14 +45,14 @@ def penalty(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def detached(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """The slope of one of two names of the same numbers."""
+    """The slope in `x` alone, not in its detached copy."""
     x = x.clone().requires_grad_()
     y = net(x * x.detach()).sin()
     return (y + slope(y, x).sum(1, keepdim=True)).sum()
 
 
 def constant(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """A slope that no gradient flows through, at points that forward makes."""
+    """A slope without a gradient of its own, at points that forward creates."""
     points = torch.linspace(0, 1, 8).view(2, 4).requires_grad_()
     (found,) = torch.autograd.grad(net(points).sum(), points, retain_graph=True)
     assert not found.requires_grad
@@ -60,7 +60,7 @@ def constant(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def inner_step(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """MAML: the loss after a step of training."""
+    """MAML: the loss after a training step."""
     labels = torch.tensor([0, 2, -100, 1])
     weights = dict(net.named_parameters())
     loss = F.cross_entropy(net(x), labels)
@@ -85,7 +85,7 @@ def batched(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def of_weights(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """`torch.func.grad` of a dictionary of weights, with a second result."""
+    """`torch.func.grad` in a dictionary of weights, with an auxiliary result."""
 
     def loss(
         weights: dict[str, torch.Tensor], x: torch.Tensor
@@ -131,7 +131,7 @@ DERIVATIVES: dict[str, Applied] = {
 
 
 THRICE = {"product", "third", "jvp", "jacfwd", "laplacian"}
-"""Where training differentiates for the third time; PyTorch's layer norm is wrong there."""
+"""Cases of third derivatives, in which PyTorch's layer norm is wrong."""
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)
@@ -152,9 +152,9 @@ def test_forces_are_a_result_of_the_model() -> None:
 
 
 def train(module: nn.Module, draw: Callable[[], tuple[torch.Tensor, ...]], steps: int) -> None:
-    """Take steps in C and in PyTorch: losses within 1e-4.
+    """Take steps in C and in PyTorch: losses agree within 1e-4.
 
-    Not with Adam: for gradients that are 0 up to rounding, its steps are as large as any.
+    Adam would not do: it takes full steps even for gradients that are 0 up to rounding.
     """
     torch.manual_seed(1)
     batches = [draw() for _ in range(steps)]
@@ -174,7 +174,7 @@ def train(module: nn.Module, draw: Callable[[], tuple[torch.Tensor, ...]], steps
 
 
 class Burgers(nn.Module):
-    """Residuals of u_t + u u_x = nu u_xx at drawn points, with a viscosity that is learned."""
+    """Residuals of u_t + u u_x = nu u_xx at random points; the viscosity nu is learned."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ def test_physics_in_a_loss_trains_in_c() -> None:
 
 
 class Critic(nn.Module):
-    """WGAN-GP: a critic of pictures whose slope between real and drawn ones is to be 1."""
+    """WGAN-GP: a critic with a penalty for slopes other than 1 between real and fake pictures."""
 
     def __init__(self) -> None:
         super().__init__()

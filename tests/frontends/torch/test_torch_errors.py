@@ -1,4 +1,4 @@
-"""What cannot be imported: every text names the thing, the fact and the fix."""
+"""Import errors: every message names the thing, the fact and the fix."""
 
 import re
 from collections.abc import Callable
@@ -21,7 +21,7 @@ COLUMNS = torch.tensor([0, 1])
 
 
 def rejection(model: nn.Module, *inputs: torch.Tensor) -> str:
-    """Import what must not import and return the message."""
+    """Import a module that must be refused; return the error message."""
     with pytest.raises(ImportModelError) as caught:
         from_torch(model, inputs or (X,))
     return str(caught.value)
@@ -201,7 +201,7 @@ def test_size_that_depends_on_the_data_is_named() -> None:
 
 
 def test_of_what_follows_from_a_size_only_the_first_is_named() -> None:
-    """Experts that are given the rows which chose them: the choice is named, not all they do."""
+    """The message names the selection of an expert's rows, not every operation on them."""
 
     class Routed(nn.Module):
         def __init__(self) -> None:
@@ -234,7 +234,7 @@ def test_a_module_that_keeps_what_it_computed_is_copied_to_be_asked() -> None:
     torch.manual_seed(0)
     module = Normed()
     x = torch.randn(2, 6)
-    expected = module(x)  # the layer keeps the weight that it has computed
+    expected = module(x)  # the layer caches the computed weight
 
     graph = from_torch(module, (x,))
 

@@ -1,4 +1,4 @@
-"""Gradients that a model defines or stops itself are PyTorch's, or are refused by name."""
+"""Custom and stopped gradients equal PyTorch's, or are refused by name."""
 
 import copy
 from collections.abc import Callable
@@ -20,7 +20,7 @@ SHAPE = (4, 6)
 
 
 class Reversal(torch.autograd.Function):
-    """Passes its input on and turns the gradient round."""
+    """Returns its input and negates the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -33,7 +33,7 @@ class Reversal(torch.autograd.Function):
 
 
 class StraightThrough(torch.autograd.Function):
-    """Takes the sign, with the gradient of a clamp."""
+    """Returns the sign, with the gradient of a clamp."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class StraightThrough(torch.autograd.Function):
 
 
 class Clipped(torch.autograd.Function):
-    """Clips the gradient: no function of the input has this one."""
+    """Clips the gradient: no function of the input has this gradient."""
 
     @staticmethod
     def forward(x: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Clipped(torch.autograd.Function):
 
 
 class Product(torch.autograd.Function):
-    """A matrix product with twice the gradient for the left side."""
+    """A matrix product that doubles the gradient of its left operand."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class Product(torch.autograd.Function):
 
 
 class Sorted(torch.autograd.Function):
-    """Values and places, of which the places have no gradient."""
+    """Returns sorted values and their indices; the indices have no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Any:
@@ -95,7 +95,7 @@ class Sorted(torch.autograd.Function):
 
 
 class Inherited(StraightThrough):
-    """Takes the gradient of another, which it makes smaller."""
+    """Halves the gradient of its base class."""
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class Inherited(StraightThrough):
 
 
 class Nested(torch.autograd.Function):
-    """Applies another, and calls the forward of a third."""
+    """Applies one function, and calls the forward methods of others."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class Nested(torch.autograd.Function):
 
 
 class Scaled(torch.autograd.Function):
-    """Has a default argument, which setup_context reads."""
+    """Has a default argument that setup_context reads."""
 
     @staticmethod
     def forward(x: Tensor, factor: float = 3.0) -> Tensor:

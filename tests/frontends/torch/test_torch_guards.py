@@ -1,4 +1,4 @@
-"""Guards of empty selections: passed where they only skip work, refused where they do more."""
+"""Guards against empty selections: accepted if they only skip work, refused if they do more."""
 
 from collections.abc import Callable
 
@@ -66,7 +66,7 @@ def counting(
 def numbered(
     experts: nn.ModuleList, x: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """As DeepSeek's own code counts rows, among others."""
+    """Several ways to count rows, among them DeepSeek's."""
     out = torch.zeros_like(x)
     counts = torch.bincount(chosen.flatten(), minlength=len(experts))
     listed, hot = counts.tolist(), nn.functional.one_hot(chosen, len(experts)).permute(2, 0, 1)
@@ -97,7 +97,7 @@ def inverted(
 
 @pytest.mark.parametrize("route", [skipping, guarded, asking, counting, numbered, inverted])
 def test_a_guard_of_no_rows_may_be_passed(route: Route) -> None:
-    """Also where an expert has none, which PyTorch leaves without a gradient: here it is 0."""
+    """An expert without rows has no gradient in PyTorch, and a gradient of 0 here."""
     torch.manual_seed(0)
     module = Mixture(route)
     alike = torch.randn(1, 6).expand(7, 6)
@@ -107,7 +107,7 @@ def test_a_guard_of_no_rows_may_be_passed(route: Route) -> None:
 
 
 class Spline(nn.Module):
-    """A monotone spline within [-1, 1], and the identity outside, as of the flows of VITS."""
+    """A monotone spline within [-1, 1] and the identity outside, as in the flows of VITS."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ def test_a_guard_that_does_something_else_is_refused(name: str) -> None:
 
 
 def test_a_guard_of_more_rows_than_one_is_none_of_empty_masks() -> None:
-    """What asks for two rows, or for as many as there are, has no answer for all data."""
+    """Whether two rows, or exactly n rows, are selected depends on the data."""
     for function in (
         lambda m, x, y: x[y > 0].sum() if (y > 0).sum() > 1 else x.sum() * 0,
         lambda m, x, y: x.sum() if (y > 0).sum() == 3 else x.sum() * 0,
@@ -217,7 +217,7 @@ def test_what_is_counted_needs_as_many_classes() -> None:
 
 
 class Guarded(nn.Module):
-    """A loss of a layer's rows."""
+    """A loss of a layer's output rows."""
 
     def __init__(self, function: Callable[..., torch.Tensor]) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Guarded(nn.Module):
 
 
 class Images(nn.Module):
-    """Puts features of images into the places of their tokens, as PaliGemma does."""
+    """Replaces image tokens by image features, as PaliGemma does."""
 
     def __init__(self, *, checked: bool) -> None:
         super().__init__()

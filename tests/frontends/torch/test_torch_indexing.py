@@ -1,4 +1,4 @@
-"""Reading and writing at indices, sorting, bins, and tensors without elements, as in PyTorch."""
+"""Indexed reads and writes, sorting, bins and empty tensors, compared with PyTorch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -209,7 +209,7 @@ def inside(place: torch.Tensor) -> Any:
 
 
 def written_at(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """Write a row of a cache, as for the next token."""
+    """Write one row of a cache, as a decoder does for the next token."""
     cache, at = x * 0.5, inside(place[0])
     cache.narrow(0, at, 1).copy_(x[:1].sin())
     cache.select(0, inside(place[1])).add_(x[3])
@@ -230,14 +230,14 @@ def strided_at(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
 
 
 def repeated(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """Repeat rows by their lengths, of a known sum, as a regulator of durations does."""
+    """Repeat rows by lengths of a known sum, as a length regulator does."""
     lengths = torch.cat([place, torch.tensor([3, 2]) - place])
     rows = torch.repeat_interleave(input=x, repeats=lengths, dim=0, output_size=5)
     return rows * x[:1].repeat_interleave(5, 0)
 
 
 def segments(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-    """Cut a part out of each row, as a vocoder's training does."""
+    """Slice a segment out of each row, as a vocoder's training does."""
     cut = torch.zeros_like(x[:2, :3])
     for row in range(2):
         start = place[row]

@@ -1,4 +1,4 @@
-"""Int8 modules of PyTorch 2 export quantisation: forward as PyTorch computes, trained as int8."""
+"""Int8 modules of PyTorch 2 export quantisation: equal forward pass, training in int8."""
 
 from typing import Any
 
@@ -23,18 +23,18 @@ assert _decomposed.quantized_decomposed_lib is not None  # importing it register
 OPS = torch.ops.quantized_decomposed
 
 FINE = 2.0**-6
-"""Scales are powers of two here: PyTorch's f32 sums are exact then, in whichever order."""
+"""Scales are powers of two: PyTorch's f32 sums are then exact in any order."""
 
 
 def rounded(x: torch.Tensor, scale: float, zero: int, dtype: Any = torch.int8) -> torch.Tensor:
-    """Quantise and dequantise; unsigned integers are 128 more than signed ones."""
+    """Quantise and dequantise; unsigned integers are the signed ones plus 128."""
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
     range_ = scale, zero + low + 128, low, high, dtype
     return OPS.dequantize_per_tensor(OPS.quantize_per_tensor(x, *range_), *range_)
 
 
 class Weight(nn.Module):
-    """An int8 weight with a scale for each channel, and a bias, as `convert_pt2e` leaves them."""
+    """An int8 weight with a scale per channel, and a bias, in the form of `convert_pt2e`."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Net(nn.Module):
 
 
 def exported(dtype: Any = torch.int8) -> torch.export.ExportedProgram:
-    """Return the program of a net with random weights."""
+    """Return the exported program of a net with random weights."""
     torch.manual_seed(0)
     return torch.export.export(Net(dtype), (pictures(),))
 
@@ -83,7 +83,7 @@ def pictures() -> torch.Tensor:
 
 
 def by_integers(graph: Graph, x: torch.Tensor) -> np.ndarray:
-    """Return the output of the oracle of integers."""
+    """Return the oracle's output in integer arithmetic."""
     HoldIntegers().run(graph)
     IntegerArithmetic(rounding="float").run(graph)
     assert {value.dtype.value for value in graph.values()} >= {"i8", "i32"}
@@ -101,7 +101,7 @@ def test_the_forward_pass_is_pytorchs(dtype: Any) -> None:
 
 
 def test_without_integers_it_is_the_real_module() -> None:
-    """What rounding costs is all that lies between the two."""
+    """The two differ by rounding alone."""
     module, x = exported().module(), pictures()
     graph = from_torch(module, (x,))
     assert all(param.held is None for param in graph.params.values())
@@ -135,7 +135,7 @@ def test_it_trains_in_its_integers_and_goes_back_as_such() -> None:
 
 
 def test_the_reference_has_gradients_of_integers() -> None:
-    """PyTorch's own are those of the real module, as without `integers`."""
+    """PyTorch's own gradients are those of the real module, as without `integers`."""
     source = find_source(exported(), (pictures(),))
     reference = source.reference("cross_entropy", lambda array: array)
     assert reference is not None
@@ -171,7 +171,7 @@ def test_weights_that_are_held_as_floats_stay_such() -> None:
 
 
 def one(range_: tuple[Any, ...], other: tuple[Any, ...] | None = None) -> nn.Module:
-    """Return a module that quantises in one range, and dequantises in the same, or another."""
+    """Return a module that quantises in one range and dequantises in the same or another one."""
 
     class One(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -182,7 +182,7 @@ def one(range_: tuple[Any, ...], other: tuple[Any, ...] | None = None) -> nn.Mod
 
 
 class Dynamic(nn.Module):
-    """Finds its range while it runs."""
+    """Computes its range at run time."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found = OPS.choose_qparams(x, -128, 127, 1e-7, torch.int8)
@@ -191,7 +191,7 @@ class Dynamic(nn.Module):
 
 
 class Computing(nn.Module):
-    """Computes with the integers themselves."""
+    """Computes on the integers directly."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         range_ = 0.1, 0, -128, 127, torch.int8
@@ -224,7 +224,7 @@ def test_a_float_module_is_refused() -> None:
 
 
 def test_what_torchao_converts_is_imported() -> None:
-    """Its scales are any numbers: PyTorch's f32 sums may round to the next integer."""
+    """Its scales are arbitrary, so PyTorch's f32 sums may round to a neighbouring integer."""
     convert = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
     quantizers = pytest.importorskip("torchao.testing.pt2e._xnnpack_quantizer")
     settings = quantizers.get_symmetric_quantization_config(is_per_channel=True)

@@ -1,4 +1,4 @@
-"""Losses that the user gives as functions: values and gradients follow PyTorch's."""
+"""Losses given as functions: values and gradients equal PyTorch's."""
 
 import copy
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def shares(generator: torch.Generator) -> torch.Tensor:
 
 
 def several_labels(generator: torch.Generator) -> torch.Tensor:
-    """Rows of different classes, from the first -1 on of none."""
+    """Rows of distinct classes; entries from the first -1 on are ignored."""
     order = torch.rand(ROWS, CLASSES, generator=generator).argsort(1)
     return torch.where(torch.arange(CLASSES) == torch.arange(ROWS)[:, None] % 5, -1, order)
 
@@ -210,7 +210,7 @@ def test_wrong_losses_are_named() -> None:
 
 
 class Margin(nn.Module):
-    """Cosines to learned centres of classes, scaled by a learned temperature (as ArcFace's)."""
+    """Cosines to learned class centres, times a learned temperature, as in ArcFace."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rows that a mask marks, where a model takes one of each example's."""
+"""Masked selections from which a model takes one row per example."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pockengine.tests.frontends.torch.checks import arrays_of, check_training
 END = 2
 TEXT = torch.tensor([[5, END, 7, END, 4], [END, 3, 3, 6, END], [9, 8, END, END, 1]])
 UNEQUAL = torch.tensor([[5, END, 7, END, 4], [END, 3, 3, 6, 3], [9, END, END, END, 1]])
-"""As many marks in all as three times two."""
+"""Six marks in total, as with two per row, but unequally distributed."""
 
 Pick = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -1,4 +1,4 @@
-"""Linear algebra of small matrices: forward and gradients beside PyTorch's, and a net in C."""
+"""Linear algebra of small matrices: results and gradients equal PyTorch's; a net in C."""
 
 from collections.abc import Callable
 
@@ -16,12 +16,12 @@ BATCH = (2, 4, 4)
 
 
 def sound(x: torch.Tensor) -> torch.Tensor:
-    """Make matrices that can be inverted."""
+    """Make invertible matrices."""
     return x / 4 + torch.diag(torch.arange(1.0, 5.0))
 
 
 def turned(x: torch.Tensor) -> torch.Tensor:
-    """Make sound matrices whose rows an LU decomposition has to exchange."""
+    """Make invertible matrices whose LU decomposition must exchange rows."""
     return sound(x)[:, [1, 0, 3, 2]]
 
 
@@ -30,7 +30,7 @@ def definite(x: torch.Tensor) -> torch.Tensor:
 
 
 def signed(x: torch.Tensor) -> torch.Tensor:
-    """Make symmetric matrices with eigenvalues of both signs, all of them far from zero."""
+    """Make symmetric matrices with eigenvalues of both signs, all far from zero."""
     return (x + x.mT) / 8 + torch.diag(torch.tensor([2.0, -3.0, 4.0, -5.0]))
 
 

@@ -1,4 +1,4 @@
-"""Whole models: the imported graph, by our oracle, computes what PyTorch computes."""
+"""Whole models: the oracle's outputs of the imported graph equal PyTorch's."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 def randomise_statistics(model: nn.Module) -> None:
-    """Give batch norms statistics that an identity would not pass for."""
+    """Randomise batch norms' statistics, so that they are not an identity."""
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.normal_(module.running_mean, 0.0, 0.1)
@@ -52,7 +52,7 @@ def test_model_with_frozen_statistics_computes_the_same(name: str) -> None:
 def test_model_with_batch_statistics_computes_the_same(name: str) -> None:
     torch.manual_seed(0)
     build, resolution = MODELS[name]
-    # Batch statistics over few elements amplify rounding: PyTorch's own error is of this size.
+    # Batch statistics over few elements amplify rounding: PyTorch's own error is this large.
     check_forward(build().train(), torch.randn(8, 3, resolution, resolution), tolerance=1e-4)
 
 
@@ -70,7 +70,7 @@ def test_grey_pictures_need_no_transpose_at_all() -> None:
 
 
 class Shared(nn.Module):
-    """Layers of lists that are sliced, one of which has another name too."""
+    """Slices of module lists; one layer has a second name."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the importer keeps: names, weights, their permutations, states, inputs and outputs."""
+"""What the importer preserves: names, weights, their permutations, states, inputs, outputs."""
 
 import copy
 from collections import OrderedDict
@@ -106,7 +106,7 @@ def test_importing_changes_nothing_in_the_module() -> None:
 
 
 class Tied(nn.Module):
-    """Two layers with one weight, and a parameter that nothing reads."""
+    """Two layers with a shared weight, and an unused parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_outputs_have_the_names_of_their_places(function: object, names: list[st
 
 
 def test_a_mapping_without_paths_gives_its_keys() -> None:
-    """As transformers registers its outputs for PyTorch before 2.9."""
+    """transformers registers its outputs this way for PyTorch before 2.9."""
 
     class Answer(OrderedDict[str, int]):
         pass
@@ -263,7 +263,7 @@ def test_nodes_know_their_module() -> None:
 
 
 class WithLoss(nn.Module):
-    """Returns numbers before its logits, in a tuple, as transformers does with a loss."""
+    """Returns a tuple of scalars and logits; transformers returns (loss, logits)."""
 
     def __init__(self, numbers: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""One operator at a time: forward and gradients, by our oracle, beside PyTorch's."""
+"""One operator at a time: the oracle's results and gradients equal PyTorch's."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ PICTURE = (2, 6, 5, 7)
 
 LABELS = torch.tensor([1, 4])
 
-# What a model may do to a picture (2, 6, 5, 7) that a parameter of the same shape was added to.
+# Functions, applied to a picture (2, 6, 5, 7) plus a parameter of the same shape.
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "add": lambda x: x + 2 * x,
     "add scaled": lambda x: torch.add(x, x * x, alpha=0.5),

@@ -1,4 +1,4 @@
-"""Presets on layers whose parameters torch.nn names in its own way."""
+"""Presets on layers with special parameter names in torch.nn."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ class Crossing(Attentive):
 
 
 class Unlike(Attentive):
-    """Has three weights in place of a packed one."""
+    """Has three weights instead of a packed one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Random numbers: PyTorch's distributions, a stream for each draw, another draw in each step."""
+"""Random numbers: PyTorch's distributions, one stream per draw, new numbers in each step."""
 
 from collections.abc import Callable
 
@@ -61,7 +61,7 @@ DRAWS: dict[str, Draw] = {
 
 
 class Scaled(nn.Module):
-    """A draw times a parameter, so that a training step exists."""
+    """Multiplies a draw by a parameter, so that the model can train."""
 
     def __init__(self, draw: Draw) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Scaled(nn.Module):
 
 
 def drawn(graph: Graph, seed: int, x: torch.Tensor = X) -> dict[str, np.ndarray]:
-    """Run the graph's outputs under a seed."""
+    """Run the graph with a seed."""
     inputs = {"seed": np.int32(seed)}
     return run(graph, {value.name: inputs.get(value.name, x.numpy()) for value in graph.inputs})
 

@@ -1,4 +1,4 @@
-"""Rows that data select: experts of a mixture, masked losses, matched boxes."""
+"""Data-dependent selections of rows: mixtures of experts, masked losses, matched boxes."""
 
 import copy
 from collections.abc import Callable
@@ -121,7 +121,7 @@ def test_experts_train_as_in_pytorch(route: Route) -> None:
 
 
 def overlap(m: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the loss of boxes as YOLO's: CIoU, whose weight of the shape has no gradient."""
+    """Return a loss of boxes as in YOLO: CIoU, whose shape weight has no gradient."""
     box, other = m.head(x)[y > 0], x[y > 0]
     high = torch.min(box[:, 2:4], other[:, 2:4])
     low = torch.max(box[:, :2], other[:, :2])
@@ -135,20 +135,20 @@ def overlap(m: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def spoken(m: Any, x: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return the CTC loss of labels that lie one sample after the other."""
+    """Return the CTC loss of concatenated labels."""
     sounds = m.head(x).repeat_interleave(3, 1).log_softmax(-1).transpose(0, 1)
     return F.ctc_loss(sounds, labels, torch.tensor([12, 11]), lengths)
 
 
 def others(m: Any, x: torch.Tensor) -> torch.Tensor:
-    """Return how alike each is to the others, as contrastive losses compare them."""
+    """Return each row's similarity to the others, as in contrastive losses."""
     alike = m.head(x[0])[:, :4] @ x[0, :, :4].T
     mask = ~torch.eye(4, dtype=torch.bool)
     return alike[mask] + torch.masked_select(alike.T, mask) * alike[None][..., mask][0]
 
 
 class Masked(nn.Module):
-    """A loss of the rows with a target."""
+    """A loss of the rows that have a target."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ def test_nothing_selected_gives_no_gradient(name: str) -> None:
 
     found = run(graph, arrays_of(graph, (x, torch.full_like(labels, -100))))
 
-    assert name == "words" or found["loss"] == 0  # a mean of nothing is not a number
+    assert name == "words" or found["loss"] == 0  # the mean of no rows is NaN
     assert name == "words" or (found["gradient"] == 0).all()
 
 
@@ -358,7 +358,7 @@ def test_a_test_for_nothing_selected_is_refused_with_the_rewrite(
 
     with pytest.raises(ImportModelError, match=r"len\(rows\) == 0.*leave the test out"):
         from_torch(Masked(loss), wanted(2))
-    assert capfd.readouterr().err == ""  # PyTorch prints its graph there
+    assert capfd.readouterr().err == ""  # PyTorch would print its graph there
 
 
 @pytest.mark.parametrize("name", ["masked language", "words and rows"])

@@ -1,4 +1,4 @@
-"""Buffers that a module writes while it trains, beside PyTorch: each step's, and in evaluation."""
+"""Buffers that a module writes in training, compared with PyTorch, per step and in evaluation."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ PICTURES = (3, 2, 6, 6)
 
 
 class Averaged(nn.Module):
-    """Keeps a moving average and a count, in place and by assignment."""
+    """Updates a moving average and a count, in place and by assignment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Averaged(nn.Module):
 
 
 class Quantised(nn.Module):
-    """Picks the nearest vector of a codebook, which follows what picked it (VQ-VAE)."""
+    """Picks the nearest codebook vector, which moves towards its inputs (VQ-VAE)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def net_of(name: str) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]
     net = make()
     batches = [(torch.randn(shape), LABELS) for _ in range(4)]
     with torch.no_grad():
-        net.eval()(batches[0][0])  # so that lazy layers know their sizes
+        net.eval()(batches[0][0])  # initialises lazy layers
     return net.train(), batches
 
 
@@ -150,7 +150,7 @@ def test_counts_of_an_instance_norm_stay_as_pytorch_has_them() -> None:
 
 
 class Writing(nn.Module):
-    """Writes by a function, whatever the mode."""
+    """Calls a function that writes buffers, in both modes."""
 
     def __init__(self, write: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def test_what_cannot_be_kept_is_refused(write: Callable[..., object], words: str
 
 
 def test_a_buffer_that_each_step_writes_first_is_no_state() -> None:
-    """As the frequencies of Phi-3's long positions."""
+    """Phi-3's long-context frequencies are such a buffer."""
 
     def scratch(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
         module.passing.copy_(y.mean(0).sigmoid())
@@ -211,7 +211,7 @@ def test_what_a_module_assigns_while_it_is_traced_is_dropped() -> None:
 
 
 class Switched(nn.Module):
-    """Decides by buffers, as observers of quantisation do."""
+    """Branches on buffers, as quantisation observers do."""
 
     def __init__(self, *, counted: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Branches by values, and temporary settings of a model's configuration in a trace."""
+"""Branches on values, and temporary settings of a model's configuration in a trace."""
 
 from collections.abc import Callable
 
@@ -75,7 +75,7 @@ def taking_either(x: torch.Tensor) -> torch.Tensor:
 
 
 def hidden(x: torch.Tensor) -> torch.Tensor:
-    """Branch once to check and once to compute, both by the same line."""
+    """Branch once to validate and once to compute, both on the same line."""
 
     def positive(part: torch.Tensor) -> bool:
         return bool((part > -100).all())
@@ -86,7 +86,7 @@ def hidden(x: torch.Tensor) -> torch.Tensor:
 
 
 def failing_otherwise(x: torch.Tensor) -> torch.Tensor:
-    """Fail in PyTorch, not by an error of one's own, where it decides otherwise."""
+    """Fail by an error of PyTorch, not of the model, in the other branch."""
     return x if (x < 100).all() else x @ torch.ones(3, 3)
 
 
@@ -143,7 +143,7 @@ def test_transformer_with_a_causal_mask_trains() -> None:
 
 
 class Config:
-    """A configuration like those of transformers."""
+    """A configuration as in transformers."""
 
     use_cache = True
     problem_type = None
@@ -152,7 +152,7 @@ class Config:
 
 
 class Cached(nn.Module):
-    """A model that keeps what no trace can hold, unless its configuration tells otherwise."""
+    """A model that returns an untraceable cache, unless its configuration disables it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Ten steps of SGD through the whole compiler, by our oracle, beside PyTorch."""
+"""Ten SGD steps by the whole compiler and our oracle, compared with PyTorch."""
 
 import copy
 
@@ -100,7 +100,7 @@ def test_frozen_parameters_stay_as_they_are() -> None:
 
 
 class Stopped(nn.Module):
-    """A gate whose gradient stops, by detach and by no_grad."""
+    """A gate without a gradient, by detach and by no_grad."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Stopped(nn.Module):
 
 
 class Padded(nn.Module):
-    """The mean of a sentence's words, of which word 2 is padding: it is read but never trained."""
+    """The mean of a sentence's word embeddings; word 2 is padding: read, but never trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def test_gradients_that_meet_at_a_skip_are_summed() -> None:
 
 
 def finite_differences(model: nn.Module, x: torch.Tensor) -> np.ndarray:
-    """Central differences of the model's loss by first.weight, in double precision."""
+    """Return central differences of the loss in first.weight, in double precision."""
     model, x, step = copy.deepcopy(model).double(), x.double(), 1e-5
     weight = model.first.weight
     found = np.zeros(weight.shape)

@@ -1,4 +1,4 @@
-"""Transforms of functions within a module, and packed sequences."""
+"""Function transforms within a module, and packed sequences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ Applied = Callable[[nn.Module, torch.Tensor], Any]
 
 
 class Applying(nn.Module):
-    """A net, and a function applied to it."""
+    """A net, and a function of the net and its input."""
 
     def __init__(self, function: Applied) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def test_vmap_of_too_many_rows_is_refused() -> None:
 
 
 class Packed(nn.Module):
-    """A recurrent layer over sequences of known lengths, its outputs and last states."""
+    """A recurrent layer over sequences of known lengths; returns outputs and last states."""
 
     def __init__(self, kind: type[nn.RNNBase], lengths: list[int], **settings: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Modules on PyTorch's device `meta` come in as shapes, and tensors given twice as two inputs."""
+"""Modules on device `meta` import as shapes; a tensor passed twice becomes two inputs."""
 
 from pathlib import Path
 

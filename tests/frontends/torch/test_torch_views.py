@@ -1,6 +1,6 @@
 """In-place writes: small programs import with PyTorch's loss and gradient, or are refused by name.
 
-Programs run by the oracle; the last test runs one in generated C.
+The oracle runs the programs; the last test runs one in generated C.
 """
 
 import copy
@@ -19,14 +19,14 @@ from pockengine.frontends.torch.model import from_torch
 from pockengine.tests.frontends.torch import write_programs
 from pockengine.tests.frontends.torch.view_programs import PROGRAMS, program
 
-assert write_programs  # it fills the table
+assert write_programs  # importing it fills the table
 
 TOLERANCE = 1e-4
-"""Largest error of a loss, relative, and of a gradient's element, absolute; both are near 1."""
+"""Largest relative error of a loss, and largest absolute error of a gradient's element."""
 
 
 class Weighted(nn.Module):
-    """A program's result on the input and on its sum with a parameter, as one loss."""
+    """Applies a program to the input and to the input plus a parameter; returns a loss."""
 
     def __init__(self, name: str, weights: torch.Tensor | None) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Weighted(nn.Module):
 
 
 def weighted(name: str) -> tuple[Weighted, torch.Tensor]:
-    """Return a program with random weights of its result, and an input."""
+    """Return a program with random weights for its result, and an input."""
     torch.manual_seed(1)
     x = torch.randn(4, 6)
     return Weighted(name, torch.randn(Weighted(name, None)(x.clone()).shape)), x

@@ -1,4 +1,4 @@
-"""Volumes convolved, pooled and sampled: forward and gradients beside PyTorch's, and a net in C."""
+"""Convolution, pooling and sampling of volumes, compared with PyTorch; a net in C."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ VOLUME = (2, 4, 5, 6, 7)
 
 KERNEL = torch.randn(6, 4, 3, 2, 3, generator=torch.Generator().manual_seed(0))
 
-# What a model may do to volumes (2, 4, 5, 6, 7) that a parameter of the same shape was added to.
+# Functions, applied to volumes (2, 4, 5, 6, 7) plus a parameter of the same shape.
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "convolve": lambda x: functional.conv3d(x, KERNEL, x.mean((0, 2, 3, 4)).repeat(2)[:6]),
     "convolve by itself": lambda x: functional.conv3d(
@@ -57,7 +57,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def unpooled(x: torch.Tensor, kernel: int, stride: int | None = None, **how: int) -> torch.Tensor:
-    """Put maxima of lines, pictures or volumes back to their places."""
+    """Max-pool lines, pictures or volumes, and unpool the result."""
     name = {3: "1d", 4: "2d", 5: "3d"}[x.dim()]
     pool, back = (getattr(functional, f"max_{word}{name}") for word in ("pool", "unpool"))
     y, places = pool(x, kernel, stride, **how, return_indices=True)
@@ -93,7 +93,7 @@ FUNCTIONS |= {
 
 
 class Segments(nn.Module):
-    """Goes down by pooling and up by unpooling, as SegNet."""
+    """Downsamples by pooling and upsamples by unpooling, as SegNet does."""
 
     def __init__(self) -> None:
         super().__init__()

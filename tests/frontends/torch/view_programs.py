@@ -13,7 +13,7 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
 
 
 def program(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
-    """Take a program into the table."""
+    """Register a program in the table."""
     PROGRAMS[function.__name__] = function
     return function
 
