@@ -1,4 +1,4 @@
-"""An external frontend: polynomials by their coefficients, fitted by least squares."""
+"""An example of an external frontend: polynomials, fitted by least squares."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ class Polynomial:
 
 
 class PolynomialFrontend(Frontend):
-    """Takes polynomials; example inputs are x and y."""
+    """Imports polynomials; example inputs are x and y."""
 
     framework = "Polynomials"
 

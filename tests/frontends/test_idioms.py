@@ -1,4 +1,4 @@
-"""What is recognised of a graph's arithmetic, and what only looks like it."""
+"""Arithmetic that is recognised as an idiom, and arithmetic that only resembles one."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ ROWS = TensorType(F32, (4, 4))
 
 
 def ops_of(g: Builder, y: Value) -> list[str]:
-    """Return the ops that are left once the idioms of y are recognised."""
+    """Return the ops that remain after idioms of y are recognised."""
     g.output("y", y)
     recognise(g.graph)
     DeadCode().run(g.graph)
@@ -18,7 +18,7 @@ def ops_of(g: Builder, y: Value) -> list[str]:
 
 
 def normalised(g: Builder, shape: tuple[int, ...]) -> Value:
-    """Subtract the mean over rows and divide by the deviation, both as of this shape."""
+    """Normalise rows by their mean and deviation, both reshaped to this shape."""
     x = g.input("x", ROWS)
     mean = g.reshape(g.reduce_mean(x, axes=(1,)), shape=shape)
     centred = g.sub(x, mean)
@@ -27,7 +27,7 @@ def normalised(g: Builder, shape: tuple[int, ...]) -> Value:
 
 
 def masked(g: Builder, test: str, bound: float, factor: float) -> Value:
-    """Draw which elements of x times a factor stay; the others become 0."""
+    """Return x times a factor, with randomly chosen elements set to 0."""
     x, seed = g.input("x", ROWS), g.input("seed", TensorType(I32, ()))
     uniform = g.random_uniform(seed, shape=ROWS.shape, stream=3)
     condition = g.emit(test, uniform, g.scalar(bound)).result
@@ -35,7 +35,7 @@ def masked(g: Builder, test: str, bound: float, factor: float) -> Value:
 
 
 def averaged(g: Builder, kept: float, added: float) -> str:
-    """Return the attrs by which a state moves to its average with an input."""
+    """Return the recognised momentum and scale of a moving average."""
     state = g.param("state", np.zeros(4, np.float32), trainable=False)
     value = g.input("value", TensorType(F32, (4,)))
     g.emit("assign", state, g.add(g.mul(state, g.scalar(kept)), g.mul(value, g.scalar(added))))

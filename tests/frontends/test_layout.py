@@ -19,7 +19,7 @@ def numbers(shape: tuple[int, ...]) -> np.ndarray:
 def given_tensor(
     data: st.DataObject, shape: tuple[int, ...], name: str = "x"
 ) -> tuple[Builder, Tensor, np.ndarray]:
-    """Build an input that is stored in a drawn order, and the framework's view of its numbers."""
+    """Build an input that is stored in a drawn layout, and its data in the framework's order."""
     layout = tuple(data.draw(st.permutations(range(len(shape))), label=f"layout of {name}"))
     g = Builder(Graph("test"))
     value = g.input(name, TensorType(F32, tuple(shape[dim] for dim in layout)))
@@ -37,7 +37,7 @@ def result(g: Builder, y: Tensor, **inputs: tuple[Tensor, np.ndarray]) -> np.nda
 
 
 def factorisations(size: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Shapes of this many elements."""
+    """Draw shapes with `size` elements."""
 
     @st.composite
     def draw_shape(draw: st.DrawFn) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Adapter folders without peft: contents of ours, and errors for damaged or foreign ones."""
+"""Adapter folders without peft: contents of ours, errors for damaged or foreign ones."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ SCHEME = lora(2, 4, ["*.query.weight"], ["head.*"])
 
 
 def network() -> Graph:
-    """Two linear layers as PyTorch's lie with us, one as transformers' Conv1D, and a head."""
+    """Two layers stored like imported PyTorch linears, one like transformers' Conv1D, a head."""
     g, rng = Builder(Graph("net")), np.random.default_rng(0)
 
     def weight(name: str, *shape: int, turned: bool = False) -> None:
@@ -50,7 +50,7 @@ def network() -> Graph:
 
 
 def tuned(scheme: Scheme = SCHEME) -> tuple[TunedParams, Arrays]:
-    """A tuning, and values as if it had been trained."""
+    """Return tuned params, with random values in place of training."""
     graph, rng = network(), np.random.default_rng(1)
     program = compile_program(graph, Training(scheme))
     values = {
@@ -131,7 +131,7 @@ def edit(**changes: object) -> Callable[[Path], None]:
 
 
 def put(**tensors: np.ndarray | None) -> Callable[[Path], None]:
-    """Replace tensors; in their names __ stands for a dot. None takes one away."""
+    """Replace tensors, or remove those given as None; __ in a name stands for a dot."""
 
     def change(folder: Path) -> None:
         weights = load_file(folder / WEIGHTS)

@@ -1,4 +1,4 @@
-"""Cross entropy of outputs that are probabilities, however a model spells them, and of logits."""
+"""Cross entropy of probabilities, in whatever form a model computes them, and of logits."""
 
 from collections.abc import Callable
 
@@ -18,13 +18,13 @@ TARGET = np.array([0, 1, 0, 1])
 
 
 def spelled(g: Builder, x: Value) -> Value:
-    """Softmax as exporters of JAX write it."""
+    """Softmax as JAX exporters write it."""
     e = g.exp(g.sub(x, g.reduce_max(x, axes=(1,), keepdims=True)))
     return g.div(e, g.reduce_sum(e, axes=(1,), keepdims=True))
 
 
 def clipped(g: Builder, x: Value) -> Value:
-    """Softmax as Keras's older losses guard it."""
+    """Softmax, clipped as in Keras's older losses."""
     return g.minimum(g.maximum(g.softmax(x), g.scalar(1e-7)), g.scalar(1 - 1e-7))
 
 
@@ -35,18 +35,18 @@ def two_sided(g: Builder, x: Value) -> Value:
 
 
 def unguarded(g: Builder, x: Value) -> Value:
-    """Softmax without a maximum."""
+    """Softmax without subtraction of the maximum."""
     return g.div(g.exp(x), g.reduce_sum(g.exp(x), axes=(1,), keepdims=True))
 
 
 def grouped(g: Builder, x: Value) -> Value:
-    """Probabilities of groups of classes, by a matrix of zeros and ones."""
+    """Probabilities of groups of classes: softmax times a matrix of zeros and ones."""
     groups = np.eye(2, dtype=np.float32)[[0, 0, 1, 1, 1]]
     return g.matmul(g.softmax(x), g.constant(groups))
 
 
 def through_integers(g: Builder, x: Value) -> Value:
-    """Softmax as int8 files round it: the logits are what trains."""
+    """Softmax rounded as in int8 files; training uses the logits."""
     scale = g.scalar(1 / 256)
     q = g.quantize(g.softmax(x), scale, dtype="i8", zero=-128)
     return g.dequantize(g.reshape(q, shape=(ROWS, CLASSES)), scale, zero=-128)
@@ -85,7 +85,7 @@ UNCLEAR: dict[str, Tail] = {
 
 
 def judged(tail: Tail, loss: str = "cross_entropy") -> tuple[np.ndarray, float]:
-    """Return the scores of a linear layer with a tail, and their loss."""
+    """Return the outputs of a linear layer followed by `tail`, and their loss."""
     g = Builder(Graph("net"))
     x, w = g.input("x", TensorType(F32, X.shape)), g.param("w", WEIGHT)
     y = tail(g, g.matmul(x, w))
@@ -107,7 +107,7 @@ def test_probabilities_are_followed_through_what_keeps_them(tail: Tail) -> None:
     scores, loss = judged(tail)
 
     assert loss == pytest.approx(entropy(np.log(scores)), rel=1e-5)
-    assert abs(loss - entropy(scores)) > 0.1  # what taking them for logits gives
+    assert abs(loss - entropy(scores)) > 0.1  # the loss if they were taken for logits
 
 
 @pytest.mark.parametrize("tail", LOGITS.values(), ids=LOGITS)
@@ -139,7 +139,7 @@ def test_a_softmax_that_is_rounded_to_integers_gives_its_logits() -> None:
 def test_classes_are_found_in_any_layout() -> None:
     g = Builder(Graph("map"))
     x = g.param("x", np.random.default_rng(2).standard_normal((2, 3, 3, CLASSES)).astype("f4"))
-    output = permute(plain(g.softmax(x)), (0, 3, 1, 2))  # channels-first, stored as it was
+    output = permute(plain(g.softmax(x)), (0, 3, 1, 2))  # channels-first, stored unchanged
     add_loss(g, output, "cross_entropy")
     target = np.zeros((2, 3, 3), np.int64)
 

@@ -1,4 +1,4 @@
-"""A model names its frontend; other packages offer theirs."""
+"""A model's type selects its frontend; other packages can register theirs."""
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
@@ -18,7 +18,7 @@ X = np.linspace(-1, 1, 16, dtype=np.float32)
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Frontends that are registered, or installed, in one test only."""
+    """Isolate each test from registered and installed frontends."""
     monkeypatch.setattr(registry, "_REGISTERED", {})
     registry._installed.cache_clear()
     yield

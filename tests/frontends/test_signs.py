@@ -1,4 +1,4 @@
-"""Inferred signs of a graph's numbers."""
+"""Inferred signs of a graph's values."""
 
 import numpy as np
 from hypothesis import given
@@ -12,7 +12,7 @@ NUMBERS = TensorType(F32, (3,))
 
 
 def drawn(data: st.DataObject, g: Builder) -> Value:
-    """Build a value of a few ops on an input of any sign, and constants above, at and below 0."""
+    """Build a value from a few ops on an input and on positive, zero and negative constants."""
     values = [g.input("x", NUMBERS), g.scalar(0.5), g.scalar(0.0), g.scalar(-0.5)]
     for _ in range(data.draw(st.integers(1, 12))):
         one = data.draw(st.sampled_from(["square", "abs", "exp", "relu", "neg"]))
