@@ -1,4 +1,4 @@
-"""One emulated board for the whole run: it boots in seconds and every test leaves it clean."""
+"""One emulated board for the whole run; it boots in seconds, and every test leaves it clean."""
 
 from collections.abc import Iterator
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def build_guest(source: Path, folder: Path) -> str:
-    """Build a program by zig, whose caches are in the folder too; return its path."""
+    """Build a program with zig and return its path; zig's caches go into the folder too."""
     program = folder / source.stem
     command = [
         *(sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-musl"),

@@ -1,4 +1,4 @@
-"""What several tests of the farm share: a record, a job's program, a wait, a mark for QEMU."""
+"""Helpers of the farm's tests: a record, a job's program, a wait, a mark for QEMU."""
 
 import shutil
 import time
@@ -17,7 +17,7 @@ needs_qemu = pytest.mark.skipif(
     shutil.which(QEMU) is None, reason=f"{QEMU} is not installed (./bazelw installs it)"
 )
 
-# Names and arguments that a careless quoting would run, split, expand or lose.
+# Names and arguments that careless quoting would run, split, expand or lose.
 HOSTILE = [
     "a b",
     "$(touch /tmp/pwned)",
@@ -35,7 +35,7 @@ HOSTILE = [
 
 
 def eventually(question: Callable[[], bool], within_s: float = 30.0) -> bool:
-    """Return whether a question is answered by yes before long."""
+    """Return whether `question` becomes true within `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while not question():
         if time.monotonic() > deadline:
@@ -71,7 +71,7 @@ def record(**changes: object) -> Record:
 
 
 def script(folder: Path, text: str, name: str = "program.sh") -> Path:
-    """Write a shell script, which stands for a binary on any kind of board."""
+    """Write a shell script, which stands in for a binary on any board."""
     path = folder / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -79,10 +79,10 @@ def script(folder: Path, text: str, name: str = "program.sh") -> Path:
 
 
 def image_with_init(folder: Path, init: str) -> Image:
-    """Return an image whose first process is another one, to see a boot go wrong."""
+    """Return an image with another init, to test failing boots."""
     real = ensure_image()
     (folder / "initrd").write_bytes(cpio.pack({"init": cpio.file_entry(init.encode(), 0o755)}))
-    # The kernel unpacks archives one after the other: the later file of a name stays.
+    # The kernel unpacks the archives in order: a later file replaces an earlier one.
     joined = folder / "joined"
     first = real.initrd.read_bytes()
     padding = b"\0" * (-len(first) % 4)

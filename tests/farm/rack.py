@@ -1,7 +1,7 @@
-"""A rack of emulated boards for tests: booted once, shared by many, and disturbed on purpose.
+"""A rack of emulated boards: booted once, shared by many tests, and disturbed on purpose.
 
-`open` has the meaning of `connect`: a new connection each time, and a board that gave trouble is
-switched off and on. QEMU ends with the thread that started it, so each board has one here.
+`open` stands in for `connect`: it makes a new connection each time, and power-cycles a board after
+an error. QEMU ends with the thread that started it, so each board has its own thread.
 """
 
 import socket
@@ -24,7 +24,7 @@ BOOT_TIMEOUT_S = 240.0
 
 
 class Rack:
-    """Boards by name; `tamper` changes the address or the identity of the next connection."""
+    """Boards by name; `tamper` changes the address or host key of the next connection."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.boards = [Board(name, "rpi4", Emulated(GUEST.disk_mb)) for name in names]
@@ -46,9 +46,9 @@ class Rack:
 
     @contextmanager
     def open(self, board: Board) -> Iterator[Transport]:
-        """Connect to a board; boot it first when the last connection ended in an error.
+        """Connect to a board; boot it first if the last connection ended in an error.
 
-        One that was tampered with and never came about says nothing of the board.
+        A tampered connection that was never established does not count against the board.
         """
         name = board.name
         if name in self._troubled:
@@ -67,27 +67,27 @@ class Rack:
             raise
 
     def kill(self, name: str) -> None:
-        """End a board's QEMU, as if its power had gone; nothing when it is off."""
+        """Kill a board's QEMU, as a power loss would; do nothing if it is off."""
         machine = self._supplies[name].machine
         if machine is not None:
             machine.process.kill()
 
     @contextmanager
     def admin(self, name: str) -> Iterator[Transport]:
-        """Connect without tampering and without consequences."""
+        """Connect without tampering; errors do not cause a reboot."""
         supply = Tampered(self._supplies[name], lambda address: address)
         with closing(PoweredTransport(supply)) as transport:
             yield transport
 
     def reset(self) -> None:
-        """Forget disturbances; a board that was shut out is usable again."""
+        """Undo tampering and timeouts."""
         self.tamper.clear()
         self.login_timeout_s = 30.0
 
 
 @dataclass
 class Tampered:
-    """A rack's supply as one connection sees it: another address, and no power to end it."""
+    """A rack's power supply for one connection: a changed address, and a close without effect."""
 
     supply: Emulation
     change: Callable[[SshAddress], SshAddress]
@@ -107,7 +107,7 @@ class Tampered:
 
 
 class Cutter:
-    """A wire to a board that breaks after a number of bytes in one direction, once."""
+    """A proxy to a board that breaks once, after a number of bytes in one direction."""
 
     def __init__(self, port: int, up: int | None = None, down: int | None = None) -> None:
         self._port = port

@@ -1,7 +1,6 @@
-"""An SSH server on loopback that misbehaves on purpose, where a real board cannot be made to.
+"""An SSH server on loopback that misbehaves on purpose, in ways that a real board cannot.
 
-It runs what it is asked to as child processes, by the login shell that `Faults` names, which also
-says what goes wrong.
+It runs commands as child processes. `Faults` names the login shell and the faults.
 """
 
 import contextlib
@@ -28,17 +27,17 @@ PROBE = "lacks $tool"
 
 @dataclass
 class Faults:
-    """What this server does wrong; by default nothing."""
+    """Faults of the server; none by default."""
 
-    silent: bool = False  # accepts the connection and never says a word
-    lose_writes_after: int | None = None  # bytes of an upload that are stored; the rest is dropped
+    silent: bool = False  # accepts the connection and stays silent
+    lose_writes_after: int | None = None  # stores this many bytes of an upload, drops the rest
     cut_at_command: str | None = None  # drops the connection when a command contains this
-    hang_at_command: str | None = None  # takes such a command and never answers
-    free_bytes: list[int] = field(default_factory=list)  # what `df` says, call by call
+    hang_at_command: str | None = None  # accepts such a command and never answers
+    free_bytes: list[int] = field(default_factory=list)  # output of `df`, call by call
     login_shell: tuple[str, ...] = ("sh",)
-    greeting: str = ""  # what the login shell does before the command
+    greeting: str = ""  # commands that the login shell runs first
     environment: dict[str, str] = field(default_factory=dict)
-    answers: dict[str, bytes] = field(default_factory=dict)  # to commands that contain a word
+    answers: dict[str, bytes] = field(default_factory=dict)  # by a word of the command
 
 
 class _Server(paramiko.ServerInterface):
@@ -62,7 +61,7 @@ class _Server(paramiko.ServerInterface):
     def _run(self, channel: paramiko.Channel, command: str) -> None:
         text = channel.recv(1 << 16)
         asked = text.decode(errors="replace")
-        if PROBE in asked:  # what a board must have is asked first, and is answered truly
+        if PROBE in asked:  # the probe for required tools comes first and is served normally
             self._serve(channel, command, text)
             return
         if self.faults.cut_at_command and self.faults.cut_at_command in asked:
@@ -116,14 +115,14 @@ class _Server(paramiko.ServerInterface):
 
 
 def _answering(asked: str, answer: bytes) -> bytes:
-    """Return the text that says something else, behind the same marks."""
+    """Return a command that prints `answer`, after the same marks."""
     marks = asked.partition("exec < /dev/null;")[0]
     octal = "".join(f"\\{byte:03o}" for byte in answer)
     return f"{marks}printf '{octal}'\n}}\n".encode()
 
 
 def new_key(path: Path, rsa: bool = False) -> paramiko.PKey:
-    """Make a key file, an ed25519 one by default."""
+    """Write a key file: ed25519, or RSA if `rsa`."""
     if rsa:
         key = paramiko.RSAKey.generate(2048)
         key.write_private_key_file(str(path))
@@ -140,7 +139,7 @@ def new_key(path: Path, rsa: bool = False) -> paramiko.PKey:
 
 @contextmanager
 def serving(folder: Path, faults: Faults, rsa: bool = False) -> Iterator[SshAddress]:
-    """Serve SSH on a free port of loopback; yield how to reach it, with its right host key."""
+    """Serve SSH on a free loopback port; yield its address, with the correct host key."""
     host_key, client_key = new_key(folder / "host"), new_key(folder / "client", rsa)
     (folder / "work").mkdir()
     transports: list[paramiko.Transport] = []

@@ -1,4 +1,4 @@
-"""Records of times that were taken while others used the machine carry a mark, to the end."""
+"""Records of times measured on a busy machine carry a mark through to every output."""
 
 import time
 from dataclasses import replace

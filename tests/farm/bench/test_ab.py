@@ -1,4 +1,4 @@
-"""Two programs in turns; the board is this machine, and the programs print fake times."""
+"""Two programs measured in alternation on this machine; they print fake times."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,7 +20,7 @@ def this_machine() -> Iterator[LocalTransport]:
 
 
 def stepper(folder: Path, name: str, milliseconds: float) -> Job:
-    """Return a program whose first two steps are slow, that writes its name down when it runs."""
+    """Return a program that logs its name when it runs; its first two steps are slow."""
     slow, calm = int(milliseconds * 3e6), int(milliseconds * 1e6)
     lines = [f'echo {{\\"ns\\": {slow}}}'] * 2 + [f'echo {{\\"ns\\": {calm}}}'] * 6
     text = "\n".join([f"echo {name} >> {folder}/order", *lines])

@@ -1,4 +1,4 @@
-"""Our step in runtimes on an emulated board: requests, records and notes, without emulation."""
+"""Our step in runtimes of an emulated board: requests, records and notes; no emulator runs."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the bench trains, and what it cannot."""
+"""Models that the bench can and cannot train."""
 
 from pathlib import Path
 

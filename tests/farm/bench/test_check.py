@@ -45,7 +45,7 @@ def test_an_update_that_is_missing_is_found_where_the_weight_hardly_moves() -> N
 
 
 def test_a_change_of_few_roundings_cannot_be_judged() -> None:
-    unit = 2.0**-22  # of the last place of 2.0 in f32
+    unit = 2.0**-22  # one ulp of 2.0 in f32
     start, expected = {"w": np.array([2.0])}, {"w": np.array([2.0 + 8 * unit])}
 
     for off, wrong in ((2, False), (4, True)):

@@ -1,4 +1,4 @@
-"""The bench in int8: a board's run beside the oracle, which finds one wrong integer."""
+"""The bench in int8: a board's results are compared with the oracle's, to the last integer."""
 
 import re
 import shutil

@@ -34,7 +34,7 @@ ENGINES = (
 )
 SCHEMES = ("full", "lora", "sparse")
 ROUNDED = ("pockengine-bf16",) if find_device("host").cpu.bf16 else ()
-"""What only some CPUs can."""
+"""Engines that only some CPUs support."""
 BF16_FAULT = "host (native) has no bf16 products; compile for f32"
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables: which cells, what is left of them, rows beside public figures, the page."""
+"""The paper's tables: planned and remaining cells, comparison with published figures, the page."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -54,7 +54,7 @@ def choice(rpi4: Board) -> PaperChoice:
 
 
 class FakeBench:
-    """Knows every cell's instructions, and fails those of `broken`."""
+    """Returns known instruction counts for all cells, and fails the cells of `broken` engines."""
 
     def __init__(self, cells: PaperPlan, broken: tuple[str, ...] = ()) -> None:
         self.cells, self.broken = cells.cells, broken
@@ -223,7 +223,7 @@ def test_the_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None
     html = page.write_paper(rpi4, rows, flat, tmp_path).read_text()
     markdown = (tmp_path / "README.md").read_text()
 
-    assert html.count("<tr") == len(rows) + 2 + 3  # two tables' headings, and that of speed-ups
+    assert html.count("<tr") == len(rows) + 2 + 3  # the headings of two tables and of speed-ups
     for text in (html, markdown):
         assert "MNN trains everything here" in text
         assert "13 to 21" in text

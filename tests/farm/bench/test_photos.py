@@ -14,7 +14,7 @@ def test_batches_have_the_shape_and_types_of_a_job() -> None:
     assert photos.images.dtype == np.float32
     assert photos.labels.dtype == np.int64
     assert photos.images.flags.c_contiguous
-    assert "sklearn" not in sys.modules  # it takes longer to import than all else
+    assert "sklearn" not in sys.modules  # its import takes longer than all others
 
 
 def test_every_batch_has_both_photographs_equally() -> None:

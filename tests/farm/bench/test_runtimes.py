@@ -41,7 +41,7 @@ def test_every_runtime_is_checked_and_timed_under_every_scheme(result: SuiteResu
     for line in result.lines:
         assert 0 < line.timing.min <= line.timing.median
         assert line.max_rel_error < 1e-3
-        assert line.first_step_ms > 0  # on a busy machine any single step may be the slowest
+        assert line.first_step_ms > 0  # any single step may be the slowest on a busy machine
         assert line.peak_rss_bytes > 2**20
 
 

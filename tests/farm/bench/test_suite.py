@@ -1,4 +1,4 @@
-"""The suite of peers: measurements, checks, records, and their page."""
+"""The suite of peer engines: measurements, checks, records, and their page."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
 
 def test_every_engine_is_checked_and_timed(result: SuiteResult) -> None:
     timed = {(line.engine, line.scheme) for line in result.lines}
-    # A processor without bf16 has no such line, and a note.
+    # A CPU without bf16 has a note in place of this line.
     assert (("pockengine-bf16", "full") in timed) != ("pockengine-bf16" in result.missing)
     assert timed - {("pockengine-bf16", "full")} == {
         ("pockengine", "full"),

@@ -26,7 +26,7 @@ def figures(scheme: str, engine: str, instructions: float, ok: bool = True) -> l
 
 
 def lines(records: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
-    """Render the table and return its rows' cells by scheme and engine."""
+    """Render the table and return each row's cells, by scheme and engine."""
     console = Console(file=io.StringIO(), width=200)
     console.print(bench_table(records))
     assert isinstance(console.file, io.StringIO)
@@ -139,7 +139,7 @@ def test_the_commit_is_never_empty() -> None:
 def test_modelled_milliseconds_have_a_column() -> None:
     ours = figures("full", "pockengine", 50e6)
     modelled = replace(BOARD, busy="busy").record(FULL, "modelled_ms", 12.5, note="modelled")
-    assert modelled.note == "modelled"  # no machine takes part, so none makes it worse
+    assert modelled.note == "modelled"  # modelled figures do not depend on a machine's load
 
     rows = lines([*ours, modelled, *figures("full", "tf-graph", 150e6)])
 

@@ -1,7 +1,7 @@
-"""Workers that begin warm: each is a fork of a process that has imported the frameworks.
+"""Workers that start warm: each is a fork of a process that has imported the frameworks.
 
-PyTorch, transformers and PEFT take eight seconds of a processor to import, and a test of the bench
-starts a dozen workers. The first one starts as the bench starts it.
+PyTorch, transformers and PEFT take eight seconds of CPU time to import, and a bench test starts a
+dozen workers. The first worker starts cold, as in the bench.
 """
 
 import multiprocessing
@@ -24,10 +24,10 @@ FOLDER = "pockengine.farm.references"
 
 
 class Forked:
-    """A fork that runs a module as a worker: what `Worker` asks of a process."""
+    """A fork that runs a module as a worker, with the interface of `Popen` that `Worker` uses."""
 
     def __init__(self, module: str, log: IO[bytes]) -> None:
-        """Start it; it answers on pipes, and what it prints goes to `log`."""
+        """Start the process; it replies on pipes, and its stderr goes to `log`."""
         context = multiprocessing.get_context("forkserver")
         asked, ask = context.Pipe(duplex=False)
         answers, answer = context.Pipe(duplex=False)
@@ -42,18 +42,18 @@ class Forked:
         answers.close()
 
     def poll(self) -> int | None:
-        """Return the exit status, None while it runs."""
+        """Return the exit status, or None while it runs."""
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; TimeoutExpired where that takes too long."""
+        """Wait for the process to end; raise TimeoutExpired after `timeout` seconds."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired(FOLDER, timeout or 0.0)
         return self._process.exitcode
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the process."""
         self._process.kill()
 
 
@@ -67,9 +67,9 @@ def _serve(module: str, asked: Connection, answer: Connection, printed: Connecti
 
 @contextmanager
 def warm_workers(module: str, *imported: str) -> Iterator[None]:
-    """Start all workers of a module of `farm.references`, except the first, warm.
+    """Start all workers of a module of `farm.references` warm, except the first one.
 
-    `imported` are further modules that they need.
+    `imported` names further modules to preload.
     """
     name, started = f"{FOLDER}.{module}", count()
 

@@ -1,7 +1,7 @@
-"""Conditions of a measurement: a board's own files are read while it runs, and count.
+"""Conditions of a measurement, read from the board's files while it runs.
 
-The board is this machine; /proc and /sys are a folder in which governor, frequency and temperature
-are what the test says.
+The board is this machine; a test folder with chosen governor, frequency and temperature stands in
+for /proc and /sys.
 """
 
 import random
@@ -26,7 +26,7 @@ TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
 
 
 class Sensors:
-    """Files as Linux has them."""
+    """Writes files like those of Linux's /proc and /sys."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -54,7 +54,7 @@ def this_machine() -> Iterator[LocalTransport]:
 
 
 def wait_for(conditions: Conditions, more: int) -> None:
-    """Wait until the watcher has asked this many more times."""
+    """Wait until the watcher has read the conditions `more` more times."""
     target = len(conditions.facts) + more
     while len(conditions.facts) < target:
         pass
@@ -93,7 +93,7 @@ def test_what_happens_meanwhile_makes_a_run_invalid(
     ("before", "after", "valid"),
     [
         ("0x0", "0x0", True),
-        ("0x50000", "0x50000", True),  # long ago, since it booted
+        ("0x50000", "0x50000", True),  # in the past, since it booted
         ("0x0", "0x40000", False),
         ("0x50000", "0x50005", False),
     ],
@@ -120,14 +120,14 @@ def test_a_board_that_tells_nothing_is_not_blamed_and_one_that_was_not_asked_is(
 
 
 class Shared:
-    """A board behind a transport, of which others take a share of the CPUs at each look."""
+    """A board whose CPUs others use in part: one share for each check."""
 
     def __init__(self, transport: Transport, sensors: Sensors, shares: list[float]) -> None:
         self._transport, self._sensors, self._shares = transport, sensors, shares
         self.board, self.workdir = transport.board, transport.workdir
 
     def run(self, argv: Sequence[str], **more: Any) -> RunResult:
-        """Make time pass on the board between both readings of the command."""
+        """Advance the board's CPU times between the two readings of the command."""
         if "rest" not in argv:
             return self._transport.run(argv, **more)
         used = int(100 * self._shares.pop(0))

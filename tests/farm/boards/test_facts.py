@@ -1,4 +1,4 @@
-"""What boards say of themselves: real ones answer, and answers of other hardware are read."""
+"""Facts that boards report: this machine's own, and parsed reports of other hardware."""
 
 import os
 import re

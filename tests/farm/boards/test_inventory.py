@@ -1,4 +1,4 @@
-"""Entries that are written read back as the same boards; hostile text stays text."""
+"""Written entries read back as the same boards; hostile text stays text."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The whole bench on this machine and its command line; the emulated board's run is the bench's."""
+"""The bench on this machine, and its command line."""
 
 import os
 import re
@@ -35,7 +35,7 @@ MODEL = "mobilenet_v2-0.1-64"
 
 @pytest.fixture
 def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the timing out: it starts three frameworks."""
+    """Skip the timing of peers, which starts three frameworks."""
     monkeypatch.setattr(HostPeers, "measure", lambda *_: [])
 
 

@@ -1,4 +1,4 @@
-"""The commands about jobs, with this machine as the board."""
+"""The job commands, with this machine as the board."""
 
 import json
 import subprocess
@@ -136,7 +136,7 @@ def test_a_batch_that_is_quiet_says_what_boards_do(
 
 
 def test_what_a_job_prints_is_shown_while_it_runs(tmp_path: Path) -> None:
-    """The job waits for a file that this test makes once it has seen the first line."""
+    """The job waits for a file that this test creates after it sees the first line."""
     go = tmp_path / "go"
     file = write_jobs(tmp_path, f"[[job]]\nname='slow'\nprogram='program'\nargs=['{go}']\n")
     script(tmp_path, 'echo "first ä"; until [ -e "$1" ]; do sleep 0.05; done', "program")
@@ -213,7 +213,7 @@ def test_leases_are_listed() -> None:
 
 
 def test_a_machine_on_a_shelf_is_leased_while_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkout_module, "connect", nullcontext)  # what it is used for is no matter
+    monkeypatch.setattr(checkout_module, "connect", nullcontext)  # its use does not matter here
     shelf = Board("desk", "rpi4", Remote("h", "u", "k", "ssh-ed25519 AAAA"))
     here = Board("host", "host", Local())
 

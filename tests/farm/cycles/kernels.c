@@ -1,5 +1,5 @@
-/* Marked kernels whose cycles are documented, without a libc; each letter of the argument runs one.
- */
+/* Marked kernels with documented cycle counts, without a libc. Each letter of the argument runs
+ * one kernel. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,28 +21,28 @@ static uint8_t from[COPIED], to[COPIED], chain[CHAINED];
                      : "x9", "x10", "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6",      \
                        "v7")
 
-static void accumulate(void) { /* 4 into one sum */
+static void accumulate(void) { /* 4 with one accumulator */
     LOOP("fmla v0.4s, v1.4s, v2.4s\n fmla v0.4s, v1.4s, v2.4s\n"
          "fmla v0.4s, v1.4s, v2.4s\n fmla v0.4s, v1.4s, v2.4s\n");
 }
 
-static void multiply_in_turn(void) { /* 2, each of which has the one before as a factor */
+static void multiply_in_turn(void) { /* 2, each a factor of the next */
     LOOP("fmla v0.4s, v0.4s, v2.4s\n fmla v0.4s, v0.4s, v2.4s\n");
 }
 
-static void independent(void) { /* 8 sums */
+static void independent(void) { /* 8 accumulators */
     LOOP("fmla v0.4s, v16.4s, v17.4s\n fmla v1.4s, v16.4s, v17.4s\n"
          "fmla v2.4s, v16.4s, v17.4s\n fmla v3.4s, v16.4s, v17.4s\n"
          "fmla v4.4s, v16.4s, v17.4s\n fmla v5.4s, v16.4s, v17.4s\n"
          "fmla v6.4s, v16.4s, v17.4s\n fmla v7.4s, v16.4s, v17.4s\n");
 }
 
-static void loads(void) { /* 4 of Q registers from the first level */
+static void loads(void) { /* 4 loads of Q registers from L1 */
     __asm__ volatile("mov x10, %0" : : "r"(from) : "x10");
     LOOP("ldr q0, [x10]\n ldr q1, [x10, #16]\n ldr q2, [x10, #32]\n ldr q3, [x10, #48]\n");
 }
 
-static void unpredictable(void) { /* a branch by a bit of a random number */
+static void unpredictable(void) { /* branches on a random bit */
     __asm__ volatile("hint #100\n mov x9, %0\n mov x10, #12345\n1:\n"
                      "eor x10, x10, x10, lsl #13\n eor x10, x10, x10, lsr #7\n"
                      "eor x10, x10, x10, lsl #17\n"
@@ -87,9 +87,9 @@ static void fill(void) {
                      : "cc", "memory");
 }
 
-/* A cycle through all lines of the first bytes of `chain`, by steps that no prefetcher follows. */
+/* Link the first `bytes` of `chain` into a cycle of lines that no prefetcher can follow. */
 static void link_lines(size_t bytes) {
-    size_t lines = bytes / LINE, at = 0; /* a power of two, so that the cycle has all */
+    size_t lines = bytes / LINE, at = 0; /* a power of two: the cycle visits all */
     for (size_t i = 0; i < lines; i++) {
         size_t next = (at * 5 + 12345) % lines;
         *(uint8_t **)&chain[at * LINE] = &chain[next * LINE];

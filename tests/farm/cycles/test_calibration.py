@@ -1,4 +1,4 @@
-"""The public figures that the model's error is taken from, and how the command shows them."""
+"""The published figures that measure the cycle model's error, and the command that shows them."""
 
 from dataclasses import astuple, replace
 

@@ -1,4 +1,4 @@
-"""The cycle model on kernels whose cycles Arm's guides and public measurements give."""
+"""The cycle model on kernels with cycle counts from Arm's guides and public measurements."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ SOURCE = Path(__file__).with_name("kernels.c")
 ROUNDS = 1000
 BOARDS = ("rpi4", "rpi5")
 COMPUTE = "amil"
-"""Each is run twice: the first time its instructions come from memory."""
+"""Kernels bound by computation. Each runs twice: the first run loads its code from memory."""
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def computed(program: str) -> dict[tuple[str, str], float]:
-    """Cycles of a round of each kernel that needs no memory, by board and letter."""
+    """Return the cycles per round of each compute kernel, by board and letter."""
     found = {}
     for board in BOARDS:
         regions = model_regions(board, [program, COMPUTE * 2], marks=2 * len(COMPUTE))
@@ -36,7 +36,7 @@ def computed(program: str) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize(
     ("board", "letter", "cycles"),
     [
-        ("rpi4", "a", 4 * 3),  # an accumulator is forwarded after 3 of the 7 cycles
+        ("rpi4", "a", 4 * 3),  # accumulators are forwarded after 3 of the 7 cycles
         ("rpi5", "a", 4 * 2),  # 2 of 4
         ("rpi4", "m", 2 * 7),
         ("rpi5", "m", 2 * 4),

@@ -1,5 +1,5 @@
-/* Runs the kernels of the table `tests` one after another, on operands of the file "data", and
- * writes their results to "out". What lies behind results and scratch must stay as it was. */
+/* Runs the kernels of the table `tests` on operands from the file "data" and writes their results
+ * to "out". The guard bytes after results and scratch must not change. */
 #include <stdbool.h>
 
 #include "semihost.h"

@@ -1,4 +1,4 @@
-"""A microcontroller trains: every loss and weight beside the oracle's, and instructions counted."""
+"""Training on a microcontroller: losses and weights equal the oracle's; instructions counted."""
 
 import shutil
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_a_microcontroller_trains_as_the_oracle(
 def test_the_same_step_takes_the_same_instructions(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
-    """Except for a tick of the clock, up to 40; other data decide a few branches otherwise."""
+    """A clock tick adds up to 40. The data are equal, as a few branches depend on them."""
     again = replace(steps(), batches=[steps().batches[0]] * STEPS, rate=0.0)
     with connect(board_for(compiled[1].device, load_boards([BUILT_IN]))) as board:
         found = train_firmware(board, compiled[1], again, tmp_path)

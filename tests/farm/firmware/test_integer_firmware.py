@@ -1,7 +1,7 @@
-"""A microcontroller trains in int8: the oracle's integers bit for bit, and instructions counted.
+"""Training in int8 on a microcontroller: the oracle's integers bit for bit; instructions counted.
 
-Sums, rescalings and updates of integers are exact. What stays real (the loss, scales of
-gradients, biases) has an exponential and fused multiply-adds, so it is equal within rounding.
+Sums, rescalings and updates of integers are exact. Real numbers (the loss, gradient scales, biases)
+involve an exponential and fused multiply-adds, so they are equal within rounding.
 """
 
 import shutil

@@ -1,7 +1,7 @@
-"""Kernels of bytes as firmware of a microcontroller give the oracle's bits, and write nothing else.
+"""Int8 kernels in microcontroller firmware return the oracle's bits and write nothing else.
 
-Shapes and bytes are those of tests/backends/c/integer_nodes.py; operands, results and scratch lie
-before memory that must stay as it was.
+Shapes and bytes are those of tests/backends/c/integer_nodes.py. Guard bytes follow results and
+scratch, and must not change.
 """
 
 import shutil
@@ -35,7 +35,7 @@ CASES, MOST_VALUES = 20, 8
 
 
 def run_as_firmware(cases: list[Case], device: Device, folder: Path) -> list[np.ndarray]:
-    """Return the result of each case, which has one, as an emulated board computes it."""
+    """Return each case's single result, computed on an emulated board."""
     folder.mkdir(exist_ok=True)
     firmware = link_files("cases", device, [_compiled(cases, device, folder)], [], folder)
     operands = folder / "operands"
@@ -54,7 +54,7 @@ def run_as_firmware(cases: list[Case], device: Device, folder: Path) -> list[np.
 
 
 def _compiled(cases: list[Case], device: Device, folder: Path) -> Path:
-    """Compile all cases and what runs them, with the flags of programs."""
+    """Compile all cases and their runner, with the flags of programs."""
     source, out, toolchain = folder / "cases.c", folder / "cases.o", find_toolchain(device)
     source.write_text(_text(cases))
     places = (*runtime_folders(freestanding=True), FIRMWARE, HERE)
@@ -68,7 +68,7 @@ def _compiled(cases: list[Case], device: Device, folder: Path) -> Path:
 
 
 def _text(cases: list[Case]) -> str:
-    """Return the kernels, a function and a row of the table for each case."""
+    """Return the source: the kernels, and for each case a function and a table row."""
     kernels = {case.kernel.symbol: case.kernel.source for case in cases}
     calls, rows = [], []
     for index, case in enumerate(cases):
@@ -122,7 +122,7 @@ def test_helium_rounds_and_clamps_as_the_oracle(tmp_path: Path) -> None:
 
 
 def check(device: Device, found: list[Any], folder: Path) -> None:
-    """Compare every result of some nodes, on known operands, with the oracle's."""
+    """Compare the nodes' results on known operands with the oracle's."""
     backend = CBackend(device)
     cases = [
         Case(node, backend.kernel(node), tuple(known[value.name] for value in node.operands))

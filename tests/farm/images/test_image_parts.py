@@ -1,4 +1,4 @@
-"""The archive writer and the module order that an image is built with; no QEMU, no network."""
+"""The archive writer and the module order of image builds; no QEMU, no network."""
 
 import stat
 
@@ -7,7 +7,7 @@ from pockengine.farm.images.modules import depends, load_order
 
 
 def unpack(archive: bytes) -> dict[str, ArchiveEntry]:
-    """Read a newc archive, by the kernel's documentation of the format."""
+    """Read a newc archive, as the kernel's documentation describes the format."""
     entries: dict[str, ArchiveEntry] = {}
     at = 0
     while True:

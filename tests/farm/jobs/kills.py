@@ -1,8 +1,8 @@
-"""Kill clients of the farm at random moments: no record and no board may be lost with them.
+"""Kill clients of the farm at random moments: no record or board may be lost.
 
     bazel run //tests/farm/jobs:kills -- --kills 1000
 
-A few kills are a test beside it.
+test_kills.py runs a few kills.
 """
 
 import os
@@ -30,7 +30,7 @@ PATIENCE_S = 20.0
 
 
 def kill_recorders(folder: Path, kills: int, seed: int = 0) -> list[str]:
-    """Kill clients while they store records; return the faults in the stored records."""
+    """Kill clients while they store records; return the faults found in the stored records."""
     url = f"sqlite:///{folder / 'results.sqlite'}"
     chance = random.Random(seed)
     promised: list[str] = []
@@ -44,7 +44,7 @@ def kill_recorders(folder: Path, kills: int, seed: int = 0) -> list[str]:
                     say(name)
 
         promised += _killed(recorder, chance)
-        with closing(Results(url)) as results:  # stores what the killed one had not yet
+        with closing(Results(url)) as results:  # stores what the killed client left
             results.append([])
     with closing(Results(url)) as results:
         stored = Counter(str(one.note) for one in results.find())
@@ -58,7 +58,7 @@ def _other(name: str) -> str:
 
 
 def kill_holders(folder: Path, kills: int, seed: int = 0) -> list[str]:
-    """Kill clients while they take and give back a board; return whenever it stayed taken."""
+    """Kill clients while they lease and release a board; return the kills that left it leased."""
     url = f"sqlite:///{folder / 'farm.sqlite'}"
     chance = random.Random(seed)
     wrong = []
@@ -84,7 +84,7 @@ def kill_holders(folder: Path, kills: int, seed: int = 0) -> list[str]:
 
 
 def _killed(task: Callable[[Callable[[str], None]], None], chance: random.Random) -> list[str]:
-    """Run a task in a child process for a random moment; return the lines that it said whole."""
+    """Run a task in a child process for a random time; return its complete output lines."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -106,7 +106,7 @@ def _killed(task: Callable[[Callable[[str], None]], None], chance: random.Random
 @click.option("--kills", default=1000, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True)
 def main(kills: int, seed: int) -> None:
-    """Kill clients and print what was lost; exit status 1 when anything was."""
+    """Kill clients and print the losses; the exit status is 1 if there are any."""
     wrong = []
     for task in (kill_recorders, kill_holders):
         with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ NEEDS = Needs(disk_bytes=8 << 20, memory_bytes=16 << 20)
 def new_site(
     folder: Path, rack: Rack, batch: str = "night", url: str | None = None
 ) -> Iterator[Site]:
-    """Open a client; all clients of one folder share its database."""
+    """Open a client; all clients of a folder share its database."""
     with closing(Store(url or f"sqlite:///{folder}/farm.sqlite")) as store:
         owner = Owner.here()
         with closing(Leases(store, owner)) as leases:
@@ -46,7 +46,7 @@ def expect_no_garbage(claim: Claim, result: JobResult) -> None:
 
 
 def run(site: Site, jobs: Mapping[str, Job], boards: Sequence[Board]) -> dict[str, JobVerdict]:
-    """Run jobs that any of the boards may run; return their verdicts by name."""
+    """Run jobs on any of the boards; return their verdicts by name."""
     names = tuple(board.name for board in boards)
     site.batch.add([QueuedJob(name, job, names) for name, job in jobs.items()])
     return {verdict.name: verdict for verdict in run_batch(site, boards)}

@@ -1,8 +1,8 @@
-"""Many jobs over several emulated boards that lose their power at random; every verdict is checked.
+"""Run many jobs on emulated boards that lose power at random, and check every verdict.
 
     bazel run //tests/farm/jobs:soak -- --jobs 200 --boards 4
 
-By hand: it takes minutes. A few jobs on two boards are a test beside it.
+Run it by hand: it takes minutes. test_soak.py runs a few jobs on two boards.
 """
 
 import random
@@ -30,14 +30,14 @@ EVERY_OTHER = 5  # one job in five is meant to fail
 
 @dataclass(frozen=True)
 class Soak:
-    """What came out: verdicts by name, how many boards were killed, how long it took."""
+    """Result: verdicts by name, number of boards killed, duration."""
 
     verdicts: dict[str, JobVerdict]
     killed: int
     seconds: float
 
     def wrong(self) -> list[str]:
-        """Return the jobs whose verdict is not the one that they must have."""
+        """Return the jobs with a wrong verdict."""
         return [
             f"{name}: {one.verdict}: {one.message}"
             for name, one in self.verdicts.items()
@@ -50,12 +50,12 @@ class Soak:
 
 
 def expected(number: int) -> str:
-    """Return a job's right verdict."""
+    """Return a job's expected verdict."""
     return "failed" if number % EVERY_OTHER == 0 else "passed"
 
 
 def soak(folder: Path, jobs: int, boards: int, kills: int, seed: int = 0) -> Soak:
-    """Run jobs; meanwhile kill boards, `kills` times, a moment after each verdict at random."""
+    """Run jobs and kill `kills` boards meanwhile, each at a random moment after a verdict."""
     good = Job(script(folder, "sleep 0.2; echo fine", "good.sh"))
     bad = Job(script(folder, "sleep 0.2; exit 1", "bad.sh"))
     work = {f"job{i}": bad if expected(i) == "failed" else good for i in range(jobs)}
@@ -91,7 +91,7 @@ def soak(folder: Path, jobs: int, boards: int, kills: int, seed: int = 0) -> Soa
 
 
 def _stored_verdicts(connection: sql.Connection) -> dict[str, int]:
-    """Return how many attempts have given each job a verdict."""
+    """Return the number of attempts with a verdict, by job."""
     query = sql.select(JOBS.c.name).join(ATTEMPTS, ATTEMPTS.c.job == JOBS.c.id)
     names = connection.execute(query.where(ATTEMPTS.c.outcome.in_(["passed", "failed"])))
     return dict(Counter(names.scalars()))
@@ -103,7 +103,7 @@ def _stored_verdicts(connection: sql.Connection) -> dict[str, int]:
 @click.option("--kills", default=12, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def main(jobs: int, boards: int, kills: int, seed: int) -> None:
-    """Run the whole and print what came out."""
+    """Run the jobs and print the result."""
     folder = Path(tempfile.mkdtemp(prefix="pockengine-soak-"))
     try:
         result = soak(folder, jobs, boards, kills, seed)

@@ -1,4 +1,4 @@
-"""Jobs in the database: claims, retries, verdicts, and clients that end in between."""
+"""Jobs in the database: claims, retries, verdicts, and clients that die in between."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ from pockengine.farm.transports.limits import CommandLimits
 
 LOG = Path("/log")
 
-# Claims a job and is gone without a word.
+# Claims a job and dies at once.
 CLAIMER = """
 import os, sys
 from pockengine.farm.jobs.batch import JobBatch

@@ -1,7 +1,7 @@
-"""What can go wrong with boards, jobs and clients, on real emulated boards: each with its outcome.
+"""Faults of boards, jobs and clients on emulated boards, and their outcomes.
 
-A board's fault is never a job's verdict, and a job's fault never a board's. After every case no
-job's folder, no process and no lease is left.
+A board's fault never becomes a job's verdict, and a job's fault never counts against a board. Every
+case leaves no job folder, no process and no lease.
 """
 
 import json
@@ -30,7 +30,7 @@ from pockengine.tests.farm.rack import GUEST, Cutter, Rack
 from pockengine.tests.farm.ssh_server import new_key
 
 pytestmark = needs_qemu
-BIG = 400_000  # bytes: more than what is on the wire beside it
+BIG = 400_000  # bytes: more than all other traffic on the wire
 
 
 @pytest.fixture(name="rack", scope="module")
@@ -63,7 +63,7 @@ def fine(folder: Path) -> Job:
 
 
 def on_left(rack: Rack, folder: Path, trouble: str) -> Job:
-    """Return a job that makes trouble on the left board, and is fine elsewhere."""
+    """Return a job that fails on the left board and passes elsewhere."""
     with rack.open(rack.boards[0]) as transport:
         transport.run(["touch", "/jobs/trouble"])
     return job(folder, f"[ -e /jobs/trouble ] && {{ {trouble}; sleep 60; }}; echo fine")
@@ -120,7 +120,7 @@ def test_a_board_that_goes_down_in_a_job_costs_the_job_nothing(
 
 
 def run_left_first(rack: Rack, site: Site, one: Job) -> tuple[str | None, list[str]]:
-    """Run a job on both boards, the right one joining once the left one has tried it."""
+    """Run a job on both boards; the right board joins after the left board's first attempt."""
     left, right = rack.boards
     tried = threading.Event()
 

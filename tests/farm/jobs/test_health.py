@@ -1,4 +1,4 @@
-"""What makes a board unhealthy; the board is this machine, or Hexagon behind loopback."""
+"""Reasons why a board is unhealthy; the board is this machine, or Hexagon behind loopback."""
 
 import shutil
 import subprocess
@@ -49,7 +49,7 @@ def test_a_clock_that_is_off_is_named(
 
     (problem,) = check_health(here, HOST, Needs(disk_bytes=0, memory_bytes=0)).problems
 
-    around = range(7190, 7211)  # asking takes time, and its answer has whole seconds
+    around = range(7190, 7211)  # the query takes time, and its answer is in whole seconds
     assert problem in (f"its clock is {seconds} s {word}" for seconds in around)
 
 

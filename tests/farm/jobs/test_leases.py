@@ -1,4 +1,4 @@
-"""Leases between real processes: queue, priority, time-out, and owners that are killed."""
+"""Leases between real processes: queue, priority, timeout, and killed owners."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from pockengine.farm.jobs.quarantine import Quarantine
 from pockengine.farm.jobs.store import LEASES, TICKETS, Store
 from pockengine.tests.farm.helpers import eventually
 
-# Takes a board, prints a line, and holds it until it is ended.
+# Leases a board, prints a line, and keeps the lease until it is killed.
 HOLDER = """
 import sys, time
 from pockengine.farm.jobs.leases import Leases
@@ -64,7 +64,7 @@ def said(process: "subprocess.Popen[str]") -> str:
 
 
 def waiting(url: str) -> int:
-    """How many tickets lie in the queue."""
+    """Return the number of tickets in the queue."""
     with closing(Store(url)) as store:
         count = sql.select(sql.func.count()).select_from(TICKETS)
         return int(store.work(lambda connection: connection.execute(count)).scalar_one())

@@ -25,7 +25,7 @@ Answer = Callable[[RunResult], bytes]
 
 
 class OddTransport(LocalTransport):
-    """This machine, with altered output of commands that contain a word."""
+    """This machine, with altered output for commands that contain a word."""
 
     word = ""
     answer: Answer = staticmethod(lambda result: result.stdout)
@@ -46,7 +46,7 @@ class OddTransport(LocalTransport):
 
 
 class BrokenTransport(OddTransport):
-    """A board in whose answer our own code meets what it did not expect."""
+    """A board whose transport raises an unexpected error in our own code."""
 
     def put(self, *_: object) -> bool:
         raise LookupError("no such thing")

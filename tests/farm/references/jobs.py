@@ -19,6 +19,6 @@ def random_job(
 
 
 def relative_error(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Largest difference over the largest element; below 1e-3 an element is as good as zero."""
+    """Return the largest difference, relative to the largest element or to 1e-3."""
     scale = max(float(np.abs(expected).max()), 1e-3)
     return float(np.abs(found.astype(np.float64) - expected).max()) / scale

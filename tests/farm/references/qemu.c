@@ -1,8 +1,8 @@
-/* The part of QEMU that loads a plugin, of the plugin API's version API, which accepts plugins of
- * version LEAST and later.
+/* A stand-in for the part of QEMU that loads a plugin. It implements version API of the plugin API
+ * and accepts plugins of version LEAST and later.
  *
- * It translates one block of five instructions, of which the second and the last are marks, runs
- * it, and exits. Arguments: the plugin, its argument.
+ * It translates one block of five instructions (the second and the last are marks), runs it, and
+ * exits. Arguments: the plugin, its argument.
  */
 #include <dlfcn.h>
 #include <stdbool.h>

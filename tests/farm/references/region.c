@@ -1,8 +1,14 @@
 /* A static aarch64 program without a libc whose marked regions have known instruction counts.
  *
- * Argument: one letter for each thing to do. "l" marks a loop of 2001 instructions, "b" marks one
- * of 11, "e" marks an empty region, "o" opens a region, "c" closes one, "f" exits with status 3,
- * "w" never ends, "s" reads from address 0.
+ * Argument: one letter per action.
+ *   l  marks a loop of 2001 instructions
+ *   b  marks a loop of 11 instructions
+ *   e  marks an empty region
+ *   o  opens a region
+ *   c  closes a region
+ *   f  exits with status 3
+ *   w  never ends
+ *   s  reads from address 0
  */
 static void leave(long status) {
     register long x0 __asm__("x0") = status;
@@ -11,7 +17,7 @@ static void leave(long status) {
     __builtin_unreachable();
 }
 
-/* Each is 1 + 2 * turns instructions between the marks. */
+/* 1 + 2 * turns instructions between the marks. */
 #define LOOP(turns)                                                                                \
     __asm__ volatile("hint #100\n mov x9, #" #turns "\n 1: subs x9, x9, #1\n b.ne 1b\n hint #101"  \
                      :                                                                             \

@@ -1,4 +1,4 @@
-"""What surrounds the emulated TensorFlow: installing, staging, the cache; not TensorFlow itself."""
+"""The environment of emulated TensorFlow: installation, staging, cache; TensorFlow does not run."""
 
 import json
 import shutil
@@ -155,7 +155,7 @@ def test_missing_pip_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class WrongWorker:
-    """Stands where the emulated worker would: its losses are not PyTorch's."""
+    """Stands in for the emulated worker; its losses differ from PyTorch's."""
 
     def prepare(self, *_: Any, **__: Any) -> None:
         pass

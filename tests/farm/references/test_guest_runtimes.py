@@ -23,7 +23,7 @@ def data() -> JobData:
 
 
 class CountingWorker:
-    """Stands for an emulated worker: it writes the plugin's report when it ends."""
+    """Stands in for an emulated worker: it writes the plugin's report when it ends."""
 
     version = "0.1.0, runtime 1.2"
 
@@ -39,7 +39,7 @@ class CountingWorker:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, regions: int) -> list[tuple[object, ...]]:
-    """Exchange the emulation; return what it is asked."""
+    """Replace the emulation by a fake; return the log of its calls."""
     asked: list[tuple[object, ...]] = []
 
     def start(guest: object, module: str, sources: Path, report: Path, cpu: str) -> CountingWorker:

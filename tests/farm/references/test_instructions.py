@@ -1,4 +1,4 @@
-"""Counting on a static aarch64 program whose marked regions have known lengths."""
+"""Instruction counts of a static aarch64 program whose marked regions have known lengths."""
 
 import os
 import signal

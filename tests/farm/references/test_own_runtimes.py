@@ -1,4 +1,4 @@
-"""Our step in each runtime, in a worker that compiles it and trains what PyTorch trains."""
+"""Our step in each runtime: a worker compiles it, and training equals PyTorch's."""
 
 from pathlib import Path
 

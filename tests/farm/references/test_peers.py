@@ -1,4 +1,4 @@
-"""Every further peer trains what PyTorch trains: three steps, the same losses."""
+"""Every other peer trains as PyTorch does: three steps with equal losses."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def make_job(folder: Path, model: str) -> JobData:
     module = name.build(10)
     for layer in module.modules():
         if isinstance(layer, nn.BatchNorm2d):
-            nn.init.constant_(layer.bias, 2.0)  # gates that are open: rounding is not amplified
+            nn.init.constant_(layer.bias, 2.0)  # open gates, so that rounding is not amplified
     weights: Tensors = {key: x.numpy().copy() for key, x in module.state_dict().items()}
     data = random_job(weights, (2, 3, 32, 32), model=model, learning_rate=0.01)
     if name.known.vocabulary:
@@ -126,7 +126,7 @@ def test_weights_come_back_from_channels_last_as_they_were() -> None:
     module = parse_model(TEXT).build()
     weights = {name: x.numpy().copy() for name, x in module.state_dict().items()}
     there = to_channels_last(weights)
-    assert "lm_head.weight" not in there  # it is the table of embeddings once more
+    assert "lm_head.weight" not in there  # it is tied to the embedding table
     back = from_channels_last(there, weights)
     assert set(back) == set(weights)
     assert all((back[name] == weights[name]).all() for name in weights)

@@ -1,4 +1,4 @@
-"""Our own engine: timed behind the workers' protocol, counted for a board, beside PyTorch."""
+"""Our own engine as a worker: timed, counted for a board, and compared with PyTorch."""
 
 from pathlib import Path
 

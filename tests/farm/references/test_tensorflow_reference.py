@@ -1,6 +1,6 @@
-"""The Keras model and TensorFlow's training step against PyTorch's: logits, losses, tensors.
+"""The Keras model and TensorFlow's training step compared with PyTorch's: logits, losses, tensors.
 
-TensorFlow runs in a worker process of its own; this one has PyTorch.
+TensorFlow runs in a separate worker process; this process runs PyTorch.
 """
 
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def calm_weights() -> Tensors:
     for name, layer in module.named_modules():
         if isinstance(layer, nn.BatchNorm2d):
             nn.init.constant_(layer.weight, 0.7)
-            # The last norm of a block has no ReLU6 behind it.
+            # No ReLU6 follows the last norm of a block.
             nn.init.constant_(layer.bias, 0.0 if name.endswith(("conv.2", "conv.3")) else 2.0)
     return {name: tensor.numpy().copy() for name, tensor in module.state_dict().items()}
 
@@ -85,7 +85,7 @@ def test_three_steps_equal_pytorchs(
 
     losses, tensors = torch_training(data)
     assert training.losses == pytest.approx(losses, rel=LOSS_TOLERANCE)
-    # Keras counts no batches, and its running variance has no correction for the sample's size.
+    # Keras does not count batches, and its running variance is the biased one.
     unlike = (".num_batches_tracked", ".running_var") if batch_norm == "train" else (".num_",)
     compared = [name for name in tensors if not any(part in name for part in unlike)]
     assert compared

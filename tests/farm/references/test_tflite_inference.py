@@ -1,4 +1,4 @@
-"""TFLite's inference beside ours: files by TensorFlow, outputs that are checked; no emulation."""
+"""TFLite inference as a peer: files from TensorFlow, checked outputs; no emulator runs."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def data() -> JobData:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, errors: dict[str, float]) -> list[str | None]:
-    """Exchange conversion and emulation; return the CPUs that are asked for."""
+    """Replace conversion and emulation by fakes; return the list of requested CPUs."""
     cpus: list[str | None] = []
 
     def count(command: list[str], marks: int, *, cpu: str, **_: object) -> InstructionCount:

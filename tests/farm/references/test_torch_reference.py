@@ -1,4 +1,4 @@
-"""The PyTorch reference against plain loops, and its worker process."""
+"""The PyTorch reference compared with plain loops, and its worker process."""
 
 from pathlib import Path
 

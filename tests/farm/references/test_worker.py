@@ -134,7 +134,7 @@ def test_program_that_is_no_worker_is_an_error() -> None:
         Worker(["/bin/cat"], timeout=5) as cat,
         pytest.raises(FarmError, match="answered something else"),
     ):
-        cat.ask(do="peak_rss")  # cat gives the request back: JSON, but no reply
+        cat.ask(do="peak_rss")  # cat echoes the request: JSON, but no reply
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_name_of_an_engine_is_made_from_its_value() -> None:
 
 
 class Clock:
-    """A stepper whose times are a script; it writes down when it was asked."""
+    """A stepper with scripted times; it logs its calls."""
 
     def __init__(self, name: str, log: list[str]) -> None:
         self.name, self.log, self.count = name, log, 0
@@ -190,7 +190,7 @@ def test_interleaving_takes_turns_and_drops_warm_up_steps() -> None:
     timings = interleave({"a": Clock("a", log), "b": Clock("b", log)}, rounds=2, steps=2)
 
     assert log == ["aaa", "bbb", "aaa", "bbb", "bbb", "aaa"]
-    # Steps 0 to 2 come before all; 3 and 6 open a turn.
+    # Steps 0 to 2 are warm-up; 3 and 6 are the first steps of a turn.
     assert timings["a"] == timings["b"] == Timing(median=6.0, min=4.0, max=8.0, n=4)
 
 

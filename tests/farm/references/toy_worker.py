@@ -1,4 +1,4 @@
-"""A worker without a framework: every engine name is a way to behave."""
+"""A worker without a framework; the engine name selects its behaviour."""
 
 import os
 import sys

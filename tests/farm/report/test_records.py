@@ -1,4 +1,4 @@
-"""The page of stored records: whole in itself, and what records hold is only text on it."""
+"""The page of stored records is self-contained, and escapes the records' text."""
 
 import base64
 import re
@@ -20,7 +20,7 @@ COMMITS = ["ccc", "bbb", "aaa"]  # newest first
 
 
 class Page(HTMLParser):
-    """Collects the cells of tables, and what the page would fetch."""
+    """Collects table cells, and the URLs that the page would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def captions(text: str) -> list[str]:
 
 
 def texts_of(page: str, title: str) -> str:
-    """Return the words of the picture with a title, from the comments that matplotlib writes."""
+    """Return the words of a titled picture, from the comments that matplotlib writes into SVG."""
     found = re.search(rf'{re.escape(title)}</figcaption><img src="[^,]*,([^"]*)"', page)
     assert found is not None
     return " ".join(re.findall("<!-- (.*?) -->", base64.b64decode(found[1]).decode()))

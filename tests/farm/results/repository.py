@@ -1,4 +1,4 @@
-"""What tests of comparisons share: git in a folder, and a record of a count."""
+"""Helpers for tests of comparisons: git in a folder, and a record of a count."""
 
 import subprocess
 from pathlib import Path

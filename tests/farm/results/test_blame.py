@@ -1,4 +1,4 @@
-"""Which commit a comparison blames: over real repositories with gaps, noise and merges."""
+"""Which commit a comparison blames, in real repositories with gaps, noise and merges."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from pockengine.tests.farm.results.repository import count, git
 
 
 def merge_of_a_branch(commits: list[str], sources: int) -> tuple[list[str], str]:
-    """Merge a branch of this many commits into main; return its commits and the merge."""
+    """Merge a branch of `sources` commits into main; return its commits and the merge."""
     folder = Path(os.environ["BUILD_WORKSPACE_DIRECTORY"])
     git(folder, "checkout", "-q", "-b", "side", commits[5])
     branch = []
@@ -29,7 +29,7 @@ def merge_of_a_branch(commits: list[str], sources: int) -> tuple[list[str], str]
 
 
 def timed(commit: str, ours: float, seed: int, **more: object) -> list[Record]:
-    """Return ours beside a reference that takes 10 ms, on a machine of changing speed."""
+    """Return our record and that of a 10 ms reference, on a machine of varying speed."""
     source = random.Random(seed)
     weather = [source.uniform(1, 1.2) for _ in range(15)]
     runs = {"pockengine": ours, "torch-eager": 10.0}
@@ -69,7 +69,7 @@ def test_commits_that_were_not_measured_are_named_as_well(commits: list[str], ur
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_and_a_busy_machine_blame_nobody(commits: list[str], url: str, seed: int) -> None:
-    """It is 10 % slower from the fifth commit on; the sixth was measured on a busy machine."""
+    """Steps are 10 % slower from the fifth commit on; the sixth was measured on a busy machine."""
     results = Results(url)
     for i, ours in enumerate((5, 5, 5, 5, 5.5, 20, 5.5)):
         busy = {"note": BUSY} if ours == 20 else {}

@@ -1,4 +1,4 @@
-"""Records carry the commit of the repository that the user stands in."""
+"""Records carry the commit of the user's current repository."""
 
 from pathlib import Path
 

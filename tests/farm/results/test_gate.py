@@ -1,4 +1,4 @@
-"""The gate and the trend over a real repository: which commit is the baseline, what moved where."""
+"""The gate and the trend in a real repository: the baseline commit, and where figures moved."""
 
 import json
 from pathlib import Path

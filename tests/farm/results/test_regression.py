@@ -1,4 +1,4 @@
-"""What counts as worse: exactly for counts and sizes, beyond the noise for times."""
+"""When a figure is worse: counts and sizes by any increase, times beyond the noise."""
 
 import random
 from xml.etree import ElementTree
@@ -35,9 +35,9 @@ def timed(samples: list[float], engine: str = "pockengine", **more: object) -> R
 
 
 def run_of(ours: float, machine: float, seed: int, noise: float = 0.03) -> list[Record]:
-    """Return one run of ours and a reference in turns, on a machine `machine` times as slow."""
+    """Return an interleaved run of ours and a reference, on a machine `machine` times slower."""
     source = random.Random(seed)
-    weather = [machine * source.uniform(1, 1 + 5 * noise) for _ in range(25)]  # hits both alike
+    weather = [machine * source.uniform(1, 1 + 5 * noise) for _ in range(25)]  # both alike
     mine = [ours * now * source.uniform(1, 1 + noise) for now in weather]
     theirs = [10 * now * source.uniform(1, 1 + noise) for now in weather]
     return [timed(mine), timed(theirs, "torch-eager")]
@@ -62,7 +62,7 @@ def test_counts_and_sizes_are_exact(metric: str, now: int, expected: Change) -> 
 )
 def test_resident_memory_has_one_per_cent_and_some_pages(now: float, expected: Change) -> None:
     resident = {"metric": "peak_rss_bytes", "unit": "B"}
-    large, small = 1 << 20, 1 << 10  # 100 MiB, and 100 KiB, where pages are more
+    large, small = 1 << 20, 1 << 10  # 100 MiB, and 100 KiB, where single pages exceed 1 %
     assert change([count(now * large, **resident)], [count(100 * large, **resident)]) is expected
     pages = [count(100 * small, **resident)]
     assert change([count(now * small, **resident)], pages) is Change.SAME
@@ -177,7 +177,7 @@ def test_noise_alone_does_not_move() -> None:
         assert find_moves([10 * source.uniform(0.9, 1.1) for _ in range(30)], 0.02) == []
 
 
-HOSTILE = "a|b`c\n]]>&<x>%::error\x01\x1b,:"  # no record holds a NUL
+HOSTILE = "a|b`c\n]]>&<x>%::error\x01\x1b,:"  # records cannot contain NUL
 
 
 def hostile() -> list[Comparison]:

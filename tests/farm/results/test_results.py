@@ -91,7 +91,7 @@ def test_records_are_found_by_their_fields(tmp_path: Path) -> None:
 def test_many_are_stored_or_none(tmp_path: Path) -> None:
     results = Results(sqlite(tmp_path))
     good, bad = record(), replace(record())
-    object.__setattr__(bad, "engine", None)  # what a damaged caller could do; NOT NULL refuses it
+    object.__setattr__(bad, "engine", None)  # as a faulty caller might; NOT NULL refuses it
 
     with pytest.raises(FarmError, match=r"record: engine must be str"):
         results.append([good, bad])
@@ -124,7 +124,7 @@ def test_a_line_that_a_crash_has_cut_costs_its_record_alone(
     began = time.monotonic()
     with pytest.raises(DatabaseDown):
         Results(sqlite(tmp_path)).append([record(scheme="a"), record(scheme="b")])
-    assert time.monotonic() - began < 60  # what lasts is not waited for
+    assert time.monotonic() - began < 60  # it does not wait for a permanent failure
     (tmp_path / "results.sqlite").rmdir()
     (kept,) = (tmp_path / "data").rglob("*.jsonl")
     kept.write_bytes(kept.read_bytes()[:-30])
@@ -221,7 +221,7 @@ def test_records_whose_commit_was_not_heard_of_are_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(sqlite(tmp_path))
-    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # ended before it could clean up
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # as if killed before cleaning up
     results.append([record()])
     monkeypatch.undo()
 

@@ -39,11 +39,11 @@ CONSOLE = "/dev/ttyAMA0"
 
 @dataclass
 class PowerCuts:
-    """What came of power cuts.
+    """Counts of power cuts and their effects.
 
-    `lost` counts boots that resumed before the last checkpoint that was reported as saved, `torn`
-    the files that `--resume` passed over, `different` the losses that are not those of a training
-    that nothing disturbed.
+    `lost`: boots that resumed before the last checkpoint reported as saved.
+    `torn`: files that `--resume` skipped.
+    `different`: losses that differ from those of an undisturbed training.
     """
 
     cuts: int = 0
@@ -57,7 +57,7 @@ class PowerCuts:
 def cut_power(
     folder: Path, count: int, seed: int, report: Callable[[PowerCuts], None] = lambda _: None
 ) -> PowerCuts:
-    """Train on a board whose power is cut `count` times; compare with a training that is not."""
+    """Train on a board, cut its power `count` times; compare with an undisturbed training."""
     board = board_for("rpi4", load_boards([BUILT_IN]))
     assert isinstance(board.place, Emulated)
     guest = replace(guest_of(board, board.place), cores=1, drive=_drive(folder))
@@ -83,7 +83,7 @@ def cut_power(
 def _train_until_cut(
     transport: PoweredTransport, console: Path, delay: float, outcome: PowerCuts, after: int
 ) -> int:
-    """Start the board's one command, cut the power, boot; return the last step that was saved."""
+    """Start the training, cut the power, boot; return the last saved step."""
     command = " ".join([*_command(transport.workdir, NEVER), "--save", "checkpoints/", "--resume"])
     script = f"cd {transport.workdir} && ({command} --save-every {EVERY} > {CONSOLE} 2>&1 &)"
     transport.run(["sh", "-c", script])
@@ -106,7 +106,7 @@ def _train_until_cut(
 
 
 def _differences(transport: PoweredTransport, losses: dict[int, float]) -> int:
-    """Train again as far as any boot came, undisturbed; count the losses that are others."""
+    """Train undisturbed up to the last step reached; count the losses that differ."""
     result = transport.run(
         _command(transport.workdir, max(losses)), cwd=transport.workdir, timeout_s=600
     )
@@ -126,7 +126,7 @@ def _command(workdir: str, steps: int) -> list[str]:
 
 
 def _lines(text: str) -> Iterator[dict[str, Any]]:
-    """Read the whole JSON lines; the power may go in the middle of one."""
+    """Read the complete JSON lines; a power cut may truncate a line."""
     for line in text.splitlines():
         if line.startswith("{") and line.endswith("}"):
             yield json.loads(line)
@@ -160,7 +160,7 @@ def _files(folder: Path) -> dict[str, Path]:
 @click.option("--count", default=200, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 def main(count: int, seed: int) -> None:
-    """Cut the power of a training board, and print what was lost."""
+    """Cut the power of a training board, and print the losses."""
     with tempfile.TemporaryDirectory() as folder:
         click.echo(cut_power(Path(folder), count, seed, lambda made: click.echo(made, err=True)))
 

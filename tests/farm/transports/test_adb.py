@@ -1,4 +1,4 @@
-"""An emulated phone: Debian's adb is the client, the daemon is ours."""
+"""An emulated phone: the client is Debian's adb, the daemon is ours."""
 
 import contextlib
 import shutil
@@ -30,7 +30,7 @@ needs_adb = pytest.mark.skipif(
 def an_emulated_phone(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Phone]:
-    """A phone with this machine's commands, and one with Android's: mksh and toybox."""
+    """A phone with this machine's commands, and one with Android's mksh and toybox."""
     path = None
     if request.param == "toybox":
         path = str(androids_commands(tmp_path_factory.mktemp("bin")))
@@ -69,13 +69,13 @@ def test_arguments_status_and_both_outputs_come_back(board: AdbTransport) -> Non
 
 @needs_adb
 def test_no_watch_stays_behind_a_command(board: AdbTransport) -> None:
-    """Its shell is found by a time-out that no other command of this machine has."""
+    """The watching shell is identified by a timeout that no other command uses."""
     assert board.run(["true"], timeout_s=7613).ok
     assert eventually(lambda: not shells_with(b"left=7613"))
 
 
 def shells_with(text: bytes) -> list[Path]:
-    """The processes that have a text in their command line."""
+    """Return the processes whose command line contains a text."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def test_what_runs_too_long_or_prints_too_much_is_ended(board: AdbTransport) -> 
 
 @needs_adb
 def test_output_arrives_while_the_command_runs(board: AdbTransport) -> None:
-    """A sink that raises ends the command, which would else take its 20 s."""
+    """A sink that raises ends the command, which would take 20 s otherwise."""
 
     def sink(_: str, data: bytes) -> None:
         raise InterruptedError(data.decode())

@@ -18,7 +18,7 @@ pytestmark = needs_qemu
 def test_it_is_a_64_bit_arm_machine_with_four_cores(rpi4: Transport) -> None:
     assert rpi4.run(["uname", "-m"]).stdout == b"aarch64\n"
     assert rpi4.run(["nproc"]).stdout == b"4\n"
-    # Kernels that keep page tables of their own are emulated several times as slowly.
+    # With page table isolation, emulation is several times slower.
     assert b"page table isolation forced OFF" in rpi4.run(["dmesg"]).stdout
 
 
@@ -53,7 +53,7 @@ def test_the_signal_that_ended_a_command_is_named(rpi4: Transport, name: str) ->
 
 
 def test_a_signal_that_the_server_has_no_name_for_is_still_one(rpi4: Transport) -> None:
-    result = rpi4.run(["sh", "-c", "kill -BUS $$"])  # dropbear knows only those of RFC 4254
+    result = rpi4.run(["sh", "-c", "kill -BUS $$"])  # dropbear names only the signals of RFC 4254
 
     assert (result.signal, result.status, result.ok) == ("SIG?", None, False)
 
@@ -121,7 +121,7 @@ def test_a_file_goes_there_and_back_and_is_sent_once(rpi4: Transport, tmp_path: 
 def test_a_full_disk_names_board_path_and_bytes(rpi4: Transport, tmp_path: Path) -> None:
     filler, source = f"{rpi4.workdir}/filler", tmp_path / "weights"
     source.write_bytes(os.urandom(400_000))
-    rpi4.run(["sh", "-c", f"cat /dev/zero > {filler}"])  # until nothing fits any more
+    rpi4.run(["sh", "-c", f"cat /dev/zero > {filler}"])  # until the disk is full
     try:
         with pytest.raises(FarmError, match=r"rpi4-qemu: disk full: weights needs 400000 bytes"):
             rpi4.put(source, f"{rpi4.workdir}/weights")

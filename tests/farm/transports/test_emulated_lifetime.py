@@ -1,4 +1,4 @@
-"""An emulator never outlives what started it, and one that does not boot says why."""
+"""An emulator never outlives the program that started it; a failed boot reports its reason."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from pockengine.farm.transports import emulated
 from pockengine.farm.transports.emulated import Guest, running, wait_for_ssh
 from pockengine.tests.farm.helpers import eventually, image_with_init, needs_qemu
 
-# Boots a board as any program does, says which process QEMU is, then waits to be ended.
+# Boots a board as any program does, prints QEMU's process id, and waits to be killed.
 PROGRAM = """
 import time
 from pockengine.farm.transports.emulated import Guest, running
@@ -35,7 +35,7 @@ def guest() -> Guest:
 
 
 def is_qemu(pid: int) -> bool:
-    """Whether the process is there and is QEMU (its number may be used again)."""
+    """Return whether the process exists and is QEMU (process ids are reused)."""
     try:
         return b"qemu" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -43,7 +43,7 @@ def is_qemu(pid: int) -> bool:
 
 
 def becomes(expected: bool, pid: int) -> bool:
-    """Whether `is_qemu` is, or soon becomes, as expected: starting and dying take a moment."""
+    """Return whether `is_qemu` becomes `expected` soon: processes take time to start and end."""
     return eventually(lambda: is_qemu(pid) is expected)
 
 

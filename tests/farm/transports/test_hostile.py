@@ -17,7 +17,7 @@ from pockengine.farm.transports.loopback import Loopback
 from pockengine.farm.transports.powered import PoweredTransport
 from pockengine.tests.farm.helpers import script
 
-# Everything that a process can be given: no NUL, and what UTF-8 can say.
+# All possible process arguments: UTF-8 text without NUL.
 ARGUMENT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
 NAME = ARGUMENT.filter(lambda text: text not in ("", ".", "..", "program") and "/" not in text)
 NAME = NAME.filter(lambda text: len(text.encode()) < 200)
@@ -49,7 +49,7 @@ def test_files_of_any_name_go_there_and_back(
 ) -> None:
     folder = tmp_path_factory.mktemp("job")
     source = folder / "source"
-    source.write_bytes(name.encode())  # in text mode a \r would be read as a \n
+    source.write_bytes(name.encode())  # text mode would read \r as \n
     if name == output:
         output += "2"
     job = Job(
@@ -88,7 +88,7 @@ def test_an_answer_of_a_board_is_facts_or_an_error_that_names_it(text: str) -> N
 
 
 def test_a_damaged_program_is_not_run(board: PoweredTransport, tmp_path: Path) -> None:
-    """What stands in the store is compared again in the job's folder, before anything runs."""
+    """Files from the store are verified again in the job's folder, before anything runs."""
     program = script(tmp_path, f"touch {tmp_path}/ran")
     board.put(program, f"{board.workdir}/first")
 

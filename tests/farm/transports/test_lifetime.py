@@ -1,4 +1,4 @@
-"""What a program started never outlives it, whenever the program ends."""
+"""Child processes never outlive the program that started them, whenever it ends."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pockengine.farm.transports.lifetime import ending_with_us
 
-# Starts a child that holds the pipe which it inherits and would write to it, and ends at once.
+# Starts a child that would write to the inherited pipe, and ends at once.
 PROGRAM = """
 import subprocess
 from pockengine.farm.transports.lifetime import ending_with_us
@@ -32,7 +32,7 @@ def test_a_child_that_is_late_to_ask_finds_nobody_and_runs_nothing(tmp_path: Pat
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
 
-    # The pipe closes when the child has ended, too.
+    # The pipe closes only after the child has ended too.
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, timeout=30
     )

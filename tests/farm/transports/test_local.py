@@ -19,7 +19,7 @@ def host() -> Iterator[LocalTransport]:
 
 
 def living_members(group: int) -> list[str]:
-    """Return the processes of a group that still run (the dead may wait for their reaper)."""
+    """Return the running processes of a group; zombies do not count."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -32,7 +32,7 @@ def living_members(group: int) -> list[str]:
 
 
 def ends(group: int) -> bool:
-    """Whether a process group that was killed is gone soon: dying takes the kernel a moment."""
+    """Return whether a killed process group is gone soon: the kernel takes a moment."""
     return eventually(lambda: not living_members(group))
 
 

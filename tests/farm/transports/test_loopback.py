@@ -1,4 +1,4 @@
-"""The host on loopback that stands before a processor without a system."""
+"""The loopback host in front of a processor without an operating system."""
 
 import socket
 from collections.abc import Iterator

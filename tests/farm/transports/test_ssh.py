@@ -75,7 +75,7 @@ SHELLS = ("sh", "bash", "dash", "fish", "tcsh", "zsh")
 def test_any_login_shell_runs_commands_and_takes_files(
     tmp_path: Path, shell: str, greeting: str
 ) -> None:
-    """tcsh has no `1>&2`: it prints it, which is a line more."""
+    """tcsh has no `1>&2`: it prints the text as another line."""
     faults = Faults(login_shell=(shell,), greeting=greeting)
     source = tmp_path / "blob"
     source.write_bytes(bytes(range(256)) * 999)
@@ -108,7 +108,7 @@ def test_output_comes_while_the_command_runs(tmp_path: Path) -> None:
 
 
 def path_without(folder: Path, *missing: str, **scripts: str) -> dict[str, str]:
-    """Return an environment whose PATH lacks some programs, and has some scripts instead."""
+    """Return an environment whose PATH lacks some programs and contains some scripts."""
     place = folder / "bin"
     place.mkdir()
     for tool in (*TOOLS, "sh", "ls", "true", "sleep", "printf"):
@@ -285,7 +285,7 @@ def test_another_users_work_folder_is_not_used(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         try:
             os.chown(tmp_path / "work", 12345, 12345)
-        except OSError as error:  # a sandbox may know no other user
+        except OSError as error:  # a sandbox may have no other user
             pytest.skip(f"no folder can be given away here: {error}")
         with pytest.raises(FarmError, match=r"belongs to another user"):
             connect_ssh(address)
