@@ -1,7 +1,7 @@
-"""Measure the tiny model's items into a table: a process that tests can kill.
+"""Measure the tiny model's items into a table, in a process that tests can kill.
 
-Arguments: the table, "processes" or a scheduler, and how many trials may be seen before a pause
-that a test ends by killing the process (0: none).
+Arguments: the table, "processes" or a scheduler, and the number of trials before a pause during
+which a test kills the process (0: no pause).
 """
 
 import sys
@@ -25,7 +25,7 @@ TRIALS = (len(ITEMS) + 1) * len(SEEDS)
 
 
 def run(path: Path, scheduler: str, stop_after: int = 0) -> Contributions:
-    """Measure everything, and say each trial that ends."""
+    """Measure all items and print each finished trial."""
 
     def tell(progress: TrialProgress) -> None:
         print(f"{progress.done} {progress.total} {progress.last}", flush=True)

@@ -1,4 +1,4 @@
-"""Candidates: every preset that fits takes part, beside what was found, and none twice."""
+"""Candidates: every preset within the budget and the searched schemes, without duplicates."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def names(budget: Budget) -> list[str]:
 
 
 def test_every_preset_that_the_model_has_takes_part_without_a_budget() -> None:
-    """The tiny model is of no family that `sparse` knows, and has no attention for LoRA."""
+    """`sparse` does not know the tiny model's family, and LoRA needs attention."""
     assert names(Budget()) == ["full", "head-only", "bias-only", "last-1-blocks"]
 
 

@@ -1,4 +1,4 @@
-"""The table on disk: whole after any kill, refused when it is another's, never mixed up."""
+"""The table on disk: intact after any kill, refused if its settings differ, never mixed up."""
 
 import json
 import math

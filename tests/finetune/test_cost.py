@@ -1,4 +1,4 @@
-"""What a scheme costs: the compiled plan's memory exactly, modelled cycles in the right order."""
+"""The cost of a scheme: the compiled plan's exact memory, modelled cycles in the right order."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_channels_that_data_choose_cost_as_scattered_ones() -> None:
 
 
 def test_equal_keys_are_equal_kernels() -> None:
-    """Scratch is looked up by key, so that nodes of one key must want the same."""
+    """Scratch is looked up by key, so nodes with equal keys must need equal scratch."""
     known: dict[object, tuple[int, Node]] = {}
     for item in items_of(GRAPH):
         backend = CBackend(RPI4)

@@ -59,7 +59,7 @@ def two_workers(tmp_path: Path) -> Iterator[Cluster]:
 
 @contextmanager
 def running(command: str, *arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """Start one of Dask's programs; it ends when the context does."""
+    """Run one of Dask's programs until the context ends."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     line = (sys.executable, "-m", f"distributed.cli.{command}", *arguments)
     with subprocess.Popen(line, env=variables, stderr=subprocess.DEVNULL) as process:
@@ -74,7 +74,7 @@ def plain(path: Path) -> dict[Key, TrialOutcome]:
 
 
 def victims_tasks(address: str) -> int:
-    """How many trials the victim has, under way or waiting."""
+    """Return the number of the victim's trials, running or waiting."""
     with Client(address, timeout=SECONDS, set_as_default=False) as client:
         named = {row["name"]: place for place, row in client.scheduler_info()["workers"].items()}
         return len(client.processing()[named[VICTIM]])
@@ -148,7 +148,7 @@ def test_a_silent_server_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_server_that_is_no_scheduler_is_named() -> None:
-    """What it sends is read as sizes: of 3 EiB here."""
+    """Dask reads the reply as sizes: 3 EiB here."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -1,4 +1,4 @@
-"""Gains to search by: accuracy where it tells items apart, else the loss, else none."""
+"""The search's measure of gain: accuracy if it separates items, else the loss, else none."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ ITEMS = [None, *(Item("weight", f"layers.{place}.weight") for place in range(40)
 
 
 def trials(accuracy: float, loss: float, seeds: int = 2) -> dict[Key, TrialOutcome]:
-    """Items whose true gains spread by 0.01, measured with chance of these sizes."""
+    """Return trials of items whose true gains have deviation 0.01, with noise of these sizes."""
     random, found = Random(5), {}
     for place, item in enumerate(ITEMS):
         truth = 0.0 if place == 0 else random.gauss(0.01, 0.01)

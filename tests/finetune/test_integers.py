@@ -1,4 +1,4 @@
-"""Subjects in int8: the int8 program is saved, compiled, priced and trained."""
+"""Subjects in int8: the int8 program is saved, compiled, costed and trained."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Judges: what a score is called, and how a table holds it."""
+"""Judges: the name of a score, and its form in a table."""
 
 import math
 

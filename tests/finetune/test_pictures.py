@@ -21,7 +21,7 @@ from pockengine.finetune.pictures import write_pictures
 
 
 def build(folder: Path, shape: tuple[int, ...]) -> Artifact:
-    """A linear classifier of pictures into 2 classes, for this machine."""
+    """Build a linear classifier of pictures into 2 classes, for this machine."""
     graph = Graph("pictures")
     g = Builder(graph)
     images = g.input("images", TensorType(F32, shape))
@@ -45,7 +45,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Three red pictures of cats and two blue ones of dogs."""
+    """Write three red pictures of cats and two blue ones of dogs."""
     for name, color, count in (("dogs", (0, 0, 255), 2), ("cats", (255, 0, 0), 3)):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i in range(count):

@@ -1,4 +1,4 @@
-"""The race: the best scheme wins, a preset that is best wins, and trainings go where they count."""
+"""The race: the best scheme wins, even if it is a preset; better schemes get more seeds."""
 
 from collections import defaultdict
 from random import Random
@@ -19,7 +19,7 @@ EPOCHS = 4
 
 
 class Track:
-    """Trainings whose true accuracy is known; the better rate of a scheme gains 0.1."""
+    """Fake trainings with known true accuracy; a scheme's better rate adds 0.1."""
 
     def __init__(self, truth: dict[Scheme, float], noise: float = 0.0) -> None:
         self.truth, self.noise = truth, noise
@@ -102,7 +102,7 @@ def test_a_scheme_that_diverges_at_every_rate_does_not_run() -> None:
 
 
 def test_a_training_that_diverges_later_is_last_of_its_round() -> None:
-    """A diverged trial that is judged by its loss has an infinite one."""
+    """A diverged trial that is judged by its loss has an infinite loss."""
 
     def run(runs: Runs) -> list[TrialOutcome]:
         lost = [scheme is FOUND[0] and recipe.seed > 0 for scheme, recipe in runs]

@@ -1,4 +1,4 @@
-"""Rates: the same number of tries for every scheme, evaluated without the test set."""
+"""Rates: the same number of trials for every scheme, evaluated without the test set."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ FULL = preset("full", SUBJECT.graph)
 
 
 def noted(accuracy: Callable[[float], float], asked: list[float]) -> Callable[..., TrialOutcome]:
-    """A run whose accuracy is a function of the rate; NaN means that it diverges."""
+    """Return a run whose accuracy is a function of the rate; NaN means divergence."""
 
     def run(
         subject: Subject, scheme: Scheme, recipe: Recipe, train: Examples, judged: Examples

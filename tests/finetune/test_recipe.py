@@ -1,4 +1,4 @@
-"""Recipes: the order of data is the seed's alone, every example comes, the rate is a schedule."""
+"""Recipes: data order depends on the seed alone and covers all examples; rates are a schedule."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The search finds the best scheme, keeps the budget, repeats itself, and beats random draws."""
+"""The search finds the best scheme, keeps the budget, is deterministic, and beats random search."""
 
 import itertools
 from dataclasses import replace
@@ -91,7 +91,7 @@ def test_same_seed_same_front_and_another_seed_another_path() -> None:
 
 
 def deep_graph(depth: int) -> Graph:
-    """Linear layers of 16 channels, and a head."""
+    """Return a graph of linear layers of 16 channels, and a head."""
     g = Builder(Graph("deep"))
     hidden = g.input("x", TensorType(F32, (4, 16)))
     for layer in range(depth):
@@ -105,7 +105,7 @@ def deep_graph(depth: int) -> Graph:
 
 
 class SumCosts:
-    """Costs of a net too deep to compile in a test: each share of a weight has its own bytes."""
+    """Fake costs of a net too deep to compile in a test: bytes proportional to shares."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -188,7 +188,7 @@ def test_memory_that_no_scheme_keeps_names_the_nearest() -> None:
 
 def test_head_beyond_the_memory_does_not_end_a_search_that_finds_less() -> None:
     class Packed(SumCosts):
-        """Costs by which the head alone packs badly."""
+        """Costs in which the head alone needs extra memory."""
 
         def cost(self, scheme: Scheme) -> Cost:
             cost = super().cost(scheme)

@@ -44,7 +44,7 @@ def test_device_without_a_clock_has_no_latency() -> None:
 
 
 def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ends fix the line; of the points found the first that keeps the limit is taken."""
+    """Head-only and full calibrate the budget; the first scheme within the limit is chosen."""
     costs = CostModel(GRAPH, load_device("rpi4"))
     counts = {0: 1000, 1: 2100, 2: 1900}
 

@@ -1,4 +1,4 @@
-"""Channels chosen by data: scores of compiled code against NumPy, and the scheme that they give."""
+"""Channels chosen by data: compiled scores compared with NumPy, and the resulting scheme."""
 
 from pathlib import Path
 

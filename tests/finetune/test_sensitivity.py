@@ -1,4 +1,4 @@
-"""Sensitivity: complete tables, whatever dies on the way, and no test set within reach."""
+"""Sensitivity: complete tables, even if processes die, and no access to the test set."""
 
 import inspect
 import os
@@ -30,7 +30,7 @@ PLAN = SensitivityPlan(SUBJECT, TUNING, ITEMS, RECIPE, SEEDS)
 
 
 def plain(path: Path) -> dict[Key, TrialOutcome]:
-    """A table's trials without what a clock said."""
+    """Return a table's trials without their times."""
     return {key: replace(outcome, seconds=0.0) for key, outcome in read_table(path)[1].items()}
 
 
@@ -43,7 +43,7 @@ def start(path: Path, stop_after: int) -> "subprocess.Popen[str]":
 
 @pytest.fixture(name="whole", scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table that was measured in one go, on a thread."""
+    """A table measured without interruption, on a thread."""
     path = tmp_path_factory.mktemp("whole") / "table.jsonl"
     with ThreadPoolExecutor(1) as executor:
         measure(PLAN, path, executor)
@@ -67,21 +67,21 @@ def test_a_killed_run_goes_on_where_it_was(whole: Path, tmp_path: Path) -> None:
     assert second.returncode == 0
     assert len(begun) == 5
     assert told[0] == f"5 {TRIALS} started"
-    assert len(told) == TRIALS - 5 + 1  # one line for each trial that was missing, and no more
+    assert len(told) == TRIALS - 5 + 1  # exactly one line per missing trial
     assert plain(path) == plain(whole)
     assert begun.items() <= read_table(path)[1].items()
     assert gone(workers)
 
 
 def children(pid: int) -> list[int]:
-    """Processes below this one."""
+    """Return the child processes, recursively."""
     task = Path(f"/proc/{pid}/task")
     direct = [int(child) for file in task.glob("*/children") for child in file.read_text().split()]
     return [*direct, *(below for child in direct for below in children(child))]
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether the processes have ended, or do within seconds."""
+    """Return whether the processes end within seconds."""
     assert pids
     for _ in range(100):
         if not any(runs(pid) for pid in pids):
@@ -91,7 +91,7 @@ def gone(pids: list[int]) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -107,14 +107,14 @@ def test_a_complete_table_runs_nothing(whole: Path) -> None:
     assert whole.read_bytes() == before
     kept = whole.with_name(f"{whole.name}.work") / "artifacts"
     assert kept.exists()
-    assert not [path for path in kept.iterdir() if path.is_dir()]  # each went with its last seed
+    assert not [path for path in kept.iterdir() if path.is_dir()]  # deleted after the last seed
     assert list(found.gains) == sorted(ITEMS)
     assert all(gain.n == len(SEEDS) for gain in found.gains.values())
-    assert found.gains[ITEMS[2]].mean > 0  # training more gains something
+    assert found.gains[ITEMS[2]].mean > 0  # more training gains
 
 
 class Refusing(Executor):
-    """An executor that a complete table must not use, and that dies at the first job."""
+    """An executor that fails at the first job; a complete table must not use it."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         raise CompileError("nothing was to be run")
@@ -166,7 +166,7 @@ def test_wrong_data_is_refused_before_any_table(tmp_path: Path) -> None:
 
 
 def mentioned(annotation: Any) -> set[Any]:
-    """The types that an annotation is made of."""
+    """Return the types within an annotation."""
     parts = typing.get_args(annotation)
     return {annotation}.union(*(mentioned(part) for part in parts if not isinstance(part, list)))
 

@@ -1,4 +1,4 @@
-"""What a budget costs is said as loudly as the seeds allow."""
+"""A budget's shortfall is reported with the certainty that the seeds support."""
 
 import pytest
 

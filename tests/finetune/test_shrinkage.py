@@ -1,4 +1,4 @@
-"""Noisy gains are drawn towards the mean of their like, and by as much as they are noisy."""
+"""Noisy gains shrink towards the mean of similar items, in proportion to their noise."""
 
 from random import Random
 from statistics import fmean, stdev

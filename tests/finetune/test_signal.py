@@ -1,4 +1,4 @@
-"""Signal: chance is called chance, whether seeds or the examples that judge make it."""
+"""Signal: chance is recognised, whether it comes from seeds or from validation examples."""
 
 from collections.abc import Mapping
 from random import Random
@@ -22,7 +22,7 @@ def item(place: int) -> Item:
 def measured(
     truth: Mapping[int, float], seeds: float, examples: float, random: Random
 ) -> dict[Key, TrialOutcome]:
-    """Trials of items whose gains are known, with chance of the seed and of the judged examples."""
+    """Return trials of items with known gains, and noise from seeds and validation examples."""
     trials: dict[Key, TrialOutcome] = {}
     for place in (None, *truth):
         luck = [random.gauss(0, examples) for _ in range(PARTS)]  # the same at every seed
@@ -59,7 +59,7 @@ def test_reliability_is_the_share_of_the_truth_in_what_was_measured(
 
 
 def test_examples_that_judge_all_seeds_hide_their_chance_from_seeds_alone() -> None:
-    """Seeds agree on what the same examples say; only the parts tell that others would not."""
+    """Seeds agree, as they share the examples; only the parts show that other examples differ."""
     trials = measured(dict.fromkeys(range(ITEMS), 0.0), 0.0, 0.04, Random(0))
     blind = {key: TrialOutcome(one.score, one.loss, 9, 0.1, False) for key, one in trials.items()}
     assert reliability(contributions_of(blind)) == pytest.approx(1.0)

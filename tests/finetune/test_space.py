@@ -1,4 +1,4 @@
-"""What a search may choose: items of a model, and the scheme that they make."""
+"""The search space: items of a model, and the scheme of chosen items."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from pockengine.tests.finetune.tiny import tiny_subject
 
 
 def normed_graph() -> Graph:
-    """An embedding table, a linear layer whose norm holds the bias, and a head."""
+    """Return a graph of an embedding table, a linear layer with its bias in a norm, and a head."""
     g = Builder(Graph("normed"))
     tokens = g.input("tokens", TensorType(I64, (4,)))
     table = g.param("embedding.weight", np.ones((7, 8), np.float32))

@@ -1,4 +1,4 @@
-"""Data: held-out data stay apart, and files of any content are data or an error."""
+"""Data: held-out data stay separate; any file is either data or an error."""
 
 import os
 import pickle
@@ -25,7 +25,7 @@ from pockengine.finetune.task import (
 
 
 def numbered(labels: np.ndarray) -> Examples:
-    """Examples that know their number."""
+    """Return examples whose input is their number."""
     return Examples({"x": np.arange(len(labels), dtype=np.float32)[:, None]}, labels)
 
 
@@ -141,7 +141,7 @@ def test_an_archive_has_arrays_alone_each_once(
     np.save(tmp_path / "x.npy", np.ones(3))
     held = [(tmp_path / "x.npy").read_bytes(), b"read me"]
     with ZipFile(tmp_path / "rows.npz", "w") as archive, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zipfile warns of the second one of a name
+        warnings.simplefilter("ignore")  # zipfile warns of duplicate names
         for name, data in zip(names, held, strict=True):
             archive.writestr(name, data)
     with pytest.raises(FinetuneError, match=message):

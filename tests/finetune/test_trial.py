@@ -26,7 +26,7 @@ RECIPE = Recipe(0.05, 3)
 
 @pytest.fixture(name="folder", scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Artifacts of all tests here."""
+    """Folder of this module's artifacts."""
     return tmp_path_factory.mktemp("trials")
 
 
@@ -39,7 +39,7 @@ def test_training_more_learns_more(folder: Path) -> None:
     full, head = trial(folder), trial(folder, "head-only")
 
     assert full.score > head.score > 0.5
-    assert full.steps == head.steps == 3 * 19  # 300 examples by 16, the last step filled up
+    assert full.steps == head.steps == 3 * 19  # 300 examples in batches of 16, the last one padded
     assert not full.diverged
 
 
@@ -57,7 +57,7 @@ def test_divergence_is_an_outcome(folder: Path) -> None:
     assert outcome.diverged
     assert np.isnan(outcome.loss)
     assert outcome.steps < 3 * 19
-    assert outcome.score <= 0.2  # logits that are no numbers are no right answers
+    assert outcome.score <= 0.2  # NaN logits do not count as correct
 
 
 def test_seed_and_rate_compile_nothing_anew(folder: Path) -> None:

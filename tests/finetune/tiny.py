@@ -10,7 +10,7 @@ BATCH = 16
 
 
 def tiny_subject(batch: int = BATCH, seed: int = 0, name: str = "tiny") -> Subject:
-    """Two convolutions, a global mean and a head over pictures [N, 8, 8, 1]."""
+    """Return a model of two convolutions and a head for pictures [N, 8, 8, 1]."""
     random = np.random.default_rng(seed)
     g = Builder(Graph(name))
     hidden = g.input("x", TensorType(F32, (batch, 8, 8, 1)))
@@ -32,8 +32,8 @@ def tiny_subject(batch: int = BATCH, seed: int = 0, name: str = "tiny") -> Subje
 
 
 def digits(count: int = 400) -> Examples:
-    """The first of scikit-learn's pictures."""
-    from sklearn.datasets import load_digits  # here: a trial's worker should not wait for it
+    """Return the first `count` of scikit-learn's digits."""
+    from sklearn.datasets import load_digits  # here, so that trial workers do not import it
 
     data = load_digits()
     images = (data.images[:count, :, :, None] / 8 - 1).astype(np.float32)
@@ -41,5 +41,5 @@ def digits(count: int = 400) -> Examples:
 
 
 def tiny_tuning(count: int = 400) -> Tuning:
-    """A quarter validates."""
+    """Return the digits, split 3:1 into training and validation."""
     return split(digits(count), count // 4, seed=0)

@@ -1,4 +1,4 @@
-"""Folders of tiny decoders with random weights, and a tokenizer of single bytes."""
+"""Folders of tiny decoders with random weights and a byte-level tokenizer."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ TEMPLATE = (
 
 
 def tokenizer(template: str | None = TEMPLATE) -> Any:
-    """One token for each byte, after three marks."""
+    """Return a tokenizer of three special tokens and one token per byte."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = {word: number for number, word in enumerate((*MARKS, *alphabet))}
     made = Tokenizer(models.BPE(vocab=words, merges=[], unk_token=MARKS[0]))
@@ -29,7 +29,7 @@ def tokenizer(template: str | None = TEMPLATE) -> Any:
 
 
 def llama(**sizes: Any) -> transformers.LlamaForCausalLM:
-    """A LLaMA of two layers of 32."""
+    """Return a LLaMA of two layers of width 32."""
     torch.manual_seed(0)
     shape = {
         "vocab_size": WORDS,
@@ -47,7 +47,7 @@ def llama(**sizes: Any) -> transformers.LlamaForCausalLM:
 
 
 def save(folder: Path, model: Any = None, template: str | None = TEMPLATE) -> Path:
-    """Write a folder as in transformers, in several shards."""
+    """Write a folder in transformers' format, with several shards."""
     model = llama() if model is None else model
     model.save_pretrained(folder, max_shard_size="30KB")
     tokenizer(template).save_pretrained(folder)

@@ -20,7 +20,7 @@ LIMIT = 12
 
 
 def speaking() -> Any:
-    """A decoder that says letters only: all other tokens' logits are 0."""
+    """Return a decoder that generates letters only: all other tokens' logits are 0."""
     model = llama(max_position_embeddings=256, initializer_range=0.3)
     alphabet = tokenizer().get_vocab()
     with torch.no_grad():
@@ -31,7 +31,7 @@ def speaking() -> Any:
 
 
 def answers_of(folder: Path) -> list[str]:
-    """Return what transformers answers to the questions, one after the other."""
+    """Return transformers' answers to the questions in one chat."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     messages: list[dict[str, str]] = []
@@ -48,7 +48,7 @@ def answers_of(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]:
-    """Return the model's folder, the compiled one, and the command that it names."""
+    """Return the model's folder, the compiled folder, and the printed command."""
     place = tmp_path_factory.mktemp("device")
     folder = save(place / "model", speaking())
     given = [str(folder), f"--out={place / 'out'}", "--max-length=160", "--json"]
@@ -58,7 +58,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]
 
 
 def chatted(compiled: tuple[Path, Path, str], lines: str, *more: str) -> Any:
-    """Run the compiled command on these lines."""
+    """Run the compiled command with these input lines."""
     _, out, command = compiled
     return subprocess.run(
         [*command.split(), *more], cwd=out, input=lines.encode(), capture_output=True, check=False

@@ -1,4 +1,4 @@
-"""`pockengine finetune-lm` from a folder to new weights, beside transformers and PEFT."""
+"""`pockengine finetune-lm` from a folder to new weights, compared with transformers and PEFT."""
 
 import json
 import random
@@ -48,13 +48,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def finetuned(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
-    """Run the command; return what it prints as JSON."""
+    """Run the command; return its JSON output."""
     facts: dict[str, Any] = json.loads(printed(folder, data, out, "--json", *options))
     return facts
 
 
 def printed(folder: Path, data: Path, out: Path, *options: str) -> str:
-    """Run the command; return what it prints."""
+    """Run the command; return its output."""
     given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}"]
     always = ["--batch=2", "--lr=0.01", "--answer-tokens=4", f"--validation={data}"]
     result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
@@ -63,7 +63,7 @@ def printed(folder: Path, data: Path, out: Path, *options: str) -> str:
 
 
 def loss_of(model: Any, tokens: list[Tokens]) -> float:
-    """Return PyTorch's loss of a token, each text on its own."""
+    """Return PyTorch's mean loss per token, with each text evaluated separately."""
     total, count = 0.0, 0
     with torch.no_grad():
         for text in tokens:
@@ -74,7 +74,7 @@ def loss_of(model: Any, tokens: list[Tokens]) -> float:
 
 
 def answers_of(model: Any, folder: Path, data: Path) -> list[str]:
-    """Return what transformers answers to the first three prompts, in four tokens."""
+    """Return transformers' answers of four tokens to the first three prompts."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     prompts = [json.loads(line)["prompt"] for line in data.read_text().splitlines()[:3]]
     answers = []
@@ -98,7 +98,7 @@ def texts_of(folder: Path, data: Path) -> list[Tokens]:
 def test_adapters_learn_and_go_to_peft_and_transformers(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
-    likeliest = ("--temperature=1", "--top-p=1e-6")  # draws from one token
+    likeliest = ("--temperature=1", "--top-p=1e-6")  # only one token can be drawn
     facts = finetuned(folder, data, tmp_path / "out", "--epochs=3", "--accumulate=2", *likeliest)
     base = transformers.AutoModelForCausalLM.from_pretrained(folder)
     merged = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "merged")
@@ -130,7 +130,7 @@ def test_a_model_without_a_cache_gives_the_same_answers(
 @pytest.mark.parametrize(
     "more",
     [
-        ("--save-every=1", "--accumulate=2"),  # within a window of micro-batches, on a cosine
+        ("--save-every=1", "--accumulate=2"),  # within a window of micro-batches, by a cosine
         ("--save-every=2", "--schedule=constant", "--trained-weights=bf16", "--states=8bit"),
     ],
     ids=str,
@@ -142,8 +142,8 @@ def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
     whole = finetuned(folder, data, tmp_path / "whole", "--epochs=2", *options)
     finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
     checkpoints = sorted((tmp_path / "parts" / "checkpoints").glob("step-*"))
-    checkpoints[-1].unlink()  # as a kill before the last save leaves it
-    again = ("--epochs=2", *options, "--resume", "--duty=50")  # rests change nothing
+    checkpoints[-1].unlink()  # as after a kill before the last save
+    again = ("--epochs=2", *options, "--resume", "--duty=50")  # pauses do not change results
     resumed = finetuned(folder, data, tmp_path / "parts", *again)
 
     assert len(checkpoints) == 2
@@ -172,7 +172,7 @@ def test_packed_texts_see_nothing_of_each_other(folder: Path, data: Path) -> Non
 
 
 class StepLog(Callback):
-    """Stands for TensorBoardLog, which has tests of its own."""
+    """Stands in for TensorBoardLog, which has its own tests."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -190,9 +190,9 @@ def test_bf16_shards_keep_their_type(
     options = ("--steps=2", "--frozen-weights=bf16", "--report-to=tensorboard")
     said = printed(folder, data, tmp_path / "out", *options)
     assert not re.search(r"(?<!training )(?<!held-out )\bloss\b", " ".join(said.split()))
-    assert "compiled" not in said  # progress is no result
+    assert "compiled" not in said  # progress is not part of the result
     for words in (f"reading {folder}", "compiling: scheme lora", "arena,"):
-        assert words in said.replace("\n", " ")  # while it is at work
+        assert words in said.replace("\n", " ")  # progress messages
     assert log.steps == [1, 2]
     before = transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
     after = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out/merged").state_dict()
@@ -212,7 +212,7 @@ def test_the_time_left_is_said_once() -> None:
 
 
 def test_a_gguf_file_is_tuned_and_stays_one(folder: Path, data: Path, tmp_path: Path) -> None:
-    """Its weights are those of the folder, as llama.cpp lays them out, in F32."""
+    """The file holds the folder's weights in F32, in llama.cpp's layout."""
     place = tmp_path / "gguf"
     shutil.copytree(folder, place)
     module = transformers.AutoModelForCausalLM.from_pretrained(folder)
@@ -230,7 +230,7 @@ def test_a_gguf_file_is_tuned_and_stays_one(folder: Path, data: Path, tmp_path: 
 
 
 def write_f32(path: Path, module: Any) -> None:
-    """Write a LLaMA as in llama.cpp: rows of queries and keys in pairs of neighbours."""
+    """Write a LLaMA in llama.cpp's layout: rows of queries and keys in interleaved pairs."""
     theirs = {ours: name for name, ours in {**WHOLE, **blocks()}.items()}
     config, table, data = module.config, b"", b""
     state = {theirs[name]: array.numpy() for name, array in module.state_dict().items()}
@@ -268,7 +268,7 @@ def test_a_truncated_shard_is_named(folder: Path, tmp_path: Path) -> None:
 
 
 def test_damaged_shards_are_errors_of_ours(folder: Path, tmp_path: Path) -> None:
-    """Headers with random bytes, and the whole index: only our own errors may be raised."""
+    """Random bytes in headers and in the index raise only our own errors."""
     shutil.copytree(folder, tmp_path / "cut")
     shard = min((tmp_path / "cut").glob("model-*"))
     index = tmp_path / "cut" / INDEX

@@ -1,4 +1,4 @@
-"""Plans from shapes alone are what the compiled artifact takes."""
+"""Plans from shapes alone equal the compiled artifact's memory."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_a_plan_has_the_bytes_of_the_artifact(
         scheme=scheme, optimizer=AdamW(), storage=storage, outputs=SUPERVISED.outputs
     )
     made = compile(graph, None, options=options).artifact
-    assert set(made.entries["train"].outputs) == {"loss"}  # no second product with the head
+    assert set(made.entries["train"].outputs) == {"loss"}  # the head's product runs once
     for weights in folder.glob("*.safetensors"):
         weights.unlink()
 
@@ -76,10 +76,9 @@ def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path
 
 
 def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
-    """Of a token: gate and up, two residuals, q, k, v, and attention's result with its sums.
+    """Saved per token: gate, up, two residuals, q, k, v, and attention's result with its sums.
 
-    Results of norms and activations on these are recomputed, and no gradient waits for the last
-    one.
+    Norms and activations are recomputed, and no gradient is stored until the end.
     """
     hidden, inner, tokens, heads = 128, 512, 64, 4
     shape = {"hidden_size": hidden, "intermediate_size": inner, "num_key_value_heads": heads}
@@ -91,13 +90,13 @@ def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
         (plan,) = plans(shapes_of(str(folder)), Shape(1, tokens), asked, "h100")
         arenas.append(plan.arena_bytes)
     kept = 4 * tokens * (2 * inner + (2 + 4) * hidden + 2 * heads)
-    small = 4 * 2 * tokens + 1024  # the scales of two norms, and room to align
+    small = 4 * 2 * tokens + 1024  # the scales of two norms, and alignment
     assert abs((arenas[1] - arenas[0]) // 8 - kept) <= small
 
 
 @pytest.mark.parametrize("backend", ["c", "cuda"])
 def test_causal_attention_keeps_no_scores(backend: str, tmp_path: Path) -> None:
-    """Twice the tokens take twice the arena, and not four times the scores."""
+    """Twice the tokens take twice the arena, not four times, as attention scores would."""
     folder = save(tmp_path, llama(**SIZES, max_position_embeddings=512))
     arenas = {}
     for length in (256, 512):

@@ -1,4 +1,4 @@
-"""Preference methods of `finetune-lm` beside PyTorch: losses of each step, scores, resuming."""
+"""Preference methods of `finetune-lm` compared with PyTorch: losses, scores, resuming."""
 
 import json
 import shutil
@@ -48,7 +48,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def log_probabilities(model: Any, words: Any, pair: dict[str, str], answer: str) -> torch.Tensor:
-    """Return PyTorch's log-probabilities of an answer's tokens, in a row of its own."""
+    """Return PyTorch's log-probabilities of an answer's tokens, evaluated as a separate row."""
     start = len(words(pair["prompt"])["input_ids"])
     ids = torch.tensor([[*words(pair["prompt"] + pair[answer])["input_ids"], 2]])
     logits = model(input_ids=ids).logits[0, :-1]
@@ -57,7 +57,7 @@ def log_probabilities(model: Any, words: Any, pair: dict[str, str], answer: str)
 
 
 def loss_of(method: Method, chosen: Any, rejected: Any, reference: float) -> torch.Tensor:
-    """The papers' losses of one pair."""
+    """Return the loss of one pair, as in the papers."""
     if method.name == "dpo":
         return -F.logsigmoid(method.beta * (chosen.sum() - rejected.sum() - reference))
     margin = chosen.mean() - rejected.mean()
@@ -110,7 +110,7 @@ def test_losses_of_ten_steps_are_those_of_pytorch(name: str, folder: Path, data:
 
 
 def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
-    """Run the command; return what it prints as JSON."""
+    """Run the command; return its JSON output."""
     given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
     always = ["--batch=2", "--lr=0.01", "--answer-tokens=2", f"--validation={data}"]
     result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
@@ -128,7 +128,7 @@ def test_a_resumed_training_compares_with_the_first_reference(
     max((tmp_path / "parts/checkpoints").glob("step-*")).unlink()
     resumed = run(folder, data, tmp_path / "parts", *options, "--resume")
 
-    assert whole["before"]["loss"] == pytest.approx(np.log(2), rel=1e-5)  # no margin gained yet
+    assert whole["before"]["loss"] == pytest.approx(np.log(2), rel=1e-5)  # no margin yet
     assert whole["after"]["loss"] < whole["before"]["loss"]
     assert whole["after"]["pairs"] == len(PAIRS)
     assert resumed["after"] == whole["after"]

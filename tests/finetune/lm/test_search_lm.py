@@ -1,4 +1,4 @@
-"""`sensitivity` and `search` of a decoder, and `finetune-lm` by the scheme that comes out."""
+"""`sensitivity` and `search` of a decoder, and `finetune-lm` with the resulting scheme."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def table(folder: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Contributions of the last block's MLP and norms."""
+    """Measure the contributions of the last block's MLP and norms."""
     out = tmp_path_factory.mktemp("table") / "gains.jsonl"
     settings = ["--share=1", "--upper=0.2", "--seeds=2", "--epochs=2", "--rate=0.01", "--workers=1"]
     done = run("sensitivity", folder, *ROWS, f"--data={data}", f"--out={out}", *settings)

@@ -1,4 +1,4 @@
-"""A decoder as a subject: its texts are parted, its loss judges, its matrices are what trains."""
+"""A decoder as a subject: split texts, the loss as the judge, matrices and norms as items."""
 
 import json
 import math
@@ -129,7 +129,7 @@ def test_items_are_the_matrices_and_the_norms_of_last_blocks(subject: Subject) -
         tuple(f"model.layers.{block}.{name}" for name in norms) for block in (0, 1)
     ]
     assert [item.name for item in items[:2]] == ["last 1 blocks", "last 2 blocks"]
-    assert sum(item.kind == "weight" for item in items) == 2 * 7 + 1  # and the head's matrix
+    assert sum(item.kind == "weight" for item in items) == 2 * 7 + 1  # plus the head's matrix
     assert set(scheme_of(graph, items[:1]).resolve(graph)) == {
         "model.norm.weight",
         *bias_groups(graph)[1],

@@ -30,7 +30,7 @@ CHAT = [
 
 
 def learned(example: Example, template: str | None = TEMPLATE) -> str:
-    """Return the text of the tokens that count."""
+    """Return the text of the tokens that count in the loss."""
     words = tokenizer(template)
     (tokens,) = tokenize(words, [example], 200).examples
     return str(words.decode([label for label in tokens.labels if label != IGNORED]))
