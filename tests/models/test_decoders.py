@@ -1,4 +1,4 @@
-"""Folders of decoders by their usual names train as PyTorch does: ten steps, texts packed."""
+"""Decoders from folders train as PyTorch does: ten steps on packed texts."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def batches() -> list[dict[str, torch.Tensor]]:
-    """Rows of two texts, and of one; the first token of a text follows from nothing."""
+    """Return batches of a row of two texts and a row of one; first tokens have no label."""
     starts = torch.cat([torch.arange(5), torch.arange(LENGTH - 5)])
     positions = torch.stack([starts, torch.arange(LENGTH)])
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Decoders generate with a cache of keys and values what transformers generates."""
+"""Decoders with a KV cache generate the same tokens as transformers."""
 
 import ctypes
 import os
@@ -23,14 +23,14 @@ from pockengine.tests.zoo.zoo_language import GPT2, GROUPED, build
 
 POSITIONS = 4 * CHUNK
 WIDE = {"max_position_embeddings": POSITIONS, "initializer_range": 0.3}
-"""With the usual range, a random decoder soon repeats one token."""
+"""Settings; with the default initializer range, a random decoder soon repeats one token."""
 LLAMA = {**GROUPED, **WIDE}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "LlamaForCausalLM": ("Llama", LLAMA),
     "Qwen3ForCausalLM": ("Qwen3", LLAMA),
-    "Gemma2ForCausalLM": ("Gemma2", {**LLAMA, "sliding_window": 8}),  # with soft caps
+    "Gemma2ForCausalLM": ("Gemma2", {**LLAMA, "sliding_window": 8}),  # with logit soft-capping
     "Gemma3ForCausalLM": ("Gemma3Text", {**LLAMA, "sliding_window": 8}),
-    "GPT2LMHeadModel": ("GPT2", {**GPT2, **WIDE}),  # positions are learned
+    "GPT2LMHeadModel": ("GPT2", {**GPT2, **WIDE}),  # learned positions
 }
 PROMPT = np.random.default_rng(0).integers(5, 60, POSITIONS).tolist()
 
@@ -43,7 +43,7 @@ def built(name: str) -> Any:
 
 
 def opened(module: Any, folder: Path) -> Session:
-    """Compile the entries that generate, and open them."""
+    """Compile the generation entries and open a session."""
     options = CompileOptions()
     backend = backend_for(find_device("host"), options)
     graphs = decoding_graphs(module, POSITIONS)
@@ -52,7 +52,7 @@ def opened(module: Any, folder: Path) -> Session:
 
 
 def wanted(module: Any, prompt: list[int], limit: int) -> list[int]:
-    """Return what transformers generates."""
+    """Return the tokens that transformers generates."""
     ids = torch.tensor([prompt])
     with torch.no_grad():
         whole = module.eval().generate(
@@ -97,7 +97,7 @@ def test_a_text_ends_where_it_is_told(module: Any, session: Session) -> None:
     assert ended == tokens[: tokens.index(end)]
     assert session.generate(PROMPT[:5], Generation(12), notify=until_four) == tokens[:4] == found
     assert session.generate(PROMPT[:5], Generation(0)) == []
-    # All positions, and the one behind them, which is predicted and never read.
+    # All positions, plus a last token that is predicted but never read.
     assert len(session.generate(PROMPT[:60], Generation(99))) == POSITIONS - 60 + 1
     assert session.generate(PROMPT, Generation(9)) == wanted(module, PROMPT, 1)
 

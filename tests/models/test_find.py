@@ -1,4 +1,4 @@
-"""What MODEL may be where PyTorch is: listed names, functions, folders of Hugging Face."""
+"""Values of MODEL with PyTorch: listed names, functions, Hugging Face folders."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_function_of_the_current_folder_may_name_inputs_or_say_its_loss(
 ) -> None:
     (tmp_path / "of_this_folder.py").write_text(FACTORIES)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [])  # a console script has not the current folder
+    monkeypatch.setattr("sys.path", [])  # console scripts lack the current folder
 
     named, lossy = find_model("of_this_folder:named", 5), find_model("of_this_folder:with_loss")
 

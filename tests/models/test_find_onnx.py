@@ -1,4 +1,4 @@
-"""What MODEL may be where ONNX is: a file that says itself what it takes."""
+"""Values of MODEL with ONNX: a file, which describes its own inputs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What MODEL may be where TensorFlow is: files of Keras and TFLite, folders of SavedModels."""
+"""Values of MODEL with TensorFlow: Keras and TFLite files, SavedModel folders."""
 
 import json
 from pathlib import Path

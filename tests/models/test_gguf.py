@@ -1,4 +1,4 @@
-"""GGUF files: the bytes of each type, llama.cpp's names and order of rows, and damage."""
+"""GGUF files: the bytes of each type, llama.cpp's names and row order, and damage."""
 
 import random
 import struct
@@ -28,7 +28,7 @@ def text(words: str) -> bytes:
 
 
 def keys() -> list[bytes]:
-    """A text, an array of texts, an array of numbers, and the alignment."""
+    """Return metadata: a string, an array of strings, an array of numbers, the alignment."""
     return [
         text("general.architecture") + struct.pack("<I", 8) + text("llama"),
         text("words") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("bc"),
@@ -38,7 +38,7 @@ def keys() -> list[bytes]:
 
 
 def written(path: Path, tensors: dict[str, tuple[int, tuple[int, ...], bytes]]) -> Path:
-    """Write a file by hand, as the format's description has it."""
+    """Write a file by hand, following the format's specification."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys())) + b"".join(keys())
     data = b""
     for name, (kind, shape, held) in tensors.items():
@@ -72,7 +72,7 @@ PACKAGED = {2: "Q4_0", 8: "Q8_0", 10: "Q2_K", 12: "Q4_K", 14: "Q6_K", 6: "Q5_0",
 
 
 def packaged(path: Path) -> Path:
-    """Write random blocks of each type, with scales that are numbers."""
+    """Write random blocks of each type, with finite scales."""
     gguf = pytest.importorskip("gguf")
     rng, tensors = np.random.default_rng(0), {}
     for number, name in PACKAGED.items():
@@ -185,7 +185,7 @@ def test_another_family_is_refused(tmp_path: Path) -> None:
 
 
 def read_all(path: Path) -> bool:
-    """Read every tensor, as it lies and by transformers' names; False if a file is refused."""
+    """Read every tensor, as stored and by transformers' names; False if a file is refused."""
     try:
         file = read_gguf(path)
         found = [file.contents(name).read() for name in file.entries if name != "other"]
@@ -205,7 +205,7 @@ def test_damaged_files_are_errors_of_ours(tmp_path: Path) -> None:
 
 
 def with_odd_number(data: bytes, rng: random.Random) -> bytes:
-    """Replace four or eight bytes by a number at which counts, sizes and offsets may break."""
+    """Replace four or eight bytes by a number that may break counts, sizes or offsets."""
     width = rng.choice((4, 8))
     near = (1 << rng.choice((0, 5, 16, 31, 32, 62, 63, 64))) + rng.choice((-1, 0, 1))
     at = rng.randrange(len(data) - width)
@@ -230,7 +230,7 @@ def test_odd_counts_and_sizes_take_no_more_memory_than_the_file(tmp_path: Path) 
 
 
 def weights(path: Path) -> Path:
-    """Write a weight whose rows change their order, one in blocks, and a plain one."""
+    """Write a weight with permuted rows, a block-quantized one, and a plain one."""
     return written(
         path,
         {

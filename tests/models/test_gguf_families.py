@@ -1,4 +1,4 @@
-"""Decoders of every family whose GGUF files are read: PyTorch's loss, and export back to GGUF."""
+"""Every decoder family with GGUF support: PyTorch's loss, and export back to GGUF."""
 
 import re
 import struct
@@ -68,7 +68,7 @@ THEIRS = {
         (r"lm_head", "output"),
     ),
 }
-"""What llama.cpp's converter calls each weight, as patterns; the others have those of `PLAIN`."""
+"""Patterns -> llama.cpp's weight names, by family; other families use `PLAIN`."""
 
 
 def their_name(kind: str, name: str) -> str:
@@ -78,7 +78,7 @@ def their_name(kind: str, name: str) -> str:
 
 
 def as_theirs(kind: str, name: str, array: np.ndarray, heads: tuple[int, int]) -> np.ndarray:
-    """Lay a weight out as the converter does."""
+    """Return a weight in the converter's layout."""
     if kind in ("llama", "mistral") and re.search(r"attn_[qk]\.", name):
         count = heads[name.split(".")[-2] == "attn_k"]
         halves = array.reshape(count, 2, -1, *array.shape[1:])
@@ -91,7 +91,7 @@ def as_theirs(kind: str, name: str, array: np.ndarray, heads: tuple[int, int]) -
 
 
 def write_f32(path: Path, kind: str, module: Any) -> None:
-    """Write a module's weights as in llama.cpp, with the head even where it is tied."""
+    """Write a module's weights in llama.cpp's format, including a tied head."""
     config, table, data = module.config, b"", b""
     kv = getattr(config, "num_key_value_heads", config.num_attention_heads)
     for ours, tensor in module.state_dict().items():
@@ -112,7 +112,7 @@ def made(kind: str, folder: Path) -> Any:
     module = build(name, class_name, **{**SMALL, **settings}).eval()
     with torch.no_grad():
         for weight in module.parameters():
-            weight.add_(0.05 * torch.randn_like(weight))  # norms and biases begin alike
+            weight.add_(0.05 * torch.randn_like(weight))  # otherwise norms and biases start equal
     module.config.architectures = [class_name]
     module.config.save_pretrained(folder)
     write_f32(folder / "tiny.gguf", kind, module)
@@ -150,6 +150,6 @@ def test_weights_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
 
     before, after = read_gguf(source), read_gguf(back)
     assert all(after.form(name) is FORMS[0] for name in before.entries)
-    for name in before.entries:  # a tied head too, in each layout
+    for name in before.entries:  # a tied head too
         expected = before.contents(name).read() + 1
         assert np.allclose(after.contents(name).read(), expected, atol=1e-6), name

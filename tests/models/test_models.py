@@ -1,4 +1,4 @@
-"""The PyTorch definitions: sizes, names and behaviour that users know from elsewhere."""
+"""The PyTorch models: sizes, names and behaviour of the published originals."""
 
 import json
 from collections.abc import Callable

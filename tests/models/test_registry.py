@@ -1,4 +1,4 @@
-"""Names of benchmark models: parsed strictly, with errors that say what would be right."""
+"""Names of benchmark models: strict parsing, with errors that show valid names."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Schemes of tiny-training by hand: what the reader takes, what it names, what it counts."""
+"""Hand-written schemes of tiny-training: accepted files, errors, and counted memory."""
 
 from typing import Any
 
@@ -96,7 +96,7 @@ def test_a_net_that_the_scheme_does_not_fit_is_refused(config: Config, message: 
 
 
 def test_what_is_saved_is_counted_in_bits() -> None:
-    """The last two convolutions give 6x6 pixels of 8 channels each, the classifier reads 8."""
+    """The last two convolutions output 6x6 pixels of 8 channels; the classifier reads 8."""
     config, pixels = Config(2, ((1, 0.25), (2, 0.5))), 6 * 6
     graph = residual_net(batch=1)
 

@@ -1,4 +1,4 @@
-"""The C tokenizer finds the tokens that `tokenizers` finds, and their text."""
+"""The C tokenizer returns the same tokens and text as `tokenizers`."""
 
 import json
 import random
@@ -96,7 +96,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tokenized(
     program: Path, table: bytes, texts: list[str], marked: bool = False
 ) -> list[tuple[list[int], str]]:
-    """Return the tokens of each text, and their text, by the C program."""
+    """Return each text's tokens and their decoded text, from the C program."""
     given = b"".join(
         len(data).to_bytes(4, "little") + data
         for data in (table, *(text.encode() for text in texts))
@@ -116,13 +116,13 @@ def tokenized(
 
 
 def mixture() -> Mix:
-    """Return prose of many scripts, code, and drawn characters."""
+    """Return prose in many scripts, code, and random characters."""
     drawn = random.Random(1)
     pools: list[Callable[[], str]] = [
         lambda: chr(drawn.randrange(32, 127)),
         lambda: drawn.choice(" \n\r\t\u00a0\u2003\u0085\u2028'"),
         lambda: chr(drawn.randrange(0x80, 0x800)),
-        lambda: chr(drawn.randrange(0x300, 0x370)),  # marks that combine
+        lambda: chr(drawn.randrange(0x300, 0x370)),  # combining marks
         lambda: chr(drawn.randrange(0x800, 0xD800)),
         lambda: chr(drawn.randrange(0x1F300, 0x1FAFF)),
         lambda: chr(drawn.randrange(0xE000, 0x110000)),
@@ -136,7 +136,7 @@ def mixture() -> Mix:
 
 
 def trained(made: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
-    """Train merges on the mixture, and add tokens of both kinds."""
+    """Train merges on prose and code, and add special and ordinary tokens."""
     alphabet = pre.ByteLevel.alphabet() if not others else []
     trainer = trainers.BpeTrainer(
         vocab_size=1500 + len(others),
@@ -155,7 +155,7 @@ def trained(made: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
 
 
 def of_bytes(pattern: str | None = None, digits: bool = False, **settings: Any) -> Tokenizer:
-    """Return byte-level BPE with a pattern; without one, of GPT-2."""
+    """Return byte-level BPE with a pattern, or GPT-2's by default."""
     made = Tokenizer(models.BPE(**settings))
     parts: list[Any] = [pre.Digits(individual_digits=True)] if digits else []
     if pattern is None:
@@ -171,7 +171,7 @@ def of_bytes(pattern: str | None = None, digits: bool = False, **settings: Any) 
 
 
 def of_pieces(kind: str) -> Tokenizer:
-    """Return SentencePiece's BPE as in the files of LLaMA 2, Gemma, or with `Metaspace`."""
+    """Return SentencePiece BPE in the style of LLaMA 2, of Gemma, or with `Metaspace`."""
     made = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     spaces = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
     made.decoder = decoders.Sequence(spaces)

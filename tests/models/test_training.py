@@ -1,8 +1,8 @@
-"""Whole models of every family: ten training steps in generated C beside PyTorch's.
+"""Whole models of every family: ten training steps in generated C compared with PyTorch's.
 
-Sizes are tiny, structures whole. Nets with batch norms start with open gates (`farm/bench/case`
-says why) and take every step from PyTorch's weights, four of them since each stands alone: training
-on random pictures is chaotic.
+Sizes are tiny, structures complete. Training on random pictures is chaotic, so nets with batch
+norms start with open gates (see `farm/bench/case`) and start each step from PyTorch's weights. They
+take four steps only, as these steps are independent.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ STEPS, STEPS_ALONE = 10, 4
 
 
 class Logits(nn.Module):
-    """A model of transformers that returns its logits alone."""
+    """Returns only the logits of a transformers model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Logits(nn.Module):
 
 
 class NextToken(nn.Module):
-    """A causal model of transformers with the loss that transformers gives it."""
+    """Returns transformers' own loss of a causal model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class NextToken(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """Words, a recurrent layer that PyTorch unrolls, and a linear head on its last output."""
+    """An embedding, a recurrent layer that PyTorch unrolls, and a linear head."""
 
     def __init__(self, layer: nn.Module, outputs: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Recurrent(nn.Module):
 
 
 class GruCell(nn.Module):
-    """A gated cell that the model itself unrolls; (N, L, 8) to (N, L, 12)."""
+    """A GRU cell that the model itself unrolls: (N, L, 8) to (N, L, 12)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ def vit() -> nn.Module:
 
 
 def efficientnet() -> nn.Module:
-    """Three of B0's seven stages at an eighth of its width, a block each."""
+    """Three of B0's seven stages at an eighth of the width, with one block each."""
     config = EfficientNetConfig(
         image_size=32,
         width_coefficient=0.125,
@@ -153,7 +153,7 @@ def efficientnet() -> nn.Module:
 
 
 def bottlenecks() -> nn.Module:
-    """ResNet-50 with two blocks a stage: one that projects its skip, and one that does not."""
+    """ResNet-50 with two blocks per stage: one with a projected skip, one without."""
     return ResNet(Bottleneck, (2, 2, 2, 2), CLASSES)
 
 
