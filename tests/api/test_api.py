@@ -1,4 +1,4 @@
-"""`pockengine.compile`, the ten lines that a user writes first."""
+"""`pockengine.compile`: the first ten lines of a user."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`compile(..., check=True)`: one compiled step beside the framework's own."""
+"""`compile(..., check=True)`: one compiled step compared with the framework's own."""
 
 import warnings
 from collections import Counter
@@ -43,7 +43,7 @@ def small(drop: float = 0.0) -> tuple[nn.Module, tuple[torch.Tensor]]:
 
 @pytest.fixture
 def wrong_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The importer takes tanh for sigmoid, as a slip in a table would have it."""
+    """Make the importer map tanh to sigmoid, as a mistake in a table would."""
     from pockengine.frontends.torch.aten import registry
 
     right = registry.rule_for
@@ -67,7 +67,7 @@ def test_a_right_step_passes_and_leaves_the_model_as_it_was() -> None:
 
 
 class Centred(Small):
-    """Branches on its mode: the input is centred in evaluation alone."""
+    """Branches on its mode: centres the input in evaluation only."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x if self.training else x - 0.5)
@@ -86,7 +86,7 @@ def test_a_model_with_another_prediction_in_evaluation_mode_is_named() -> None:
 
 
 @pytest.mark.usefixtures("wrong_tanh")
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])  # the artifact's own step, and another one
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])  # the artifact's own step, or another
 def test_a_wrong_import_is_named_and_leaves_nothing(optimizer: str, tmp_path: Path) -> None:
     model, inputs = small()
     wanted: Any = {"loss": "cross_entropy", "optimizer": optimizer, "check": True}
@@ -129,9 +129,9 @@ class Scaled(nn.Module):
 
 @pytest.mark.parametrize("scale", [1e-8, 1e-30, 1e16])
 def test_small_and_large_gradients_are_measured(scale: float, wrong: list[float]) -> None:
-    """A gradient of 1e-8 is lost in a weight that it moves by a rate of 1; that is no fault of it.
+    """A correct gradient of 1e-8 passes, although a step of rate 1 loses it in the weight.
 
-    One that is wrong by 1 % is refused at each scale but 1e-30, whose digits are below rounding.
+    An error of 1 % is refused at each scale except 1e-30, where it is below rounding.
     """
     torch.manual_seed(0)
     loss = "mse" if scale > 1 else "cross_entropy"
@@ -146,7 +146,7 @@ def test_small_and_large_gradients_are_measured(scale: float, wrong: list[float]
 
 @pytest.fixture(name="wrong")
 def wrong_gradient_of_tanh(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Multiply the gradient of tanh by the number in the list that is returned."""
+    """Multiply the gradient of tanh by the number in the returned list."""
     right = lookup("tanh")
     rule = right.vjp_rule(0)
     assert rule is not None
@@ -194,7 +194,7 @@ def test_an_ill_conditioned_net_is_not_refused() -> None:
 
 
 class Shapes(nn.Module):
-    """The incomplete gamma function, which PyTorch does not differentiate in its shape."""
+    """The incomplete gamma function; PyTorch has no derivative in its shape parameter."""
 
     def __init__(self) -> None:
         super().__init__()

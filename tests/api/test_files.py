@@ -1,4 +1,4 @@
-"""Files are written whole, links are not followed, devices are not replaced."""
+"""Files are written atomically, links are not followed, devices are not replaced."""
 
 import os
 import stat

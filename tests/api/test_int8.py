@@ -1,4 +1,4 @@
-"""`quantize=`: a PyTorch model trains in int8, and takes its weights back as floats."""
+"""`quantize=`: a PyTorch model trains in int8 and exports its weights as floats."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ class Net(nn.Module):
 
 
 def used_net() -> Net:
-    """Return a net whose running statistics are not those of a new one."""
+    """Return a net with updated running statistics."""
     torch.manual_seed(0)
     net = Net()
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""LoRA in generated C beside the same adapters written by hand in PyTorch."""
+"""LoRA in generated C compared with the same adapters written by hand in PyTorch."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SCHEME = pockengine.lora(4, 8, ["mix.*.weight", "stem.weight"], ["head.*"])
 
 
 class Net(nn.Module):
-    """A convolution, then attention over its pixels, with the projections that a preset knows."""
+    """A convolution, then attention over its pixels, with projection names that a preset knows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Net(nn.Module):
 
 
 class Adapted(nn.Module):
-    """A weight W as W + scale B A, with A and B to train."""
+    """Parametrizes a weight W as W + scale B A, with trainable A and B."""
 
     def __init__(self, a: torch.Tensor, b: torch.Tensor, scale: float) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 def by_hand(compiled: Compiled) -> Net:
-    """The same model with the program's own starting factors as parametrizations."""
+    """Return the same model, with the program's initial factors as parametrizations."""
     net = model().requires_grad_(False)
     net.head.requires_grad_(True)
     for adapter in compiled.program.adapters:

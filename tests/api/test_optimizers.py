@@ -1,4 +1,4 @@
-"""Optimizers of PyTorch, and names, as `pockengine.compile` takes them."""
+"""PyTorch optimizers, and optimizer names, as arguments of `pockengine.compile`."""
 
 import copy
 import inspect
@@ -36,7 +36,7 @@ def grouped(model: nn.Sequential) -> torch.optim.Optimizer:
 
 
 def mixed(model: nn.Sequential) -> torch.optim.Optimizer:
-    """Every option of one kind, on a layer each."""
+    """Return an optimizer with different options for each layer."""
     rest = {"params": model[2].parameters(), "decoupled_weight_decay": True, "lr": 0.02}
     groups = [{"params": model[0].parameters(), "weight_decay": 0.1, "maximize": True}, rest]
     return torch.optim.RAdam(groups, lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
@@ -76,7 +76,7 @@ def test_optimizer_of_pytorch_does_what_it_does_there(name: str, device: Path | 
 
 
 class Unknown(torch.optim.SGD):
-    """Anything may be changed in it."""
+    """A subclass, which may override anything."""
 
 
 def stepped(model: nn.Sequential) -> torch.optim.Optimizer:
@@ -162,7 +162,7 @@ def test_a_schedule_of_pytorch_gives_the_rates_that_it_gives_there(name: str) ->
     ours = [rates(number) for number in (*range(1, UPDATES + 1), 3)]
     theirs = []
     for _ in range(UPDATES):
-        theirs.append(schedule.get_last_lr()[0])  # untouched until now
+        theirs.append(schedule.get_last_lr()[0])  # `as_rates` has not advanced it
         optimizer.step()
         schedule.step()
 

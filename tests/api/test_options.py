@@ -15,7 +15,7 @@ from pockengine.options import CompileKeywords, CompileOptions
 
 
 def squares() -> Graph:
-    """A graph whose loss is the mean square of a product."""
+    """Return a graph whose loss is the mean square of a product."""
     g = Builder(Graph("squares"))
     x = g.input("x", TensorType(F32, (4, 3)))
     w = g.param("w", np.ones((3, 2), np.float32))

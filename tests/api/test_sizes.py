@@ -1,4 +1,4 @@
-"""Sizes that vary: padded steps equal PyTorch's on the data alone."""
+"""Varying sizes: padded steps equal PyTorch's steps on the unpadded data."""
 
 import json
 from dataclasses import replace
@@ -68,7 +68,7 @@ def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
     )
     with pytest.raises(CompileError, match=r"padding batch from 7 to 8 changes .*eval\(\)"):
         pockengine.compile(net, (batch(4)[0],), loss="cross_entropy", sizes=BATCH)
-    net.eval()  # with frozen statistics the rows are apart
+    net.eval()  # with frozen statistics the rows are independent
     with pockengine.compile(
         net, (batch(4)[0],), loss="cross_entropy", sizes=BATCH
     ).session() as session:
@@ -78,7 +78,7 @@ def test_a_model_that_mixes_padding_with_data_is_refused() -> None:
 
 
 class Similar(nn.Module):
-    """Logits, and the similarity of a batch's rows: an output with the size twice."""
+    """Logits, and the similarity of a batch's rows, an output [size, size]."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tuned weights as a state_dict, which the compiled module loads unchanged."""
+"""Tuned weights as a state_dict, which the original module loads unchanged."""
 
 import warnings
 from typing import Any
@@ -12,7 +12,7 @@ from pockengine.tests.frontends.torch.checks import check_state
 
 
 class Norms(nn.Module):
-    """A batch norm applied to two inputs, one that is evaluated, and a layer that nothing uses."""
+    """A batch norm applied to two inputs, one in evaluation mode, and an unused layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Norms(nn.Module):
 
 
 class Tied(nn.Module):
-    """An embedding that is the head, too."""
+    """An embedding tied to the head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ def test_state_dict_is_whole_and_loads_strictly(kind: type[nn.Module]) -> None:
 
 
 class Cast(nn.Module):
-    """A module of 16 bits as people write them: casts to its own type, norms in float32."""
+    """A typical 16-bit module: casts to its own type, norms in float32."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Cast(nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_module_of_16_bits_trains_in_f32_and_comes_back(dtype: torch.dtype) -> None:
-    """Losses and weights agree with PyTorch's own, in 16 bits, as far as these go."""
+    """Losses and weights agree with PyTorch's within the precision of 16 bits."""
     torch.manual_seed(0)
     module, eps = Cast(dtype), torch.finfo(dtype).eps
     words, bias, y = torch.randint(9, (6, 5)), torch.randn(8).to(dtype), torch.randint(9, (6,))

@@ -1,4 +1,4 @@
-"""Frozen weights in fewer bits, in generated C, beside PyTorch with the same numbers in f32."""
+"""Frozen weights in fewer bits: generated C compared with PyTorch on the same values in f32."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ STORAGES = {"bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u8"}
 
 
 class Net(nn.Module):
-    """A table that is read by row, two layers, and a head."""
+    """An embedding table, two layers, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def test_adapters_are_merged_into_what_was_trained_on() -> None:
 
 
 class Tied(nn.Module):
-    """A table of 4,096 words that is also the head."""
+    """A table of 4,096 words, tied to the head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ def test_a_budget_decodes_a_large_head_by_blocks(storage: str) -> None:
         feed = {"ids": ids, "target": labels}
         with made.session() as session:
             losses.append([float(session.train_step(feed, 0.01)["loss"]) for _ in range(3)])
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)  # sums in another order
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)  # a different order of sums
     assert losses[0][2] < losses[0][0]
     assert arenas[1] <= 500_000 < 4 * 4096 * 64
     assert storage == "f32" or arenas[0] > 4 * 4096 * 64

@@ -149,7 +149,7 @@ def test_the_module_runs_as_a_program() -> None:
 def test_paths_are_meant_from_where_the_user_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # undone after the test, which main() must not outlive
+    monkeypatch.chdir(tmp_path)  # restores the folder that main() changes
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["pockengine", "compile", "cnn-8", "--out", "made/here"])
     with pytest.raises(SystemExit) as ended:

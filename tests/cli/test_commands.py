@@ -1,4 +1,4 @@
-"""Every command is there; help imports none, and a missing package is reported at once."""
+"""Every command exists; help imports none; a missing package is reported at once."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def test_an_example_has_arguments_that_the_command_takes(name: str) -> None:
 
 
 def _is_argument(place: int, words: list[str], command: click.Command) -> bool:
-    """Whether a word is neither an option nor an option's value."""
+    """Return whether a word is neither an option nor an option's value."""
     if words[place].startswith("--"):
         return False
     before = words[place - 1] if place else ""

@@ -46,7 +46,7 @@ def test_what_is_missing_is_shown_with_its_command(monkeypatch: pytest.MonkeyPat
 
     said = examined("--json")
 
-    assert said.exit_code == 0  # nothing of this is needed to compile
+    assert said.exit_code == 0  # compiling needs none of these
     details = {row["name"]: row["detail"] for row in json.loads(said.stdout)}
     assert details["report"] == f"{pip_command('report')}  (no jinja2, matplotlib)"
     assert details["qemu-system-aarch64"] == "apt-get install qemu-system-arm"
@@ -76,7 +76,7 @@ def test_each_shell_gets_its_script(shell: str) -> None:
 
 
 def test_a_layer_of_each_framework_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch is the framework of this target; the others are as if they were not installed."""
+    """This target has PyTorch; the others are treated as not installed."""
     monkeypatch.setattr(doctor, "LAYERS", {"torch": None})
 
     said = CliRunner().invoke(cli, ["doctor"])

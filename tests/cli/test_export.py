@@ -1,4 +1,4 @@
-"""`pockengine export` gives back what `Compiled` gives, from an artifact and a checkpoint alone."""
+"""`pockengine export` writes what `Compiled` exports, from an artifact and a checkpoint alone."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`pockengine export` writes the ONNX model that an artifact was compiled from, tuned."""
+"""`pockengine export` writes an artifact's original ONNX model with tuned weights."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`pockengine inspect` says what trains, what memory is for and what a step costs, by layer."""
+"""`pockengine inspect` shows trained params, memory and the cost of a step, by layer."""
 
 import json
 from pathlib import Path
@@ -28,8 +28,8 @@ def test_layers_say_what_trains_and_what_it_takes() -> None:
     assert stem["trains"] == "weight full"
     assert (stem["params"], stem["params_bytes"], stem["states_bytes"]) == (144, 576, 2 * 576)
     assert stem["forward"] == 4 * 8 * 8 * 9 * 16
-    assert stem["step"] == 2 * stem["forward"]  # nothing is before it that needs a gradient
-    assert stem["kept_bytes"] == 4 * 8 * 8 * 16 * 4  # what its batch norm reads again
+    assert stem["step"] == 2 * stem["forward"]  # no earlier layer needs a gradient
+    assert stem["kept_bytes"] == 4 * 8 * 8 * 16 * 4  # the saved input of its batch norm
     assert sum(row["peak_bytes"] for row in table["layers"]) <= table["arena_bytes"]
     assert sum(row["params"] for row in table["layers"]) == 28698
     stored = sum(row["params_bytes"] + row["states_bytes"] for row in table["layers"])

@@ -1,4 +1,4 @@
-"""Options that commands share: an optimiser by name with its numbers, shapes of inputs."""
+"""Options that commands share: an optimiser's name and numbers, input shapes."""
 
 from dataclasses import fields, replace
 from typing import Any

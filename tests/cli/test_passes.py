@@ -1,4 +1,4 @@
-"""`pockengine passes`: passes by name, on a graph in a file."""
+"""`pockengine passes`: run named passes on a graph file."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_the_pipeline_prints_as_passes_that_run(graph: Path, tmp_path: Path) -> 
     assert "differentiate{trained={'w': None}, optimizer=Sgd()}" in lines
     arguments = [part for line in lines for part in ("--pass", line)]
     left = passes(*arguments, str(graph))
-    assert "writes=" in left  # the update is a part of its product
+    assert "writes=" in left  # the update is fused into its product
     file = tmp_path / "passes.txt"
     file.write_text("\n".join(lines))
     assert passes("--passes", str(file), str(graph)) == left

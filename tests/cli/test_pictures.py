@@ -1,4 +1,4 @@
-"""`pockengine pictures` writes rows and names what it left out; `train` and others take folders."""
+"""`pockengine pictures` writes rows and names skipped files; `train` and others read folders."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A search from the command line: amounts with units, a table, and the scheme that comes out."""
+"""A search from the command line: amounts with units, a table, the resulting scheme."""
 
 from pathlib import Path
 from random import Random
@@ -58,7 +58,7 @@ def outcome(accuracy: float) -> TrialOutcome:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A contribution table in which the first bias set and one share gain."""
+    """A contribution table of the first bias set and one share; both gain."""
     path = tmp_path / "table.jsonl"
     header = header_of(SUBJECT, tiny_tuning(), Recipe(0.05, 1), [0])
     with open_table(path, header) as opened:
@@ -149,7 +149,7 @@ def test_command_validates_by_real_trials(
 
     assert done.exit_code == 0, done.output
     assert "by real training" in done.output
-    assert "head-only" in done.output  # the presets take part
+    assert "head-only" in done.output  # presets are candidates too
     assert "Full fine-tuning, beyond the budget with " in done.output
     assert "one seed does not tell" in (tmp_path / "found.toml").read_text()
     scheme = load_scheme(tmp_path / "found.toml")

@@ -24,7 +24,7 @@ def chosen(name: str, batch: int) -> ModelChoice:
 
 
 def perceptron() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
-    """Pictures as rows of 64 numbers; an example of one row, whatever the batch."""
+    """Return a classifier of rows of 64 numbers, and an example of one row."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(64, 12), torch.nn.ReLU(), torch.nn.Linear(12, 10))
     return net, (torch.randn(1, 64),)
@@ -119,7 +119,7 @@ def needed(batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
     [(usual, None, 6), (usual, 3, 3), (needed, None, 8), (perceptron, None, 1)],
 )
 def test_a_function_has_its_own_batch(function: Any, asked: int | None, rows: int) -> None:
-    """All commands compile the program that `compile` does; 8 is for those that say none."""
+    """All commands compile the same program as `compile`; 8 is the default batch."""
     model = ModelChoice(f"{__name__}:{function.__name__}", asked, {}, None, 8)
 
     assert open_subject(model, None, None).batch == rows == batch_of(model.find().graph())

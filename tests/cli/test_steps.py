@@ -1,4 +1,4 @@
-"""A command's progress: a line for each step, not for each message."""
+"""A command's progress: one line per step, not per message."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""No table cuts a name, a number or a command, whatever the width."""
+"""No table truncates a name, a number or a command, at any width."""
 
 import io
 import random
@@ -72,12 +72,12 @@ COMMANDS = (
     *(["results"], ["passes", "--list"], ["jobs"], ["leases"], ["quarantine"], ["log"]),
     ["plan-lm", "llama-110m", "--scheme", "full", "--scheme", "lora", "--max-length", "64"],
 )
-"""Commands whose output is made of stored records, of this package, or of shapes alone."""
+"""Commands whose output depends only on stored records, this package, or shapes."""
 
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Long names in the records, and an empty inventory of this user."""
+    """Store records with long names, and an empty user inventory."""
     long = {"model": "mobilenet_v2-0.35-96", "scheme": "last-2-blocks", "metric": "max_rel_error"}
     records = [
         record(**long, device=name, commit=commit)
@@ -123,7 +123,7 @@ def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_tables_are_printed_by_this_console_alone() -> None:
-    """The animated lines of progress, which are no tables, have one of their own."""
+    """Only the animated progress lines, which are not tables, have another console."""
     allowed = {"terminal.py", "farm/progress.py"}
     own = [path for path in files("*.py") if path.parts[0] not in ("tests", "examples")]
     found = {

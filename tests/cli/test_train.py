@@ -1,4 +1,4 @@
-"""`pockengine train`, `evaluate` and `predict` from files: as `fit` does, and to be resumed."""
+"""`pockengine train`, `evaluate` and `predict` from files: as `fit` does, and resumable."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def perceptron() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
 
 @pytest.fixture(name="data", scope="module")
 def rows_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows as a file, and the artifact `net` beside them."""
+    """Write rows to a file, and the artifact `net` beside it."""
     folder = tmp_path_factory.mktemp("digits")
     examples = digits(190)
     inputs = examples.inputs["x"].reshape(190, 64)

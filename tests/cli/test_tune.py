@@ -1,4 +1,4 @@
-"""`pockengine tune` measures each kind of device its way; `compile --tuned` uses what it found."""
+"""`pockengine tune` measures each kind of device; `compile --tuned` uses its choices."""
 
 import json
 import shutil
