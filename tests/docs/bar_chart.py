@@ -1,4 +1,4 @@
-"""Horizontal bars as SVG, readable on a light and on a dark page."""
+"""Horizontal bars as SVG, readable on light and dark pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, ROW, RIGHT, TOP = 760, 26, 72, 44
 LETTER = 7
-"""Width of a letter of a name, at most on average."""
+"""Upper bound of the average letter width in names."""
 STYLE = (
     "text{font:13px system-ui,sans-serif;fill:#24292f}"
     ".title{font-weight:600;font-size:14px}.note{fill:#57606a;font-size:12px}"
@@ -18,7 +18,7 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: its name, its value, and what is written at its end."""
+    """A bar: its name, its value, and the label at its end."""
 
     name: str
     value: float
@@ -27,7 +27,7 @@ class Bar:
 
 
 def bar_chart(title: str, note: str, bars: Sequence[Bar], line: float | None = None) -> str:
-    """Return the picture; `line` is a value that a dashed line marks."""
+    """Return the picture; a dashed line marks the value `line`."""
     left = 16 + LETTER * max(len(bar.name) for bar in bars)
     scale = (WIDTH - left - RIGHT) / max(bar.value for bar in bars)
     bottom = TOP + ROW * len(bars)

@@ -1,4 +1,4 @@
-"""The charts of the page of current results, one for each question, from the tables' records."""
+"""The charts of the page of current results, one per question, from the tables' records."""
 
 from pockengine.tests.docs.bar_chart import Bar, bar_chart
 from pockengine.tests.docs.figure_pages import BOARD, INT8, LANGUAGE, PAIRS, PEERS
@@ -20,7 +20,7 @@ def charts() -> dict[str, str]:
 
 
 def ratios(table: Table, over: str, under: str) -> list[tuple[tuple[str, ...], float]]:
-    """Return the rows of a table with one column's value over another's; both must be there."""
+    """Return each row's names and the ratio of two columns; every row must have both."""
     found = []
     for names, cells in table.body():
         first, second = cells[over], cells[under]

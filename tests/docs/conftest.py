@@ -1,4 +1,4 @@
-"""A fixture: the desk at which someone reads a page."""
+"""A fixture: the environment of a reader who follows a page."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Someone's home and current folder, with the command on the path."""
+    """Set up a home and a current folder, with the command on the path."""
     programs, desk = tmp_path / "bin", tmp_path / "desk"
     programs.mkdir()
     desk.mkdir()
@@ -24,6 +24,6 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dic
     monkeypatch.syspath_prepend(str(desk))
     monkeypatch.chdir(desk)
     yield dict(os.environ)
-    for name, module in list(sys.modules.items()):  # another page writes its own net.py
+    for name, module in list(sys.modules.items()):  # other pages write their own net.py
         if str(getattr(module, "__file__", None)).startswith(str(desk)):
             del sys.modules[name]

@@ -1,4 +1,4 @@
-"""The tables that pages show, by name."""
+"""The tables of the pages, by name."""
 
 from pockengine.tests.docs.figure_table import Column, Ratio, Table
 from pockengine.tests.docs.records import ROOT

@@ -1,4 +1,4 @@
-"""Tables of the documentation: rows and columns of records, in Markdown."""
+"""Markdown tables of the documentation, built from records."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,11 +8,11 @@ from typing import Any
 from pockengine.tests.docs.records import RESULTS, Figure, read_figures
 
 MOST_CELL = 120
-"""Characters of a cell; what is longer is text, not a cell."""
+"""Most characters in a cell; longer text does not belong in a table."""
 
 
 def _significant(value: float) -> str:
-    """Three significant digits, with thousands separated."""
+    """Format with three significant digits and a thousands separator."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -99,8 +99,11 @@ NAMES: dict[str, dict[Any, str]] = {
 class Column:
     """A figure of each row: the metric of the records that match `where`.
 
-    `besides` excludes an engine, `lowest` takes the least value, `named` adds the engine, `plus`
-    names a metric that is added. A hidden column serves a `Ratio`.
+    `besides`: an engine to exclude.
+    `lowest`: choose the lowest value, not the newest.
+    `named`: show the engine's name too.
+    `plus`: a metric to add.
+    `hidden`: do not show the column; a `Ratio` uses it.
     """
 
     title: str
@@ -114,7 +117,7 @@ class Column:
     hidden: bool = False
 
     def find(self, figures: Sequence[Figure], run: object = None) -> Figure | None:
-        """Return the figure of a row: that of the given run, else the newest."""
+        """Return the row's figure from the given run, or else the newest."""
         found = [
             one
             for one in figures
@@ -142,7 +145,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The first column's value over the second's."""
+    """The ratio of two columns: `over` divided by `under`."""
 
     title: str
     over: str
@@ -163,12 +166,12 @@ class Table:
     cpu: str = ""
 
     def figures(self) -> list[Figure]:
-        """Return the records that the table may show."""
+        """Return the valid records that match `where`."""
         figures = read_figures(self.folder / self.file, self.cpu, self.command)
         return [one for one in figures if one.record.ok and one.matches(self.where)]
 
     def body(self) -> list[tuple[tuple[str, ...], dict[str, Figure | None]]]:
-        """Return each row: its names, and a figure for each column."""
+        """Return each row: its names, and a figure per column."""
         groups: dict[tuple[object, ...], list[Figure]] = {}
         for one in self.figures():
             groups.setdefault(tuple(getattr(one, name) for name in self.rows), []).append(one)
@@ -179,7 +182,7 @@ class Table:
         ]
 
     def text(self) -> str:
-        """Return the table in Markdown, and a line with its command, CPU and date."""
+        """Return the table in Markdown, followed by its command, CPU and date."""
         shown = [one for one in self.columns if not getattr(one, "hidden", False)]
         heads = [*self.rows.values(), *(column.title for column in shown)]
         lines = [_line(heads), _line(["---"] * len(heads)).replace(" ", "")]

@@ -13,7 +13,7 @@ from pockengine.tests.docs.marks import PART, render, write
 from pockengine.tests.docs.records import ROOT
 
 HEAD_ALONE = "ResNet-8"
-"""The pair whose search found the head alone; its ratio of memory is no typical one."""
+"""The pair whose search chose the head alone; its memory ratio is not typical."""
 
 
 def files() -> dict[Path, str]:
@@ -53,7 +53,7 @@ def summary() -> str:
 
 
 def _pairs() -> tuple[list[float], float]:
-    """Return points of accuracy that schemes gain over full, and the mean ratio of memory."""
+    """Return the schemes' accuracy gains over full, in points, and the mean memory ratio."""
     gains, less = [], []
     for (model, _), cells in PAIRS.body():
         one = {title: cell.record.value for title, cell in cells.items() if cell is not None}

@@ -1,4 +1,4 @@
-"""Generated parts of pages, between two marks that name them."""
+"""Generated parts of pages, between a mark that names the part and an end mark."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", 
 
 
 def render(page: str, make: Callable[[str], str]) -> str:
-    """Return the page with each generated part regenerated, by its name."""
+    """Return the page with each part regenerated; `make` returns a part by name."""
     return PART.sub(lambda part: f"{part[1]}{make(part['name'])}{part[3]}", page)
 
 
@@ -19,7 +19,7 @@ def write(path: Path, text: str) -> None:
 
 
 def stale(files: dict[Path, str]) -> list[str]:
-    """Return the files that are not what would be written."""
+    """Return the files whose content is out of date."""
     return [
         str(path)
         for path, text in files.items()

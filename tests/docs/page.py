@@ -1,4 +1,4 @@
-"""Read a page of the documentation as the program that it is: files, Python and commands."""
+"""Run a page of the documentation as a program of files, Python and commands."""
 
 import re
 import subprocess
@@ -9,10 +9,10 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PHONE = "docs/tutorials/phone.md"
 WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", "docs/tutorials/farm.md", PHONE)
-"""Pages with emulated boards; that of phones boots none, and needs adb."""
+"""Pages with emulated boards. The phone page boots none and needs adb."""
 
 LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md")
-"""Pages that train for half a minute: their test runs at night."""
+"""Pages that train for half a minute; their test runs nightly."""
 
 FENCE = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.M | re.S
@@ -21,7 +21,7 @@ FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: a file where it has a title, else what a reader types."""
+    """A block of code: a file if it has a title, otherwise input that a reader types."""
 
     language: str
     title: str | None
@@ -30,7 +30,7 @@ class Block:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    """Return a page's blocks of code that name their language."""
+    """Return a page's code blocks that name a language."""
     text = page.read_text()
     return [
         Block(
@@ -41,10 +41,10 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def follow(page: Path, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
-    """Do what a page says, in a folder that is the current one; return Python's names.
+    """Run a page's blocks in `folder`, the current folder; return Python's namespace.
 
-    Files are written, Python runs in one namespace and commands in bash, in the page's order. An
-    AssertionError names the line of a command that fails.
+    In the page's order, write files, run Python in one namespace, and run commands in bash. An
+    AssertionError names the line of a failing command.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):

@@ -1,4 +1,4 @@
-"""Records of `docs/results`: what a bench writes, with the CPU and the command beside it."""
+"""Records of `docs/results`: a bench's records, each with its CPU and command."""
 
 import json
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ RESULTS = ROOT / "docs" / "results"
 class Figure:
     """One measurement of the documentation.
 
-    `cpu` is the processor that was measured or emulated, `command` the one that measures again.
-    `time` and `commit` of a record that was made from a hand-kept table are those of the commit
-    that wrote the table.
+    `cpu` is the measured or emulated processor, `command` repeats the measurement.
+    Records converted from a hand-written table have the `time` and `commit` of the commit that
+    wrote the table.
     """
 
     record: Record
@@ -30,7 +30,7 @@ class Figure:
         return getattr(self.record, name)
 
     def matches(self, fields: Mapping[str, object]) -> bool:
-        """Whether each field has the given value, or one of a tuple of values."""
+        """Return whether each field has the given value, or one of a tuple of values."""
         return all(
             getattr(self, name) in (value if isinstance(value, tuple) else (value,))
             for name, value in fields.items()
@@ -38,14 +38,14 @@ class Figure:
 
     @property
     def run(self) -> tuple[str, str]:
-        """What is equal for figures that were measured together."""
+        """Key of the run: equal for figures that were measured together."""
         return self.record.time, self.command
 
 
 def read_figure(line: str, cpu: str = "", command: str = "") -> Figure:
-    """Read a line; FarmError names the field that is missing or wrong.
+    """Read a line; FarmError names a missing or wrong field.
 
-    `cpu` and `command` are those of lines without any: records of a study.
+    `cpu` and `command` are the defaults of lines without them: records of a study.
     """
     values = json.loads(line)
     places = [values.pop("cpu", cpu), values.pop("command", command)]
@@ -55,5 +55,5 @@ def read_figure(line: str, cpu: str = "", command: str = "") -> Figure:
 
 
 def read_figures(path: Path, cpu: str = "", command: str = "") -> list[Figure]:
-    """Read a file of records, in its order."""
+    """Read a file of records in order."""
     return [read_figure(line, cpu, command) for line in path.read_text().splitlines()]

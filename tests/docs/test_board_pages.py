@@ -1,4 +1,4 @@
-"""Every page with an emulated board is followed as a reader would, word by word."""
+"""Follow every page with an emulated board exactly as a reader would."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The figures of the pages are those of the records, and pages stay short."""
+"""The pages' figures equal the records, and pages stay short."""
 
 import json
 import re

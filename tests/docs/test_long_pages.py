@@ -1,4 +1,4 @@
-"""Tutorials that train for half a minute are followed as a reader would, word by word."""
+"""Follow tutorials that train for half a minute exactly as a reader would."""
 
 from pathlib import Path
 

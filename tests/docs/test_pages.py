@@ -1,4 +1,4 @@
-"""Every page with code is followed as a reader would, word by word."""
+"""Follow every page with code exactly as a reader would."""
 
 import shutil
 from pathlib import Path
@@ -28,9 +28,9 @@ CONTINUED = (
     "docs/howto/scheme.md",
     "docs/howto/tune.md",
 )
-"""Pages that begin in the folder that `START` leaves."""
+"""Pages that start in the folder that `START` has produced."""
 NOT_RUN = {"c", "rust", "swift", "toml"}
-"""Languages of blocks that are excerpts unless they have a title."""
+"""Languages whose blocks are excerpts unless they have a title."""
 
 _started: list[Path] = []
 
@@ -54,7 +54,7 @@ def test_getting_started_does_what_it_says(
 def test_a_page_continues(page: str, environment: dict[str, str]) -> None:
     if _started:
         shutil.copytree(_started[0], Path.cwd(), dirs_exist_ok=True)
-    else:  # this test was chosen alone
+    else:  # this test runs alone
         follow(ROOT / START, Path.cwd(), environment)
     assert START.removeprefix("docs/") in (ROOT / page).read_text(), "say where the page begins"
     follow(ROOT / page, Path.cwd(), environment)

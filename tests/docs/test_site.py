@@ -1,4 +1,4 @@
-"""The documentation builds as pages, no link of it leads nowhere, and the reference is complete."""
+"""The documentation builds, has no broken link, and its reference is complete."""
 
 import re
 import subprocess
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 MOST_WORDS = 1500
 REFERENCES = {"gpu", "limits", "measured", "onnx", "reference", "runner", "tflite"}
 RECORDS = "results"
-"""A folder that is no part of the site."""
+"""A folder outside the site."""
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_every_public_name_has_its_section(site: Path) -> None:
     missing = [name for name in pockengine._PLACES if f'id="{name.lower()}"' not in page]
     assert missing == []
     assert "cross_entropy" in page
-    assert 'id="compiledfit"' in page  # inherited from a base that is not public
+    assert 'id="compiledfit"' in page  # inherited from a private base
 
 
 def test_every_error_is_listed(site: Path) -> None:
