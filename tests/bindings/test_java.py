@@ -1,4 +1,4 @@
-"""The Java library on this machine's JVM: its training is Python's, bit for bit."""
+"""The Java library on this machine's JVM: training equals Python's bit for bit."""
 
 import os
 import re
@@ -59,7 +59,7 @@ def call(*command: object, **environment: str) -> str:
 
 
 def java_home() -> Path:
-    """The JDK that `javac` is of."""
+    """Return the home of `javac`'s JDK."""
     compiler = shutil.which("javac")
     if compiler is None:
         pytest.skip("javac is not installed (apt-get install openjdk-17-jdk-headless)")
@@ -95,7 +95,7 @@ def the_batches() -> list[Mapping[str, np.ndarray]]:
 
 
 def built(artifact: Artifact, folder: Path) -> Path:
-    """The native library, by its CMake file."""
+    """Build the native library with its CMake file."""
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed (apt-get install cmake)")
     named = f"-DPOCKENGINE_ARTIFACTS={artifact.folder}"
@@ -107,7 +107,7 @@ def built(artifact: Artifact, folder: Path) -> Path:
 def test_a_training_is_pythons_to_the_bit(
     classes: Path, artifact: Artifact, batches: list[Mapping[str, np.ndarray]], tmp_path: Path
 ) -> None:
-    """It stops after 12 steps and resumes; the JVM checks each call of JNI meanwhile."""
+    """Training stops after 12 steps and resumes; the JVM checks each JNI call."""
     data = tmp_path / "data"
     data.write_bytes(b"".join(batch[name].tobytes() for batch in batches for name in batch))
     library = built(artifact, tmp_path / "build")
@@ -136,7 +136,7 @@ def test_a_training_is_pythons_to_the_bit(
 
 
 def test_the_native_side_compiles_for_aarch64(artifact: Artifact, tmp_path: Path) -> None:
-    """A JVM of aarch64 is not at hand, so it is only built."""
+    """There is no aarch64 JVM here, so the library is only built."""
     device = load_device("phone-arm64")
     toolchain = find_toolchain(device)
     include = java_home() / "include"
@@ -157,7 +157,7 @@ def test_the_native_side_compiles_for_aarch64(artifact: Artifact, tmp_path: Path
 
 
 def test_the_example_app_fits_the_library(classes: Path, tmp_path: Path) -> None:
-    """Signatures stand in for Android's SDK: the app is compiled, and not run."""
+    """Stubs stand in for Android's SDK: the app is compiled but not run."""
     text = (CHECKS.parent / "stubs.txt").read_text()
     for part in text.split("=== ")[1:]:
         name, _, source = part.partition("\n")
@@ -180,7 +180,7 @@ def test_what_c_finds_by_name_is_kept_when_an_app_is_shrunk() -> None:
 
 
 def test_androids_build_takes_the_sources(artifact: Artifact, tmp_path: Path) -> None:
-    """The branch of the CMake file for Android, by this machine's compiler: no NDK is at hand."""
+    """Build the CMake file's Android branch with this machine's compiler, as there is no NDK."""
     if shutil.which("cmake") is None:
         pytest.skip("cmake is not installed (apt-get install cmake)")
     include = java_home() / "include"
@@ -200,7 +200,7 @@ def test_androids_build_takes_the_sources(artifact: Artifact, tmp_path: Path) ->
 
 
 def c_names(header: str, kind: str) -> list[str]:
-    """The names of an enumeration of C, without their prefix."""
+    """Return the names of a C enumeration, without their prefix."""
     text = runtime_file(header).read_text()
     (body,) = re.findall(rf"typedef enum {kind} \{{(.*?)\}} {kind};", text, re.S)
     return re.findall(r"^\s+PE_(\w+)", body, re.M)

@@ -26,4 +26,4 @@ def test_training_and_test_pictures_are_apart() -> None:
     assert set(np.unique(test.labels)) == set(range(5))
     seen = {image.tobytes() for image in train.images.reshape(-1, 64)}
     repeated = sum(image.tobytes() in seen for image in test.images.reshape(-1, 64))
-    assert repeated <= 1  # scikit-learn's set holds a few twins
+    assert repeated <= 1  # scikit-learn's set contains a few duplicates

@@ -1,4 +1,4 @@
-"""The federated example: Flower's server and strategy over two clients, one of them a board's."""
+"""The federated example: Flower's server and strategy with two clients, one of them a board."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ CONFIG = {"round": 1, "steps": 4, "lr": RATE}
 
 @pytest.fixture(scope="module")
 def compiled() -> tuple[Compiled, Compiled]:
-    """Two of the same artifact, each with its own session."""
+    """Return two equal artifacts, each with its own session."""
     model = pretrain(epochs=2)
     return compile_for(model, "host"), compile_for(model, "host")
 
@@ -40,7 +40,7 @@ def digits() -> tuple[Digits, Digits]:
 def board(
     compiled: tuple[Compiled, Compiled], digits: tuple[Digits, Digits]
 ) -> Iterator[BoardLearner]:
-    """A board's client; this machine is the board, by the farm's own way to it."""
+    """A board's client; the farm connects to this machine as the board."""
     twin = compiled[1]
     with connect(board_for("host", load_boards())) as transport:
         rows = rows_of(digits[0], PARTS[1])

@@ -1,4 +1,4 @@
-"""The examples in C and C++, built with an artifact's library as their users would."""
+"""The C and C++ examples, built with an artifact's library as users would."""
 
 import shutil
 import subprocess
@@ -21,11 +21,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 SYSTEM = ("-lpthread", "-lm")
 MUSL = {"__errno_location": "__errno"}
-"""What a macro of musl calls in place of bionic's."""
+"""Functions behind musl's macros -> their names in bionic."""
 
 
 def classifier(name: str, size: int) -> Graph:
-    """A layer with two classes."""
+    """Return a graph of a hidden layer and a head of two classes."""
     graph = Graph(name)
     g = Builder(graph)
     x = g.input("x", TensorType(F32, (8, size)))
@@ -74,7 +74,7 @@ def library(artifact: Artifact, kind: str = "a") -> Path:
 
 
 def zig(*arguments: object) -> None:
-    """Compile for the rpi4, with the C library that artifacts are linked with."""
+    """Compile for the rpi4, with the C library of artifacts."""
     device = load_device("rpi4")
     toolchain = find_toolchain(device)
     done = subprocess.run(
@@ -197,7 +197,7 @@ def test_the_sources_build_by_the_callers_toolchain(digits: Artifact, tmp_path: 
 
 
 def test_the_sources_use_what_bionic_has(board: Artifact, tmp_path: Path) -> None:
-    """zig has no headers of Android: musl's stand in, so the names are compared, and no types."""
+    """zig lacks Android's headers; musl's stand in, so only names are compared, not types."""
     code = board.folder / "code"
     sources = [path for path in code.rglob("*.c") if "runner" not in path.parts]
     toolchain = find_toolchain(load_device("rpi4"))

@@ -1,4 +1,4 @@
-"""A microcontroller learns what a person looks like: the example, as it is run."""
+"""The person example: a microcontroller learns to recognise a person."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ DEVICE, NAMES = "stm32f746", ("person", "no_person", "cat", "bird", "sunflower")
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Three pictures of one brightness each, in colour."""
+    """Write three uniform RGB pictures of different brightness."""
     paths = [tmp_path / f"{level}.png" for level in (0, 128, 255)]
     for path, size in zip(paths, ((96, 96), (200, 150), (150, 200)), strict=True):
         level = int(path.stem)
@@ -73,7 +73,7 @@ def test_the_board_learns_what_a_person_looks_like(tmp_path: Path) -> None:
     device, firmware = load_device(DEVICE), lesson.run.firmware
     assert firmware.memory_bytes < device.memory_bytes
     assert firmware.flash_bytes < device.flash_bytes
-    assert lesson.accuracy(after=False) < 0.8  # the head was drawn
+    assert lesson.accuracy(after=False) < 0.8  # the head is random
     assert lesson.accuracy(after=True) > 0.9
     wanted = whole(pictures).labels
     np.testing.assert_array_equal(lesson.people(after=True) > 0.5, wanted)

@@ -1,4 +1,4 @@
-"""stories260K learns to write like Shakespeare: the example, with fewer steps."""
+"""The stories example with fewer steps: stories260K learns to write like Shakespeare."""
 
 import os
 import struct

@@ -12,7 +12,7 @@ import pockengine.Program;
 import pockengine.Session;
 import pockengine.Trainer;
 
-/** Trains, and does what is refused; each line of the output is a fact that the test compares. */
+/** Trains, and makes calls that must fail; the test compares each output line. */
 final class Checks {
     private final String weights;
     private final byte[] data;
@@ -36,7 +36,7 @@ final class Checks {
         return Session.open("small_cnn", weights, 1);
     }
 
-    /** The batch of a step: the data have them one after the other, x before labels. */
+    /** Reads the batch of a step. The data hold all batches in order, x before labels. */
     private void read(long step, Map<String, ByteBuffer> inputs) {
         int bytes = 0;
         for (ByteBuffer buffer : inputs.values()) {
