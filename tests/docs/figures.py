@@ -1,6 +1,6 @@
 """Write the tables and charts of figures into the pages, from the records in `docs/results`.
 
-`python -m pockengine.tests.docs.figures` writes; a test compares.
+`python -m pockengine.tests.docs.figures` writes them; a test checks that they are current.
 """
 
 import math

@@ -80,7 +80,7 @@ class Rack:
             yield transport
 
     def reset(self) -> None:
-        """Undo tampering and timeouts."""
+        """Undo tampering and restore the login timeout."""
         self.tamper.clear()
         self.login_timeout_s = 30.0
 

@@ -1,4 +1,4 @@
-"""Judges: the name of a score, and its form in a table."""
+"""Judges: how a score is displayed, and its form in a table."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Folders of pictures as rows: in the artifact's form, complete, without damaged files."""
+"""Folders of pictures as rows in the artifact's form; damaged files are named and skipped."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A trial is a real training in C: it learns, repeats bit for bit, and survives bad rates."""
+"""A trial is a real training in C: it learns, is deterministic, and survives bad rates."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The algebra of lazily permuted tensors, against NumPy."""
+"""The algebra of lazily permuted tensors, compared with NumPy."""
 
 import numpy as np
 from hypothesis import given, settings

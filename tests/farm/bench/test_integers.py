@@ -1,4 +1,4 @@
-"""The bench in int8: a board's results are compared with the oracle's, to the last integer."""
+"""The bench in int8: a board's results equal the oracle's, and one wrong integer is found."""
 
 import re
 import shutil

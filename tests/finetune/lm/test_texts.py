@@ -1,4 +1,4 @@
-"""Texts as tokens: learned and skipped parts of a chat, and the filling of rows."""
+"""Texts as tokens: learned and masked parts of a chat, and packing into rows."""
 
 import resource
 from pathlib import Path

@@ -82,7 +82,7 @@ class ArrayFunctions:
         yield from cases_of(self.whole_rows, whole)
 
     def loss(self) -> Iterator[ArrayCase]:
-        """Yield losses of hard rows."""
+        """Yield losses of edge-case rows."""
         rows, finite = lines(normal=True), lines(finite=True, normal=True)
         yield from cases_of(self.losses, rows, np.ascontiguousarray(rows[::-1]))
         named = {f"{name} of finite rows": function for name, function in self.losses.items()}

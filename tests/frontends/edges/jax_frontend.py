@@ -17,7 +17,7 @@ from pockengine.tests.frontends.edges.arrays import (
     weights_of,
 )
 
-jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
+jax.config.update("jax_disable_most_optimizations", True)  # compilation dominates the time
 
 Arrays = dict[str, np.ndarray]
 

@@ -1,4 +1,4 @@
-"""Element types without arithmetic in our ops: 16-bit floats, small integers, empty arrays."""
+"""Types that our ops do not compute in: 16-bit floats, small integers, u32; empty arrays."""
 
 from collections.abc import Callable
 from functools import partial

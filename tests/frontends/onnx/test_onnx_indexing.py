@@ -26,7 +26,7 @@ ROWS = np.asarray([[0, 2, -1, 1], [1, 1, 0, 2]])
 
 
 def written(op: str, index: np.ndarray, updates: tuple[int, ...], **attrs: Any) -> ModelProto:
-    """Write x times a weight into a table; both train."""
+    """Write x times a weight into a table; the weight and the table train."""
     weights = {"table": random(3, 4, 2), "gain": random(*updates), "index": index}
     nodes = [
         helper.make_node("Mul", ["x", "gain"], ["updates"]),

@@ -109,7 +109,7 @@ def test_what_the_file_says_comes_before_roles() -> None:
 
     trained, said = decided(state(encoder(random(3, 8)), kinds))
 
-    assert trained == ["mean", "weight", "gamma"]  # gamma is folded, in a weight's place
+    assert trained == ["mean", "weight", "gamma"]  # gamma: folded, but used as a weight
     assert "bias do not (the file says BUFFER)" in said
     assert "table do not (no parameters of the exported module" in said
 

@@ -1,4 +1,4 @@
-"""Write the files of this folder, by TensorFlow 2.15 with its Keras 2: `python write.py`.
+"""Write the files of this folder with TensorFlow 2.15 and its Keras 2: `python write.py`.
 
 `net.keras` and `net.h5` hold one untrained model. `steps.npz` holds the data and the losses of its
 first three training steps.
