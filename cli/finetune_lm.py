@@ -137,7 +137,7 @@ def finetune_lm(
 
 
 def _nothing(text: str) -> None:
-    """Print nothing: the output is JSON only."""
+    """Print nothing: the output is only JSON."""
 
 
 def _sampling(length: int, given: dict[str, Any]) -> Sampling:

@@ -42,7 +42,7 @@ def evaluate(
     threads: int,
     as_json: bool,
 ) -> None:
-    """Judge ARTIFACT's weights, or a checkpoint's, by the loss and metrics over rows of data."""
+    """Evaluate ARTIFACT's weights, or a checkpoint's, by the loss and metrics over rows of data."""
     rows, loaded = read(files), load(artifact)
     load_weights(loaded, checkpoint)
     scores = loaded.evaluate(rows, metrics=find_metrics(metrics), threads=threads)

@@ -27,8 +27,8 @@ Decorator = Callable[[Command], Command]
 def compile_options(*names: str, without: Sequence[str] = (), **defaults: Any) -> Decorator:
     """Return a decorator that adds an option per named field, combined as `options`.
 
-    By default, all fields with a help except those in `without`. `defaults` are the command's own
-    defaults, as written on the command line.
+    By default, it covers all fields with a help except those in `without`. `defaults` are the
+    command's own defaults, as written on the command line.
     """
     chosen = names or [name for name in _OFFERED if name not in without]
     return _as_one("options", CompileOptions, chosen, defaults)
@@ -50,7 +50,7 @@ def storage_options(command: Command) -> Command:
 def field_option(
     name: str, default: Any = MISSING, shown: str | bool | None = None, kind: type = CompileOptions
 ) -> Decorator:
-    """Return the option of a field; `shown` is the default in the help, if any."""
+    """Return the option of a field; `shown` is the default shown in the help, if any."""
     part = next(part for part in fields(kind) if part.name == name)
     type_ = get_type_hints(kind)[name]
     default = _default(part) if default is MISSING else default
@@ -101,7 +101,7 @@ MOST_METAVAR = 60
 """Maximum characters of an option's metavar; longer choices are listed in the help text."""
 
 _GROUPS: dict[str, Decorator] = {"storage": storage_options, "quantize": quantize_options}
-"""Fields with fields of their own."""
+"""Fields that are groups of fields."""
 
 
 def _default(part: "Field[Any]") -> Any:
@@ -128,7 +128,7 @@ def _reader(part: "Field[Any]", type_: Any) -> dict[str, Any]:
 def _names(
     context: click.Context, option: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...] | None:
-    """Return the names; None if the option was not given, an empty tuple if it was empty."""
+    """Return the names; None if the option is absent, an empty tuple if it is empty."""
     return tuple(filter(None, names)) if names else None
 
 
@@ -152,4 +152,4 @@ _OFFERED = [
 ]
 
 device_option = field_option("device")
-"""For commands that compile in their own way."""
+"""The device option, for commands without `compile_options`."""

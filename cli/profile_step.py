@@ -121,7 +121,7 @@ def profile(
 def _timed_backend(
     device: Device, options: BackendOptions, threads: int | None
 ) -> tuple[CBackend | DrivenBackend, Peaks]:
-    """Return the backend for kernels of this machine, and its peaks."""
+    """Return the backend that generates kernels for this machine, and the machine's peaks."""
     backend = backend_for(device, options)
     if isinstance(backend, DrivenBackend):
         return backend, peaks_of(device, options.bf16)
@@ -185,7 +185,7 @@ def _table(title: str, rows: Sequence[KernelRow], whole: int, peaks: Peaks, alon
 
 
 def _short(symbol: str) -> str:
-    """Leave out what all symbols share, and the hash."""
+    """Strip the part that all symbols share, and the hash."""
     name, mark, _ = symbol.removeprefix("pe_").rpartition("__")
     return name if mark else symbol.removeprefix("pe_").rpartition("_")[0]
 
@@ -206,7 +206,7 @@ def _cells(row: KernelRow, whole: int, alone: bool) -> Iterator[str]:
 
 
 def _operations(rows: Sequence[KernelRow], whole: int) -> Table:
-    """Total the kernels by op."""
+    """Sum the kernels by op."""
     table = Table("op", box=SIMPLE)
     for heading in ("calls", "us", "share", "GFLOP/s", "GB/s", "of roof", "lost us"):
         table.add_column(heading, justify="right")

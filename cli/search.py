@@ -66,7 +66,7 @@ NSGA2, RANDOM = "NSGA-II", "random draws"
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """The command-line options; click's help documents each."""
+    """The command-line options; their click help documents them."""
 
     model: ModelChoice
     contributions: Path

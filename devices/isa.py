@@ -8,11 +8,11 @@ from dataclasses import dataclass
 class Isa:
     """A vector extension for f32 kernels; byte products may use wider vectors.
 
-    `registers` hold a vector each. `by_lane`: a multiply-add takes one lane of a vector as a
-    factor; `paired`: one instruction loads or stores two vectors. `latency` is the cycles between
-    additions to the same sum. `dot_lanes` are the i32 lanes to which byte products are added,
-    `dot_sums` the number of such vectors per register tile; 0 without byte products. A machine that
-    lists all `features` in /proc/cpuinfo has it; `flags` are for the C compiler.
+    There are `registers` vector registers. `by_lane`: a multiply-add can use one lane of a vector
+    as a factor; `paired`: one instruction loads or stores two vectors. `latency` is the cycles
+    between additions to the same sum. `dot_lanes` are the i32 lanes to which byte products are
+    added, `dot_sums` the number of such vectors per register tile; 0 without byte products. A
+    machine that lists all `features` in /proc/cpuinfo has it; `flags` are for the C compiler.
     """
 
     vector_bytes: int
@@ -56,7 +56,7 @@ ISAS: Mapping[str, Isa] = {
     "dsp": Isa(vector_bytes=4, registers=16),
     "scalar": Isa(vector_bytes=4, registers=16),
 }
-"""Instruction sets by their names in device files."""
+"""Instruction sets by name in device files."""
 
 ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
     "aarch64": ("neon",),

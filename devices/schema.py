@@ -131,7 +131,7 @@ class Device:
 
     `flash_bytes` is the memory for code and frozen params on a device without files; 0 for a device
     with files, whose programs load their weights. `runs` is false if programs can only be built and
-    inspected. `recognise` are words that identify a board by its own description. `backend` is the
+    inspected. `recognise` are words that identify a board in its description. `backend` is the
     default backend, `other_backends` are alternatives. `processor` and `compiler` are the tables
     that the C backend needs; other backends may not. `graphics` is its GPU, if any.
     """
@@ -150,7 +150,7 @@ class Device:
     other_backends: tuple[str, ...] = ()
 
     def on(self, backend: str | None) -> "Device":
-        """Return the device with another of its backends; without a name, unchanged.
+        """Return the device with another of its backends; unchanged without a name.
 
         DeviceError lists the supported ones.
         """
@@ -207,7 +207,7 @@ class Device:
 
 
 def own_folder() -> Path:
-    """Return the folder of the user's own device files, which names stand for too."""
+    """Return the folder of the user's own device files, which can be loaded by name."""
     return config_folder() / "devices"
 
 
@@ -217,12 +217,12 @@ def known_devices() -> tuple[str, ...]:
 
 
 def _files() -> dict[str, Path]:
-    """Return the device files by name; a built-in one comes before the user's of that name."""
+    """Return the device files by name; a built-in file takes precedence over the user's."""
     return {path.stem: path for folder in (own_folder(), FOLDER) for path in folder.glob("*.toml")}
 
 
 def load_device(name: str) -> Device:
-    """Read a device by name; DeviceError lists the known ones, or names the file's fault."""
+    """Read a device by name; DeviceError lists the known devices, or names the file's fault."""
     files = _files()
     if name not in files:
         raise DeviceError(

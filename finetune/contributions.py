@@ -70,9 +70,9 @@ class Gain:
 
 @dataclass(frozen=True)
 class Contributions:
-    """The baseline's mean score on the validation set, and each item's gain over it.
+    """The baseline's mean validation score, and each item's gain over it.
 
-    `noise` is None if too little was measured; `measure` is the measure of a gain.
+    `noise` is None if there are too few trials; `measure` is the measure of a gain.
     """
 
     baseline: float
@@ -202,7 +202,7 @@ def _gain(outcome: TrialOutcome, base: TrialOutcome, measure: str) -> float:
 
 
 def _table(rows: Sequence[Sequence[Pair]], measure: str) -> list[list[list[float]]]:
-    """Return gains [items, seeds, parts]; with one part if not all trials counted them."""
+    """Return gains [items, seeds, parts]; with one part unless all trials have equally many."""
     counts = {len(trial.parts) for row in rows for pair in row for trial in pair}
     if measure == LOSS or len(counts) != 1 or 0 in counts:
         return [[[_gain(*pair, measure)] for pair in row] for row in rows]

@@ -81,7 +81,7 @@ class CostModel:
     def cost(self, scheme: Scheme) -> Cost:
         """Return a scheme's cost; SchemeError if it does not fit the graph.
 
-        Channels to be chosen by data are replaced by random ones, of the same number and scatter.
+        Channels that are chosen by data are replaced by random ones, of the same number and spread.
         """
         scheme = _with_some_channels(scheme)
         graph, trained, adapters = with_adapters(self.graph, scheme)
@@ -130,9 +130,7 @@ def cost_of(
 
 
 def _with_some_channels(scheme: Scheme) -> Scheme:
-    """Use random channels where data would choose: the compiler has no data, and the cost is
-    equal.
-    """
+    """Replace data-driven channels by random ones, of equal cost: the compiler has no data."""
     rules = tuple(
         (name, replace(choice, by="random") if choice.by in DATA_CRITERIA else choice)
         for name, choice in scheme.rules

@@ -1,7 +1,7 @@
 """Executors of trials: processes on this machine, or workers of a Dask cluster.
 
-Both are `concurrent.futures` executors, as is any other passed by a caller. A cluster's workers
-need this package and the folder of the trials under the same path.
+Both are `concurrent.futures` executors; callers may pass any other. A cluster's workers need this
+package, and the folder of the trials under the same path.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The gains that a search sums: by the first measure of a table that distinguishes items.
 
-The goal is a better score, but accuracy on a few hundred examples is mostly noise. Less training
-loss is measured far more exactly; it says how much an item can fit. On MCUNet and Fashion-MNIST
-sums of it ranked 16 schemes by their accuracy with a correlation of 0.86, sums of gains in accuracy
-with -0.60 (studies/results/sparse.md).
+The goal is a better score, but accuracy on a few hundred examples is mostly noise. Training loss is
+measured far more exactly; its decrease shows how well an item can fit. On MCUNet and Fashion-MNIST,
+sums of it ranked 16 schemes by accuracy with a correlation of 0.86, sums of accuracy gains with
+-0.60 (studies/results/sparse.md).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,8 @@ UNITS = {judge.name: judge.unit for judge in JUDGES.values()} | {LOSS: "hundredt
 class Signal:
     """The gains to search by, None if no measure has signal; and the reliability of each.
 
-    A reliability is None if noise is unknown, as for one seed: such gains are used unchanged.
+    A reliability is None if the noise is unknown, as with a single seed: such gains are used
+    unchanged.
     """
 
     contributions: Contributions | None

@@ -1,7 +1,7 @@
 """Metrics that judge a trial, and their names.
 
-    accuracy         the share of the judged examples that come out right
-    held-out loss    the mean loss of the judged tokens, of models that return a loss of their own
+    accuracy         the fraction of correctly classified examples
+    held-out loss    the mean loss per counted token, for models that return their own loss
 
 Higher scores are better: an accuracy, or a negated loss. A hundredth of a difference is a point of
 accuracy, or a hundredth of loss.
@@ -15,15 +15,15 @@ from typing import Any
 from pockengine.errors import FinetuneError
 
 _LARGEST = 700.0
-"""The largest loss whose exponential fits in f64."""
+"""Largest loss whose exponential fits in f64."""
 
 
 @dataclass(frozen=True)
 class Judge:
     """A judge: its name, the unit of a hundredth of a gain, and the format of scores.
 
-    A table of trials has a score under `key`, times `sign`; it is displayed times `shown`, with
-    `digits` decimals.
+    A table of trials stores the score under `key`, multiplied by `sign`; it is displayed multiplied
+    by `shown`, with `digits` decimals.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Judge:
         return f"a loss of {self.cell(score)} (perplexity {perplexity_of(-score):.4g})"
 
     def written(self, score: float) -> dict[str, float | None]:
-        """Return a score as a table has it; JSON has no infinities."""
+        """Return a score as a table stores it; JSON has no infinities."""
         return {self.key: self.sign * score if math.isfinite(score) else None}
 
     def read(self, row: Mapping[str, Any]) -> float:

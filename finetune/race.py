@@ -1,9 +1,9 @@
 """Find the best of a few schemes by real trainings: successive halving over seeds.
 
 First every scheme trains in full with the first seed, at each of the same learning rates; the best
-of them is its rate, and its first score. The better half continues with twice as many seeds, until
-the last ones have all of them (Jamieson and Talwalkar 2016, "Non-stochastic best arm identification
-and hyperparameter optimization"). Seeds, training and evaluation data are the same for all, so
+run sets its rate and its first score. The better half continues with twice as many seeds, until the
+last ones have all of them (Jamieson and Talwalkar 2016, "Non-stochastic best arm identification and
+hyperparameter optimization"). Seeds, training and evaluation data are the same for all, so
 differences are due to the schemes. A preset always reaches the final round, so the winner is never
 worse on the evaluation data.
 
@@ -83,7 +83,7 @@ def _better_half(
     running: Sequence[Scheme],
     presets: Collection[Scheme],
 ) -> list[Scheme]:
-    """Return the better half, best first, including the best preset."""
+    """Return the better half, best first, always including the best preset."""
     order = sorted(running, key=lambda scheme: -fmean(results[scheme]))
     best_preset = [scheme for scheme in order if scheme in presets][:1]
     half = order[: max(2, (len(order) + 1) // 2)]
@@ -101,7 +101,7 @@ def _rounds(seeds: int) -> Iterator[tuple[int, int]]:
 def _tuned(
     schemes: Sequence[Scheme], recipe: Recipe, rates: Sequence[float], run: Run
 ) -> dict[Scheme, tuple[Recipe, float]]:
-    """Return recipes at their best rates, and scores, without schemes that always diverge."""
+    """Return recipes at their best rates, and scores; schemes that always diverge are dropped."""
     tries = [
         (scheme, replace(recipe, rate=rate))
         for scheme in dict.fromkeys(schemes)

@@ -60,9 +60,9 @@ def order(count: int, epoch: int, seed: int) -> np.ndarray:
 
 
 def batches(count: int, batch: int, epoch: int, seed: int) -> np.ndarray:
-    """Return the examples of each step of an epoch, [steps, batch]; the last step is padded.
+    """Return the example indices of an epoch's steps, [steps, batch]; the last step is padded.
 
-    It is padded from the start of the same order, so every example occurs at least once.
+    Padding is taken from the start of the same order, so every example occurs at least once.
     """
     steps = -(-count // batch)
     return np.resize(order(count, epoch, seed), (steps, batch))

@@ -5,13 +5,13 @@ head (contributions.py, shrinkage.py); its cost is that of the compiled program 
 NSGA-II looks for the front of gain, memory and cycles; random search, the control, draws from the
 same prior.
 
-A draw says how many weights train, then which, then what share of each: drawn independently, most
-of the weights would always train and no draw would fit a tight budget. NSGA-II starts from such
-draws too, so that both searches begin alike; a `warm` search first sees how far greedy orders get
-(search_starts.py), and starts from there as well. Every scheme that is asked for counts as an
-evaluation, also one that was asked for before.
+A draw chooses the number of trained weights, then the weights, then the share of each. With
+independent genes most weights would always train, and no draw would fit a tight budget. NSGA-II
+starts from the same draws, so both searches start alike; a `warm` search also starts from greedy
+orders cut at the budget (search_starts.py). Every requested scheme counts as an evaluation,
+including repeated ones.
 
-With a budget NSGA-II spends its population near the bounds; the front is of all that was evaluated.
+With a budget NSGA-II spends its population near the bounds; the front covers all evaluated schemes.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -46,7 +46,7 @@ class Costs(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """Upper bounds; None if there is none.
+    """Upper bounds; None means unbounded.
 
     `memory_bytes` bounds arena beyond inference plus optimiser states, `cycles` the modelled cycles
     on all cores, `work` those on one.
@@ -57,7 +57,7 @@ class Budget:
     work: float | None = None
 
     def excess(self, cost: Cost) -> dict[str, float]:
-        """Return by how large a share each bound is exceeded; 0 or less where it is kept."""
+        """Return each bound's relative excess: 0 or less if it is met."""
         pairs = {
             "memory": (cost.memory_bytes, self.memory_bytes),
             "cycles": (cost.cycles, self.cycles),
@@ -70,7 +70,7 @@ class Budget:
         }
 
     def allows(self, cost: Cost) -> bool:
-        """Whether a cost keeps every bound."""
+        """Whether a cost is within every bound."""
         return all(excess <= 0 for excess in self.excess(cost).values())
 
 
@@ -87,8 +87,8 @@ class Point:
 class Front:
     """Result of a search: the non-dominated points within the budget.
 
-    `points` are by falling gain; `curve` is the best gain within the budget after each evaluation,
-    0 before there is one; `distinct` is the number of different schemes evaluated.
+    `points` are in order of descending gain; `curve` is the best gain within the budget after each
+    evaluation, 0 before the first one; `distinct` is the number of different schemes evaluated.
     """
 
     points: tuple[Point, ...]
@@ -97,12 +97,12 @@ class Front:
 
     @property
     def best(self) -> Point:
-        """The point of the largest predicted gain."""
+        """The point with the largest predicted gain."""
         return self.points[0]
 
 
 def predicted_gain(contributions: Contributions, items: Sequence[Item]) -> float:
-    """Add the gains that the items had alone."""
+    """Sum the gains that the items had when trained alone."""
     return sum((contributions.gains[item].mean for item in items), 0.0)
 
 
@@ -110,7 +110,7 @@ def worth_choosing(space: SearchSpace, contributions: Contributions) -> SearchSp
     """Drop items that can only harm a scheme.
 
     These are items without a gain, and items that gain no more than a smaller option of the same
-    weight. FinetuneError names an item of the space that was not measured.
+    weight. FinetuneError names an unmeasured item of the space.
     """
 
     def useful(options: Sequence[Item]) -> tuple[Item, ...]:
@@ -131,7 +131,7 @@ def worth_choosing(space: SearchSpace, contributions: Contributions) -> SearchSp
 
 @dataclass(frozen=True)
 class SearchEffort:
-    """Number of evaluations, their seed, the sampler, and whether greedy orders come first."""
+    """Number of evaluations, seed, sampler, and whether to start from greedy orders."""
 
     evaluations: int = EVALUATIONS
     seed: int = 0
@@ -149,7 +149,7 @@ def search(
 ) -> Front:
     """Return the front within the budget; the same arguments give the same front.
 
-    `progress` is called after each evaluation with the number made, and the best gain so far.
+    `progress` is called after each evaluation with the number so far and the best gain.
     FinetuneError, with the cost of the cheapest scheme, if none is within the budget.
     """
     contributions = shrunk(contributions)
@@ -193,7 +193,7 @@ class _Evaluations:
         return point
 
     def point(self, items: tuple[Item, ...]) -> Point:
-        """Return the point of these items, which does not count as an evaluation."""
+        """Return the point of these items; this does not count as an evaluation."""
         if items not in self.found:
             cost = self.costs.cost(scheme_of(self.costs.graph, items))
             self.found[items] = Point(items, predicted_gain(self.contributions, items), cost)
@@ -241,7 +241,7 @@ def _too_little(what: str, cost: Cost, budget: Budget) -> str:
 
 
 def chosen(space: SearchSpace, genome: Genome) -> tuple[Item, ...]:
-    """Return the items that a genome says, sorted."""
+    """Return the items that a genome encodes, sorted."""
     options = (space.biases, *space.weights)
     pairs = zip(options, genome, strict=True)
     return tuple(sorted(each[gene - 1] for each, gene in pairs if gene))
@@ -250,7 +250,7 @@ def chosen(space: SearchSpace, genome: Genome) -> tuple[Item, ...]:
 class Prior:
     """Draws genomes, each gene from 0 to its size.
 
-    How many weights train is drawn on a log scale, then which, then what share of each.
+    The number of trained weights is drawn on a log scale, then the weights, then the share of each.
     """
 
     def __init__(self, sizes: Sequence[int], random: Random) -> None:
@@ -266,16 +266,17 @@ class Prior:
         return tuple(genome)
 
     def mutated(self, place: int) -> int:
-        """Return a new gene: as often none as any."""
+        """Return a new gene; at least half of the draws are 0."""
         if self._random.random() < 0.5:
             return 0
         return self._random.randint(0, self.sizes[place])
 
 
 def non_dominated(points: Sequence[Point]) -> list[Point]:
-    """Return the points that no other beats, by falling gain.
+    """Return the non-dominated points, by descending gain.
 
-    To beat is to be no worse in gain, memory and cycles, and better in one of them.
+    A point dominates another if it is no worse in gain, memory and cycles, and better in at least
+    one of them.
     """
 
     def key(point: Point) -> tuple[float, float, float]:

@@ -19,7 +19,7 @@ from pockengine.finetune.space import scheme_of
 
 HOST = "host"
 TRIES = 5
-"""Schemes that are measured until one keeps a limit on instructions."""
+"""Maximum number of schemes measured to find one within the instruction limit."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SearchLimits:
 
 
 def budget_of(limits: SearchLimits, costs: CostModel) -> Budget:
-    """Return the budget that the limits are on a device; FinetuneError if it cannot be known."""
+    """Return the search budget for limits on a device; FinetuneError if it cannot be determined."""
     cycles = work = None
     if limits.milliseconds is not None:
         cycles = _cycles(limits.milliseconds, costs)
@@ -51,7 +51,7 @@ def budget_of(limits: SearchLimits, costs: CostModel) -> Budget:
 
 
 def _cycles(milliseconds: float, costs: CostModel) -> float:
-    """Return the modelled cycles that take so long."""
+    """Return the modelled cycles for a time."""
     if costs.device.name != HOST:
         if not costs.device.mhz:
             raise FinetuneError(
@@ -82,8 +82,8 @@ def _time(costs: CostModel, scheme: Scheme) -> float:
 def tightened(budget: Budget, best: Point, limits: SearchLimits, costs: CostModel) -> Budget | None:
     """Return a lower budget if the best point exceeds the limit on instructions, else None.
 
-    The line through the two ends is up to a tenth too low in between (MCUNet on rpi4); another
-    search within the lower budget costs little, as what was evaluated is remembered.
+    Between its two ends the line is up to a tenth too low (MCUNet on rpi4). Another search within
+    the lower budget costs little, because evaluated schemes are remembered.
     """
     if limits.instructions is None or budget.work is None:
         return None

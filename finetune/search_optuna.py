@@ -1,8 +1,7 @@
 """Optuna's samplers over genomes: NSGA-II, and random draws as its control.
 
 Both take whole genomes from the prior of search.py, NSGA-II for its first generation, and new genes
-from it where it mutates. Trials are asked and told in sequence, which makes a search a function of
-its seed.
+from it for mutations. Trials run in sequence, so a search is a function of its seed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,16 +19,16 @@ from pockengine.finetune.search_starts import Genome
 
 POPULATION = 20
 MUTATIONS = 2.0
-"""Genes of a child that are drawn anew, on average."""
+"""Mean number of mutated genes per child."""
 
 SWAPPED = 0.3
-"""Share of a child's genes that come from its second parent."""
+"""Share of a child's genes from its second parent."""
 
 NEAR = 0.2
 """Costs below a bound by more than this fraction count as equal.
 
-Most of a population would otherwise be cheap schemes of little gain. Of ten settings that were
-tried on three made-up tables this reached the most gain in 500 evaluations.
+Otherwise most of a population would be cheap schemes of little gain. Of ten settings tried on three
+synthetic tables, this one reached the largest gain in 500 evaluations.
 """
 
 Space = dict[str, BaseDistribution]
@@ -61,9 +60,9 @@ class Point(Protocol):
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """What is searched: this many evaluations, `starts` first, of genomes from a prior.
+    """A search problem: this many evaluations, `starts` first, of genomes from a prior.
 
-    `excess` says by which share each of `bounds` bounds is exceeded.
+    `excess` returns the relative excess over each of `bounds` bounds.
     """
 
     prior: Prior
@@ -76,7 +75,7 @@ class SearchProblem:
 
 
 def evolve(problem: SearchProblem) -> None:
-    """Search by NSGA-II; the first generation are the starts, then draws."""
+    """Search by NSGA-II; the first generation is the starts, then draws."""
     sampler = _Evolution(
         problem,
         population_size=POPULATION,
@@ -93,7 +92,7 @@ def draw(problem: SearchProblem) -> None:
 
 
 class _FromPrior(BaseSampler):
-    """A sampler that knows all genes from the first trial on, and where genomes come from."""
+    """A sampler with fixed genes from the first trial on, and genomes from a prior."""
 
     def __init__(self, problem: SearchProblem, **options: Any) -> None:
         super().__init__(**options)
@@ -135,7 +134,7 @@ class _Draws(_FromPrior, RandomSampler):
 
 
 def _first(prior: Prior, starts: Sequence[Genome]) -> Iterator[dict[str, int]]:
-    """Yield the starts, then draws, as Optuna has them."""
+    """Yield the starts, then draws, in Optuna's form."""
     for genome in starts:
         yield {str(place): gene for place, gene in enumerate(genome)}
     while True:
@@ -147,8 +146,8 @@ def _genes(prior: Prior) -> Space:
 
 
 def _run(sampler: BaseSampler, problem: SearchProblem) -> None:
-    """Maximise the gain and minimise what is bounded, or without bounds memory and cycles."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it tells of every study otherwise
+    """Maximise the gain and minimise the bounded costs; without bounds, memory and cycles."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # it logs every study otherwise
     directions = ["maximize", *["minimize"] * (problem.bounds or 2)]
     study = optuna.create_study(directions=directions, sampler=sampler)
     genes = _genes(problem.prior)

@@ -1,7 +1,7 @@
 """Starting points of a warm search: greedy orders, cut at the budget.
 
-A genome says what is chosen: the number of a bias set, then of an option of each weight; 0 for
-none. A step of an order takes one option; a beginning of an order is its first steps.
+A genome encodes a choice: the number of a bias set, then of an option of each weight; 0 for none. A
+step of an order adds one option; a prefix of an order is its first steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,8 +18,8 @@ Genome = tuple[int, ...]
 class GainStep:
     """An option, and its increment over the previous one of the same weight (or bias set).
 
-    `saved_bytes` are the activations that its gradient reads, `trained` its numbers. `depth` counts
-    weights from the top; of a bias set it is the lowest weight that lies as deep.
+    `saved_bytes` are the activations that its gradient reads, `trained` its number of parameters.
+    `depth` counts weights from the top; for a bias set it is the lowest weight at the same depth.
     """
 
     place: int
@@ -36,10 +36,10 @@ ORDERS: tuple[Callable[[GainStep], float], ...] = (
     lambda step: -step.gain,
     lambda step: step.depth,
 )
-"""By gain for a saved byte, for a number that trains, by gain alone; and from the top down.
+"""By gain per saved byte, by gain per trained number, by gain alone, and from the top down.
 
-What is scarce differs: in small batches optimiser states, in large ones activations, in others the
-activations that the way down to a deep weight needs.
+The scarce memory differs: with small batches it is optimiser states, with large ones activations.
+For other models it is the activations on the backward pass down to a deep weight.
 """
 
 
@@ -49,7 +49,7 @@ def longest_beginnings(
     graph: Graph,
     fits: Callable[[Genome], bool],
 ) -> Iterator[Genome]:
-    """Yield of each order the longest beginning that fits, found by bisection."""
+    """Yield the longest prefix of each order that fits, found by bisection."""
     steps = list(_steps(space, contributions, graph))
     for key in ORDERS:
         order = sorted(steps, key=key)
@@ -71,7 +71,7 @@ def _genome(space: SearchSpace, steps: list[GainStep]) -> Genome:
 
 
 def _steps(space: SearchSpace, contributions: Contributions, graph: Graph) -> Iterator[GainStep]:
-    """Yield all steps; of options of one weight each is measured from the one before it."""
+    """Yield all steps; each option of a weight is measured relative to the previous one."""
     sizes = {name: param.value.type.size for name, param in graph.params.items()}
     saved = {layer.weight: layer.saved_bytes for layer in layers_of(graph)}
 

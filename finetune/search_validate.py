@@ -19,14 +19,14 @@ from pockengine.finetune.trial import TrialOutcome
 from pockengine.finetune.trial_job import TrialJob, put_examples, put_subject, run_job
 
 LEAST = 0.5
-"""Share of the best predicted gain below which a point of a front is not worth validating."""
+"""Share of the best predicted gain below which a point of a front is not validated."""
 
 
 def finalists(gains: Sequence[float], count: int) -> list[int]:
-    """Return at most `count` places of predicted gains to validate, the largest gain first.
+    """Return at most `count` indices of predicted gains to validate, largest gain first.
 
-    The others lie evenly down to half of it: neighbours on a front train nearly the same. What
-    gains nothing is no finalist.
+    The others are spaced evenly down to half of the largest gain, because neighbours on a front
+    train nearly the same. Items without a gain are excluded.
     """
     order = sorted(range(len(gains)), key=lambda place: -gains[place])
     worth = [place for place in order if gains[place] > 0 and gains[place] >= LEAST * max(gains)]
@@ -36,7 +36,7 @@ def finalists(gains: Sequence[float], count: int) -> list[int]:
 
 
 def trainer(subject: Subject, tuning: Tuning, executor: Executor, folder: Path) -> Run:
-    """Return how a race trains; `folder` keeps data and artifacts for the workers."""
+    """Return a race's training function; `folder` stores data and artifacts for the workers."""
     folder = folder.resolve()
     placed = (
         put_subject(folder, subject),
@@ -52,7 +52,7 @@ def trainer(subject: Subject, tuning: Tuning, executor: Executor, folder: Path) 
 
 
 def recipe_of(header: Mapping[str, Any], optimizer: Optimizer) -> tuple[Recipe, list[int]]:
-    """Read the recipe and the seeds from a table's header; they must be of this optimizer."""
+    """Read the recipe and the seeds from a table's header; FinetuneError for another optimizer."""
     try:
         fields = dict(header["recipe"])
         seeds = [int(seed) for seed in header["seeds"]]
@@ -69,7 +69,7 @@ def recipe_of(header: Mapping[str, Any], optimizer: Optimizer) -> tuple[Recipe, 
 
 
 def check_data(header: Mapping[str, Any], tuning: Tuning) -> None:
-    """Refuse data that the contributions were not measured on."""
+    """Raise FinetuneError for data that the contributions were not measured on."""
     for name, examples in (("train", tuning.train), ("validation", tuning.validation)):
         if header.get(name) != examples.digest():
             raise FinetuneError(

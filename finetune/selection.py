@@ -4,9 +4,8 @@
     fisher       squared gradient of a batch's mean loss, summed over each channel's weights, a mean
                  over batches: the empirical Fisher information where a batch is one example
 
-Both are computed by compiled code on this machine from training examples; what comes out is a
-scheme with lists of channels, static as any other. Criteria that need no data are in
-compiler/sparse/channels.py.
+Both are computed by compiled code on this machine from training examples. The result is a static
+scheme with lists of channels. Criteria that need no data are in compiler/sparse/channels.py.
 """
 
 import tempfile
@@ -33,7 +32,7 @@ from pockengine.errors import FinetuneError
 from pockengine.finetune.task import TARGET, Examples
 
 DATA_CRITERIA = ("activation", "fisher")
-"""Criteria that need examples, beside those of compiler/sparse/channels.py."""
+"""Criteria that need examples; compiler/sparse/channels.py has the others."""
 
 _ENTRY = "scores"
 
@@ -41,7 +40,7 @@ _ENTRY = "scores"
 def choose_channels(
     graph: Graph, scheme: Scheme, by: str, examples: Examples, target: str = TARGET
 ) -> Scheme:
-    """Return the scheme with every share of channels replaced by those that `by` ranks first.
+    """Return the scheme with every share of channels replaced by the highest-ranked channels.
 
     `graph` is a forward graph of a fixed batch with the output `loss`; all whole batches of the
     examples count. FinetuneError for an unknown criterion or fewer examples than a batch.
@@ -55,7 +54,7 @@ def choose_channels(
 
 
 def list_channels(scheme: Scheme, scored: Mapping[str, tuple[ParamChoice, np.ndarray]]) -> Scheme:
-    """Return the scheme with these weights' shares as lists of the channels of highest score."""
+    """Return the scheme with these weights' shares as lists of the highest-scoring channels."""
     rules = list(scheme.rules)
     for name, (choice, scores) in scored.items():
         first = rank_scores(scores)[: channel_count(len(scores), choice.share)]
@@ -88,7 +87,7 @@ def channel_scores(
 
 
 def _activations(graph: Graph, names: Sequence[str]) -> None:
-    """Make the mean squares of the channels that each weight reads the graph's outputs."""
+    """Add the mean squares of the channels that each weight reads as the graph's outputs."""
     g = Builder(graph)
     scores = {}
     for name in names:
@@ -100,7 +99,7 @@ def _activations(graph: Graph, names: Sequence[str]) -> None:
 
 
 def _squared_gradients(graph: Graph, names: Sequence[str]) -> None:
-    """Make the sums of each channel's squared gradients the graph's outputs."""
+    """Add the sums of each channel's squared gradients as the graph's outputs."""
     g = Builder(graph)
     axes = {graph.params[name].value: _reader(graph, name)[1] for name in names}
     gradients = backward(g, graph.outputs[LOSS], dict.fromkeys(axes))

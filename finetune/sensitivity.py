@@ -35,9 +35,9 @@ BASELINE = "head-only"
 
 @dataclass(frozen=True)
 class TrialProgress:
-    """Trials in the table, in all, and about how many seconds the others take; the last one's name.
+    """Finished trials, all trials, the estimated seconds left, and the last trial's name.
 
-    `seconds_left` is None until this run has finished one.
+    `seconds_left` is None until this run has finished a trial.
     """
 
     done: int
@@ -51,7 +51,7 @@ Tell = Callable[[TrialProgress], None]
 
 @dataclass(frozen=True)
 class SensitivityPlan:
-    """What is measured: each item, at each seed, with one recipe; `recipe.seed` does not count."""
+    """What to measure: each item, at each seed, with one recipe; `recipe.seed` is ignored."""
 
     subject: Subject
     tuning: Tuning
@@ -61,7 +61,7 @@ class SensitivityPlan:
 
     @property
     def keys(self) -> list[Key]:
-        """The trials: at each seed the head alone, and each item beside it."""
+        """The trials: for each seed the head alone, and each item with the head."""
         return [(item, seed) for item in (None, *self.items) for seed in self.seeds]
 
 
@@ -74,9 +74,9 @@ def measure(
 ) -> Contributions:
     """Measure the gain of each item at each seed.
 
-    The table in `path` is added to: what it has is not run again. `folder` keeps model, data and
-    artifacts for the workers; by default it is beside the table. FinetuneError if a table was
-    measured otherwise, or if a worker dies: run it again to go on.
+    Trials are appended to the table in `path`; finished ones are not run again. `folder` stores
+    model, data and artifacts for the workers; by default it is beside the table. FinetuneError if a
+    table has other settings, or if a worker dies: run it again to continue.
     """
     subject, tuning, recipe = plan.subject, plan.tuning, plan.recipe
     check_examples(subject, tuning.train, tuning.validation)
@@ -95,7 +95,7 @@ def measure(
 def header_of(
     subject: Subject, tuning: Tuning, recipe: Recipe, seeds: Sequence[int]
 ) -> dict[str, Any]:
-    """Describe the common settings of a table's trials."""
+    """Return the common settings of a table's trials."""
     shared = {name: value for name, value in _plain(recipe).items() if name != "seed"}
     judge = {} if subject.judge == ACCURACY.name else {"judge": subject.judge}
     return {
@@ -117,7 +117,7 @@ def _plain(recipe: Recipe) -> Mapping[str, Any]:
 def _jobs(
     subject: Subject, tuning: Tuning, recipe: Recipe, keys: Sequence[Key], folder: Path
 ) -> dict[Key, TrialJob]:
-    """Put model and data where workers find them, and name each trial."""
+    """Write model and data for the workers, and list the trials."""
     placed = (
         put_subject(folder, subject),
         put_examples(folder, tuning.train),
@@ -136,9 +136,9 @@ def _jobs(
 def _run(
     jobs: Mapping[Key, TrialJob], table: ContributionTable, executor: Executor, progress: Tell
 ) -> None:
-    """Run jobs and add each to the table as it ends; on any error the others are cancelled.
+    """Run jobs and append each to the table when it ends; an error cancels the others.
 
-    An item's artifact goes when its last seed is done: of a large model they would fill a disk.
+    An item's artifact is deleted after its last seed: those of a large model would fill a disk.
     """
     start = time.monotonic()
     futures: dict[Future[TrialOutcome], Key] = {

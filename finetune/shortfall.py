@@ -1,7 +1,7 @@
 """The cost of a budget: the chosen scheme compared with full fine-tuning, which exceeds it.
 
-The best scheme within a budget may still be worse than training everything, which a search cannot
-show, as it compares only schemes that fit. Full fine-tuning under the same conditions shows it.
+The best scheme within a budget may still be worse than full fine-tuning. A search cannot show that,
+because it only compares schemes that fit; full fine-tuning under the same conditions can.
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from pockengine.finetune.judges import ACCURACY, Judge
 from pockengine.finetune.race import Standing
 
 SIGNIFICANT = 2.0
-"""Standard errors that a difference of means takes to be one."""
+"""Minimum number of standard errors of a significant difference of means."""
 
 
 @dataclass(frozen=True)
 class Shortfall:
-    """The chosen scheme's and full fine-tuning's scores, and what full takes in bytes."""
+    """Scores of the chosen scheme and of full fine-tuning, and the bytes of the latter."""
 
     chosen: Standing
     full: Standing
@@ -25,12 +25,12 @@ class Shortfall:
 
     @property
     def lost(self) -> float:
-        """How much better full's score is on the validation set; below 0 where it is worse."""
+        """Full fine-tuning's advantage on the validation set; negative if it is worse."""
         return self.full.mean - self.chosen.mean
 
     @property
     def error(self) -> float | None:
-        """Standard error of `lost` over the seeds; None if one scheme ran a single one."""
+        """Standard error of `lost` over the seeds; None if one of the schemes has a single seed."""
         squares = [
             one.spread**2 / len(one.scores)
             for one in (self.chosen, self.full)

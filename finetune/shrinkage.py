@@ -1,11 +1,11 @@
 """Shrink measured gains towards the mean of similar items.
 
 A measured gain includes noise. Among many items measured a few times, the best are also the
-luckiest, and unlucky ones would never be chosen. The variance over seeds estimates the noise, that
-over items the true differences; by their ratio each gain is shrunk towards the mean of items of the
-same kind and share (Efron and Morris 1975, "Data analysis using Stein's estimator and its
-generalizations"). If that mean is negative, gains are shrunk towards zero: short probes may disturb
-what a whole training settles.
+luckiest, and unlucky ones would never be chosen. The variance over seeds estimates the noise, and
+the variance over items the true differences. Their ratio determines how far each gain is shrunk
+towards the mean of items of the same kind and share (Efron and Morris 1975, "Data analysis using
+Stein's estimator and its generalizations"). If that mean is negative, gains are shrunk towards
+zero: short probes may disturb what a whole training settles.
 """
 
 import statistics
@@ -20,9 +20,9 @@ Group = tuple[str, float]
 
 
 def reliability(contributions: Contributions) -> float | None:
-    """Return how far the gains differ by more than chance, 0 to 1 (signal.py).
+    """Return the share of the variance of gains that is not noise, 0 to 1 (signal.py).
 
-    None if chance is not known, or no two items of a kind and share were measured.
+    None if the noise is unknown, or no two items of a kind and share were measured.
     """
     noise, observed = contributions.noise, _variance_within(_groups(contributions))
     if noise is None or not observed:
@@ -32,7 +32,7 @@ def reliability(contributions: Contributions) -> float | None:
 
 
 def shrunk(contributions: Contributions) -> Contributions:
-    """Return the gains drawn towards their groups' means, or 0; unchanged of unknown noise."""
+    """Return the gains shrunk towards their groups' means, or 0; unchanged if noise is unknown."""
     gains, noise, groups = contributions.gains, contributions.noise, _groups(contributions)
     observed = _variance_within(groups)
     if noise is None or not observed:
@@ -58,7 +58,7 @@ def _group(item: Item) -> Group:
 
 
 def _variance_within(groups: Mapping[Group, list[float]]) -> float:
-    """Return the variance of the gains about their groups' means; 0 where no group has two."""
+    """Return the variance of the gains about their groups' means; 0 without a group of two."""
     freedom = sum(len(gains) - 1 for gains in groups.values())
     squares = sum(
         (gain - statistics.fmean(gains)) ** 2 for gains in groups.values() for gain in gains

@@ -1,10 +1,10 @@
 """The search space of schemes for a model: last biases, and shares of weights.
 
-The head (the block that the forward pass reads last) always trains. Beside it there is
+The head (the block that the forward pass reads last) always trains. The options are
 
-    biases    "last K blocks" or "last K layers": every bias of the last K of them, head not
-              counted; of families without biases (LLaMA) the norms' weights, which play their part
-    weights   of one convolution or linear layer a share of its channels, picked by a criterion
+    biases    "last K blocks" or "last K layers": every bias of the last K, without the
+              head's; for families without biases (LLaMA) the norms' weights instead
+    weights   a share of the channels of one convolution or linear layer, chosen by a criterion
 
 A chosen weight brings its own bias along. Embedding tables are left out: a table is read by index,
 so no share of its channels saves an activation, and its gradient is as large as the vocabulary. In
@@ -31,21 +31,21 @@ from pockengine.finetune.selection import DATA_CRITERIA
 
 SHARES = (0.125, 0.25, 0.5, 1.0)
 WHOLE = ""
-"""The criterion of an item that needs none: all channels, or biases."""
+"""The criterion of an item that trains whole: all channels, or biases."""
 
 MOST_BIAS_SETS = 12
 UNITS = ("blocks", "layers")
 
 GRAPHS = 4
-"""Graphs whose blocks and layers are remembered: a search asks hundreds of times, and the forward
-graph that it asks about does not change."""
+"""Number of graphs whose blocks and layers are cached: a search queries the same forward graph
+hundreds of times."""
 
 
 @dataclass(frozen=True)
 class TrainableLayer:
-    """A convolution or linear layer: its weight, own bias, and channels that can be shared out.
+    """A convolution or linear layer: its weight, bias, and number of channels.
 
-    `channels` is 0 where only the whole weight can train; `saved_bytes` is the activation that the
+    `channels` is 0 if only the whole weight can train; `saved_bytes` is the activation that the
     gradient of the whole weight reads.
     """
 
@@ -57,10 +57,10 @@ class TrainableLayer:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The items to choose from: at most one of `biases`, and at most one of each of `weights`.
+    """The items to choose from: at most one of `biases`, and at most one per entry of `weights`.
 
-    Biases are in the order of their number, weights in that of the forward pass, the options of a
-    weight by their share.
+    Bias sets are sorted by size, weights by the order of the forward pass, the options of a weight
+    by their share.
     """
 
     biases: tuple[Item, ...]
@@ -68,7 +68,7 @@ class SearchSpace:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """Every item."""
+        """All items."""
         return (*self.biases, *(item for options in self.weights for item in options))
 
 
@@ -89,7 +89,7 @@ def _blocks(graph: Graph) -> tuple[tuple[str, ...], ...]:
 def layers_of(graph: Graph) -> tuple[TrainableLayer, ...]:
     """Return the convolutions and linear layers below the head, in the order of the forward pass.
 
-    A weight that another op reads as well (a table that is tied to the output) is none.
+    A weight that is also read by another op (a table tied to the output) is excluded.
     """
     head, users = set(head_of(graph)), graph.users()
     layers: dict[str, TrainableLayer] = {}
@@ -121,7 +121,7 @@ def _channels(graph: Graph, node: Node) -> int:
 
 
 def bias_groups(graph: Graph, unit: str = "blocks") -> list[tuple[str, ...]]:
-    """Return the biases below the head: of each block that has any, or of each layer."""
+    """Return the biases below the head, by block or layer; groups without biases are omitted."""
     if unit not in UNITS:
         raise SchemeError(f"biases are counted in {' or '.join(UNITS)}, not in {unit!r}")
     own = {layer.bias for layer in layers_of(graph) if layer.bias}
@@ -149,9 +149,9 @@ def items_of(
 ) -> list[Item]:
     """List the candidates: bias sets, then each weight at several shares of its channels.
 
-    There are at most `bias_sets` of them, evenly spread. `upper` keeps that share of the layers,
-    counted from the top, and `upper_biases` of the biases (by default as many). Shares that come to
-    the same number of channels are listed once.
+    At most `bias_sets` bias sets are listed, evenly spaced. `upper` keeps that share of the layers,
+    counted from the top, and `upper_biases` of the biases (by default the same). Shares with the
+    same number of channels are listed once.
     """
     upper_biases = upper if upper_biases is None else upper_biases
     if not all(0 < share <= 1 for share in (upper, upper_biases, *shares)):
@@ -180,7 +180,7 @@ def _options(layer: TrainableLayer, shares: Sequence[float], by: str) -> list[It
 
 
 def space_of(graph: Graph, items: Iterable[Item]) -> SearchSpace:
-    """Group items into a space; SchemeError names one that does not fit this model."""
+    """Group items into a space; SchemeError for an item that does not fit this model."""
     layers = {layer.weight: layer for layer in layers_of(graph)}
     options: dict[str, list[Item]] = {name: [] for name in layers}
     biases: list[Item] = []
@@ -201,7 +201,7 @@ def space_of(graph: Graph, items: Iterable[Item]) -> SearchSpace:
 def scheme_of(graph: Graph, items: Sequence[Item], name: str = "searched") -> Scheme:
     """Return the scheme that trains the head and these items; SchemeError if they clash.
 
-    Of several bias sets all are trained.
+    If there are several bias sets, all of them train.
     """
     layers = {layer.weight: layer for layer in layers_of(graph)}
     choices: dict[str, ParamChoice] = dict.fromkeys(head_of(graph), FULL)
@@ -255,5 +255,5 @@ def _layer(layers: Mapping[str, TrainableLayer], item: Item) -> TrainableLayer:
 
 
 def _literal(name: str) -> str:
-    """Return a pattern that matches this name alone."""
+    """Return a pattern that matches only this name."""
     return re.sub(r"([*?[])", r"[\1]", name)

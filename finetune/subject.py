@@ -1,7 +1,6 @@
 """The model to tune: a forward graph with pretrained weights and a logits output.
 
-On disk a subject is the graph's text form beside its weights, so that workers read it without
-unpickling anything.
+On disk a subject is the graph's text form and its weights, so workers read it without unpickling.
 """
 
 import hashlib
@@ -28,10 +27,12 @@ _WORDS = ("name", "logits", "target", "judge")
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A model to tune. The graph has a fixed batch, the outputs `loss` and `logits` [N, classes],
-    and reads labels i64 [N] by the name `target` beside its inputs; its norms are as in evaluation.
-    Where it holds params as int8, `integers` says how such train. `judge` names what a trial's
-    score is (judges.py); where that is the loss, logits are [N, L, classes] and labels [N, L].
+    """A model to tune: a graph of a fixed batch, with norms in evaluation mode.
+
+    The graph has the outputs `loss` and `logits` [N, classes], and reads labels i64 [N] by the name
+    `target` beside its inputs. For int8 params, `integers` sets how they train. `judge` names the
+    metric of a trial's score (judges.py); if it is the loss, logits are [N, L, classes] and labels
+    [N, L].
     """
 
     name: str
@@ -53,24 +54,24 @@ class Subject:
 
     @property
     def batch(self) -> int:
-        """Examples in a step."""
+        """Examples per step."""
         return self.graph.input(self.target).shape[0]
 
     @property
     def classes(self) -> int:
-        """How many labels the logits tell apart."""
+        """Number of classes of the logits."""
         return self.graph.outputs[self.logits].shape[-1]
 
     @property
     def quantize(self) -> Int8 | None:
-        """What `compile` takes beside the graph: None if it computes in f32."""
+        """The `quantize` argument of `compile`: None for a model in f32."""
         held = any(param.held for param in self.graph.params.values())
         return Int8(**asdict(self.integers)) if held else None
 
     def digest(self) -> str:
-        """Return the SHA-256 of the graph, its weights, and how integers train, where there are.
+        """Return the SHA-256 of the graph, its weights, and its int8 training options, if any.
 
-        The name does not count.
+        The name is not included.
         """
         return self._digest
 
@@ -99,7 +100,7 @@ class Subject:
 
 
 def load_subject(folder: Path) -> Subject:
-    """Read what `save` wrote."""
+    """Read a folder written by `save`."""
     names = json.loads((folder / _NAMES).read_text(encoding="utf-8"))
     text = (folder / _GRAPH).read_text(encoding="utf-8")
     graph = parse_graph(text, load_file(folder / _WEIGHTS))

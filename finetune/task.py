@@ -1,7 +1,7 @@
-"""Data to tune on: examples, and which of them train, validate and test.
+"""Data to tune on: examples, split into training, validation and test.
 
-Choices (rates, sensitivity, search) get a `Tuning`, which has no test examples; only a `Task` has
-them, and only the study reads it, once per final scheme.
+Choices (rates, sensitivity, search) get a `Tuning`, which has no test examples. Only a `Task` has
+them; only the study reads it, once per final scheme.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ from pockengine.errors import FinetuneError
 from pockengine.finetune.data_files import read_arrays
 
 TARGET = "target"
-"""The labels' name in data files and among a graph's inputs."""
+"""Name of the labels in data files and among a graph's inputs."""
 IGNORED = -100
-"""A token's label that does not count."""
+"""Label of a token that does not count in the loss."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +45,18 @@ class Examples:
         return len(self.labels)
 
     def take(self, index: np.ndarray) -> "Examples":
-        """Return the examples at these places, in this order."""
+        """Return the examples at these indices, in this order."""
         inputs = {name: np.asarray(array[index]) for name, array in self.inputs.items()}
         return Examples(inputs, np.asarray(self.labels[index]))
 
     def joined(self, others: "Examples") -> "Examples":
-        """Return these examples and others behind them; the names of inputs are the same."""
+        """Return the concatenation of these examples and others with the same input names."""
         pairs = {name: [array, others.inputs[name]] for name, array in self.inputs.items()}
         inputs = {name: np.concatenate(pair) for name, pair in pairs.items()}
         return Examples(inputs, np.concatenate([self.labels, others.labels]))
 
     def digest(self) -> str:
-        """Return the SHA-256 of names, types and contents: the same data, the same digest."""
+        """Return the SHA-256 of names, types and contents."""
         return self._digest
 
     @cached_property
@@ -78,7 +78,7 @@ class Tuning:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A data set of `classes` labels, with a test set for final schemes alone."""
+    """A data set of `classes` labels, with a test set for final schemes only."""
 
     name: str
     classes: int
@@ -87,7 +87,7 @@ class Task:
 
 
 def split(examples: Examples, validation: int, seed: int) -> Tuning:
-    """Set `validation` examples apart, by chance and with about the same share of every label."""
+    """Hold out `validation` random examples, with about the same share of every label."""
     count = len(examples)
     if not 0 < validation < count:
         raise FinetuneError(
@@ -102,9 +102,9 @@ def split(examples: Examples, validation: int, seed: int) -> Tuning:
 
 
 def load_examples(path: Path) -> Examples:
-    """Read the rows of the model's inputs and of `target`, each [N, ...].
+    """Read rows of the model's inputs and of `target`, each [N, ...].
 
-    They are an .npz or .safetensors file, or a folder with a file NAME.npy for each.
+    The path is an .npz or .safetensors file, or a folder with a file NAME.npy for each.
     """
     arrays = read_arrays(path)
     if TARGET not in arrays:
@@ -118,7 +118,7 @@ def load_examples(path: Path) -> Examples:
 
 
 def load_tuning(train: Path, validation_share: float, seed: int) -> Tuning:
-    """Read a data file and set a share of its examples apart to judge."""
+    """Read a data file and hold out a share of its examples for evaluation."""
     examples = load_examples(train)
     if not 0 < validation_share < 1:
         raise FinetuneError(f"the share of validation is {validation_share:g}; give one in (0, 1)")
@@ -126,7 +126,7 @@ def load_tuning(train: Path, validation_share: float, seed: int) -> Tuning:
 
 
 def load_task(train: Path, test: Path, validation_share: float, seed: int) -> Task:
-    """Read a data file to tune on and one that only final schemes see."""
+    """Read a data file to tune on, and a test file for final schemes."""
     tuning = load_tuning(train, validation_share, seed)
     classes = int(max(tuning.train.labels.max(), tuning.validation.labels.max())) + 1
     return Task(train.stem, classes, tuning, load_examples(test))

@@ -1,7 +1,7 @@
 """One real fine-tuning in compiled C on this machine: train a scheme and evaluate it.
 
-The compiled artifact depends only on graph, scheme and optimiser, and is cached by these in a
-folder: another seed, rate or data set needs no compilation. Each trial uses one thread; several run
+The compiled artifact depends only on graph, scheme and optimiser, which are its key in the folder's
+cache: another seed, rate or data set needs no compilation. Each trial uses one thread; several run
 at once in processes (executor.py).
 """
 
@@ -45,12 +45,11 @@ _SOURCES = ("compiler", "backends", "devices")
 class TrialOutcome:
     """Result of a trial.
 
-    `score` is that of the subject's judge on the judged examples (judges.py), more where it is
-    better; `loss` the mean training loss of the last epoch, NaN where it diverged; `seconds` what
-    training and judging took, without compiling. A `diverged` trial stopped at its first loss that
-    was no finite number, or judged what was none; its accuracy is as found, its held-out loss
-    infinite. `parts` are the scores of each PARTS-th example, counted from each of the first ones;
-    empty where they were not counted.
+    `score` is the judge's score on the evaluation examples (judges.py); higher is better. `loss` is
+    the mean training loss of the last epoch, NaN if it diverged. `seconds` is the time of training
+    and evaluation without compilation. A `diverged` trial stopped at its first non-finite loss, or
+    had a non-finite evaluation; its accuracy is as measured, its held-out loss infinite. `parts`
+    are the scores of every PARTS-th example, one for each offset; empty if they were not computed.
     """
 
     score: float
@@ -69,11 +68,11 @@ def run_trial(
     judged: Examples,
     folder: Path | None = None,
 ) -> TrialOutcome:
-    """Fine-tune by a scheme, then judge by examples that did not train.
+    """Fine-tune with a scheme, then evaluate on held-out examples.
 
-    Shares of channels that data choose are chosen from the training examples. `folder` keeps
-    compiled artifacts between trials. The same arguments give the same outcome bit
-    for bit, `seconds` aside. Raises FinetuneError for data that do not fit the graph.
+    Data-driven shares of channels are chosen from the training examples. `folder` caches compiled
+    artifacts between trials. The same arguments give the same outcome bit for bit, except
+    `seconds`. Raises FinetuneError for data that do not fit the graph.
     """
     check_examples(subject, training, judged)
     if folder is None:
@@ -98,7 +97,7 @@ def run_trial(
 
 
 def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Artifact:
-    """Return the artifact of a scheme, from the folder if it is there; one process makes it."""
+    """Return a scheme's artifact, from the cache folder if present; one process compiles it."""
 
     def make(place: Path) -> None:
         compile(
@@ -116,7 +115,7 @@ def compiled(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Pat
 
 
 def artifact_place(subject: Subject, scheme: Scheme, optimizer: Optimizer, folder: Path) -> Path:
-    """Return the cache path of a scheme's artifact, from everything that determines it."""
+    """Return the cache path of a scheme's artifact, derived from everything that determines it."""
     choices = repr((scheme.rules, scheme.default))
     parts = (_sources_digest(), subject.digest(), choices, repr(optimizer))
     return folder / "artifacts" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
@@ -125,9 +124,9 @@ def artifact_place(subject: Subject, scheme: Scheme, optimizer: Optimizer, folde
 def train_examples(
     session: Session, recipe: Recipe, examples: Examples, batch: int, target: str = TARGET
 ) -> list[float]:
-    """Train all epochs; return the last epoch's losses, NaN behind them where it diverged.
+    """Train all epochs; return the last epoch's losses, followed by NaN if it diverged.
 
-    `target` is the program's name of the labels.
+    `target` is the name of the labels in the program.
     """
     rates = recipe.rates(recipe.epochs * -(-len(examples) // batch))
     losses: list[float] = []
@@ -144,7 +143,7 @@ def train_examples(
 
 
 def _batches_of_all(recipe: Recipe, examples: Examples, batch: int, target: str) -> Iterator[Batch]:
-    """Give the batches of all epochs in the recipe's order."""
+    """Yield the batches of all epochs in the recipe's order."""
     for epoch in range(recipe.epochs):
         steps = batches(len(examples), batch, epoch, recipe.seed)
         for number, rows in enumerate(steps, start=1):
@@ -154,7 +153,7 @@ def _batches_of_all(recipe: Recipe, examples: Examples, batch: int, target: str)
 
 
 def check_examples(subject: Subject, *parts: Examples) -> None:
-    """Raise FinetuneError unless the inputs and labels are those that the subject reads."""
+    """Raise FinetuneError unless the inputs and labels match the subject's."""
     for examples in parts:
         _check_inputs(subject, examples)
         _check_labels(subject, examples)
@@ -201,7 +200,7 @@ def _check_labels(subject: Subject, examples: Examples) -> None:
 
 @cache
 def _sources_digest() -> str:
-    """Digest of the code that makes artifacts: an artifact of other code is another artifact."""
+    """Digest of the code that makes artifacts: other code makes other artifacts."""
     root = Path(__file__).parents[1]
     whole = hashlib.sha256(__version__.encode())
     for name in _SOURCES:

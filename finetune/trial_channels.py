@@ -1,8 +1,8 @@
-"""Channels that data choose, within a trial: scored once for a model and its training examples.
+"""Data-driven channels within a trial: scored once per model and training set.
 
-A share `by` "activation" or "fisher" means nothing to the compiler; before it sees the scheme, the
-share becomes a list of channels. All weights are scored at once, as the one compilation that this
-takes costs more than all the scores.
+The compiler does not support shares `by` "activation" or "fisher"; before compilation they are
+replaced by lists of channels. All weights are scored at once, since the single compilation costs
+more than all the scores.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import Examples
 
 EXAMPLES = 512
-"""Training examples that scores are a mean over, at most."""
+"""Maximum number of training examples that scores are averaged over."""
 
 _SCORES = "scores.safetensors"
 
@@ -35,8 +35,8 @@ def settle_channels(
 ) -> Scheme:
     """Return the scheme with every share by one of DATA_CRITERIA as a list of channels.
 
-    A scheme without such shares comes back as it is. `folder` keeps the scores. FinetuneError for
-    a subject in int8.
+    A scheme without such shares is returned unchanged. `folder` caches the scores. FinetuneError
+    for an int8 subject.
     """
     shares = {
         name: choice
@@ -56,14 +56,14 @@ def settle_channels(
             return settle_channels(subject, scheme, train, Path(place))
     criteria = dict.fromkeys(choice.by for choice in shares.values())
     scores = {by: _scores(subject, by, train, folder) for by in criteria}
-    for name in shares:  # says why a weight has no channels, and so no scores
+    for name in shares:  # raises for a weight without channels, and so without scores
         channel_axis(scheme.name, subject.graph, subject.graph.params[name])
     scored = {name: (choice, scores[choice.by][name]) for name, choice in shares.items()}
     return list_channels(scheme, scored)
 
 
 def _scores(subject: Subject, by: str, train: Examples, folder: Path) -> Mapping[str, np.ndarray]:
-    """Score the channels of every weight that has some, or read stored scores."""
+    """Score the channels of every weight that has channels, or read cached scores."""
     parts = (subject.digest(), train.digest(), by, str(EXAMPLES))
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
@@ -78,7 +78,7 @@ def _scores(subject: Subject, by: str, train: Examples, folder: Path) -> Mapping
 
 
 def _sliceable(graph: Graph) -> list[str]:
-    """Return the weights whose channels can train apart from each other."""
+    """Return the weights whose channels can be trained separately."""
     names = []
     for name, param in graph.params.items():
         try:

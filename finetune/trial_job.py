@@ -1,8 +1,8 @@
-"""Trials for other processes: model and data lie once in a folder, a job only names them.
+"""Trials for other processes: model and data are stored once in a folder, jobs refer to them.
 
-A job crosses process borders as a few hundred bytes. Workers read model and data once and keep
-them; arrays are mapped, so that the workers of one machine share the memory. The folder must be
-reachable under the same path by every worker.
+A pickled job takes a few hundred bytes. Workers read model and data once and cache them; arrays are
+mapped, so the workers of one machine share the memory. Every worker must see the folder under the
+same path.
 """
 
 import json
@@ -38,14 +38,14 @@ class TrialJob:
 
 
 def put_subject(folder: Path, subject: Subject) -> str:
-    """Keep a subject for the workers; return its digest."""
+    """Store a subject for the workers; return its digest."""
     digest = subject.digest()
     place_once(folder / "subjects" / digest, subject.save)
     return digest
 
 
 def put_examples(folder: Path, examples: Examples) -> str:
-    """Keep examples for the workers; return their digest."""
+    """Store examples for the workers; return their digest."""
     digest = examples.digest()
     place_once(folder / "data" / digest, lambda place: _save_examples(examples, place))
     return digest
@@ -62,9 +62,9 @@ def run_job(job: TrialJob) -> TrialOutcome:
 
 
 def forget(job: TrialJob) -> None:
-    """Remove the artifact of a job's scheme, which holds a copy of all weights.
+    """Delete the artifact of a job's scheme, which holds a copy of all weights.
 
-    No job of this scheme may be under way.
+    No job of this scheme may be running.
     """
     subject = _subject(job.folder / "subjects" / job.subject)
     train = _examples(job.folder / "data" / job.train)

@@ -1,4 +1,4 @@
-"""The score of a trained session on examples that it did not train on."""
+"""The score of a trained session on held-out examples."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,12 +16,13 @@ from pockengine.finetune.subject import Subject
 from pockengine.finetune.task import IGNORED, Examples
 
 PARTS = 5
-"""Parts of the judged examples that are counted apart, so that their chance is known."""
+"""Parts of the evaluation examples that are scored separately, to estimate their noise.
+"""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A score, those of each PARTS-th example, and whether all that was computed is finite."""
+    """A score, the score of each part, and whether all computed values are finite."""
 
     score: float
     parts: tuple[float, ...]
@@ -29,7 +30,7 @@ class Verdict:
 
 
 def judge(session: Session, subject: Subject, examples: Examples) -> Verdict:
-    """Judge a session by its subject's judge."""
+    """Evaluate a session by its subject's judge."""
     return _WAYS[subject.judge](session, subject, examples)
 
 
@@ -42,10 +43,10 @@ def logits_of(session: Session, examples: Examples, logits: str) -> np.ndarray:
 def mean_loss(
     session: Session, arrays: Mapping[str, np.ndarray], labels: str, batch: int
 ) -> tuple[float, int]:
-    """Return the mean loss of a token that counts, and how many do, by the entry `evaluate`.
+    """Return the mean loss per counted token by the entry `evaluate`, and the number of these.
 
-    `labels` names the array [N, L] of tokens, or IGNORED; the first of a row follows none. A short
-    last batch is filled with what does not count. FinetuneError if there is nothing to judge.
+    `labels` names the array [N, L] of tokens, or IGNORED; the first token of a row does not count.
+    A short last batch is padded with ignored tokens. FinetuneError if no token counts.
     """
     counted = (arrays[labels][:, 1:] != IGNORED).sum(axis=1)
     if not counted.sum():
@@ -75,7 +76,7 @@ def _by_accuracy(session: Session, subject: Subject, examples: Examples) -> Verd
 
 
 def _by_loss(session: Session, subject: Subject, examples: Examples) -> Verdict:
-    """Judge each part by the tokens that count in it; a part without any is left out."""
+    """Score each part by its counted tokens; a part without any is omitted."""
     losses, tokens = [], []
     for first in range(min(PARTS, len(examples))):
         part = examples.take(np.arange(first, len(examples), PARTS))

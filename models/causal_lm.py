@@ -1,7 +1,7 @@
 """Decoders of transformers from a folder, without their weights in memory.
 
-config.json says the class and its sizes; the weights are mapped from their files, and read by
-whoever wants one of them. No code of the folder runs.
+config.json names the class and its sizes. The weights are mapped from their files and read on
+demand. No code of the folder runs.
 """
 
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from pockengine.models.shards import shards_of
 from pockengine.models.unfilled import unfilled
 
 INPUTS = ("input_ids", "labels", "position_ids")
-"""Positions that begin again at 0 begin a new text, which sees nothing of the one before it."""
+"""A position of 0 starts a new text, which does not attend to the previous one."""
 
 
 @dataclass(frozen=True)
 class CausalLM:
-    """A decoder of shapes alone, and its weights by the files' names, file by file."""
+    """A decoder with shapes only, and its weights by the files' names, file by file."""
 
     folder: Path
     module: Any
@@ -35,19 +35,19 @@ class CausalLM:
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that the model knows."""
+        """Size of the vocabulary."""
         return int(self.module.get_input_embeddings().weight.shape[0])
 
     @property
     def longest(self) -> int | None:
-        """Tokens of the longest text, where the configuration says it."""
+        """Maximum number of positions, if the configuration has it."""
         length = getattr(self.module.config, "max_position_embeddings", None)
         return None if length is None else int(length)
 
     def graph(self, batch: int, length: int) -> Graph:
-        """Import the model with its own loss for texts packed into rows, and give it its weights.
+        """Import the model with its own loss for texts packed into rows, and set its weights.
 
-        ImportModelError names a weight that no file holds, or of another shape.
+        ImportModelError names a weight that is missing from all files or has another shape.
         """
         graph = shapes_graph(self.module, batch, length)
         names = self.names(graph)
@@ -63,9 +63,9 @@ class CausalLM:
         return graph
 
     def names(self, graph: Graph) -> dict[str, str]:
-        """Return what the files call each param of the graph.
+        """Return the files' name of each param of the graph.
 
-        A file of the model without its head leaves the first part of names out.
+        A file of the model without its head omits the first part of the names.
         """
         held = {name for files in self.shards.values() for name in files}
         prefix = f"{getattr(self.module, 'base_model_prefix', '')}."
@@ -86,13 +86,13 @@ class CausalLM:
 
 
 def open_causal_lm(folder: Path) -> CausalLM:
-    """Open a folder; ImportModelError says what is no decoder, or damaged."""
+    """Open a folder; ImportModelError if it has no decoder, or is damaged."""
     module = decoder_of(folder)
     return CausalLM(folder, module, shards_of(folder, module.config))
 
 
 def decoder_of(folder: Path) -> Any:
-    """Build the decoder that config.json says, of shapes alone; its weights need not be there."""
+    """Build config.json's decoder with shapes only; its weights need not exist."""
     kind = model_class(folder)
     if not kind.endswith(DECODERS):
         raise ImportModelError(
@@ -105,7 +105,7 @@ def decoder_of(folder: Path) -> Any:
         )
         config.dtype = torch.float32
         module = unfilled(getattr(transformers, kind), config)
-    except Exception as error:  # transformers raises whatever a damaged configuration raises
+    except Exception as error:  # transformers raises anything for a damaged configuration
         text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise ImportModelError(f"{folder} is no {kind} as config.json has it: {text}") from error
     module.name_or_path = str(folder)
@@ -113,6 +113,6 @@ def decoder_of(folder: Path) -> Any:
 
 
 def shapes_graph(module: Any, batch: int, length: int) -> Graph:
-    """Import a decoder on `batch` rows of `length` tokens; what lies on `meta` stays a shape."""
+    """Import a decoder on `batch` rows of `length` tokens; `meta` tensors remain shapes."""
     example = torch.zeros(batch, length, dtype=torch.int64)
     return from_torch(module, dict.fromkeys(INPUTS, example))

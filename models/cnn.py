@@ -1,4 +1,4 @@
-"""A small residual CNN for small pictures: the digits example, and tests that must be quick."""
+"""A small residual CNN for small pictures: for the digits example and fast tests."""
 
 import torch
 from torch import nn
@@ -29,10 +29,10 @@ class Residual(nn.Module):
 
 
 class SmallCNN(nn.Module):
-    """Stem, residual block, a stride, another residual block, global mean, linear."""
+    """Stem, residual block, strided convolution, another residual block, global mean, linear."""
 
     def __init__(self, inputs: int = 1, width: int = 16, classes: int = 10) -> None:
-        """Take picture channels and the channels of the first half; the second has twice."""
+        """Take picture channels and those of the first half; the second half has twice as many."""
         super().__init__()
         self.stem = conv_bn(inputs, width)
         self.block1 = Residual(width)

@@ -1,4 +1,4 @@
-"""Decoders by name and size, or by a folder's config.json: shapes alone, for plans of memory."""
+"""Decoders by name and size, or by a folder's config.json: shapes only, for memory plans."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,8 +50,10 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
         "head_dim": 128,
     },
 }
-"""Published sizes; LLaMA's differ from transformers' defaults, those of its 7B: LLaMA 2, TinyLlama,
-llama2.c's stories110M, Qwen2.5, Qwen3."""
+"""Published sizes of LLaMA 2, TinyLlama, llama2.c's stories110M, Qwen2.5 and Qwen3.
+
+LLaMA's are differences from transformers' defaults, which are those of the 7B.
+"""
 FAMILIES = {"qwen2.5": "Qwen2", "qwen3": "Qwen3"}
 """Classes of transformers by the first part of a name; others are LLaMAs."""
 
@@ -72,7 +74,7 @@ def shapes_of(name: str) -> Any:
 
 
 def check_decoder(name: str) -> None:
-    """Raise ImportModelError for a name or folder that is no decoder's, before any import."""
+    """Raise ImportModelError, before any import, for a name or folder that is not a decoder."""
     if name not in SIZES and not (Path(name) / "config.json").is_file():
         raise ImportModelError(
             f"{name} is no decoder that is known here ({', '.join(SIZES)}), and no folder with "

@@ -22,12 +22,12 @@ from pockengine.frontends.torch.model import from_torch
 from pockengine.frontends.torch.unfilled import standing_in
 
 CHUNK = 16
-"""Tokens of a prompt that `prefill` reads at once."""
+"""Tokens of a prompt that `prefill` reads per call."""
 
 _ATTENTION = "pockengine_cached"
 _PART = "decoder"
 _OTHER = frozenset({"s_aux", "sinks", "position_bias"})
-"""Arguments of an attention that change its result in ways that `_attend` does not compute."""
+"""Attention arguments that change the result in ways that `_attend` does not support."""
 
 Rows = tuple[torch.Tensor, torch.Tensor]
 """Keys and values, each (1, heads, tokens, width)."""
@@ -36,8 +36,8 @@ Rows = tuple[torch.Tensor, torch.Tensor]
 def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -> dict[str, Graph]:
     """Import the entries DECODE and PREFILL of a decoder of transformers, by name.
 
-    The cache has at least `positions`. Params have the contents of the graph that trains, or the
-    module's own. ImportModelError if the decoder's state is not one of keys and values.
+    The cache has at least `positions`. Params share the contents of the training graph, or else of
+    the module. ImportModelError if the decoder's state is not a cache of keys and values.
     """
     positions = -(-positions // CHUNK) * CHUNK
     try:
@@ -49,7 +49,7 @@ def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -
             }
     except PockEngineError:
         raise
-    except Exception as error:  # a model's code raises anything
+    except Exception as error:  # a model's code may raise anything
         raise ImportModelError(
             f"{type(module).__name__} cannot be given a cache of keys and values: {error}"
         ) from error
@@ -60,7 +60,7 @@ def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -
 
 
 class _Chunk:
-    """transformers' Cache for one chunk: keeps its keys and values, and returns them alone."""
+    """transformers' Cache for one chunk: keeps its keys and values, and returns only these."""
 
     is_compileable = False
     is_sliding = ()
@@ -83,7 +83,7 @@ class _Chunk:
 
 
 _chunks: list[_Chunk] = []
-"""The chunk that is traced; transformers' models do not hand all arguments on to attention."""
+"""The chunk being traced; transformers' models do not pass all arguments on to attention."""
 
 
 class _Decoder(torch.nn.Module):
@@ -149,7 +149,7 @@ def _attend(
     chunk = _chunks[-1]
     _, heads, tokens, width = query.shape
     keys, values = (chunk.cached.get(_name(module.layer_idx, what)) for what in ("keys", "values"))
-    if keys is None or values is None:  # only shapes are asked for
+    if keys is None or values is None:  # only shapes are requested
         return query.new_zeros((1, tokens, heads, value.shape[-1])), None
     shared = (1, key.shape[1], -1, width)
     rows = query.reshape(shared)
@@ -209,7 +209,7 @@ def _cache_shapes(module: Any) -> dict[str, tuple[int, int]]:
 def _graph(
     module: Any, shapes: Mapping[str, tuple[int, int]], positions: int, tokens: int
 ) -> Graph:
-    """Import a decoder on chunks of so many tokens."""
+    """Import a decoder on chunks of a number of tokens."""
     zero = torch.zeros(1, dtype=torch.int64)
     examples = {IDS: torch.zeros(1, tokens, dtype=torch.int64), START: zero, LAST: zero.clone()}
     for name, (heads, width) in shapes.items():
@@ -237,7 +237,7 @@ def _strip(graph: Graph, prefix: str) -> None:
 
 
 def _take_contents(graph: Graph, trained: Graph) -> None:
-    """Give params the contents of another graph's of the same name."""
+    """Replace the contents of params by those of another graph's params of the same names."""
     for name, param in graph.params.items():
         if param.kind is ParamKind.CACHE:
             continue

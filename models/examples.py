@@ -1,4 +1,4 @@
-"""Example inputs for a model that says itself what it takes: they give shapes and types."""
+"""Example inputs for a model that declares its inputs: they give shapes and types."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,20 +9,20 @@ from pockengine.errors import ImportModelError
 from pockengine.frontends.model_files import Declared
 
 Shapes = Mapping[str, Sequence[int]]
-"""What the user says of inputs whose sizes a model leaves open."""
+"""The user's shapes of inputs whose sizes a model leaves open."""
 
 
 Batch = tuple[int | None, int]
-"""The rows that were asked for, or None, and those that are usual."""
+"""The requested number of rows, or None, and the default."""
 
 
 def examples(
     name: str, inputs: Sequence[Declared], batch: Batch, shapes: Shapes
 ) -> dict[str, np.ndarray]:
-    """Return an array for each input: numbers round zero, or 0 and 1, which every table has.
+    """Return an array for each input: numbers around zero, or 0 and 1, which index every table.
 
-    An open first size is the batch. ImportModelError for other open sizes, for a
-    batch that the model does not take, and for shapes that do not fit.
+    An open first size is the batch. ImportModelError for other open sizes, for an unsupported
+    batch, and for shapes that do not fit.
     """
     unknown = sorted(set(shapes) - {declared.name for declared in inputs})
     if unknown:

@@ -1,12 +1,12 @@
-"""Models as commands name them, the same everywhere:
+"""Models by the names that every command accepts:
 
     mobilenet_v2-0.35-96        a name of the registry
     package.module:function     a function that returns (module, example_inputs) or these and a loss
     net.onnx, net.keras, ...    a file of ONNX, Keras or TFLite, or the folder of a SavedModel
-    folder                      of a Hugging Face model, with its weights as safetensors
+    folder                      a Hugging Face model, with its weights as safetensors
 
-The function takes no argument, or `batch`, whose default is its own. Its module is imported, from
-the current folder too, and so is trusted as any program that one runs. Files and folders are data,
+The function takes no argument, or `batch`, possibly with a default. Its module is imported, also
+from the current folder, so it is trusted like any program that is run. Files and folders are data,
 and run no code.
 """
 
@@ -29,15 +29,15 @@ from pockengine.models.registry import parse_model
 
 CROSS_ENTROPY = "cross_entropy"
 FILES = {ending: entry.framework.lower() for entry in BUILT_IN for ending in entry.endings}
-"""Endings of files, and the extra that each needs."""
+"""File extensions, and the extra that each needs."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A model in training mode, its example inputs, and the loss that it is to get.
+    """A model in training mode, its example inputs, and the loss to add.
 
     A loss of None is for a model that returns its own. `stated` is whether the model or its file
-    says the loss.
+    defines the loss.
     """
 
     name: str
@@ -60,8 +60,8 @@ def find_model(
 ) -> Found:
     """Find a model by its name; ImportModelError names the fault.
 
-    A batch of None means the model's or the function's default, else the `usual` one.
-    `shapes` are of the inputs of a file whose sizes it leaves open. `classes` is for a listed name.
+    A batch of None selects the default of the model or function, else `usual`. `shapes` are for
+    inputs whose sizes a file leaves open. `classes` is for a listed name.
     """
     path = Path(name)
     if classes is not None and (":" in name or path.suffix in FILES or path.is_dir()):
@@ -103,14 +103,14 @@ def takes_batch(name: str) -> bool:
 
 def _factory(name: str) -> Callable[..., Any]:
     module_name, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:  # as `python -m` has it; a console script has not
+    if os.getcwd() not in sys.path:  # as with `python -m`; a console script lacks it
         sys.path.insert(0, os.getcwd())
     try:
         factory: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
         inspect.signature(factory)
     except PockEngineError:
         raise
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise anything
         raise _no_model(name, error) from error
     return factory
 
@@ -123,7 +123,7 @@ def _no_model(name: str, error: Exception) -> ImportModelError:
 
 
 def _call_factory(name: str, batch: int | None, usual: int) -> Found:
-    """Return what the function gives; without a loss, that of a compiled Keras model."""
+    """Return the function's result; a compiled Keras model provides a missing loss."""
     factory = _factory(name)
     parameter = inspect.signature(factory).parameters.get("batch")
     if batch is not None and parameter is None:
@@ -144,5 +144,5 @@ def _call_factory(name: str, batch: int | None, usual: int) -> Found:
         return Found(name, model, inputs, loss=stated or CROSS_ENTROPY, stated=stated is not None)
     except PockEngineError:
         raise
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # the user's code may raise anything
         raise _no_model(name, error) from error

@@ -1,7 +1,7 @@
-"""GGUF files (version 3 and 2): their table of tensors, and the numbers of each when it is read.
+"""GGUF files (versions 2 and 3): the table of tensors, and each tensor's numbers on demand.
 
-The format is ggml's: a header of keys with values, a table of tensors, and their data, aligned.
-Dimensions are listed fastest first, ours slowest first. A tensor of a type that nothing reads
+The format is ggml's: a header of keys with values, a table of tensors, and their aligned data.
+Dimensions are listed fastest first, ours slowest first. A tensor of an unsupported type
 (gguf_forms.py) is refused when it is read. Keys are copied, not interpreted.
 """
 
@@ -21,17 +21,17 @@ from pockengine.models.gguf_forms import BlockFormat, find_form, form_of, writte
 
 MAGIC, VERSIONS, ALIGNMENT = b"GGUF", (2, 3), 32
 LONGEST = 100_000_000
-"""Bytes of a header at most: large vocabularies take some millions."""
+"""Maximum bytes of a header: large vocabularies take some millions."""
 _RANK = 4
 _ALIGNED = b"general.alignment"
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Bytes of a value by the number of its type; the two others are texts and arrays."""
+"""Bytes of a value by its type number; the two other types are texts and arrays."""
 _TEXT, _ARRAY, _U32 = 8, 9, 4
 
 
 @dataclass(frozen=True)
 class GgufTensor:
-    """A tensor of a file: its shape as ours are, the number of its type, its first byte."""
+    """A tensor of a file: its shape in our order, its type number, its first byte."""
 
     shape: Shape
     form: int
@@ -40,7 +40,7 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """A file's keys as they stand, their number, and its tensors by name."""
+    """A file's keys as bytes, their number, and its tensors by name."""
 
     path: Path
     keys: bytes
@@ -49,11 +49,11 @@ class GgufFile:
     entries: Mapping[str, GgufTensor]
 
     def form(self, name: str) -> BlockFormat:
-        """Return the type of a tensor; ImportModelError for a type that is not read."""
+        """Return the type of a tensor; ImportModelError for an unsupported type."""
         return form_of(self.entries[name].form, f"{self.path}: {name}")
 
     def contents(self, name: str) -> Contents:
-        """Return a tensor as f32, decoded from the mapped file whenever it is read."""
+        """Return a tensor as f32, decoded from the mapped file at each read."""
         entry, form = self.entries[name], self.form(name)
 
         def load() -> np.ndarray:
@@ -66,7 +66,7 @@ class GgufFile:
         return self.size(name, self.form(name))
 
     def size(self, name: str, form: BlockFormat) -> int:
-        """Bytes of a tensor in another type."""
+        """Bytes of a tensor if it had another type."""
         return math.prod(self.entries[name].shape) // form.group * form.nbytes
 
     def data(self, name: str) -> np.ndarray:
@@ -76,11 +76,11 @@ class GgufFile:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Read a file's header; ImportModelError for another file, or for one that is cut short."""
+    """Read a file's header; ImportModelError for another format or a truncated file."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            header = file.read(min(size, LONGEST))  # Python makes room for what is asked for
+            header = file.read(min(size, LONGEST))  # read() allocates the requested size
         return _Header(path, header, size).read()
     except (OSError, ValueError, OverflowError, struct.error) as error:
         raise ImportModelError(
@@ -89,7 +89,7 @@ def read_gguf(path: Path) -> GgufFile:
 
 
 class _Header:
-    """The bytes of a header, read from first to last."""
+    """The bytes of a header, read sequentially."""
 
     def __init__(self, path: Path, data: bytes, size: int) -> None:
         self._path, self._data, self._size, self._at = path, data, size, 0
@@ -130,7 +130,7 @@ class _Header:
         return int(struct.unpack(form, self._take(struct.calcsize(form)))[0])
 
     def _counted(self, count: int, least: int) -> int:
-        """Check that this many things of at least these bytes are there."""
+        """Check that this many items of at least this size remain."""
         if count * least > len(self._data) - self._at:
             raise ValueError("its header is cut short")
         return count
@@ -139,7 +139,7 @@ class _Header:
         return self._take(self._number("<Q"))
 
     def _key(self) -> int | None:
-        """Pass a key with its value; return it if it is the alignment."""
+        """Skip a key with its value; return the value if the key is the alignment."""
         name, kind = self._text(), self._number("<I")
         if name == _ALIGNED and kind == _U32:
             return self._number("<I")
@@ -170,7 +170,7 @@ class _Header:
         return name, GgufTensor(tuple(reversed(sizes)), form, offset)
 
     def _placed(self, name: str, entry: GgufTensor) -> GgufTensor:
-        """Check that a tensor of a known type lies inside of the file, in whole groups."""
+        """Check that a tensor of a known type lies within the file, in whole blocks."""
         form, count = find_form(entry.form), math.prod(entry.shape)
         if form is None:
             return entry
@@ -182,9 +182,9 @@ class _Header:
 
 
 def write_gguf(path: Path, source: GgufFile, new: Mapping[str, Contents]) -> None:
-    """Write a file like another one, with `new` numbers of some tensors in the same types.
+    """Copy a file, with `new` numbers of some tensors in the same types.
 
-    New numbers of a type that is only read become Q8_0. All other tensors keep their bytes.
+    New numbers of a read-only type become Q8_0. All other tensors keep their bytes.
     """
     table, offset = b"", 0
     forms = {

@@ -1,6 +1,6 @@
 """Tensor types of GGUF files: plain numbers, and blocks that share scales.
 
-F32, F16, BF16, Q8_0 and Q4_0 are decoded here, as frozen weights use these blocks. The package
+F32, F16, BF16, Q8_0 and Q4_0 are decoded here, as frozen weights use these formats. The package
 `gguf` decodes all others (K-quants, Q5, IQ, ternary) if it is installed.
 """
 
@@ -20,9 +20,9 @@ from pockengine.extras import missing
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """A tensor type: `nbytes` bytes hold a group of `group` numbers.
+    """A tensor type: a block of `group` numbers takes `nbytes` bytes.
 
-    `encode` is None for types that are only read.
+    `encode` is None for read-only types.
     """
 
     name: str
@@ -74,16 +74,16 @@ FORMS = {
 }
 
 REWRITTEN = FORMS[8]
-"""The type that new numbers take in the place of a type that is only read."""
+"""The type of new numbers for tensors of a read-only type."""
 
 
 def find_form(number: int) -> BlockFormat | None:
-    """Return the type with ggml's number, or None if nothing here reads it."""
+    """Return the type with ggml's number, or None if it is unsupported."""
     return FORMS.get(number) or _packaged(number)
 
 
 def form_of(number: int, where: str) -> BlockFormat:
-    """Return the type of a tensor; ImportModelError names `where` and how to read it."""
+    """Return the type of a tensor; ImportModelError names `where` and what to do."""
     form = find_form(number)
     if form is not None:
         return form
@@ -95,7 +95,7 @@ def form_of(number: int, where: str) -> BlockFormat:
 
 
 def written_form(form: BlockFormat) -> BlockFormat:
-    """Return the type in which new numbers of a tensor are written."""
+    """Return the type in which a tensor's new numbers are written."""
     return form if form.encode is not None else REWRITTEN
 
 

@@ -1,8 +1,8 @@
-"""What llama.cpp calls the weights of a decoder, and how it lays them out, for transformers' names.
+"""Map llama.cpp's names and layouts of a decoder's weights to transformers'.
 
-Its LLaMA has the rows of queries and keys in another order, as its rotation takes neighbours for
-pairs; all others have them as they are. The products of GPT-2 are transposed there, and the norms
-of Gemma hold what is multiplied by, not what 1 is added to (llama.cpp's convert_hf_to_gguf.py).
+llama.cpp's LLaMA orders the rows of queries and keys differently, because its rotation pairs
+neighbours; the other families keep the order. GPT-2's products are transposed, and Gemma's norms
+hold the factor itself instead of its difference from 1 (llama.cpp's convert_hf_to_gguf.py).
 """
 
 import re
@@ -128,9 +128,9 @@ def write_gguf_tensors(source: Path, config: Any, new: Mapping[str, Contents], p
 
 
 def _ours(name: str, config: Any) -> str | None:
-    """Return transformers' name of a tensor; None for one that it has not.
+    """Return transformers' name of a tensor; None if it has none.
 
-    A head that is the embedding's own weight may lie in the file a second time.
+    The file may have a tied head, the embedding's own weight, a second time.
     """
     family = KNOWN[config.model_type]
     if name == "output.weight" and getattr(config, "tie_word_embeddings", False):
@@ -144,7 +144,7 @@ def _ours(name: str, config: Any) -> str | None:
 
 
 def _laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
-    """Lay a weight out as in transformers, or as llama.cpp does."""
+    """Convert a weight to the layout of transformers, or with `back` to that of llama.cpp."""
     kind, type_ = config.model_type, contents.type
     if kind in PERMUTED:
         return _rows(contents, _heads(name, config), back)
@@ -158,7 +158,7 @@ def _laid_out(contents: Contents, name: str, config: Any, back: bool) -> Content
 
 
 def _heads(name: str, config: Any) -> int | None:
-    """Return how many heads a weight's rows are of, where their order differs."""
+    """Return the number of heads of a weight whose rows are reordered, else None."""
     if ".q_proj." in name:
         return int(config.num_attention_heads)
     if ".k_proj." in name:
@@ -167,7 +167,7 @@ def _heads(name: str, config: Any) -> int | None:
 
 
 def _rows(contents: Contents, heads: int | None, back: bool) -> Contents:
-    """Put a weight's rows into transformers' order, or into llama.cpp's."""
+    """Convert a weight's rows to transformers' order, or with `back` to llama.cpp's."""
     if heads is None:
         return contents
     shape = contents.type.shape

@@ -1,6 +1,6 @@
 """Models of Hugging Face's transformers from a folder: its configuration and safetensors.
 
-Nothing is downloaded, no code of the folder runs, and weights that are pickled are refused.
+Nothing is downloaded, no code of the folder runs, and pickled weights are refused.
 """
 
 import json
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 TOKENS = "input_ids"
 DECODERS = ("ForCausalLM", "LMHeadModel")
-"""Endings of classes that predict the next token."""
+"""Suffixes of classes that predict the next token."""
 LENGTH = 128
-"""Tokens of an example where the user says nothing, or as many as the model takes."""
+"""Default tokens of an example, or the model's maximum if that is less."""
 
 _OWN_LOSS = (*DECODERS, "ForMaskedLM", "ForTokenClassification")
-"""Endings of classes whose loss is that of `labels` of the tokens' shape, as they compute it."""
+"""Suffixes of classes whose own loss takes `labels` of the tokens' shape."""
 _CLASSIFIERS = ("ForSequenceClassification", "ForImageClassification")
 
 
 def is_hugging_face(folder: Path) -> bool:
-    """Return whether a folder has transformers' configuration of a model."""
+    """Return whether a folder has the configuration of a transformers model."""
     return (folder / CONFIG).is_file()
 
 
 def is_decoder(folder: Path) -> bool:
-    """Return whether a folder's configuration is of a model that predicts the next token."""
+    """Return whether a folder's configuration is that of a model that predicts the next token."""
     if not is_hugging_face(folder):
         return False
     need(f"the Hugging Face model {folder}", "models")
@@ -46,10 +46,10 @@ def is_decoder(folder: Path) -> bool:
 def open_folder(
     folder: Path, batch: Batch, shapes: Shapes
 ) -> "tuple[nn.Module, dict[str, torch.Tensor], str | None]":
-    """Load a model with its weights; also return example inputs and the loss that it is to get.
+    """Load a model with its weights; also return example inputs and the loss to add.
 
-    ImportModelError for a folder without safetensors, for models that come with code of their own,
-    and for tasks whose inputs are not known here.
+    ImportModelError for a folder without safetensors, for models with their own code, and for
+    unsupported tasks.
     """
     need(f"the Hugging Face model {folder}", "models")
     import torch
@@ -83,7 +83,7 @@ def _load(folder: Path) -> Any:
             trust_remote_code=False,
             dtype=torch.float32,
         )
-    except Exception as error:  # transformers raises whatever reading a damaged folder raises
+    except Exception as error:  # transformers raises anything for a damaged folder
         text = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         raise ImportModelError(
             f"{folder} cannot be loaded as a {kind}: {text[:200]}; weights must lie in it as "
@@ -92,7 +92,7 @@ def _load(folder: Path) -> Any:
 
 
 def model_class(folder: Path) -> str:
-    """Return the name of the class that the configuration says, one of transformers' own."""
+    """Return the name of the configuration's class, which must be one of transformers."""
     import transformers
 
     if (folder / "adapter_config.json").exists():
@@ -138,7 +138,7 @@ def _inputs(folder: Path, model: Any, own_loss: bool) -> list[Declared]:
 
 
 def _filled(declared: list[Declared], model: Any, batch: Batch, shapes: Shapes) -> Shapes:
-    """Give all inputs of tokens one length: the one that is wished for the tokens themselves."""
+    """Give all token inputs the same length: the one requested for the tokens."""
     if declared[0].name != TOKENS:
         return shapes
     length = min(LENGTH, getattr(model.config, "max_position_embeddings", LENGTH))

@@ -1,7 +1,7 @@
-"""Language models at the sizes that the bench knows, from `transformers`, with random weights.
+"""Language models of the bench's sizes, from `transformers`, with random weights.
 
-They carry the parameter names that transformers gives them, so a published state_dict of the same
-shape loads as it is. Dropout is off: a training step is the same step in every engine.
+Their parameter names are those of transformers, so a published state_dict of the same shape loads
+unchanged. Dropout is off, so that every engine computes the same training step.
 """
 
 import torch
@@ -16,7 +16,7 @@ from transformers import (
 )
 
 IGNORED = -100
-"""A label that does not count: the last token has no next one."""
+"""A label that does not count: the last token has no successor."""
 
 
 SMALLEST_LLAMA = {
@@ -28,14 +28,14 @@ SMALLEST_LLAMA = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 512,
 }
-"""The sizes of llama2.c's stories260K, whose heads share keys and values by twos."""
+"""The sizes of llama2.c's stories260K, in which two query heads share a key head."""
 
 
 class Bert(BertForSequenceClassification):
     """BERT-base (109 M parameters: 12 layers of 768) with a classification head."""
 
     def __init__(self, classes: int = 2, **sizes: int) -> None:
-        """Take BERT-base's own sizes unless `sizes` says otherwise, by transformers' names."""
+        """Use BERT-base's sizes unless overridden by `sizes`, by transformers' names."""
         config = BertConfig(
             num_labels=classes,
             hidden_dropout_prob=0.0,
@@ -54,7 +54,7 @@ class DistilBert(DistilBertForSequenceClassification):
     """DistilBERT (66 M parameters: 6 layers of 768) with a classification head."""
 
     def __init__(self, classes: int = 2, **sizes: int) -> None:
-        """Take DistilBERT's own sizes unless `sizes` says otherwise, by transformers' names."""
+        """Use DistilBERT's sizes unless overridden by `sizes`, by transformers' names."""
         config = DistilBertConfig(
             num_labels=classes,
             dropout=0.0,
@@ -71,10 +71,10 @@ class DistilBert(DistilBertForSequenceClassification):
 
 
 class Llama(LlamaForCausalLM):
-    """LLaMA as llama2.c's stories15M has it: 6 layers of 288, tied embeddings, 32000 tokens."""
+    """LLaMA of llama2.c's stories15M: 6 layers of 288, tied embeddings, 32000 tokens."""
 
     def __init__(self, **sizes: int) -> None:
-        """Take stories15M's sizes unless `sizes` says otherwise, by transformers' names."""
+        """Use stories15M's sizes unless overridden by `sizes`, by transformers' names."""
         shape = {
             "vocab_size": 32000,
             "hidden_size": 288,

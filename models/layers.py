@@ -1,6 +1,6 @@
 """Small pieces shared by the model definitions: initialisation and global average.
 
-Both repeat what torchvision does, so that a state_dict or a seed means the same in both.
+Both match torchvision, so that a state_dict or a seed gives the same model in both.
 """
 
 import torch
@@ -8,9 +8,9 @@ from torch import nn
 
 
 def initialise(module: nn.Module, linear_std: float | None = None) -> None:
-    """Kaiming-normal convolutions (fan out), unit batch norms; linears as PyTorch leaves them.
+    """Kaiming-normal convolutions (fan out), unit batch norms; linears with PyTorch's defaults.
 
-    `linear_std` draws the linears from a normal distribution instead, with zero biases.
+    With `linear_std` linear layers are drawn from a normal distribution instead, with zero biases.
     """
     for child in module.modules():
         if isinstance(child, nn.Conv2d):

@@ -1,7 +1,7 @@
-"""Models of llama2.c (github.com/karpathy/llama2.c) as folders of transformers.
+"""Convert models of llama2.c (github.com/karpathy/llama2.c) to transformers' folders.
 
-A checkpoint is seven sizes and the weights in f32, layer upon layer; a tokenizer is its pieces with
-their scores. The rotation takes neighbours for pairs, so rows of queries and keys change places.
+A checkpoint is seven sizes and the weights in f32, layer by layer; a tokenizer is its pieces with
+their scores. The rotation pairs neighbours, so the rows of queries and keys are reordered.
 """
 
 import json
@@ -18,11 +18,11 @@ from pockengine.errors import ImportModelError
 SIZES = ("dim", "hidden", "layers", "heads", "key_heads", "words", "length")
 _MARKS = ("<unk>", "<s>", "</s>")
 _SPACE = "\u2581"
-"""How SentencePiece writes a space."""
+"""SentencePiece's representation of a space."""
 
 
 def write_folder(checkpoint: Path, tokenizer: Path, folder: Path) -> None:
-    """Write a model with its tokenizer; ImportModelError for files of another form."""
+    """Write a model with its tokenizer; ImportModelError for files of another format."""
     try:
         sizes, weights = _weights(checkpoint.read_bytes())
         words = _tokenizer(_pieces(tokenizer.read_bytes(), sizes["words"]))
@@ -56,7 +56,7 @@ def _config(sizes: dict[str, int]) -> dict[str, Any]:
 
 
 def _weights(data: bytes) -> tuple[dict[str, int], dict[str, np.ndarray]]:
-    """Cut a checkpoint into weights by transformers' names."""
+    """Split a checkpoint into weights by transformers' names."""
     sizes = dict(zip(SIZES, struct.unpack_from(f"<{len(SIZES)}i", data), strict=True))
     dim, layers = sizes["dim"], sizes["layers"]
     keys = dim // sizes["heads"] * sizes["key_heads"]
@@ -89,7 +89,7 @@ def _weights(data: bytes) -> tuple[dict[str, int], dict[str, np.ndarray]]:
 
 
 def _pieces(data: bytes, count: int) -> list[str]:
-    """Read the pieces in the order of their numbers, which is that of their scores."""
+    """Read the pieces in the order of their ids, which is that of their scores."""
     pieces, at = [], 4
     for _ in range(count):
         (size,) = struct.unpack_from("<i", data, at + 4)
@@ -99,7 +99,7 @@ def _pieces(data: bytes, count: int) -> list[str]:
 
 
 def _tokenizer(pieces: list[str]) -> Tokenizer:
-    """Make a tokenizer that joins the pair of the earliest piece first, and falls back to bytes."""
+    """Make a tokenizer that merges the lowest piece id first, and falls back to bytes."""
     words = {piece: number for number, piece in enumerate(pieces)}
     merges = [
         (piece[:cut], piece[cut:])

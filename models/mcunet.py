@@ -1,4 +1,4 @@
-"""MCUNet-style nets: inverted residuals, each with a kernel size and an expansion of its own.
+"""MCUNet-style nets: inverted residuals with individual kernel sizes and expansions.
 
 A net is data (`NetSpec`): specs.py has mit-han-lab/tiny-training's three microcontroller nets, and
 `pretrained.py` loads their published int8 weights as floats.
@@ -12,7 +12,7 @@ from pockengine.models.specs import MCUNET_5FPS, NetSpec
 
 
 class ConvUnit(nn.Module):
-    """Convolution, batch norm (or a bias in its place), activation."""
+    """Convolution, batch norm (or a bias instead), activation."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Block(nn.Module):
     def __init__(
         self, inputs: int, kernel: int, expansion: int, outputs: int, stride: int, *, norm: bool
     ) -> None:
-        """Take channel counts; the skip exists where the shapes agree."""
+        """Take channel counts; there is a skip connection if the shapes agree."""
         super().__init__()
         hidden = inputs * expansion
         self.residual = stride == 1 and inputs == outputs
@@ -64,10 +64,10 @@ class Block(nn.Module):
 
 
 class MCUNet(nn.Module):
-    """The net that a `NetSpec` describes: 3x3 stem of stride 2, blocks, global mean, linear."""
+    """The net described by a `NetSpec`: 3x3 stem of stride 2, blocks, global mean, linear."""
 
     def __init__(self, spec: NetSpec = MCUNET_5FPS, classes: int = 1000, norm: bool = True) -> None:
-        """Build with batch norms, or with `norm` False as after folding them away."""
+        """Build with batch norms, or with biases if `norm` is False, as after folding."""
         super().__init__()
         self.first_conv = ConvUnit(3, spec.stem, 3, 2, norm=norm, act=nn.ReLU6())
         channels = spec.stem

@@ -1,7 +1,7 @@
 """MiniLM-L6 as a classifier of sentences: mean pooling over the tokens, then a new linear head.
 
-The weights, the vocabulary and the tokeniser are those of sentence-transformers/all-MiniLM-L6-v2,
-in a folder that the caller names; nothing is downloaded.
+Weights, vocabulary and tokenizer are those of sentence-transformers/all-MiniLM-L6-v2, in the
+caller's folder; nothing is downloaded.
 """
 
 from pathlib import Path
@@ -15,16 +15,16 @@ from transformers import BertConfig, BertModel
 from pockengine.errors import ImportModelError
 
 PAD = 0
-"""The token that fills a sentence up; attention and pooling leave it out."""
+"""The padding token; attention and pooling ignore it."""
 
 _UNUSED = {"pooler.dense.bias", "pooler.dense.weight", "embeddings.position_ids"}
 
 
 class MiniLM(nn.Module):
-    """BERT's encoder at the sizes of a configuration, without dropout, with a linear head."""
+    """BERT's encoder of a given configuration, without dropout, with a linear head."""
 
     def __init__(self, config: BertConfig, classes: int) -> None:
-        """Draw random weights; `load_minilm` fills in the published ones."""
+        """Draw random weights; `load_minilm` loads the published ones."""
         super().__init__()
         self.bert = BertModel(config, add_pooling_layer=False)
         self.classifier = nn.Linear(config.hidden_size, classes)
@@ -38,7 +38,7 @@ class MiniLM(nn.Module):
 
 
 def minilm_config(**sizes: int) -> BertConfig:
-    """Return MiniLM-L6's sizes unless `sizes` says otherwise, by transformers' names."""
+    """Return MiniLM-L6's sizes unless overridden by `sizes`, by transformers' names."""
     shape = {
         "hidden_size": 384,
         "intermediate_size": 1536,
@@ -56,7 +56,7 @@ def minilm_config(**sizes: int) -> BertConfig:
 def load_minilm(folder: Path, classes: int) -> MiniLM:
     """Load `model.safetensors` of a folder; the head is drawn from PyTorch's random state.
 
-    Raises ImportModelError for a folder without it, or with another model's.
+    Raises ImportModelError for a folder without it, or with another model's weights.
     """
     model = MiniLM(minilm_config(), classes)
     path = folder / "model.safetensors"

@@ -1,7 +1,7 @@
 """MLPerf Tiny's ResNet-8 for CIFAR-10 (arXiv 2106.07597), with its published Keras weights.
 
-Inputs are pixels from 0 to 255 as they are. Where a block strides, its first convolution pads below
-and to the right alone, as TensorFlow's "same" does.
+Inputs are pixels from 0 to 255, unnormalised. In strided blocks the first convolution pads only
+below and to the right, as TensorFlow's "same" does.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ EPS = 1e-3
 
 
 class StridedBlock(nn.Module):
-    """Two 3x3 convolutions and a skip, which is a convolution of its own where the block widens."""
+    """Two 3x3 convolutions and a skip connection, with a convolution if the block widens."""
 
     def __init__(self, inputs: int, planes: int) -> None:
         """Take channel counts; a block that widens strides by 2."""
@@ -77,7 +77,7 @@ def load_resnet8(path: Path) -> ResNet8:
 
 
 def layers_of(model: ResNet8) -> Iterator[tuple[str, nn.Module]]:
-    """Yield Keras's name of each layer and ours; Keras numbers each kind by itself."""
+    """Yield Keras's and our name of each layer; Keras numbers each kind separately."""
     counts = {"conv2d": 0, "batch_normalization": 0}
     blocks = [block for stage in (model.layer1, model.layer2, model.layer3) for block in stage]
     modules = [model.conv1, model.bn1]
@@ -94,7 +94,7 @@ def layers_of(model: ResNet8) -> Iterator[tuple[str, nn.Module]]:
 def arrays_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the arrays of a layer by Keras's names."""
     if isinstance(module, nn.BatchNorm2d):
-        assert module.running_mean is not None  # they are tracked
+        assert module.running_mean is not None  # statistics are tracked
         assert module.running_var is not None
         yield "gamma:0", module.weight
         yield "beta:0", module.bias
@@ -107,7 +107,7 @@ def arrays_of(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _fill(target: torch.Tensor, array: np.ndarray) -> None:
-    """Copy an array into a tensor: a kernel [H, W, in, out] or [in, out] has its outputs first."""
+    """Copy an array into a tensor: kernels [H, W, in, out] or [in, out] become outputs first."""
     axes = {4: (3, 2, 0, 1), 2: (1, 0)}.get(array.ndim, (0,))
     with torch.no_grad():
         target.copy_(torch.from_numpy(np.ascontiguousarray(array.transpose(axes))))

@@ -1,7 +1,7 @@
 """MobileNetV2 with torchvision's structure, parameter names and initialisation.
 
-Any width multiplier, resolution (the net is fully convolutional) and class count. A state_dict of
-torchvision's `mobilenet_v2` loads as it is.
+Supports any width multiplier, resolution (the net is fully convolutional) and class count. A
+state_dict of torchvision's `mobilenet_v2` loads unchanged.
 """
 
 from collections import OrderedDict
@@ -26,10 +26,10 @@ def conv_bn_relu6(
 
 
 class InvertedResidual(nn.Module):
-    """Expand by a 1x1, filter by a depthwise 3x3, project by a linear 1x1; skip where it fits."""
+    """Expand by a 1x1, filter by a depthwise 3x3, project by a linear 1x1; skip if it fits."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
-        """Take channel counts; `expansion` 1 leaves the first 1x1 out."""
+        """Take channel counts; an `expansion` of 1 omits the first 1x1."""
         super().__init__()
         hidden = inputs * expansion
         self.residual = stride == 1 and inputs == outputs
@@ -48,7 +48,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """MobileNetV2; `dropout` is torchvision's 0.2 there, 0 (none) here unless asked for."""
+    """MobileNetV2; the default `dropout` is 0 (torchvision's is 0.2)."""
 
     def __init__(self, width: float = 1.0, classes: int = 1000, dropout: float = 0.0) -> None:
         """Scale every channel count by `width`, rounded to multiples of 8."""
@@ -64,7 +64,7 @@ class MobileNetV2(nn.Module):
         last = round_channels(1280 * max(1.0, width))
         features.append(conv_bn_relu6(channels, last, kernel=1))
         self.features = nn.Sequential(*features)
-        # torchvision's name is classifier.1 with or without dropout in front.
+        # torchvision's name is classifier.1 with or without a preceding dropout.
         head: list[tuple[str, nn.Module]] = [("1", nn.Linear(last, classes))]
         if dropout > 0:
             head.insert(0, ("0", nn.Dropout(dropout)))

@@ -1,6 +1,6 @@
 """MobileNetV3-small with torchvision's structure and parameter names; any resolution.
 
-A state_dict of torchvision's `mobilenet_v3_small` loads as it is. Dropout is left out.
+A state_dict of torchvision's `mobilenet_v3_small` loads unchanged. Dropout is omitted.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def conv_bn(
 
 
 class SqueezeExcitation(nn.Module):
-    """Scale each channel by what a small net makes of all channels' means."""
+    """Scale each channel by a small net's output for the means of all channels."""
 
     def __init__(self, channels: int) -> None:
         """Squeeze to a quarter of the channels."""
@@ -55,14 +55,14 @@ class SqueezeExcitation(nn.Module):
         self.fc2 = nn.Conv2d(squeezed, channels, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Keep the shape."""
+        """Return a tensor of the same shape."""
         scale = nn.functional.adaptive_avg_pool2d(x, 1)
         scale = self.fc2(nn.functional.relu(self.fc1(scale)))
         return x * nn.functional.hardsigmoid(scale)
 
 
 class InvertedResidual(nn.Module):
-    """Expand by a 1x1, filter depthwise, excite, project by a linear 1x1; skip where it fits."""
+    """Expand by a 1x1, filter depthwise, excite, project by a linear 1x1; skip if shapes agree."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class InvertedResidual(nn.Module):
         swish: bool,
         stride: int,
     ) -> None:
-        """Take channel counts; the first 1x1 is left out where it would not widen."""
+        """Take channel counts; the first 1x1 is omitted if it would not widen."""
         super().__init__()
         self.residual = stride == 1 and inputs == outputs
         act: type[nn.Module] = nn.Hardswish if swish else nn.ReLU

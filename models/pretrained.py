@@ -2,7 +2,7 @@
 
 The files are .npz archives named by the caller; nothing is downloaded. An int8 net becomes the
 float net that computes the same up to rounding: weights times their scales, batch norms already
-folded into biases, and each fused clamp as a `Hardtanh` at the range that the int8 output had.
+folded into biases, and each fused clamp as a `Hardtanh` over the range of the int8 output.
 """
 
 import json
@@ -61,7 +61,7 @@ def _fill(unit: nn.Module, layer: dict[str, Any], weight: Any, bias: Any, scales
 
 
 def load_cifar_resnet(path: Path) -> CifarResNet:
-    """Load `resnet<depth>-<hash>.npz`: float weights under this project's own names."""
+    """Load `resnet<depth>-<hash>.npz`: float weights under this project's names."""
     depth = path.stem.removeprefix("resnet").split("-")[0]
     if not (path.stem.startswith("resnet") and depth.isdigit()):
         raise ImportModelError(f"{path}: expected a file named resnet<depth>-<hash>.npz")

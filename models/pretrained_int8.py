@@ -1,7 +1,7 @@
-"""tiny-training's int8 nets in their own integers: graphs that train in int8 without calibration.
+"""tiny-training's int8 nets with their published integers: int8 training without calibration.
 
 What `pretrained.py` loads as floats is rounded here where the published nets round: the picture,
-every convolution, every residual sum, the mean, the logits. Compute with `Int8(rounding="float")`:
+every convolution, every residual sum, the mean, the logits. Compile with `Int8(rounding="float")`:
 their reference (`core/ops` of tiny-training) multiplies exact sums by one float, and rounds halves
 to even.
 """
@@ -29,8 +29,8 @@ LOGITS = "output"
 def int8_graph(path: Path, batch: int = 1, loss: str | None = "cross_entropy") -> Graph:
     """Import one of the .npz files for pictures [batch, 3, 128, 128] of pixels / 127.5 - 1.
 
-    Activations round to the file's ranges, and weights are held as its integers. Raises
-    ImportModelError as `load_int8` does, and for a file that says no range of a layer.
+    Activations are rounded to the file's ranges, and weights are stored as its integers. Raises
+    ImportModelError as `load_int8` does, and for a file without a layer's range.
     """
     graph = from_torch(load_int8(path), (torch.zeros(batch, 3, SIZE, SIZE),), loss=loss)
     with np.load(path, allow_pickle=False) as archive:
@@ -46,7 +46,7 @@ def int8_graph(path: Path, batch: int = 1, loss: str | None = "cross_entropy") -
 
 
 def _hold(graph: Graph, layer: str, scales: np.ndarray) -> None:
-    """Set a weight to the file's integers."""
+    """Store a weight as the file's integers."""
     name = "classifier.weight" if layer == "classifier" else f"{layer}.conv.weight"
     param = graph.params[name]
     flat = tuple(map(float, scales.reshape(-1).astype(np.float32)))

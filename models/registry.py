@@ -1,8 +1,8 @@
-"""Benchmark models by name: `family[-width]-size`, as `mobilenet_v2-0.35-96` or `llama-15m-256`.
+"""Benchmark models by name: `family[-width]-size`, as in `mobilenet_v2-0.35-96`, `llama-15m-256`.
 
 The size is the resolution of square pictures, or the number of tokens. Parsing and listing need no
-torch; `ModelName.build` imports it. Models are built without dropout, so that a training step is
-the same step in every engine that is compared.
+torch; `ModelName.build` imports it. Models have no dropout, so that every compared engine computes
+the same training step.
 """
 
 import re
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelName:
-    """A model of the registry with its sizes; str() gives the name back."""
+    """A model of the registry with its sizes; str() returns its name."""
 
     family: str
     width: float | None
@@ -32,7 +32,7 @@ class ModelName:
 
     @property
     def known(self) -> "ModelFamily":
-        """What the registry knows of the family: its kind of input and its loss among it."""
+        """The registry's entry of the family, with its kind of input and its loss."""
         return FAMILIES[self.family]
 
     @property
@@ -44,14 +44,14 @@ class ModelName:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """One picture's channels, height and width, or the number of tokens."""
+        """A picture's channels, height and width, or the number of tokens."""
         if self.known.vocabulary:
             return (self.size,)
         return (self.known.channels, self.size, self.size)
 
     @property
     def input_name(self) -> str:
-        """What `forward` calls its only input."""
+        """Name of the only input of `forward`."""
         return "input_ids" if self.known.vocabulary else "x"
 
     @property
@@ -67,13 +67,13 @@ class ModelName:
     def build(self, classes: int | None = None) -> "nn.Module":
         """Build the module with PyTorch's current random state.
 
-        It maps pictures [N, C, H, W] f32 or tokens [N, L] i64 to logits [N, classes]; one with a
-        loss of its own to {"loss", "logits"}, and `classes` says nothing to it.
+        It maps pictures [N, C, H, W] f32 or tokens [N, L] i64 to logits [N, classes]; a model with
+        its own loss to {"loss", "logits"}, and ignores `classes`.
         """
         return self.known.build(self, self.classes if classes is None else classes)
 
     def example_inputs(self, batch: int) -> "dict[str, torch.Tensor]":
-        """Return inputs that say the shapes and types: random pictures or tokens, from seed 0."""
+        """Return random pictures or tokens of the right shapes and types, from seed 0."""
         import torch
 
         generator = torch.Generator().manual_seed(0)
@@ -87,10 +87,10 @@ class ModelName:
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """How one family of names is built and what it takes: sizes, and pictures or tokens.
+    """A family of models: how it is built, its sizes, and whether it takes pictures or tokens.
 
-    `vocabulary` is how many tokens there are, 0 for a family that takes pictures. A size must be a
-    multiple of `step`. `extra` brings the packages that building it needs.
+    `vocabulary` is the number of tokens, 0 for a family that takes pictures. A size must be a
+    multiple of `step`. `extra` names the packages that it needs.
     """
 
     build: Callable[[ModelName, int], "nn.Module"]
@@ -105,7 +105,7 @@ class ModelFamily:
     extra: str = "torch"
 
     def form(self, name: str) -> str:
-        """Return how a model of the family `name` is written: `mobilenet_v2-WIDTH-SIZE`."""
+        """Return the pattern of names of the family `name`: `mobilenet_v2-WIDTH-SIZE`."""
         width = "-WIDTH" if self.has_width else ""
         return f"{name}{width}-{'TOKENS' if self.vocabulary else 'SIZE'}"
 
@@ -220,10 +220,10 @@ FAMILIES = {
 
 
 def parse_model(name: str, others: str = "") -> ModelName:
-    """Read a listed model's name.
+    """Parse a listed model's name.
 
-    Raises ImportModelError naming the part that is wrong and what would be right: a listed name, or
-    one of the `others` that the caller takes.
+    Raises ImportModelError with the wrong part and the supported values: a listed name, or one of
+    the `others` that the caller supports.
     """
     family = next((family for family in FAMILIES if f"{name}-".startswith(f"{family}-")), None)
     if family is None:
@@ -256,7 +256,7 @@ def _checked_size(name: str, family: str, kind: str, size: int) -> int:
 
 
 def _width(name: str, text: str) -> float:
-    """Read a width multiplier such as 1, 1.0 or 0.35."""
+    """Parse a width multiplier such as 1, 1.0 or 0.35."""
     if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,4})?", text) or not 0 < float(text) <= 10:
         raise ImportModelError(f"width {text!r} in {name!r} is not a number between 0 and 10")
     return float(text)

@@ -1,7 +1,8 @@
 """ResNet-18 and ResNet-50 as torchvision names them, and the CIFAR-10 ResNets of He et al.
 
-The CIFAR family (ResNet-20/32/44/56) carries the names of akamaster/pytorch_resnet_cifar10, whose
-published weights it loads: shortcuts without parameters (every second pixel, zero channels around).
+The CIFAR family (ResNet-20/32/44/56) has the parameter names of akamaster/pytorch_resnet_cifar10,
+whose published weights it loads: shortcuts without parameters (every second pixel, zero channels
+around).
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,12 @@ def conv3x3(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a skip: ResNet-18."""
+    """Two 3x3 convolutions and a skip connection: ResNet-18."""
 
     expansion = 1
 
     def __init__(self, inputs: int, planes: int, stride: int, downsample: nn.Module | None) -> None:
-        """Take channel counts; `downsample` maps the skip where its shape would not fit."""
+        """Take channel counts; `downsample` is applied to the skip if its shape does not fit."""
         super().__init__()
         self.conv1 = conv3x3(inputs, planes, stride)
         self.bn1 = nn.BatchNorm2d(planes)
@@ -45,12 +46,12 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 with a fourfold widening and a skip: ResNet-50."""
+    """1x1, 3x3 and 1x1 convolutions with a fourfold widening and a skip connection: ResNet-50."""
 
     expansion = 4
 
     def __init__(self, inputs: int, planes: int, stride: int, downsample: nn.Module | None) -> None:
-        """Take channel counts; the stride sits in the 3x3 (ResNet v1.5, as in torchvision)."""
+        """Take channel counts; the 3x3 has the stride (ResNet v1.5, as in torchvision)."""
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(planes)
@@ -103,7 +104,7 @@ class ResNet(nn.Module):
 def _stage(
     block: type[BasicBlock] | type[Bottleneck], inputs: int, planes: int, depth: int, stride: int
 ) -> nn.Sequential:
-    """`depth` blocks, of which the first strides and widens."""
+    """`depth` blocks, of which the first has the stride and widens."""
     outputs = planes * block.expansion
     downsample = None
     if stride != 1 or inputs != outputs:
@@ -126,7 +127,7 @@ def resnet50(classes: int = 1000) -> ResNet:
 
 
 class CifarBlock(nn.Module):
-    """Basic block whose skip, where it strides, is every second pixel with zero channels around."""
+    """Basic block; with a stride its skip takes every second pixel, and pads with zero channels."""
 
     def __init__(self, inputs: int, planes: int, stride: int) -> None:
         """Take channel counts; a stride of 2 doubles the channels."""
@@ -173,7 +174,7 @@ class CifarResNet(nn.Module):
 
 
 def _cifar_stage(inputs: int, planes: int, blocks: int) -> nn.Sequential:
-    """A stage that widens, if it does, in its first block."""
+    """A stage; if it widens, its first block does."""
     stride = 1 if inputs == planes else 2
     first = CifarBlock(inputs, planes, stride)
     return nn.Sequential(first, *[CifarBlock(planes, planes, 1) for _ in range(blocks - 1)])

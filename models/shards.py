@@ -1,6 +1,6 @@
-"""The weights of a transformers folder by name: safetensors, one file or shards with an index.
+"""The weights of a transformers folder by name: safetensors, as one file or indexed shards.
 
-A folder may have one GGUF file instead.
+A folder may have one GGUF file instead. Only headers are read; tensors are mapped on demand.
 
 Nothing is read but the headers; each tensor is mapped when it is asked for.
 """
@@ -42,7 +42,7 @@ def shards_of(folder: Path, config: Any) -> dict[str, dict[str, Contents]]:
 
 
 def _index(path: Path) -> Mapping[str, str]:
-    """Read which file holds each tensor."""
+    """Read the index of tensors and files."""
     try:
         places = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         names = dict(places)
@@ -62,6 +62,6 @@ def _tensors(path: Path) -> dict[str, Contents]:
         return mapped(path)
     except GraphError as error:
         fact = f"{INDEX} names it, and it is not there"
-        if os.path.isfile(path):  # which, unlike pathlib's, takes any name
+        if os.path.isfile(path):  # accepts any name, unlike pathlib's
             fact = f"it has {path.stat().st_size:,} bytes"
         raise ImportModelError(f"{error} ({fact}); copy this shard again, whole") from error

@@ -1,7 +1,7 @@
-"""Sizes of the benchmark's nets as data, without a framework: whoever builds a net reads them here.
+"""Sizes of the benchmark's nets as data, without a framework, for all code that builds these nets.
 
-The nets themselves are beside this file, in PyTorch, and in farm/references/nets.py, for the
-frameworks that PockEngine is compared with.
+The nets are defined beside this file in PyTorch, and in farm/references/nets.py for the frameworks
+that PockEngine is compared with.
 """
 
 from dataclasses import dataclass
@@ -100,6 +100,6 @@ RESNET50_DEPTHS = (3, 4, 6, 3)
 
 
 def round_channels(channels: float, divisor: int = 8) -> int:
-    """Round to a multiple of `divisor`, never losing more than a tenth of the channels."""
+    """Round to a multiple of `divisor`, but not below nine tenths of the channels."""
     rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * channels else rounded

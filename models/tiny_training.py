@@ -1,10 +1,10 @@
-"""Schemes of mit-han-lab/tiny-training: what they train of a graph, and what they say it costs.
+"""Schemes of mit-han-lab/tiny-training: what they train of a graph, and their published cost.
 
-A scheme of theirs counts convolutions from 0 in the order of the forward pass: the last
-`n_bias_update` train their biases, those listed in `manual_weight_idx` also the share
-`weight_update_ratio` of their weights' input channels (of a depthwise one's channels), a share of 0
-nothing more. The classifier always trains. `convert` turns that into a scheme of names;
-`saved_bits` is their model of memory, by which the published budgets were searched.
+A scheme numbers convolutions from 0 in the order of the forward pass. The last `n_bias_update`
+train their biases. Those listed in `manual_weight_idx` also train the share `weight_update_ratio`
+of their weights' input channels (of a depthwise one's channels); a share of 0 adds nothing. The
+classifier always trains. `convert` turns this into a scheme of names; `saved_bits` is their memory
+model, with which the published budgets were searched.
 """
 
 import tomllib
@@ -23,7 +23,7 @@ from pockengine.errors import SchemeError
 
 PUBLISHED = Path(__file__).parent / "tiny_training.toml"
 CRITERIA = {"magnitude+": "magnitude", "random": "random"}
-"""Their words for how channels are chosen, with ours."""
+"""tiny-training's names of criteria for choosing channels, and ours."""
 LISTS = ("manual_weight_idx", "weight_update_ratio")
 
 Shares = tuple[tuple[int, float], ...]
@@ -31,7 +31,7 @@ Shares = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True)
 class Config:
-    """A scheme of theirs: biases of the last `biases` convolutions, and (index, share) of weights.
+    """A scheme: biases of the last `biases` convolutions, and (index, share) of weights.
 
     A share above 1 is a number of channels.
     """
@@ -43,7 +43,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Published:
-    """One of their 15 schemes: its net, and the budget in KB for which they searched it."""
+    """One of the 15 published schemes: its net, and its budget in KB."""
 
     net: str
     budget_kb: int
@@ -69,14 +69,14 @@ F32 = Widths(activation=32, weight=32)
 
 @dataclass(frozen=True)
 class Saved:
-    """Bits that a step keeps for its backward pass, and bits of what it trains."""
+    """Bits that a step saves for its backward pass, and bits of its trained tensors."""
 
     activations: int
     weights: int
 
     @property
     def kilobytes(self) -> float:
-        """Both together in KB of 1024 bytes, as the budgets count."""
+        """The sum of both in KB of 1024 bytes, the unit of the budgets."""
         return (self.activations + self.weights) / 8 / 1024
 
 
@@ -90,9 +90,9 @@ def published() -> tuple[Published, ...]:
 
 
 def read_config(table: Mapping[str, Any], where: str) -> Config:
-    """Read a `backward_config` of theirs; lists may be text, as on their command line ("21-24-27").
+    """Read a `backward_config`; lists may be text, as on tiny-training's command line ("21-24-27").
 
-    SchemeError when it asks for more than which weights and biases train.
+    SchemeError for a config with more than trained weights and biases.
     """
     known = {"enable_backward_config", "n_bias_update", "weight_select_criteria", *LISTS}
     unread = sorted(word for word in set(table) - known if table[word])
@@ -114,7 +114,7 @@ def read_config(table: Mapping[str, Any], where: str) -> Config:
 
 
 def _numbers(value: object, where: str) -> list[float]:
-    """Read a list of numbers, or their text with "-" between; none is negative."""
+    """Read a list of numbers, or a text of numbers separated by "-"; none is negative."""
     items: Sequence[object] = value.split("-") if isinstance(value, str) else value  # type: ignore[assignment]
     try:
         numbers = [float(item) for item in items]  # type: ignore[arg-type]
@@ -128,8 +128,8 @@ def _numbers(value: object, where: str) -> list[float]:
 def convert(config: Config, graph: Graph, name: str) -> Scheme:
     """Return the names that a tiny-training scheme trains in a forward graph.
 
-    SchemeError when the graph has too few convolutions, or one that should train has no bias; and,
-    as theirs, when a weight should train whose bias does not.
+    SchemeError if the graph has too few convolutions, or a trained bias is missing. As in
+    tiny-training, a weight may only train if its bias does.
     """
     convs = _convolutions(config, graph, name)
     rules = [(param, FULL) for param in blocks_of(graph)[-1]]
@@ -146,10 +146,10 @@ def convert(config: Config, graph: Graph, name: str) -> Scheme:
 
 
 def saved_bits(config: Config, graph: Graph, widths: Widths = INT8) -> Saved:
-    """Return what a training step keeps by their model, `nelem_saved_for_backward`, for one batch.
+    """Return what a training step saves for one batch by their model, `nelem_saved_for_backward`.
 
-    Per convolution that trains: a mask of its output, its bias, and of a weight that trains the
-    kept channels, with those of its input. The classifier counts with its input alone.
+    For each trained convolution: a mask of its output, its bias, and for a trained weight the
+    trained channels with those of its input. For the classifier: only its input.
     """
     convs = _convolutions(config, graph, "tiny-training")
     shares = dict(config.weights)
@@ -166,7 +166,7 @@ def saved_bits(config: Config, graph: Graph, widths: Widths = INT8) -> Saved:
 
 
 def _convolutions(config: Config, graph: Graph, name: str) -> list[Node]:
-    """Return the graph's convolutions in order, checked to have what the config counts."""
+    """Return the graph's convolutions in order; SchemeError if the config does not fit."""
     convs = [node for node in graph.nodes if _is_convolution(node)]
     first = len(convs) - config.biases
     if first < 0:
@@ -184,13 +184,13 @@ def _convolutions(config: Config, graph: Graph, name: str) -> list[Node]:
 
 
 def _is_convolution(node: Node) -> bool:
-    """Whether a node is a layer whose weight slides over an image."""
+    """Whether a node is a layer whose weight slides over a picture."""
     definition = lookup(node.op)
     return definition.layer is not None and definition.window
 
 
 def _channels(conv: Node, ratio: float, name: str) -> tuple[int, int]:
-    """Return how many input channels (depthwise: channels) a weight has, and how many train."""
+    """Return a weight's number of input channels (depthwise: channels), and how many train."""
     count = conv.operands[0].shape[-1]
     if conv.attrs["groups"] not in (1, count):
         raise SchemeError(f"scheme {name}: {conv} is neither dense nor depthwise")
@@ -208,7 +208,7 @@ def _weight(graph: Graph, conv: Node, name: str) -> str:
 
 
 def _bias(graph: Graph, conv: Node, name: str) -> str:
-    """Find what is added to a convolution's result: its bias, or that of the norm after it."""
+    """Return the bias added to a convolution's result: its own, or that of the norm after it."""
     bias = bias_of(graph, graph.users(), conv)
     if bias is None:
         raise SchemeError(f"scheme {name}: {conv} has no bias that could train")

@@ -1,4 +1,4 @@
-"""What a tokenizer.json does with a text, as flags of the C runtime (pe_tokenizer_table.h)."""
+"""How a tokenizer.json processes a text, as flags of the C runtime (pe_tokenizer_table.h)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ PATTERNS = {
     _NEWER % r"\p{N}{1,3}": SPLIT | ANY_CASE | PREFIX | LINES | THREE,
     _NEWER % r"\p{N}": SPLIT | ANY_CASE | PREFIX | LINES | ONE_NUMBER,
 }
-"""Patterns of GPT-2, LLaMA 3 and Qwen, which pe_tokenizer_split.c has."""
+"""Patterns of GPT-2, LLaMA 3 and Qwen, which pe_tokenizer_split.c implements."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Form:
 
 
 def form_of(facts: Mapping[str, Any]) -> Form:
-    """Return the flags of a tokenizer.json; ImportModelError names what the runtime lacks."""
+    """Return the flags of a tokenizer.json; ImportModelError names an unsupported feature."""
     form = Form()
     _read_model(form, facts["model"])
     for part in _parts(facts.get("normalizer"), "normalizers"):
@@ -64,7 +64,7 @@ def _unknown(what: str) -> ImportModelError:
 
 
 def _parts(part: Mapping[str, Any] | None, name: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of a sequence, or the one part."""
+    """Yield the parts of a sequence, or a single part."""
     if part is not None and part["type"] == "Sequence":
         for inner in part[name]:
             yield from _parts(inner, name)

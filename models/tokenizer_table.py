@@ -1,4 +1,4 @@
-"""A tokenizer.json as the table that the C runtime reads where it lies (pe_tokenizer_table.h)."""
+"""Convert a tokenizer.json to the C runtime's table, read in place (pe_tokenizer_table.h)."""
 
 import json
 import struct
@@ -23,7 +23,7 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class _Tokens:
-    """Bytes and flags of each token, by its number."""
+    """Bytes and flags of each token, by its id."""
 
     texts: Sequence[bytes]
     flags: Sequence[int]
@@ -33,7 +33,7 @@ class _Tokens:
 class Chat:
     """Literal texts around questions and answers, and the tokens that end an answer.
 
-    Without texts, a question is a text to complete.
+    Without texts, a question is completed as it is.
     """
 
     ask: str = ""
@@ -46,7 +46,7 @@ COMPLETION = Chat()
 
 
 def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
-    """Convert a tokenizer; ImportModelError names what the runtime does not know."""
+    """Convert a tokenizer; ImportModelError names an unsupported feature."""
     facts = json.loads(tokenizer.to_str())
     form = form_of(facts)
     model, added = facts["model"], facts["added_tokens"]
@@ -93,7 +93,7 @@ def _u32(numbers: Iterable[int]) -> bytes:
 
 
 def _is_byte(form: Form, word: str) -> bool:
-    """Whether a token of SentencePiece stands for one byte, as <0x0A> does."""
+    """Whether a SentencePiece token stands for one byte, such as <0x0A>."""
     return not form.flags & BYTES and len(word) == 6 and word.startswith("<0x") and word[-1] == ">"
 
 
@@ -116,7 +116,7 @@ def _tokens(form: Form, vocab: Mapping[str, int], added: Sequence[Mapping[str, A
 
 
 def _byte_of_letter() -> dict[str, int]:
-    """Return the byte that each letter of byte-level vocabularies stands for."""
+    """Return the byte of each letter of byte-level vocabularies."""
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -135,7 +135,7 @@ def _byte_ids(form: Form, vocab: Mapping[str, int]) -> list[int]:
 
 
 def _merges(model: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    """Return left, right, rank and result of each merge; the last of equal pairs counts."""
+    """Return left, right, rank and result of each merge; the last of equal pairs wins."""
     vocab, rows = model["vocab"], {}
     for rank, merge in enumerate(model["merges"]):
         left, right = merge.split(" ") if isinstance(merge, str) else merge
@@ -144,7 +144,7 @@ def _merges(model: Mapping[str, Any]) -> list[tuple[int, ...]]:
 
 
 def _marks(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """Return the tokens that begin and end a text."""
+    """Return the tokens added at the beginning and the end of a text."""
     plain = tokenizer.encode("a", add_special_tokens=False).ids
     marked = tokenizer.encode("a", add_special_tokens=True).ids
     for at in range(len(marked) - len(plain) + 1):
@@ -169,7 +169,7 @@ def _capacity(count: int) -> int:
 
 
 def _hashed(rows: Sequence[Sequence[int]], keys: int, width: int) -> bytes:
-    """Return a hash table of rows by their first numbers."""
+    """Return a hash table of rows by their first columns."""
     capacity = _capacity(len(rows))
     table = np.full((capacity, width), NONE, "<u4")
     used = bytearray(capacity)
@@ -195,7 +195,7 @@ def _hashed_texts(texts: Sequence[bytes], numbers: Sequence[int]) -> bytes:
 
 
 def _characters(form: Form) -> list[bytes]:
-    """Return the sections of characters; those of NFC are empty where it is not needed."""
+    """Return the sections of characters; those of NFC are empty if it is not used."""
     normalizes = bool(form.flags & NFC)
     classes = unicode_table.classes()
     combining = unicode_table.combining() if normalizes else np.zeros_like(classes)

@@ -1,6 +1,7 @@
-"""Models of transformers by their configuration alone: parameters without numbers, on `meta`.
+"""Models of transformers by their configuration only: parameters on `meta`, without numbers.
 
-Buffers keep their numbers, as tables of rotations are made with the model and stand in no file.
+Buffers keep their numbers: tables such as those of rotary embeddings are computed with the model
+and are in no file.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from torch import nn
 
 
 def unfilled(kind: type, config: Any) -> Any:
-    """Build a model whose parameters take no memory, in training mode."""
+    """Build a model whose parameters need no memory, in training mode."""
     with _parameters_on_meta():
         model = kind(config)
     if hasattr(model, "tie_weights"):

@@ -1,6 +1,6 @@
-"""Classes of characters as the regular expressions of `tokenizers` have them, and NFC's tables.
+"""Character classes of the regular expressions of `tokenizers`, and NFC's tables.
 
-The classes are read off the package itself, so its version of Unicode decides.
+The classes are queried from the package itself, so its version of Unicode decides.
 """
 
 import unicodedata
@@ -11,12 +11,12 @@ import numpy as np
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 LETTER, NUMBER, SPACE, NUMERIC = 1, 2, 4, 8
-"""Classes of pe_tokenizer_table.h; NUMERIC is the one of the pre-tokenizer Digits."""
+"""Classes of pe_tokenizer_table.h; NUMERIC is that of the pre-tokenizer Digits."""
 BLOCK = 256
 _SURROGATES = range(0xD800, 0xE000)
 _LAST = 0x110000
 _FAR = 0x40000
-"""Characters from here on are marks, private or unassigned, and in none of the classes."""
+"""Characters from here on are marks, private or unassigned, and in no class."""
 
 
 _DECOMPOSED = normalizers.NFD()
@@ -54,8 +54,8 @@ def blocks(*tables: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 def combining() -> np.ndarray:
     """Return the canonical combining classes, u8[0x110000].
 
-    The package has an older version of Unicode than Python: 0 where it does not move a character
-    behind one of class 1.
+    The package's Unicode version is older than Python's: characters that it does not reorder after
+    one of class 1 get 0.
     """
     found = np.array([unicodedata.combining(chr(c)) for c in range(_LAST)], np.uint8)
     for c in np.flatnonzero(found > 1).tolist():

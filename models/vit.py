@@ -10,7 +10,7 @@ class VisionTransformer(ViTForImageClassification):
     """ViT-tiny (5.7 M parameters: 12 layers of 192, patches of 16x16) on square pictures."""
 
     def __init__(self, resolution: int = 224, classes: int = 1000, **sizes: int) -> None:
-        """Take ViT-tiny's sizes unless `sizes` says otherwise, by transformers' names."""
+        """Use ViT-tiny's sizes unless overridden by `sizes`, by transformers' names."""
         shape = {
             "hidden_size": 192,
             "num_hidden_layers": 12,

@@ -1,4 +1,4 @@
-"""What a fine-tuning prints while it runs: losses of held-out texts, and how long it takes."""
+"""Progress output of a fine-tuning: losses of held-out texts, and the remaining time."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from pockengine.finetune.lm.prepare import FineTuneInputs
 from pockengine.terminal import Say, duration
 
 WARM_UP, STEPS = 1, 10
-"""The first step maps the weights' file; the next ones are timed."""
+"""The first step maps the weights' file; the next ten are timed."""
 
 
 class HeldOut(Callback):
@@ -50,7 +50,7 @@ class HeldOut(Callback):
 
 
 class Estimate(Callback):
-    """Prints the time of a step and of those left, once, after the first few."""
+    """Prints the time of a step and of the remaining steps, once, after the first few."""
 
     def __init__(
         self, steps: int, say: Say, clock: Callable[[], float] = time.perf_counter

@@ -1,7 +1,7 @@
 """A chat template as literal pieces, for devices that render no templates.
 
-The template is rendered for two turns of marked texts. What lies between these are the pieces, if
-every turn is written the same way whatever follows it.
+The template is rendered for two turns of marked texts. The text between the marks gives the pieces,
+if every turn is written the same way regardless of what follows.
 """
 
 import json
@@ -21,7 +21,7 @@ _GENERATION = "generation_config.json"
 def chat_of(tokenizer: Any, folder: Path) -> Chat:
     """Return the pieces of a tokenizer's template, and the tokens that end an answer.
 
-    Without a template, texts are completed. FinetuneError if it is not made of pieces.
+    Without a template, texts are completed. FinetuneError if it does not split into pieces.
     """
     stops = sorted({*_ends(tokenizer, folder)})
     if not getattr(tokenizer, "chat_template", None):

@@ -1,4 +1,4 @@
-"""A language model as a folder for a device: it trains, and answers, without Python.
+"""A language model as a folder for a device: it trains and generates without Python.
 
 artifact/        the program with its weights and the runner (backends/artifact.py)
 tokenizer.bin    the tokenizer's table, with the pieces of the chat template
@@ -25,9 +25,9 @@ ARTIFACT, TABLE = "artifact", "tokenizer.bin"
 def compile_for_device(
     folder: Path, out: Path, options: CompileOptions, shape: tuple[int, int], say: Progress
 ) -> Artifact:
-    """Compile a decoder for training steps of `shape`, rows and tokens, and for as long texts.
+    """Compile a decoder for steps of `shape`, rows and tokens, and for texts of as many tokens.
 
-    ImportModelError or FinetuneError names what the device cannot have.
+    ImportModelError or FinetuneError names what the device does not support.
     """
     batch, length = shape
     model = open_decoder(folder, length)

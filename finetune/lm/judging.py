@@ -1,4 +1,4 @@
-"""Scores of a decoder: the loss of texts and its perplexity, or how it ranks pairs of answers."""
+"""Scores of a decoder: the loss of texts and its perplexity, or the ranking of pairs of answers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -40,7 +40,7 @@ class TextScore:
 class PairScore:
     """Mean loss of `pairs`, and the share whose chosen answer has the higher log-probability.
 
-    For methods of means these are means over tokens.
+    For methods that average, both are means over tokens.
     """
 
     loss: float
@@ -62,7 +62,7 @@ Score = TextScore | PairScore
 
 
 def score_of(facts: Mapping[str, Any]) -> Score | None:
-    """Return the score that `facts` gave; None if they hold none."""
+    """Return the score from `facts`; None if they have none."""
     if "pairs" in facts:
         return PairScore(facts["loss"], facts["chosen"], facts["pairs"])
     return TextScore(facts["loss"], facts["tokens"]) if "loss" in facts else None
@@ -77,7 +77,7 @@ def judge(session: Session, packed: Packed, batch: int) -> Score:
 
 
 def of_rows(session: Session, packed: Packed, batch: int, output: str) -> np.ndarray:
-    """Return an output (rows,) of the entry `evaluate`; the last batch is filled with rows."""
+    """Return an output (rows,) of the entry `evaluate`; the last batch is padded with rows."""
     found = []
     for at in range(0, packed.rows, batch):
         places = np.arange(at, at + batch) % packed.rows

@@ -1,14 +1,14 @@
-"""Losses that a decoder is fine-tuned by.
+"""Losses for fine-tuning a decoder.
 
     sft     cross entropy of the answers
     dpo     direct preference optimization (Rafailov et al., 2023; arXiv:2305.18290)
     ipo     identity preference optimization (Azar et al., 2023; arXiv:2310.12036)
     orpo    odds ratio preference optimization (Hong et al., 2024; arXiv:2403.07691)
 
-Preferences compare two answers to one prompt. A row of tokens holds the chosen answer behind its
-prompt, and then the rejected one behind the same prompt; positions restart between them, so that
-neither sees the other. `signs` marks their tokens. With c and r the log-probabilities of the two
-answers, and m = c - r, which is m0 before training:
+Preferences compare two answers to one prompt. A row of tokens holds the prompt with the chosen
+answer, then the prompt with the rejected one; positions restart between them, so neither sees the
+other. `signs` marks their tokens. With c and r the log-probabilities of the two answers, and m = c
+- r, which is m0 before training:
 
     dpo     -log sigmoid(beta (m - m0))             c and r are sums over tokens
     ipo     (m - m0 - 1 / (2 beta))^2               means over tokens
@@ -27,8 +27,8 @@ from pockengine.frontends.layout import plain
 
 SFT = "sft"
 SIGNS, REFERENCE, MARGIN, LOSSES = "signs", "reference", "margin", "losses"
-"""Inputs: 1 at tokens of the chosen answer, -1 at those of the rejected (rows, length); the margin
-before training (rows,). Outputs: each pair's margin and loss (rows,)."""
+"""Inputs: 1 at tokens of the chosen answer, -1 at tokens of the rejected one (rows, length); the
+margin before training (rows,). Outputs: each pair's margin and loss (rows,)."""
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,21 @@ class Method:
 
     @property
     def refers(self) -> bool:
-        """Whether its loss compares with the model before training."""
+        """Whether its loss refers to the model before training."""
         return self.name in _REFERRING
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Outputs of a step beside the loss; logits for answers would decode the head again."""
+        """Outputs of a step besides the loss; logits would mean decoding the head a second time."""
         return (MARGIN, LOSSES) if self.compares else ()
 
 
 SUPERVISED = Method()
-"""Learns texts."""
+"""Supervised learning of texts."""
 
 
 def set_loss(graph: Graph, method: Method) -> None:
-    """Replace a decoder's own loss by that of a method; its logits must be whole."""
+    """Replace a decoder's own loss by a method's; its logits must be whole."""
     if not method.compares:
         return
     labels = next(value for value in graph.inputs if value.name == LABELS)
@@ -84,9 +84,9 @@ def set_loss(graph: Graph, method: Method) -> None:
 
 
 def _log_probabilities(g: Builder, logits: Value, labels: Value) -> Value:
-    """Return the log-probability of each token but a row's first (rows, length - 1).
+    """Return the log-probability of each token except a row's first (rows, length - 1).
 
-    An ignored label reads that of token 0; its sign is 0.
+    At an ignored label it is that of token 0, whose sign is 0.
     """
     rows, length = labels.shape
     before = g.slice(
@@ -121,7 +121,7 @@ class _Answers:
 
 @dataclass(frozen=True)
 class _Terms:
-    """What a loss reads: values of (rows,)."""
+    """Inputs of a loss: values of shape (rows,)."""
 
     g: Builder
     beta: float

@@ -1,4 +1,4 @@
-"""Logits of one token a row, for answers: whole logits are the largest value of a small decoder."""
+"""Logits of one token per row, for generation: whole logits dominate a small decoder's memory."""
 
 from pockengine.compiler.ir import F32, Builder, Graph, Value
 from pockengine.compiler.ops.registry import lookup
@@ -7,10 +7,10 @@ from pockengine.finetune.task import IGNORED
 
 
 def predict_one_token(graph: Graph, batch: int, length: int) -> None:
-    """Replace the output logits (batch, length, vocabulary) by those of one token of each row.
+    """Replace the output logits (batch, length, vocabulary) by those of one token per row.
 
-    The output is (batch, vocabulary) for the token whose label is not ignored: of a prediction, the
-    only one of its row. A graph whose logits are no elementwise function of a product stays whole.
+    The output is (batch, vocabulary), at the row's only token whose label is not ignored. A graph
+    whose logits are not an elementwise function of a product is left unchanged.
     """
     whole = graph.outputs[LOGITS]
     labels = next(value for value in graph.inputs if value.name == LABELS)

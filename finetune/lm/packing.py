@@ -13,9 +13,9 @@ from pockengine.finetune.lm.tokens import Tokens
 from pockengine.finetune.task import IGNORED
 
 LABELS = "labels"
-"""Decoders' name of the tokens to predict."""
+"""Name of a decoder's tokens to predict."""
 LOGITS = "logits"
-"""Decoders' name of their output."""
+"""Name of a decoder's output."""
 OPEN_ROWS = 64
 """Maximum number of open rows searched for room; beyond that the fullest are closed."""
 
@@ -58,7 +58,7 @@ def pack(examples: Sequence[Tokens], length: int, together: bool = True) -> Pack
 
 
 def rows_of(rows: Sequence[Sequence[Tokens]], length: int) -> Packed:
-    """Write the texts of each row one behind the other."""
+    """Concatenate the texts of each row."""
     arrays = _empty(len(rows), length)
     for row, texts in enumerate(rows):
         _fill({name: array[row] for name, array in arrays.items()}, texts)

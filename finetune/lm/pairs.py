@@ -1,4 +1,4 @@
-"""Preferences as rows of tokens: the chosen answer, and behind it the rejected one."""
+"""Preferences as rows of tokens: the chosen answer, followed by the rejected one."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from pockengine.finetune.task import IGNORED
 
 @dataclass(frozen=True)
 class PairTokens:
-    """Both answers of a pair as tokens, each behind the prompt."""
+    """Both answers of a pair as tokens, each after the prompt."""
 
     line: int
     chosen: Tokens
@@ -32,7 +32,7 @@ class PairTokens:
 def tokenize_pairs(
     tokenizer: Any, pairs: Iterable[Pair], path: Path, length: int
 ) -> tuple[list[PairTokens], list[str]]:
-    """Tokenize a file's pairs, and report those that are skipped.
+    """Tokenize a file's pairs, and report skipped ones.
 
     FinetuneError if no pair is left: a pair needs two answers that fit into one row of `length`.
     """
@@ -60,11 +60,11 @@ def tokenize_pairs(
 
 
 _UNLIMITED = 1 << 40
-"""Tokens of an answer: the limit is the pair's row."""
+"""Token limit of a single answer: only the pair's row is limited."""
 
 
 def pack_pairs(pairs: Sequence[PairTokens], length: int, method: Method) -> Packed:
-    """Put each pair into a row of its own; reference margins are 0 until they are computed."""
+    """Put each pair into its own row; reference margins are 0 until they are computed."""
     packed = rows_of([(pair.chosen, pair.rejected) for pair in pairs], length)
     labels = packed.arrays["labels"]
     signs = np.zeros(labels.shape, np.float32)

@@ -28,7 +28,7 @@ from pockengine.models.causal_lm import CausalLM, open_causal_lm
 from pockengine.models.decoding import decoding_graphs
 
 QUESTIONS = 3
-"""Number of held-out examples that are answered before and after."""
+"""Number of held-out examples that are answered before and after training."""
 _BEGINNING = 16
 """Number of leading tokens that replace the question of a text without one."""
 
@@ -59,7 +59,7 @@ class Found(Generic[T]):
 
 @dataclass(frozen=True)
 class Parts(Generic[T]):
-    """Examples for training and for evaluation, with the prompts of the latter's file."""
+    """Examples for training and for evaluation, with the prompts of the evaluation file."""
 
     training: Sequence[T]
     judging: Sequence[T]
@@ -143,7 +143,7 @@ def _pair_rows(tokenizer: Any, settings: Settings) -> Rows:
 
 
 def _decoding(model: CausalLM, graph: Graph, settings: Settings) -> Mapping[str, Graph]:
-    """Return the entries that generate with a cache; none where the model or target has no such.
+    """Return the entries that generate with a cache; none if model or target do not support it.
 
     Answers then take a forward pass of whole rows per token.
     """
@@ -204,7 +204,7 @@ def _read(tokenizer: Any, path: Path, length: int, truncate: bool) -> Found[Toke
 
 
 def _parted(examples: Sequence[T], share: float, seed: int) -> tuple[list[T], list[T]]:
-    """Hold out a share of the examples, drawn by the seed: at least one, if there are two."""
+    """Hold out a share of the examples, drawn by the seed: at least one if there are two."""
     count = min(max(round(share * len(examples)), 1), len(examples) - 1)
     drawn = np.random.default_rng(seed).permutation(len(examples))
     held = set(drawn[:count].tolist()) if count > 0 else set()

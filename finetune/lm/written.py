@@ -1,6 +1,6 @@
 """Write a fine-tuned decoder: PEFT adapters, or the model with its new weights.
 
-Merged weights use the files and types of the model's own, and are written one at a time.
+Merged weights use the same files and types as the model, and are written one at a time.
 """
 
 import json
@@ -99,7 +99,7 @@ def _in_framework_order(graph: Graph, name: str, array: np.ndarray) -> np.ndarra
 
 
 def _typed(new: Contents | None, held: Contents) -> Contents:
-    """Return new numbers in the old type; the old ones if there are no new."""
+    """Convert new numbers to the old type; return the old ones if there are no new ones."""
     if new is None:
         return held
     dtype: DType = held.type.dtype
