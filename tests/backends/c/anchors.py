@@ -1,4 +1,4 @@
-"""Random nodes of the anchor ops, bare and with an epilogue, for the tests of their kernels."""
+"""Random nodes of the anchor ops, plain and with an epilogue, for the tests of their kernels."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -30,10 +30,10 @@ FAST = ("gcc", *OPTIMISED, *WARNINGS, "-march=native")
 X86 = ("avx512", "avx2", "sse2")
 
 TOLERANCE = 1e-5
-"""Sums of up to a thousand f32 products against double precision, relative to the largest."""
+"""Rounding of sums of up to a thousand f32 products, relative to the largest value."""
 
 SIZES = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 24, 31, 33, 48, 49, 65])
-"""One, odd ones, and neighbours of every tile's and vector's size."""
+"""One, odd sizes, and the neighbours of each tile and vector size."""
 
 
 def with_epilogue(anchor: Node, choice: str) -> Node:
@@ -86,7 +86,7 @@ def _masked(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -
 
 
 def _stepped(g: Builder, sums: Value, operand: Operand, shape: tuple[int, ...]) -> list[Value]:
-    """An update, and its gradient in a range: a number beside matrices."""
+    """An update by a scalar rate, and a mask of the sums within a range."""
     inside = g.logical_and(g.gt(sums, g.scalar(0.0)), g.lt(sums, g.scalar(1.5)))
     return [g.sub(operand("param", *shape), g.mul(operand("rate"), sums)), inside]
 
@@ -126,7 +126,7 @@ def check(
     tolerance: float = TOLERANCE,
     **how: Any,
 ) -> None:
-    """Run the cases and compare every result of every thread count with the oracle's."""
+    """Run the cases and compare each result with the oracle's, for each thread count."""
     for case, runs in zip(cases, run_cases(cases, folder, compiler, **how), strict=True):
         for results in runs:
             for found, expected in zip(results, case.expected, strict=True):
@@ -134,9 +134,9 @@ def check(
 
 
 def check_with_zig(cases: Sequence[Case], folder: Path, device: str, **how: Any) -> None:
-    """Run the cases as the compiler of every device builds them."""
+    """Run the cases as built by zig, which compiles for every device."""
     toolchain = find_toolchain(load_device(device))
-    # Stripped as the backend does it: zig builds its libc anew for programs with debug information.
+    # Stripped, as in the backend: zig builds its libc again for programs with debug information.
     compiler = (*toolchain.command, *OPTIMISED, *WARNINGS, "-s")
     check(cases, folder, compiler, environment=toolchain.environment, **how)
 
@@ -151,5 +151,5 @@ def check_on_arm(cases: Sequence[Case], folder: Path, tolerance: float = TOLERAN
 
 
 def backend_kernel(node: Node, device: Device) -> Kernel:
-    """Emit a node's kernel as the backend chooses it."""
+    """Emit a node's kernel with the backend's choice."""
     return CBackend(device).kernel(node)

@@ -1,4 +1,4 @@
-"""Kill writers of one artifact at random moments: the folder is a whole one whenever it is read.
+"""Kill writers of one artifact at random moments: readers always find a complete artifact.
 
 python -m pockengine.tests.backends.c.artifact_kills --kills 1000
 """
@@ -27,7 +27,7 @@ WRITERS = 4
 
 @dataclass(frozen=True)
 class Count:
-    """Writers that were killed at work, artifacts that were read, and folders left by the dead."""
+    """Killed writers, artifacts that were read, and folders left behind by killed writers."""
 
     killed: int
     read: int
@@ -66,7 +66,7 @@ def kill_writers(folder: Path, kills: int, seed: int = 0) -> Count:
 
 
 def kill_savers(path: Path, kills: int, seed: int = 0) -> Count:
-    """Kill a writer of one file at a random moment, and look that it is one of the two."""
+    """Kill a file's writer at a random moment, and check that the file is one of two versions."""
     texts = [bytes([letter]) * 300_000 for letter in b"ab"]
 
     def save(times: int) -> None:
@@ -98,7 +98,7 @@ def _forked(work) -> int:  # type: ignore[no-untyped-def]
 
 
 def write_at_once(folder: Path, times: int) -> int:
-    """Replace one artifact from four processes at the same time; return how often it was read."""
+    """Replace one artifact from four processes at the same time; return the number of reads."""
     programs = compiled()
     write(programs, folder, 1)
     context = multiprocessing.get_context("fork")
@@ -119,7 +119,7 @@ def write_at_once(folder: Path, times: int) -> int:
 
 
 def main() -> None:
-    """Run the kills and print their counts."""
+    """Run the kills and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     kills = parser.parse_args().kills

@@ -1,4 +1,4 @@
-"""Fixtures: a place for compiled objects that tests may write to, also in Bazel's sandbox."""
+"""Fixtures: a writable folder for compiled objects, also in Bazel's sandbox."""
 
 import os
 
@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def object_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the build cache out of the home folder; what `bazelw` names is shared by all tests."""
+    """Keep the build cache out of the home folder; tests share the folder that `bazelw` sets."""
     if "TEST_TMPDIR" in os.environ:
         os.environ.setdefault("XDG_CACHE_HOME", os.environ["TEST_TMPDIR"])

@@ -1,4 +1,4 @@
-"""Fill a training's disk at random moments, or make it read-only: nothing that was saved is lost.
+"""Fill a training's disk at random moments, or make it read-only: no saved data is lost.
 
 python -m pockengine.tests.backends.c.disk_trainings --count 300, as a user who may mount.
 """
@@ -26,10 +26,10 @@ STEPS = 2000
 
 @dataclass(frozen=True)
 class DiskFailures:
-    """What came of trainings whose disk failed.
+    """Results of trainings whose disk failed.
 
-    `refused` counts failures that the runner named, `lost` checkpoints that were reported and are
-    not there, `different` trainings that did not end as the undisturbed one.
+    `refused` counts failures that the runner reported, `lost` checkpoints that were reported as
+    saved but are missing, `different` trainings with another result than the undisturbed one.
     """
 
     trainings: int
@@ -40,7 +40,7 @@ class DiskFailures:
 
 @contextlib.contextmanager
 def full(disk: Path) -> Iterator[None]:
-    """Take all space that is left."""
+    """Use up all free space."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -51,7 +51,7 @@ def full(disk: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_only(disk: Path) -> Iterator[None]:
-    """Remount the disk as soon as no file of it is being written."""
+    """Remount the disk read-only once no file on it is open for writing."""
     remount = ["mount", "-o", "remount,ro", str(disk)]
     while subprocess.run(remount, capture_output=True, check=False).returncode != 0:
         time.sleep(0.001)
@@ -66,7 +66,7 @@ FAULTS: dict[str, Callable[[Path], contextlib.AbstractContextManager[None]]] = {
 
 
 def disturb(runner: Runner, disk: Path, count: int, fault: str, seed: int) -> DiskFailures:
-    """Train `count` times; each time the disk fails at a random moment, and is mended."""
+    """Train `count` times; each time the disk fails at a random moment and is then repaired."""
     wanted = subprocess.run(
         command_of(runner, f"{disk}/whole/", STEPS), capture_output=True, check=True
     )

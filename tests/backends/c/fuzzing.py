@@ -1,4 +1,4 @@
-"""Fuzz the runtime's parsers under sanitizers, for as long as the command says.
+"""Fuzz the runtime's parsers under sanitizers for a given time.
 
 python -m pockengine.tests.backends.c.fuzzing --seconds 600
 """
@@ -32,12 +32,12 @@ PARSERS = (
     ),
     *("pe_picture", "pe_picture_decode", "pe_picture_jpeg", "pe_picture_png"),
 )
-"""What new edges are looked for in; the other files of the runtime are linked without."""
+"""Files in which new edges are counted; the runtime's other files are linked without coverage."""
 
 
 @dataclass(frozen=True)
 class FuzzRun:
-    """A run's progress, and its finding: an input and a report, or neither."""
+    """A run's progress, and a fault with its input and report, if any."""
 
     executions: int
     corpus: int
@@ -87,7 +87,7 @@ def fuzz(target: str, seconds: int, seed: int, folder: Path) -> FuzzRun:
 @click.option("--seconds", default=600, show_default=True, help="For each target.")
 @click.option("--seed", default=1, show_default=True)
 def main(seconds: int, seed: int) -> None:
-    """Fuzz every target; print executions and faults, and leave a faulty input in this folder."""
+    """Fuzz every target; print executions and faults, and save a faulty input in this folder."""
     for target in TARGETS:
         with tempfile.TemporaryDirectory() as folder:
             outcome = fuzz(target, seconds, seed, Path(folder))

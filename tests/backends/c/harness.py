@@ -1,7 +1,7 @@
-"""Compiles many kernels into one program, runs them by several threads, and returns their results.
+"""Compile many kernels into one program, run them in several threads, and return their results.
 
-Every operand, result and scratch lies in its own allocation of exact size, so that the address
-sanitizer sees any access outside it. Results and scratch start as NaN.
+Each operand, result and scratch has its own allocation of exact size, so the address sanitizer
+detects any access outside it. Results and scratch start as NaN.
 """
 
 import math
@@ -27,7 +27,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wundef", "-Wno-psab
 COMMON = ("-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-pthread")
 SANITIZED = (
     *("-O1", "-g0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    # Every access is checked by a call: gcc is done with kernels in three quarters of the time.
+    # Each access is checked by a call: gcc then compiles kernels in three quarters of the time.
     "--param=asan-instrumentation-with-call-threshold=0",
 )
 OPTIMISED = ("-O3",)
@@ -61,12 +61,12 @@ def device_of(isa: str, cores: int = 2) -> Device:
 def emitter(
     family: KernelFamily, options: KernelOptions = DEFAULT
 ) -> Callable[[Node, Device], Kernel]:
-    """Return what emits a node's kernel as the family chooses."""
+    """Return a function that emits a node's kernel as chosen by the family."""
     return lambda node, device: family.emit(node, family.choose(node, device, options), device)
 
 
 def new_builder() -> Builder:
-    """Return a builder of an empty graph."""
+    """Return a builder with an empty graph."""
     return Builder(Graph("test"))
 
 
@@ -88,7 +88,7 @@ def run_cases(
     launcher: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> list[list[tuple[np.ndarray, ...]]]:
-    """Results of each case for each thread count."""
+    """Return the results of each case for each thread count."""
     source, program = folder / "cases.c", folder / "cases"
     source.write_text(_program(cases, threads))
     units = [source, runtime_file("pe_pool.c")]
@@ -100,7 +100,7 @@ def run_cases(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,  # threads that miss a barrier wait for ever
+        timeout=120,  # threads that miss a barrier wait forever
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     return _split((folder / "results").read_bytes(), cases, len(threads))

@@ -1,8 +1,8 @@
-"""Instructions of int8 beside f32, of a prediction and of training steps, on an emulated Arm board.
+"""Instructions of int8 and f32 predictions and training steps on an emulated Arm board.
 
 python -m pockengine.tests.backends.c.int8_counts rpi4 prints a line of JSON for each scheme and
-type: MobileNetV2 of width 0.35 at 96x96, batch 4, the bench's photographs. In int8 the model is
-calibrated on them, and reads them as f32.
+type: MobileNetV2 of width 0.35 at 96x96, batch 4, the bench's photographs. For int8 the model is
+calibrated on these; its inputs stay f32.
 """
 
 import json
@@ -29,7 +29,7 @@ SCHEMES = ("full", "bias-only", "sparse")
 
 
 def counts(device: Device, case: Case, scheme: str, int8: bool) -> Iterator[dict[str, object]]:
-    """Compile one way of training; yield the instructions of a step and of a prediction."""
+    """Compile for one scheme and type; yield the instructions of a step and of a prediction."""
     data = case.for_scheme(scheme)
     pictures = data.images.reshape(-1, *data.images.shape[2:])
     name = case.graph.inputs[0].name
@@ -74,7 +74,7 @@ def _prediction(device: Device, compiled: Compiled, rows: Path, out: Path) -> in
 
 
 def _count(device: Device, compiled: Compiled, arguments: list[str], marks: int) -> int:
-    """Count the instructions of one thread; the last region is a step like any other."""
+    """Count the instructions of one thread; the last region is a typical step."""
     assert device.emulator is not None
     command = [str(compiled.artifact.executable), *arguments]
     cpu = device.emulator.cpu
@@ -85,7 +85,7 @@ def _count(device: Device, compiled: Compiled, arguments: list[str], marks: int)
 @click.argument("device")
 @click.option("--scheme", "schemes", multiple=True, default=SCHEMES)
 def main(device: str, schemes: tuple[str, ...]) -> None:
-    """Count on DEVICE, one of the emulated Arm boards."""
+    """Count on DEVICE, an emulated Arm board."""
     case = make_case(MODEL, BATCH, STEPS)
     for scheme in schemes:
         for int8 in (False, True):

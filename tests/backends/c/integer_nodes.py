@@ -1,4 +1,4 @@
-"""Products of bytes as hypothesis draws them, with their epilogues; ops on quantised numbers."""
+"""Random int8 products with their epilogues, drawn by hypothesis, and ops on quantised numbers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ I8 = DType.I8
 
 @st.composite
 def products(draw: st.DrawFn) -> tuple[Node, dict[str, np.ndarray]]:
-    """Draw a product, some with the epilogue of a quantised layer, and its operands."""
+    """Draw a product, possibly with the epilogue of a quantised layer, and its operands."""
     integer = lambda least, most: draw(st.integers(least, most))  # noqa: E731
     rng = np.random.default_rng(integer(0, 2**31))
     kernel, gap = (integer(1, 3), integer(1, 3)), (integer(1, 2), integer(1, 2))
@@ -27,7 +27,7 @@ def products(draw: st.DrawFn) -> tuple[Node, dict[str, np.ndarray]]:
     features, groups = (channels, channels) if depthwise else (integer(1, 70), 1)
     attrs: dict[str, Any] = {"stride": stride, "dilation": gap, "groups": groups}
     attrs["padding"] = padding
-    if draw(st.booleans()) and not depthwise:  # a product of matrices
+    if draw(st.booleans()) and not depthwise:  # a matrix product
         kernel, attrs = (1, 1), {}
     x, w = (integer(1, 2), *size, channels), (*kernel, channels // groups, features)
     g = Builder(Graph("product"))
@@ -46,7 +46,7 @@ def products(draw: st.DrawFn) -> tuple[Node, dict[str, np.ndarray]]:
 
 
 def _bytes(rng: np.random.Generator, shape: tuple[int, ...], kind: int) -> np.ndarray:
-    """Bytes of the whole range, of its ends alone, or without its least."""
+    """Bytes from the whole range, only its ends, or without the minimum."""
     if kind == 1:
         return rng.choice(np.array([-128, 127], np.int8), shape)
     return rng.integers(-127 if kind else -128, 127, shape, np.int8, endpoint=True)

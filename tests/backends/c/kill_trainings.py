@@ -1,4 +1,4 @@
-"""Kill trainings at random moments and resume them: they must end as if nothing had happened.
+"""Kill trainings at random moments and resume them: the result must be that of an undisturbed one.
 
 python -m pockengine.tests.backends.c.kill_trainings --count 300
 """
@@ -25,10 +25,10 @@ OPTIMISED = ("-O1",)
 
 @dataclass(frozen=True)
 class KilledTrainings:
-    """What came of killed trainings.
+    """Results of killed trainings.
 
-    `lost` counts restarts that stood before the last checkpoint that was reported as saved,
-    `different` the trainings whose last checkpoint or loss is not the undisturbed one's.
+    `lost` counts restarts from before the last checkpoint that was reported as saved, `different`
+    trainings whose last checkpoint or loss differs from the undisturbed one.
     """
 
     kills: int
@@ -48,7 +48,7 @@ class _Counts:
 
 
 def command_of(runner: Runner, place: str, steps: int = STEPS) -> list[str]:
-    """Return the one command that a board would run at every start."""
+    """Return the command that a board would run at every start."""
     files = ["--weights", str(runner.weights), "--data", str(runner.data), "--save", place]
     numbers = ["--steps", str(steps), "--lr", str(RATE), "--save-every", str(EVERY), "--seed", "5"]
     schedule = ["--schedule", "cosine", "--warmup", "3", "--total", str(steps)]
@@ -56,7 +56,7 @@ def command_of(runner: Runner, place: str, steps: int = STEPS) -> list[str]:
 
 
 def kill_trainings(runner: Runner, folder: Path, count: int, seed: int) -> KilledTrainings:
-    """Start the same command again and again, killed `count` times in all, and compare."""
+    """Run the same command repeatedly, killed `count` times in total, and compare."""
     wanted, _ = _run(command_of(runner, f"{folder}/whole/"), None)
     final = max((folder / "whole").iterdir()).read_bytes()
     rng, counts = np.random.default_rng(seed), _Counts()
@@ -71,7 +71,7 @@ def kill_trainings(runner: Runner, folder: Path, count: int, seed: int) -> Kille
 def _train_killed(
     runner: Runner, place: Path, rng: np.random.Generator, counts: _Counts, wanted: dict[int, float]
 ) -> bool:
-    """Train until a run survives; whether every printed loss is the expected one."""
+    """Train until a run is not killed; return whether every printed loss is the expected one."""
     told: dict[int, float] = {}
     ended = False
     while not ended:
@@ -86,7 +86,7 @@ def _train_killed(
 
 
 def newest(place: Path) -> int:
-    """Return the newest step whose file is whole; AssertionError if the newest is torn."""
+    """Return the newest step whose file is complete; AssertionError if the newest file is torn."""
     paths = sorted(place.glob("step-*.safetensors")) if place.exists() else []
     if not paths:
         return 0
@@ -95,9 +95,7 @@ def newest(place: Path) -> int:
 
 
 def _run(command: list[str], delay: float | None) -> tuple[dict[int, float], bool]:
-    """Run a training, killed after this many seconds; its losses, and whether it ended without the
-    kill.
-    """
+    """Run a training, killed after this many seconds; return losses, and whether it completed."""
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
@@ -121,7 +119,7 @@ def _run(command: list[str], delay: float | None) -> tuple[dict[int, float], boo
 @click.option("--count", default=300, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 def main(count: int, seed: int) -> None:
-    """Kill trainings, and print how many were lost or became others."""
+    """Kill trainings, and print how many were lost or differ."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         path, program = build_sanitized(point_graph(), folder, OPTIMISED)

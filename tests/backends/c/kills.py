@@ -1,4 +1,4 @@
-"""Kill savers of checkpoints at random moments; every file that is left must be whole.
+"""Kill processes that save checkpoints at random moments; each remaining file must be complete.
 
 python -m pockengine.tests.backends.c.kills --count 1000
 """
@@ -66,7 +66,7 @@ int main(int count, char **arguments) {
 
 @dataclass(frozen=True)
 class KilledSaves:
-    """Kills, files that were not whole, checkpoints saved in between, and leftovers at the end."""
+    """Counts of kills, torn files and saved checkpoints, and the leftover files at the end."""
 
     kills: int
     torn: int
@@ -75,7 +75,7 @@ class KilledSaves:
 
 
 def build_saver(folder: Path) -> Path:
-    """Compile a program that saves for ever."""
+    """Compile a program that saves repeatedly until it is killed."""
     source, program = folder / "saver.c", folder / "saver"
     source.write_text(SAVER)
     sources = [source, *runtime_sources()]
@@ -84,7 +84,7 @@ def build_saver(folder: Path) -> Path:
 
 
 def steps_in(path: Path) -> int | None:
-    """Return the step that a checkpoint is of, or None when it is torn."""
+    """Return the step of a checkpoint, or None if it is torn."""
     try:
         weight = load_file(path)["weight"]
     except (OSError, KeyError, SafetensorError):
@@ -93,7 +93,7 @@ def steps_in(path: Path) -> int | None:
 
 
 def kill_savers(count: int, seed: int, folder: Path, savers: int = 2) -> KilledSaves:
-    """Start savers of one path and kill them at a random moment, `count` times."""
+    """Start processes that save to one path and kill them at a random moment, `count` times."""
     program, path = build_saver(folder), folder / "place" / "checkpoint"
     path.parent.mkdir()
     rng = np.random.default_rng(seed)
@@ -116,7 +116,7 @@ def kill_savers(count: int, seed: int, folder: Path, savers: int = 2) -> KilledS
 @click.option("--count", default=1000, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 def main(count: int, seed: int) -> None:
-    """Kill savers, and print how many files were torn."""
+    """Run the kills, and print how many files were torn."""
     with tempfile.TemporaryDirectory() as folder:
         click.echo(kill_savers(count, seed, Path(folder)))
 

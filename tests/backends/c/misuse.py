@@ -1,7 +1,7 @@
-"""Every public function of the runtime, with good and with bad values of each of its arguments.
+"""Every public function of the runtime, with valid and invalid values of each argument.
 
-The first value of an argument is good. Of the others each takes its place in one call, which must
-be refused, and change nothing; those behind `ALSO` are unusual and must be taken.
+The first value of an argument is valid. Each other value replaces it in one call, which must be
+refused and change nothing; values after `ALSO` are unusual but valid.
 """
 
 import re
@@ -19,13 +19,13 @@ _COMMENT = re.compile(r"/\*.*?\*/|^#.*?$|^__attribute__\(\(.*?\)\)\) ", re.S | r
 
 @dataclass(frozen=True)
 class Function:
-    """A function: how a refusal shows in its result, and the values of its arguments."""
+    """A function: the result of a refusal, and the values of its arguments."""
 
     refused: str
     arguments: tuple[tuple[str, ...], ...]
 
     def calls(self, name: str) -> Iterator[tuple[str, bool]]:
-        """Yield calls as C, and whether each is refused; the first one is good throughout."""
+        """Yield calls as C, and whether each is refused; the first call's arguments are valid."""
         good = [values[0] for values in self.arguments]
         yield f"{name}({', '.join(good)})", False
         for place, values in enumerate(self.arguments):
@@ -136,7 +136,7 @@ FUNCTIONS = {
     "pe_message": Function("", (SESSION,)),
     "pe_peak_rss_bytes": Function("", ()),
 }
-"""`refused` is the least error of a status, the result of another refusal, or "" for no result."""
+"""`refused` is the lowest error status, another result of a refusal, or "" without a result."""
 
 STATES = (
     "session.schedule = NULL",
@@ -150,11 +150,11 @@ STATES = (
     *("session.progress.steps = -1", "session.progress.steps = INT64_MAX"),
     *("session.progress.updates = INT32_MAX", "session.progress.collected = INT64_MIN"),
 )
-"""Fields that a caller may set in a session; no step is run with them."""
+"""Fields of a session that a caller may set; no step is run with these values."""
 
 
 def declared() -> dict[str, int]:
-    """Return the public functions by name, with how many arguments each has."""
+    """Return the number of arguments of each public function, by name."""
     found = {}
     for header in HEADERS:
         text = _COMMENT.sub("", runtime_file(header).read_text())

@@ -1,7 +1,7 @@
-"""Programs of generated code and the runtime, each C file compiled once for all tests.
+"""Programs of generated code and the runtime; each C file is compiled once for all tests.
 
-What any test has compiled by the same flags from the same content is taken from the backend's
-cache; what does not compile is never kept there.
+Objects compiled with the same flags from the same content are taken from the backend's cache;
+failed compilations are not cached.
 """
 
 import os
@@ -36,9 +36,9 @@ def object_of(
     folders: Sequence[Path] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Path:
-    """Return the object of a C file that includes the runtime's headers, those beside it or these.
+    """Return the object of a C file; its headers are in its folder, the runtime's or `folders`.
 
-    BuildError has the compiler's output.
+    BuildError contains the compiler's output.
     """
     return _object(source, compiler, Includes([*runtime_folders(runtime), *folders]), environment)
 
@@ -68,7 +68,7 @@ def link(
 
 @cache
 def _identity(command: tuple[str, ...]) -> str:
-    """Return a compiler's version, and its macros for the machine and flags."""
+    """Return a compiler's version, and its predefined macros for the machine and flags."""
     asked = (("--version",), ("-E", "-dM", "-x", "c", os.devnull))
     told = (subprocess.run([*command, *more], capture_output=True, check=True) for more in asked)
     return "\0".join(done.stdout.decode() for done in told)

@@ -1,4 +1,4 @@
-"""Nodes that several tests emit, and how many of them hypothesis draws."""
+"""Nodes used by several tests, and hypothesis settings."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ SETTINGS: dict[str, Any] = {
     "database": None,
     "phases": [Phase.generate],
 }
-"""The same examples every time, without shrinking: each one compiles a program."""
+"""The same examples in every run, without shrinking, because each one compiles a program."""
 
 DIRECT = 2e-6
-"""Largest error of a direct sum of a test's size, relative to the largest result."""
+"""Maximum error of a direct sum of a test's size, relative to the largest result."""
 
 
 def matmul(

@@ -31,7 +31,7 @@ def point_graph(size: int = 300) -> Graph:
 
 
 def convolutional_graph(batch: int = 4) -> Graph:
-    """Batch norm, a residual, depthwise and pointwise convolutions, pooling: one of each kind."""
+    """Batch norm, a residual, depthwise and pointwise convolutions, pooling."""
     rng = np.random.default_rng(5)
     graph = Graph("small_cnn")
     g = Builder(graph)
@@ -59,11 +59,11 @@ def convolutional_graph(batch: int = 4) -> Graph:
 
 
 PICTURES = (2, 10, 11, 16)
-"""What `residual_graph` reads."""
+"""Input shape of `residual_graph`."""
 
 
 def residual_graph() -> Graph:
-    """A block with two 3x3 convolutions and a shortcut, then a 1x1 one of stride 2."""
+    """A block with two 3x3 convolutions and a shortcut, then a 1x1 convolution of stride 2."""
     rng = np.random.default_rng(3)
     graph = Graph("block")
     g = Builder(graph)
@@ -105,7 +105,7 @@ def build_sanitized(
 def build_program(
     program: Program, backend: CBackend, folder: Path, flags: Sequence[str] = SANITIZED
 ) -> Path:
-    """Build the runner of a program that was compiled for AVX2 likewise."""
+    """Build the runner of a program compiled for AVX2 in the same way."""
     for name, text in generate(program, backend).items():
         (folder / name).write_text(text)
     copy_runtime(folder / "runtime")

@@ -1,4 +1,4 @@
-"""A small training with dropout, by a session or by the runner, that can stop anywhere."""
+"""A small training with dropout, in a session or the runner, that can stop at any step."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ class Case:
     batches: Sequence[Arrays]
 
     def train(self, session: Session, until: int) -> list[float]:
-        """Take steps up to this number; every group of micro-batches ends with an update."""
+        """Take steps up to this number; each group of micro-batches ends with an update."""
         losses = []
         while session.steps < until:
             inputs = self.batches[session.steps % len(self.batches)]
@@ -59,7 +59,7 @@ class Case:
         return losses
 
     def run(self, weights: Path, data: Path, saved: Path, steps: int, *more: object) -> list[float]:
-        """Train by the runner; return the losses."""
+        """Train with the runner; return the losses."""
         command = [str(self.artifact.executable), "train", "--weights", str(weights)]
         command += ["--data", str(data), "--steps", str(steps), "--lr", str(RATE)]
         command += ["--save", str(saved), "--save-whole"]

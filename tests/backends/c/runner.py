@@ -1,4 +1,4 @@
-"""The built runner as tests call it: from files, with its JSON lines read back."""
+"""The built runner for tests: arguments are files, results its JSON lines."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ class Runner:
 
 
 def point_runner(folder: Path) -> Runner:
-    """Build the tiny training of points under sanitizers, with weights and three batches."""
+    """Build a tiny training of points under sanitizers, with weights and three batches."""
     path, program = build_sanitized(point_graph(), folder)
     weights, data = folder / "weights.safetensors", folder / "data.safetensors"
     save_file({**initial(program), **program.constants}, weights)
@@ -46,7 +46,7 @@ def point_runner(folder: Path) -> Runner:
 
 
 def as_rows(batches: Mapping[str, np.ndarray]) -> Arrays:
-    """Data as the runner reads them, from arrays [batches, B, ...]; numbers [batches] stay."""
+    """Data in the runner's form, from arrays [batches, B, ...]; numbers [batches] stay."""
     return {
         name: array.reshape(-1, *array.shape[2:]) if array.ndim > 1 else array
         for name, array in batches.items()

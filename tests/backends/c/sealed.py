@@ -1,4 +1,4 @@
-"""Checkpoints written by the tests themselves: any texts, under checksums that fit."""
+"""Checkpoints with arbitrary texts under valid checksums."""
 
 import json
 import struct

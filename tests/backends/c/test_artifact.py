@@ -1,4 +1,4 @@
-"""Artifacts replace artifacts alone, whole at any moment; their files belong to each other."""
+"""Writing replaces only artifacts, atomically; the files of an artifact belong together."""
 
 import copy
 import json
@@ -39,7 +39,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Artifact, Artifact]:
 
 
 def copied(artifact: Artifact, place: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """A copy of an artifact with another manifest, whose hashes are right."""
+    """A copy of an artifact with a changed manifest and correct hashes."""
     folder = Path(shutil.copytree(artifact.folder, place / "copy"))
     table = json.loads((folder / "manifest.json").read_text())
     change(table)
@@ -94,7 +94,7 @@ def test_files_links_and_closed_folders_are_no_places(tmp_path: Path) -> None:
     ):
         with pytest.raises(ArtifactError, match=words):
             check_place(tmp_path / name)
-    written(tmp_path / "folder")  # an empty one is taken
+    written(tmp_path / "folder")  # an empty folder is accepted
 
 
 def test_a_library_of_another_program_is_not_called(

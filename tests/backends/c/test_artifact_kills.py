@@ -1,4 +1,4 @@
-"""A kill of a writer, or several writers at once, leave a whole artifact and a whole file."""
+"""Killed or concurrent writers leave a complete artifact and a complete file."""
 
 from pathlib import Path
 

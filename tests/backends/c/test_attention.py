@@ -19,7 +19,7 @@ from pockengine.tests.backends.c.harness import (
 
 LOWEST = -1e30
 RTOL, ATOL = 2e-5, 1e-5
-"""Sums of up to 200 products in another order; differences of such sums."""
+"""Sums of up to 200 products in a different order, and differences of such sums."""
 
 
 def _f32(*shape: int) -> TensorType:
@@ -29,7 +29,7 @@ def _f32(*shape: int) -> TensorType:
 def _cases(
     isa: str, heads: int, groups: int, sizes: tuple[int, ...], *mask: TensorType, **attrs: object
 ) -> list[Case]:
-    """Attention of two samples, and its gradients at its result."""
+    """Attention of two samples, and its gradients."""
     rows, columns, size, width = sizes
     rng = np.random.default_rng(0)
     device = device_of(isa, 2)
@@ -54,7 +54,7 @@ def _cases(
     qkv.append(_f32(2, columns, groups, width))
     arrays = drawn([*qkv, *mask])
     for array in arrays[3:]:
-        array[..., 0] = 1  # each row sees something
+        array[..., 0] = 1  # each row has a visible column
         if array.dtype == np.bool_:
             array[..., : array.shape[-2] // 2, array.shape[-1] // 3 :] = False
     forward = case([*qkv, *mask], arrays, "attention")
@@ -76,7 +76,7 @@ CASES = [
     ("avx2", 2, 1, (70, 140, 8, 24), (_f32(2, 2, 70, 140),), {"causal": True, "hidden": LOWEST}),
     ("avx2", 2, 2, (100, 90, 8, 40), (TensorType(BOOL, (2, 1, 100, 90)),), {}),
 ]
-"""Rows and columns below a block and above; shared keys or not; each kind of mask; each width."""
+"""Rows and columns below and above a block; shared keys or not; each kind of mask and width."""
 
 
 def test_attention_and_its_gradients_agree_with_the_oracle(tmp_path: Path) -> None:

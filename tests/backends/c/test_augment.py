@@ -1,4 +1,4 @@
-"""Flips and crops of pictures: the runner's are those of `fit`, and go on after a resume."""
+"""Flips and crops of pictures: the runner's equal those of `fit`, and continue after a resume."""
 
 import subprocess
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_resumed_is_uninterrupted(case: Loaded, tmp_path: Path) -> None:
 
 
 def test_a_crop_is_a_window_of_the_padded_picture() -> None:
-    """Half are mirrored; every offset comes up; epochs differ, and the same place repeats."""
+    """Half are mirrored; every offset occurs; epochs differ, and the same position repeats."""
     picture = np.arange(1, 31, dtype=np.float32).reshape(1, 6, 5, 1)
     many = np.repeat(picture, 3000, 0)
     how = Augmentation(flip=True, crop=1)

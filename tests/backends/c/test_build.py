@@ -1,4 +1,4 @@
-"""The cache of objects: by CPU, by content, and the user's own."""
+"""The object cache: per CPU, by content, and in the user's folder."""
 
 import stat
 import subprocess
@@ -25,7 +25,7 @@ from pockengine.tests.backends.c.resuming import new_case
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "_link", lambda *_: None)  # it would build a whole libc
+    monkeypatch.setattr(module, "_link", lambda *_: None)  # linking would build a whole libc
     folder = tmp_path / "code"
     copy_runtime(folder / "runtime")
     for source in runtime_sources(folder / "runtime"):
@@ -35,7 +35,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def built(code: Path) -> list[str]:
-    """The files that were compiled, not taken from the cache."""
+    """The compiled files, without those from the cache."""
     told: list[str] = []
     build(code, load_device("rpi4"), code / "out", told.append)
     return [line for line in told if line.startswith("compiling main")]
@@ -89,7 +89,7 @@ def test_the_systems_compiler_serves_where_zig_is_missing(
 
 
 def trained(folder: Path) -> list[float]:
-    """Build a program for this machine into a folder; return the losses of a few steps."""
+    """Build a program for this machine in a folder; return the losses of a few steps."""
     case = new_case(folder, Adam(), 1, "full")
     with open_session(case.artifact) as session:
         return case.train(session, 4)
@@ -157,7 +157,7 @@ def _raise(error: Exception) -> None:
 def test_boards_of_one_architecture_share_a_libc(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """zig builds it for each `-mcpu` when it links, and that takes a minute."""
+    """When linking, zig builds its libc for each `-mcpu`, which takes a minute."""
     linked = []
     monkeypatch.setattr(module, "_run", lambda _, command, __: linked.append(command))
     for name in ("rpi4", "rpi5"):
@@ -167,7 +167,7 @@ def test_boards_of_one_architecture_share_a_libc(
 
 
 def test_a_phone_has_integer_products_and_no_scalable_vectors() -> None:
-    """Snapdragons leave SVE out, which zig's names of these cores include."""
+    """Snapdragons lack SVE, which zig's names of these cores include."""
     toolchain = find_toolchain(load_device("phone-arm64"))
     command = [*toolchain.command, "-E", "-dM", "-x", "c", "/dev/null"]
     done = subprocess.run(command, env=toolchain.environment, capture_output=True, check=True)

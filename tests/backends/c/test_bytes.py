@@ -1,7 +1,7 @@
-"""Products of bytes give the oracle's bits, whatever the shapes and the bytes, on every CPU.
+"""Int8 products equal the oracle's bit for bit, for all shapes and bytes, on every CPU.
 
-Windows, channels, tails and zero points are drawn; bytes are drawn from the whole range, from its
-ends alone, and without -128, which decides how plain NEON sums.
+Windows, channels, tails and zero points are drawn; bytes come from the whole range, only its ends,
+or without -128, on which the choice of plain NEON's sums depends.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""The C API on memory of the caller: results, every kind of misuse, and no allocation anywhere."""
+"""The C API on the caller's memory: results, every kind of misuse, and no allocation."""
 
 import subprocess
 from pathlib import Path
@@ -157,7 +157,7 @@ RUNTIME_PARTS = (
     *("pe", "pe_arguments", "pe_cpu", "pe_cpu_needs", "pe_frozen", "pe_host", "pe_memory"),
     *("pe_pool", "pe_ranges", "pe_text"),
 )
-"""Files that a session in memory of the operating system takes."""
+"""Source files needed by a session in memory from the operating system."""
 
 
 @pytest.mark.parametrize("kind", ["sanitized", "counted"])

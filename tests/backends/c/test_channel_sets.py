@@ -1,4 +1,4 @@
-"""Nets that train drawn sets of channels: generated C under sanitizers against the oracle."""
+"""Nets that train random sets of channels: generated C under sanitizers against the oracle."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ WEIGHTS = {"first.weight": 3, "depthwise.weight": 8, "pointwise.weight": 8, "hea
 
 @st.composite
 def schemes(draw: st.DrawFn) -> Scheme:
-    """A set of channels of each weight; in all sets together any channel comes up."""
+    """A set of channels of each weight; every channel occurs in some set."""
     rules = []
     for name, count in WEIGHTS.items():
         found = draw(st.sets(st.integers(0, count - 1), min_size=1))

@@ -45,7 +45,7 @@ pads = st.tuples(*[st.integers(0, 3)] * 4)
 
 @st.composite
 def nodes(draw: st.DrawFn, depthwise: bool) -> Node:
-    """One of the three ops, of any geometry that has at least one output pixel."""
+    """One of the three ops, with any geometry that has at least one output pixel."""
     groups = draw(st.sampled_from([1, 1, 1, 2, 3]))
     group_channels = draw(st.sampled_from([1, 3, 4, 8, 17, 33]))
     features = groups * draw(st.sampled_from([1, 4, 5, 16, 24, 49]))
@@ -95,7 +95,7 @@ def test_any_geometry_agrees_on_arm(
 
 
 def large() -> Iterator[Node]:
-    """Shapes with several blocks of pixels, of taps, and of channels."""
+    """Shapes with several blocks of pixels, taps and channels."""
     yield from convolution((1, 7, 7, 160), (3, 3, 160, 100), padding=(1, 1, 1, 1)).values()
     yield from convolution((1, 9, 9, 130), (3, 3, 130, 192), (2, 2), (1, 1, 1, 1)).values()
     found = convolution((1, 40, 40, 40), (3, 3, 40, 48), padding=(1, 1, 1, 1))
@@ -122,7 +122,7 @@ def test_long_rows_of_taps_are_not_unrolled(tmp_path: Path) -> None:
 
 
 def test_large_weight_gradients_take_several_images(tmp_path: Path) -> None:
-    """Three images, of which a block takes two."""
+    """Three images in blocks of two."""
     node = convolution((3, 4, 4, 352), (3, 3, 352, 352), (2, 2), (1, 1, 1, 1))["dw"]
 
     def emit(node: Node, device: Device) -> Kernel:

@@ -1,4 +1,4 @@
-"""The runner's data: rows in all forms of files, cut, shuffled, and left out where they are bad."""
+"""The runner's data: rows in all file formats, cut, shuffled, and dropped if they are bad."""
 
 import os
 from collections.abc import Callable
@@ -54,7 +54,7 @@ def losses(told: list[dict[str, object]]) -> list[object]:
 
 
 def check_losses(runner: Runner, found: list[object], rows: Arrays, places: list[Places]) -> None:
-    """Train by the oracle on the batches of rows at these places."""
+    """Train by the oracle on the batches of rows at these indices."""
     state = initial(runner.program)
     for loss, place in zip(found, places, strict=True):
         inputs = {name: array[place] for name, array in rows.items()}
@@ -100,7 +100,7 @@ def test_a_training_in_order_is_not_resumed_shuffled(runner: Runner, tmp_path: P
 
 
 def test_prediction_has_every_row(runner: Runner, tmp_path: Path) -> None:
-    """The file of the training serves: labels are what another entry reads."""
+    """The training's file is used: its labels are an input of another entry."""
     output = tmp_path / "output"
     files = ("--weights", runner.weights, "--data", runner.data, "--output", output)
     told = lines(runner.call("predict", *files))
@@ -232,7 +232,7 @@ def test_a_flipped_bit_of_an_archive_is_named(runner: Runner, tmp_path: Path) ->
 
 
 def bad_rows(tmp_path: Path) -> tuple[Path, Arrays]:
-    """Rows of which 1, 2 and 6 are bad, and their replacements in the training."""
+    """Data whose rows 1, 2 and 6 are bad, and their replacements in the training."""
     rows = draw_rows()
     seen = {name: array.copy() for name, array in rows.items()}
     rows["x"][1, 3], rows["x"][2, 0], rows["labels"][6] = np.nan, np.inf, 7
@@ -271,7 +271,7 @@ def test_more_bad_rows_than_allowed_end_the_training(runner: Runner, tmp_path: P
     done = runner.train(5, "--skip-bad", 1, data=path)
     assert done.returncode == 1
     assert "row 2 is bad, after 1 others: input x holds inf at element 0" in done.stderr
-    done = runner.train(5, data=path)  # unless rows are left out, only indices are looked at
+    done = runner.train(5, data=path)  # without dropping rows, only indices are checked
     assert done.returncode == 3
     rows = draw_rows()
     rows["labels"][5] = -1

@@ -1,4 +1,4 @@
-"""Trainings that rest: by a share of the time, by temperature, by battery; all sanitized."""
+"""Trainings that pause: by duty cycle, temperature or battery; all sanitized."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from pockengine.tests.backends.c.runner import RATE, Runner, lines, point_runner
 from pockengine.tests.backends.c.sealed import texts_of
 
 HOT, WARM, COOL = "80001\n", "76000\n", "75000\n"
-"""Above 80 degrees, between where a pause begins and ends, and where it ends."""
+"""Above 80 degrees, between the limits of a pause, and below the lower limit."""
 
 Told = list[dict[str, object]]
 
@@ -26,14 +26,14 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 
 @pytest.fixture
 def zone(tmp_path: Path) -> Path:
-    """A file like that of a thermal zone."""
+    """A file in the format of a thermal zone."""
     path = tmp_path / "temp"
     path.write_text(COOL)
     return path
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file at once: one that is read at any moment has a number."""
+    """Replace a file atomically, so that every read finds a number."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").replace(path)
 
@@ -47,7 +47,7 @@ def watch(
     meanwhile: Callable[[subprocess.Popen[str], dict[str, object]], None],
     *more: object,
 ) -> tuple[Told, int]:
-    """Train; call `meanwhile` with each line as it comes; return all lines and the status."""
+    """Train; call `meanwhile` with each line when it arrives; return all lines and the status."""
     command = [runner.path, "train", "--weights", runner.weights, "--data", runner.data]
     command += ["--lr", RATE, *more]
     told: Told = []
@@ -67,7 +67,7 @@ def test_a_duty_rests_behind_each_step_and_changes_none(runner: Runner) -> None:
     took = time.monotonic() - begin
     assert steps(told) == steps(wanted)
     computed = sum(int(str(line["ns"])) for line in told if "step" in line) / 1e9
-    last = int(str(told[count - 1]["ns"])) / 1e9  # no rest after it
+    last = int(str(told[count - 1]["ns"])) / 1e9  # no pause after it
     assert took >= (computed - last) * 100 / percent
 
 
@@ -80,7 +80,7 @@ def test_a_pause_waits_for_the_device_to_cool_and_changes_no_step(
     def cool(_: object, line: dict[str, object]) -> None:
         if "paused" in line:
             put(zone, WARM)
-            time.sleep(1.5)  # it looks each second
+            time.sleep(1.5)  # the runner checks every second
             cooled.append(time.monotonic())
             put(zone, COOL)
         if line.get("step") == 1:

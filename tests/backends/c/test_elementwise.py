@@ -84,7 +84,7 @@ def broadcast_shapes(draw: st.DrawFn, count: int) -> list[tuple[int, ...]]:
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
-    """One elementwise node of any op and of any types that it takes."""
+    """One elementwise node of any op and supported types."""
     kind = draw(
         st.sampled_from(
             ["unary", "binary", "integer", "whole", "compare", "where", "cast", "clamp", "mask"]
@@ -162,7 +162,7 @@ def test_every_op_type_and_broadcast_agrees_with_the_oracle(
 
 
 def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> Node:
-    """The fusion node of the graph that `build` emits."""
+    """Return the fusion node of the graph emitted by `build`."""
     graph = Graph("case")
     g = Builder(graph)
     results = build(g, *(g.input(f"x{i}", TensorType(F32, s)) for i, s in enumerate(shapes)))

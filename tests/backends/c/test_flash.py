@@ -1,4 +1,4 @@
-"""Programs without an operating system: their numbers compiled in, the same results to the bit."""
+"""Programs without an operating system: weights are compiled in, results are equal bit for bit."""
 
 import subprocess
 from dataclasses import replace
@@ -101,7 +101,7 @@ __attribute__((naked)) void _start(void) { __asm__("andq $-16, %rsp\n\tcall run"
 
 
 def device_of(target: str, cpu: str, arch: str, flash_bytes: int) -> Device:
-    """A microcontroller, or its twin with files."""
+    """A microcontroller, or the same device with files."""
     processor = Cpu(arch, cpu, 1, "scalar", 32, 16384, 0, 0)
     return Device(
         "micro", "", 320 << 10, processor, ToolchainSpec(target, cpu), flash_bytes=flash_bytes
@@ -121,7 +121,7 @@ def compiled(device: Device, folder: Path) -> Artifact:
 
 
 def result(device: Device, main: str, folder: Path, *arguments: Path) -> bytes:
-    """Link a main with an artifact's archive, and return its output."""
+    """Link a main function with an artifact's archive, and return the program's output."""
     source = folder / "own_main.c"
     source.write_text(f"#define STEPS {STEPS}\n{COMMON}{main}")
     toolchain = find_toolchain(device)

@@ -1,4 +1,4 @@
-"""Frozen weights stay in their mapped file: sessions share it, and writes are private."""
+"""Frozen weights stay in the mapped file: sessions share the pages, and writes are private."""
 
 import os
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def session(artifact: Artifact) -> Iterator[Session]:
 
 
 def mapped_bytes(path: Path, field: str) -> int:
-    """Sum a field of the maps that this process has of a file, in bytes; -1 without such a map."""
+    """Sum a field of this process's mappings of a file, in bytes; -1 without such a mapping."""
     total, inside, seen = 0, False, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if line.split(maxsplit=1)[0].endswith(":"):
@@ -67,7 +67,7 @@ def test_a_step_writes_no_page_of_the_weights_file(artifact: Artifact, session: 
     sizes = [spec.type.nbytes for spec in artifact.params.values()]
     assert (artifact.params_bytes, artifact.frozen_bytes) == (head, sum(sizes) - head)
     with artifact.weights.open("rb") as file:
-        os.fdatasync(file.fileno())  # pages that were not written back yet count as dirty
+        os.fdatasync(file.fileno())  # pages that are not written back yet count as dirty
     session.train_step(X, lr=0.1)
     assert mapped_bytes(artifact.weights, "Size") >= large
     assert mapped_bytes(artifact.weights, "Rss") >= large
@@ -93,7 +93,7 @@ def test_weights_of_files_that_lie_otherwise_are_copied(
     weights = load_file(artifact.weights)
     doubled = {name: 2 * data for name, data in weights.items()}
     path = tmp_path / "doubled"
-    save_file(doubled, path)  # by name: odd is after large, whose end is not aligned
+    save_file(doubled, path)  # sorted by name: odd comes after large, whose end is not aligned
     session.load(path)
     assert mapped_bytes(path, "Size") == -1
     assert all(np.array_equal(session.get_param(name), doubled[name]) for name in doubled)

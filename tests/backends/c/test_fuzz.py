@@ -1,4 +1,4 @@
-"""The runtime's parsers under a short run of the fuzzer, and savers under a few kills."""
+"""A short fuzzing run of the runtime's parsers, and a few kills of savers."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Generated matmul kernels agree with the NumPy oracle, for any shape, epilogue and team."""
+"""Generated matmul kernels agree with the NumPy oracle, for all shapes, epilogues and teams."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -68,12 +68,12 @@ def test_any_shape_agrees_on_arm(
 
 LONG_SUMS = [
     matmul(33, 50, 1000),  # two blocks of the inner dimension, the last one shorter
-    with_epilogue(matmul(33, 50, 1000), "residual"),  # unfinished sums wait in scratch
+    with_epilogue(matmul(33, 50, 1000), "residual"),  # unfinished sums are in scratch
     with_epilogue(matmul(9, 20, 1000, (False, True)), "bias_relu6"),
     matmul(24, 40, 1700, (True, False)),  # threads share the inner dimension
     with_epilogue(matmul(24, 40, 1700, (True, False)), "two_results"),
     with_epilogue(matmul(5, 1001, 700, (True, True), ((2,), (2,))), "gate"),
-    matmul(2, 30, 2048),  # rows of A that share cache sets
+    matmul(2, 30, 2048),  # rows of A that map to the same cache sets
     matmul(1, 300, 200),
     matmul(1, 300, 200, (False, True)),
 ]
@@ -142,7 +142,7 @@ def to_bf16(array: np.ndarray) -> np.ndarray:
 
 
 def bf16_case(node: Node, seed: int) -> Case:
-    """A case whose operands are bf16 numbers already, so that only sums are rounded."""
+    """A case with bf16 numbers as operands, so that only sums are rounded."""
     case = case_of(node, bf16_kernel, "avx512", seed)
     assert "pe_bf16" in case.kernel.symbol
     return replace(case, operands=tuple(to_bf16(operand) for operand in case.operands))
@@ -166,7 +166,7 @@ def test_bf16_operands_are_rounded_to_nearest_even(tmp_path: Path) -> None:
     x[1, :2] = [np.nan, np.inf]
     case = replace(case, operands=(x, np.eye(32, dtype=np.float32)))
     found = run_cases([case], tmp_path, FAST)[0][0][0]
-    assert np.isnan(found[1]).all()  # a NaN, and an infinity times zero
+    assert np.isnan(found[1]).all()  # a NaN, and infinity times zero
     np.testing.assert_array_equal(np.delete(found, 1, 0), to_bf16(np.delete(x, 1, 0)))
 
 
@@ -203,7 +203,7 @@ def test_the_machines_own_tiles_sum_in_f32(tmp_path: Path) -> None:
 
 
 def test_blocks_of_columns_meet_all_rows(tmp_path: Path) -> None:
-    """A cache that holds 32 columns of 300 numbers: a product of 200 columns takes seven blocks."""
+    """A cache of 32 columns of 300 numbers: a product of 200 columns takes seven blocks."""
     device = with_tiles("avx512")
     device = replace(device, processor=replace(device.cpu, l2_bytes=40_000))
     case = case_of(matmul(40, 200, 300), lambda n, _: bf16_kernel(n, device), "avx512", 0)

@@ -1,4 +1,4 @@
-"""The headers of a C file are those that a compiler reads."""
+"""The headers found for a C file are those that a compiler reads."""
 
 import subprocess
 from pathlib import Path

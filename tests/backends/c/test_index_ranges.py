@@ -1,4 +1,4 @@
-"""Numbers that are read as indices: their ranges are found, and others never reach a step."""
+"""Index inputs: their ranges are found, and values outside them never reach a step."""
 
 from pathlib import Path
 
@@ -178,7 +178,7 @@ def test_the_runner_refuses_a_wrong_index(tmp_path: Path) -> None:
 
 
 def test_unchecked_indices_stay_inside_of_memory(tmp_path: Path) -> None:
-    """Ranges are a service; without them kernels must still not leave their operands."""
+    """Range checks are a convenience; without them kernels must still stay within operands."""
     path, program = build_sanitized(words_graph(), tmp_path)
     (tmp_path / "runtime" / "core" / "pe_ranges.c").write_text(
         '#include "pe.h"\npe_status pe_check_ranges(pe_session *s, const pe_entry *e) {\n'
@@ -197,5 +197,5 @@ def test_unchecked_indices_stay_inside_of_memory(tmp_path: Path) -> None:
     for number in wild:
         save_file({**inputs, "labels": np.full(4, number)}, data)
         done = Runner(path, program, weights, data).train(1)
-        assert done.returncode == 3, done.stderr  # a NaN loss, and no sanitizer's report
+        assert done.returncode == 3, done.stderr  # a NaN loss, and no sanitizer report
         assert "Sanitizer" not in done.stderr

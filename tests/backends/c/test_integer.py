@@ -1,4 +1,4 @@
-"""Kernels of integers give the oracle's bits: products, their epilogues, elementwise ops."""
+"""Integer kernels equal the oracle bit for bit: products, epilogues, elementwise ops."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +43,7 @@ MATRICES = [
 
 
 def products(first: DType, second: DType) -> list[Node]:
-    """Every product of operands of these types, for all windows and matrices."""
+    """All products of operands of these types, for all windows and matrices."""
     zeros = (-3 if first is I8 else 0, 0)
     nodes = []
     for x, w, attrs in WINDOWS:
@@ -63,7 +63,7 @@ def products(first: DType, second: DType) -> list[Node]:
 
 
 def drawn(rng: np.random.Generator, value: Value) -> np.ndarray:
-    """Random contents over the whole range of an integer type; normal ones of floats."""
+    """Random contents over the whole range of an integer type; normal numbers for floats."""
     if value.dtype is F32:
         return rng.standard_normal(value.shape).astype(np.float32)
     limits = np.iinfo(str(value.dtype.numpy))
@@ -73,7 +73,7 @@ def drawn(rng: np.random.Generator, value: Value) -> np.ndarray:
 
 
 def cases_of(nodes: list[Node], isa: str, known: dict[str, np.ndarray] | None = None) -> list[Case]:
-    """Cases with operands that are known by name, or random."""
+    """Cases with operands given by name, or random ones."""
     rng, backend, known = np.random.default_rng(0), CBackend(device_of(isa, 3)), known or {}
 
     def data(value: Value) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A net in int8 trains in C as the oracle says: the same integers, step after step."""
+"""An int8 net trains in C as in the oracle: the same integers at every step."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Floats in vectors of integers are IEEE's bit for bit, on the emulated DSP; Arm rounds as they do.
+"""Floats in integer vectors equal IEEE's bit for bit, on the emulated DSP; Arm rounds likewise.
 
-A vector whose lanes are all decided by integers takes another way than one that goes to the scalar
-unit, so each kind of number fills vectors of its own, and some are mixed.
+A vector whose lanes are all computed by integers takes another path than one that uses the scalar
+unit. So each kind of number fills vectors of its own, and some are mixed.
 """
 
 import shutil
@@ -27,14 +27,14 @@ SCALES = np.array([1.0, 0.37, 3.1e-5, 0.00784, 2.0**-20, 1.9999999, 1e-38, 1e-42
 
 
 def bits(rng: np.random.Generator, low: int, high: int) -> np.ndarray:
-    """Floats of random signs whose bits are in a range."""
+    """Floats of random signs whose bits are within a range."""
     sizes = rng.integers(low, high, (ROWS, COLUMNS), endpoint=True).astype(np.uint32)
     signs = rng.integers(0, 2, sizes.shape).astype(np.uint32) << np.uint32(31)
     return (sizes | signs).view(np.float32)
 
 
 def floats(rng: np.random.Generator) -> list[np.ndarray]:
-    """Numbers near 1, of all normal powers, with zeros, of any bits, and the ends of all kinds."""
+    """Numbers near 1, of all normal exponents, with zeros, of random bits, and at the limits."""
     near, normal = bits(rng, 0x3E000000, 0x41000000), bits(rng, 0x00800000, 0x7F7FFFFF)
     ends = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 1.1754942e-38, 3.4e38], np.float32)
     zeros = np.where(rng.random(near.shape) < 0.5, np.float32(0), near)
@@ -42,7 +42,7 @@ def floats(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def beside_halves(rng: np.random.Generator, scale: np.ndarray) -> np.ndarray:
-    """Numbers whose quotients by the scale are halves, nearly, or neighbours of such."""
+    """Numbers whose quotients by the scale are halves, almost halves, or their neighbours."""
     halves = rng.integers(-260, 260, (ROWS, COLUMNS)) + 0.5
     exact = (halves * scale.astype(np.float64)).astype(np.float32)
     off = rng.integers(-3, 4, exact.shape)
@@ -54,7 +54,7 @@ def beside_halves(rng: np.random.Generator, scale: np.ndarray) -> np.ndarray:
 
 
 def case_of(op: str, operands: Sequence[np.ndarray], device: Device = DSP, **attrs: object) -> Case:
-    """One op of these operands."""
+    """One op on these operands."""
     g = Builder(Graph("case"))
     made = [
         g.input(f"x{i}", TensorType(TYPES[str(array.dtype)], array.shape))
@@ -78,7 +78,7 @@ def largest(x: np.ndarray) -> Case:
 
 
 def cases() -> list[Case]:
-    """Every op on floats that vectors of integers take, on every kind of number."""
+    """Every op on floats that integer vectors support, on each kind of number."""
     rng, found = np.random.default_rng(0), []
     known = floats(rng)
     sums = rng.integers(-(2**31), 2**31, (ROWS, COLUMNS)).astype(np.int32)
@@ -98,7 +98,7 @@ def cases() -> list[Case]:
 
 
 def check(found: Sequence[Case], folder: Path, device: Device = DSP) -> None:
-    """Compare bits with the oracle's, and NaN as such."""
+    """Compare bits with the oracle's, and NaN as NaN."""
     emulator = shutil.which(f"qemu-{device.cpu.arch}")
     if emulator is None:
         pytest.skip(f"qemu-{device.cpu.arch} is not installed: apt install qemu-user")
@@ -130,7 +130,7 @@ def test_boards_round_what_does_not_fit_and_nan_as_the_oracle(tmp_path: Path, na
     pairs = [(x, SCALES[i : i + 1]) for x in floats(rng) for i in (0, 3, 4)]
     pairs += [(beside_halves(rng, np.atleast_1d(scale)), np.atleast_1d(scale)) for scale in SCALES]
     found = [case_of("quantize", pair, device, zero=zero) for pair in pairs for zero in (0, -128)]
-    # Biases are i32: saturating to i8 on the way, as eight lanes may, loses them.
+    # Biases are i32: intermediate saturation to i8, as eight lanes may do, would lose them.
     wide = {"dtype": "i32", "low": -(2**31), "high": 2**31 - 1}
     whole = [(x[:, :64].copy(), SCALES[i : i + 1]) for x in floats(rng) for i in (0, 1)]
     found += [case_of("quantize", pair, device, **wide) for pair in whole]

@@ -1,4 +1,4 @@
-"""Names that C and C++ programs see, whatever the model calls itself."""
+"""Names visible to C and C++ programs, for any model name."""
 
 import hashlib
 import re
@@ -56,7 +56,7 @@ def test_the_header_has_the_versions_of_the_package() -> None:
 
 
 LAYOUT = (14, "877c28fb54920669")
-"""PE_ABI, and the digest of the headers' declarations for it."""
+"""PE_ABI, and the digest of the headers' declarations at that version."""
 
 
 def test_other_declarations_have_another_abi() -> None:
@@ -86,7 +86,7 @@ def test_compilers_that_lack_what_the_headers_need_are_refused(
 
 
 def test_templates_assert_the_parameters_that_they_test() -> None:
-    """Others fail where they are used; in `#if` a missing macro would be 0."""
+    """Other parameters fail where they are used; in `#if` a missing macro would be 0."""
     templates = {path.name: path.read_text() for path in (RUNTIME / "kernels").glob("*.inc.h")}
     for name, text in templates.items():
         parts = [text, *(templates[part] for part in re.findall(r'#include "(\w+.inc.h)"', text))]

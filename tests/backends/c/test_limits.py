@@ -1,4 +1,4 @@
-"""A program that a device can neither address nor hold is refused, and its C does not compile."""
+"""A program that exceeds a device's addresses or memory is refused, and its C does not compile."""
 
 import subprocess
 from dataclasses import replace
@@ -21,7 +21,7 @@ from pockengine.tests.backends.c.programs import point_graph
 
 
 def wide_graph(elements: int) -> Graph:
-    """A trained scalar over this many inputs: an arena of eight bytes for each of them."""
+    """A trained scalar over this many inputs: an arena of eight bytes per input."""
     g = Builder(Graph("wide"))
     x = g.input("x", TensorType(F32, (elements,)))
     away = g.sub(x, g.param("centre", g.graph.constants[g.scalar(0.5)]))

@@ -1,4 +1,4 @@
-"""Trainings that are stopped, killed, or diverge: the sanitized runner resumes them."""
+"""Trainings that are stopped, are killed, or diverge: the sanitized runner resumes them."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def losses(told: list[dict[str, object]]) -> dict[object, object]:
 
 
 def names(folder: Path) -> list[int]:
-    """The steps of a folder's checkpoints; nothing else may be there."""
+    """The steps of a folder's checkpoints; the folder must have no other files."""
     found = sorted(path.name for path in folder.iterdir())
     return [int(name.removeprefix("step-").removesuffix(".safetensors")) for name in found]
 
@@ -41,7 +41,7 @@ def test_checkpoints_are_saved_every_so_often_and_the_last_are_kept(
     told = lines(runner.train(10, "--save", place, "--save-every", 3, "--keep", 3))
     assert [line["after"] for line in told if "saved" in line] == [3, 6, 9, 10]
     assert names(tmp_path / "kept") == [6, 9, 10]
-    lines(runner.train(4, "--save", place))  # two unless given, and by their numbers
+    lines(runner.train(4, "--save", place))  # two by default, sorted by number
     assert names(tmp_path / "kept") == [9, 10]
 
 
@@ -50,12 +50,12 @@ def test_resuming_is_as_if_nothing_had_stopped(runner: Runner, tmp_path: Path) -
     wanted = losses(lines(runner.train(9, "--save", whole, *COSINE)))
     for place in (tmp_path / "file", f"{tmp_path}/folder/"):
         first = lines(runner.train(4, "--save", place, *COSINE, "--total", 9))
-        again = lines(runner.call(*_resumed(runner, place, 9)))  # the rate is the checkpoint's
+        again = lines(runner.call(*_resumed(runner, place, 9)))  # the rate is in the checkpoint
         assert again[0] == {"resumed": True, "after": 4, "path": again[0]["path"]}
         assert {**losses(first), **losses(again)} == wanted
         last = place if isinstance(place, Path) else max((tmp_path / "folder").iterdir())
         assert last.read_bytes() == whole.read_bytes()
-        assert not losses(lines(runner.call(*_resumed(runner, place, 9))))  # nothing is left to do
+        assert not losses(lines(runner.call(*_resumed(runner, place, 9))))  # no step remains
 
 
 def _resumed(runner: Runner, place: object, steps: int) -> list[object]:
@@ -150,7 +150,7 @@ def test_a_file_size_limit_is_found_before_the_training(runner: Runner, tmp_path
 
 
 def bad_data(runner: Runner, path: Path) -> Path:
-    """Seven batches, of which the fourth makes a loss that is not finite."""
+    """Seven batches, of which the fourth has a non-finite loss."""
     x = np.random.default_rng(2).standard_normal((7, 300)).astype(np.float32)
     x[3, 17] = np.inf
     save_file(as_rows({"x": x}), path)
@@ -179,7 +179,7 @@ def test_a_rollback_goes_on_behind_the_bad_batch(runner: Runner, tmp_path: Path)
     texts = texts_of(saved)
     assert (texts["pockengine.steps"], texts["pockengine.updates"]) == ("7", "5")
     assert np.isfinite(load_file(saved)["point"]).all()
-    other = tmp_path / "other"  # resuming after the rollback is the same training
+    other = tmp_path / "other"  # resuming after the rollback gives the same training
     lines(runner.train(5, *("--save", other, *options[2:], "--total", 7), data=data))
     lines(runner.train(7, *("--save", other, *options[2:], "--resume"), data=data))
     assert load_file(other).keys() == load_file(saved).keys()

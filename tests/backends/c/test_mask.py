@@ -1,4 +1,4 @@
-"""Packed masks agree with the NumPy oracle, for channels around the word edges, sanitised."""
+"""Packed masks agree with the NumPy oracle, for channel counts around word sizes, sanitized."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Factors and equations of matrices in generated C agree with the oracle."""
+"""Matrix factorizations and linear solves in generated C agree with the oracle."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ TRIANGLES = [
 
 
 def cases_of(op: str, shape: tuple[int, ...], **attrs: bool) -> list[Case]:
-    """Return a case of random matrices, and one of unsolvable ones."""
+    """Return a case of random matrices, and one of singular ones."""
     types = [TensorType(F32, shape)]
     if op.endswith("solve"):
         types.append(TensorType(F32, (*shape[:-1], 3)))

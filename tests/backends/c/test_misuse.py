@@ -1,4 +1,4 @@
-"""No value of any argument of any public function does harm: all under sanitizers."""
+"""No value of any argument of a public function does harm; all under sanitizers."""
 
 import os
 import subprocess
@@ -137,7 +137,7 @@ int main(int count, char **arguments) {
 
 
 def misused_graph() -> Graph:
-    """A classifier with a frozen bias, whose labels are indices."""
+    """A classifier with a frozen bias and index labels."""
     graph = Graph("misused")
     g = Builder(graph)
     x = g.input("x", TensorType(F32, (4, 3)))

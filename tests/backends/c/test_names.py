@@ -1,4 +1,4 @@
-"""Names come from the user's model: whatever they are, they stay names in generated C."""
+"""Names come from the user's model: in generated C they stay names, whatever they are."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def plain(name: str) -> str:
 
 
 def net(name: Name = plain) -> Graph:
-    """A graph with every kind of name: of itself, inputs, params, constants, scopes, outputs."""
+    """A graph with every kind of name: its own, inputs, params, constants, scopes, outputs."""
     g = Builder(Graph(name("net")))
     x = g.input(name("x"), TensorType(F32, (2, 3)))
     with g.scope(name("layer")):

@@ -1,4 +1,4 @@
-"""Tests share objects of equal code alone: other code, headers, flags or data are compiled."""
+"""Tests share only objects of equal code: other code, headers, flags or data are compiled."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The measured roof is one that kernels stay below, and single kernels can be timed alone."""
+"""Kernels stay below the measured roofline, and single kernels can be timed alone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Folders of pictures: the runner reads what Python reads, trains as `fit`, survives bad files."""
+"""Folders of pictures: the runner reads what Python reads, trains as `fit`, skips bad files."""
 
 import shutil
 import struct
@@ -34,11 +34,11 @@ SHAPES = {"channels first": (3, 12, 16), "channels last": (12, 16, 1)}
 SIZES = ((12, 16), (24, 32), (50, 67), (7, 5), (90, 9), (1, 1), (9, 90), (13, 16))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 JPEG_MOST, JPEG_MEAN = 3, 0.25
-"""Of 255: how far the decoders of Pillow and the runner are apart."""
+"""Maximum and mean difference between Pillow's and the runner's decoders, of 255."""
 
 
 def graph_of(shape: tuple[int, ...]) -> Graph:
-    """A linear classifier that also gives its pictures back."""
+    """A linear classifier that also outputs its pictures."""
     graph = Graph("pictures")
     g = Builder(graph)
     x = g.input("x", TensorType(F32, (BATCH, *shape)))
@@ -62,13 +62,13 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def drawn(height: int, width: int, seed: int) -> Image.Image:
-    """A picture of soft colours."""
+    """A smooth random picture."""
     coarse = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
 def save_kinds(folder: Path, height: int, width: int, seed: int) -> None:
-    """Save a picture as PNG of every kind of pixels."""
+    """Save a picture as PNG with every pixel format."""
     picture, name = drawn(height, width, seed), folder / f"{seed:03d}"
     veiled, grey = picture.copy(), picture.convert("L")
     veiled.putalpha(grey)

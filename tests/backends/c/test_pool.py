@@ -26,7 +26,7 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 def pooling(op: str, x: tuple[int, ...], **attrs: object) -> Node:
-    """Build a pooling or, for an op that ends in _dx, its gradient."""
+    """Build a pooling node, or its gradient for an op that ends in _dx."""
     g = new_builder()
     image = g.input("x", f32(*x))
     forward = g.emit(op.removesuffix("_dx"), image, **attrs)

@@ -1,4 +1,4 @@
-"""Filters that are made once: of frozen weights alone, again when these change, by every split."""
+"""Prepared filters: for frozen weights only, updated when these change, for every split."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,9 +48,7 @@ class Only:
 def test_training_agrees_with_the_oracle(
     split: str, flags: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One form for the forward and one for the backward pass; predictions and evaluations share
-    them.
-    """
+    """The forward and the backward pass share one form, also with predictions and evaluations."""
     monkeypatch.setattr(conv, "PREPARED_GAIN", 2.0)
     backend = CBackend(device_of("avx2", 3), pick=Only(split), prepare=True)
     program = compile_program(residual_graph(), HEAD, target=backend.target(), check=True)
@@ -75,7 +73,7 @@ def test_training_agrees_with_the_oracle(
 
 
 def test_filters_follow_weights_that_are_set_or_loaded(tmp_path: Path) -> None:
-    """A session's own weights, and those of a file, count from the next run on."""
+    """Set weights, and weights loaded from a file, take effect in the next run."""
     graph = residual_graph()
     prepared, plain = (
         pockengine.compile(graph, None, scheme=HEAD.scheme, prepare=prepare)

@@ -1,4 +1,4 @@
-"""Whole programs in generated C train as the oracle does; artifacts hold and check themselves."""
+"""Whole programs in generated C train as in the oracle; artifacts store and check themselves."""
 
 import json
 import shutil
@@ -204,10 +204,10 @@ def test_peak_memory_is_the_programs_own(
 ) -> None:
     program, artifact = compiled
     rng = np.random.default_rng(0)
-    for name, array in batch(rng).items():  # far more rows than fit below; zeros take no disk
+    for name, array in batch(rng).items():  # far more rows than fit below; zeros need no disk
         shape = (60_000, *array.shape[1:])
         np.lib.format.open_memmap(tmp_path / f"{name}.npy", "w+", array.dtype, shape)
-    ballast = np.ones(50_000_000)  # the parent's peak must not be counted
+    ballast = np.ones(50_000_000)  # the parent's peak must not count
     command = [str(artifact.executable), "train", "--weights", str(artifact.weights), "--steps"]
     command += ["9", "--data", str(tmp_path), "--lr", "0.1", "--shuffle"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

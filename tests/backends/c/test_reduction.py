@@ -38,7 +38,7 @@ def case_of(node: Node, isa: str, seed: int) -> Case:
 
 
 def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> Node:
-    """The fusion node of the graph that `build` emits."""
+    """Return the fusion node of the graph emitted by `build`."""
     graph = Graph("case")
     g = Builder(graph)
     results = build(g, *(g.input(f"x{i}", TensorType(F32, s)) for i, s in enumerate(shapes)))
@@ -51,7 +51,7 @@ def fused(build: Callable[..., Sequence[Value]], *shapes: tuple[int, ...]) -> No
 
 @st.composite
 def reductions(draw: st.DrawFn) -> Node:
-    """A plain reduction over any axes."""
+    """A reduction over any axes."""
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 17, 40]), min_size=1, max_size=4)))
     x = Builder(Graph("case")).input("x", TensorType(F32, shape))
     axes = tuple(axis for axis in range(len(shape)) if draw(st.booleans()))
@@ -93,7 +93,7 @@ def test_moments_are_stable_for_a_mean_far_above_the_deviation(tmp_path: Path) -
     )
     data = np.random.default_rng(0).standard_normal((50, 40, 20)).astype(np.float32) + 1000
     data[0, 0] = 0  # a first row that would spoil sums shifted by it
-    data[25:, :, 1] -= 2000  # later rows far from the mean of those before
+    data[25:, :, 1] -= 2000  # later rows far from the mean of the previous ones
     data[::2, :, 2] += 1e5
     data[3, :, 3] = 1e6
     check([Case(node, CBackend(device_of("avx512", 3)).kernel(node), (data,))], tmp_path, rtol=1e-4)

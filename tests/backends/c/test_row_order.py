@@ -1,4 +1,4 @@
-"""The order of the data's rows: the same in C and in Python, each row once, and no row favoured."""
+"""The order of the data's rows: equal in C and Python, each row once, and uniformly distributed."""
 
 import subprocess
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_every_row_comes_once(rows: int) -> None:
 
 @pytest.mark.parametrize("rows", [2, 3, 5, 10, 50])
 def test_no_row_is_favoured(rows: int) -> None:
-    """Pearson's chi-square of the row at a place, over seeds and over epochs, within 5 sigma."""
+    """Pearson's chi-square of the row at an index, over seeds and over epochs, within 5 sigma."""
     draws = 600
     for place in (0, rows - 1):
         by_seed = [RowOrder(rows, s, True).rows_at(0, place, 1)[0] for s in range(draws)]
@@ -88,7 +88,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 
 
 def test_neighbours_are_parted() -> None:
-    """Rows that follow each other do not follow each other in an epoch, but by chance."""
+    """Neighbouring rows are neighbours in an epoch only by chance."""
     order = RowOrder(10000, 5, shuffled=True).rows_at(0, 0, 10000)
     assert np.count_nonzero(np.diff(order) == 1) < 10
     assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 0.05

@@ -12,7 +12,7 @@ ISAS = ("avx512", "avx2", "sse2")
 
 
 def check(nodes: list[Node], folder: Path, rtol: float = 0.0, **data: np.ndarray) -> None:
-    """Compare each node's kernel with the oracle; `data` has operands by name, others are drawn."""
+    """Compare each node's kernel with the oracle; operands are those of `data`, or random."""
     rng = np.random.default_rng(0)
     cases = []
     for index, node in enumerate(nodes):

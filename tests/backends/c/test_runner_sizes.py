@@ -1,4 +1,4 @@
-"""The runner with a variable size: the same results as of `fit`, `evaluate` and `predict`."""
+"""The runner with a variable size: the same results as `fit`, `evaluate` and `predict`."""
 
 import json
 import subprocess
@@ -29,7 +29,7 @@ LENGTHS = Range("length", 2, 8, {"x": 2, "labels": 1}, (4, 8), {"labels": -100})
 
 
 def graph_of(sizes: Range, size: int) -> Graph:
-    """Classifies each place of a sequence [B, 5, length]; dropout goes by the place in memory."""
+    """Classify each position of a sequence [B, 5, length]; dropout depends on the memory order."""
     batch, length = (size, 4) if sizes is BATCHES else (4, size)
     rng = np.random.default_rng(1)
     graph = Graph("sized")
@@ -100,7 +100,7 @@ def file_of(rows: Arrays, tmp_path: Path) -> Path:
 def test_batches_of_a_range_train_as_in_python(
     by_batch: Loaded, tmp_path: Path, batch: int | None
 ) -> None:
-    """11 rows are 8 + 3, or 3 + 3 + 3 + 2, or 5 + 5 and one that no step takes."""
+    """11 rows are 8 + 3, or 3 + 3 + 3 + 2, or 5 + 5 and one unused row."""
     loaded, rows = pockengine.load(by_batch.artifact.folder), rows_of(4)
     steps = {None: 2, 3: 4, 5: 2}[batch]
     history = loaded.fit(rows, epochs=2, lr=RATE, seed=3, batch=batch)
@@ -136,7 +136,7 @@ def test_evaluation_takes_a_short_last_batch(by_batch: Loaded, tmp_path: Path) -
 
 @pytest.mark.parametrize(("count", "batch"), [(11, 8), (9, 8), (7, 3), (1, 8)])
 def test_prediction_has_every_row(by_batch: Loaded, tmp_path: Path, count: int, batch: int) -> None:
-    """Also where one row is left, which is fewer than a batch may have."""
+    """Even if one row remains, fewer than the minimum batch."""
     rows = rows_of(4, count)
     output = tmp_path / "output"
     call(by_batch, "predict", file_of(rows, tmp_path), "--output", output, "--batch", batch)
@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_refused(by_batch: Loaded, by_length: Loaded, tmp_p
 
 
 def test_nothing_is_read_or_written_beside_a_variant(tmp_path: Path) -> None:
-    """With the sanitizers, and a row that is left out."""
+    """Under sanitizers, with one unused row."""
     for sizes, length in ((BATCHES, 4), (LENGTHS, 7)):
         backend = CBackend(device_of("avx2", 3))
         folder = tmp_path / sizes.name

@@ -1,4 +1,4 @@
-"""The runner: training, prediction, files that are wrong, checkpoints, kills. All sanitized."""
+"""The runner: training, prediction, invalid files, checkpoints, kills. All sanitized."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Assert a failure with one plain line, and not a sanitizer's report."""
+    """Assert a failure with one plain line, and without a sanitizer report."""
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1, done.stderr

@@ -1,4 +1,4 @@
-"""Places where the runner saves and those that it never overwrites, by the sanitized runner."""
+"""Paths where the runner saves, and paths that it never overwrites, with the sanitized runner."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 
 @pytest.fixture
 def saved(runner: Runner, tmp_path: Path) -> Path:
-    """A good checkpoint."""
+    """A valid checkpoint."""
     path = tmp_path / "out.safetensors"
     lines(runner.train(1, "--save", path))
     return path

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the runner's rates are those of Python."""
+"""Learning-rate schedules: the runner's rates equal Python's."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
 
 
 def options(numbers: dict[str, Any]) -> list[str]:
-    """The runner's options for a schedule's numbers."""
+    """The runner's options for a schedule with these numbers."""
     return [
         part
         for name, number in numbers.items()
@@ -56,7 +56,7 @@ def test_runner_and_python_agree(runner: Runner, kind: str, warmup: int, tmp_pat
     assert [line["lr"] for line in later if "lr" in line] == rates[4:]
     saved = ("--save", tmp_path / "saved")
     runner.train(4, *told, "--total", 9, *saved)
-    resumed = lines(runner.train(9, "--resume", *saved))  # the checkpoint holds the schedule
+    resumed = lines(runner.train(9, "--resume", *saved))  # the checkpoint has the schedule
     assert [line["lr"] for line in resumed if "lr" in line] == rates[4:]
 
 

@@ -1,4 +1,4 @@
-"""Sessions under use that they were not written for: threads, forks, no close, wrong numbers."""
+"""Unusual uses of sessions: threads, forks, no close, invalid numbers."""
 
 import gc
 import os
@@ -35,7 +35,7 @@ def threads_now() -> int:
 
 
 def in_threads(count: int, work: object) -> list[BaseException]:
-    """Run work in concurrent threads; return the exceptions."""
+    """Run a function in concurrent threads; return the exceptions."""
     raised: list[BaseException] = []
 
     def run() -> None:

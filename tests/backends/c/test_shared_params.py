@@ -1,4 +1,4 @@
-"""Generated C trains shared, factorised and reshaped params as the oracle does."""
+"""Generated C trains shared, factorised and reshaped params as in the oracle."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pockengine.tests.compiler.random_nets import draw_net
 from pockengine.tests.compiler.random_trainings import draw_training
 
 PARTS = 3
-"""Random graphs in one program: building it takes most of the time."""
+"""Number of random graphs per program: building takes most of the time."""
 CASES: list[tuple[int, Optimizer, int]] = [
     (1, Sgd(), 1),
     (3, Adagrad(eps=0.1), 2),

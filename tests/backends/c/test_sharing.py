@@ -1,4 +1,4 @@
-"""Kernels of many shapes as one function: flash grows with kinds of kernels, not with sizes."""
+"""Kernels of many shapes share one function: flash grows with kinds of kernels, not with sizes."""
 
 import re
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_a_kernel_alone_keeps_its_literals() -> None:
 
 
 def chain(channels: tuple[int, ...]) -> Graph:
-    """Pointwise and depthwise convolutions of these channels, one after another, and a head."""
+    """A chain of pointwise and depthwise convolutions with these channels, and a head."""
     rng = np.random.default_rng(2)
     graph = Graph("chain")
     g = Builder(graph)
@@ -118,7 +118,7 @@ def chain(channels: tuple[int, ...]) -> Graph:
 
 
 def functions(channels: tuple[int, ...], device: str) -> list[str]:
-    """The kernels that a chain's int8 program for a device brings, by their names."""
+    """Return the kernels of a chain's int8 program for a device, by name."""
     rng = np.random.default_rng(1)
     batches = [{"x": rng.standard_normal((1, 8, 8, 8)).astype(np.float32)}]
     graph, _ = quantized(chain(channels), batches)

@@ -34,7 +34,7 @@ def test_probabilities_and_losses_agree_with_the_oracle(tmp_path: Path) -> None:
             cases.append(case_of(g.emit(op, g.input("x", TensorType(F32, shape))), isa, x))
         for dtype in (I32, I64):
             labels = rng.integers(0, shape[1], shape[0]).astype(dtype.numpy)
-            labels[1:][rng.random(shape[0] - 1) < 0.3] = -100  # rows that do not count
+            labels[1:][rng.random(shape[0] - 1) < 0.3] = -100  # ignored rows
             g = Builder(Graph("case"))
             inputs = [
                 g.input("logits", TensorType(F32, shape)),

@@ -1,4 +1,4 @@
-"""Each kernel of a training step alone against the oracle: natively, and on an emulated ARM."""
+"""Each kernel of a training step compared with the oracle: natively, and on emulated Arm."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from pockengine.tests.backends.c.programs import compile_for, convolutional_grap
 
 
 def cases_of(isa: str) -> list[Case]:
-    """Every pure node of the training entry with drawn operands; labels and variances in range."""
+    """Each pure node of the training entry with random operands; labels and variances in range."""
     program, backend = compile_for(convolutional_graph(), device_of(isa, 2))
     entry = program.entries["train"]
     rng = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def test_every_kernel_agrees_with_the_oracle_on_arm(tmp_path: Path) -> None:
 
 
 def of_arm_alone() -> list[Node]:
-    """Nodes whose kernels differ on ARM: triples, bits of masks, vectors by pairs, first steps."""
+    """Nodes whose kernels differ on Arm: triples, mask bits, pairs of vectors, first steps."""
     g = Builder(Graph("case"))
     pixels = g.input("pixels", TensorType(F32, (2, 3, 13)))
     bits = g.input("bits", TensorType(I32, (3, 4)))

@@ -1,4 +1,4 @@
-"""States and trained weights in fewer bits, in generated C: the oracle's, of parts too."""
+"""States and trained weights in fewer bits in generated C agree with the oracle, also for parts."""
 
 from functools import reduce
 from pathlib import Path
@@ -42,7 +42,7 @@ STORED = [
 
 
 def net() -> Graph:
-    """The sum of mean((x w)^2) over weights whose last block is not whole."""
+    """The sum of mean((x w)^2) over weights whose last block is incomplete."""
     g = Builder(Graph("net"))
     x, rng = g.input("x", TensorType(F32, (6, 70))), np.random.default_rng(0)
     losses = []
@@ -61,7 +61,7 @@ def batches() -> np.ndarray:
 def trained(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Artifact, Program]:
-    """A program that is stored so."""
+    """A program with this storage."""
     scheme = Scheme("parts", (*((name, schemes.FULL) for name, _ in RULES), *PARTS))
     optimizer = Groups(AdamW(), RULES)
     training = Training(scheme, optimizer, storage=request.param)
@@ -71,7 +71,7 @@ def trained(
 
 
 def test_states_train_as_the_oracle(trained: tuple[Artifact, Program]) -> None:
-    """Each step from the same numbers: chance and borders multiply what rounding differs by."""
+    """Each step starts from the same numbers, as random rounding amplifies differences."""
     artifact, program = trained
     with open_session(artifact, threads=2) as session:
         for index, x in enumerate(batches(), 1):
@@ -85,7 +85,7 @@ def test_states_train_as_the_oracle(trained: tuple[Artifact, Program]) -> None:
 
 
 def assert_close(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
-    """Few of the stored small may be the next number instead."""
+    """A few stored numbers may be off by one code."""
     apart = np.abs(numbers_of(found).astype(np.float64) - numbers_of(wanted))
     if found.dtype == np.float32:
         np.testing.assert_allclose(found, wanted, 1e-4, 1e-5, err_msg=name)
@@ -114,7 +114,7 @@ def coding(signed: bool) -> Graph:
 
 
 def near_borders(signed: bool) -> np.ndarray:
-    """Every border with its neighbours, each block with a 1."""
+    """Each border with its neighbours, in blocks with a 1."""
     middle = borders(signed)
     near = [middle, np.nextafter(middle, np.float32(-2)), np.nextafter(middle, np.float32(2))]
     blocks = np.pad(np.stack(near, axis=1).reshape(3, 255), ((0, 0), (0, 1)), constant_values=1)

@@ -62,5 +62,5 @@ def test_training_on_rounded_activations_is_the_oracles(dtype: str, tmp_path: Pa
         for step in range(3):
             expected = run(train, {**batch, "lr": np.float32(0.05)}, values)["loss"]
             loss = session.train_step(batch, 0.05)["loss"]
-            # Later a number between two of 16 bits may be rounded to the other one.
+            # Afterwards a number between two 16-bit numbers may be rounded to the other one.
             np.testing.assert_allclose(loss, expected, rtol=1e-3 if step else 1e-5)

@@ -1,4 +1,4 @@
-"""1x1 convolutions with a stride agree with the oracle as products of the pixels they meet."""
+"""Strided 1x1 convolutions agree with the oracle, as products of the pixels that they read."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from pockengine.tests.backends.c.problems import convolution
 
 
 def emit(node: Node, device: Device) -> Kernel:
-    """Emit the product of the pixels that are met, whether or not the choice would be this."""
+    """Emit the product of the pixels that are read, even if the backend would choose otherwise."""
     fused = split_fusion(node)
     choice = choose_strided(fused, window_of(fused.anchor), device, DEFAULT)
     assert isinstance(choice.spec, StridedSpec)
@@ -31,7 +31,7 @@ def emit(node: Node, device: Device) -> Kernel:
 
 
 def layers() -> list[Node]:
-    """Sizes that the stride divides and does not, all epilogues, one row of A, several blocks."""
+    """Sizes divisible by the stride or not, all epilogues, one row of A, several blocks."""
     found = convolution((2, 7, 9, 24), (1, 1, 24, 33), (2, 2))
     nodes = [with_epilogue(found["forward"], "gate"), with_epilogue(found["dx"], "residual")]
     nodes.append(found["dw"])

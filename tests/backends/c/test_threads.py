@@ -1,4 +1,4 @@
-"""The thread pool: barriers hold under stress, by count and by the thread sanitizer."""
+"""The thread pool: barriers work under stress, by count and under the thread sanitizer."""
 
 import subprocess
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def build(folder: Path, text: str, flags: Sequence[str]) -> Path:
 
 
 def run_sanitized(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program that must succeed; skip where the kernel's layout is too wild for tsan."""
+    """Run a program that must succeed; skip if tsan rejects the kernel's address layout."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")

@@ -36,7 +36,7 @@ BATCH = {
 
 
 def bottleneck(channels: int) -> Graph:
-    """Return a net of one inverted bottleneck, at twice the resolution before its narrow layer."""
+    """Return a net of one inverted bottleneck, at twice the resolution before its last layer."""
     rng, g = np.random.default_rng(1), Builder(Graph("bottleneck"))
 
     def param(name: str, *shape: int) -> object:
@@ -67,7 +67,7 @@ def numbers(program: Program, folder: Path, backend: Backend | None = None) -> l
 
 
 def compiled(graph: Graph, device: str) -> tuple[Program, Program]:
-    """Return a program, and one in three quarters of its arena."""
+    """Return a program, and one compiled for three quarters of its arena."""
     target = backend_for(find_device(device)).target()
     whole = compile_program(graph, Training(HEAD), target=target, check=True)
     budget = whole.arena_bytes * 3 // 4
@@ -88,7 +88,7 @@ def test_blocks_of_channels_change_no_number(tmp_path: Path, channels: int) -> N
 
 @pytest.mark.parametrize("channels", [24, 30])
 def test_they_change_no_integer(channels: int) -> None:
-    """For a machine whose kernels of integers need no scratch of their own."""
+    """For a machine whose integer kernels need no scratch."""
     graph, _ = quantized(bottleneck(channels), [BATCH])
     whole, blocks = (
         run(program.entries["predict"].graph, {"x": BATCH["x"]})["logits"]

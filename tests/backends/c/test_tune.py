@@ -1,4 +1,4 @@
-"""The tuner keeps what measures best, in a table that is read with suspicion and used exactly."""
+"""The tuner stores the fastest plans in a table, which is validated when read and used exactly."""
 
 import json
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def problems_of(*nodes: Node, plans: int = 4) -> list[TuningProblem]:
 
 
 class FakeMeter:
-    """A device on which the last plan of each problem takes half of the others' time."""
+    """A device on which the last plan of each problem takes half of the other plans' time."""
 
     def __init__(self) -> None:
         self.measured: list[str] = []
@@ -86,7 +86,7 @@ def test_a_kernel_is_of_the_choice_that_is_asked_for() -> None:
         choices.append(CBackend(DEVICE, pick=forced.pick).choose(SMALL))
     first, second = problem.kernels.values()
     assert backend.kernel(SMALL, replace(choices[0])) == first
-    others = [replace(choices[1]) for _ in range(100)]  # one of them lies where that one did
+    others = [replace(choices[1]) for _ in range(100)]  # one has the address of an old one
     assert all(backend.kernel(SMALL, other) == second for other in others)
 
 
@@ -103,7 +103,7 @@ def test_convolutions_are_tried_by_each_method() -> None:
         ([(100, 90), (80, 70), (60, 50)], 2),
         ([(100, 90), (100, 90), (100, 90)], 0),
         ([(100, 90), (98.5, 88), (99, 60)], 0),  # within the noise
-        ([(100, 90), (80, 89), (90, 80)], 2),  # the best call must agree
+        ([(100, 90), (80, 89), (90, 80)], 2),  # the fastest call must agree
     ],
 )
 def test_a_plan_wins_by_more_than_the_noise(figures: list[tuple[float, float]], won: int) -> None:

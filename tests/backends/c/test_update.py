@@ -1,4 +1,4 @@
-"""Every optimiser in generated C agrees with the oracle, also on a share of the channels."""
+"""Every optimiser in generated C agrees with the oracle, also for a share of the channels."""
 
 from functools import reduce
 from pathlib import Path
@@ -95,7 +95,7 @@ def regression() -> Graph:
 
 
 def regressions() -> Graph:
-    """The same for each optimiser of `TOGETHER`, with the sum of their losses."""
+    """The same for each optimiser of `TOGETHER`; the loss is the sum."""
     g = Builder(Graph("regressions"))
     rng = np.random.default_rng(0)
     x = g.input("x", TensorType(F32, (6, 10)))
@@ -175,7 +175,7 @@ def test_gradients_of_micro_batches_are_applied_together(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_rows_that_were_read_are_updated_alone(axis: int, tmp_path: Path) -> None:
-    """Also rows read several times, and indices outside, which are moved to the table's ends."""
+    """Also rows read several times, and indices out of range, which are clamped to the table."""
     g = Builder(Graph("embedding", checks_indices=False))
     shape = (40, 9) if axis == 0 else (9, 40)
     table = g.param("table", np.random.default_rng(0).standard_normal(shape).astype(np.float32))
@@ -190,7 +190,7 @@ def test_rows_that_were_read_are_updated_alone(axis: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_cache_is_written_at_places_and_stored_nowhere(axis: int, tmp_path: Path) -> None:
-    """It begins as zeros; a place outside is dropped."""
+    """It starts as zeros; an index out of range is dropped."""
     g = Builder(Graph("written", checks_indices=False))
     type_ = TensorType(F32, (2, 5, 3))
     cache = g.param("cache", Filled(type_), trainable=False, kind=ParamKind.CACHE)

@@ -1,10 +1,10 @@
-"""Winograd's convolutions agree with the NumPy oracle, at the borders of tiles and blocks.
+"""Winograd convolutions agree with the NumPy oracle, also at the borders of tiles and blocks.
 
-The bound: let each value carry a rounding error of the same relative size. An output's error is
-then sqrt(sum over points of (A B G)²) times a direct sum's, where A, B and G stand for the norms of
-the transforms' rows. In its worst place in a tile that is 1.7 times for r = 2 and 31 times for
-r = 4 (11 times on average). Direct sums of a few hundred products stay below 2e-6 of the largest
-result, so r = 4 stays below 6.2e-5.
+The bound: assume that each value has a rounding error of the same relative size. An output's error
+is then sqrt(sum over points of (A B G)²) times that of a direct sum, where A, B and G are the norms
+of the transforms' rows. At its worst position in a tile that factor is 1.7 for r = 2 and 31 for r =
+4 (11 on average). Direct sums of a few hundred products stay below 2e-6 of the largest result, so r
+= 4 stays below 6.2e-5.
 """
 
 from collections.abc import Callable
@@ -41,11 +41,11 @@ from pockengine.tests.backends.c.winograd_cases import (
 )
 
 BOUND = {2: 1.7 * DIRECT, 4: 31 * DIRECT}
-"""Largest error by r, relative to the largest result."""
+"""Maximum error by r, relative to the largest result."""
 
 
 def emit(size: int, split: str | None = None, block: int | None = None) -> Callable[..., Kernel]:
-    """An emitter of the cheapest plan of one tile size, changed by the test's arguments."""
+    """Return an emitter of the cheapest plan of a tile size, changed by the test's arguments."""
 
     def kernel(node: Node, device: Device) -> Kernel:
         opened = open_fusion(node, device)
@@ -59,7 +59,7 @@ def emit(size: int, split: str | None = None, block: int | None = None) -> Calla
 
 @st.composite
 def nodes(draw: st.DrawFn) -> Node:
-    """A 3x3 convolution of stride 1 or its input gradient, of any size and padding."""
+    """A 3x3 convolution of stride 1 or its input gradient, with any size and padding."""
     x = draw(PICTURES)
     channels = draw(st.sampled_from([1, 3, 8, 15, 16, 33]))
     kernel = (3, 3, channels, draw(FEATURES))
@@ -75,7 +75,7 @@ def test_any_geometry_agrees_under_sanitizers(size: int, isa: str, tmp_path: Pat
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_whole_layers_agree(size: int, tmp_path: Path) -> None:
-    """Several panels, blocks that end amid an image, and channels beyond one pitch."""
+    """Several panels, blocks that end within an image, and channels beyond one pitch."""
     same = (1, 1, 1, 1)
     large = [
         *convolution((3, 13, 15, 256), (3, 3, 256, 100), padding=same).values(),

@@ -1,7 +1,7 @@
-"""Winograd's weight gradients agree with the NumPy oracle.
+"""Winograd weight gradients agree with the NumPy oracle.
 
-The bound is test_winograd.py's, with the norms of these transforms: an output's rounding error is
-2 times a direct sum's for r = 2 and 24 times for r = 4 in the worst of the nine taps.
+The bound is that of test_winograd.py with the norms of these transforms: an output's rounding error
+is 2 times that of a direct sum for r = 2, and 24 times for r = 4, in the worst of the nine taps.
 """
 
 from collections.abc import Callable
@@ -33,11 +33,11 @@ from pockengine.tests.backends.c.winograd_cases import (
 )
 
 BOUND = {2: 2 * DIRECT, 4: 24 * DIRECT}
-"""Largest error by r, relative to the largest result."""
+"""Maximum error by r, relative to the largest result."""
 
 
 def emit(size: int, split: str | None = None, block: int | None = None) -> Callable[..., Kernel]:
-    """An emitter of the cheapest plan of one tile size, changed by the test's arguments."""
+    """Return an emitter of the cheapest plan of a tile size, changed by the test's arguments."""
 
     def kernel(node: Node, device: Device) -> Kernel:
         opened = open_fusion(node, device)
@@ -50,7 +50,7 @@ def emit(size: int, split: str | None = None, block: int | None = None) -> Calla
 
 @st.composite
 def gradients(draw: st.DrawFn) -> Node:
-    """The weight gradient of a 3x3 convolution of stride 1, of any size and padding."""
+    """The weight gradient of a 3x3 convolution of stride 1, with any size and padding."""
     x = draw(PICTURES)
     channels = draw(st.sampled_from([1, 3, 8, 15, 16, 33, 70]))
     kernel = (3, 3, channels, draw(FEATURES))

@@ -1,4 +1,4 @@
-"""A program whose convolutions are Winograd's and strided products trains as the oracle does."""
+"""A program with Winograd convolutions and strided products trains as in the oracle."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""The tokens of generated code, by the translation phases of C's standard.
+"""The tokens of generated code, by the translation phases of the C standard.
 
-Strings count as one token whatever they hold, comments as none; so two programs that differ in
-names alone must give the same tokens.
+A string is one token whatever its contents, a comment none; so two programs that differ only in
+names must give the same tokens.
 """
 
 import re
@@ -44,7 +44,7 @@ ATTACKS = (
     "__attribute__((constructor))",
     "../../x",
 )
-"""Texts that mean something in C, in a shell, in a format, on a terminal or in a path."""
+"""Texts with a meaning in C, a shell, a format string, a terminal or a path."""
 
 _TRIGRAPHS = dict(zip("=/'()!<>-", "#\\^[]|{}~", strict=True))
 _TOKEN = re.compile(
@@ -59,7 +59,7 @@ _TOKEN = re.compile(
 
 
 def tokens(source: str) -> list[str]:
-    """Split C into its tokens; a string is `""`, line ends count only in directives."""
+    """Split C into tokens; a string is `""`, and line ends count only in directives."""
     text = re.sub(r"\?\?([=/'()!<>-])", lambda match: _TRIGRAPHS[match[1]], source)
     text = re.sub(r"\\[ \t]*\r?\n", "", text)
     found = []
@@ -76,7 +76,7 @@ def tokens(source: str) -> list[str]:
 def program_tokens(graph: Graph, training: Training | None = None) -> dict[str, list[str]]:
     """Return the tokens of each generated file of a graph that is compiled for training.
 
-    The program's own identifiers, which are made from its name, count as one.
+    The program's own identifiers, derived from its name, count as one.
     """
     backend = CBackend(device_of("avx2"))
     program = compile_program(graph, training, target=backend.target())
@@ -89,7 +89,7 @@ def program_tokens(graph: Graph, training: Training | None = None) -> dict[str, 
 
 
 def _without_identifiers(line: str, name: str) -> str:
-    """Replace whole tokens that are the program's symbol, or that its header defines."""
+    """Replace tokens that are the program's symbol or are defined by its header."""
     symbol, prefix = program_symbol(name), f"PE_{identifier(name).upper()}_"
 
     def is_own(token: str) -> bool:
@@ -100,9 +100,10 @@ def _without_identifiers(line: str, name: str) -> str:
 
 
 def check_names(build: Callable[[Callable[[str], str]], Graph], attacks: Sequence[str]) -> None:
-    """Check that the graph of hostile names gives the C of its harmless twin.
+    """Check that a graph with hostile names gives the same C as its harmless twin.
 
-    `build` is given what makes a name of a harmless one, and uses it for every name that there is.
+    `build` gets a function that turns harmless names into hostile ones, and applies it to every
+    name.
     """
     twin = build(lambda name: name)
     wanted = program_tokens(twin)

@@ -1,4 +1,4 @@
-"""Train adapters of a LLaMA of random weights; say its sizes, its time a step and its peak memory.
+"""Train adapters of a LLaMA with random weights; print sizes, time per step and peak memory.
 
 `python -m pockengine.tests.backends.c.train_llama --layers=22 --frozen-weights=int4`
 
@@ -35,10 +35,10 @@ MIB = 2**20
 
 
 class LazyBuilder(NetBuilder):
-    """Adds layers whose random weights are drawn anew, by their names, whenever they are read."""
+    """Adds layers whose random weights are drawn by name at each read."""
 
     def weight(self, name: str, *shape: int, shift: float = 0.0) -> Value:
-        """Declare a weight whose products keep the size of what they read."""
+        """Declare a weight whose products keep the scale of their input."""
 
         def draw() -> np.ndarray:
             rng = np.random.default_rng(zlib.crc32(name.encode()))
@@ -88,7 +88,7 @@ def _parsed() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Compile if there is no artifact yet, train, and print the measurements."""
+    """Compile unless there is an artifact, train, and print the measurements."""
     given = _parsed()
     sizes = Sizes(given.layers, given.hidden, given.heads, given.ffn, given.vocabulary)
     folder = given.artifact or Path(tempfile.mkdtemp()) / "llama"

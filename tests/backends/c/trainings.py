@@ -1,4 +1,4 @@
-"""Whole trainings by the sanitized runner, step by step against the oracle."""
+"""Whole trainings with the sanitized runner, compared with the oracle at every step."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ RATE = 0.05
 def check_training(
     graph: Graph, training: Training, batches: Mapping[str, np.ndarray], folder: Path
 ) -> Program:
-    """Train by two threads on batches [steps, ...]; every loss and weight must be the oracle's."""
+    """Train on batches [steps, ...] in two threads; losses and weights must equal the oracle's."""
     runner, program = build_sanitized(graph, folder, training=training)
     state = {name: param.data.copy() for name, param in program.params.items()}
     weights, data, saved = (folder / name for name in ("weights", "data", "saved"))

@@ -15,7 +15,7 @@ from pockengine.tests.backends.c.anchors import case_of, check
 from pockengine.tests.backends.c.problems import SETTINGS
 
 SIZES = [(2, "avx2"), (4, "avx512"), (4, "sse2")]
-"""Tile sizes with an instruction set each."""
+"""Tile sizes, each with an instruction set."""
 PADDINGS = st.tuples(*[st.integers(0, 3)] * 4)
 PICTURES = st.tuples(st.integers(1, 3), st.integers(3, 14), st.integers(3, 14))
 FEATURES = st.sampled_from([1, 4, 8, 17, 24, 49])
@@ -37,7 +37,7 @@ def check_any(
     folder: Path,
     tolerance: float,
 ) -> None:
-    """Check four nodes at a time, each with its own plan, under sanitizers."""
+    """Check nodes in groups of four, each node with its own plan, under sanitizers."""
     plans = st.tuples(st.sampled_from(splits), st.sampled_from([None, 5]))
 
     @settings(max_examples=1, **SETTINGS)

@@ -1,9 +1,9 @@
-/* A small fuzzer for gcc: mutates a corpus, keeps what reaches new edges, and stops at a fault.
+/* A small fuzzer for gcc: mutates a corpus, keeps inputs with new edges, and stops at a fault.
  *
  *     driver SECONDS SEED FILE...
  *
  * The code under test is compiled by -fsanitize-coverage=trace-pc, whose calls are counted here. An
- * input that makes a sanitizer or a check stop the program is left in the file `fault`.
+ * input at which a sanitizer or a check stops the program is saved in the file `fault`.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -31,7 +31,7 @@ static long fresh, edges;
 static uintptr_t previous;
 static uint64_t state;
 
-/* An edge is a pair of places that follow each other. */
+/* An edge is a pair of consecutive blocks. */
 void __sanitizer_cov_trace_pc(void) {
     const uintptr_t place = (uintptr_t)__builtin_return_address(0);
     uint8_t *edge = &reached[(place ^ previous * 31) % EDGES];
@@ -76,7 +76,7 @@ static void insert(size_t at, const uint8_t *data, size_t size) {
     }
 }
 
-/* Makes the length of a safetensors header reach to the last brace, where it does not. */
+/* Corrects the length of a safetensors header to end at the last brace. */
 static void mend_length(size_t at) {
     uint64_t length = 0;
     for (size_t i = 8; i < current.size; i++) {
@@ -146,7 +146,7 @@ static void insert_token(size_t at) {
         "",
     };
     const char *token = tokens[draw(sizeof tokens / sizeof *tokens)];
-    insert(at, (const uint8_t *)token, strlen(token) + (*token == 0)); /* the empty one is a NUL */
+    insert(at, (const uint8_t *)token, strlen(token) + (*token == 0)); /* an empty one is a NUL */
 }
 
 static void insert_piece(size_t at) {
@@ -162,7 +162,7 @@ static void mutate(void) {
     changes[draw(sizeof changes / sizeof *changes)](at);
 }
 
-/* Runs the current input and keeps it if it reached something new. */
+/* Runs the current input and keeps it if it reached new edges. */
 static void try_current(void) {
     fresh = 0;
     previous = 0;

@@ -2,12 +2,12 @@
  *
  *     1  weights: a safetensors file for pe_load_weights
  *     2  data: a file of rows, safetensors or .npz, for pe_data_open, pe_data_read and pe_data_mend
- *     3  options: the runner's arguments, each ended by a NUL
- *     4  arrays: a .npy file of labels, in a list that has sound ones of x
+ *     3  options: the runner's arguments, each terminated by a NUL
+ *     4  arrays: a .npy file of labels, in a list with valid ones of x
  *     5  jpeg: a picture for pe_picture_read
- *     6  png: another, whose checksums are mended first
+ *     6  png: the same for PNG, with corrected checksums
  *
- * LLVMFuzzerTestOneInput is libFuzzer's interface; driver.c calls it where there is no clang.
+ * LLVMFuzzerTestOneInput is libFuzzer's interface; driver.c calls it without clang.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -67,7 +67,7 @@ const pe_program program = {
 
 static _Alignas(PE_ALIGN) pe_session session;
 
-/* Messages reach terminals: they end, and hold no control characters. */
+/* Messages reach terminals: they are terminated, without control characters. */
 static void check_message(const char *message) {
     CHECK(memchr(message, 0, PE_MESSAGE_BYTES));
     for (; *message; message++) {
@@ -79,7 +79,7 @@ static void check_message(const char *message) {
 
 static _Alignas(PE_ALIGN) unsigned char params_memory[64], arena_memory[256];
 
-/* The path of a file in memory that holds these bytes. */
+/* The path of an in-memory file with these bytes. */
 static const char *file_of(const uint8_t *data, size_t size) {
     static char path[64];
     static int file = -1;
@@ -118,7 +118,7 @@ static void hear(int64_t row, const char *why) {
     check_message(why);
 }
 
-/* Opened files can be read in any order, and repaired rows are sound. */
+/* Opened files can be read in any order, and repaired rows are valid. */
 static pe_status read_batches(pe_data *data) {
     pe_bad_rows bad = {.limit = 2, .notify = hear};
     pe_status status = PE_OK;
@@ -169,7 +169,7 @@ static void fuzz(const uint8_t *data, size_t size) {
 
 #elif PE_FUZZ == 5 || PE_FUZZ == 6
 
-/* Makes every chunk's checksum right, so that damage reaches the decoder. */
+/* Corrects every chunk's checksum, so that damage reaches the decoder. */
 static void mend_checksums(uint8_t *data, size_t size) {
     for (size_t at = 8; PE_FUZZ == 6 && at < size && size - at >= 12;) {
         const size_t length = (size_t)data[at] << 24 | (size_t)data[at + 1] << 16 |
