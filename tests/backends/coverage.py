@@ -1,4 +1,4 @@
-"""What becomes of each of our ops in a backend: a table in its page, from those in the code."""
+"""Support of each op by a backend: a table in the backend's page, generated from its code."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ NEVER_MET = {
     "custom_gradient": "gone once gradients are derived",
     "fusion": "what the compiler makes for backends that fuse themselves",
 }
-"""Ops that no graph has when a backend that does not fuse gets it."""
+"""Ops that never reach a backend without fusion."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """One backend's ops: `words` for some, and `forms`, the rules of others, shown as `formed`."""
+    """One backend's ops: `words` for some; the rules `forms` of the others are shown as `formed`."""
 
     page: str
     heading: str
@@ -33,11 +33,11 @@ class Coverage:
 
     @property
     def document(self) -> Path:
-        """The page that shows the table."""
+        """The page with the table."""
         return Path(str(pockengine.__file__)).parent / "docs" / self.page
 
     def how(self, op: str) -> str:
-        """What becomes of an op."""
+        """Describe the support of an op."""
         if op in self.words:
             return self.words[op]
         if op in self.forms:
@@ -54,7 +54,7 @@ class Coverage:
         return "\n".join([f"| our op | {self.heading} |", "|---|---|", *rows]) + "\n"
 
     def shown(self) -> str:
-        """The table that the page has."""
+        """The table in the page."""
         return self._parts()[1]
 
     def write(self) -> None:
@@ -63,7 +63,7 @@ class Coverage:
         self.document.write_text(f"{head}{BEGIN}{self.table()}{END}{tail}", encoding="utf-8")
 
     def check(self) -> None:
-        """Assert that the page has every op, and that each op has one fate."""
+        """Assert that the page lists every op once, with the current text."""
         assert self.shown() == self.table(), "run python -m pockengine.tests.backends.*.coverage"
         known = {op.name for op in all_ops()}
         assert self.forms.keys() <= known
@@ -72,12 +72,12 @@ class Coverage:
         assert not self.never_met.keys() & self.forms.keys()
 
     def _parts(self) -> tuple[str, str, str]:
-        """The page before, between and after the marks."""
+        """The page's text before, between and after the marks."""
         head, _, rest = self.document.read_text(encoding="utf-8").partition(BEGIN)
         inside, _, tail = rest.partition(END)
         return head, inside, tail
 
 
 def _module(rule: Callable[..., object]) -> str:
-    """The file that defines a form or rule."""
+    """The file that defines a form or a rule."""
     return rule.__module__.rpartition(".")[2] + ".py"

@@ -12,4 +12,4 @@ EVERY_BACKEND = pytest.mark.parametrize("device", ALONE)
 WITH_RUNTIMES = pytest.mark.parametrize(
     "device", [*ALONE, pytest.param(load_device("host").on("onnx"), id="onnx")]
 )
-"""Also those that need a runtime's packages, for tests that run beside no framework."""
+"""Also devices that need a runtime's packages, for tests without a framework."""

@@ -1,4 +1,4 @@
-"""Compare a runtime's result of each op with the oracle's: the check of its tests of forms."""
+"""Compare a runtime's result of each op with the oracle's."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -12,10 +12,10 @@ from pockengine.compiler.passes.legal.legalize import RULES
 from pockengine.tests.compiler.every_op import arrays_of, case_of, graph_of
 
 Computed = Callable[[Graph, dict[str, np.ndarray], Path], dict[str, np.ndarray]]
-"""Compiles a graph without params in a folder, and runs it by the runtime."""
+"""Compiles a graph without params in a folder, and runs it in the runtime."""
 
 WRITTEN = frozenset({"assign", "take_update"})
-"""They give no results; trainings show what they write, as they do of optimizers' updates."""
+"""Ops without results: their effects are covered by trainings, as are optimizers' updates."""
 GONE = frozenset({"unpack_mask"})
 
 

@@ -1,4 +1,4 @@
-"""Inputs of whole trainings, drawn for whatever graph."""
+"""Random inputs of whole trainings, for any graph."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from pockengine.compiler.ir import F32, Graph
 
 
 def draw(graph: Graph, seed: int) -> dict[str, np.ndarray]:
-    """Random inputs of a graph: normal numbers, and indices that are small enough for all."""
+    """Random inputs of a graph: normal numbers, and indices that are valid for every axis."""
     rng = np.random.default_rng(seed)
     return {
         value.name: rng.integers(0, 2, value.shape, dtype=value.dtype.numpy)

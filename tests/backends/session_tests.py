@@ -1,4 +1,4 @@
-"""Tests that every runtime passes; classes that derive from these name its backend."""
+"""Tests that every runtime passes; derived classes name its backend."""
 
 import shutil
 from pathlib import Path
@@ -18,7 +18,7 @@ from pockengine.tests.compiler.small_nets import residual_net
 
 
 def product_in_a_layer() -> Graph:
-    """Return a graph whose matrix product is in the user's `encoder.layer.1`."""
+    """Return a graph whose matrix product is in the user's layer `encoder.layer.1`."""
     g = Builder(Graph("net"))
     x = g.input("x", TensorType(F32, (2, 3)))
     with g.scope("encoder.layer.1"):
@@ -28,7 +28,7 @@ def product_in_a_layer() -> Graph:
 
 
 class SessionTests:
-    """Derive from it as `TestSession`, with a backend."""
+    """Derive `TestSession` from it, with a backend."""
 
     backend: ClassVar[str]
     device: ClassVar[str] = "host"
@@ -139,7 +139,7 @@ class SessionTests:
 
 
 class RefusalTests:
-    """Graphs that the compiler refuses for a runtime; derive from it as `TestRefusals`."""
+    """Graphs that the compiler refuses for a runtime; derive `TestRefusals` from it."""
 
     backend: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""Capacity of a target's memories: a program that exceeds one is refused, by every backend."""
+"""Capacity of a target's memories: every backend refuses a program that exceeds one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ IN_RAM = MUTABLE + PROGRAM.arena_bytes
 
 
 def target_of(flash: int | None, ram: int | None) -> Target:
-    """A microcontroller, whose constant params stay in flash."""
+    """A microcontroller with constant params in flash."""
     spaces = (
         MemorySpace("flash", flash, frozenset({Space.CONSTANT})),
         MemorySpace("ram", ram, frozenset({Space.MUTABLE})),

@@ -1,4 +1,4 @@
-"""A program that is too large is refused with another one, which was planned and does fit."""
+"""A program that is too large is refused, and the error names a planned one that fits."""
 
 import re
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_it_is_said_where_nothing_fits() -> None:
 
 
 def wide_net() -> Graph:
-    """Two linear layers, the first of which has a weight that is worth storing in fewer bits."""
+    """Two linear layers; the first weight is large enough to be stored in fewer bits."""
     net = NetBuilder("wide")
     x = net.g.input("x", TensorType(F32, (4, 128)))
     hidden = net.g.relu(net.g.matmul(x, net.weight("first.weight", 128, 128)))

@@ -1,4 +1,4 @@
-"""Written params are at multiples of the target's alignment, frozen ones as the file has them."""
+"""Trained params are at multiples of the target's alignment, frozen ones as in the file."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ ODD = {
     "places": np.array([7], np.int64),
     "large_mask": np.arange(128) % 3 == 0,
 }
-"""Frozen params except one, some of them whole cache lines."""
+"""All params but one are frozen; some of them fill whole cache lines."""
 
 
 def program_of(alignment: int) -> Program:

@@ -1,4 +1,4 @@
-"""Schedules against those of PyTorch of the same shape."""
+"""Rate schedules agree with PyTorch's."""
 
 from collections.abc import Callable
 from typing import Any

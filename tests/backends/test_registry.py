@@ -1,4 +1,4 @@
-"""A device names its backend; an unknown or incomplete one is an error that names it."""
+"""A device names its backend; for an unknown or incomplete one the error names it."""
 
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints

@@ -1,4 +1,4 @@
-"""`backend="auto"` takes the fastest backend of the device, reports why, and trains no weight."""
+"""`backend="auto"` selects the fastest backend of the device, reports why, and trains no weight."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     report = pockengine.compile(residual_net(), None, device=BOTH, backend="auto").switching
     assert report is not None
     assert report.candidates[1].left_out.startswith("not tried: the others took more than 120 s")
-    assert report.candidates[0].cost is not None  # one step is always made
+    assert report.candidates[0].cost is not None  # one step is always taken
 
 
 def test_a_device_elsewhere_is_modelled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What every backend must do: whole trainings through `compile`, step by step as the oracle."""
+"""Whole trainings through `compile` agree with the oracle at every step, for every backend."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ RATE = 0.05
 Arrays = dict[str, np.ndarray]
 
 SMOOTH = Adam(eps=1e-2)
-"""Adam that makes no large steps of gradients that are rounding."""
+"""Adam with small steps for gradients that are only rounding."""
 
 TRAININGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "cnn": (convolutional_graph, {"optimizer": Sgd(momentum=0.9, weight_decay=1e-3)}),
@@ -42,7 +42,7 @@ TRAININGS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def step(compiled: Compiled, entry: str, inputs: Mapping[str, Any], state: Arrays) -> Arrays:
-    """Run an entry by the oracle, on the lowered graph."""
+    """Run an entry in the oracle, on the lowered graph."""
     return run(compiled.program.entries[entry].graph, inputs, state)
 
 

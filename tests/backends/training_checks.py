@@ -1,4 +1,4 @@
-"""Trainings by a backend beside those of C: checks that the tests of every runtime make."""
+"""Compare a backend's trainings with those of C: checks shared by the tests of all runtimes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +18,9 @@ STEPS, RATE = 4, 0.01
 
 
 def check_training(backend: str, name: str, atol: float = 1e-4) -> None:
-    """Losses, the other entries' results, weights and states of a training are those of C.
+    """Check that losses, weights, states and the other entries' results equal those of C.
 
-    `atol` is what the other entries' results may differ by, beside 1e-4 of each.
+    `atol` is the absolute tolerance of the other entries' results, in addition to 1e-4 relative.
     """
     graph, options = TRAININGS[name]
     ours, c = (pockengine.compile(graph, None, backend=b, **options) for b in (backend, "c"))
@@ -42,7 +42,7 @@ def check_training(backend: str, name: str, atol: float = 1e-4) -> None:
 
 
 def check_moving(backends: Sequence[str], optimizer: Optimizer, folder: Path) -> None:
-    """Five steps in each backend, by a checkpoint from each to the next, are as many in C."""
+    """Five steps in each backend, moved by checkpoints, equal as many steps in C."""
     options: dict[str, Any] = {"optimizer": optimizer, "scheme": "last-1-blocks"}
     graph, place, total = residual_net(), folder / "moved", 5 * len(backends)
     rates = RateSchedule("cosine", RATE, total, warmup=3)
@@ -66,5 +66,5 @@ def check_moving(backends: Sequence[str], optimizer: Optimizer, folder: Path) ->
         np.testing.assert_allclose(losses, [step(session) for _ in range(total)], rtol=1e-5)
         other.load(place)
         assert (other.steps, other.updates, other.seed) == (total, total, 3)
-        for name, array in session.params().items():  # states too
+        for name, array in session.params().items():  # including states
             np.testing.assert_allclose(other.get_param(name), array, atol=1e-5, err_msg=name)

@@ -1,4 +1,4 @@
-"""Small trainings of every kind, by which a backend is compared with C."""
+"""Small trainings of every kind, to compare backends with C."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ SPARSE = Scheme(
 
 
 def opened(graph: Graph) -> Graph:
-    """Start batch norms in the middle of ReLU6, so that rounding is not amplified."""
+    """Put batch norms in the middle of ReLU6, so that rounding is not amplified."""
     for name, param in graph.params.items():
         if name.endswith(".bias") and name.replace(".bias", ".running_var") in graph.params:
             param.data = np.full_like(param.data, 2.0)
@@ -32,7 +32,7 @@ def opened(graph: Graph) -> Graph:
 
 
 SMOOTH = {"eps": 1e-2}
-"""Adam that makes no large steps of gradients that are rounding."""
+"""Adam with small steps for gradients that are only rounding."""
 
 TRAININGS: dict[str, tuple[Graph, dict[str, Any]]] = {
     "mobile": (opened(mobile_net(2, 16)), {"optimizer": Sgd(momentum=0.9, weight_decay=1e-3)}),

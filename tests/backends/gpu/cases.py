@@ -1,4 +1,4 @@
-"""Sizes at the borders of tiles, trees and groups: equal, below, above, and one; stored weights."""
+"""Sizes at the limits of tiles, trees and groups: equal, below, above, and one; stored weights."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ EMBEDDINGS = [
     )
     for before, count in (((), 1), ((), 300), ((3,), 128), ((2,), 129))
 ]
-"""Some indices are drawn twice."""
+"""Some indices occur twice."""
 LABELS = [
     OpCase("cross_entropy", (floats(rows, 300), TensorType(I64, (rows,))), NN, classes=300)
     for rows in (1, 300)
@@ -107,7 +107,7 @@ ATTENTION = [
     *attention_cases(2, 1, 70, 8, 140, 130, floats(2, 2, 70, 140), causal=True),
     *attention_cases(1, 1, 66, 256, causal=True, hidden=-1e30),
 ]
-"""Rows and columns below a tile, equal and above; every kind of mask; the longest head."""
+"""Row and column counts below, equal to and above a tile; every kind of mask; the largest head."""
 
 
 def _gradients(case: OpCase) -> list[OpCase]:
@@ -133,4 +133,4 @@ STORED: dict[str, tuple[Graph, dict[str, Any]]] = {
     f"llama-{form}": (llama_net(), {"scheme": "lora-4", "storage": Storage(weights=form)})
     for form in ("int4", "int8", "bf16", "f16")
 }
-"""Trainings beside frozen weights in fewer bits."""
+"""Trainings with frozen weights in fewer bits."""

@@ -1,6 +1,6 @@
-"""Which of our ops the GPU backend has, shown in docs/gpu.md.
+"""Ops supported by the GPU backend, listed in docs/gpu.md.
 
-`python -m pockengine.tests.backends.gpu.coverage` writes the table, and a test compares.
+`python -m pockengine.tests.backends.gpu.coverage` writes the table; a test compares it.
 """
 
 from pockengine.backends.gpu.kernels import FAMILIES

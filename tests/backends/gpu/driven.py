@@ -1,4 +1,4 @@
-"""Trainings by a GPU's driver, by sessions and by the runner, for the tests of each driver."""
+"""Trainings on a GPU's driver, in sessions and with the runner, for the tests of each driver."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ STEPS, RATE = 10, 0.01
 
 
 def trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
-    """Train on drawn batches; return the losses and the params."""
+    """Train on random batches; return the losses and the params."""
     losses = []
     for number in range(STEPS):
         losses.append(session.train_step(draw(graph, number), RATE)["loss"])
@@ -22,7 +22,7 @@ def trained(session: Session, graph: Graph) -> dict[str, np.ndarray]:
 
 
 def resumed(compiled: Compiled, folder: Path) -> tuple[dict[str, np.ndarray], ...]:
-    """Return the params of a training, and of one that went on from a checkpoint of it."""
+    """Return the params of a training, and of one resumed from a checkpoint of it."""
     graph = compiled.graph
     with compiled.session() as session, compiled.session() as other:
         for number in range(4):
@@ -36,7 +36,7 @@ def resumed(compiled: Compiled, folder: Path) -> tuple[dict[str, np.ndarray], ..
 
 
 def training_arguments(compiled: Compiled, folder: Path) -> list[str]:
-    """Return the runner's arguments for a training on drawn rows, whose file this writes."""
+    """Write a file of random rows; return the runner's arguments for training on it."""
     batches = [draw(compiled.graph, number) for number in range(STEPS)]
     rows = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
     save_file(rows, folder / "rows")

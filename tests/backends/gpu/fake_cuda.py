@@ -1,4 +1,4 @@
-"""The farm's fake CUDA driver in this process, with the machine that it emulates and counts."""
+"""The farm's fake CUDA driver in this process, with the emulated machine and its counters."""
 
 import ctypes
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class _Settings(ctypes.Structure):
 
 
 class Counts(ctypes.Structure):
-    """Calls since the settings were made: `counts` of fake_cuda.h."""
+    """Calls since the last change of settings: `counts` of fake_cuda.h."""
 
     _fields_: ClassVar = [
         (name, ctypes.c_int)
@@ -39,7 +39,7 @@ class Counts(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Machine:
-    """The driver's machine: by default an H100 with 4 GB of memory."""
+    """The emulated machine: by default an H100 with 4 GB of memory."""
 
     sm: int = 90
     version: int = 12060
@@ -59,16 +59,16 @@ class Fake:
         self._twins = 0
 
     def set(self, machine: Machine) -> None:
-        """Become another machine, and count anew."""
+        """Change the machine, and reset the counts."""
         self.library.fake_cuda_set(_Settings(**vars(machine)))
 
     def counts(self) -> Counts:
-        """Return the calls."""
+        """Return the counts."""
         counts: Counts = self.library.fake_cuda_counts()
         return counts
 
     def know(self, kernels: Iterable[GpuKernel]) -> None:
-        """Run these kernels by their twins."""
+        """Run these kernels by their CPU twins."""
         path = build_twins(HOST, kernels, self._folder / f"twins{self._twins}.so")
         self._twins += 1
         assert self.library.fake_cuda_add_twins(str(path).encode()) == 0

@@ -1,4 +1,4 @@
-"""Compare the emulation's results with the oracle's, in every order."""
+"""Compare the emulation's results with the oracle's, in every execution order."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def drawn(graph: Graph) -> dict[str, np.ndarray]:
-    """Return an input for each of a graph's."""
+    """Return a random array for each of a graph's inputs."""
     rng = np.random.default_rng(7)
     return {
         value.name: rng.standard_normal(value.shape).astype(np.float32)
@@ -41,7 +41,7 @@ def compare(
     *,
     taken: Mapping[str, Arrays] | None = None,
 ) -> None:
-    """Assert that graphs give the oracle's results for `taken`, which are the inputs by default."""
+    """Assert that graphs give the oracle's results for `taken`, by default the inputs."""
     program = compile_entries("cases", dict(graphs), target=backend.target())
     artifact = write_artifact(program, backend, folder / "made")
     with open_session(artifact) as session:

@@ -1,4 +1,4 @@
-"""The order in which an artifact's emulated items and groups run."""
+"""The order in which the emulation runs an artifact's items and groups."""
 
 import ctypes
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ ORDERS = FORWARD, BACKWARD, SHUFFLED
 
 @contextmanager
 def ordered(artifact: Artifact, order: int) -> Iterator[None]:
-    """Run them in this order, and forward again afterwards."""
+    """Run them in this order within the block, and forward again afterwards."""
     assert artifact.library is not None
     library = ctypes.CDLL(str(artifact.library))
     library.pe_gpu_set_order(order)

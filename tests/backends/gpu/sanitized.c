@@ -1,8 +1,8 @@
-/* Runs the kernels of a test: each pointer's memory is an allocation of exactly its bytes.
+/* Runs the kernels of a test: each pointer has an allocation of exactly its bytes.
  *
- * Arguments: a file of the bytes of all pointers; one for what they are afterwards; the order of
- * items; the number of a barrier that is left out; that of a pointer whose allocation lacks its
- * last number. It prints the numbers of the barriers that were met. */
+ * Arguments: a file with the initial bytes of all pointers; a file for their final bytes; the order
+ * of items; the number of a barrier that is skipped; the number of a pointer whose allocation lacks
+ * its last number. It prints the numbers of the barriers that were reached. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ void counted_barrier(int number) {
     }
 }
 
-/* The end is exact: the beginning is aligned as a device's memory is. */
+/* The end is exact; the beginning is aligned as on a device. */
 static void *allocate(size_t bytes) {
     void *p = NULL;
     if (posix_memalign(&p, ALIGNMENT, bytes) != 0) {

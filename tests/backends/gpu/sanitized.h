@@ -1,8 +1,8 @@
-/* One kernel of a test: its launches, and how many bytes each of its pointers has. */
+/* One kernel of a test: its launches, and the bytes of each pointer. */
 #ifndef SANITIZED_H
 #define SANITIZED_H
 
-/* Barriers have numbers, so that one can be left out. */
+/* Barriers are numbered, so that one can be skipped. */
 void counted_barrier(int number);
 #define pe_barrier() counted_barrier(__COUNTER__)
 

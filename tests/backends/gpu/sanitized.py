@@ -1,8 +1,8 @@
-"""Kernels under a sanitizer: a program that runs them by the emulation, item by item.
+"""Kernels under a sanitizer: a program that runs them in the emulation, item by item.
 
-Each pointer of a kernel has an allocation of exactly its bytes, so that the address sanitizer sees
-any access outside it. To the thread sanitizer each item of a launch is a thread, which nothing but
-its group's barriers orders among others.
+Each pointer of a kernel has an allocation of exactly its bytes, so the address sanitizer detects
+any access outside it. For the thread sanitizer each item of a launch is a thread; only its group's
+barriers order it relative to others.
 """
 
 import subprocess
@@ -53,7 +53,7 @@ ONE_DRAW = settings(
 
 @dataclass(frozen=True)
 class Watched:
-    """A kernel, the sizes of its pointers in bytes, and their contents; NaN follows each."""
+    """A kernel, the sizes of its pointers in bytes, and their contents; each is followed by NaN."""
 
     kernel: GpuKernel
     sizes: tuple[int, ...]
@@ -62,7 +62,7 @@ class Watched:
 
     @property
     def memory(self) -> bytes:
-        """Return the contents at all pointers before the first launch."""
+        """Return the contents of all pointers before the first launch."""
         read = b"".join(array.tobytes() for array in self.operands)
         return read.ljust(sum(self.sizes), b"\xff")
 
@@ -76,16 +76,16 @@ def watch(node: Node, operands: Sequence[np.ndarray], backend: GpuBackend) -> Wa
 
 
 def watch_case(case: OpCase, backend: GpuBackend) -> Watched:
-    """Return the kernel of a case, with numbers drawn for it."""
+    """Return the kernel of a case, with random operands."""
     graph = graph_of(case)
     arrays = drawn(graph)
-    if case.op in GRADIENTS:  # greatest scores and sums
+    if case.op in GRADIENTS:  # row maxima and sums
         arrays["x4"] = np.abs(arrays["x4"]) + 10
     return watch(graph.nodes[0], [arrays[value.name] for value in graph.inputs], backend)
 
 
 def draw_operands(node: Node, seed: int = 0) -> list[np.ndarray]:
-    """Draw operands of a node: numbers that may be indices are 0 or 1."""
+    """Draw operands of a node: possible indices are 0 or 1."""
     rng = np.random.default_rng(seed)
     return [
         converted(rng.standard_normal(value.shape, np.float32), value.dtype)
@@ -96,7 +96,7 @@ def draw_operands(node: Node, seed: int = 0) -> list[np.ndarray]:
 
 
 def watch_every_op(draw: Draw, backend: GpuBackend) -> list[Watched]:
-    """Draw a case of each op that has a kernel, except those that write params."""
+    """Draw a case of each op with a kernel, except ops that write params."""
     cases = []
     for op in sorted(op for op in FAMILIES if not lookup(op).writes):
         case = case_of(op, draw)
@@ -106,14 +106,14 @@ def watch_every_op(draw: Draw, backend: GpuBackend) -> list[Watched]:
 
 
 def planted(body: str, groups: int = 1, floats: int = 64) -> Watched:
-    """Return a kernel of groups of 64 items: this many floats `x`, which are read, and `y`."""
+    """Return a kernel of groups of 64 items: it reads `x`, of this many floats, and writes `y`."""
     parameters = [Parameter("float", "x"), Parameter("float", "y", written=True)]
     kernel = define_kernel("planted", parameters, [Stage(groups, 64, {}, [body])])
     return Watched(kernel, (4 * floats, 4 * floats), (np.zeros(2 * floats, np.float32),))
 
 
 class Sanitized:
-    """A program of some kernels, built by gcc and one of its sanitizers."""
+    """A program of kernels, built by gcc with one of its sanitizers."""
 
     def __init__(self, cases: Sequence[Watched], sanitizer: Sanitizer, folder: Path) -> None:
         self._cases, self._folder = cases, folder
@@ -137,14 +137,14 @@ class Sanitized:
     def run(
         self, order: int = 0, left_out: int = NONE, lacking: int = NONE
     ) -> subprocess.CompletedProcess[str]:
-        """Run all kernels, without a barrier, or with an allocation that lacks its last number."""
+        """Run all kernels, optionally without a barrier, or with an allocation cut by a number."""
         files = [str(self._folder / "operands"), str(self._folder / "results")]
         numbers = map(str, (order, left_out, lacking))
         command = [str(self._program), *files, *numbers]
         return _run(command)
 
     def barriers(self, order: int = 0) -> list[int]:
-        """Run all kernels, of which none may do anything undefined; return barriers they met."""
+        """Run all kernels, without undefined behaviour; return the barriers reached."""
         done = self.run(order)
         assert done.returncode == 0, done.stderr[-4000:]
         return [int(line) for line in done.stdout.split()]
@@ -182,7 +182,7 @@ def _text(cases: Sequence[Watched]) -> str:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program; skip where the kernel's layout is too wild for the thread sanitizer."""
+    """Run a program; skip if the thread sanitizer rejects the kernel's address layout."""
     options = {"TSAN_OPTIONS": "halt_on_error=1"}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=300, env=options
@@ -200,7 +200,7 @@ def _done(command: Sequence[str]) -> None:
 def run_step(
     program: Program, backend: GpuBackend, sanitizer: Sanitizer, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run a step of a training in the memory that was planned for it, one thread launching."""
+    """Run a training step in its planned memory, with one launching thread."""
     backend.write(program, folder)
     macro, kind = sanitizer
     runtime = folder / "runtime"

@@ -1,5 +1,4 @@
-/* Runs a step of the training of PROGRAM, all of whose numbers are zeros, in the memory that was
- * planned for it. */
+/* Runs a training step of PROGRAM on zeros, in its planned memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

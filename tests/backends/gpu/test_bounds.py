@@ -1,5 +1,5 @@
-"""Kernels under the address sanitizer: none accesses memory out of bounds, and one that does
-is found."""
+"""Kernels under the address sanitizer: none accesses memory out of bounds, and a faulty one is
+found."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ SHORT = [
     ROWS[-1],
     *attention_cases(2, 1, 66, 17)[:2],
 ]
-"""All that they are given is read, and all of their results is written."""
+"""Cases that read all of their operands and write all of their results."""
 
 BESIDE = [
     "PE_SHARED(float, s, 40); PE_SHARED(float, t, 64); t[pe_item()] = 0.0f; s[40] = t[0];",
@@ -51,7 +51,7 @@ BESIDE = [
 
 
 def check(cases: list[Watched], folder: Path, tolerance: float) -> None:
-    """Assert that nothing is reported, and that results are the oracle's."""
+    """Assert that nothing is reported, and that results equal the oracle's."""
     program = Sanitized(cases, BOUNDS, folder)
     program.barriers()
     for case, found in zip(cases, program.results(), strict=True):

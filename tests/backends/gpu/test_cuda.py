@@ -1,6 +1,6 @@
-"""The text for CUDA builds for the architectures of a Jetson Orin and an H100, as it is measured.
+"""The CUDA text compiles for a Jetson Orin and an H100, with the recorded use of resources.
 
-Nothing of it is run: there is no GPU here.
+Nothing is run: there is no GPU here.
 """
 
 from dataclasses import astuple
@@ -36,7 +36,7 @@ from pockengine.tests.compiler.op_case import OpCase
 BACKEND = GpuBackend(load_device("host"))
 TENSOR_CORES = GpuBackend(load_device("host"), bf16=True)
 SHARED = 32768
-"""Bytes that OpenCL 1.2 promises; CUDA has 48 KiB."""
+"""Minimum local memory of OpenCL 1.2 in bytes; CUDA has 48 KiB."""
 
 LARGE = [
     OpCase("matmul", (floats(1024, 1024), floats(1024, 1024)), attrs) for attrs in (NN, TN, NT)
@@ -51,14 +51,14 @@ GOLDEN = {
         *((80, 0, 24576), (128, 0, 24576), (122, 0, 24576), (76, 0, 24576)),
     ),
 }
-"""Registers, spills and shared memory of a large product, a convolution, a tree, a softmax; and of
-attention by heads of 64 numbers with its gradients."""
+"""Registers, spills and shared memory of a large product, a convolution, a tree and a softmax, and
+of attention with heads of 64 numbers and its gradients."""
 
 HEAD = attention_cases(heads=12, groups=12, rows=512, size=64)
 
 
 GOLDEN_CORES = {"sm_87": (119, 121, 119, 72), "sm_90": (118, 120, 118, 64)}
-"""Registers of large products by tensor cores, and of a small one."""
+"""Registers of large products on tensor cores, and of a small one."""
 
 
 def _kernel(case: OpCase) -> GpuKernel:
@@ -101,7 +101,7 @@ def test_a_whole_step_builds_and_spills_nothing(name: str, bf16: bool) -> None:
 
 
 def test_tables_of_indices_take_no_constant_memory() -> None:
-    """All kernels of a program have 64 KiB of it."""
+    """All kernels of a program share 64 KiB of constant memory."""
     kernels = []
     for first in (0, 1):
         index = tuple(range(first, 20000, 2))
@@ -111,7 +111,7 @@ def test_tables_of_indices_take_no_constant_memory() -> None:
 
 
 def test_a_product_of_a_warp_stays_where_all_its_items_are() -> None:
-    """The compiler may move code that is not volatile to where only some items store a sum."""
+    """The compiler may move non-volatile code to where only some items store a sum."""
     text = source_of([TENSOR_CORES.gpu_kernel(graph_of(PRODUCTS[4]).nodes[0])], CUDA)
     assert 'asm volatile("mma.sync' in text
 

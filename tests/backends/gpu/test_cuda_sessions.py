@@ -1,4 +1,4 @@
-"""The whole program that launches kernels by CUDA's driver, against a fake driver."""
+"""Whole programs that launch kernels through CUDA's driver, with a fake driver."""
 
 import json
 import re
@@ -39,7 +39,7 @@ NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fake]:
-    """The driver, which knows the kernels of every program that is written."""
+    """The driver, which knows the kernels of every written program."""
     driver = Fake(tmp_path_factory.mktemp("driver"))
     write = CudaBackend.write
 
@@ -54,7 +54,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fake]:
 
 @pytest.fixture(autouse=True)
 def machine(fake: Fake) -> Iterator[Fake]:
-    """An H100; sessions that a test opened have given back all that they took."""
+    """An H100; afterwards the test's sessions must have freed everything."""
     fake.set(Machine())
     before = fake.counts().live
     yield fake
@@ -167,7 +167,7 @@ def test_a_fault_of_a_kernel_is_told(compiled: Compiled, machine: Fake) -> None:
 
 
 def _run(compiled: Compiled, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Start the runner where a folder has the driver."""
+    """Run the runner with the driver in a folder."""
     command = [str(compiled.artifact.executable), *arguments]
     place = {"LD_LIBRARY_PATH": str(folder)}
     return subprocess.run(command, check=False, capture_output=True, text=True, env=place)

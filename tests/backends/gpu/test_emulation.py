@@ -1,7 +1,6 @@
-"""Faults that the emulation finds: barriers that are missing or divergent, and local memory
-misused.
+"""Faults that the emulation detects: missing or divergent barriers, and misused local memory.
 
-And what a warp's product is: as PTX says which item holds what.
+Also a warp's product: which item holds which element, as in PTX.
 """
 
 import ctypes
@@ -92,7 +91,7 @@ def built(body: str, folder: Path) -> Path:
 
 
 def results(library: Path, x: np.ndarray = NUMBERS, size: int = ITEMS) -> list[np.ndarray]:
-    """Return the floats that a kernel writes in each order."""
+    """Return the floats written by a kernel in each order."""
     found = []
     for order in ORDERS:
         y = np.zeros(size, np.float32)
@@ -118,7 +117,7 @@ def test_local_memory_that_nobody_wrote_is_nan(tmp_path: Path) -> None:
 
 
 def held_by(item: int, rows: int) -> list[tuple[int, int]]:
-    """Return (row, k) of an item's numbers in rows x 16: CuTe's layout."""
+    """Return (row, k) of an item's elements in rows x 16: CuTe's layout."""
     t0, t1 = item % 4, item // 4
     strides = (rows, 8, 8 * rows) if rows == 16 else (rows, 8 * rows)
     places = []

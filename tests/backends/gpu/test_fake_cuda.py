@@ -1,4 +1,4 @@
-"""The fake driver refuses what a real driver refuses, or its tests would show nothing."""
+"""The fake driver refuses what a real driver refuses; else tests with it would prove nothing."""
 
 import ctypes
 import subprocess
@@ -18,7 +18,7 @@ from pockengine.tests.compiler.every_op import graph_of
 
 KERNEL = GpuBackend(load_device("h100")).gpu_kernel(graph_of(TREES[0]).nodes[0])
 X, Y = 300 * 3 * 4, 3 * 4
-"""Bytes of its operand, and of its result at the end."""
+"""Bytes of the kernel's operand, and of its result after it."""
 
 INVALID, NO_CONTEXT, UNSUPPORTED, INVALIDATED = 1, 201, 900, 901
 READER = """import ctypes, sys
@@ -34,7 +34,7 @@ ctypes.c_int.from_address(address.value).value
 
 
 class Driver:
-    """The fake driver called by its functions' names, with a module, memory and a stream."""
+    """The fake driver's functions by name, with a module, memory and a stream."""
 
     def __init__(self, fake: Fake) -> None:
         self._library, self.path = fake.library, fake.path
@@ -63,7 +63,7 @@ class Driver:
         return handle
 
     def made_last(self, name: str, *arguments: object) -> ctypes.c_void_p:
-        """The same of a function whose result is its last argument."""
+        """The same for a function whose result is its last argument."""
         handle = ctypes.c_void_p()
         self(name, *arguments, ctypes.byref(handle))
         return handle
@@ -80,7 +80,7 @@ class Driver:
         return self.status("cuLaunchKernel", self.function, *sizes, 0, self.stream, pointers, None)
 
     def copy(self, host: np.ndarray, offset: int = 0) -> int:
-        """Copy an array there; return the status."""
+        """Copy an array to an offset; return the status."""
         place, size = ctypes.c_void_p(host.ctypes.data), ctypes.c_size_t(host.nbytes)
         to = ctypes.c_uint64(self.memory.value + offset)
         return self.status("cuMemcpyHtoDAsync_v2", to, place, size, self.stream)
@@ -105,7 +105,7 @@ def test_a_captured_kernel_computes_once_it_is_launched_and_waited_for(driver: D
     to, size = ctypes.c_void_p(y.ctypes.data), ctypes.c_size_t(Y)
     begin = ctypes.c_uint64(driver.memory.value + X)
     driver("cuMemcpyDtoHAsync_v2", to, begin, size, driver.stream)
-    assert not y.any()  # nothing waited
+    assert not y.any()  # without waiting
     driver("cuStreamSynchronize", driver.stream)
     np.testing.assert_allclose(y, x.sum(axis=0), rtol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Kernels: the emulation's result of each op equals the oracle's, in every order."""
+"""Kernels: each op's result in the emulation equals the oracle's, in every order."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from pockengine.tests.compiler.every_op import arrays_of, case_of, graph_of
 
 BACKEND = GpuBackend(load_device("host"))
 UNDRAWN = frozenset({"concat", "unpack_mask"})
-"""Ops that cases draw no operands for, or that no graph has here; trainings show them."""
+"""Ops without random operands, or in no graph here; they are covered by trainings."""
 MADE = sorted(op for op in (FAMILIES.keys() | RULES.keys()) - UNDRAWN if not lookup(op).writes)
 AT_ONCE = 12
 CHUNKS = [MADE[start : start + AT_ONCE] for start in range(0, len(MADE), AT_ONCE)]

@@ -1,6 +1,6 @@
-"""Sessions and the runner by OpenCL, whole, on what this machine has: PoCL, a CPU and no GPU.
+"""Sessions and the runner with OpenCL on this machine: PoCL, a CPU and no GPU.
 
-Where there is no OpenCL the tests are skipped; bazelw installs PoCL.
+Without OpenCL the tests are skipped; bazelw installs PoCL.
 """
 
 import json
@@ -33,7 +33,7 @@ OPENCL = {"device": "host-opencl", "backend": "opencl"}
 
 
 def _perceptron() -> Graph:
-    """Two layers over rows of 37, odd as sizes are that no tile divides."""
+    """Two layers over rows of 37, which no tile size divides."""
     rng = np.random.default_rng(0)
     g = Builder(Graph("perceptron"))
     x, target = g.input("x", TensorType(F32, (5, 37))), g.input("target", TensorType(I32, (5,)))
@@ -58,7 +58,7 @@ NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def kept() -> Iterator[None]:
-    """PoCL's cache, beside the objects of the C compiler, for the next run."""
+    """PoCL's cache, beside the C compiler's objects, kept for the next run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
         if not has_opencl():
@@ -122,10 +122,10 @@ def test_a_step_waits_once_and_copies_inputs_and_outputs(
     said = _train(compiled, tmp_path).stderr
     there, here, launches, waits, made, released = map(int, re.findall(r" (\d+)", said)[-6:])
     spec = compiled.artifact.entries["train"]
-    memories = 3  # the program's numbers, the params and the frozen ones, once each
+    memories = 3  # one each for the program's numbers, the params and the frozen params
     assert there == STEPS * len(spec.inputs) + memories
     assert here == STEPS * len(spec.outputs) + 1  # the params, to be saved
-    assert waits == STEPS + 2  # once it is open, and once the params are there
+    assert waits == STEPS + 2  # after opening, and after the transfer of the params
     assert launches % STEPS == 0
     assert launches // STEPS >= len(compiled.program.entries["train"].graph.nodes) / 2
     assert made == released

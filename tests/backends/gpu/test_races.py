@@ -1,6 +1,7 @@
-"""Kernels under the thread sanitizer: no two items meet at one place of memory, but by barriers.
+"""Kernels under the thread sanitizer: items access the same memory only with a barrier between.
 
-To it each item of a launch is a thread. Groups are never ordered, items of one by its barriers.
+Each item of a launch is a thread. Groups are unordered; items of a group are ordered by its
+barriers.
 """
 
 from pathlib import Path

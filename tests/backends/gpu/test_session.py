@@ -1,4 +1,4 @@
-"""Sessions of the emulated GPU: what every backend's do, and what this one refuses."""
+"""Sessions of the emulated GPU: the tests of every backend, and refusals of this one."""
 
 import numpy as np
 import pytest

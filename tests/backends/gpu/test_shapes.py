@@ -1,4 +1,4 @@
-"""Sizes at the borders of tiles, trees and groups: equal, below, above, and one."""
+"""Sizes at the limits of tiles, trees and groups: equal, below, above, and one."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def test_every_size_is_what_the_oracle_says(kind: str, tmp_path: Path) -> None:
     graphs = {f"case{number}": graph_of(case) for number, case in enumerate(KINDS[kind])}
     inputs = {key: drawn(graph) for key, graph in graphs.items()}
     for key, case in zip(graphs, KINDS[kind], strict=True):
-        if case.op in GRADIENTS:  # greatest scores and sums
+        if case.op in GRADIENTS:  # row maxima and sums
             inputs[key]["x4"] = np.abs(inputs[key]["x4"]) + 10
     compare(BACKEND, graphs, inputs, tmp_path)
 
@@ -45,7 +45,7 @@ def test_few_rows_and_many_of_one_length_are_two_kernels(op: str, tmp_path: Path
 
 @pytest.mark.parametrize("op", ["softmax", "log_softmax", "cross_entropy", "cross_entropy_dx"])
 def test_exponentials_are_summed_as_numbers_come(op: str, tmp_path: Path) -> None:
-    """Rows that rise to their end, fall, are hidden in part, are equal, or are far from 0."""
+    """Rows that rise to their end, fall, are partly hidden, are equal, or are far from 0."""
     rise = np.linspace(-80, 80, 1000, dtype=np.float32)
     hidden = np.where(np.arange(1000) % 3 == 1, rise, -np.inf).astype(np.float32)
     x = np.stack([rise, rise[::-1], hidden, np.zeros_like(rise), rise + 1000, rise - 1000])
@@ -81,7 +81,7 @@ def test_the_gradient_of_logits_lies_on_them() -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_rows_may_be_written_over_what_they_are_of(place: int, tmp_path: Path) -> None:
-    """Where that is a value that nothing else reads, and in every order."""
+    """If the overwritten value has no other user, and in every order."""
     graphs = {}
     for op in (op for op, places in IN_PLACE.items() if place in places):
         attrs = {"eps": 1e-5} if op in ("layer_norm", "rms_norm") else {}
@@ -104,7 +104,7 @@ def test_rows_may_be_written_over_what_they_are_of(place: int, tmp_path: Path) -
 
 
 def test_equal_indices_are_sought_once_for_a_row_of_an_embedding() -> None:
-    """Not for each number: 512 tokens of 4,096 numbers compare their indices 512 x 512 times."""
+    """Not once per number: 512 tokens of 4,096 numbers compare their indices 512 x 512 times."""
     case = OpCase(
         "take_dx",
         (floats(512, 4096), TensorType(I64, (512,))),
@@ -117,7 +117,7 @@ def test_equal_indices_are_sought_once_for_a_row_of_an_embedding() -> None:
 
 
 def test_groups_share_a_long_sum_whose_result_is_small() -> None:
-    """The weight's gradient of a first layer: 27 x 16 sums of 36,864 products each, in 64 parts."""
+    """The weight gradient of a first layer: 27 x 16 sums of 36,864 products each, in 64 parts."""
     x, dy = floats(4, 96, 96, 3), floats(4, 96, 96, 16)
     attrs = {"weight_shape": (3, 3, 3, 16), "padding": (1, 1, 1, 1)}
     kernel = BACKEND.gpu_kernel(graph_of(OpCase("conv2d_dw", (x, dy), attrs)).nodes[0])

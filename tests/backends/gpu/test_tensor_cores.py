@@ -1,4 +1,4 @@
-"""Products by tensor cores: operands rounded to bf16, sums in f32; and who has them."""
+"""Products on tensor cores: operands rounded to bf16, sums in f32; and which devices have them."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ LARGE = [
     ),
     OpCase("conv2d", (floats(2, 8, 9, 32), floats(3, 3, 16, 64)), {"groups": 2}),
 ]
-"""Beside the others: large tiles, whole and cut; a sum that groups share; batches; groups."""
+"""In addition: large tiles, whole and cut; a sum shared by groups; batches; groups."""
 
 
 def _node(*sizes: int) -> Node:
@@ -75,7 +75,7 @@ def test_small_products_stay_f32() -> None:
 
 
 def test_their_rate_is_in_the_cost_of_a_product() -> None:
-    """The Orin's tensor cores make 8 products while its other units make one."""
+    """The Orin's tensor cores do 8 multiply-adds in the time of one on its other units."""
     orin = load_device("jetson-orin")
     slow, fast = (GpuBackend(orin, bf16).choose(_node(4096, 4096, 4096)) for bf16 in (False, True))
     assert slow.cycles / fast.cycles == pytest.approx(8)

@@ -1,4 +1,4 @@
-"""Tiling of products: the model's choice, and equal results of all tilings."""
+"""Tiling of products: the choice by the cost model, and equal results of all tilings."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Trainings by the emulated GPU: losses, weights and states are those of C, in every order."""
+"""Trainings on the emulated GPU: losses, weights and states equal C's, in every order."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ EVERY = {**TRAININGS, **STORED, **MORE}
 
 @pytest.mark.parametrize("name", EVERY)
 def test_steps_are_those_of_c_in_every_order(name: str) -> None:
-    """Ten steps are C's; the first three are the same in every order, to the last bit."""
+    """Ten steps equal C's; the first three are equal in every order, bit for bit."""
     graph, options = EVERY[name]
     ours, c = (pockengine.compile(graph, None, backend=b, **options) for b in ("gpu", "c"))
     assert "emulated" in ours.artifact.isa
@@ -47,7 +47,7 @@ def test_steps_are_those_of_c_in_every_order(name: str) -> None:
 
 def _expect_close(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
     for key, array in wanted.items():
-        if array.dtype.kind != "f":  # codes, which nothing writes; NumPy has no arithmetic of bf16
+        if array.dtype.kind != "f":  # codes, which nothing writes; NumPy has no bf16 arithmetic
             assert found[key].tobytes() == array.tobytes(), key
             continue
         most = max(1.0, float(np.abs(array).max()))

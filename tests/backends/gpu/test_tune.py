@@ -1,4 +1,4 @@
-"""How a GPU tiles products is measured: plans, times of launches, the table that is used."""
+"""Tuning of a GPU's products: plans, times of launches, and use of the table."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from pockengine.tests.compiler.small_nets import residual_net
 DEVICE = load_device("host-opencl").on("opencl")
 OPENCL = {"device": "host-opencl", "backend": "opencl"}
 LONG = "matmul 8x700 700x24 f32"
-"""A product whose sum groups may share."""
+"""A product whose sum can be shared by groups."""
 
 
 def perceptron() -> Graph:
@@ -52,7 +52,7 @@ def problems(plans: int = 4) -> list[TuningProblem]:
 
 
 def forced(plans: Mapping[str, str], folder: Path) -> Path:
-    """Write a table by which these plans won."""
+    """Write a table in which these plans are the fastest."""
     rows = {key: TunedPlan(label, 1, label, 1, "") for key, label in plans.items()}
     table = new_table(DEVICE, UNIT, gpu_name(DEVICE)).with_rows(rows)
     write_table(table, folder / "tuned.json")
@@ -60,7 +60,7 @@ def forced(plans: Mapping[str, str], folder: Path) -> Path:
 
 
 class FastLast:
-    """A GPU on which each launch takes a microsecond, and half of it by the last plan of all."""
+    """A GPU on which a launch takes a microsecond, and half of that with the last plan."""
 
     def __init__(self, plans: int) -> None:
         self.plans, self.runs = plans, 0
@@ -134,7 +134,7 @@ def test_tables_are_of_one_gpu(tmp_path: Path) -> None:
 
 
 class TestByOpenCl:
-    """What this machine's OpenCL does, which bazelw installs; PoCL, on a CPU."""
+    """Tuning with this machine's OpenCL, which bazelw installs: PoCL on a CPU."""
 
     @pytest.fixture(autouse=True)
     def kept(self, monkeypatch: pytest.MonkeyPatch) -> None:

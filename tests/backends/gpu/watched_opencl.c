@@ -1,8 +1,8 @@
-/* OpenCL's library as a program meets it, which another one does the work of: REAL, a path.
+/* A wrapper of OpenCL's library: calls are forwarded to the library at the path REAL.
  *
  * It counts operations, reports them at the end, and simulates a fault selected by a macro:
  * DEVICES of 0; MEMORY and MOST, bytes of a device and of a buffer; ITEMS of a group; TEXT that is
- * built in place of a program's; FAULT, the number of the call of clFinish that fails.
+ * built instead of a program's; FAULT, the number of the call of clFinish that fails.
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -27,7 +27,7 @@ __attribute__((destructor)) static void tell(void) {
             counts.there, counts.here, counts.launches, counts.waits, counts.made, counts.released);
 }
 
-/* A function that does the same, and counts that. */
+/* A function that forwards its call and counts it. */
 #define FORWARD(result, name, arguments, names, count)                                             \
     result name arguments;                                                                         \
     result name arguments {                                                                        \

@@ -1,4 +1,4 @@
-"""This machine's OpenCL behind a library that counts calls and plays a machine in trouble."""
+"""This machine's OpenCL behind a library that counts calls and simulates faults."""
 
 import ctypes
 import re
@@ -14,7 +14,7 @@ LIBRARY = "libOpenCL.so.1"
 
 
 def has_opencl() -> bool:
-    """Whether this machine has OpenCL and a driver of it."""
+    """Whether this machine has OpenCL with a driver."""
     count = ctypes.c_uint(0)
     try:
         ctypes.CDLL(LIBRARY).clGetPlatformIDs(0, None, ctypes.byref(count))
@@ -24,7 +24,7 @@ def has_opencl() -> bool:
 
 
 def build_watched(folder: Path, flags: Sequence[str] = ()) -> Path:
-    """Build the library into a folder; `flags` define the trouble."""
+    """Build the library into a folder; `flags` define the fault."""
     toolchain = find_toolchain(load_device("host"))
     command = [*toolchain.command, "-shared", "-fPIC", str(SOURCE), f'-DREAL="{_real()}"', *flags]
     command += ["-o", str(folder / LIBRARY), "-ldl"]
@@ -33,7 +33,7 @@ def build_watched(folder: Path, flags: Sequence[str] = ()) -> Path:
 
 
 def _real() -> str:
-    """Return the path of this machine's library, which is loaded."""
+    """Return the path of this machine's loaded library."""
     loaded = re.search(r"/\S*/libOpenCL\.so\S*", Path("/proc/self/maps").read_text("utf-8"))
     assert loaded is not None
     return loaded[0]

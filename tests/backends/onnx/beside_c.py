@@ -1,11 +1,11 @@
-"""Whole nets in another runtime beside C: losses, weights and times, step by step in turn.
+"""Compare whole nets in another runtime with C: losses, weights and times, in alternating steps.
 
     python -m pockengine.tests.backends.onnx.beside_c mobilenet_v2 minilm --backend onnx --steps 10
 
-With `--backend tvm` it wants an environment that has TVM. A line for each net and scheme, of one
-thread: the largest relative difference of losses and the largest difference of weights and states
-(in units of a tensor's largest number, where that is above 1), and the median milliseconds of a
-step. It ends with 1 where a difference is above 1e-4.
+`--backend tvm` needs an environment with TVM. Each net and scheme has a line, for one thread: the
+largest relative difference of losses, the largest difference of weights and states (relative to the
+tensor's largest number if that is above 1), and the median milliseconds of a step. The exit status
+is 1 if a difference is above 1e-4.
 """
 
 import statistics
@@ -31,7 +31,7 @@ RATE, LIMIT, WARM = 1e-3, 1e-4, 2
 def compare(
     graph: Graph, scheme: Scheme | str, steps: int, backend: str
 ) -> tuple[float, float, Mapping[str, float]]:
-    """Return the differences of losses and of weights, and each backend's milliseconds."""
+    """Return the differences of losses and of weights, and each backend's milliseconds per step."""
     compiled = {
         name: pockengine.compile(
             graph, None, backend=name, scheme=scheme, optimizer=Sgd(momentum=0.9)
@@ -53,7 +53,7 @@ def compare(
 
 
 def _apart(found: np.ndarray, wanted: np.ndarray) -> float:
-    """The largest difference, in units of the largest number where that is above 1."""
+    """The largest difference, relative to the largest number if that is above 1."""
     return float(np.abs(found - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
 
 
@@ -69,7 +69,7 @@ def _timed(session: Session, batch: Mapping[str, np.ndarray], times: list[float]
 @click.option("--backend", type=click.Choice(["gpu", "onnx", "tflite", "tvm"]), default="onnx")
 @click.option("--steps", type=click.IntRange(WARM + 1), default=10)
 def main(nets: tuple[str, ...], backend: str, steps: int) -> None:
-    """Compare nets, all of them unless some are named, under every scheme."""
+    """Compare the named nets, or all, under every scheme."""
     sound = True
     for name in nets or NETS:
         build, adapted = NETS[name]

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes for a graph without params."""
+"""ONNX Runtime's results for a graph without params."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""Which of our ops the ONNX backend has, shown in docs/onnx.md.
+"""Ops supported by the ONNX backend, listed in docs/onnx.md.
 
-`python -m pockengine.tests.backends.onnx.coverage` writes the table, and a test compares.
+`python -m pockengine.tests.backends.onnx.coverage` writes the table; a test compares it.
 """
 
 from pockengine.backends.onnx.forms import FORMS

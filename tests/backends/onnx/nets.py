@@ -1,4 +1,4 @@
-"""The benchmark's nets at their real size as graphs, by seeded weights and without a framework."""
+"""The benchmark's nets in full size as graphs, with seeded weights and without a framework."""
 
 import math
 from collections.abc import Callable
@@ -77,14 +77,14 @@ def _resnet20(net: GraphLayers, x: Value) -> Value:
 
 
 def minilm(batch: int, length: int) -> Graph:
-    """An encoder of MiniLM-L6's shape that classifies."""
+    """An encoder of MiniLM-L6's shape with a classifier."""
     return tamed(bert_net(batch, length, MINILM))
 
 
 def tamed(graph: Graph) -> Graph:
-    """Start where rounding is not amplified: weights keep the scale, gates of ReLU6 are open.
+    """Choose weights that do not amplify rounding: weights keep the scale, and ReLU6 stays open.
 
-    Batch norms give 3 with a deviation of 0.5, so that hardly a number is beside 0 or 6.
+    Batch norms output a mean of 3 and a deviation of 0.5, so almost no number is near 0 or 6.
     """
     for name, param in graph.params.items():
         layer, _, kind = name.rpartition(".")

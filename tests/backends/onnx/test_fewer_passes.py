@@ -1,4 +1,4 @@
-"""Forms save passes of the runtime over memory; the results are unchanged."""
+"""Forms that save the runtime passes over memory; the results are unchanged."""
 
 from collections import Counter
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_gradients_of_clamps_are_masked_by_products(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("maker", ["matmul", "log", "input"])
 def test_a_choice_of_the_way_forward_hides_what_is_not_finite(maker: str, tmp_path: Path) -> None:
-    """A product may be infinite just where a mask leaves it out."""
+    """A product may be infinite exactly where a mask hides it."""
     g = Builder(Graph("choice"))
     x, y = (g.input(name, TensorType(F32, (4, 4))) for name in "xy")
     taken = {"matmul": lambda: g.matmul(x, y), "log": lambda: g.log(x), "input": lambda: x}[maker]()
@@ -81,7 +81,7 @@ def test_a_choice_takes_the_shape_of_its_zeros(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", ["vector", "sum", "doubled", "shared"])
 def test_a_scaled_image_is_shifted_with_what_is_added_later(late: str, tmp_path: Path) -> None:
-    """Where that is the same: not of a sum with itself, nor where others read the scaled image."""
+    """If that is equivalent: not for a sum with itself, nor if the scaled image has other users."""
     g = Builder(Graph("scaled"))
     x = g.input("x", TensorType(F32, (2, 4, 4, 3)))
     a, b = (g.input(name, TensorType(F32, (3,))) for name in "ab")
@@ -104,7 +104,7 @@ def test_a_scaled_image_is_shifted_with_what_is_added_later(late: str, tmp_path:
 
 
 def test_a_plain_step_is_part_of_the_product(tmp_path: Path) -> None:
-    """Of plain SGD, whose gradients nothing else reads; not with a momentum."""
+    """For plain SGD, whose gradients have no other user; not with momentum."""
     plain = _train_ops(mobile_net(2, 16), Sgd(), tmp_path / "plain")
     heavy = _train_ops(mobile_net(2, 16), Sgd(momentum=0.9), tmp_path / "heavy")
     assert plain["Gemm"] == heavy["Gemm"]

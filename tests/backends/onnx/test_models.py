@@ -1,4 +1,4 @@
-"""The models that are written: ordinary ones, the same each time, with constants beside them."""
+"""The written models: standard, reproducible, with constants in a separate file."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_images_stay_channels_first_between_the_borders(compiled: Compiled) -> N
     for entry in ("evaluate", "predict"):
         ops = [node.op_type for node in _model(compiled, entry).graph.node]
         assert ops.count("Conv") > 10
-        by_taps = ops.count("Gather")  # there channels lie last: of image, weight and result
+        by_taps = ops.count("Gather")  # channels last: of picture, weight, result
         assert ops.count("Transpose") == 1 + 3 * by_taps  # one is of the pictures
 
 

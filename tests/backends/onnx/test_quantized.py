@@ -1,4 +1,4 @@
-"""Nets in int8 train in ONNX Runtime as the oracle says: QDQ pairs, and the same integers after."""
+"""Int8 nets train in ONNX Runtime as in the oracle: QDQ pairs, and the same integers afterwards."""
 
 from collections import Counter
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_pairs_of_frozen_weights_are_exact_until_the_runtime_fuses_them(
 
 
 def _check_steps(program: Program, artifact: Artifact, rtol: float = 1e-4) -> None:
-    """Compare the losses of a few steps and the weights after them with the oracle's."""
+    """Compare the losses and the weights of a few steps with the oracle's."""
     step = program.entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
     with open_session(artifact) as session:
@@ -86,9 +86,9 @@ def _check_steps(program: Program, artifact: Artifact, rtol: float = 1e-4) -> No
 def test_losses_are_nearly_those_of_integer_arithmetic(
     scheme: Scheme | str, tmp_path: Path
 ) -> None:
-    """C rescales sums of integers by fixed-point numbers; here f32 rounds, and so does the runtime.
+    """C rescales integer sums by fixed-point numbers; here f32 rounds, as does the runtime.
 
-    Of frozen weights it makes products of integers out of the pairs.
+    For frozen weights the runtime turns the pairs into integer products.
     """
     training = Training(scheme, Sgd(momentum=0.9), integers=Integers("f32"))
     losses = []
@@ -101,7 +101,7 @@ def test_losses_are_nearly_those_of_integer_arithmetic(
 
 
 def test_products_lie_between_pairs(tmp_path: Path) -> None:
-    """Nothing but the pair comes between integers and a convolution of them."""
+    """Only the pair lies between integers and their convolution."""
     training = Training("head-only", integers=Integers("f32"))
     _, artifact = _compiled(training, "onnx", tmp_path / "artifact")
     model = onnx.load(artifact.folder / "code" / "predict.onnx", load_external_data=False)
@@ -111,7 +111,7 @@ def test_products_lie_between_pairs(tmp_path: Path) -> None:
     assert ops["QuantizeLinear"] >= 4
     weights = [node.input[1] for node in model.graph.node if node.op_type == "Conv"]
     assert len(weights) == 3
-    for name in weights:  # a small one is folded
+    for name in weights:  # a small weight is folded
         assert name in constants or made[name].op_type == "DequantizeLinear"
     assert ops["Transpose"] <= 1  # of the pictures
 

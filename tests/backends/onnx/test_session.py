@@ -1,4 +1,4 @@
-"""Sessions with ONNX Runtime: frozen weights, wrong indices, missing or refused parts."""
+"""Sessions with ONNX Runtime: frozen weights, invalid indices, missing or refused parts."""
 
 import onnx
 import pytest
@@ -48,7 +48,7 @@ def test_a_runtime_that_is_too_old_is_named(
 
 
 def test_a_refused_node_is_named_with_its_layer() -> None:
-    """The runtime's words hold the ONNX node's name, which is our node with the user's layer."""
+    """The runtime's message contains the ONNX node's name: our node with the user's layer."""
     compiled = pockengine.compile(product_in_a_layer(), None, backend="onnx")
     path = compiled.artifact.folder / "code" / model_name("train")
     model = onnx.load(path, load_external_data=False)

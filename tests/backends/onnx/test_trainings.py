@@ -1,4 +1,4 @@
-"""Trainings in ONNX Runtime: losses, weights and states are those of C, whatever trains."""
+"""Trainings in ONNX Runtime: losses, weights and states equal C's, for every scheme."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_a_training_moves_between_backends(tmp_path: Path) -> None:
     ],
 )
 def test_the_course_of_a_training_moves_with_it(schedule: RateSchedule, tmp_path: Path) -> None:
-    """C reads and rewrites the same file that a session in Python wrote."""
+    """C reads and rewrites the file that a session in Python wrote."""
     course = Course(schedule, 640, True, 32, True, 4)
     compiled = [pockengine.compile(residual_net(), None, backend=name) for name in ("onnx", "c")]
     with compiled[0].session() as ours, compiled[1].session() as c:
@@ -50,7 +50,7 @@ def test_the_course_of_a_training_moves_with_it(schedule: RateSchedule, tmp_path
 
 
 def test_a_checkpoint_of_other_weights_is_refused(tmp_path: Path) -> None:
-    """Weights that a checkpoint leaves out must be those that it was trained on."""
+    """Weights missing from a checkpoint must be those that it was trained on."""
     first, second = (
         pockengine.compile(_renewed(factor), None, backend="onnx", scheme="head-only")
         for factor in (1.0, 2.0)

@@ -1,6 +1,6 @@
-"""Which of our ops the TFLite backend has, shown in docs/tflite.md.
+"""Ops supported by the TFLite backend, listed in docs/tflite.md.
 
-`python -m pockengine.tests.backends.tflite.coverage` writes the table, and a test compares.
+`python -m pockengine.tests.backends.tflite.coverage` writes the table; a test compares it.
 """
 
 from pockengine.backends.tflite.forms import FORMS

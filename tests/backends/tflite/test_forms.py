@@ -1,4 +1,4 @@
-"""Forms: TFLite's runtime agrees with the oracle for each op; every form has a case."""
+"""Forms: TFLite's result of each op equals the oracle's; every form has a case."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_integers_of_32_bits_are_divided_and_nothing_traps(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("op", ["quotient", "rem"])
 def test_integers_of_64_bits_are_divided_exactly(op: str, tmp_path: Path) -> None:
-    """Each by each: both ends, zero, odd and even divisors, and powers of two."""
+    """Both ends of the range, zero, odd and even divisors, and powers of two, in all pairs."""
     low, high = -(2**63), 2**63 - 1
     near = [0, 1, -1, 7, -7, 6, -6, 48, 2**31, -(2**32), 2**53 + 1]
     numbers = np.array([*near, 2**62, -(2**62), 3 << 40, low, low + 2, high, high - 1], np.int64)
@@ -98,7 +98,7 @@ def _bits(op: str, dtype: DType) -> Graph:
 @pytest.mark.parametrize("dtype", [DType.I32, DType.I64])
 @pytest.mark.parametrize("op", ["bit_and", "bit_or", "bit_xor", "shift_left", "shift_right"])
 def test_bits_are_those_of_the_oracle(op: str, dtype: DType, tmp_path: Path) -> None:
-    """Signs, zeros, the ends of the range, and shifts by too much."""
+    """Signs, zeros, the ends of the range, and shifts by too many bits."""
     limits = np.iinfo(str(dtype.numpy))
     a = np.array([5, -7, limits.min, limits.max, -1, 0, 12345, -98765, limits.min], dtype.numpy)
     b = np.array([3, -2, limits.min, limits.min, 31, 40, 7, 33, 1], dtype.numpy)

@@ -1,4 +1,4 @@
-"""The file that is written: builtin operators alone, the signatures of Google's guide, 2 GB."""
+"""The written file: only builtin operators, the signatures of Google's guide, 2 GB."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_signatures_are_those_of_the_guide(compiled: Compiled) -> None:
 
 
 def test_another_program_trains_with_the_file_alone() -> None:
-    """It gives data, and no rate; the steps of Adam are counted within."""
+    """It passes data, and no rate; Adam's steps are counted in the model."""
     graph = residual_net()
     compiled = pockengine.compile(graph, None, backend="tflite", optimizer=Adam(eps=1e-2))
     interpreter = Interpreter(model_content=_file(compiled))

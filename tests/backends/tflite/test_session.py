@@ -1,4 +1,4 @@
-"""Sessions with TFLite's runtime: frozen weights, wrong indices, missing or refused parts."""
+"""Sessions with TFLite's runtime: frozen weights, invalid indices, missing or refused parts."""
 
 import numpy as np
 import pytest

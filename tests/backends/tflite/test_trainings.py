@@ -1,4 +1,4 @@
-"""Trainings in TFLite: losses, weights and states are those of C, whatever trains."""
+"""Trainings in TFLite: losses, weights and states equal C's, for every scheme."""
 
 from pathlib import Path
 from typing import Any

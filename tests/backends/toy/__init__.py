@@ -1,4 +1,4 @@
-"""A second backend, to show what one needs: it runs planned programs by NumPy on the arena's bytes.
+"""A minimal second backend as an example: it runs planned programs in NumPy on the arena's bytes.
 
 DEVICE is the path of its device file, for `pockengine.compile(..., device=DEVICE)`.
 """

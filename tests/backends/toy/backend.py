@@ -1,4 +1,4 @@
-"""The toy backend: its code of a program is each entry's graph as text, and the plan in numbers."""
+"""The toy backend: its code is the text of each entry's graph, and the memory plan in numbers."""
 
 import json
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ FUSION = FusionRules(
     prologue={"reduce_sum": (0,)},
 )
 SCRATCH_BYTES = 192
-"""Of a product: it is filled with rubbish, so that a plan that overlaps it is found out."""
+"""Scratch bytes of a product: filled with garbage, to reveal an overlap in the plan."""
 
 
 @dataclass(frozen=True)
 class ToyBackend:
-    """The backend set to a device; it has no options."""
+    """The toy backend of a device; it has no options."""
 
     device: Device
 
@@ -34,15 +34,15 @@ class ToyBackend:
         return Target(FUSION, self.choose, self.device.name, spaces=(memory,))
 
     def choose(self, node: Node) -> Choice:
-        """Choose the one way that there is: a multiply-add a cycle."""
+        """Choose the only implementation: one multiply-add per cycle."""
         cost = node_cost(node)
         return Choice("NUMPY", float(cost), SCRATCH_BYTES if cost else 0)
 
     def with_less_scratch(self) -> None:
-        """Return None: no kernel could do with less."""
+        """Return None: no kernel could use less scratch."""
 
     def facts(self, program: Program) -> CodeFacts:
-        """Count every node as a kernel."""
+        """Count each node as a kernel."""
         return CodeFacts("numpy", 1, sum(len(e.graph.nodes) for e in program.entries.values()))
 
     def write(self, program: Program, folder: Path) -> None:
@@ -60,11 +60,11 @@ class ToyBackend:
         return Built()
 
     def package(self, program: Program, code: Path, place: Path) -> None:
-        """Write nothing: no other program links a toy."""
+        """Write nothing: a toy artifact has no library."""
 
 
 def _plan(entry: Entry) -> dict[str, object]:
-    """Return the entry's plan by the names of values, and the scratch of each node by its place."""
+    """Return the entry's plan by names of values, and the scratch of each node by index."""
     plan = entry.plan
     scratch = (plan.scratch.get(node) for node in entry.graph.nodes)
     return {
@@ -75,6 +75,6 @@ def _plan(entry: Entry) -> dict[str, object]:
 
 
 def make(device: Device, options: BackendOptions) -> ToyBackend:
-    """Set the backend to a device."""
+    """Return the backend of a device."""
     options.refuse_all_but("toy", frozenset())
     return ToyBackend(device)

@@ -1,4 +1,4 @@
-"""Sessions of the toy backend: an array of bytes for each memory."""
+"""Sessions of the toy backend: a byte array for each memory."""
 
 import json
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from pockengine.errors import TrainingDiverged
 from pockengine.files import write_whole
 
 RUBBISH = 0xFF
-"""A byte of which every float is NaN: unwritten memory must not be read."""
+"""A byte that makes every float NaN: unwritten memory must not be read."""
 
 
 class ToySession(Session):
-    """An artifact's graphs, evaluated node by node where the plan has put their values."""
+    """An artifact's graphs, evaluated node by node on the planned memory."""
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
         super().__init__(artifact, threads)
@@ -47,7 +47,7 @@ class ToySession(Session):
             self._write_param(name, data)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._memory.clear()
 
     def _run_entry(
@@ -68,7 +68,7 @@ class ToySession(Session):
             data[...] = self._place(value, graph, plan)
 
     def _place(self, value: Value, graph: Graph, plan: dict[str, Any]) -> np.ndarray:
-        """Return the memory of a value as an array; of a scalar constant a copy."""
+        """Return a value's memory as an array; for a scalar constant a copy."""
         name = plan["aliases"].get(value.name, value.name)
         if name in plan["values"]:
             return self._view(ARENA, plan["values"][name], value.type)

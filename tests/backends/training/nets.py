@@ -13,7 +13,7 @@ CLASSES, FEATURES, BATCH = 3, 8, 4
 
 
 def data(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Rows whose label is the largest of their first three features."""
+    """Rows whose label is the index of the largest of the first three features."""
     x = np.random.default_rng(seed).standard_normal((rows, FEATURES)).astype(np.float32)
     return {"x": x, "labels": x[:, :CLASSES].argmax(axis=1)}
 
@@ -51,7 +51,7 @@ def compiled(
 
 
 def figures(history: History) -> list[tuple[int, int, dict[str, float]]]:
-    """Return the epochs of a history without the time that they took."""
+    """Return the epochs of a history without their times."""
     return [
         (
             epoch.number,
@@ -63,5 +63,5 @@ def figures(history: History) -> list[tuple[int, int, dict[str, float]]]:
 
 
 def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:
-    """Return the share of rows that came out right."""
+    """Return the fraction of correctly classified rows."""
     return float((prediction.argmax(axis=1) == target).mean())

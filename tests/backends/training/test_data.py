@@ -1,4 +1,4 @@
-"""Rows and batches: every form of data trains alike, and what does not fit is named."""
+"""Rows and batches: all forms of data train equally, and mismatches are named."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -234,7 +234,7 @@ def test_a_training_is_pytorchs() -> None:
 
 
 class Share(nn.Module):
-    """Accuracy, as torchmetrics keeps it: in tensors."""
+    """Accuracy that keeps tensors, as torchmetrics does."""
 
     def reset(self) -> None:
         self.right, self.rows = torch.tensor(0), 0

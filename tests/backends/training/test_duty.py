@@ -1,4 +1,4 @@
-"""Trainings that rest, by a share of the time, by temperature, by battery, compute the same."""
+"""Trainings that pause, by duty cycle, temperature or battery, give the same result."""
 
 import os
 import re
@@ -21,19 +21,19 @@ from pockengine.tests.backends.training.nets import compiled, data
 
 ROWS, STEPS = data(24), 6  # of one epoch
 HOT, WARM, COOL = "80001\n", "76000\n", "75000\n"
-"""Above 80 degrees, between where a pause begins and ends, and where it ends."""
+"""Above 80 degrees, between the limits of a pause, and below the lower limit."""
 
 
 @pytest.fixture
 def zone(tmp_path: Path) -> Path:
-    """A file like that of a thermal zone."""
+    """A file in the format of a thermal zone."""
     path = tmp_path / "temp"
     path.write_text(COOL)
     return path
 
 
 class After(pockengine.Callback):
-    """Does something after a step."""
+    """Calls a function after a step."""
 
     def __init__(self, number: int, act: Callable[[], object]) -> None:
         self._number, self._act = number, act
@@ -63,7 +63,7 @@ def test_a_pause_ends_when_the_device_has_cooled(zone: Path) -> None:
         said.append(text)
         if len(said) == 1:
             zone.write_text(WARM)
-            threading.Timer(1.5, zone.write_text, [COOL]).start()  # it looks each second
+            threading.Timer(1.5, zone.write_text, [COOL]).start()  # it checks every second
 
     wanted, net = compiled(), compiled()
     history = wanted.fit(ROWS, epochs=1, lr=0.02)

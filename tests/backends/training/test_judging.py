@@ -1,4 +1,4 @@
-"""Evaluation and prediction see every row once; metrics and early stopping judge by it."""
+"""Evaluation and prediction process every row once; metrics and early stopping use them."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def trained() -> pockengine.Compiled:
 
 
 def in_numpy(net: pockengine.Compiled, x: np.ndarray) -> np.ndarray:
-    """Return the logits [N, classes]: at evaluation there is no dropout."""
+    """Return the logits [N, classes]; evaluation has no dropout."""
     first, second = (net.trained.get_param(name) for name in ("first", "second"))
     return np.asarray(np.maximum(x @ first, 0) @ second)
 
@@ -33,7 +33,7 @@ def in_numpy(net: pockengine.Compiled, x: np.ndarray) -> np.ndarray:
 def first_of(
     given: dict[str, np.ndarray] | tuple[np.ndarray] | np.ndarray, rows: int
 ) -> dict[str, np.ndarray] | np.ndarray:
-    """Return the first rows of data in any of its forms."""
+    """Return the first rows of data in any form."""
     if isinstance(given, dict):
         return {name: array[:rows] for name, array in given.items()}
     return given[0][:rows] if isinstance(given, tuple) else given[:rows]
@@ -61,7 +61,7 @@ def test_loss_is_over_whole_batches_and_metrics_over_all_rows(net: pockengine.Co
 
 
 class Largest:
-    """The largest logit, as torchmetrics keeps such things."""
+    """The largest logit, in the form of a torchmetrics metric."""
 
     def reset(self) -> None:
         self._found: list[float] = []

@@ -1,4 +1,4 @@
-"""Callbacks that write figures: CSV, TensorBoard, MLflow, and plain objects of the user's."""
+"""Callbacks that report figures: CSV, TensorBoard, MLflow, and the user's own objects."""
 
 import csv
 import sys
@@ -87,7 +87,7 @@ def test_trackio_keeps_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 class Server:
-    """What of MLflow the callback calls; from `most` metrics on it answers no more."""
+    """The MLflow functions that the callback uses; after `most` metrics it stops answering."""
 
     def __init__(self, most: int = 99) -> None:
         self.most, self.steps, self.ends = most, list[int](), list[str]()
@@ -145,7 +145,7 @@ def test_a_run_says_whether_its_training_failed(monkeypatch: pytest.MonkeyPatch)
 
 
 class Plain:
-    """An object of the user's that knows nothing of ours."""
+    """A user's object without a base class of ours."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

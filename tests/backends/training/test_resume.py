@@ -1,4 +1,4 @@
-"""A training stopped anywhere and resumed equals an uninterrupted one."""
+"""A training stopped at any step and resumed equals an uninterrupted one."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ STEPS = 20  # of four epochs of five
 
 
 class StopAfter(Callback):
-    """Ends a training after a step, as its user might."""
+    """Ends a training after a step, as a user might."""
 
     def __init__(self, step: int) -> None:
         self._step = step
@@ -161,7 +161,7 @@ def test_more_threads_go_on_with_the_same_training() -> None:
 
 
 class Interrupt(Callback):
-    """Sends this process a signal within a step."""
+    """Sends this process a signal during a step."""
 
     def on_step(self, step: Step) -> None:
         if step.number == 7:
@@ -182,7 +182,7 @@ def test_an_interrupted_training_is_saved_first(tmp_path: Path) -> None:
 
 
 class Kill(Callback):
-    """Ends this process within a training, and nothing is cleaned up."""
+    """Ends this process during a training, without cleanup."""
 
     def on_step(self, step: Step) -> None:
         if step.number == 7:

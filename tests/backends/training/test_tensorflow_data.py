@@ -1,4 +1,4 @@
-"""A tf.data.Dataset trains as the rows that it was made of."""
+"""A tf.data.Dataset trains like the rows that it was made from."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""torchmetrics' own classes judge what `fit` and `evaluate` train."""
+"""torchmetrics' own classes work as metrics of `fit` and `evaluate`."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def rows(count: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_metrics_are_those_of_all_rows_at_once(compiled: pockengine.Compiled) -> None:
-    """27 rows are 6 batches of 4 and one of 3, which is filled up; macro means weigh no batch."""
+    """27 rows are 6 batches of 4 and a padded one of 3; macro averages ignore the batches."""
     x, y = rows(27)
     metrics = {
         "accuracy": torchmetrics.classification.MulticlassAccuracy(CLASSES, average="micro"),

@@ -1,4 +1,4 @@
-"""What TVM makes of a graph without params."""
+"""TVM's results for a graph without params."""
 
 from pathlib import Path
 

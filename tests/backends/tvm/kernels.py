@@ -1,4 +1,4 @@
-"""Kernels of TVM as plain loops, of every kind that has a schedule, and how they are run."""
+"""TVM kernels as plain loops, one of each kind with a schedule, and a function that runs them."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ FUNCTIONS = {
 
 
 def run(function: Any) -> np.ndarray:
-    """Build a function and return its last operand, of seeded data."""
+    """Build a function and return its last operand, computed from seeded data."""
     rng = np.random.default_rng(0)
     operands = [
         tvm.runtime.tensor(rng.standard_normal([int(n) for n in each.shape], np.float32))

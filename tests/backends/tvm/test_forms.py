@@ -1,4 +1,4 @@
-"""Forms as TVM reads them: its result of each op equals the oracle's."""
+"""Forms in TVM: its result of each op equals the oracle's."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""NaN goes through what TVM builds as it goes through the oracle: divergence must be seen."""
+"""TVM's kernels propagate NaN like the oracle, so that divergence is detected."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Schedules of TVM's kernels: whatever the plan, the results are those of plain loops."""
+"""Schedules of TVM's kernels: every plan gives the results of plain loops."""
 
 import numpy as np
 import pytest

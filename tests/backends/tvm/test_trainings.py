@@ -1,4 +1,4 @@
-"""Trainings that TVM has built: losses, weights and states are those of C, whatever trains."""
+"""Trainings in TVM: losses, weights and states equal C's, for every scheme."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pockengine.tests.backends.trainings import TRAININGS
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_training_is_that_of_c(name: str) -> None:
-    check_training("tvm", name, atol=1e-3)  # logits of 8, summed in another order
+    check_training("tvm", name, atol=1e-3)  # logits of 8, summed in a different order
 
 
 def test_a_training_moves_between_backends(tmp_path: Path) -> None:

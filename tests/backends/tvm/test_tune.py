@@ -1,4 +1,4 @@
-"""TVM's tuner: its results are correct, stored and used; files are checked first."""
+"""TVM's tuner: its results are correct, stored and used; files are validated."""
 
 import json
 import sys
@@ -54,12 +54,12 @@ def problem(function: Any) -> TvmProblem:
 
 
 def found_by(*traces: str) -> Any:
-    """A search that finds these."""
+    """A search that returns these results."""
     return lambda *_: list(traces)
 
 
 def faster(kernels: Sequence[BuiltKernel], _: Sequence[Any]) -> list[float]:
-    """Times in which each kernel is faster than the one before."""
+    """Times that decrease from kernel to kernel."""
     return [1e-6 / (number + 1) for number in range(len(kernels))]
 
 
@@ -85,7 +85,7 @@ def test_a_search_finds_schedules_that_compute_the_same(process: Any) -> None:
         scheduled = applied(function, trace)
         assert scheduled.script() != function.script()
         np.testing.assert_allclose(run(scheduled), run(function), rtol=1e-5, atol=1e-5)
-    assert INSTRUCTIONS not in sys.modules  # they take longer than all else
+    assert INSTRUCTIONS not in sys.modules  # these take longer than everything else
 
 
 def test_why_no_schedule_ran_is_told(monkeypatch: pytest.MonkeyPatch, process: Any) -> None:
@@ -101,7 +101,7 @@ def _broken(*_: Any) -> float:
 
 
 class Late:
-    """A process in which nothing ends in time."""
+    """A process in which every call times out."""
 
     def submit(self, *_: Any) -> Future[float]:
         future: Future[float] = Future()

@@ -1,9 +1,9 @@
-"""The sparse int8 step of ResNet-20 on the HTP beside the oracle: where nodes run, and losses.
+"""Compare ResNet-20's sparse int8 step on the HTP with the oracle: placement of nodes, and losses.
 
     python -m pockengine.tests.backends.onnx.qnn.beside_oracle --steps 10
 
-It wants onnxruntime-qnn; the simulator takes seconds for a step. Beside the HTP's losses are those
-of ONNX Runtime's own kernels, which read the models of the backend onnx.
+It needs onnxruntime-qnn; the simulator takes seconds per step. The losses of ONNX Runtime's own
+kernels for the models of the backend onnx are printed, too.
 """
 
 from collections import Counter
@@ -32,11 +32,11 @@ from pockengine.tests.backends.onnx.nets import pictures
 
 NET, SAMPLES, RATE = "resnet20-32", 4, 1e-3
 HEAD = 0.02
-"""Scale of the head's random weights, so that losses begin near those of chance."""
+"""Scale of the head's random weights, so that the initial loss is near that of chance."""
 
 
 def net() -> tuple[Graph, Graph]:
-    """Return the net, and the same with the ranges of some drawn batches."""
+    """Return the net, and the same with ranges from some random batches."""
     graph = pictures(NET, 1)
     weight = graph.params["fc.weight"]
     weight.data = weight.data * np.float32(HEAD)

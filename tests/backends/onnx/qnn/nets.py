@@ -1,4 +1,4 @@
-"""A small net in int8 of which a part trains, compiled for the backend qnn."""
+"""A small, partly trained int8 net, compiled for the backend qnn."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ PART = Scheme("part", (("c.0.weight", ParamChoice("share", share=0.25)), ("fc.*"
 
 
 def convolutional_net() -> Graph:
-    """Three convolutions and a sum; the second has more weights than are folded to floats."""
+    """Three convolutions and a sum; the second is too large to be folded to floats."""
     net = NetBuilder("convolutions")
     x = net.g.input("x", TensorType(F32, (2, 6, 6, 4)))
     target = net.g.input("target", TensorType(I64, (2,)))

@@ -1,6 +1,6 @@
-"""The step beside the oracle by the HTP's compiler and simulator, where onnxruntime-qnn is there.
+"""Compare the step on the HTP's simulator with the oracle, if onnxruntime-qnn is installed.
 
-Its floats have 16 bits, so losses are the oracle's within 2 %; integers that train are one apart.
+The HTP's floats have 16 bits, so losses agree within 2 %; trained integers differ by at most one.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.program import Program
 from pockengine.tests.backends.onnx.qnn.nets import SAMPLES, compiled
 
-# Each test skips, not the file: a target without a test to run fails.
+# Each test skips, not the file: a target without a test fails.
 pytestmark = pytest.mark.skipif(
     find_spec("onnxruntime_qnn") is None,
     reason="onnxruntime-qnn is not installed: pip install onnxruntime-qnn",

@@ -1,4 +1,4 @@
-"""The backend qnn without its plugin: by ONNX Runtime's own kernels its models are the oracle's."""
+"""The backend qnn without its plugin: ONNX Runtime's kernels agree with the oracle."""
 
 import sys
 from collections import Counter
@@ -32,7 +32,7 @@ RATE = 0.01
 def test_both_models_of_a_step_are_the_oracles(
     scheme: Scheme | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the runtime's fusions, which round otherwise."""
+    """Without the runtime's fusions, which round differently."""
     plain = onnxruntime.SessionOptions
 
     def unoptimised() -> onnxruntime.SessionOptions:
@@ -90,7 +90,7 @@ def test_frozen_convolutions_have_their_biases_between_pairs(tmp_path: Path) -> 
 
 
 def test_what_a_dropped_pair_would_not_clamp_is_clamped_beside_it(tmp_path: Path) -> None:
-    """A ReLU is no more than the least integer of a pair; integers clamp by themselves."""
+    """A ReLU is just the minimum of a pair's range; integers clamp by themselves."""
     _, artifact = compiled(tmp_path / "artifact")
     graph = _model(artifact.folder, "train").graph
     made = {name: node for node in graph.node for name in node.output}
@@ -112,7 +112,7 @@ def test_random_numbers_are_refused_by_name() -> None:
 
 
 def test_only_updates_need_no_model_for_the_htp(tmp_path: Path) -> None:
-    """Micro-batches are applied by an entry that is all update."""
+    """Micro-batches are applied by an entry that only updates."""
     made = pockengine.compile(
         residual_net(), None, backend="qnn", scheme="head-only", micro_batches=2
     )
@@ -146,7 +146,7 @@ def test_a_plugin_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class _Runtime:
-    """The parts of ONNX Runtime that name devices."""
+    """The parts of ONNX Runtime that list devices."""
 
     OrtHardwareDeviceType = SimpleNamespace(NPU="npu", CPU="cpu")
 
