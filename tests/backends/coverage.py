@@ -22,7 +22,7 @@ NEVER_MET = {
 
 @dataclass(frozen=True)
 class Coverage:
-    """One backend's ops: `words` for some; the rules `forms` of the others are shown as `formed`."""
+    """One backend's ops: `words` for some; `forms`, rules of the others, are shown as `formed`."""
 
     page: str
     heading: str

@@ -1,4 +1,4 @@
-"""Compile a model of LLaMA2-7B's shape, whose weights exist nowhere; say how long, in what memory.
+"""Compile a model of LLaMA2-7B's shape, without weights; print the time and the memory.
 
 `python -m pockengine.tests.compiler.compile_llama --layers=32`
 """
@@ -26,7 +26,7 @@ LORA_RANK = 8
 
 
 def graph_of(layers: int, length: int = 128) -> Graph:
-    """The forward graph, of this many layers."""
+    """The forward graph with this many layers."""
     return llama_net(1, length, replace(LLAMA2_7B, layers=layers), ShapeBuilder("llama2"))
 
 
@@ -48,7 +48,7 @@ def compile_llama(layers: int) -> tuple[Program, dict[str, str]]:
 
 
 def main() -> None:
-    """Print the time, the peak of memory, and what came out."""
+    """Print the time, the peak memory, and the size of the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=LLAMA2_7B.layers)
     layers = parser.parse_args().layers

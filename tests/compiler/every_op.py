@@ -1,4 +1,4 @@
-"""A random application of any op, its operands' numbers, and a graph of it alone."""
+"""A random application of any op, its operands' numbers, and its graph."""
 
 from collections.abc import Callable
 from typing import Any
@@ -103,7 +103,7 @@ def _random_uniform(draw: Draw) -> OpCase:
 
 
 def _decode_blocks(draw: Draw) -> OpCase:
-    """Weights of 4 or 8 bits, of which the axis holds one block or two."""
+    """Weights of 4 or 8 bits, with one or two blocks along the axis."""
     shape = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
     axis = draw(st.integers(0, len(shape) - 1))
     shape[axis] = BLOCK * draw(st.integers(1, 2))
@@ -139,7 +139,7 @@ CASES: dict[str, Callable[[Draw], OpCase]] = {
     "bits_float": _of_types("bits_float", I32, 1),
     "stop_gradient": _of_types("stop_gradient", F32, 1),
 }
-"""Cases of the ops that `draw_case` has none of."""
+"""Cases of the ops that `draw_case` does not support."""
 
 
 def case_of(op: str, draw: Draw) -> OpCase:
@@ -148,7 +148,7 @@ def case_of(op: str, draw: Draw) -> OpCase:
 
 
 def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
-    """Numbers for the operands: a seed for dropout, some labels that do not count, ties."""
+    """Numbers for the operands: a seed for dropout, some ignored labels, ties."""
     rng = np.random.default_rng(seed)
     if case.op == "random_uniform":
         return [np.int32(-seed)]
@@ -165,7 +165,7 @@ def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
     arrays = case.arrays(seed)
     if case.op.startswith("cross_entropy"):
         arrays[1] = np.where(rng.random(arrays[1].shape) < 0.2, -100, arrays[1])
-    if case.op in GRADIENTS:  # greatest scores and sums
+    if case.op in GRADIENTS:  # row maxima and sums
         arrays[4] = np.abs(arrays[4]) + 10
     if case.op in ("max_pool2d", "max_pool2d_dx") and arrays[0].size > 3:
         arrays[0].flat[rng.integers(arrays[0].size, size=2)] = np.nan, 0.5
@@ -174,7 +174,7 @@ def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
 
 
 def graph_of(case: OpCase) -> Graph:
-    """A graph of the op alone, from x0 ... to y0 ..."""
+    """A graph of only this op, from x0 ... to y0 ..."""
     g = Builder(Graph("case"))
     inputs = [g.input(f"x{place}", type_) for place, type_ in enumerate(case.types)]
     for place, value in enumerate(g.emit(case.op, *inputs, **case.attrs).results):

@@ -1,7 +1,7 @@
-"""Check random trainings by the thousand: `bazel run //tests/compiler:fuzz_updates -- --graphs N`.
+"""Check thousands of random trainings: `bazel run //tests/compiler:fuzz_updates -- --graphs N`.
 
-Prints how many graphs were compared, how many are refused with words, and the seed of each that is
-wrong; ends with 1 where there is one.
+Prints how many graphs were compared, how many were refused with an error, and the seeds of wrong
+ones; the exit status is 1 if there are any.
 """
 
 import argparse
@@ -14,18 +14,18 @@ from pockengine.tests.compiler.random_nets import draw_net
 from pockengine.tests.compiler.random_trainings import draw_training
 
 EVERY = 8
-"""Of this many graphs one is verified after each pass; all are when they are compiled."""
+"""One graph in this many is verified after each pass; all are verified when they are compiled."""
 REPORT = 1000
 
 
 def check(seed: int) -> str:
-    """Return what became of one graph: compared, refused or WRONG."""
+    """Return the outcome of a graph: compared, refused or WRONG."""
     graph = draw_net(seed)
     try:
         check_training(graph, draw_training(graph, seed), seed, check=seed % EVERY == 0)
     except (CompileError, SchemeError):
         return "refused"
-    except Exception as error:  # whatever is raised is a fault of the compiler
+    except Exception as error:  # any other exception is a fault of the compiler
         print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
         return "WRONG"
     return "compared"

@@ -1,7 +1,8 @@
 """Run a planned entry as generated code does: one arena, values at their offsets, params in place.
 
-Each node computes by the NumPy oracle, in the entry's order. Whatever overwrites a value too early
-therefore shows in the numbers: an update, a shared offset, or scratch, which is filled with NaN.
+Each node is computed by the NumPy oracle, in the entry's order. A value that is overwritten too
+early therefore changes the numbers: by an update, a shared offset, or scratch, which is filled with
+NaN.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,13 @@ from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.program import Allocation, Entry
 
 GARBAGE = 0xFF
-"""Bytes of it are NaN as f32."""
+"""A byte that makes every f32 NaN."""
 
 
 def run_in_place(
     entry: Entry, inputs: Mapping[str, np.ndarray], params: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the outputs; the arrays of `params` change in place."""
+    """Return the outputs; the arrays of `params` are changed in place."""
     memory = _Memory(entry, params)
     for value in entry.graph.inputs:
         memory.of(value)[...] = inputs[value.name]
@@ -37,7 +38,7 @@ class _Memory:
         self.params = {p.value: params[name] for name, p in entry.graph.params.items()}
 
     def of(self, value: Value) -> np.ndarray:
-        """The memory of a value, through the plan's aliases."""
+        """The memory of a value, following the plan's aliases."""
         root = self.plan.aliases.get(value, value)
         place = self.plan.values.get(root)
         if place is not None:
@@ -47,7 +48,7 @@ class _Memory:
         return data.reshape(value.shape)
 
     def spoil(self, node: Node) -> None:
-        """Use a node's scratch."""
+        """Fill a node's scratch with garbage."""
         place = self.plan.scratch.get(node)
         if place is not None:
             self._bytes(place)[...] = GARBAGE

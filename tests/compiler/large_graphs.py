@@ -1,7 +1,7 @@
 """Compile time against graph size: `python -m pockengine.tests.compiler.large_graphs`.
 
 A chain of residual blocks, each of a product, a bias, a batch norm or a scale, an activation and a
-sum, trained whole. Sizes are counted in the nodes that differentiation leaves.
+sum; all params train. Sizes count the nodes after differentiation.
 """
 
 import argparse
@@ -24,7 +24,7 @@ NODES_OF_A_BLOCK = 20
 
 
 def deep_net(blocks: int) -> Graph:
-    """A residual net of many blocks, of which every fourth has a frozen scale to fold."""
+    """A residual net of many blocks; every fourth has a frozen scale to fold."""
     net = NetBuilder("deep")
     g = net.g
     x: Value = g.input("x", TensorType(F32, (ROWS, WIDTH)))
@@ -47,9 +47,7 @@ def deep_net(blocks: int) -> Graph:
 
 
 def pass_seconds(nodes: int) -> tuple[int, float, dict[str, float]]:
-    """Compile about this many nodes; return their number, all CPU seconds, and those of each
-    pass.
-    """
+    """Compile about this many nodes; return their number, and CPU seconds in total and per pass."""
     graph = deep_net(max(1, nodes // NODES_OF_A_BLOCK))
     seconds: dict[str, float] = {}
     count, last = 0, time.process_time()

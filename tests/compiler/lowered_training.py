@@ -1,7 +1,7 @@
-"""Compare a lowered training, run in place in its arena, with the graph before any pass.
+"""Compare a lowered training, run in place in its arena, with the graph before all passes.
 
-The graph before the passes is differentiated and evaluated node by node, where each param's new
-contents are an array of their own. So `check_training` shows every update that comes too early.
+The graph before the passes is differentiated and evaluated node by node, and each param's new
+contents are a separate array. So `check_training` detects every premature update.
 """
 
 from collections.abc import Mapping
@@ -27,20 +27,20 @@ RATE = 0.5
 STEPS = 2
 TOLERANCE = 1e-4
 UNCERTAIN = 1e-3
-"""Share of the largest gradient below which rounding may decide an element's direction."""
+"""Share of the largest gradient below which rounding may decide the direction of an update."""
 NUDGE, NUDGES = 1e-7, 4
-"""Relative changes of a state by about its rounding, and how many are tried."""
+"""Relative changes of a state by about its rounding error, and their number."""
 CONDITION = 10.0
-"""How many times the way that nudges move a result is allowed beside."""
+"""Tolerance, as a multiple of the change of a result by the nudges."""
 
 WHOLE = (Adafactor, Lamb, Lars, Muon)
-"""Optimisers of which each element's step depends on the whole gradient."""
+"""Optimisers in which each element's step depends on the whole gradient."""
 
 Arrays = dict[str, np.ndarray]
 
 
 def _scratch_bytes(node: Node) -> int:
-    """Some scratch for a part of the nodes: it must not overlap a live value."""
+    """Scratch for some of the nodes: it must not overlap a live value."""
     return 64 * (len(node.operands) % 3)
 
 
@@ -49,7 +49,7 @@ TARGET = Target(FUSION, lambda node: Choice("test", scratch_bytes=_scratch_bytes
 
 @dataclass
 class _Recorder:
-    """An optimiser that keeps the gradients that it was given."""
+    """An optimiser that records its gradients."""
 
     optimizer: Optimizer
     gradients: dict[str, Value] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class _Recorder:
 
 
 class Reference:
-    """The training as built, before any pass: it must give the lowered program's results."""
+    """The training before all passes: the lowered program must give the same results."""
 
     def __init__(self, forward: Graph, training: Training) -> None:
         graph, trained, _ = with_adapters(forward, find_scheme(training.scheme, forward))
@@ -76,7 +76,7 @@ class Reference:
         self.params = {**self.update.params, **self.train.params}
 
     def uncertain(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Elements of whose update rounding may decide the direction: gradients near zero."""
+        """Elements whose update direction rounding may decide: gradients near zero."""
         if isinstance(self.optimizer, Sgd) or not set(self.outputs) <= set(outputs):
             return {}
         sizes = {name: np.abs(outputs[name]) for name in self.outputs}
@@ -91,9 +91,9 @@ class Reference:
 
 
 def check_training(forward: Graph, training: Training, seed: int, *, check: bool = True) -> Program:
-    """Train a few steps; every loss, weight and state must be what it is before the passes.
+    """Train a few steps; every loss, weight and state must equal that before the passes.
 
-    Raises AssertionError that names what differs; CompileError if the training is refused.
+    Raises AssertionError naming the difference; CompileError if the training is refused.
     """
     program = compile_program(forward, training, target=TARGET, check=check)
     reference = Reference(forward, training)
@@ -122,7 +122,7 @@ def _draw(forward: Graph, rng: np.random.Generator) -> Arrays:
 def _compare(
     entry: Entry, graph: Graph, inputs: Arrays, state: Arrays, reference: Reference
 ) -> None:
-    """Run one call both ways from the same state, which moves on."""
+    """Run one call in both ways from the same state, and update the state."""
     lowered = {name: array.copy() for name, array in state.items()}
     with np.errstate(all="ignore"):
         before = {name: array.copy() for name, array in state.items()}
@@ -154,10 +154,10 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
 def _moves_by_rounding(
     graph: Graph, inputs: Arrays, state: Arrays, expected: Arrays
 ) -> dict[str, float]:
-    """Return how far the reference's own results move when its state does by rounding.
+    """Return how much the reference's own results change when rounding changes its state.
 
-    A batch norm of rows that are nearly alike divides rounding by what is left of them; a bias in
-    front of one has a gradient of nothing but rounding, which Adafactor makes a whole step of.
+    A batch norm of almost equal rows divides rounding errors by a tiny deviation. A bias before one
+    has a gradient of rounding errors only, which Adafactor turns into a whole step.
     """
     rng = np.random.default_rng(0)
     moves = dict.fromkeys(expected, 0.0)
@@ -175,9 +175,9 @@ def _nudge(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     if array.dtype != np.float32:
         return array.copy()
     noise = rng.uniform(-NUDGE, NUDGE, array.shape)
-    return np.asarray(array * (1 + noise), np.float32)  # a product of rank 0 is no array
+    return np.asarray(array * (1 + noise), np.float32)  # a product of rank 0 is not an array
 
 
 def with_budget(training: Training, program: Program, share: float) -> Training:
-    """The same training in a share of the arena that it took."""
+    """The same training within a share of its arena."""
     return replace(training, memory_budget=int(share * program.arena_bytes))

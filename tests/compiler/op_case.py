@@ -1,4 +1,4 @@
-"""One application of an op, with data for its operands."""
+"""One application of an op, with random data for its operands."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from pockengine.compiler.ir import BOOL, I64, TensorType
 
 @dataclass(frozen=True)
 class OpCase:
-    """One application of an op. `domain` limits the numbers that operands hold."""
+    """One application of an op. `domain` limits the operands' numbers."""
 
     op: str
     types: tuple[TensorType, ...]
@@ -37,7 +37,7 @@ class OpCase:
             data = np.abs(data) + 1.5
         elif self.domain == "small":
             data = np.clip(data / 4, -0.9, 0.9)
-        elif self.domain == "graded":  # matrices that can be inverted, of distinct eigenvalues
+        elif self.domain == "graded":  # invertible matrices with distinct eigenvalues
             data /= 20
             for place in range(min(data.shape[-2:])):
                 data[..., place, place] += 2 * place + 2

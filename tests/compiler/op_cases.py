@@ -33,7 +33,7 @@ DOMAINS = {
 
 @st.composite
 def _broadcastable(draw: Draw, count: int) -> list[tuple[int, ...]]:
-    """Shapes that broadcast together: dimensions dropped from the front, or set to 1."""
+    """Shapes that broadcast together: leading dimensions are dropped, or dimensions set to 1."""
     shape = draw(st.lists(SIZES, min_size=0, max_size=4))
     shapes = []
     for _ in range(count):
@@ -187,7 +187,7 @@ def _rows(draw: Draw, op: str) -> OpCase:
 
 @st.composite
 def _ctc(draw: Draw, op: str) -> OpCase:
-    """Labels and lengths up to 2; the blank is the last class, which no label is."""
+    """Labels and lengths up to 2; the blank is the last class, which is never a label."""
     samples, labels = draw(st.integers(1, 3)), draw(st.integers(2, 3))
     logits = _t(draw(st.integers(2, 5)), samples, 4)
     lengths = TensorType(I64, (samples,))
@@ -218,7 +218,7 @@ def _batch_norm(draw: Draw, op: str) -> OpCase:
 
 @st.composite
 def _attention(draw: Draw, op: str) -> OpCase:
-    """Heads that share keys or do not, a mask of either kind or none, which hides by a number."""
+    """Heads with or without shared keys, with either kind of mask or none, possibly additive."""
     batch, groups, share = (draw(st.integers(1, 2)) for _ in range(3))
     rows, columns, size, width = (draw(SIZES) for _ in range(4))
     types = [
@@ -237,7 +237,7 @@ def _attention(draw: Draw, op: str) -> OpCase:
 
 
 def draw_case(op: str) -> st.SearchStrategy[OpCase]:
-    """Strategy of random applications of `op`."""
+    """Strategy for random applications of `op`."""
     if op in UNARY or op in STEPS:
         return _elementwise(op, 1, {})
     if op in BINARY or op in COMPARISONS or op == "rem":

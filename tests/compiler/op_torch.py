@@ -1,4 +1,4 @@
-"""PyTorch's meaning of every op, on tensors in our layouts: `TORCH[op](*operands, **attrs)`."""
+"""Every op in PyTorch, on tensors in our layouts: `TORCH[op](*operands, **attrs)`."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ def _torch_binary_cross_entropy(x: torch.Tensor, t: torch.Tensor) -> torch.Tenso
 
 
 class _TorchZeta(torch.autograd.Function):
-    """Hurwitz's zeta, whose gradient PyTorch lacks."""
+    """Hurwitz's zeta with its gradient, which PyTorch lacks."""
 
     @staticmethod
     def forward(ctx: Any, s: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,7 @@ def _torch_igamma_da(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _torch_gamma_share(
     share: Callable[..., torch.Tensor], sign: float
 ) -> Callable[..., torch.Tensor]:
-    """Give PyTorch's function its gradient in a; x has one already."""
+    """Give PyTorch's function a gradient in a; it has one in x."""
 
     def meaning(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         slope = sign * _torch_igamma_da(a, x).detach()
@@ -139,7 +139,7 @@ def _padded(x: torch.Tensor, padding: tuple[int, ...], value: float = 0.0) -> to
 
 
 def _torch_conv(x: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:
-    # PyTorch's plain convolution refuses the gradient of weights of some strides.
+    # PyTorch's plain convolution refuses the gradient of weights for some strides.
     image, weight = _padded(x, a["padding"]).contiguous(), w.permute(3, 2, 0, 1).contiguous()
     y = F.conv2d(image, weight, stride=a["stride"], dilation=a["dilation"], groups=a["groups"])
     return _nhwc(y)
@@ -234,7 +234,7 @@ def _torch_ctc(
 
 
 def _torch_conv_transpose(dy: torch.Tensor, w: torch.Tensor, **a: Any) -> torch.Tensor:
-    """Pad the transposed convolution's result to the whole input, then cut the padding off."""
+    """Pad the transposed convolution's result to the whole input, then crop the padding."""
     y = F.conv_transpose2d(
         _nchw(dy).contiguous(),
         w.permute(3, 2, 0, 1).contiguous(),
@@ -264,7 +264,7 @@ def _torch_eigh(a: torch.Tensor) -> torch.Tensor:
 
 
 def _torch_eig(a: torch.Tensor) -> torch.Tensor:
-    """Return PyTorch's eigenvalues and vectors in the oracle's order, which may be another one."""
+    """Return PyTorch's eigenvalues and vectors in the oracle's order, which may differ."""
     size = a.shape[-1]
     real = a.shape[-2] == size
     values, vectors = torch.linalg.eig(a if real else torch.complex(*a.split(size, -2)))

@@ -1,6 +1,7 @@
 """Random small graphs whose params are shared, tied, multiplied, factorised or read through views.
 
-`draw_net` is deterministic in its seed. Sizes are tiny: what matters is who reads which param when.
+`draw_net` is deterministic in its seed. Sizes are tiny: only the order of reads and updates of
+params matters.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pockengine.compiler.ir import F32, I64, Builder, Graph, TensorType, Value
 
 WIDTHS = (1, 2, 3, 4)
 DEPTH = 2
-"""Maximum nesting of expressions in place of a weight."""
+"""Maximum nesting of expressions that replace a weight."""
 
 
 class RandomNet:
@@ -35,12 +36,12 @@ class RandomNet:
         return value
 
     def new_state(self, *shape: int) -> Value:
-        """A param that does not train, as running statistics are."""
+        """A param that does not train, such as running statistics."""
         name = f"state{len(self.g.graph.params)}"
         return self.g.param(name, np.zeros(shape, np.float32), trainable=False)
 
     def param(self, *shape: int) -> Value:
-        """A param of this shape: often one that there is already, or a view of one."""
+        """A param of this shape: often an existing one, or a view of one."""
         size = int(np.prod(shape))
         alike = [value for value in self.params if value.type.size == size]
         if not alike or self.chance(0.6):
@@ -49,7 +50,7 @@ class RandomNet:
         return value if value.shape == shape else self.g.reshape(value, shape=shape)
 
     def weight(self, rows: int, columns: int, depth: int = 0) -> Value:
-        """A matrix: a param, or an expression of several."""
+        """A matrix: a param, or an expression of several params."""
         rules = EXPRESSIONS if depth < DEPTH else EXPRESSIONS[:1]
         rule = rules[int(self.rng.integers(len(rules)))]
         return rule(self, rows, columns, depth + 1)
@@ -60,7 +61,7 @@ def _plain(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
 
 
 def _low_rank(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
-    """w + s B A, any of the three declared first."""
+    """w + s B A, declared in any order."""
     rank = net.width()
     parts: dict[str, Value] = {}
     shapes = {"w": (rows, columns), "a": (rank, columns), "b": (rows, rank)}
@@ -86,7 +87,7 @@ def _sliced(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
 
 
 def _multiplied(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
-    """A product of two weights, or of one and itself."""
+    """A product of two weights, or of a weight with itself."""
     first = net.weight(rows, columns, depth)
     other = first if net.chance(0.5) else net.weight(rows, columns, depth)
     return net.g.mul(first, other)
@@ -102,7 +103,7 @@ def _squashed(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
 
 
 def _scaled(net: RandomNet, rows: int, columns: int, depth: int) -> Value:
-    """A weight by a trained scalar, or by a trained vector over its columns."""
+    """A weight times a trained scalar, or times a trained vector over its columns."""
     shape = () if net.chance(0.5) else (columns,)
     return net.g.mul(net.weight(rows, columns, depth), net.param(*shape))
 
@@ -142,7 +143,7 @@ def _linear(net: RandomNet, x: Value) -> Value:
 
 
 def _tied(net: RandomNet, x: Value) -> Value:
-    """There and back by one weight."""
+    """Multiply by a weight, then by its transpose."""
     w = net.param(x.shape[1], net.width())
     y = net.g.tanh(net.g.matmul(x, w))
     return net.g.matmul(y, w, transpose_b=True)
@@ -157,7 +158,7 @@ def _gated(net: RandomNet, x: Value) -> Value:
 
 
 def _recurrent(net: RandomNet, x: Value) -> Value:
-    """A few steps of an unbatched cell by hand: plain, GRU or LSTM."""
+    """A few steps of an unbatched cell, written out: plain, GRU or LSTM."""
     size = net.width()
     cell = CELLS[int(net.rng.integers(len(CELLS)))]
     names = [(net.param(x.shape[1], size), net.param(size, size)) for _ in range(4)]
@@ -201,7 +202,7 @@ def _normed(net: RandomNet, x: Value) -> Value:
 
 
 def _centred(net: RandomNet, x: Value) -> Value:
-    """Subtract a running mean, which then moves."""
+    """Subtract a running mean, and then update it."""
     centre = net.new_state(x.shape[1])
     y = net.g.sub(x, centre)
     net.g.emit("ema_update", centre, net.g.reduce_mean(x, axes=(0,)), momentum=0.5)
@@ -222,7 +223,7 @@ LAYERS: tuple[Callable[[RandomNet, Value], Value], ...] = (
 
 
 def draw_net(seed: int, parts: int = 1) -> Graph:
-    """Return a random forward graph: `parts` losses over params that they may share, added up."""
+    """Return a random forward graph: the sum of `parts` losses over possibly shared params."""
     rng = np.random.default_rng(seed)
     net = RandomNet(rng, f"net{seed}")
     losses = [_loss(net) for _ in range(parts)]
@@ -240,7 +241,7 @@ def _loss(net: RandomNet) -> Value:
 
 
 def _decay(net: RandomNet) -> Value:
-    """The sum of a param's squares."""
+    """The sum of squares of a param."""
     w = net.params[int(net.rng.integers(len(net.params)))]
     axes, square = tuple(range(len(w.shape))), net.g.square(w)
     total = net.g.reduce_sum(square, axes=axes) if axes else square
@@ -250,7 +251,7 @@ def _decay(net: RandomNet) -> Value:
 def _loss_of_layers(net: RandomNet) -> Value:
     g, table = net.g, None
     name = f"x{len(g.graph.inputs)}"
-    if net.chance(0.3):  # an embedding, whose table may make the logits as well
+    if net.chance(0.3):  # an embedding, whose table may also produce the logits
         ids = g.input(name, TensorType(I64, (net.batch,)))
         table = net.param(4, net.width())
         y = g.take(table, ids, axis=0)
@@ -269,7 +270,7 @@ def _loss_of_layers(net: RandomNet) -> Value:
 
 
 def _loss_of_params(net: RandomNet) -> Value:
-    """Matrix factorisation: no data at all."""
+    """Matrix factorisation, without data."""
     rows, columns = net.width(), net.width()
     wanted = net.g.constant(net.rng.normal(0, 1, (rows, columns)).astype(np.float32), "wanted")
     away = net.g.sub(net.weight(rows, columns), wanted)

@@ -1,4 +1,4 @@
-"""Random ways to train a graph: optimiser, scheme, limits on gradients, micro-batches."""
+"""Random ways to train a graph: optimiser, scheme, gradient clipping, micro-batches."""
 
 import numpy as np
 
@@ -69,7 +69,7 @@ CLIPS = (*(Clip(),) * 6, Clip(value=0.05), Clip(norm=0.1), Clip(value=0.2, norm=
 
 
 def draw_training(graph: Graph, seed: int) -> Training:
-    """Return a training of `graph`, the same for the same seed."""
+    """Draw a training of `graph`, deterministic in the seed."""
     rng = np.random.default_rng((seed, 1))
     optimizer = OPTIMIZERS[int(rng.integers(len(OPTIMIZERS)))]
     clip = CLIPS[int(rng.integers(len(CLIPS)))]

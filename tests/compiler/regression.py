@@ -16,12 +16,12 @@ FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
 
 
 def rate(step: Any) -> Any:
-    """The rate of a step, counted from 0: it rises and falls, as by a schedule."""
+    """The rate of a step, counted from 0: it rises and falls like a schedule's."""
     return RATE * np.asarray(FACTORS, np.float32)[step]
 
 
 def regression() -> Graph:
-    """loss = mean((x w + b - y)^2), with a weight that PyTorch would hold transposed."""
+    """loss = mean((x w + b - y)^2), with a weight that PyTorch stores transposed."""
     g = Builder(Graph("regression"))
     rng = np.random.default_rng(0)
     x = g.input("x", TensorType(F32, (8, 5)))

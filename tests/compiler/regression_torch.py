@@ -1,4 +1,4 @@
-"""The same regression trained by an optimizer of PyTorch."""
+"""The same regression trained with a PyTorch optimizer."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ Params = list[torch.Tensor]
 
 
 class Stepping(Protocol):
-    """Interface of an optimizer in the loop."""
+    """Interface of an optimizer in the training loop."""
 
     param_groups: list[dict[str, Any]]
 
@@ -20,11 +20,11 @@ class Stepping(Protocol):
         """Update the parameters."""
 
     def zero_grad(self) -> object:
-        """Drop their gradients."""
+        """Reset their gradients."""
 
 
 def set_rate(optimizer: Stepping, step: int) -> None:
-    """Set each group's rate to that of this step."""
+    """Set the rate of this step in each group."""
     for group in optimizer.param_groups:
         group["lr"] = float(rate(step))
 

@@ -50,7 +50,7 @@ class NetBuilder:
 
 
 class ShapeBuilder(NetBuilder):
-    """Adds layers whose weights have a shape and no numbers."""
+    """Adds layers whose weights have a shape but no numbers."""
 
     def weight(self, name: str, *shape: int, shift: float = 0.0) -> Value:
         return self.g.param(name, ShapeOnly(f32(*shape)))
@@ -81,7 +81,7 @@ def batches(count: int, batch: int = 2, size: int = 6) -> list[dict[str, np.ndar
 
 
 def attention_net(rows: int = 128, heads: int = 2, size: int = 8) -> Graph:
-    """Causal self-attention over rows of `heads * size` numbers, averaged to three classes."""
+    """Causal self-attention over rows of `heads * size` numbers, then a mean and three classes."""
     net, width = NetBuilder("attention"), heads * size
     g = net.g
     x = g.input("x", TensorType(F32, (rows, width)))

@@ -1,4 +1,4 @@
-"""Training any set of a weight's channels: as PyTorch with masked gradients, and storage."""
+"""Training any set of a weight's channels equals PyTorch with masked gradients; storage."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def batches(count: int) -> list[dict[str, np.ndarray]]:
 def masked_training(
     sets: dict[str, tuple[int, ...]], micro_batches: int, steps: int
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Losses and weights of PyTorch's training, the gradient of other channels set to zero."""
+    """Losses and weights of PyTorch's training, with zero gradients for the other channels."""
     params = net().params
     weights = {name: torch.tensor(param.data) for name, param in params.items()}
     for name, chosen in sets.items():

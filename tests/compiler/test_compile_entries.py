@@ -1,4 +1,4 @@
-"""Several graphs as the entries of one program: nothing is differentiated, nothing is dropped."""
+"""Several graphs as entries of one program, without differentiation and without dropped nodes."""
 
 import numpy as np
 import pytest

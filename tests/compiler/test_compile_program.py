@@ -1,4 +1,4 @@
-"""Whole programs: trained params change, frozen ones cost nothing, fusion changes no number."""
+"""Whole programs: trained params change, frozen ones cost nothing, fusion changes no results."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_only_the_trained_channels_change() -> None:
 
 
 def test_channel_share_updates_as_the_full_scheme_does() -> None:
-    """One plain step: the trained channels get the very gradient that full training gives them."""
+    """One plain step: the trained channels get the same gradient as in full training."""
     results = []
     for choice in (FULL, ParamChoice("share", share=0.25)):
         scheme = Scheme("one", (("c.0.weight", choice),))
@@ -168,7 +168,7 @@ def test_a_step_returns_the_outputs_that_are_named(wanted: tuple[str, ...], kept
 
 
 def test_all_sizes_give_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one size gave and another did not would come back with its padding."""
+    """An output of only some of the sizes would keep its padding."""
 
     def graph_of(size: int) -> Graph:
         g = Builder(Graph("sized"))
@@ -215,7 +215,7 @@ def test_a_graph_without_a_loss_is_refused_with_what_to_say() -> None:
 
 
 def partly_idle() -> Graph:
-    """Of its params only `w` influences the loss."""
+    """Only the param `w` influences the loss."""
     net = NetBuilder("idle")
     x = net.g.input("x", TensorType(F32, (2, 3)))
     net.g.output("loss", net.g.reduce_mean(net.g.mul(x, net.weight("w", 3)), axes=(0, 1)))

@@ -1,9 +1,9 @@
-"""Compile time grows as the graph does: no pass looks at the whole graph for each node."""
+"""Compile time grows linearly with the graph: no pass scans the whole graph for each node."""
 
 from pockengine.tests.compiler.large_graphs import pass_seconds
 
 SLACK = 2.5
-"""What a busy machine may add; one quadratic pass of the slowest three takes more."""
+"""Allowance for a busy machine; a single quadratic pass among the slowest three exceeds it."""
 
 
 def test_compile_time_is_not_quadratic_in_the_graph() -> None:

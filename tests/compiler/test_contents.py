@@ -1,4 +1,4 @@
-"""Params that are not in memory: nothing reads them before an artifact is written."""
+"""Params outside memory: nothing reads them before an artifact is written."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ LORA = Training("lora-4", Adam())
 
 
 def lazy(graph: Graph) -> list[str]:
-    """Take the weights out of memory; the result records the name of each that is read."""
+    """Move the weights out of memory; return a list that records the name of each read."""
     read: list[str] = []
 
     def watched(name: str, data: np.ndarray) -> Lazy:
@@ -137,7 +137,7 @@ def row(name: str, first: int, last: int) -> str:
 def test_names_given_twice_and_places_shared_are_refused(
     tmp_path: Path, rows: tuple[str, ...], words: str
 ) -> None:
-    """As safetensors' own library refuses them: two readers would see two models."""
+    """Like safetensors' own library: two readers would see different models."""
     header = f"{{{','.join(rows)}}}".encode()
     header += b" " * (-len(header) % 8)
     path = tmp_path / "weights"

@@ -1,4 +1,4 @@
-"""Constants fold where their results are small: judged by types, before anything is computed."""
+"""Constants are folded if their results are small, judged by types before any computation."""
 
 import warnings
 
@@ -15,7 +15,7 @@ def constant(g: Builder, *shape: int) -> object:
 
 
 def folded(g: Builder) -> list[str]:
-    """Return the ops that are left after folding."""
+    """Return the ops that remain after folding."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FoldConstants(frozenset()).run(g.graph)

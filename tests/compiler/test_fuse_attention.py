@@ -1,4 +1,4 @@
-"""Attention found and made one op: the same numbers and gradients; what does not fit stays."""
+"""Attention is recognised and fused: same numbers and gradients; other patterns stay."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def _input(g: Builder, name: str, *shape: int, dtype: Any = F32) -> Value:
 
 
 def _chosen(number: float, *, inverted: bool = False, of: np.ndarray | None = None) -> Mask:
-    """Hide scores by a number, according to an input or a constant."""
+    """Mask scores with a number, according to an input or a constant."""
 
     def mask(g: Builder, scores: Value) -> Value:
         if of is None:
@@ -120,7 +120,7 @@ def _differentiate(graph: Graph) -> None:
 
 
 def _results(graph: Graph) -> dict[str, np.ndarray]:
-    """Run on random inputs. Biases hide a column as padding does: some rows see nothing else."""
+    """Run on random inputs. Biases mask a column as padding does: some rows see no other column."""
     rng = np.random.default_rng(0)
     inputs = {}
     for value in graph.inputs:
@@ -177,7 +177,8 @@ SHARED = {
     "batches-inside": ((COLUMNS, 1, 2, SIZE), (COLUMNS, 4, 2, SIZE), (2, 1, 0, 3), 1),
     "not-neighbours": ((2, 1, 2, COLUMNS, SIZE), (2, 2, 2, COLUMNS, SIZE), (0, 1, 2, 3, 4), 4),
 }
-"""Keys, what they are repeated to, how that is turned, and how many heads are read then."""
+"""Keys, the shape after repetition, their transposition, and the number of heads then read.
+"""
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -232,7 +233,7 @@ TRIANGLES = {
     *("seen", "hidden", "triangle", "upper-triangle", "triangle-and-seen"),
     *("bias-and-triangle", "no-triangle"),
 }
-"""Those of MASKS by which -inf may hide other scores of each row."""
+"""Keys of MASKS for which -inf may mask the remaining scores of each row."""
 
 
 @pytest.mark.parametrize("name", MASKS)

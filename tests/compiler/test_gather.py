@@ -1,4 +1,4 @@
-"""Indices outside their axis: reads are moved inside, additions dropped, and gradients agree."""
+"""Indices out of range: reads are clamped, additions dropped, and gradients agree."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ INDEX = np.array([2, -1, 0, 9, 2])
 
 
 def results(along: bool, known: bool) -> dict[str, np.ndarray]:
-    """Add rows at INDEX to zeros, weigh the sums, and differentiate by the rows."""
+    """Add rows at INDEX to zeros, weight the sums, and differentiate by the rows."""
     g = Builder(Graph("scattered"))
     rows = g.param("rows", np.random.default_rng(0).standard_normal((5, 3)).astype("f4"))
     index = np.repeat(INDEX[:, None], 3, axis=1) if along else INDEX

@@ -1,4 +1,4 @@
-"""Builder, verifier and text form."""
+"""Builder, verifier and text format."""
 
 import numpy as np
 import pytest

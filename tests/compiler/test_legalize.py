@@ -1,4 +1,4 @@
-"""Legalisation: each rule gives the op's results, and a target of few ops trains as a full one."""
+"""Legalisation: each rule gives the op's results; a target of few ops trains like a full one."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ FEW_NAMES = """
     reduce_max reduce_sum matmul conv2d random_uniform assign
 """
 FEW = frozenset(FEW_NAMES.split())
-"""A target of few ops; all others must be made of these."""
+"""A target with few ops; all others must be legalised to these."""
 TARGET = Target(name="few", ops=FEW, passes=OPTIONAL - {"fuse", "absorb_updates"})
 
 UPDATES = frozenset(FORMULAS) | {"take_update"}
@@ -53,7 +53,7 @@ def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
 
 
 def test_bits_of_a_float_are_exact() -> None:
-    """Except those of a NaN, which no other op can see."""
+    """Except those of a NaN, which no other op can observe."""
     drawn = np.random.default_rng(0).integers(2**32, size=2000)
     forms = [0, 1, 0x7FFFFF, 0x800000, 0x7F800000, 0x7F7FFFFF, 0x3F800000, 0x7FC00000]
     numbers = np.array([*forms, *(form | 1 << 31 for form in forms[:-1]), *drawn], np.uint32)

@@ -1,4 +1,4 @@
-"""LoRA adapters against finite differences and against the merged model, in the NumPy oracle."""
+"""LoRA adapters in the NumPy oracle, compared with finite differences and the merged model."""
 
 from pathlib import Path
 
@@ -19,12 +19,12 @@ from pockengine.tests.compiler.small_nets import NetBuilder, attention_net, batc
 Arrays = dict[str, np.ndarray]
 RATE = 0.1
 STEP = np.float32(3e-4)
-"""Small enough for the kinks of relu6, and far above the rounding of a loss."""
+"""Small enough for the kinks of relu6, and far above the rounding error of a loss."""
 CONVS = lora(2, 6, ["a.0.weight", "c.0.weight"], ["fc.*"])
 
 
 def tied_net() -> Graph:
-    """One weight read twice, once turned round, then a linear layer that lies as [out, in]."""
+    """A weight that is read twice, once transposed, then a linear layer stored as [out, in]."""
     net = NetBuilder("tied")
     x = net.g.input("x", TensorType(F32, (5, 6)))
     target = net.g.input("target", TensorType(I64, (5,)))
@@ -43,7 +43,7 @@ def tied_batch() -> Arrays:
 
 
 def with_products(program: Program) -> Arrays:
-    """All params, with B drawn too: at zero it hides the gradient of A."""
+    """All params, with random B: a zero B hides the gradient of A."""
     rng = np.random.default_rng(2)
     values = {name: param.data.copy() for name, param in program.params.items()}
     for adapter in program.adapters:
@@ -64,7 +64,7 @@ def test_gradients_are_those_of_finite_differences(case: str) -> None:
     values = with_products(program)
     after = dict(values)
     run(program.entries["train"].graph, {**batch, "lr": np.float32(RATE)}, after)
-    evaluate = program.entries["train"].graph  # batch norm by the batch, as in training
+    evaluate = program.entries["train"].graph  # batch norm with batch statistics, as in training
     rng = np.random.default_rng(4)
     for adapter in program.adapters:
         for name in (adapter.a, adapter.b):

@@ -1,4 +1,4 @@
-"""Cross entropy with labels that do not count, and with wrong ones."""
+"""Cross entropy with ignored and with invalid labels."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_rows_that_do_not_count_equal_torch(labels: list[int], ignore_index: int
 
 
 def test_padding_with_ignored_rows_changes_nothing() -> None:
-    """The same first rows, with two more that do not count: same loss, same gradient."""
+    """Two additional ignored rows change neither the loss nor the gradient."""
     short, long = loss_and_gradient([0, 2]), loss_and_gradient([0, 2, -100, -100])
     assert short[0] == long[0]
     np.testing.assert_array_equal(short[1], long[1][:2])

@@ -1,4 +1,4 @@
-"""Every op: its oracle against PyTorch, its gradients against PyTorch and finite differences."""
+"""Every op: the oracle against PyTorch, gradients against PyTorch and finite differences."""
 
 import numpy as np
 import pytest
@@ -17,12 +17,12 @@ from pockengine.tests.compiler.op_cases import draw_case
 from pockengine.tests.compiler.op_torch import DIFFERENTIABLE, STEPS, TORCH
 
 KINKED = {"reduce_max", "reduce_min", "max_pool2d", "rem", *STEPS}
-KINKED |= {"cholesky", "eigh"}  # they read a triangle, and share the gradient with the other one
-KINKED |= {"eig"}  # the order of the eigenvalues changes at once
+KINKED |= {"cholesky", "eigh"}  # they read one triangle, and share the gradient with the other
+KINKED |= {"eig"}  # the order of the eigenvalues jumps
 KINKED |= {"ctc_loss"}  # infinite where the labels are longer than the frames
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
 ONCE = {"attention", "ctc_loss", "hard_sigmoid", "igamma", "igammac"}
-"""Ops whose gradients have none: ours, or PyTorch's."""
+"""Ops without second gradients, ours or PyTorch's."""
 HELPERS = {
     "bit_and",
     "bit_or",
@@ -149,7 +149,7 @@ def test_gradient_of_gradients_equals_torch(op: str, data: st.DataObject) -> Non
 def second_gradients(
     case: OpCase, arrays: list[np.ndarray], weight: np.ndarray
 ) -> list[np.ndarray]:
-    """Return the gradients of the squares of all gradients, added up."""
+    """Return the gradients of the sum of squares of all gradients."""
     g, inputs, y = build(case)
     wrt = [inputs[index] for index in differentiable(case)]
     loss = weighted_loss(g, y, weight)
@@ -169,7 +169,7 @@ def second_gradients(
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_gradient_equals_finite_differences(op: str, data: st.DataObject) -> None:
-    """One random direction: d loss(x + t v) / dt at t = 0 is <gradient, v>."""
+    """In one random direction: d loss(x + t v) / dt at t = 0 is <gradient, v>."""
     case = data.draw(draw_case(op))
     arrays = case.arrays(data.draw(st.integers(0, 99)))
     rng = np.random.default_rng(3)
@@ -197,7 +197,7 @@ def test_gradient_equals_finite_differences(op: str, data: st.DataObject) -> Non
 
 
 def near_a_kink(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
-    """Whether a step may cross a point where the op has no derivative."""
+    """Whether a step may cross a point where the op is not differentiable."""
     kinks = {
         "abs": [0.0],
         "relu": [0.0],
@@ -212,10 +212,10 @@ def near_a_kink(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
 
 
 def is_curved(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
-    """Whether a step says little of the slope: of a product, three small factors may change it.
+    """Whether curvature dominates a step: for example in a product of three small factors.
 
-    The cubic term is about (step times the sum of 1 / |x|) squared / 6 of the linear one. That of a
-    logarithm is (step / x) squared / 3: of x and 1 - x in binary_cross_entropy.
+    Relative to the linear term, the cubic term is about (step times the sum of 1 / |x|) squared /
+    6. For a logarithm it is (step / x) squared / 3: of x and 1 - x in binary_cross_entropy.
     """
     if case.op == "binary_cross_entropy":
         return bool(np.any(np.minimum(arrays[0], 1 - arrays[0]) < 20 * step))

@@ -1,7 +1,7 @@
-"""Traits are true of what ops compute: measured on random cases, and declared just so.
+"""Traits agree with what ops compute: measured on random cases, and compared with declarations.
 
-A new op whose definition lacks a trait that it has, or claims one that it has not, fails here. Ops
-without random cases of their own (most gradients, updates) are not measured.
+A new op fails if its definition lacks a trait that it has, or declares one that it lacks. Ops
+without random cases (most gradients, updates) are not measured.
 """
 
 import zlib
@@ -19,13 +19,13 @@ from pockengine.tests.compiler.op_cases import draw_case
 
 CASES = 32
 SHIFT = np.float32(0.375)
-"""No whole number, so that rounding does not pass for addition."""
+"""Not an integer, so that rounding is not mistaken for addition."""
 
 Arrays = list[np.ndarray]
 
 
 def _draw_cases(op: OpDef) -> list[OpCase]:
-    """Random applications of an op, the same in every run; none where there is no strategy."""
+    """Random applications of an op, the same in every run; none without a strategy."""
     drawn: list[OpCase] = []
 
     @settings(
@@ -61,7 +61,7 @@ def _replaced(arrays: Arrays, place: int, array: np.ndarray) -> Arrays:
 
 
 def _seed(case: OpCase) -> int:
-    """Another for every case, so that small operands hold large numbers too."""
+    """A different seed for every case, so that small operands have large numbers, too."""
     return zlib.crc32(repr(case).encode())
 
 
@@ -74,7 +74,7 @@ def _close(found: np.ndarray, wanted: np.ndarray) -> bool:
 
 
 def _is_linear(case: OpCase, place: int) -> bool:
-    """Whether halfway between two operands lies halfway between their results."""
+    """Whether the result of the mean of two operands is the mean of their results."""
     first, other = case.arrays(_seed(case)), case.arrays(_seed(case) + 1)[place]
     results = _run(case, first), _run(case, _replaced(first, place, other))
     middle = _run(case, _replaced(first, place, (first[place] + other) / 2))
@@ -96,7 +96,7 @@ def _broadcast(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> bool:
 
 
 def _spreads(case: OpCase, *, rows: bool) -> bool:
-    """Whether an element of an operand reaches another place than its own, or than its row's."""
+    """Whether an element of an operand affects other positions than its own, or than its row."""
     arrays, rng = case.arrays(_seed(case)), np.random.default_rng(0)
     before = _run(case, arrays)
     shapes = [array.shape for array in arrays]
@@ -115,7 +115,7 @@ def _spreads(case: OpCase, *, rows: bool) -> bool:
 
 
 def _numbered(case: OpCase) -> Arrays:
-    """Operands whose elements are all different whole numbers above 0."""
+    """Operands whose elements are all different positive integers."""
     ends = np.cumsum([type_.size for type_ in case.types])
     return [
         np.arange(end - type_.size + 1, end + 1, dtype=np.float32).reshape(type_.shape)
@@ -124,7 +124,7 @@ def _numbered(case: OpCase) -> Arrays:
 
 
 def _is_copy(case: OpCase) -> bool:
-    """Whether other elements come out at the same places, whatever they hold."""
+    """Whether the same positions are copied, whatever the elements are."""
     if len(_floats(case)) < len(case.types):
         return False
     arrays, rng = _numbered(case), np.random.default_rng(0)
@@ -144,7 +144,7 @@ def _is_part(case: OpCase) -> bool:
 
 
 def _is_rearranged(case: OpCase) -> bool:
-    """Whether all elements of an operand come out equally often, the first as the first."""
+    """Whether all elements of an operand occur equally often, the first one first."""
     array, *others = _numbered(case)
     result = _run(case, [array, *others])
     found, counts = np.unique(result, return_counts=True)
@@ -170,7 +170,7 @@ def test_added_operands_are_declared(name: str) -> None:
 
 
 def _sums_integers(case: OpCase) -> bool:
-    """Whether an op sums two operands of i8 in i32."""
+    """Whether an op sums two i8 operands in i32."""
     op = lookup(case.op)
     types = tuple(TensorType(DType.I8, type_.shape) for type_ in case.types)
     try:
@@ -235,7 +235,7 @@ def test_copies_views_and_slices_are_declared(name: str) -> None:
 
 
 PADDED = {"ctc_loss"}
-"""Ops whose integers are lengths, and labels of which what lies behind a length may be anything."""
+"""Ops with integer lengths and padded labels: labels beyond a length may be anything."""
 
 
 @pytest.mark.parametrize("name", sorted(set(OPS) - PADDED))

@@ -1,4 +1,4 @@
-"""Every optimiser against PyTorch's of the same name; clipping and micro-batches too."""
+"""Every optimiser against PyTorch's of the same name; also clipping and micro-batches."""
 
 from collections.abc import Callable
 
@@ -145,7 +145,7 @@ def test_optimiser_equals_torch(name: str) -> None:
 
 
 def test_lion_follows_its_paper() -> None:
-    """Two steps by hand: p -= lr (sign(b1 m + (1 - b1) g) + d p);  m = b2 m + (1 - b2) g."""
+    """Two steps by hand: p -= lr (sign(b1 m + (1 - b1) g) + d p); m = b2 m + (1 - b2) g."""
     params = ours(Training(optimizer=Lion((0.9, 0.99), 0.1)), steps=2)
     graph = regression()
     w, m = graph.params["w"].data.astype(np.float64), np.zeros((5, 3))
@@ -233,7 +233,7 @@ def test_each_micro_batch_is_clipped_by_itself() -> None:
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_noise_is_normal_and_other_at_every_step(micro_batches: int) -> None:
-    """Of gradients that are zero, a step of plain descent is the noise itself."""
+    """With zero gradients, a step of plain descent is just the noise."""
     g = Builder(Graph("still"))
     x, w = g.input("x", f32(2, 3)), g.param("w", np.zeros((3, 20000), np.float32))
     b = g.param("b", np.zeros(20000, np.float32))
@@ -255,7 +255,7 @@ def test_noise_is_normal_and_other_at_every_step(micro_batches: int) -> None:
         counted = np.sort(numbers.astype(np.float64))
         wanted = torch.special.ndtr(torch.from_numpy(counted)).numpy()
         away = np.abs(wanted - (np.arange(counted.size) + 0.5) / counted.size).max()
-        assert away < 1.95 / np.sqrt(counted.size)  # Kolmogorov's test at 0.001
+        assert away < 1.95 / np.sqrt(counted.size)  # Kolmogorov-Smirnov test at 0.001
     one, two = drawn[0], drawn[2]
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.02
     assert abs(np.corrcoef(drawn[0][:20000], drawn[1])[0, 1]) < 0.03

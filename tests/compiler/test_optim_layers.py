@@ -1,4 +1,4 @@
-"""Optimisers that look at a whole weight or its rows: Muon and SparseAdam as in PyTorch."""
+"""Optimisers that use a whole weight or its rows: Muon and SparseAdam as in PyTorch."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from pockengine.tests.compiler.regression_torch import set_rate, theirs
 
 @pytest.mark.parametrize("optimizer", [Lars(), Lamb()], ids=["lars", "lamb"])
 def test_weights_of_zeros_start_to_move(optimizer: Optimizer) -> None:
-    """|p| = 0 says nothing of a rate: the ratio is 1."""
+    """|p| = 0 gives no rate: the ratio is 1."""
     graph = regression()
     program = compile_program(graph, Training(optimizer=optimizer))
     params = {name: np.zeros_like(param.data) for name, param in program.params.items()}
@@ -61,12 +61,12 @@ def test_muon_equals_torch_in_f32(
 
     found = ours(Training(optimizer=Muon(**settings)))
     expected = theirs(Both)
-    for name, array in expected.items():  # the iteration magnifies rounding
+    for name, array in expected.items():  # the iteration amplifies rounding
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4)
 
 
 def test_muon_makes_its_step_orthogonal() -> None:
-    """All singular values of the step are near 1, whichever side of the matrix is longer."""
+    """All singular values of the step are near 1, whichever dimension is longer."""
     for shape in ((4, 16), (16, 4)):
         g = Builder(Graph("matrix"))
         w = g.param("w", np.random.default_rng(0).standard_normal(shape).astype(np.float32))

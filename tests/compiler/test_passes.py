@@ -1,7 +1,7 @@
-"""Passes on readable text files: a graph, the passes to apply, the resulting graph.
+"""Passes on readable text files: a graph, the passes to apply, the expected graph.
 
-`python -m pockengine.tests.compiler.test_passes FILE...` writes what the passes leave now into the
-files; read it before you keep it.
+`python -m pockengine.tests.compiler.test_passes FILE...` writes the current results into the files;
+review them before you commit.
 """
 
 import sys
@@ -35,7 +35,7 @@ FILES = sorted((Path(__file__).parent / "passes").glob("*.ir"))
 
 
 def split(path: Path) -> tuple[str, list[Pass], str]:
-    """The graph of a file, the passes, and the expected graph."""
+    """The graph, the passes, and the expected graph of a file."""
     before, _, rest = path.read_text().partition("--- expect ")
     line, _, after = rest.partition("\n")
     return before, [parse_pass(text, TARGETS.__getitem__) for text in line.split("; ")], after

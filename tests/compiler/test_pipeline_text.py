@@ -1,4 +1,4 @@
-"""A pipeline printed, read back and run on the model's text gives the graph of a compilation."""
+"""A pipeline that is printed, parsed and run on the model's text gives the compiled graph."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The arena: values alive together never overlap, and little is wasted."""
+"""The arena: live values never overlap, and little is wasted."""
 
 import itertools
 
@@ -71,7 +71,7 @@ def test_buffers_that_live_together_do_not_overlap(graph: Graph) -> None:
 @settings(max_examples=100, deadline=None)
 @given(chains(), st.integers(0, 99))
 def test_execution_in_one_arena_equals_the_oracle(graph: Graph, seed: int) -> None:
-    """Run the graph with every value at its place: stale or overwritten data would show."""
+    """Run the graph with every value at its offset: stale or overwritten data would show."""
     from pockengine.compiler.ir.evaluate import run
     from pockengine.compiler.ops.registry import lookup
 
@@ -117,7 +117,7 @@ def test_training_step_is_packed_within_five_percent_of_the_bound() -> None:
 
 
 def test_adams_updates_take_place_as_their_gradients_are_made() -> None:
-    """Waiting for the corrections that they share, all gradients would live together at the end."""
+    """If they waited for their shared corrections, all gradients would be alive at the end."""
     plain, adam = (
         compile_program(residual_net(batch=2, size=12), Training(optimizer=optimizer), target=ANY)
         for optimizer in (Sgd(), AdamW())

@@ -1,4 +1,4 @@
-"""Presets by the names that families of models give their parameters."""
+"""Presets, by the parameter names of model families."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ NORM = ("weight", "bias")
 
 
 def reader(names: list[str]) -> Graph:
-    """A graph that reads parameters of these names in order."""
+    """A graph that reads parameters with these names in order."""
     g = Builder(Graph("names"))
     total = g.scalar(0.0)
     for name in names:

@@ -1,4 +1,4 @@
-"""Quantization of params: text form, transposition, real numbers, checks."""
+"""Quantization of params: text form, transposition, dequantization, checks."""
 
 import numpy as np
 import pytest

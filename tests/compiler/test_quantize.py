@@ -1,4 +1,4 @@
-"""Graphs that are quantised: ranges, what stays real, how they are lowered and trained."""
+"""Quantised graphs: ranges, values that stay f32, lowering and training."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def quantised_net(method: str = "minmax") -> Graph:
 
 
 def losses(integers: Integers, optimizer: Sgd | Adam, steps: int = 30) -> list[float]:
-    """Train the quantised net by the oracle."""
+    """Train the quantised net in the oracle."""
     program = compile_program(
         quantised_net(), Training(optimizer=optimizer, integers=integers), check=True
     )

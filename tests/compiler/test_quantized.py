@@ -1,6 +1,6 @@
-"""Meaning of ops on quantized integers, compared with integer arithmetic.
+"""Ops on quantized integers, compared with integer arithmetic.
 
-These are the ops that no framework has to compare with (test_op_gradients.py).
+No framework has equivalents of these ops (test_op_gradients.py).
 """
 
 import math
@@ -23,7 +23,7 @@ WHOLE = st.integers(-(2**31) + 1, 2**31 - 1)
 
 
 def by_whole_numbers(x: int, multiplier: int, exponent: int) -> int:
-    """Return what `rescale` means, in Python's unlimited integers and without shifts."""
+    """Compute `rescale` with Python's unlimited integers, without shifts."""
     high = math.floor(Fraction(x * 2 ** max(exponent, 0) * multiplier, 2**31) + Fraction(1, 2))
     below = Fraction(abs(high), 2 ** max(-exponent, 0))
     return int(math.copysign(1, high)) * math.floor(below + Fraction(1, 2))

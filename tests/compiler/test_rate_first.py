@@ -1,4 +1,4 @@
-"""The rate multiplied with the loss's gradient: the same steps, and only where that is all."""
+"""The loss's gradient is multiplied by the rate: the same steps, and only if equivalent."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ TRAINED = {"w": None, "v": (1, 3)}
 
 
 def _net(*, own_gradient: bool = False) -> Graph:
-    """loss = mean((relu(x w) v)^2); of `own_gradient` the middle has the user's, which is 1."""
+    """loss = mean((relu(x w) v)^2); `own_gradient`: the middle has a user gradient, which is 1."""
     g, random = Builder(Graph("net")), np.random.default_rng(0)
     x = g.input("x", TensorType(F32, (3, 4)))
     w, v = (
@@ -39,7 +39,7 @@ def _step(graph: Graph, rate: float) -> dict[str, np.ndarray]:
 
 
 def _multiplies_each(graph: Graph) -> bool:
-    """Whether updates read the rate."""
+    """Whether the updates read the rate."""
     updates = [node for node in graph.nodes if node.op.endswith("_update")]
     assert len(updates) == len(TRAINED)
     return all(any(value.name == "lr" for value in node.operands) for node in updates)

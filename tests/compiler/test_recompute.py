@@ -1,4 +1,4 @@
-"""Recomputation: the same numbers in less memory, at a stated price."""
+"""Recomputation: the same numbers in less memory, at the reported cost."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def compiled(budget: int | None) -> Program:
 
 
 def peak_with_everything_kept() -> int:
-    """The peak to which fractions of a budget refer, with recomputation that needs no budget."""
+    """The peak that budget fractions refer to, with the recomputation that needs no budget."""
     target = Target(passes=OPTIONAL - {"recompute_elementwise"})
     return peak(compile_program(residual_net(**SHAPE), Training(), target=target, check=True))
 
@@ -126,7 +126,7 @@ def test_the_budget_is_the_whole_arena_or_the_least_is_named(share: float) -> No
 
 
 def test_the_budget_bounds_inference_too() -> None:
-    def scratch(node: Node) -> int:  # training has moments between a convolution and the rest
+    def scratch(node: Node) -> int:  # training computes between a convolution and its epilogue
         fused = node.attrs["body"].nodes if node.op == "fusion" else []
         return 10**6 * any(inner.op == "conv2d" for inner in fused)
 

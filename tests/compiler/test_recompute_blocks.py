@@ -1,4 +1,4 @@
-"""Recomputation of large graphs, block by block: the same numbers, few plans, few blocks."""
+"""Recomputation of large graphs block by block: the same numbers, few plans, few blocks."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def compiled(graph: Graph, budget: int | None) -> Program:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take every graph for a large one."""
+    """Treat every graph as a large one."""
     monkeypatch.setattr(recompute, "LARGE", 0)
 
 

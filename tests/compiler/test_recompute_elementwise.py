@@ -1,4 +1,4 @@
-"""Activations recomputed from saved values: the same numbers, fewer bytes, no budget needed."""
+"""Activations recomputed from saved values: the same numbers, fewer bytes, without a budget."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def compiled(graph: Graph, scheme: str, *, again: bool) -> Program:
 
 
 def kept_after_the_pass(graph: Graph) -> set[str]:
-    """Large values, by their op, that the backward pass still reads from the forward pass."""
+    """Large values of the forward pass that the backward pass still reads, by op."""
     found: set[str] = set()
 
     def watch(name: str, seen: Graph) -> None:
@@ -64,7 +64,7 @@ def test_what_a_convolution_makes_stays() -> None:
 
 
 def test_a_sum_over_many_layers_stays() -> None:
-    """Making it again would read every summand: more than keeping the sum itself."""
+    """Recomputing it would read every summand: more than saving the sum itself."""
     net = NetBuilder("sums")
     x = net.g.input("x", TensorType(F32, (2, 12, 12, 8)))
     target = net.g.input("target", TensorType(I64, (2,)))

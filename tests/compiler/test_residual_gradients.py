@@ -1,4 +1,4 @@
-"""Cotangents that meet at a value used twice are summed: a residual block against two judges."""
+"""Cotangents of a value with two uses are summed: a residual block against two references."""
 
 import numpy as np
 import torch

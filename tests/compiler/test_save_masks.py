@@ -1,4 +1,4 @@
-"""Masks instead of activations: the same numbers, fewer bytes."""
+"""Saved masks instead of activations: the same numbers, fewer bytes."""
 
 from collections.abc import Sequence
 
@@ -65,7 +65,7 @@ def test_biases_alone_need_bits_of_their_activations() -> None:
 
 
 def test_batch_norm_needs_no_bits() -> None:
-    """Its operand is saved anyway, and its result recomputed from that."""
+    """Its operand is saved anyway, and its result recomputed from it."""
     program = compile_program(residual_net(batch=2, size=12), Training("bias-only"), check=True)
     assert not any(node.op == "pack_mask" for node in program.entries["train"].graph.nodes)
 
@@ -89,7 +89,7 @@ def test_bits_read_back(channels: int) -> None:
 
 
 def large_and_kept(program: Program) -> list[TensorType]:
-    """Types of the large float values that the backward pass reads from the forward pass."""
+    """Types of the large float values of the forward pass that the backward pass reads."""
     graph = program.entries["train"].graph
     return [value.type for value in readers_on_the_way_back(graph, graph.outputs["loss"])]
 

@@ -1,4 +1,4 @@
-"""Activations saved in 16 bits: less memory, and gradients to 8 bits."""
+"""Activations saved in 16 bits: less memory, and gradients accurate to 8 bits."""
 
 import numpy as np
 import pytest
@@ -114,9 +114,7 @@ def test_logits_stay_as_they_are_read_at_once() -> None:
 
 @pytest.mark.parametrize("weights", ["int4", "bf16"])
 def test_weights_that_are_stored_are_no_activations(weights: str) -> None:
-    """They are decoded again in the backward pass: saved in bf16 they would be larger than the
-    stored form.
-    """
+    """The backward pass decodes them again: in bf16 they would be larger than as stored."""
     storage = Storage(weights=weights, activations="bf16")
     training = Training("sparse", Sgd(), storage=storage)
     graph = compile_program(llama_net(2, 32, SIZES), training, check=True).entries["train"].graph

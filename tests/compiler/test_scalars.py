@@ -1,4 +1,4 @@
-"""The table of scalar types: oracle and text form of each, and refused types."""
+"""The table of scalar types: oracle and text form of each, and unsupported types."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_bf16_rounds_to_nearest_even() -> None:
 
 
 def _gap(y: np.ndarray) -> np.ndarray:
-    """Distance between bf16 numbers near y: eight bits count."""
+    """Distance between bf16 numbers near y: eight significant bits."""
     return np.asarray(2.0 ** (np.maximum(np.frexp(y.astype(np.float64))[1], -125) - 8))
 
 
@@ -99,7 +99,7 @@ def test_stored_types_are_cast_before_they_are_calculated_with(name: str) -> Non
     x = g.cast(g.input("x", TensorType(F32, (2, 2))), dtype=name)
     moved = g.transpose(g.slice(x, start=(0, 0), stop=(1, 2), step=(1, 1)), perm=(1, 0))
     assert moved.dtype.value == name
-    product = [lambda: g.matmul(x, x)] if name != "i8" else []  # i8 is multiplied
+    product = [lambda: g.matmul(x, x)] if name != "i8" else []  # i8 has products
     for make in (lambda: g.add(x, x), lambda: g.reduce_sum(x, axes=(0,)), *product):
         with pytest.raises(GraphError, match=rf"does not calculate with {name}.*cast it first"):
             make()

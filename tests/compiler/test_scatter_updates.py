@@ -1,4 +1,4 @@
-"""Embeddings whose read rows alone are updated: what the whole gradient would have done."""
+"""Embeddings that update only the rows read: the same result as with the whole gradient."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ ROWS, WIDTH = 50, 3
 
 
 def embedding(*, tied: bool = False, width: int = WIDTH) -> Graph:
-    """loss = mean(take(table, ids)^2); `tied`: the table is read by a product too."""
+    """loss = mean(take(table, ids)^2); `tied`: the table is also read by a product."""
     g = Builder(Graph("embedding"))
     table = g.param("table", np.random.default_rng(0).standard_normal((ROWS, width)).astype("f4"))
     ids = g.input("ids", TensorType(I64, (2, 4)))
@@ -39,7 +39,7 @@ def test_it_trains_as_the_whole_gradient_does() -> None:
     assert "take_update" in ops(scattered)
     assert "take_dx" not in ops(scattered)
     assert "take_dx" in ops(whole)
-    ids = np.array([[3, 3, 3, 7], [0, 49, 60, -2]])  # often, and outside: dropped
+    ids = np.array([[3, 3, 3, 7], [0, 49, 60, -2]])  # repeated, and out of range: dropped
     batch = {"ids": ids, "lr": np.asarray(0.5, np.float32)}
     tables = []
     for program in (scattered, whole):
@@ -77,7 +77,7 @@ def test_a_tied_table_has_one_gradient_to_which_rows_are_added(optimizer: Optimi
 
 
 def trained_in_place(program: Program) -> dict[str, np.ndarray]:
-    """Params and states after three steps in one arena, by ids that come often, or lie outside."""
+    """Params and states after three steps in one arena, with repeated ids and ids out of range."""
     entry, params = program.entries["train"], {n: p.data.copy() for n, p in program.params.items()}
     inputs = {
         "ids": np.array([[3, 3, 3, 7], [0, 49, 60, -2]]),

@@ -126,7 +126,7 @@ def test_a_share_rounds_to_at_least_one_channel() -> None:
 
 
 def norms_graph() -> Graph:
-    """A linear weight whose rows have the norms 3, 1, 4, 1, 5, 9, 2, 6."""
+    """A linear weight with the row norms 3, 1, 4, 1, 5, 9, 2, 6."""
     g = Builder(Graph("norms"))
     rows = np.array([3, 1, 4, 1, 5, 9, 2, 6], np.float32)
     x = g.constant(np.ones((1, 8), np.float32))

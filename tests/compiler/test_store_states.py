@@ -1,4 +1,4 @@
-"""Optimiser states in bf16 or 8 bits: trainings stay near those of f32 states, in fewer bytes."""
+"""Optimiser states in bf16 or 8 bits: trainings stay close to those with f32 states."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def net() -> Graph:
 def trained(
     optimizer: Optimizer, storage: Storage, steps: int = 10
 ) -> tuple[Program, list[float], Arrays]:
-    """Train and return the losses and what the params became."""
+    """Train and return the losses and the trained params."""
     program = compile_program(net(), Training(optimizer=optimizer, storage=storage), check=True)
     params = {name: param.data.copy() for name, param in program.params.items()}
     rng, losses = np.random.default_rng(1), []
@@ -101,7 +101,7 @@ def test_second_moments_have_no_sign() -> None:
 
 
 def test_a_second_moment_in_bf16_falls_as_it_should() -> None:
-    """A thousandth off is less than half of bf16's last place: rounded to the nearest it stays."""
+    """A thousandth is less than half a bf16 unit: round-to-nearest would keep the state."""
     g = Builder(Graph("net"))
     x = g.input("x", TensorType(F32, ()))
     w = g.param("w", np.ones(4096, np.float32))

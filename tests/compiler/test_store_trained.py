@@ -32,7 +32,7 @@ def net() -> Graph:
 
 
 def trained(optimizer: Optimizer, storage: Storage) -> tuple[Program, list[float], np.ndarray]:
-    """Train and return the losses and what the weights became."""
+    """Train and return the losses and the trained weights."""
     program = compile_program(net(), Training(optimizer=optimizer, storage=storage), check=True)
     params = {name: param.data.copy() for name, param in program.params.items()}
     rng, losses = np.random.default_rng(1), []
@@ -52,8 +52,8 @@ def test_steps_stay_near_those_of_f32_weights(optimizer: Optimizer) -> None:
     _, losses, found = trained(optimizer, BF16)
     np.testing.assert_allclose(losses, exact, rtol=0.02)
     apart = found - wanted
-    assert 0 < np.abs(apart).mean() < 0.01  # a number of 1 has places of 0.008
-    assert abs(apart.mean()) < 6 * apart.std() / apart.size**0.5  # neither up nor down
+    assert 0 < np.abs(apart).mean() < 0.01  # near 1 the spacing of bf16 is 0.008
+    assert abs(apart.mean()) < 6 * apart.std() / apart.size**0.5  # unbiased
 
 
 def test_every_entry_reads_two_bytes_and_vectors_stay_f32() -> None:
@@ -66,7 +66,7 @@ def test_every_entry_reads_two_bytes_and_vectors_stay_f32() -> None:
 
 
 def test_steps_below_the_last_place_add_up() -> None:
-    """A step of a thousandth of the last place moves a thousandth of the weights."""
+    """A step of a thousandth of a bf16 unit changes a thousandth of the weights."""
     g = Builder(Graph("net"))
     x = g.input("x", TensorType(F32, (1, 400)))
     w = g.param("w", np.ones((400, 400), np.float32))

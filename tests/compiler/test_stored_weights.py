@@ -31,7 +31,7 @@ BATCH: Arrays = {
 
 
 def decoder(numbers: Arrays | None = None) -> Graph:
-    """A table of 96 rows, read by row and as the last layer, between two layers and a small one."""
+    """A table of 96 rows, used as embedding and last layer, between two layers and a small one."""
     rng = np.random.default_rng(0)
     g = Builder(Graph("decoder"))
     ids = g.input("ids", TensorType(I64, (2, 6)))
@@ -76,7 +76,7 @@ def test_blocks_keep_numbers_to_a_part_of_their_scale(
     away = np.abs(blocks.decode(codes, scales) - numbers)
     grouped = away.reshape(before, count, BLOCK, behind).max(axis=2)
     step = np.abs(scales.astype(np.float32))
-    # 4 bits have no +8: the largest number of the other sign than the extreme's is cut by a step.
+    # 4 bits have no +8: the largest number of the opposite sign to the extreme is cut by a step.
     # Scales are rounded to f16's 11 bits, and so is the value of the largest code.
     limit = (1.0 if bits == 4 else 0.5) * step + (8 if bits == 4 else 127) * step * 2.0**-10
     assert (grouped <= limit).all()
@@ -86,7 +86,7 @@ def test_blocks_are_those_of_ggml_by_hand() -> None:
     numbers = np.zeros(32, np.float32)
     numbers[[0, 1, 16, 31]] = [8.0, -3.0, 1.0, -4.0]
     codes, scales = Blocks(4, 0).encode(numbers)
-    assert scales.tolist() == [-1.0]  # the extreme has code 0, which stands for -8
+    assert scales.tolist() == [-1.0]  # the extreme has code 0, which is -8
     assert codes.tolist() == [0 | (7 << 4), 11 | (8 << 4), *[0x88] * 13, 8 | (12 << 4)]
     assert Blocks(4, 0).decode(codes, scales).tolist() == numbers.tolist()
     codes, scales = Blocks(8, 0).encode(numbers * np.float32(127 / 8))
@@ -110,7 +110,7 @@ def test_training_is_that_of_the_decoded_weights(storage: str) -> None:
     dtypes = {"bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u8"}
     for name in ("table", "first", "second"):
         assert params[name].value.dtype.value == dtypes[storage]
-    assert params["small"].value.dtype is F32  # below the smallest size
+    assert params["small"].value.dtype is F32  # below the minimum size
     exact: Arrays = {}
     for name in ("table", "first", "second", "small", "thin"):
         held = params[name]

@@ -19,7 +19,7 @@ from pockengine.compiler.passes.memory.tile_vocabulary import TileVocabulary
 
 ROWS, DEPTH, CLASSES = 6, 32, 900
 BUDGET = BUDGET_SHARE * 4 * DEPTH * 300
-"""Three blocks of classes."""
+"""Bytes of three blocks of classes."""
 
 
 def net(*, transposed: bool, embedding: bool = False) -> Graph:

@@ -1,4 +1,4 @@
-"""The planner on TinyEngine's own training graph, against TinyEngine's own figure."""
+"""The planner on TinyEngine's own training graph, compared with TinyEngine's figure."""
 
 import os
 from pathlib import Path

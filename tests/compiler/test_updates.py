@@ -1,4 +1,4 @@
-"""Random graphs and trainings: lowering and memory planning change no number."""
+"""Random graphs and trainings: lowering and memory planning change no results."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def test_lowered_updates_are_those_of_the_graph(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_an_update_that_is_another_is_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tolerance for rounding must not hide a fault: one percent of each weight."""
+    """The tolerance for rounding must not hide a fault: one percent of each weight."""
     honest = run_in_place
 
     def wrong(entry: Entry, inputs: Arrays, state: Arrays) -> Arrays:

@@ -1,9 +1,9 @@
 """TinyEngine's shipped training graph as buffers, with the kernels that this compiler would fuse.
 
 The graph is mit-han-lab/tinyengine's `49kb-int8-graph.json`: MCUNet at 128x128, forward in int8,
-backward in float. Fused as here: a convolution with its truncation; an input gradient with mask and
-scale; a weight gradient in one kernel, whose result is applied at once. What backward wants of a
-truncated value is one bit an element, kept from forward on.
+backward in float. Fusions as in this compiler: a convolution with its truncation; an input gradient
+with mask and scale; a weight gradient in one kernel, whose result is applied at once. For a
+truncated value the backward pass needs one saved bit per element.
 """
 
 import json
@@ -28,7 +28,7 @@ Op = Mapping[str, Any]
 
 
 def buffers_of(path: Path) -> list[Buffer]:
-    """Return what must be in memory, and from which of the graph's ops to which."""
+    """Return the values in memory, and the ops between which each is live."""
     ops: list[Op] = json.loads(path.read_text())
     readers: dict[str, set[str]] = {}
     for op in ops:
@@ -63,7 +63,7 @@ def _is_mask(op: Op) -> bool:
 
 
 def _compared(ops: list[Op], mask: Op) -> list[Mapping[str, Any]]:
-    """Return the forward value that a mask compares: mask <- comparison <- cast <- value."""
+    """Return the forward value compared for a mask: mask <- comparison <- cast <- value."""
     made = {op["outputs"][0]["name"]: op for op in ops}
     comparison = made[mask["inputs"][0]["name"]]
     cast = made[comparison["inputs"][0]["name"]]
@@ -71,7 +71,7 @@ def _compared(ops: list[Op], mask: Op) -> list[Mapping[str, Any]]:
 
 
 def _is_kept(op: Op, result: Mapping[str, Any], readers: set[str]) -> bool:
-    """Whether an op's result is in memory, rather than inside a fused kernel."""
+    """Whether an op's result is in memory instead of inside a fused kernel."""
     if op["type"] == "nn.mcuconv2d":
         return "nn.mcutruncate" not in readers
     if op["type"] in ALWAYS or result["meta"].get("output_info"):

@@ -1,4 +1,4 @@
-"""BERT and LLaMA in the layers of our ops, by the names that presets know, with seeded weights."""
+"""BERT and LLaMA built from our ops, with the parameter names of presets and seeded weights."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from pockengine.tests.compiler.small_nets import NetBuilder
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a transformer's shapes come from."""
+    """Sizes of a transformer."""
 
     layers: int
     hidden: int
@@ -20,7 +20,7 @@ class Sizes:
 
     @property
     def head_size(self) -> int:
-        """Numbers of one head in a row."""
+        """Size of a head."""
         return self.hidden // self.heads
 
 
@@ -29,7 +29,7 @@ TINY = Sizes(layers=2, hidden=64, heads=4, ffn=128, vocabulary=100)
 
 
 def bert_net(batch: int = 2, length: int = 32, sizes: Sizes = TINY) -> Graph:
-    """Post-norm layers with biases and GELU, a class from the first row; half the mask is data."""
+    """Post-norm layers with biases and GELU, a class from the first row; a mask as input."""
     net = NetBuilder("bert")
     g = net.g
     ids = g.input("input_ids", TensorType(I64, (batch, length)))
@@ -89,7 +89,7 @@ def _split(net: NetBuilder, x: Value, sizes: Sizes) -> Value:
 
 
 def _joined(net: NetBuilder, x: Value) -> Value:
-    """Heads as rows again."""
+    """Concatenate heads to rows."""
     batch, heads, length, size = x.shape
     return net.g.reshape(net.g.transpose(x, perm=(0, 2, 1, 3)), shape=(batch, length, heads * size))
 
@@ -97,7 +97,7 @@ def _joined(net: NetBuilder, x: Value) -> Value:
 def llama_net(
     batch: int = 1, length: int = 32, sizes: Sizes = TINY, net: NetBuilder | None = None
 ) -> Graph:
-    """Pre-norm decoder layers without biases: RMS norm, rotary places, SwiGLU, a causal mask."""
+    """Pre-norm decoder layers without biases: RMS norm, rotary embedding, SwiGLU, causal mask."""
     net = net or NetBuilder("llama")
     g = net.g
     ids = g.input("input_ids", TensorType(I64, (batch, length)))
@@ -142,7 +142,7 @@ def _rms_norm(net: NetBuilder, x: Value, name: str) -> Value:
 
 
 def _rotary_tables(net: NetBuilder, length: int, sizes: Sizes) -> tuple[Value, Value]:
-    """Cosines and sines [length, head_size] of each place's angles."""
+    """Cosines and sines [length, head_size] of each position's angles."""
     half = np.arange(sizes.head_size // 2) / (sizes.head_size // 2)
     angles = np.outer(np.arange(length), 10000.0**-half)
     angles = np.concatenate([angles, angles], axis=1)
@@ -151,7 +151,7 @@ def _rotary_tables(net: NetBuilder, length: int, sizes: Sizes) -> tuple[Value, V
 
 
 def _turned(net: NetBuilder, x: Value, turns: tuple[Value, Value]) -> Value:
-    """Rotate pairs (i, i + half) of each head's row by its place's angles."""
+    """Rotate pairs (i, i + half) of each head's row by its position's angles."""
     g, half = net.g, x.shape[-1] // 2
     low, high = (
         g.slice(x, start=(0, 0, 0, first), stop=(*x.shape[:3], first + half), step=(1, 1, 1, 1))

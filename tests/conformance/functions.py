@@ -1,8 +1,8 @@
-"""Every public function of a framework's modules, by sample calls, through its frontend.
+"""Every public function of a framework's modules, with sample calls, through its frontend.
 
-A call is judged as the fuzzer's programs are: its results, weighted and summed, and all gradients
-are compared with the framework's, by the oracle, after all passes, and by choice in generated C. A
-function passes when a call passes and none is wrong or crashes; it is refused where all are.
+A call is judged like the fuzzer's programs: the weighted sum of its results and all gradients are
+compared with the framework's, in the oracle, after all passes, and optionally in generated C. A
+function passes if a call passes and none is wrong or crashes; it is refused if all calls are.
 """
 
 import re
@@ -19,27 +19,27 @@ from pockengine.tests.fuzz.campaign import Case, Framework, Verdict, judge
 from pockengine.tests.fuzz.program import Program
 
 BATCH = 32
-"""Calls that are imported together."""
+"""Number of calls that are imported together."""
 
 ORDER = ("crashed", "wrong", "passed", "refused")
-"""What becomes of a function: the first of these that one of its calls is."""
+"""Outcomes of a function: it has the first of these that one of its calls has."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A function's calls with what became of each."""
+    """A function's calls with their outcomes."""
 
     name: str
     verdicts: Sequence[Verdict]
 
     @property
     def outcome(self) -> str:
-        """What became of the function."""
+        """The outcome of the function."""
         return min((verdict.outcome for verdict in self.verdicts), key=ORDER.index)
 
 
 def public_functions(module: ModuleType) -> set[str]:
-    """Return the names of a module's functions; classes and modules are left out."""
+    """Return the names of a module's functions, without classes and modules."""
     names = (name for name in dir(module) if not name.startswith("_"))
     return {
         name
@@ -49,7 +49,7 @@ def public_functions(module: ModuleType) -> set[str]:
 
 
 def function_of(call: str) -> str:
-    """Return the function that a call is a sample of: all before its first bracket."""
+    """Return the function of a sample call: the text before its first bracket."""
     return call.split("(", 1)[0].split("[", 1)[0]
 
 
@@ -67,7 +67,7 @@ def program_of(call: str, number: int, total: str) -> Program:
 def run_calls(
     framework: Framework, calls: Iterable[str], total: str, ways: Sequence[str]
 ) -> dict[str, Verdict]:
-    """Judge each call; one that the framework itself does not run is "unrunnable"."""
+    """Judge each call; one that the framework itself cannot run is "unrunnable"."""
     found: dict[str, Verdict] = {}
     listed = list(dict.fromkeys(calls))
     for start in range(0, len(listed), BATCH):
@@ -87,7 +87,7 @@ def run_calls(
 
 
 def by_function(verdicts: Mapping[str, Verdict]) -> list[Judged]:
-    """Group the verdicts of calls by function, in order of name."""
+    """Group the verdicts of calls by function, sorted by name."""
     groups: dict[str, list[Verdict]] = {}
     for call, verdict in verdicts.items():
         if verdict.outcome != "unrunnable":
@@ -106,7 +106,7 @@ def summary(judged: Sequence[Judged]) -> dict[str, Counter[str]]:
 def command(
     framework: Framework, total: str, calls: Callable[[], list[str]], help_text: str
 ) -> click.Command:
-    """Return the command line of one framework; its exit status is 1 where a call is at fault."""
+    """Return the command line of a framework; the exit status is 1 if a call is at fault."""
 
     @click.command(help=help_text)
     @click.option("--only", default="", help="A regular expression that calls match.")

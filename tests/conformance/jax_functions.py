@@ -1,4 +1,4 @@
-"""JAX's public functions, by sample calls, through the JAX frontend.
+"""JAX's public functions, with sample calls, through the JAX frontend.
 
 bazel run //tests/conformance:jax_functions -- --only '^lax' --code
 """
@@ -22,7 +22,7 @@ MODULES = {
     "lax": lax,
     "jax.ops": jax.ops,
 }
-"""The modules of whose functions each has a sample."""
+"""The modules whose functions have samples."""
 
 TOTAL = "pockengine.tests.conformance.jax_functions.total"
 

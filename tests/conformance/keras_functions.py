@@ -1,4 +1,4 @@
-"""keras.ops's public functions, by sample calls, through the TensorFlow frontend.
+"""keras.ops's public functions, with sample calls, through the TensorFlow frontend.
 
 bazel run //tests/conformance:keras_functions -- --only '^ops.image' --code
 """
@@ -14,7 +14,7 @@ from pockengine.tests.conformance.numpy_samples import numpy_calls, read
 from pockengine.tests.fuzz.keras_programs import KerasLanguage
 
 MODULES = {"ops": ops, "ops.image": ops.image}
-"""The modules of whose functions each has a sample."""
+"""The modules whose functions have samples."""
 
 TOTAL = "pockengine.tests.conformance.keras_functions.total"
 

@@ -1,4 +1,4 @@
-"""Samples of keras.layers: a layer, and the leaves of `numpy_samples` that it is called on."""
+"""Samples of keras.layers: a layer, and the leaves of `numpy_samples` that it is called with."""
 
 ALIASES = frozenset(
     [
@@ -9,7 +9,7 @@ ALIASES = frozenset(
         "InputSpec",
     ]
 )
-"""Second names."""
+"""Aliases of other layers."""
 
 NOT_COMPARED = {
     **dict.fromkeys(
@@ -26,4 +26,4 @@ NOT_COMPARED = {
     "MaxNumBoundingBoxes": "boxes of a data set",
     "TFSMLayer": "a saved model, which has a reader of its own",
 }
-"""Layers without a sample, and why."""
+"""Layers without a sample, with the reason."""

@@ -1,10 +1,9 @@
-"""Every layer of keras.layers, by samples, through the TensorFlow frontend.
+"""Every layer of keras.layers, with samples, through the TensorFlow frontend.
 
 bazel run //tests/conformance:keras_layers -- --only Conv --code
 
-A layer is called while training. Its output, weighted and summed, and the gradients of its weights
-and of its inputs are compared with Keras's. A layer that draws random numbers is imported so, and
-compared as it is called otherwise.
+Layers are called in training mode. The weighted sum of the output, and the gradients of weights and
+inputs, are compared with Keras's. A layer that draws random numbers is compared in inference mode.
 """
 
 import inspect
@@ -30,12 +29,12 @@ from pockengine.tests.fuzz.compare import Imported
 
 SCOPE = {"layers": layers, "keras": keras, "tf": tf, "np": np}
 TOLERANCE = 3e-4
-"""Largest error relative to a tensor's largest element, or to 0.1 where that is smaller."""
+"""Maximum error relative to a tensor's largest element, or to 0.1 if that is smaller."""
 SEED = 3
 
 
 class Layer(keras.Model):
-    """A layer on leaves: floats are weights, scaled by an input of ones; others are inputs."""
+    """A layer on leaves: floats are weights, multiplied by an input of ones; others are inputs."""
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         super().__init__(name="sampled")
@@ -80,12 +79,12 @@ def _rest(layer: Any, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def judge_layer(text: str, names: Sequence[str], ways: Sequence[str]) -> tuple[str, str]:
-    """Return "passed", "random", "refused", "wrong" or "crashed", and the words."""
+    """Return "passed", "random", "refused", "wrong" or "crashed", and the message."""
     try:
         model = Layer(text, names)
         given = [np.ones(1, np.float32), *model.given.values()]
         model(*map(tf.constant, given))  # builds it
-    except Exception as error:  # whatever Keras raises on a sample that it does not take
+    except Exception as error:  # Keras may raise anything for an invalid sample
         return "unrunnable", f"{type(error).__name__}: {error}"
     try:
         graph = from_tensorflow(model, tuple(given), training=True)
@@ -131,14 +130,14 @@ def _short(array: np.ndarray) -> str:
 
 
 def layer_of(text: str) -> str:
-    """Return the layer that a sample is one of."""
+    """Return the layer of a sample."""
     match = re.match(r"layers\.(\w+)\(", text)
     assert match is not None
     return match.group(1)
 
 
 def public_layers() -> set[str]:
-    """Return the names of all public layers that are no second name of another."""
+    """Return the names of all public layers, without aliases."""
     return {
         name
         for name in dir(layers)
@@ -147,7 +146,7 @@ def public_layers() -> set[str]:
 
 
 def outcomes(only: str = "", ways: Sequence[str] = ("graph", "step")) -> dict[str, tuple[str, str]]:
-    """Judge the samples that a regular expression finds."""
+    """Judge the samples that match a regular expression."""
     found = {}
     for line in read("keras_layers.txt"):
         if re.search(only, line):

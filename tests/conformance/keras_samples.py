@@ -1,4 +1,4 @@
-"""Public functions of keras.ops without a sample; `keras_functions.txt` has those of the others."""
+"""Public functions of keras.ops without a sample; `keras_functions.txt` has the others'."""
 
 NOT_COMPARED = {
     "convert_to_numpy": "needs numbers while the model is traced",
@@ -10,4 +10,4 @@ NOT_COMPARED = {
     "nonzero": "a shape that depends on data",
     "unique": "a shape that depends on data",
 }
-"""Functions without a sample, and why."""
+"""Functions without a sample, with the reason."""

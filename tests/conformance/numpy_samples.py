@@ -1,7 +1,7 @@
-"""Sample calls of the functions that jax.numpy and keras.ops have in common, and their leaves.
+"""Sample calls of the functions shared by jax.numpy and keras.ops, and their leaves.
 
-`np` stands for either module. A call is a sample of the function that it starts with; each function
-has one at least. Results may be tensors, numbers, or tuples, lists and mappings of them.
+`np` stands for either module. A call is a sample of the function at its start; each function has at
+least one. Results may be tensors, numbers, or tuples, lists and mappings of these.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from pockengine.tests.fuzz.program import Leaf
 
 
 def leaves() -> dict[str, Leaf]:
-    """Return the arrays that the samples are of, by name; floats are trained."""
+    """Return the arrays used by the samples, by name; floats are trained."""
     rng = np.random.default_rng(7)
 
     def normal(*shape: int) -> Leaf:
@@ -68,14 +68,14 @@ logmeanexp standardize atleast_1d atleast_2d atleast_3d ediff1d gradient matrix_
 unwrap isrealobj iscomplexobj isscalar array asarray i0 normalize size dtype is_tensor
 convert_to_tensor stop_gradient
 """
-"""Functions that are called with the matrix `f` of floats."""
+"""Functions that are called with the float matrix `f`."""
 
 IN_RANGE = {
     "p": "log log10 log1p log2 rsqrt sqrt reciprocal",
     "u": "acos arccos arcsin arctanh asin atanh erf erfc erfinv",
     "p + 1": "acosh arccosh",
 }
-"""Functions that are called with numbers for which they are defined."""
+"""Functions that are called with numbers in their domain."""
 
 BINARY = """
 add arctan2 atan2 copysign divide equal fmax fmin fmod greater greater_equal heaviside hypot less
@@ -103,7 +103,7 @@ def read(name: str) -> list[str]:
 
 
 def numpy_calls(module: str, known: set[str]) -> list[str]:
-    """Return the samples of the functions that a module, so named, has."""
+    """Return the samples of a module's functions; `module` is its name."""
     calls = [f"np.{name}(f)" for name in UNARY.split()]
     calls += [f"np.{name}({x})" for x, names in IN_RANGE.items() for name in names.split()]
     calls += [f"np.{name}(f, g)" for name in BINARY.split()]

@@ -1,8 +1,8 @@
 """Run ONNX's conformance cases through the importer, the compiler and the generated C.
 
-All cases become entries of one program, which is built once. A case passes when every output has
-the expected type and shape and is within the case's own tolerance; it is unsupported if the
-importer or the compiler refuses it, or when its expected values cannot be anybody else's.
+All cases become entries of one program, which is built once. A case passes if every output has the
+expected type and shape and is within the case's tolerance; it is unsupported if the importer or the
+compiler refuses it, or if its expected values cannot be compared.
 
     bazel run //tests/conformance:onnx -- --json records.jsonl
 """
@@ -41,7 +41,7 @@ STATUSES = (PASSED, FAILED, UNSUPPORTED)
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What became of a case, and why where it did not pass."""
+    """The outcome of a case, and the reason if it did not pass."""
 
     case: Case
     status: str
@@ -70,7 +70,7 @@ def run_cases(cases: Sequence[Case], folder: Path, threads: int = 1) -> list[Cas
 
 
 def _compiled_alone(case: Case, backend: CBackend) -> Graph:
-    """Import a case and see that it compiles, so that it cannot spoil the program of all."""
+    """Import a case and check that it compiles, so that it cannot break the common program."""
     graph = from_onnx(case.model, constants=case.constants)
     program = compile_entries(case.name, {case.name: graph}, target=backend.target(), check=True)
     generate(program, backend)
@@ -93,7 +93,7 @@ def _outcome(case: Case, session: Session) -> CaseResult:
 
 
 def count(outcomes: Sequence[CaseResult]) -> dict[str, dict[str, int]]:
-    """Count the cases of each operator by what became of them."""
+    """Count the cases of each operator by outcome."""
     counts: dict[str, dict[str, int]] = {}
     for outcome in outcomes:
         row = counts.setdefault(outcome.case.op, dict.fromkeys(STATUSES, 0))
@@ -102,12 +102,12 @@ def count(outcomes: Sequence[CaseResult]) -> dict[str, dict[str, int]]:
 
 
 def status_of(row: dict[str, int]) -> str:
-    """Judge an operator: failed by one failing case, supported by one that passes."""
+    """Judge an operator: failed if a case fails, supported if one passes."""
     return FAILED if row[FAILED] else PASSED if row[PASSED] else UNSUPPORTED
 
 
 def table_of(outcomes: Sequence[CaseResult]) -> Table:
-    """Lay the counts out, an operator a row."""
+    """Return the counts as a table with a row per operator."""
     table = Table(title=f"ONNX {onnx.__version__} cases in generated C")
     table.add_column("operator")
     for status in STATUSES:
@@ -121,7 +121,7 @@ def table_of(outcomes: Sequence[CaseResult]) -> Table:
 
 
 def records_of(outcomes: Sequence[CaseResult], threads: int) -> list[Record]:
-    """Turn the counts into records."""
+    """Convert the counts to records."""
     setup = Setup(
         commit=current_commit(),
         device="host",
@@ -146,7 +146,7 @@ def records_of(outcomes: Sequence[CaseResult], threads: int) -> list[Record]:
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
 def main(every: bool, match: str, threads: int, json_file: Path | None) -> None:
-    """Run ONNX's training-related cases in generated C; the exit status says whether one failed."""
+    """Run ONNX's training-related cases in generated C; the exit status is 1 if one failed."""
     cases = [case for case in (node_cases() if every else training_cases()) if match in case.name]
     with tempfile.TemporaryDirectory(prefix="pockengine-onnx-") as folder:
         outcomes = run_cases(cases, Path(folder), threads)

@@ -27,7 +27,7 @@ from pockengine.tests.conformance.opinfo_samples import CORE, differentiable_ops
 SAMPLES_PER_BUILD = 128
 
 FAILURES = 40
-"""Failed samples that are listed one by one."""
+"""Maximum number of failed samples that are listed."""
 
 
 @click.command(help=__doc__)
@@ -37,7 +37,7 @@ FAILURES = 40
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
 def main(names: tuple[str, ...], core: bool, limit: int | None, json_file: Path | None) -> None:
     """Run the chosen ops, print the tables and end with 1 if a sample failed."""
-    warnings.simplefilter("ignore")  # PyTorch's own, about its test inputs
+    warnings.simplefilter("ignore")  # PyTorch's, about its test inputs
     ops = _chosen(differentiable_ops(), names, core)
     results = run_ops(ops, limit, Console(stderr=True))
     tallies = report.tallies(results)
@@ -56,7 +56,7 @@ def main(names: tuple[str, ...], core: bool, limit: int | None, json_file: Path 
 
 
 def run_ops(ops: Mapping[str, Any], limit: int | None, console: Console) -> list[Result]:
-    """Run the ops in order, with a build for every SAMPLES_PER_BUILD of their samples."""
+    """Run the ops in order, with a build after every SAMPLES_PER_BUILD samples."""
     runner, results = Runner(), []
     waiting: list[Prepared] = []
     columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
@@ -78,7 +78,7 @@ def run_ops(ops: Mapping[str, Any], limit: int | None, console: Console) -> list
 
 
 def _chosen(ops: Mapping[str, Any], names: tuple[str, ...], core: bool) -> dict[str, Any]:
-    """Return the ops that are asked for, all without a choice."""
+    """Return the requested ops, by default all."""
     wanted = dict.fromkeys([*names, *(CORE if core else ())]) or ops
     unknown = sorted(set(wanted) - set(ops))
     if unknown:

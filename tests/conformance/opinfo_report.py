@@ -14,25 +14,25 @@ from pockengine.farm.results.results import Record, now
 from pockengine.tests.conformance.opinfo_run import FAILED, PASSED, UNSUPPORTED, Result
 
 REASONS = 15
-"""Reasons that the summary lists, the most frequent first."""
+"""Number of reasons in the summary, the most frequent first."""
 
 _OPERATION = re.compile(r"^\s*\d+ x (.+?) in [^:]*: (.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Samples of one op by what became of them."""
+    """Samples of one op by outcome."""
 
     op: str
     results: Sequence[Result]
 
     def count(self, status: str) -> int:
-        """How many samples ended so."""
+        """The number of samples with this outcome."""
         return sum(result.status == status for result in self.results)
 
     @property
     def status(self) -> str:
-        """An op passes when a sample with elements passes and none fails; it fails with any."""
+        """An op passes if a non-empty sample passes and none fails; it fails if one does."""
         if self.count(FAILED):
             return FAILED
         judged = [r for r in self.results if r.status == PASSED and not r.empty]
@@ -40,12 +40,12 @@ class Tally:
 
     @property
     def reasons(self) -> Counter[str]:
-        """Why samples did not pass, and how many each."""
+        """The reasons why samples did not pass, with their numbers."""
         return Counter(reason(result) for result in self.results if result.status != PASSED)
 
 
 def reason(result: Result) -> str:
-    """A result's reason on one line, alike for samples that differ in names and numbers alone."""
+    """A result's reason on one line, equal for samples that differ only in names and numbers."""
     found = _OPERATION.search(result.reason)
     text = f"{found[1]}: {found[2]}" if found else result.reason.strip().splitlines()[0]
     if result.status == FAILED:
@@ -55,7 +55,7 @@ def reason(result: Result) -> str:
 
 
 def tallies(results: Sequence[Result]) -> list[Tally]:
-    """Group results by op, in order of name."""
+    """Group results by op, sorted by name."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(result.op, []).append(result)
@@ -63,7 +63,7 @@ def tallies(results: Sequence[Result]) -> list[Tally]:
 
 
 def op_table(ops: Sequence[Tally]) -> Table:
-    """Lay out a row for each op: counts, and the most frequent reason where not all passed."""
+    """Return a row per op: counts, and the most frequent reason if not all passed."""
     table = Table(title="PyTorch OpInfo samples, loss and gradients by generated C")
     table.add_column("op", no_wrap=True)
     for heading in (PASSED, FAILED, UNSUPPORTED):
@@ -80,7 +80,7 @@ def op_table(ops: Sequence[Tally]) -> Table:
 
 
 def reason_table(ops: Sequence[Tally]) -> Table:
-    """Sum up why samples did not pass, over all ops."""
+    """Summarise over all ops why samples did not pass."""
     total: Counter[str] = Counter()
     where: dict[str, set[str]] = {}
     for op in ops:
@@ -110,7 +110,7 @@ def summary(ops: Sequence[Tally]) -> str:
 
 
 def metrics(ops: Sequence[Tally]) -> dict[str, int]:
-    """Return the figures of a run by the names that they have in records."""
+    """Return the figures of a run by their names in records."""
     counts = Counter(op.status for op in ops)
     return {
         "ops_passed": counts[PASSED],
@@ -121,7 +121,7 @@ def metrics(ops: Sequence[Tally]) -> dict[str, int]:
 
 
 def records(ops: Sequence[Tally], what: str) -> list[Record]:
-    """Make a record of each figure; `what` says which ops and samples were run."""
+    """Make a record of each figure; `what` describes the ops and samples."""
     figures: Mapping[str, int] = metrics(ops)
     return [
         Record(

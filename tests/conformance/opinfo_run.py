@@ -29,22 +29,23 @@ from pockengine.tests.conformance.opinfo_samples import (
 )
 
 RTOL = ATOL = 1e-4
-"""Difference allowed, relative to an element and absolute; the loss: relative to its terms."""
+"""Tolerance, relative to an element and absolute; for the loss, relative to its terms."""
 
 GRADIENT = "optimizer.gradient."
-"""Prefix of the states that collect the gradients of micro-batches."""
+"""Prefix of the states that accumulate the gradients of micro-batches."""
 
 MICRO_BATCHES = 2
-"""With several, a training step only collects gradients, each divided by their number."""
+"""With several, a training step only accumulates gradients, each divided by their number.
+"""
 
 PASSED, FAILED, UNSUPPORTED = "passed", "failed", "unsupported"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one sample, and why where it did not pass.
+    """The outcome of a sample, and the reason if it did not pass.
 
-    One that is `empty` has no number to compare: it says nothing of its op.
+    An `empty` sample has no number to compare, and does not count for its op.
     """
 
     op: str
@@ -56,7 +57,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A compiled sample that waits for its build; `frozen` have no gradient in our program."""
+    """A compiled sample that awaits its build; `frozen` params have no gradient in our program."""
 
     op: str
     index: int
@@ -116,7 +117,7 @@ class Runner:
         except CompileError as error:
             if "does not influence the loss" not in str(error):
                 raise
-        # Right where PyTorch's gradient is zero everywhere: compile without it.
+        # Correct if PyTorch's gradient is zero everywhere: compile without it.
         for key, gradient in expected.gradients.items():
             if gradient is None or not gradient.any():
                 frozen.add(key)
@@ -141,14 +142,14 @@ class Runner:
             program = compile_entries("opinfo", {"train": graph}, target=self._backend.target())
         train = program.entries["train"]
         entry = replace(train, name=f"sample.{self._count}")
-        generate(_merge([entry]), self._backend)  # what the backend lacks shows now
+        generate(_merge([entry]), self._backend)  # reveals what the backend lacks
         arrays = [x.numpy() for x in module.inputs]
         inputs = dict(zip((value.name for value in graph.inputs), arrays, strict=True))
         return Prepared(name, index, entry, inputs, expected, frozenset(frozen))
 
 
 def _merge(entries: Sequence[Entry]) -> Program:
-    """One program of all entries, whose params have names of their own."""
+    """One program of all entries, whose params get unique names."""
     named = {entry.name: entry for entry in entries}
     return Program("opinfo", named, *share_tensors(named))
 
@@ -175,7 +176,7 @@ def _compare(session: Session, item: Prepared) -> Result:
 
 
 def _gradient(session: Session, item: Prepared, name: str) -> np.ndarray:
-    """The collected gradient in PyTorch's order of dimensions."""
+    """The accumulated gradient in PyTorch's order of dimensions."""
     permutation = item.entry.graph.params[name].permutation
     found = session.get_param(GRADIENT + name) * MICRO_BATCHES
     return found if permutation is None else found.transpose(np.argsort(permutation))

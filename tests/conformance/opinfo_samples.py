@@ -1,4 +1,4 @@
-"""PyTorch's OpInfo samples as modules that return a loss, and what eager PyTorch makes of them."""
+"""PyTorch's OpInfo samples as modules that return a loss, and their results in eager PyTorch."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,13 +42,13 @@ CORE = (
     "sum",
     "tanh",
 )
-"""What a network that is fine-tuned on a device is most likely made of: 1,769 samples."""
+"""Ops that are likely in a network fine-tuned on a device: 1,769 samples."""
 
 SEED = 0
 
 
 class NotRunnable(Exception):
-    """A sample without a real loss in eager PyTorch; says why."""
+    """A sample without a real loss in eager PyTorch; the message is the reason."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Expected:
 
 
 class SampleModule(nn.Module):
-    """An op on one sample: what can be differentiated is a parameter, other tensors are inputs.
+    """An op on one sample: differentiable tensors are parameters, other tensors are inputs.
 
-    What the op writes to (running statistics) is a buffer. The loss is the sum of all elements of
-    the results that can be differentiated, each times a random weight; complex ones as pairs.
+    Tensors that the op writes to (running statistics) are buffers. The loss is the sum of all
+    elements of the differentiable results, each times a random weight; complex ones as pairs.
     `prefix` starts all names.
     """
 
@@ -107,7 +107,7 @@ class SampleModule(nn.Module):
         return sums[0] if len(sums) == 1 else torch.stack(sums).sum()
 
     def terms(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return what the loss is the sum of: the differentiable results, weighted."""
+        """Return the terms of the loss: the differentiable results, weighted."""
         held = {index: getattr(self, name) for index, name in self._held.items()}
         results = self._results(held | dict(zip(self._given, inputs, strict=True)))
         pairs = zip(self._kept, self._weights, strict=True)
@@ -146,7 +146,7 @@ def _is_differentiable(y: object) -> bool:
 
 
 def differentiable_ops() -> dict[str, Any]:
-    """Return PyTorch's ops with gradients in float32 by full name (with the variant), in order."""
+    """Return PyTorch's ops with float32 gradients by full name (with the variant), in order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
@@ -158,16 +158,16 @@ def differentiable_ops() -> dict[str, Any]:
 
 
 def samples_of(op: Any, limit: int | None) -> Iterator[tuple[int, Any]]:
-    """Yield numbered sample inputs, the same in each run; at most `limit`, spread over all."""
+    """Yield numbered sample inputs, the same in each run; at most `limit`, evenly spread."""
     torch.manual_seed(SEED)
-    np.random.seed(SEED)  # some samples are drawn by NumPy
+    np.random.seed(SEED)  # some samples use NumPy's random numbers
     samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=True))
     stride = 1 if limit is None else max(1, -(-len(samples) // limit))
     yield from list(enumerate(samples))[::stride]
 
 
 def eager(module: SampleModule) -> Expected:
-    """Run forward and backward in PyTorch; the module's buffers are left as they were."""
+    """Run forward and backward in PyTorch; the module's buffers are restored."""
     kept = {name: data.clone() for name, data in module.named_buffers()}
     terms = module.terms([x.clone() for x in module.inputs])
     magnitude = float(sum(part.detach().double().abs().sum() for part in terms))

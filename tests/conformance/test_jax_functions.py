@@ -1,4 +1,4 @@
-"""Each public function of JAX has a sample, or a reason to have none; a share of them is run."""
+"""Each public function of JAX has a sample, or a reason to have none; some of them are run."""
 
 from pockengine.tests.conformance import jax_samples
 from pockengine.tests.conformance.functions import (
@@ -12,7 +12,7 @@ from pockengine.tests.conformance.jax_functions import MODULES, TOTAL, calls
 from pockengine.tests.fuzz.jax_programs import JaxLanguage
 
 STRIDE = 16
-"""Of this many calls one is run."""
+"""One call in this many is run."""
 
 
 def test_every_function_has_a_sample_or_a_reason() -> None:

@@ -1,4 +1,4 @@
-"""Each function and layer of Keras has a sample, or a reason to have none; a share is run."""
+"""Each function and layer of Keras has a sample, or a reason to have none; some are run."""
 
 from pockengine.tests.conformance import keras_layer_samples, keras_samples
 from pockengine.tests.conformance.functions import (
@@ -14,7 +14,7 @@ from pockengine.tests.conformance.numpy_samples import read
 from pockengine.tests.fuzz.keras_programs import KerasLanguage
 
 STRIDE = 16
-"""Of this many calls one is run."""
+"""One call in this many is run."""
 
 LAYERS = r"Dense\(3\)|Conv2D\(3, 3, groups|GRU\(3\) |ConvLSTM1D|GroupQuery|CategoryEncoding"
 """Samples of layers that are run."""
@@ -24,7 +24,7 @@ REFUSED = {
     "layers.CategoryEncoding(3, output_mode='multi_hot')": "nothing would train",
     "layers.SpectralNormalization(layers.Dense(3))": "it changes a trainable variable",
 }
-"""Words of the refusals among them."""
+"""Text of the expected refusals among them."""
 
 
 def test_every_function_has_a_sample_or_a_reason() -> None:

@@ -1,4 +1,4 @@
-"""All of ONNX's training-related cases: none fails, and unsupported ones are named."""
+"""All of ONNX's training-related cases: none fails, and unsupported ones are listed."""
 
 import pytest
 

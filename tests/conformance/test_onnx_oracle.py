@@ -1,6 +1,6 @@
-"""All of ONNX's cases of single operators by our oracle: passed or refused, never wrong.
+"""All of ONNX's cases of single operators in our oracle: passed or refused, never wrong.
 
-The generated C of the same cases is run by `//tests/conformance:onnx --all`, by hand.
+`//tests/conformance:onnx --all`, started by hand, runs the same cases in generated C.
 """
 
 import numpy as np
@@ -12,11 +12,11 @@ from pockengine.frontends.onnx.model import from_onnx
 from pockengine.tests.conformance.onnx_cases import Case, node_cases, result_of
 
 AT_LEAST = 1412
-"""Cases that passed when this was last changed; more may."""
+"""Number of cases that passed at the last change; more may pass."""
 
 
 def outcome(case: Case) -> str:
-    """Import a case and compare what the oracle makes of it."""
+    """Import a case and compare the oracle's results."""
     try:
         graph = from_onnx(case.model, constants=case.constants)
     except ImportModelError:

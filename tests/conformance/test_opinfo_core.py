@@ -1,4 +1,4 @@
-"""The fixed part of OpInfo that every change is tested with: samples of all core ops."""
+"""A fixed part of OpInfo, run for every change: samples of all core ops."""
 
 import warnings
 
@@ -11,10 +11,10 @@ from pockengine.tests.conformance.opinfo_run import FAILED, PASSED, UNSUPPORTED,
 from pockengine.tests.conformance.opinfo_samples import CORE, differentiable_ops
 
 SAMPLES = 6
-"""Of each op, spread over all."""
+"""Per op, spread over all samples."""
 
 UNSUPPORTED_USES = ("it draws random numbers, which are not PyTorch's",)
-"""The only reason not to judge a sample of a core op: attention with dropout."""
+"""The only accepted reason for an unsupported sample of a core op: attention with dropout."""
 
 
 @pytest.fixture(scope="module")

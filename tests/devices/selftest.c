@@ -1,6 +1,6 @@
-/* A program written by hand, run by the real runtime: y = w x, then w -= lr x, on two threads, with
- * a checkpoint written and read back. It shows that a device's toolchain and the runtime agree.
- * Prints "ok", or what differs.
+/* A handwritten program on the real runtime: y = w x, then w -= lr x, on two threads, with a
+ * checkpoint written and read back. It tests a device's toolchain with the runtime.
+ * Prints "ok", or the difference.
  */
 #include <stdio.h>
 #include <string.h>

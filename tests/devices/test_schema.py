@@ -1,4 +1,4 @@
-"""Device files are data: nothing in them becomes code, a file's name or another program."""
+"""Device files are data: nothing in them becomes code, a file name or another program."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Each device's toolchain makes a binary of the right kind, and what can be run runs."""
+"""Each device's toolchain builds a binary of the right kind; runnable binaries run."""
 
 import shutil
 import struct

@@ -1,4 +1,4 @@
-"""Judge many programs: batches of them at first, one by one where a batch does not go through."""
+"""Judge many programs in batches; a failing batch is split."""
 
 import itertools
 import re
@@ -16,11 +16,11 @@ from pockengine.tests.fuzz.compare import Imported, Results, by_code, by_graph, 
 from pockengine.tests.fuzz.program import Language, Program, draw, shrink
 
 TOLERANCE = 2e-4
-"""Largest error relative to a tensor's largest element, or to 0.1 where that is smaller."""
+"""Maximum error relative to a tensor's largest element, or to 0.1 if that is smaller."""
 CONDITION = 30.0
-"""How many times the framework's own distance from its float64 is allowed beside."""
+"""Allowed error as a multiple of the framework's own float32 error against its float64."""
 CHAOTIC = 1e-2
-"""The distance, relative to the tensor, from which the framework's own float32 says nothing."""
+"""Relative float32 error of the framework itself beyond which a program is not judged."""
 
 PROBLEM = re.compile(r"\s*\d+ x (?P<thing>.+?) in (?P<places>.+?): (?P<reason>.*)")
 PLACE = re.compile(r"(?<![\w.])p(\d+)(?![\w])")
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a program: "passed", "refused", "wrong" or "crashed", and the words."""
+    """The outcome of a program: "passed", "refused", "wrong" or "crashed", and the message."""
 
     program: Program
     outcome: str
@@ -78,7 +78,7 @@ class Tally:
 
 
 def kind_of(words: str) -> str:
-    """Return a message without names and numbers, so that equal refusals count together."""
+    """Return a message without names and numbers, so that equal refusals are counted together."""
     lines = words.strip().splitlines() or [""]
     line = lines[min(1, len(lines) - 1)]
     match = PROBLEM.match(line)
@@ -88,7 +88,7 @@ def kind_of(words: str) -> str:
 
 @dataclass(frozen=True)
 class Draws:
-    """Seed of the first program, most statements of one, and programs imported together."""
+    """Seed of the first program, maximum statements per program, and programs imported together."""
 
     seed: int = 0
     size: int = 8
@@ -96,7 +96,7 @@ class Draws:
 
 
 def cases_of(framework: Framework, draws: Draws) -> Iterator[Case]:
-    """Draw programs for ever: those that the framework itself can differentiate."""
+    """Yield an unlimited number of programs that the framework itself can differentiate."""
     for first in itertools.count(draws.seed, draws.batch):
         seeds = range(first, first + draws.batch)
         yield from _runnable(framework, [draw(framework, seed, draws.size) for seed in seeds])
@@ -111,7 +111,7 @@ def _runnable(framework: Framework, programs: Sequence[Program]) -> list[Case]:
 
 
 def judge(framework: Framework, cases: Sequence[Case], ways: Sequence[str]) -> list[Verdict]:
-    """Judge programs together; split them where they do not all go through."""
+    """Judge programs together; split them if that fails."""
     try:
         imported = framework.graph([case.program for case in cases])
         results = {way: WAYS[way](imported) for way in ways}
@@ -126,7 +126,7 @@ def judge(framework: Framework, cases: Sequence[Case], ways: Sequence[str]) -> l
 def _judge_parts(
     framework: Framework, cases: Sequence[Case], ways: Sequence[str], error: Exception
 ) -> list[Verdict]:
-    """Leave out the programs that the error names; without any, judge the halves."""
+    """Drop the programs that the error names; if it names none, judge the halves."""
     if len(cases) == 1:
         outcome = "refused" if isinstance(error, PockEngineError) else "crashed"
         return [Verdict(cases[0].program, outcome, _words(error))]
@@ -140,7 +140,7 @@ def _judge_parts(
 
 
 def _blamed(words: str) -> dict[int, str]:
-    """Return the places of the programs that a list of problems names, each with its line."""
+    """Return the indices of the programs named in a list of problems, each with its line."""
     found: dict[int, str] = {}
     for line in words.splitlines()[1:]:
         match = PROBLEM.match(line)
@@ -169,7 +169,7 @@ def _short(array: np.ndarray) -> str:
 
 
 def differs(ours: np.ndarray, theirs: np.ndarray, tolerance: Any) -> bool:
-    """Return whether an element is further off than the tolerance, of the largest one, allows."""
+    """Return whether an element differs by more than the tolerance, relative to the largest one."""
     if ours.shape != theirs.shape:
         return True
     if theirs.size == 0:
@@ -183,9 +183,9 @@ def differs(ours: np.ndarray, theirs: np.ndarray, tolerance: Any) -> bool:
 
 
 def _is_rounding(framework: Framework, case: Case, found: list[np.ndarray]) -> bool:
-    """Return whether the framework's own float32 strays as far from its float64."""
+    """Return whether the framework's own float32 differs as much from its float64."""
     (double,) = framework.references([case.program], double=True)
-    if double is None:  # a program that mixes types in a way that float64 does not take
+    if double is None:  # a program whose mixed types float64 does not support
         return False
     for ours, theirs, exact in zip(found, case.reference, double, strict=True):
         scale = max(float(np.abs(exact).max(initial=0)), 0.1)
@@ -198,7 +198,7 @@ def _is_rounding(framework: Framework, case: Case, found: list[np.ndarray]) -> b
 
 
 def smallest(framework: Framework, verdict: Verdict, ways: Sequence[str]) -> Verdict:
-    """Shrink a program that is wrong or crashes, alone."""
+    """Shrink a program that is wrong or crashes on its own."""
 
     def again(program: Program) -> Verdict | None:
         cases = _runnable(framework, [program])
@@ -224,7 +224,7 @@ def run_campaign(
 ) -> Tally:
     """Draw and judge `count` programs; every `code_every`th batch also in generated C.
 
-    An interrupt ends it, with the batches that were judged before.
+    An interrupt ends it, with the results of the batches so far.
     """
     tally, source = Tally(), cases_of(framework, draws)
     with suppress(KeyboardInterrupt):

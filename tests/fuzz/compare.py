@@ -1,4 +1,4 @@
-"""Our side of a program: its loss and gradients by the oracle and in generated C."""
+"""Our side of a program: loss and gradients in the oracle and in generated C."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ from pockengine.compiler.passes.pipeline import PipelineOptions, training_pipeli
 from pockengine.devices import load_device
 
 RATE = np.float32(1024)
-"""A power of two, so that a step's difference over it is the gradient, hardly rounded."""
+"""A power of two, so that a step's difference divided by it is almost exactly the gradient."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """Many programs as one graph: its inputs, and how each program's result and params are named.
+    """Many programs as one graph: its inputs, and the names of each program's result and params.
 
     The output `loss` is the sum of the results.
     """
@@ -40,11 +40,11 @@ class Imported:
 
 
 Results = list[list[np.ndarray]]
-"""For each program: its number, then the gradients of its trained leaves."""
+"""For each program: its result, then the gradients of its trained leaves."""
 
 
 def by_graph(imported: Imported) -> Results:
-    """Differentiate the graph and evaluate it as it stands."""
+    """Differentiate the graph and evaluate it without passes."""
     graph = clone(imported.graph)
     g = Builder(graph)
     trained = [param.value for param in graph.params.values() if param.trainable]
@@ -56,7 +56,7 @@ def by_graph(imported: Imported) -> Results:
 
 
 def by_step(imported: Imported) -> Results:
-    """Evaluate the whole step, after every pass."""
+    """Evaluate the whole step, after all passes."""
     step = clone(imported.graph)
     trained = dict.fromkeys(name for name, param in step.params.items() if param.trainable)
     options = PipelineOptions(trained, trained.keys(), outputs=step.outputs.keys())
@@ -69,7 +69,7 @@ def by_step(imported: Imported) -> Results:
 
 
 def by_code(imported: Imported) -> Results:
-    """Run the step in generated C, hardly optimised."""
+    """Run the step in generated C, with little optimisation."""
     host = load_device("host")
     flags = (*host.toolchain.flags, "-O1")
     backend = CBackend(replace(host, compiler=replace(host.toolchain, flags=flags)))

@@ -1,4 +1,4 @@
-"""Damage the files of readers in turn, and collect whatever ends otherwise than it should."""
+"""Damage the files of readers in turn, and collect unexpected outcomes."""
 
 import argparse
 import json
@@ -15,7 +15,7 @@ from pockengine.tests.fuzz.mutate import mutate
 
 @dataclass(frozen=True)
 class Reader:
-    """A file that is sound, and what reads it from its place."""
+    """A valid file, and the function that reads it."""
 
     path: Path
     read: Callable[[], object]
@@ -23,7 +23,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Finding:
-    """A file by which a reader ended otherwise than it should."""
+    """A file for which a reader had an unexpected outcome."""
 
     reader: str
     error: BaseException
@@ -31,13 +31,13 @@ class Finding:
 
 
 Readers = Callable[[Path], Mapping[str, Reader]]
-"""Write a sound file for each reader into an empty folder."""
+"""Writes a valid file for each reader into an empty folder."""
 
 
 def fuzz(
     readers: Readers, executions: int, seed: int, place: Path
 ) -> tuple[dict[str, int], list[Finding]]:
-    """Damage the readers' files in turn; return the executions of each and what was found."""
+    """Damage the readers' files in turn; return the executions of each and the findings."""
     rng, findings = random.Random(seed), []
     known = readers(place)
     sound = {name: reader.path.read_bytes() for name, reader in known.items()}
@@ -51,10 +51,10 @@ def fuzz(
         counts[name] += 1
         try:
             reader.read()
-        except InternalError as error:  # it says that the fault is ours
+        except InternalError as error:  # an internal error is a fault of ours
             findings.append(Finding(name, error, data))
         except PockEngineError as error:
-            json.dumps(str(error))  # it can be shown
+            json.dumps(str(error))  # it must be printable
         except Exception as error:
             findings.append(Finding(name, error, data))
         reader.path.write_bytes(sound[name])
@@ -62,7 +62,7 @@ def fuzz(
 
 
 def command(readers: Readers, description: str | None) -> None:
-    """Fuzz by command, and print the executions and what was found."""
+    """Fuzz from the command line, and print the executions and findings."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--executions", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)

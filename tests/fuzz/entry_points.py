@@ -2,8 +2,8 @@
 
     bazel run //tests/fuzz:entry_points -- --calls 100000 --seed 1
 
-A call may do what it is asked, or raise a PockEngineError. An InternalError, or an exception of
-another kind that the user's own code did not raise, is a fault.
+A call may succeed or raise a PockEngineError. An InternalError, or any other exception that does
+not come from the user's own code, is a fault.
 """
 
 import inspect
@@ -37,7 +37,7 @@ ROWS_OF_DATA = data(8)
 
 
 class Odd:
-    """An object that nothing knows."""
+    """An object of an unknown class."""
 
     def __repr__(self) -> str:
         return "Odd()"
@@ -67,19 +67,19 @@ WORDS = (
     *("adam", "sgd:momentum=x", "cosine", "lora-2", "sparse", "host", "rpi4", "json:loads"),
     *("nosuch:f", "os:getcwd", "net.onnx", "{junk}", "{artifact}", "{rows}", "{folder}"),
 )
-"""What options and arguments of commands are given; names in braces are files."""
+"""Arguments and option values of commands; names in braces are files."""
 MODELS = (*WORDS, "random:random", "{junk}.onnx", "{junk}.tflite", "{junk}.keras", "{junk}.h5")
 LONG_RUN = {"doctor", "bench", "run", "ping", "add", "ab", "plan-lm"}
-"""Commands that reach machines or import every framework, whatever they are given."""
+"""Commands that reach machines or import every framework, whatever their arguments."""
 
 
 class Planned(PockEngineError):
-    """Raised in place of writing and building what was compiled."""
+    """Raised instead of writing and building a compiled program."""
 
 
 @dataclass
 class Tally:
-    """Counts of calls by outcome, and the faults by their place."""
+    """Counts of calls by outcome, and the faults by their location."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: dict[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Fuzzer:
     artifact: Artifact
 
     def calls(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """Give one call of each kind."""
+        """Yield one call of each kind."""
         loaded = pockengine.load(self.artifact.folder)
         for name in ("fit", "evaluate", "predict", "weights", "save_weights"):
             yield self._drawn(name, getattr(loaded, name))
@@ -131,7 +131,7 @@ class Fuzzer:
         yield self._command()
 
     def _made(self) -> Iterator[tuple[str, Callable[[], Any]]]:
-        """Give a call with an object whose constructor took what it was given."""
+        """Yield a call with an object whose constructor accepted its arguments."""
         for name, use in USES.items():
             try:
                 made = self._drawn(name, getattr(pockengine, name), few=True)[1]()
@@ -152,7 +152,7 @@ class Fuzzer:
     def _drawn(
         self, label: str, function: Callable[..., Any], few: bool = False
     ) -> tuple[str, Callable[[], Any]]:
-        """Give every argument that is needed, and some of the others."""
+        """Draw all required arguments, and some of the others."""
         given = {
             name: self.rng.choice(BAD)
             for name, parameter in inspect.signature(function).parameters.items()
@@ -164,7 +164,7 @@ class Fuzzer:
     def _near(
         self, label: str, function: Callable[..., Any], good: dict[str, Any]
     ) -> tuple[str, Callable[[], Any]]:
-        """Generate valid arguments, except one or two."""
+        """Yield valid arguments, except one or two."""
         names = list(inspect.signature(function).parameters)
         wrong = {name: self.rng.choice(BAD) for name in self.rng.sample(names, 2)}
         if label == "fit" and self.rng.random() < 0.5:
@@ -211,11 +211,11 @@ USES = {
     "RateSchedule": "lr",
     "Storage": "storage",
 }
-"""Where the objects of public classes go."""
+"""Where objects of the public classes are passed."""
 
 
 def _users(error: Exception) -> bool:
-    """Whether a function that was given raised it, or does not take its arguments."""
+    """Whether a user's function raised it, or does not accept its arguments."""
     trace, codes = error.__traceback__, []
     while trace is not None:
         codes.append(trace.tb_frame.f_code)
@@ -232,7 +232,7 @@ def _plan_only(*args: object, **kwargs: object) -> NoReturn:
 
 
 def campaign(calls: int, seed: int) -> Tally:
-    """Make at least this many calls; nothing is built but one small net."""
+    """Make at least this many calls; only one small net is built."""
     tally = Tally()
     with TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Programs of JAX: how a statement is traced, their gradients, and a function of many of them.
+"""Programs in JAX: tracing of a statement, gradients, and a function of many programs.
 
 bazel run //tests/fuzz:jax_programs -- --programs 100000 --seed 0
 """
@@ -17,7 +17,7 @@ from pockengine.tests.fuzz.program import Leaf, Program
 from pockengine.tests.fuzz.programs import command
 from pockengine.tests.fuzz.statements import statements
 
-jax.config.update("jax_disable_most_optimizations", True)  # compiling is most of the time
+jax.config.update("jax_disable_most_optimizations", True)  # compilation takes most of the time
 
 NAMESPACE = {"jax": jax, "jnp": jnp, "lax": lax}
 KINDS = {"float32": "f", "int32": "i", "bool": "b"}
@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class JaxLanguage:
-    """JAX: statements are traced for their shapes alone."""
+    """JAX: statements are only traced for their shapes."""
 
     templates = statements("jax")
     sums = ("{}.sum()", "({0} * {0}).mean()", "{}.mean()")
@@ -59,7 +59,7 @@ class JaxLanguage:
         return KINDS.get(str(value.dtype), "")
 
     def finite(self, value: Any) -> bool:
-        """Return whether the array is of a known type and neither empty nor large."""
+        """Return whether the array has a known type and is neither empty nor large."""
         return str(value.dtype) in KINDS and 0 < value.size <= 200
 
     def references(
@@ -93,7 +93,7 @@ def _references(programs: Sequence[Program], double: bool) -> list[list[np.ndarr
         functions = [program.function(NAMESPACE, _text(program, double)) for program in programs]
         run = jax.value_and_grad(_joined(functions), has_aux=True)
         (_, losses), grads = jax.block_until_ready(jax.jit(run)(params, inputs))
-    except Exception:  # whatever JAX raises, XLA too, which has no FFT of all layouts
+    except Exception:  # JAX may raise anything, as may XLA, which lacks FFTs for some layouts
         if len(programs) == 1:
             return [None]
         middle = len(programs) // 2
@@ -112,7 +112,7 @@ def _text(program: Program, double: bool) -> str:
 
 
 def _joined(functions: Sequence[Any]) -> Any:
-    """Return a function of all programs' leaves: the sum of their numbers, and these."""
+    """Return a function of all programs' leaves: the sum of their results, and the results."""
 
     def joined(params: dict[str, Arrays], inputs: dict[str, Arrays]) -> Any:
         losses = []
@@ -137,7 +137,7 @@ def _split(
 
 
 def _arrays(leaves: Mapping[str, Leaf], double: bool) -> Arrays:
-    """Return the arrays as JAX takes them: its integers are of 32 bits."""
+    """Return the arrays in JAX's types: its integers have 32 bits."""
     types = {"f": np.float64 if double else np.float32, "i": np.int32, "b": np.bool_}
     return {name: leaf.data.astype(types[leaf.data.dtype.kind]) for name, leaf in leaves.items()}
 

@@ -1,4 +1,4 @@
-"""Programs of Keras: how a statement runs, their gradients, and a model of many of them.
+"""Programs in Keras: execution of a statement, gradients, and a model of many programs.
 
 bazel run //tests/fuzz:keras_programs -- --programs 100000 --seed 0
 """
@@ -55,7 +55,7 @@ class KerasLanguage:
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
         """Return each program's loss and gradients; None if TensorFlow does not run it."""
-        if double:  # Keras's own float32 is all that it computes in
+        if double:  # Keras computes only in float32
             return [_reference(program, noisy=True) for program in programs]
         return [_reference(program) for program in programs]
 
@@ -90,13 +90,13 @@ def _reference(program: Program, *, noisy: bool = False) -> list[np.ndarray] | N
             tape.watch(wanted)
             loss = program.function(NAMESPACE)(*leaves.values())
         grads = tape.gradient(loss, wanted)
-    except Exception:  # whatever TensorFlow raises on a program that it does not differentiate
+    except Exception:  # TensorFlow may raise anything for a program that it cannot differentiate
         return None
     return [np.asarray(tf.convert_to_tensor(x)) for x in (loss, *grads)]
 
 
 class Batch(keras.Model):
-    """Many programs side by side; returns each one's number, and their sum as the loss."""
+    """Many programs side by side; returns each one's result, and their sum as the loss."""
 
     def __init__(self, programs: Sequence[Program], inputs: Sequence[str]) -> None:
         super().__init__(name="batch")

@@ -18,7 +18,7 @@ X = np.random.default_rng(0).standard_normal((2, 6, 6, 2)).astype(np.float32)
 
 
 def readers(place: Path) -> Mapping[str, Reader]:
-    """Write a model of floats, a quantised one, and Keras's own."""
+    """Write a float model, a quantised one, and Keras's own format."""
     model = _model()
     own = place / "net.keras"
     model.save(own)

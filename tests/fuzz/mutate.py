@@ -1,4 +1,4 @@
-"""Damaged files: bytes cut, repeated or drawn anew, and words that parsers stumble over."""
+"""Damaged files: bytes are cut, repeated or replaced, and tokens that confuse parsers inserted."""
 
 import random
 
@@ -59,7 +59,7 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
 
 
 def _digit_changed(data: bytes, rng: random.Random) -> bytes:
-    """Replace one number, which is where sizes and offsets stand."""
+    """Replace a digit, as sizes and offsets are written in digits."""
     places = [place for place, byte in enumerate(data[:100_000]) if 48 <= byte < 58]
     if not places:
         return data

@@ -18,7 +18,7 @@ SHAPES = {"x": (2, 3, 8, 8)}
 
 
 def readers(place: Path) -> Mapping[str, Reader]:
-    """Write a model with its weights inside, and one with them in a file beside it."""
+    """Write a model with its weights inside, and one with weights in a separate file."""
     inside, outside = place / "inside.onnx", place / "outside.onnx"
     onnx.save_model(_model(), inside)
     onnx.save_model(

@@ -1,8 +1,8 @@
-"""Random programs as readable text: how one is drawn, and how a failing one is made shorter.
+"""Random programs as readable text: generation, and shrinking of a failing one.
 
 A program is a Python function of a few leaves (trained weights and inputs) that returns a scalar.
-It is drawn statement by statement from a language's templates; each statement runs in the framework
-at once, and stays only if the framework takes it and its numbers are finite.
+It is generated statement by statement from a language's templates. Each statement runs in the
+framework at once, and is kept only if the framework accepts it and its numbers are finite.
 """
 
 import random
@@ -19,9 +19,9 @@ WHOLE = ("0", "1", "2", "3", "-1", "-2", "5")
 SLICES = ("1:", ":2", "::2", "0", "-1", "...", "1", ":-1", "None", ":, 1", ":, :2", "..., 0", "1:3")
 SHAPES = ((4, 3), (4, 3), (4, 3), (3,), (4, 1), (3, 4), (2, 4, 3), (4,), (4, 4))
 LARGEST = 1e3
-"""Larger numbers are left out: they absorb smaller summands."""
+"""Programs with larger numbers are dropped: they absorb smaller summands."""
 TRIES = 60
-"""Statements that may fail in the framework before a program is given up."""
+"""Number of statements that may fail in the framework before a program is abandoned."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,25 @@ class Program:
         return "\n    ".join([f"def {name}({', '.join(self.leaves)}):", *lines, f"return {terms}"])
 
     def snippet(self, heading: str) -> str:
-        """Return a script that makes the leaves and calls the program."""
+        """Return a script that creates the leaves and calls the program."""
         leaves = [f"{name} = {_literal(leaf.data)}" for name, leaf in self.leaves.items()]
         head = [heading, f"# seed {self.seed}; trained: {', '.join(self.trained)}", *leaves]
         return "\n".join([*head, self.source(), f"print(program({', '.join(self.leaves)}))"])
 
     def function(self, namespace: Mapping[str, Any], source: str | None = None) -> Any:
-        """Compile the text to a Python function over these modules."""
+        """Compile the text to a Python function with these modules."""
         scope = dict(namespace)
         exec(compile(source or self.source(), f"<program {self.seed}>", "exec"), scope)
         return scope["program"]
 
 
 def _literal(data: np.ndarray) -> str:
-    """Write an array so that it reads back exactly."""
+    """Write an array so that it is parsed back exactly."""
     return f"np.array({data.tolist()}, np.{data.dtype})"
 
 
 class Language(Protocol):
-    """One framework: its templates, and how a statement runs in it while a program is drawn."""
+    """One framework: its templates, and how it runs a statement during generation."""
 
     templates: Sequence[str]
     """Statements with holes: {f} {i} {b} a float, integer or boolean value, {m} one that may be
@@ -85,10 +85,10 @@ class Language(Protocol):
         """Return the values of the leaves by name."""
 
     def step(self, statement: str, values: dict[str, Any]) -> dict[str, Any]:
-        """Return all values after a statement; any exception leaves the statement out."""
+        """Return all values after a statement; any exception drops the statement."""
 
     def kind(self, value: Any) -> str:
-        """Return "f", "i", "b", or "" for what no hole takes."""
+        """Return "f", "i", "b", or "" for a value that fits no hole."""
 
     def finite(self, value: Any) -> bool:
         """Return whether all numbers are finite and not too large."""
@@ -110,7 +110,7 @@ def draw(language: Language, seed: int, size: int) -> Program:
             continue
         try:
             after = language.step(statement, values)
-        except Exception:  # whatever a framework raises on a statement that it does not take
+        except Exception:  # a framework may raise anything for a statement that it does not support
             values = _again(language, leaves, body)
             continue
         if all(language.finite(value) for value in after.values()):
@@ -124,7 +124,7 @@ def draw(language: Language, seed: int, size: int) -> Program:
 
 
 def without_dead(program: Program, pure: Set[int]) -> Program:
-    """Leave out what nothing reads: inputs, and those statements that only make a value."""
+    """Drop unused inputs, and unused statements that only make a value."""
     kept: list[str] = []
     read = " ".join(program.terms)
     for index in reversed(range(len(program.body))):
@@ -138,7 +138,7 @@ def without_dead(program: Program, pure: Set[int]) -> Program:
 
 
 def _again(language: Language, leaves: Mapping[str, Leaf], body: Sequence[str]) -> dict[str, Any]:
-    """Run the statements again: one that was left out may have written in place."""
+    """Run the statements again: a dropped one may have written in place."""
     values = language.start(leaves)
     for statement in body:
         values = language.step(statement, values)
@@ -199,7 +199,7 @@ def _filled(
 def _choose(
     rng: random.Random, names: list[str], values: Mapping[str, Any], last: list[str]
 ) -> str:
-    """Prefer late values, and those of the shape that was chosen before."""
+    """Prefer late values, and values of the previously chosen shape."""
     alike = [name for name in names if last and values[name].shape == values[last[-1]].shape]
     if alike and rng.random() < 0.5:
         return rng.choice(alike)
@@ -212,7 +212,7 @@ def _terms(
     leaves: Mapping[str, Leaf],
     values: Mapping[str, Any],
 ) -> tuple[str, ...]:
-    """Return a sum that the trained leaves and the last values are part of."""
+    """Return a sum that includes the trained leaves and the last values."""
     floats = [name for name in values if name not in leaves and language.kind(values[name]) == "f"]
     terms = [rng.choice(language.sums).format(name) for name in floats[-3:]]
     trained = (name for name, leaf in leaves.items() if leaf.trained)
@@ -232,7 +232,7 @@ def shrink(program: Program, fails: Callable[[Program], bool]) -> Program:
 
 
 def _shorter(program: Program) -> list[Program]:
-    """Return the program with one term, statement or leaf less; the last terms are the weights'."""
+    """Return the program without one term, statement or leaf; the last terms are the weights'."""
     body, terms = program.body, program.terms
     trained = program.trained
     own = terms[: len(terms) - len(trained)]

@@ -1,8 +1,8 @@
 """The command line of the campaigns, one for each framework.
 
-Each program passes, is refused (an error of ours that says why), is wrong (a number differs from
-the framework's) or crashes (any other exception). A program that is wrong or crashes is made short
-and printed as a script.
+Each program passes, is refused (an error of ours with the reason), is wrong (a number differs from
+the framework's) or crashes (any other exception). A program that is wrong or crashes is shrunk and
+printed as a script.
 """
 
 import signal
@@ -16,7 +16,7 @@ from pockengine.tests.fuzz.campaign import Draws, Framework, Tally, Verdict, run
 
 
 def command(framework: Framework) -> click.Command:
-    """Return the command that judges programs; its exit status is 1 where one is at fault."""
+    """Return the command that judges programs; its exit status is 1 if one is wrong or crashes."""
 
     @click.command()
     @click.option("--programs", "count", default=1000, show_default=True, type=click.IntRange(1))
@@ -25,9 +25,9 @@ def command(framework: Framework) -> click.Command:
     @click.option("--batch", default=64, show_default=True, help="Programs imported together.")
     @click.option("--code-every", default=0, help="Of so many batches one also runs in C.")
     def main(count: int, seed: int, size: int, batch: int, code_every: int) -> None:
-        """Write random programs and compare their loss and gradients with the framework's.
+        """Generate random programs and compare their loss and gradients with the framework's.
 
-        Interrupted or terminated, it still says what was refused.
+        If it is interrupted or terminated, it still prints the refusals.
         """
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         warnings.filterwarnings("ignore")

@@ -60,7 +60,7 @@ device = "host"
 
 
 def readers(place: Path) -> Mapping[str, Reader]:
-    """Write a sound file for each reader into an empty folder."""
+    """Write a valid file for each reader into an empty folder."""
     artifact = _artifact(place / "net")
     manifest = artifact.folder / "manifest.json"
     checkpoint = Path(shutil.copy(artifact.weights, place / "checkpoint"))
@@ -106,7 +106,7 @@ def _data(place: Path) -> tuple[Path, Path]:
 
 
 def _trainings(place: Path, artifact: Artifact) -> dict[str, Reader]:
-    """What a training leaves, and texts of a decoder's."""
+    """The files of a training, and texts for a decoder."""
     sealed, log, texts = place / "sealed", place / LOG, place / "texts.jsonl"
     params = read_tensors(artifact.weights)
     schedule = RateSchedule("polynomial", 0.1, steps=9, warmup=2, factor=2.0)

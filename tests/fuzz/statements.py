@@ -1,4 +1,4 @@
-"""The statements of all languages, read from one table, which says what its lines mean."""
+"""The statements of all languages, read from one table, which documents its lines."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ NAMESPACES = {
 
 
 def statements(language: str) -> tuple[str, ...]:
-    """Return the statements of a language, each as often as it counts."""
+    """Return the statements of a language, repeated by weight."""
     found: list[str] = []
     for heading, rows in _groups():
         count = re.search(rf" (?:{language[0]}=)?(\d+)", heading)

@@ -1,4 +1,4 @@
-"""A bounded run of the fuzzer of entry points, and what the boundary makes of an exception."""
+"""A bounded run of the fuzzer of entry points, and how the boundary converts an exception."""
 
 import sys
 from collections.abc import Callable, Mapping

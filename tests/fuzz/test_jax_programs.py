@@ -1,4 +1,4 @@
-"""Random programs of JAX."""
+"""Random programs in JAX."""
 
 from pockengine.tests.fuzz.campaign import Draws, run_campaign
 from pockengine.tests.fuzz.jax_programs import JaxLanguage

@@ -1,4 +1,4 @@
-"""Random programs of Keras."""
+"""Random programs in Keras."""
 
 from pockengine.tests.fuzz.campaign import Draws, run_campaign
 from pockengine.tests.fuzz.keras_programs import KerasLanguage

@@ -1,4 +1,4 @@
-"""Random programs of PyTorch, and that the campaign finds a fault that is put in."""
+"""Random programs in PyTorch; the campaign finds an injected fault."""
 
 from collections.abc import Sequence
 from typing import ClassVar

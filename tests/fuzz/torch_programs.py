@@ -1,4 +1,4 @@
-"""Programs of PyTorch: how a statement runs, their gradients, and a module of many of them.
+"""Programs in PyTorch: execution of a statement, gradients, and a module of many programs.
 
 bazel run //tests/fuzz:torch_programs -- --programs 100000 --seed 0
 """
@@ -29,7 +29,7 @@ class TorchLanguage:
     sums = ("{}.sum()", "({0} * {0}).mean()", "{}.mean()")
 
     def start(self, leaves: Mapping[str, Leaf]) -> dict[str, Any]:
-        """Return tensors; trained ones want a gradient."""
+        """Return tensors; trained ones require gradients."""
         return _tensors(leaves, torch.float32)
 
     def step(self, statement: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _reference(program: Program, double: bool) -> list[np.ndarray] | None:
     try:
         loss = program.function(NAMESPACE, source)(*values.values())
         grads = torch.autograd.grad(loss, wanted)
-    except Exception:  # an in-place write that autograd refuses, mostly
+    except Exception:  # mostly an in-place write that autograd refuses
         return None
     return [tensor.detach().numpy().copy() for tensor in (loss, *grads)]
 
@@ -115,10 +115,10 @@ class One(nn.Module):
 
 
 class Batch(nn.Module):
-    """Many programs side by side; returns each one's number, and their sum as the loss.
+    """Many programs side by side; returns each one's result, and their sum as the loss.
 
-    `begun` holds the program whose trace has begun and not ended: torch.export would restore a
-    plain attribute.
+    `begun` holds the program whose trace is in progress: torch.export would restore a plain
+    attribute.
     """
 
     def __init__(self, programs: Sequence[Program]) -> None:

@@ -1,7 +1,7 @@
-"""The programs whose generated text is pinned: a model, how it trains, and a device.
+"""The programs whose generated text is pinned: a model, its training, and a device.
 
-Each stands for a part of the compiler that no other reaches. Nothing of the machine that runs the
-test counts: devices are files or values, weights come from seeded generators.
+Each covers a part of the compiler that no other does. Nothing depends on the machine of the test:
+devices are files or values, weights come from seeded generators.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Compile = Callable[[Target], Program]
 
 @dataclass(frozen=True)
 class Case:
-    """One program: `compile` makes it for what the device's backend can do."""
+    """One program: `compile` compiles it for the target of the device's backend."""
 
     name: str
     compile: Compile
@@ -76,19 +76,19 @@ def _ranged(target: Target) -> Program:
 
 
 def _as_it_stands(target: Target) -> Program:
-    """Two forward graphs as entries, nothing differentiated."""
+    """Two forward graphs as entries, without differentiation."""
     graphs = {"ops": other_ops(), "net": residual_net(2)}
     return compile_entries("entries", graphs, target=target)
 
 
 def _drawn(seed: int, target: Target) -> Program:
-    """A random graph and a random way to train it."""
+    """A random graph with a random training."""
     graph = draw_net(seed, 2)
     return compile_program(graph, draw_training(graph, seed), target=target)
 
 
 def cases() -> list[Case]:
-    """All of them, by name."""
+    """All cases, by name."""
     pi, orin, mac = (load_device(name) for name in ("rpi4", "jetson-orin", "apple-m1"))
     dsp = load_device("snapdragon-dsp")
     clipped = Training("full", Adam(), Clip(value=0.5, norm=1.0), micro_batches=4)

@@ -1,7 +1,7 @@
-"""Convolutional nets, and one of every other op, with seeded weights and no framework.
+"""Convolutional nets, and a graph of all other ops, with seeded weights and no framework.
 
-No constant that becomes text may come out of a floating-point function whose last bit depends on
-the machine: scalars here are literals.
+Constants that become text must not come from floating-point functions whose last bit depends on the
+machine: scalars here are literals.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ def _pictures(name: str, batch: int, size: int = PICTURE) -> tuple[NetBuilder, V
 
 
 def mobile_net(batch: int = 4, size: int = PICTURE) -> Graph:
-    """MobileNetV2 in small, by its names: a stem, inverted residuals, a last unit, the head."""
+    """A small MobileNetV2 with its names: a stem, inverted residuals, a last unit, the head."""
     net, x, target = _pictures("mobile", batch, size)
     y = net.relu6(net.batch_norm(net.conv(x, "features.0.0", 16, 3, stride=2), "features.0.1"))
     plan = ((16, 1), (24, 2), (24, 1), (32, 2), (32, 1))
@@ -45,7 +45,7 @@ def _inverted_residual(net: NetBuilder, x: Value, name: str, channels: int, stri
 
 
 def residual_net(batch: int = 4, size: int = PICTURE) -> Graph:
-    """A ResNet in small, by its names: 7x7 stem, max pooling, basic blocks of 3x3, the head."""
+    """A small ResNet with its names: 7x7 stem, max pooling, basic blocks of 3x3, the head."""
     net, x, target = _pictures("resnet", batch, size)
     y = net.g.relu(net.batch_norm(net.conv(x, "conv1", 32, 7, stride=2), "bn1"))
     y = net.g.max_pool2d(y, kernel=(3, 3), stride=(2, 2), padding=(1, 1, 1, 1))
@@ -66,7 +66,7 @@ def _basic_block(net: NetBuilder, x: Value, name: str, channels: int, stride: in
 
 
 def plain_net(batch: int, size: int = 16) -> Graph:
-    """Convolutions with biases and no norm, so that padding the batch changes nothing."""
+    """Convolutions with biases and no norm, so that padding the batch changes no result."""
     net, x, target = _pictures("plain", batch, size)
     y = x
     for index, (channels, stride) in enumerate(((8, 2), (16, 1), (16, 2))):

@@ -1,6 +1,4 @@
-"""Everything that is generated as text does not change, byte for byte, unless a commit updates
-the hashes.
-"""
+"""All generated text stays equal, byte for byte, unless a commit updates the hashes."""
 
 import os
 from pathlib import Path

@@ -1,7 +1,7 @@
 """The text of an artifact, and its stored hashes.
 
-Of weights only names, types and order are included: their last bits may depend on the
-machine. The manifest's version and hashes of files are left out.
+Weights are included only by names, types and order, because their last bits may depend on the
+machine. The manifest's version and file hashes are left out.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ LETTERS = 16
 """Characters of each stored hash."""
 
 ENVIRONMENT = ("pockengine", "files")
-"""Keys of the manifest that say with what it was made."""
+"""Keys of the manifest that record the environment of the build."""
 
 Hashes = Mapping[tuple[str, str], str]
 """By case and file."""
@@ -38,7 +38,7 @@ def texts(case: Case, folder: Path) -> dict[str, str]:
 
 
 def _weights_header(path: Path) -> str:
-    """Return the header of a safetensors file: names, types and places."""
+    """Return the header of a safetensors file: names, types and offsets."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         return json.dumps(json.loads(file.read(length)), indent=1) + "\n"
@@ -56,6 +56,6 @@ def read_hashes() -> dict[tuple[str, str], str]:
 
 
 def write_hashes(hashes: Hashes) -> None:
-    """Write one line a file: case, file, hash."""
+    """Write a line per file: case, file, hash."""
     lines = (f"{case} {file} {digest}\n" for (case, file), digest in hashes.items())
     HASHES.write_text("".join(lines))

@@ -1,4 +1,4 @@
-"""Rewrite hashes.txt from what the compiler generates now.
+"""Rewrite hashes.txt with the compiler's current output.
 
 `python -m pockengine.tests.replay.update`, or `bazel run //tests/replay:update`.
 """
@@ -12,7 +12,7 @@ from pockengine.tests.replay.texts import hash_text, read_hashes, texts, write_h
 
 
 def main() -> None:
-    """Generate every case and say which files changed."""
+    """Generate every case and print the changed files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "keep",

@@ -1,6 +1,6 @@
-"""Build the same targets in two clones, in folders of other names and with empty caches.
+"""Build the same targets in two clones, in differently named folders and with empty caches.
 
-Outputs are equal byte for byte, so that a remote cache may serve one clone with another's.
+Outputs are equal byte for byte, so clones can share a remote cache.
 """
 
 import hashlib
@@ -15,16 +15,16 @@ TARGETS = (
     *("//backends/c/...", "//backends/native/..."),
     *("//tests/compiler/...", "//tests/devices/..."),
 )
-"""C for every device, generated files, and programs of Python with their wheels."""
+"""C for every device, generated files, and Python programs with their wheels."""
 PLACES = ("a/pockengine", "another/place/clone")
 OF_A_MACHINE = (".runfiles", ".runfiles_manifest")
-"""Endings of what Bazel keeps for this machine alone: lists of absolute paths."""
+"""Suffixes of machine-specific outputs of Bazel: lists of absolute paths."""
 
 
 @click.command()
 @click.option("--target", "targets", multiple=True, default=TARGETS, show_default=True)
 def main(targets: tuple[str, ...]) -> None:
-    """Print how many outputs of two clones are equal; exit with 1 where one differs."""
+    """Print how many outputs of two clones are equal; exit with 1 if one differs."""
     source = Path(os.environ.get("BUILD_WORKSPACE_DIRECTORY", "."))
     with tempfile.TemporaryDirectory() as scratch:
         first, second = (_build(source, Path(scratch, place), targets) for place in PLACES)
@@ -38,7 +38,7 @@ def main(targets: tuple[str, ...]) -> None:
 
 
 def _build(source: Path, place: Path, targets: tuple[str, ...]) -> dict[str, str]:
-    """Clone and build with empty caches; return the outputs' hashes by their paths."""
+    """Clone and build with empty caches; return the outputs' hashes by path."""
     subprocess.run(["git", "clone", "--quiet", str(source), str(place)], check=True)
     with tempfile.TemporaryDirectory() as bazel, tempfile.TemporaryDirectory() as cache:
         bazelw = ("./bazelw", f"--output_user_root={bazel}")

@@ -19,11 +19,11 @@ VERBS = {
     *("bring", "embed", "exceed", "feed", "focus", "need"),
     *("ping", "proceed", "seed", "shed", "speed", "string"),
 }
-"""Verbs whose ending is that of other forms."""
+"""Verbs with the ending of other word forms."""
 
 
 def fault(title: str) -> str | None:
-    """Return what is wrong with a title, and how to mend it; None if nothing is."""
+    """Return a title's fault and its fix; None if it is valid."""
     if title.startswith(GENERATED):
         return None
     if len(title) > LONGEST:

@@ -1,4 +1,4 @@
-"""The programs that BUILD files have, and what each does when it is started."""
+"""The programs in BUILD files, and their behaviour when started."""
 
 import os
 import re
@@ -9,18 +9,18 @@ import pytest
 from pockengine.tests.repo.tree import ROOT, read
 
 LISTED = re.findall(r'^    "//(.*):(.*)",$', read(ROOT / "tests/repo/BUILD"), re.MULTILINE)
-"""Package and name of each program that a test starts."""
+"""Package and name of each program that is started by a test."""
 
 
 def expect_help(program: str) -> None:
-    """Start a program: it shows its help; a worker of the bench, not asked, ends in silence.
+    """Start a program: it prints its help; a worker of the bench exits silently without input.
 
-    Its imports and options are those of `bazel run`.
+    Imports and options are those of `bazel run`.
     """
     path = ROOT / program
     if not path.is_file():
         pytest.skip("programs are built by Bazel")
-    # Of this test's path only what caches bytecode; a program brings the rest.
+    # Of this test's path only the bytecode cache; a program brings the rest.
     environment = os.environ | {"PYTHONPATH": str(ROOT / "build_defs")}
 
     ran = subprocess.run(

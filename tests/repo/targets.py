@@ -1,6 +1,6 @@
 """The Python targets of the BUILD files, read without Bazel: sources and dependencies.
 
-BUILD files are Python enough to be run with recorders in place of rules.
+BUILD files are close enough to Python to be run with recorders in place of rules.
 """
 
 import ast
@@ -20,7 +20,7 @@ RULES = ("py_binary", "py_library", "py_test", "pytest_test")
 
 @dataclass(frozen=True)
 class Target:
-    """A target of a rule for Python; labels are absolute, sources relative to the root."""
+    """A target of a Python rule; labels are absolute, sources relative to the root."""
 
     label: str
     rule: str
@@ -30,14 +30,14 @@ class Target:
 
 @functools.cache
 def targets() -> dict[str, Target]:
-    """Return every Python target by its label; an alias is a target with one dependency."""
+    """Return every Python target by label; an alias is a target with one dependency."""
     found = (target for folder in _packages() for target in _targets_of(folder))
     return {target.label: target for target in found}
 
 
 @functools.cache
 def sources_within(label: str) -> frozenset[str]:
-    """Return the sources of a target and of all that it depends on."""
+    """Return the sources of a target and of its transitive dependencies."""
     seen: set[str] = set()
     waiting = [label]
     while waiting:
@@ -75,13 +75,13 @@ def _targets_of(folder: str) -> list[Target]:
 
 
 def _run(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a file of Starlark as Python; names beyond these do nothing. Return all names."""
+    """Run a Starlark file as Python; all other names do nothing. Return all names."""
     text = read(path)
     used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
     ran = dict.fromkeys(used - set(dir(builtins)), lambda *_, **__: None) | dict(names)
 
     def load(label: str, *loaded: str) -> None:
-        """Take the macro `folder`, and constants of ours."""
+        """Load the macro `folder`, and constants from our files."""
         for name in (name for name in loaded if name == "folder" or name.isupper()):
             if label.startswith("//") and name not in names:
                 ran[name] = _run(Path(_path(label)), names)[name]
@@ -92,7 +92,7 @@ def _run(path: Path, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _glob(folder: str, include: Sequence[str], exclude: Sequence[str]) -> Iterator[str]:
-    """Yield files as Bazel's glob finds them: it does not go into other packages."""
+    """Yield files as Bazel's glob does: it does not enter other packages."""
     inner = [p for p in _packages() if p != folder and PurePosixPath(p).is_relative_to(folder)]
     for path in files("*.py"):
         if path.is_relative_to(folder) and not any(path.is_relative_to(other) for other in inner):

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md shows what the compiler does, and names what there is."""
+"""ARCHITECTURE.md shows the compiler's current output, and its names exist."""
 
 import re
 

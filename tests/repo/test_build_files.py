@@ -1,4 +1,4 @@
-"""BUILD, .bzl, MODULE.bazel and WORKSPACE files: their form, and one list of repositories."""
+"""BUILD, .bzl, MODULE.bazel and WORKSPACE files: their format, and one list of repositories."""
 
 import ast
 import shutil
@@ -15,7 +15,7 @@ LINT = ("duplicated-name", "load", "no-effect", "unreachable", "unused-variable"
 @pytest.fixture(name="buildifier")
 def program() -> str:
     """Return the path of buildifier: Bazel's copy, or one on the PATH."""
-    # A module extension prefixes the names of its repositories.
+    # A module extension adds a prefix to the names of its repositories.
     beside = next(ROOT.parent.glob("*buildifier/buildifier"), None)
     path = str(beside) if beside else shutil.which("buildifier")
     if path is None:
@@ -41,7 +41,7 @@ def test_build_files_are_formatted(buildifier: str) -> None:
 
 
 def test_the_checks_see_every_package() -> None:
-    """Under Bazel only listed packages are here at all: a plain run finds those left out."""
+    """Under Bazel only listed packages are present: a run without Bazel finds missing ones."""
     listed = read(Path("tests/repo/BUILD"))
     packages = [path.parent for path in files("BUILD") if "checked_files(" in read(path)]
     assert [p for p in packages if f'"//{p}",'.replace("//.", "//") not in listed] == []
@@ -56,7 +56,7 @@ def strings(node: ast.AST) -> set[str]:
 
 
 def defined_repositories() -> set[str]:
-    """Return the names that repositories() defines for WORKSPACE and for MODULE.bazel."""
+    """Return the repositories that repositories() defines for WORKSPACE and for MODULE.bazel."""
     tree = ast.parse(read(Path("build_defs/repositories.bzl")))
     layers = next(
         strings(node.value)
@@ -75,7 +75,7 @@ def defined_repositories() -> set[str]:
 
 
 def test_module_names_the_repositories_of_workspace() -> None:
-    """WORKSPACE sees what repositories() defines; MODULE.bazel only what it names."""
+    """WORKSPACE sees all repositories that are defined; MODULE.bazel only the ones it names."""
     used = [
         node
         for node in ast.walk(ast.parse(read(Path("MODULE.bazel"))))

@@ -1,4 +1,4 @@
-"""How Python runs in tests: bytecode is cached by the content of its source, nothing is synced."""
+"""Python in tests: bytecode is cached by the content of its source, and files are not synced."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def new_package(root: Path, text: str) -> Path:
-    """Make a package of one module beside the file that caches; return what holds it."""
+    """Make a package of one module beside the caching file; return the folder that contains it."""
     package = root / "pockengine"
     (package / "build_defs").mkdir(parents=True)
     shutil.copy(ROOT / CACHING, package / CACHING)
@@ -29,7 +29,7 @@ def new_package(root: Path, text: str) -> Path:
 
 
 def run(root: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python as a test of Bazel does, with the package on its path."""
+    """Run Python as in a Bazel test, with the package on its path."""
     caches = {"TEST_SRCDIR": str(root), "XDG_CACHE_HOME": str(root.parent / "cache")}
     path = os.pathsep.join([str(root), str((root / "pockengine" / CACHING).parent)])
     return subprocess.run(
@@ -42,7 +42,7 @@ def run(root: Path, *arguments: str, **environment: str) -> subprocess.Completed
 
 
 def cached(root: Path) -> set[str]:
-    """Return the names of bytecode in the cache."""
+    """Return the names of the bytecode files in the cache."""
     return {path.name for path in (root.parent / "cache").rglob("*.pyc")}
 
 

@@ -1,4 +1,4 @@
-"""The commit-msg hook, and that pre-commit installs it."""
+"""The commit-msg hook; pre-commit installs it."""
 
 from pathlib import Path
 

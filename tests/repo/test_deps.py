@@ -1,4 +1,4 @@
-"""Each Python target depends on what its sources import, so that it is there when they run."""
+"""Each Python target depends on the modules that its sources import."""
 
 import ast
 import functools
@@ -17,12 +17,12 @@ LAZY = {
     "//farm/cli:bench_lib": "//farm/report:report",
     "//models:registry": "//models:models",
 }
-"""Targets that import another's modules only where who uses them has these."""
+"""Targets that import another's modules only if their users have these."""
 
 
 @functools.cache
 def modules() -> dict[str, str]:
-    """Return every module's source by the module's name; an __init__.py is its folder's."""
+    """Return every module's source by module name; a folder's is its __init__.py."""
     sources = {
         ".".join(("pockengine", *path.with_suffix("").parts)): str(path) for path in files("*.py")
     }
@@ -31,10 +31,10 @@ def modules() -> dict[str, str]:
 
 @functools.cache
 def imported(source: str) -> frozenset[str]:
-    """Return the sources that a source imports, at its top or in a function.
+    """Return the sources that a source imports, at the top or in a function.
 
-    What only a type checker reads does not count, nor an __init__.py that a module stands beside:
-    without it a folder is a namespace.
+    Imports for type checkers only do not count, nor does an __init__.py beside an imported module:
+    without it a folder is a namespace package.
     """
     names = set(_imports(ast.parse(read(Path(source)))))
     return frozenset(modules()[name] for name in names if name in modules())
@@ -49,7 +49,7 @@ def _imports(node: ast.AST) -> Iterator[str]:
         names = [f"{node.module}.{alias.name}" for alias in node.names]
         yield from [name if name in modules() else node.module for name in names]
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pockengine":
-        yield PUBLIC.get(node.attr, "")  # pockengine.compile is loaded when it is asked for
+        yield PUBLIC.get(node.attr, "")  # pockengine.compile is loaded on access
     for child in ast.iter_child_nodes(node):
         yield from _imports(child)
 
@@ -79,5 +79,5 @@ def test_each_file_of_tests_is_run_by_one_target() -> None:
 
 
 def lazily(label: str) -> frozenset[str]:
-    """Return the sources that a target may import although it does not depend on them."""
+    """Return the sources that a target may import without depending on them."""
     return sources_within(LAZY[label]) if label in LAZY else frozenset()

@@ -1,4 +1,4 @@
-"""What the extras bring is said in two places: pyproject.toml, and the advice of `extras.py`."""
+"""The extras' packages are listed in two places: pyproject.toml, and the advice of `extras.py`."""
 
 import re
 import tomllib
@@ -16,7 +16,7 @@ DISTRIBUTIONS = {
     "tvm": "apache-tvm",
     "tvm_ffi": "apache-tvm-ffi",
 }
-"""Modules whose distribution has another name."""
+"""Modules whose distribution has a different name."""
 
 
 def test_each_extra_brings_its_modules() -> None:

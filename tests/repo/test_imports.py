@@ -1,4 +1,4 @@
-"""The package has its own name under Bazel, and the machine's own packages stay out."""
+"""The package has its own name under Bazel, and the machine's own packages are not visible."""
 
 import re
 import sys
@@ -20,6 +20,6 @@ def test_device_files_are_found() -> None:
 def test_interpreter_sees_only_locked_packages() -> None:
     assert ".runfiles/" in sys.executable
     assert sys.prefix != sys.base_prefix
-    # A module extension prefixes the names of its repositories.
+    # A module extension adds a prefix to the names of its repositories.
     assert re.search(r"\.runfiles/[^/]*\bpypi/", str(np.__file__))
     assert not [path for path in sys.path if path.endswith("dist-packages")]

@@ -18,7 +18,7 @@ def run(*command: str, folder: Path = ROOT) -> None:
 
 
 def program(package: str) -> str:
-    """Return the path of a program that a wheel brings, in bin/ beside its package."""
+    """Return the path of a program of a wheel, in bin/ beside its package."""
     folder = Path(str(importlib.import_module(package).__file__)).parent
     inside = folder / "data" / "bin" / package.replace("_", "-")
     return str(inside if inside.exists() else folder.parent / "bin" / package)
@@ -39,11 +39,11 @@ def test_c_is_formatted() -> None:
 
 
 def test_types_are_complete() -> None:
-    # The package is called pockengine only from the folder above, as everywhere under Bazel.
+    # As everywhere under Bazel, the package is named pockengine only from the folder above.
     kept = Path(os.environ.get("XDG_CACHE_HOME", os.environ["TEST_TMPDIR"]))
     settings = f"--config-file={ROOT / 'pyproject.toml'}"
     cache = f"--cache-dir={kept / 'pockengine' / 'mypy'}"
     command = (sys.executable, "-m", "mypy", settings, "-p", "pockengine")
     cached = subprocess.run((*command, cache), cwd=ROOT.parent, check=False, capture_output=True)
-    if cached.returncode:  # mypy's cache misses modules of import cycles now and then
+    if cached.returncode:  # mypy's cache sometimes misses modules of import cycles
         run(*command, "--no-incremental", folder=ROOT.parent)

@@ -1,4 +1,4 @@
-"""The hooks of .pre-commit-config.yaml run the locked versions of what the tests run."""
+"""The hooks of .pre-commit-config.yaml run the same locked versions as the tests."""
 
 import re
 from pathlib import Path

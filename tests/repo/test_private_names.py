@@ -1,8 +1,8 @@
-"""Private names of frameworks, which any release may drop: each one is in a reviewed table.
+"""Private names of frameworks, which any release may drop, are listed in a reviewed table.
 
-A name that a file imports, or reads of what it imported, is listed whole. Of an object the syntax
-does not tell the class, so private attributes are listed by name, except those that our own
-classes have.
+Private names that a file imports, or reads from an imported module, are listed in full. The syntax
+does not reveal an object's class, so private attributes are listed by name, except those of our own
+classes.
 """
 
 import ast
@@ -39,10 +39,10 @@ FRAMEWORKS = set(
     ]
 )
 INTERNAL = ("keras.src", "tensorflow.python", "torch.fx.experimental")
-"""Modules that are private by the framework's word, without an underscore."""
+"""Modules that the framework declares private, without an underscore."""
 TABLE = "tests/repo/private_names.toml"
 BY_NAME = {"delattr", "getattr", "hasattr", "object", "setattr", "replaced"}
-"""Functions that take an object and the name of its attribute, patch.object among them."""
+"""Functions that take an object and the name of its attribute, including patch.object."""
 
 
 def private(name: str) -> bool:
@@ -50,14 +50,14 @@ def private(name: str) -> bool:
 
 
 def dotted(node: ast.AST) -> list[str]:
-    """Return the names of `a.b.c`; the first is empty where it is no plain name."""
+    """Return the names of `a.b.c`; the first is empty if it is not a plain name."""
     if isinstance(node, ast.Attribute):
         return [*dotted(node.value), node.attr]
     return [node.id] if isinstance(node, ast.Name) else [""]
 
 
 def imported(tree: ast.AST) -> dict[str, str]:
-    """Return the frameworks' names in a file, by what it calls them."""
+    """Return a file's names of frameworks' modules and members."""
     known = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -71,7 +71,7 @@ def imported(tree: ast.AST) -> dict[str, str]:
 
 
 def used(tree: ast.AST) -> Iterator[str]:
-    """Yield each private name of a framework that a file imports, or reads of what it imported."""
+    """Yield each private name of a framework that a file imports, or reads from an import."""
     known = imported(tree)
     names = list(known.values())
     for node in ast.walk(tree):
@@ -103,7 +103,7 @@ def attributes(tree: ast.AST) -> Iterator[str]:
 
 
 def defined(tree: ast.AST) -> Iterator[str]:
-    """Yield what a file's own classes have: methods, fields, and what they set of themselves."""
+    """Yield the names of a file's own classes: methods, fields, and attributes set on self."""
     for node in ast.walk(tree):
         for part in node.body if isinstance(node, ast.ClassDef) else ():
             if isinstance(part, ast.FunctionDef):
@@ -119,7 +119,7 @@ def defined(tree: ast.AST) -> Iterator[str]:
 
 
 def ends(names: set[str]) -> set[str]:
-    """Leave out the beginnings of longer names."""
+    """Drop prefixes of longer names."""
     return {name for name in names if not any(one.startswith(f"{name}.") for one in names)}
 
 

@@ -1,4 +1,4 @@
-"""Tests draw the same numbers in every run: the runner seeds what they may draw from."""
+"""Tests use the same random numbers in every run: pytest's runner seeds the generators."""
 
 import os
 import random

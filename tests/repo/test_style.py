@@ -15,7 +15,7 @@ PARAMETERS = 7
 POSITIONAL = 4
 
 OUTSIDE = {"build_defs", "docs", "examples", "setup.py", "studies", "tests"}
-"""Folders that are not part of the package."""
+"""Folders outside the package."""
 
 FRAMEWORKS = {"jax", "keras", "onnx", "tensorflow", "tflite", "torch"}
 WITHOUT_FRAMEWORK = ("compiler", "backends", "devices")
@@ -24,9 +24,9 @@ OF_BACKENDS = {
     "backends/tflite": {"tflite"},
     "backends/tvm": {"onnx", "tvm"},
 }
-"""Frameworks that a backend itself is based on."""
+"""Frameworks that a backend is based on."""
 
-# What may know of one backend, and why; all else goes through backends/protocol.py and registry.py.
+# Code that may depend on one backend, and why; all else uses backends/protocol.py and registry.py.
 KNOWS_C = {
     "cli/kernels.py": "lists the plans that its kernels were chosen between",
     "cli/profile_step.py": "times kernels alone, and knows this machine's peaks",
@@ -41,7 +41,7 @@ THIS_FILE = Path("tests/repo/test_style.py")
 
 @cache
 def nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST], list[ast.AST]]:
-    """Return a file's functions, imports, and calls and classes; it is read once for all checks."""
+    """Return a file's functions, imports, calls and classes; parsed once for all checks."""
     found = list(ast.walk(ast.parse(read(path))))
     functions = [x for x in found if isinstance(x, ast.FunctionDef | ast.AsyncFunctionDef)]
     calls = [x for x in found if isinstance(x, ast.Call | ast.ClassDef)]
@@ -56,9 +56,9 @@ def python_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def c_functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield functions as clang-format leaves them: from an unindented line to a lone `}`.
+    """Yield functions in clang-format's layout: from an unindented line to a lone `}`.
 
-    Lines of the preprocessor do not count: a template holds alternatives.
+    Preprocessor lines do not count: a template contains alternatives.
     """
     start = directives = 0
     for number, line in enumerate(read(path).splitlines(), 1):
@@ -71,14 +71,14 @@ def c_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return how many parameters a caller gives."""
+    """Return the number of parameters that a caller passes."""
     given = function.args
     names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
 def by_position(path: Path) -> Iterator[tuple[str, float]]:
-    """Yield a file's functions and classes, and how many arguments each takes by position."""
+    """Yield a file's functions and classes, and the number of positional arguments of each."""
     for node in nodes(path)[0]:
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         count = len(node.args.posonlyargs) + len(node.args.args)
@@ -89,24 +89,24 @@ def by_position(path: Path) -> Iterator[tuple[str, float]]:
 
 
 def arguments(call: ast.Call) -> int:
-    """Return how many arguments a call gives by position; a starred name counts as one."""
+    """Return the number of positional arguments of a call; a starred argument counts as one."""
     starred = [each.value for each in call.args if isinstance(each, ast.Starred)]
     return len(call.args) + sum(len(x.elts) - 1 for x in starred if isinstance(x, ast.Tuple))
 
 
 def called(call: ast.Call) -> str:
-    """Return the last name of what is called; "" if it has none."""
+    """Return the last name of the called function; "" if it has none."""
     return ast.unparse(call.func).rpartition(".")[2]
 
 
 def foreign(imported: str, name: str) -> bool:
-    """Whether an import brings a dotted name from another project."""
+    """Whether a dotted name was imported from another project."""
     first = name.partition(".")[0]
     return imported.rpartition(".")[2] == first and not imported.startswith("pockengine.")
 
 
 def framework_replacements() -> set[str]:
-    """Return the functions in the frontends' tables whose keys are functions of a framework."""
+    """Return the functions in the frontends' tables that are keyed by a framework's functions."""
     tables = [
         each
         for path in files("*.py")
@@ -134,7 +134,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def test_checks_see_every_module_that_is_imported() -> None:
-    """A package that tests/repo/BUILD forgets would pass every check unread."""
+    """A package missing from tests/repo/BUILD would pass every check unread."""
     seen = {str(path.with_suffix("")) for path in files("*.py")}
     missing = {
         f"{path}: {name}"
@@ -164,9 +164,9 @@ def test_functions_fit_on_one_screen() -> None:
 
 
 def test_functions_take_few_parameters() -> None:
-    """Exempt: public functions, and those that a decorator registers, which are called by names.
+    """Exempt: public functions, and functions registered by a decorator, which are called by name.
 
-    What stands for a framework's function has the parameters of that function.
+    Replacements of a framework's function have that function's parameters.
     """
     public, replacements = set(imports(Path("__init__.py"))), framework_replacements()
     found = {
@@ -183,7 +183,7 @@ def test_functions_take_few_parameters() -> None:
 
 
 def test_calls_give_few_arguments_by_position() -> None:
-    """Exempt: functions that take any number of them, and those of other projects."""
+    """Exempt: functions with any number of arguments, and those of other projects."""
     takes: dict[str, float] = {}
     for path in files("*.py"):
         if path.parts[0] not in OUTSIDE:

@@ -14,7 +14,7 @@ from pockengine.backends.native.decoder import find_decoder
 from pockengine.tests.repo.tree import ROOT, files
 
 PACKAGED = ("backends", "cli", "compiler", "devices", "farm", "finetune", "frontends", "models")
-MOST_BYTES = 5 << 19  # code is 1.8 MB of it; no data set or picture slips in
+MOST_BYTES = 5 << 19  # code is 1.8 MB of it; no data set or picture is included
 DECODER = "pockengine/backends/native/stb/stb_image.h"
 PROBE = """
 import pathlib, pockengine, pockengine.api, pockengine.backends.native
@@ -27,7 +27,7 @@ print(pathlib.Path(pockengine.__file__).parent)
 
 
 def packaged_files() -> Iterator[str]:
-    """Yield every file that users need: all of the packages' but BUILD files and notes."""
+    """Yield every file that users need: all files of the packages except BUILD files and notes."""
     for path in files("*.py", "*.toml", "*.c", "*.h", "*.sh", "*.lock"):
         of_the_root = len(path.parts) == 1 and path.suffix == ".py" and path.name != "setup.py"
         if path.parts[0] in PACKAGED or of_the_root:
@@ -35,14 +35,14 @@ def packaged_files() -> Iterator[str]:
 
 
 def make_environment(folder: Path) -> Path:
-    """Make an empty virtual environment; return its site-packages."""
+    """Create an empty virtual environment; return its site-packages."""
     command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(command, check=True, timeout=60)
     return next(folder.glob("lib/python3*/site-packages"))
 
 
 def build(kind: str, source: Path, output: Path) -> Path:
-    """Call setuptools as pip would, offline; return the wheel."""
+    """Call setuptools offline, as pip would; return the wheel."""
     output.mkdir()
     call = f"from setuptools import build_meta; build_meta.{kind}({str(output)!r})"
     command = [sys.executable, "-c", call]
@@ -52,14 +52,14 @@ def build(kind: str, source: Path, output: Path) -> Path:
 
 
 def imported_from(environment: Path) -> Path:
-    """Import pockengine there, with the locked packages but not this checkout; return its place."""
+    """Import pockengine there, with locked packages and without this checkout; return its path."""
     result = call_there(environment, "-c", PROBE)
     assert result.returncode == 0, result.stderr
     return Path(result.stdout.strip())
 
 
 def call_there(environment: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the Python of an environment that has what every installation brings, in its folder."""
+    """Run Python in an environment with the packages of every installation, in its folder."""
     locked = [path for path in sys.path if "site-packages" in path]
     command = [str(environment / "bin" / "python"), *arguments]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(locked)}
@@ -67,7 +67,7 @@ def call_there(environment: Path, *arguments: str) -> subprocess.CompletedProces
 
 
 def every_command_starts(environment: Path) -> None:
-    """Each command of the console script shows its help, or names the extra that it lacks."""
+    """Each command of the console script prints its help, or names a missing extra."""
     script = "from pockengine.cli.main import main; main()"
     listed = call_there(environment, "-c", "from pockengine.cli.commands import ROWS; print(*ROWS)")
     names = listed.stdout.split()
@@ -81,9 +81,9 @@ def every_command_starts(environment: Path) -> None:
 
 @pytest.fixture(name="source")
 def copy_of_the_source(tmp_path: Path) -> Path:
-    """Return a writable copy: setuptools builds in the source tree.
+    """Return a writable copy, as setuptools builds in the source tree.
 
-    Bazel's output links (gigabytes behind each) and git's store are no sources.
+    Bazel's output links (gigabytes behind each) and git's store are not copied.
     """
     ignored = shutil.ignore_patterns("bazel-*", ".git", "__pycache__")
     return Path(shutil.copytree(ROOT, tmp_path / "source", ignore=ignored))

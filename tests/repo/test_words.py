@@ -25,22 +25,24 @@ HOMEMADE = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""Write: backward pass, unused, except, recomputed, by default, result, current value, name, ..."""
+"""Instead write: backward pass, unused, except, recomputed, by default, result, current value,
+name, ...
+"""
 
 OWN_EXAMPLES = ("tests/repo/test_words.py", "tests/repo/commit_title.py")
 RECORDS = ("CHANGELOG.md", "studies/results/")
-"""Kept as written."""
+"""These files are not checked."""
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 CODE_BLOCK = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
 def flat(text: str) -> str:
-    """Join lines, without the marks that begin each line of a comment."""
+    """Join lines, without the comment marks at their start."""
     return re.sub(r"\s*\n[\s#*/]*", " ", text.strip().strip("#/*")).strip()
 
 
 def python_prose(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of docstrings, of attributes too, of help texts and of comments."""
+    """Yield line and text of docstrings (also of attributes), help texts and comments."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Expr | ast.keyword):
             continue
@@ -74,7 +76,7 @@ PROSE = {".py": python_prose, ".c": c_prose, ".h": c_prose, ".md": page_prose}
 
 
 def homemade(suffix: str, source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and phrase; a file without the phrases anywhere is not parsed."""
+    """Yield line and phrase; a file that has none of the phrases is not parsed."""
     if HOMEMADE.search(flat(source)) or re.search(r"\b(?:Say|Tell|Let|Hold each) ", source):
         for line, text in PROSE[suffix](source):
             if match := HOMEMADE.search(text):

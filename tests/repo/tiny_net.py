@@ -36,11 +36,11 @@ SHOWN = {
     "train.dead_code_2": "After simplification, folding and dead code elimination:",
     "train.fuse": "`fuse` grouped nodes into kernels, each with a small graph as its body:",
 }
-"""Passes after which the graph is shown, with the words before it."""
+"""Passes after which the graph is shown, with the preceding text."""
 
 
 def tiny_net() -> Graph:
-    """Two products with an activation between, of which the second is frozen."""
+    """Two products with an activation between them; the second is frozen."""
     g = Builder(Graph("tiny"))
     x = g.input("x", TensorType(F32, (2, 3)))
     wanted = g.input("wanted", TensorType(F32, (2, 2)))
@@ -52,7 +52,7 @@ def tiny_net() -> Graph:
 
 
 def through_passes() -> str:
-    """Return the passes of `train` and the graph after some of them, as Markdown."""
+    """Return the passes of `train`, and the graph after some of them, as Markdown."""
     graphs: dict[str, str] = {}
     net = tiny_net()
     program = compile_program(
@@ -76,7 +76,7 @@ def through_passes() -> str:
 
 
 def _difference(before: str, after: str) -> str:
-    """The lines that differ, with - and + before them."""
+    """The differing lines, prefixed by - and +."""
     lines = difflib.ndiff(before.splitlines(keepends=True), after.splitlines(keepends=True))
     return "".join(line for line in lines if line[0] in "-+")
 
@@ -94,7 +94,7 @@ def _block(text: str) -> str:
 
 
 def split(document: str) -> tuple[str, str, str]:
-    """The document before, between and after the marks."""
+    """The document's text before, between and after the marks."""
     head, _, rest = document.partition(BEGIN)
     inside, _, tail = rest.partition(END)
     return head, inside, tail

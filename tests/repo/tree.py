@@ -1,17 +1,17 @@
-"""The repository's files as the checks see them: the runfiles that tests/repo/BUILD lists."""
+"""The repository's files for the checks: the runfiles listed in tests/repo/BUILD."""
 
 import functools
 from pathlib import Path
 
 ROOT = Path(__file__).absolute().parents[2]
 
-# Text that is pinned by a tool or by another project's format.
+# Text whose form is fixed by a tool or by another project's format.
 _SKIPPED = ("third_party/pypi/",)
 
 
 @functools.cache
 def files(*patterns: str) -> tuple[Path, ...]:
-    """Return the files with a name like one of the patterns, sorted, relative to the root."""
+    """Return the files whose names match one of the patterns, sorted, relative to the root."""
     found = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.rglob(pattern)}
     return tuple(sorted(path for path in found if not str(path).startswith(_SKIPPED)))
 

@@ -1,8 +1,8 @@
-"""Install releases of frameworks and take them through a layer and their tests.
+"""Install releases of frameworks, and run a layer and the tests with each.
 
 python -m pockengine.tests.versions.run --framework torch --release newest
 
-Each has a fresh environment of pip with the tree linked in, which is deleted at the end.
+Each release has a fresh pip environment linked to the tree, which is deleted at the end.
 """
 
 import importlib.metadata
@@ -21,7 +21,7 @@ import click
 from pockengine.tests.versions.table import RELEASES, ROOT, Result, Row, record, rows
 
 TOOLS = ("hypothesis", "pillow", "pytest", "scikit-learn")
-"""What the tests themselves need."""
+"""Packages needed by the tests."""
 
 
 @click.command()
@@ -32,7 +32,7 @@ TOOLS = ("hypothesis", "pillow", "pytest", "scikit-learn")
 def main(
     framework: Sequence[str], release: Sequence[str], file: Path | None, keep: Path | None
 ) -> None:
-    """Run rows of the table and print what became of each; the exit status is 1 if one failed."""
+    """Run rows of the table and print their results; the exit status is 1 if one failed."""
     done = []
     for name in framework or rows():
         for which in release or RELEASES:
@@ -49,7 +49,7 @@ def main(
 
 
 def run(row: Row, release: str, folder: Path) -> Result:
-    """Take one release through its layer and its tests, in an environment in this folder."""
+    """Test one release with its layer and its tests, in an environment in this folder."""
     requirements = row.requirements(release)
     try:
         python = environment(requirements, folder)
@@ -73,7 +73,7 @@ def run(row: Row, release: str, folder: Path) -> Result:
 
 
 def environment(requirements: Sequence[str], folder: Path) -> Path:
-    """Return the interpreter of an environment with these, the package and what tests need."""
+    """Return an environment's interpreter, with these requirements, the package and test tools."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*requirements, *project["dependencies"], *TOOLS]
     python = folder / "bin" / "python"
@@ -88,7 +88,7 @@ def environment(requirements: Sequence[str], folder: Path) -> Path:
 
 
 def _versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
-    """Return the installed releases of what the row names."""
+    """Return the installed releases of a row's packages."""
     folders = [str(folder) for folder in python.parents[1].glob("lib/python*/site-packages")]
     installed = {
         _normal(part.metadata["Name"]): part.version
@@ -99,7 +99,7 @@ def _versions(python: Path, requirements: Sequence[str]) -> dict[str, str]:
 
 
 def _normal(name: str) -> str:
-    """Return the one spelling of a distribution's name."""
+    """Return the normalised name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

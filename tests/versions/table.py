@@ -1,4 +1,4 @@
-"""The table of supported releases, what was measured of them, and the page that shows both.
+"""The table of supported releases, their test results, and the page that shows both.
 
 python -m pockengine.tests.versions.table writes docs/versions.md.
 """
@@ -31,7 +31,7 @@ fresh environment of pip: one layer is compiled, checked and trained, then the t
 
 @dataclass(frozen=True)
 class Row:
-    """One framework: `package` is the distribution whose releases these are."""
+    """One framework: `package` is the distribution of these releases."""
 
     name: str
     title: str
@@ -43,13 +43,13 @@ class Row:
     beside: Mapping[str, list[str]] = field(default_factory=dict)
 
     def requirements(self, release: str) -> list[str]:
-        """Return what pip installs for the oldest or the newest release."""
+        """Return pip's requirements for the oldest or the newest release."""
         return [f"{self.package}=={getattr(self, release)}", *self.beside.get(release, ())]
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one release; `versions` are those of all that the row names."""
+    """The result of one release; `versions` are those of all of the row's packages."""
 
     framework: str
     release: str
@@ -66,14 +66,14 @@ def rows() -> dict[str, Row]:
 
 
 def results() -> list[Result]:
-    """Read what was recorded, the last of each release."""
+    """Read the recorded results, the last one of each release."""
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     found = [Result(**json.loads(line)) for line in lines]
     return list({(one.framework, one.release): one for one in found}.values())
 
 
 def record(results: Iterable[Result], file: Path) -> None:
-    """Append a line of JSON for each."""
+    """Append a line of JSON per result."""
     with file.open("a") as out:
         out.writelines(f"{json.dumps(asdict(result))}\n" for result in results)
 

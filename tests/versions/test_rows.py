@@ -1,4 +1,4 @@
-"""Every release of the table passes; takes hours, and downloads gigabytes.
+"""Every release of the table passes; this takes hours and downloads gigabytes.
 
 pytest tests/versions/test_rows.py runs it; a run of the whole folder skips it.
 """

@@ -1,6 +1,6 @@
-"""The table of releases agrees with pyproject.toml, the locks, and the page made of it.
+"""The table of releases agrees with pyproject.toml, the locks, and its page.
 
-What the locks have is run by the tests of each framework; `run.py` runs the other releases.
+Each framework's tests run the locked releases; `run.py` runs the others.
 """
 
 import re
@@ -43,7 +43,7 @@ def test_oldest_release_is_the_lower_bound(row: Row) -> None:
 def test_locked_release_lies_between(row: Row) -> None:
     locked = {
         numbers(match[1])
-        for lock in (*LOCKS.glob("*.lock"), LOCKS / "torch.in")  # PyTorch has no hash
+        for lock in (*LOCKS.glob("*.lock"), LOCKS / "torch.in")  # PyTorch is locked without a hash
         if (match := re.search(rf"(?m)^{row.package}(?:\[[^]]*\])?==(\S+)", lock.read_text()))
     }
     assert locked

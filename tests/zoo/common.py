@@ -1,8 +1,8 @@
-"""The common models: weights and data of two models that each framework has.
+"""The common models: weights and data of two models that are written in each framework.
 
-The same small residual net and the same small transformer are written once in each framework
-(`common_*.py`), given these weights, imported, and trained for ten steps by our oracle. All must
-give what the model gives that `common_reference.py` writes in our own ops.
+The same small residual net and the same small transformer are written in each framework
+(`common_*.py`), loaded with these weights, imported, and trained for ten steps in our oracle. All
+results must equal those of the model in our own ops (`common_reference.py`).
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ CONVOLUTIONS = {
     "b2": (3, 3, 12, 12),
     "skip": (1, 1, 8, 12),
 }
-"""Kernels (KH, KW, I, O) of the residual net; each has a batch norm behind it."""
+"""Kernels (KH, KW, I, O) of the residual net; each is followed by a batch norm."""
 
 LINEAR = {
     "query": (WIDTH, WIDTH),

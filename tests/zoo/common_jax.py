@@ -1,4 +1,4 @@
-"""The two common models as in Flax."""
+"""The two common models in Flax."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The two common models as in Keras."""
+"""The two common models in Keras."""
 
 import math
 from typing import Any
@@ -33,7 +33,7 @@ def resnet_model() -> keras.Model:
 
 
 class Positions(layers.Layer):
-    """Adds a learned vector to each place."""
+    """Adds a learned vector to each position."""
 
     def build(self, shape: Any) -> None:
         self.vectors = self.add_weight(shape=shape[1:], name="vectors")
@@ -43,7 +43,7 @@ class Positions(layers.Layer):
 
 
 class Attention(layers.Layer):
-    """Mixes places by the products of queries and keys."""
+    """Self-attention by products of queries and keys."""
 
     def call(self, query: Any, key: Any, value: Any) -> Any:
         query, key, value = (self.heads(x) for x in (query, key, value))
@@ -83,7 +83,7 @@ def transformer_model() -> keras.Model:
 
 
 def graph(name: str, model: keras.Model) -> Graph:
-    """Give a model the weights and import it."""
+    """Load a model with the weights and import it."""
     given = common.weights(name)
     for layer in model.layers:
         stem = layer.name.removesuffix("_norm")

@@ -1,4 +1,4 @@
-"""What is measured of a frontend's graph, and its comparison with the model in our own ops."""
+"""Measurements of a frontend's graph, and the comparison with the model in our own ops."""
 
 import argparse
 import json
@@ -20,20 +20,20 @@ from pockengine.tests.zoo.common import LR, MODELS, MOMENTUM, batches
 from pockengine.tests.zoo.common_reference import REFERENCE
 
 DEVICE = "rpi4"
-"""Whose kernels are counted: what fuses depends on the backend and the device."""
+"""The device whose kernels are counted: fusion depends on the backend and the device."""
 WRAPPED, FILLED = Counter({"elementwise": 1}), Counter({"elementwise": 1})
 EXTRA = {
     ("jax", "transformer"): WRAPPED + FILLED,
     ("keras", "transformer"): WRAPPED,
     ("onnx", "transformer"): WRAPPED,
 }
-"""Kernels that a framework's meaning needs beyond PyTorch's: negative words count from the end, and
-in JAX a word that the table does not have is NaN."""
+"""Kernels beyond PyTorch's that a framework's semantics needs: negative indices count from the end,
+and in JAX an index out of range gives NaN."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The first step's logits, ten losses, and how often the step has each kind of kernel."""
+    """The first step's logits, ten losses, and the number of kernels of each kind per step."""
 
     logits: list[list[float]]
     losses: list[float]
@@ -41,7 +41,7 @@ class Measured:
 
 
 def measure(model: str, graph: Graph) -> Measured:
-    """Train a frontend's graph by the whole pipeline and our oracle."""
+    """Train a frontend's graph with the whole pipeline and our oracle."""
     training = Training(optimizer=Sgd(momentum=MOMENTUM))
     backend = CBackend(load_device(DEVICE))
     step = compile_program(graph, training, target=backend.target()).entries["train"].graph
@@ -64,8 +64,8 @@ def measure(model: str, graph: Graph) -> Measured:
 def kernel_counts(graph: Graph) -> Counter[str]:
     """Count kernels: a fusion by its anchor, or as elementwise.
 
-    What brings an input into our order of dimensions does not count: it is where the frameworks
-    differ for a reason. Neither do reshapes, which cost nothing.
+    Transposing an input to our order of dimensions does not count: there the frameworks differ by
+    design. Neither do reshapes, which cost nothing.
     """
     kinds: Counter[str] = Counter()
     for node in graph.nodes:
@@ -91,7 +91,7 @@ def check(framework: str, model: str, graph: Graph) -> None:
 
 
 def report(graphs: Mapping[str, Callable[[], Graph]]) -> None:
-    """Print what a frontend's graphs measure, one line of JSON for each model: for the table."""
+    """Print the measurements of a frontend's graphs, a line of JSON per model, for the table."""
     argparse.ArgumentParser(description=report.__doc__).parse_args()
     for model in MODELS:
         print(json.dumps({"model": model, **vars(measure(model, graphs[model]()))}))

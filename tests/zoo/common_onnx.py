@@ -1,4 +1,4 @@
-"""The two common models as in ONNX, written by hand the way that exporters write them."""
+"""The two common models in ONNX, written by hand in the style of exporters."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from pockengine.tests.zoo import common
 from pockengine.tests.zoo.common_measure import report
 
 OPSET = 20
-"""The first with GELU."""
+"""The first version with GELU."""
 
 
 class Writer:
@@ -29,13 +29,13 @@ class Writer:
         return name
 
     def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node of one result."""
+        """Add a node with one result."""
         output = f"{op}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
         return output
 
     def model(self, name: str, code: int, shape: Sequence[int], result: str) -> ModelProto:
-        """Put the model together; it is of the input `x`."""
+        """Build the model; its input is `x`."""
         self.nodes.append(helper.make_node("Identity", [result], ["logits"]))
         inputs = [helper.make_tensor_value_info("x", code, shape)]
         outputs = [

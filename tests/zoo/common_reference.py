@@ -1,4 +1,4 @@
-"""The two common models in our own ops: what every frontend should give."""
+"""The two common models in our own ops: the expected result of every frontend."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from pockengine.tests.zoo import common
 
 
 class Net:
-    """A graph in the making, with its weights as params by name."""
+    """A graph under construction, with its weights as params by name."""
 
     def __init__(self, model: str) -> None:
         self.g = Builder(Graph(model))

@@ -1,6 +1,6 @@
-"""Print what each framework's import of the common models gives, beside our own ops.
+"""Print the results of each framework's import of the common models, beside our own ops.
 
-Run `bazel run //tests/zoo:common_table`. Each framework has a process and packages of its own.
+Run `bazel run //tests/zoo:common_table`. Each framework has its own process and packages.
 """
 
 import argparse
@@ -22,10 +22,9 @@ HERE = Path(__file__).absolute().parent
 
 
 def measured(program: str) -> dict[str, dict[str, Any]]:
-    """Run one program; return what it measured, by model.
+    """Run one program; return its measurements by model.
 
-    It is run where it was built, beside runfiles of its own: those of this program hold all
-    frameworks at once.
+    It runs where it was built, with its own runfiles: those of this program contain all frameworks.
     """
     path = (HERE / f"common_{program}").resolve()
     foreign = ("PYTHON", "RUNFILES")
@@ -38,7 +37,7 @@ def measured(program: str) -> dict[str, dict[str, Any]]:
 
 
 def tables() -> list[Table]:
-    """Return a table for each model: errors against our own ops, then kernels of each kind."""
+    """Return a table per model: errors against our own ops, then kernels of each kind."""
     found = {name: measured(name) for name in (OURS, *FRAMEWORKS)}
     shown = []
     for model in MODELS:

@@ -1,4 +1,4 @@
-"""The two common models as in PyTorch."""
+"""The two common models in PyTorch."""
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ class Transformer(nn.Module):
 
 
 def state(model: str) -> dict[str, torch.Tensor]:
-    """Return the weights by PyTorch's names and in its layouts."""
+    """Return the weights with PyTorch's names and layouts."""
     found = {}
     norms = {"scale": "weight", "shift": "bias"}
     for name, array in common.weights(model).items():

@@ -1,6 +1,7 @@
-"""Train one model of any framework a step by the oracle, beside the framework's own gradient.
+"""Train a model of any framework for a step in the oracle, and compare with its own gradient.
 
-ONNX has no gradients: the slope of its reference evaluator's loss stands for them, along ours.
+ONNX has no gradients: there the slope of its reference evaluator's loss along our gradient is
+compared.
 """
 
 from collections.abc import Mapping
@@ -21,15 +22,15 @@ from pockengine.frontends.registry import find_source
 LOSS_TOLERANCE = 1e-4
 """Relative."""
 GRADIENT_TOLERANCE = 2e-3
-"""Of the largest element of all gradients."""
+"""Relative to the largest element of all gradients."""
 SLOPE_TOLERANCE = 0.05
-"""Relative: float32 gives a difference of two losses to a few digits."""
+"""Relative: in float32 the difference of two losses has only a few digits."""
 Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, its example inputs, and the loss that it trains by."""
+    """A model, its example inputs, and its training loss."""
 
     model: Any
     inputs: Any
@@ -37,7 +38,7 @@ class Subject:
 
 
 def compared(subject: Subject) -> str:
-    """Return what differs from the framework; nothing if all agrees."""
+    """Return the differences from the framework; empty if all agrees."""
     source = find_source(subject.model, subject.inputs)
     graph = source.graph(subject.loss)
     reference = source.reference(subject.loss, lambda array: array)
@@ -59,7 +60,7 @@ def compared(subject: Subject) -> str:
 
 
 def _step(graph: Graph, reference: Reference) -> tuple[float, dict[str, np.ndarray]]:
-    """Return the loss, and what each weight moves by, in the framework's order of dimensions."""
+    """Return the loss, and the change of each weight, in the framework's order of dimensions."""
     step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
     before = {name: array.copy() for name, array in params.items()}
@@ -76,7 +77,7 @@ def _step(graph: Graph, reference: Reference) -> tuple[float, dict[str, np.ndarr
 def _sloped_wrongly(subject: Subject, source: Source, graph: Graph, gradients: Arrays) -> str:
     """Compare the length of our gradient with the slope of the framework's loss along it."""
     length = float(np.sqrt(sum(np.square(array).sum() for array in gradients.values())))
-    step = 2e-3 / length**2  # changes the loss by some thousandths
+    step = 2e-3 / length**2  # changes the loss by a few thousandths
 
     def moved(sign: float) -> float:
         values = {}

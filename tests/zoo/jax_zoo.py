@@ -24,7 +24,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def drawn(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Draw parameters by name, smaller the more numbers they sum."""
+    """Draw parameters by name, scaled by the number of summed inputs."""
     return {name: random(*shape) / np.sqrt(shape[0]) for name, shape in shapes.items()}
 
 
@@ -75,7 +75,7 @@ class Residual(nnx.Module):
 
 @dataclass
 class Dense:
-    """A module that is a pytree of its arrays and its activation, as Equinox's are."""
+    """A module that is a pytree of its arrays and its activation, as in Equinox."""
 
     weight: Any
     bias: Any
@@ -90,7 +90,7 @@ jax.tree_util.register_dataclass(Dense, ["weight", "bias", "activation"], [])
 
 @jax.custom_vjp
 def sign(x: jax.Array) -> jax.Array:
-    """Binarise; the gradient passes where |x| < 1."""
+    """Binarise; the gradient passes through where |x| < 1."""
     return jnp.sign(x)
 
 
@@ -102,7 +102,7 @@ def binary(p: Any, x: jax.Array) -> jax.Array:
 
 
 def experts(p: Any, x: jax.Array) -> jax.Array:
-    """Mix the best two of four experts for each row."""
+    """Mix the top two of four experts for each row."""
     shares, places = lax.top_k(jax.nn.softmax(x @ p["gate"]), 2)
     every = jnp.einsum("bi,eio->beo", x, p["experts"])
     chosen = jnp.take_along_axis(every, places[:, :, None], axis=1)
@@ -121,7 +121,7 @@ def recurrent(p: Any, x: jax.Array) -> jax.Array:
 
 
 def linear_attention(p: Any, x: jax.Array) -> jax.Array:
-    """Attend to what came before by sums so far."""
+    """Causal linear attention by running sums."""
     q, k, v = (jax.nn.elu(x @ p[name]) + 1 for name in "qkv")
     state = jnp.cumsum(jnp.einsum("bti,btj->btij", k, v), axis=1)
     scale = jnp.einsum("bti,bti->bt", q, jnp.cumsum(k, axis=1))
@@ -129,13 +129,13 @@ def linear_attention(p: Any, x: jax.Array) -> jax.Array:
 
 
 def quantiles(p: Any, x: jax.Array) -> jax.Array:
-    """Judge rows by their sorted features and their best so far."""
+    """Score rows by their sorted features and running maxima."""
     y = x @ p["first"]
     return jnp.concatenate([jnp.sort(y, axis=1), lax.cummax(y, axis=1)], axis=1) @ p["second"]
 
 
 def graph_net(p: Any, x: jax.Array) -> jax.Array:
-    """Pass messages along edges, the largest of each node's counting."""
+    """Pass messages along edges, aggregated by the maximum at each node."""
     sent = (x @ p["first"])[np.array([0, 1, 2, 3, 4, 5, 2])]
     best = jnp.full((6, 8), -9.0).at[np.array([1, 2, 3, 4, 5, 0, 5])].max(sent)
     return jnp.tanh(best) @ p["second"]

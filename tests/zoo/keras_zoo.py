@@ -22,7 +22,7 @@ def random(*shape: int) -> np.ndarray:
 
 
 def stack(shape: tuple[int, ...], *parts: Any, loss: Any = SPARSE) -> Subject:
-    """Put layers in sequence, with a head of five classes unless the loss is another."""
+    """A sequential model of these layers, with a head of five classes unless `loss` is another."""
     keras.utils.set_random_seed(0)
     head = [layers.Dense(5)] if loss is SPARSE else []
     model = keras.Sequential([keras.Input(shape, batch_size=2), *parts, *head])
@@ -30,7 +30,7 @@ def stack(shape: tuple[int, ...], *parts: Any, loss: Any = SPARSE) -> Subject:
 
 
 def words(*parts: Any) -> Subject:
-    """Judge rows of word numbers."""
+    """Classify rows of token ids."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
         [keras.Input((6,), 2, dtype="int32"), layers.Embedding(30, 8), *parts, layers.Dense(5)]
@@ -80,12 +80,12 @@ def two_heads() -> Subject:
 
 @tf.custom_gradient
 def rounded(x: Any) -> Any:
-    """Round; the gradient passes."""
+    """Round; the gradient passes through."""
     return tf.round(x), lambda dy: dy
 
 
 class Quantized(keras.layers.Layer):
-    """A dense layer of weights that are rounded to quarters."""
+    """A dense layer with weights rounded to quarters."""
 
     def build(self, shape: Any) -> None:
         self.kernel = self.add_weight(shape=(shape[-1], 8), initializer="glorot_uniform")

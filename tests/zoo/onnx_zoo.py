@@ -1,4 +1,4 @@
-"""Models as ONNX files hold them: of PyTorch's, Keras's and scikit-learn's converters, by hand.
+"""Models as ONNX files: in the style of PyTorch's, Keras's and scikit-learn's converters, by hand.
 
 bazel run //tests/zoo:onnx_zoo -- [--only PATTERN ...]
 """
@@ -115,7 +115,7 @@ branch (float[4,8] x, float[8,5] w, float[5] b) => (float[4,5] y) <int64 four = 
 
 
 def net(text: str, **inputs: np.ndarray) -> Subject:
-    """Parse a net; its inputs that are not given are weights, drawn at random."""
+    """Parse a net; inputs without data are random weights."""
     model = parser.parse_model(HEADER + text.strip())
     rng = np.random.default_rng(0)
     first, *others = model.graph.input
@@ -132,7 +132,7 @@ def net(text: str, **inputs: np.ndarray) -> Subject:
 
 
 def classic(op: str, loss: str, **options: object) -> Subject:
-    """Scale features and judge them by a linear model, as scikit-learn's pipelines are written."""
+    """Scale features and apply a linear model, as scikit-learn's pipelines do."""
     rng = np.random.default_rng(0)
     outputs = ["label", "scores"] if op == "LinearClassifier" else ["scores"]
     coefficients = rng.standard_normal(4 * 3).tolist()

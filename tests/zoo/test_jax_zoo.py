@@ -1,6 +1,6 @@
 """Some models of JAX's zoo (`//tests/zoo:jax_zoo` has all), the common models, and names.
 
-Names of JAX's pytrees and functions stay names in generated C, whatever text they are.
+Names in JAX's pytrees and functions stay names in generated C, whatever their text.
 """
 
 from collections.abc import Callable

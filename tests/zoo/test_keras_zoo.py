@@ -1,6 +1,6 @@
 """Some models of Keras's zoo (`//tests/zoo:keras_zoo` has all), the common models, and names.
 
-Names of Keras layers and variables stay names in generated C, whatever text they are.
+Names of Keras layers and variables stay names in generated C, whatever their text.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def net(name: Callable[[str], str]) -> Graph:
 
 
 TAKEN = ("\\", ".", ">", "-", "\\.>-_x", "__attribute__", ">.\\")
-"""Of letters that TensorFlow takes in the name of a scope."""
+"""From characters that TensorFlow accepts in the name of a scope."""
 
 
 @pytest.mark.parametrize("attack", TAKEN)
@@ -76,7 +76,7 @@ def test_a_name_changes_no_token(attack: str) -> None:
 @pytest.mark.parametrize("attack", ATTACKS[:6], ids=range(6))
 def test_a_name_that_tensorflow_does_not_take_is_an_error(attack: str) -> None:
     with pytest.raises(ImportModelError, match="cannot be traced"):
-        net(lambda name: name + attack.replace("/", "|"))  # Keras takes no slash
+        net(lambda name: name + attack.replace("/", "|"))  # Keras refuses slashes
     keras.backend.clear_session()  # a failed trace leaves its scope
 
 

@@ -1,6 +1,6 @@
 """Some models of ONNX's zoo (`//tests/zoo:onnx_zoo` has all), the common models, and names.
 
-Names of an ONNX file stay names in generated C, whatever text they are.
+Names in an ONNX file stay names in generated C, whatever their text.
 """
 
 from collections.abc import Callable

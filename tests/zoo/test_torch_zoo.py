@@ -1,6 +1,6 @@
 """The common models through PyTorch, and names.
 
-Names of a PyTorch model stay names in generated C, whatever text they are.
+Names in a PyTorch model stay names in generated C, whatever their text.
 """
 
 from collections.abc import Callable
@@ -39,4 +39,4 @@ def net(name: Callable[[str], str]) -> Graph:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_a_name_changes_no_token(attack: str) -> None:
-    check_names(net, [attack.replace(".", "_")])  # a dot parts modules
+    check_names(net, [attack.replace(".", "_")])  # a dot separates modules

@@ -1,4 +1,4 @@
-"""What becomes of the models of a zoo: one line a verdict."""
+"""Verdicts on the models of a zoo, one per line."""
 
 import time
 import warnings
@@ -19,7 +19,7 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a model."""
+    """The outcome of a model."""
 
     kind: str
     words: str
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def judge(build: Callable[[], Model], compared: Callable[[Model], str]) -> Verdict:
-    """Build a model and compare it with its framework, which returns what differs; the verdict."""
+    """Build a model and compare it with its framework by `compared`; return the verdict."""
     start = time.monotonic()
     try:
         with warnings.catch_warnings():
@@ -36,7 +36,7 @@ def judge(build: Callable[[], Model], compared: Callable[[Model], str]) -> Verdi
         kind = WRONG if words else PASSED
     except PockEngineError as error:
         kind, words = REFUSED, str(error)
-    except Exception as error:  # whatever else leaves the compiler is a fault of it
+    except Exception as error:  # any other exception is a fault of the compiler
         kind, words = CRASHED, f"{type(error).__name__}: {error}"
     return Verdict(kind, words, time.monotonic() - start)
 

@@ -1,4 +1,4 @@
-"""The zoo: tiny models, trained by the compiled step and by PyTorch; one line a verdict.
+"""The zoo: tiny models, trained by the compiled step and by PyTorch; one verdict per line.
 
 bazel run //tests/zoo:zoo -- [--only PATTERN ...]
 """

@@ -1,4 +1,4 @@
-"""What a model of the zoo is: a module, the arguments of its forward, and where its loss is."""
+"""A model of the zoo: a module, the arguments of its forward, and its loss."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ BATCH, WORDS, LENGTH, CLASSES, SIDE = 2, 60, 12, 3, 32
 
 @dataclass(frozen=True)
 class Case:
-    """A module in training mode; `loss` None: forward returns it, for labels among `inputs`."""
+    """A module in training mode; if `loss` is None, forward returns it, from labels in `inputs`."""
 
     module: nn.Module
     inputs: Mapping[str, torch.Tensor]
@@ -23,7 +23,7 @@ Builder = Callable[[], Case]
 
 
 def words(batch: int = BATCH, length: int = LENGTH, size: int = WORDS) -> torch.Tensor:
-    """Random words above those that models use as marks."""
+    """Random token ids above the special tokens of models."""
     return torch.randint(5, size, (batch, length))
 
 

@@ -48,7 +48,7 @@ EXPERTS = {
 }
 ROUTED = {**EXPERTS, "output_router_logits": True}
 OWN_NAMES = ("Funnel", "XLNet")
-"""Configurations that refuse the settings of `SMALL` which they do not know."""
+"""Configurations that refuse unknown settings of `SMALL`."""
 PAIRED = {
     "vocab_size": WORDS,
     "d_model": 32,
@@ -68,7 +68,7 @@ PAIRED = {
 
 
 def build(name: str, kind: str, **settings: Any) -> Any:
-    """Build `name`For... of a configuration that has the settings which it knows."""
+    """Build `name`For... with a configuration that has the settings which it supports."""
     config_class = getattr(transformers, f"{name}Config")
     known = vars(config_class())
     settings = {**{k: v for k, v in NO_DROPOUT.items() if k in known}, **settings}
@@ -90,7 +90,7 @@ def decoder(name: str, kind: str | None = None, **settings: Any) -> Builder:
 
 
 def masked(case: Builder) -> Builder:
-    """The same with a mask of padding, as a tokeniser gives it."""
+    """The same with a padding mask, as from a tokenizer."""
 
     def padded() -> Case:
         plain = case()
@@ -113,7 +113,7 @@ def classifier(name: str, kind: str | None = None, **settings: Any) -> Builder:
 
 
 def masked_language(name: str, **settings: Any) -> Builder:
-    """A model that fills in words."""
+    """A masked language model."""
 
     def case() -> Case:
         module = build(name, f"{name}ForMaskedLM", **{**SMALL, **settings})
@@ -123,7 +123,7 @@ def masked_language(name: str, **settings: Any) -> Builder:
 
 
 def translator(name: str, kind: str | None = None, **settings: Any) -> Builder:
-    """An encoder with a decoder, which makes its inputs of the labels."""
+    """An encoder-decoder model, which derives the decoder's inputs from the labels."""
 
     def case() -> Case:
         module = build(name, kind or f"{name}ForConditionalGeneration", **{**PAIRED, **settings})
@@ -133,7 +133,7 @@ def translator(name: str, kind: str | None = None, **settings: Any) -> Builder:
 
 
 def ended(name: str, **settings: Any) -> Builder:
-    """An encoder with a decoder that reads its sentence at the last mark of its end."""
+    """An encoder-decoder model that classifies a sentence by its last end token."""
 
     def case() -> Case:
         module = build(name, f"{name}ForSequenceClassification", **settings, num_labels=CLASSES)
@@ -145,7 +145,7 @@ def ended(name: str, **settings: Any) -> Builder:
 
 
 def nystromformer() -> Case:
-    """Its attention by landmarks takes a mask for keys alone."""
+    """Its landmark attention takes a mask of keys only."""
     case = classifier("Nystromformer", segment_means_seq_len=LENGTH, num_landmarks=4)()
     mask = torch.zeros(2, 1, 1, LENGTH)
     mask[1, :, :, -4:] = torch.finfo(mask.dtype).min

@@ -62,7 +62,7 @@ class Detector(torch.nn.Module):
 
 
 def detr() -> Case:
-    """A convolutional backbone with a transformer behind it."""
+    """A convolutional backbone followed by a transformer."""
     backbone = transformers.ResNetConfig(
         **{"embedding_size": 8, "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]},
         out_features=["stage4"],
@@ -86,7 +86,7 @@ def detr() -> Case:
 
 
 def masked_autoencoder() -> Case:
-    """ViT-MAE draws which patches it hides; here the noise is given."""
+    """ViT-MAE masks random patches; here the noise is an input."""
     decoder = {
         "decoder_hidden_size": 16,
         "decoder_num_hidden_layers": 1,
@@ -110,7 +110,7 @@ class Contrast(torch.nn.Module):
 
 
 def clip() -> Case:
-    """Pictures beside texts."""
+    """CLIP on pictures and texts."""
     config = transformers.CLIPConfig(
         text_config={**SMALL, "projection_dim": 16},
         vision_config={**VIT, "projection_dim": 16},

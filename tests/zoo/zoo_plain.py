@@ -1,4 +1,4 @@
-"""Models that people write themselves with torch.nn."""
+"""Typical handwritten models with torch.nn."""
 
 import copy
 from typing import Any
@@ -23,7 +23,7 @@ def classes(module: nn.Module, **inputs: torch.Tensor) -> Case:
 
 
 class Encoder(nn.Module):
-    """nn.TransformerEncoder with whatever masks are asked for."""
+    """nn.TransformerEncoder with the requested masks."""
 
     def __init__(self, *, causal: bool = False, padding: bool = False, **settings: Any) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Encoder(nn.Module):
 
 
 class Translator(nn.Module):
-    """nn.Transformer with a causal mask of its targets."""
+    """nn.Transformer with a causal target mask."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Translator(nn.Module):
 
 
 class Siamese(nn.Module):
-    """One net with batch norm applied to both pictures of a pair."""
+    """One net with batch norm, applied to both pictures of a pair."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Policy(nn.Module):
 
 
 class UNet(nn.Module):
-    """Down, up, and a skip between."""
+    """A U-Net of one level with a skip connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class Unpacked(Packed):
 
 
 class Unused(nn.Module):
-    """A layer that the loss never meets, and one that no pass reads."""
+    """A layer that does not affect the loss, and one that is not used at all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class Unused(nn.Module):
 
 
 class Attention(nn.Module):
-    """nn.MultiheadAttention as people call it."""
+    """nn.MultiheadAttention in its usual forms."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -229,7 +229,7 @@ class Attention(nn.Module):
 
 
 class Autocast(nn.Module):
-    """Autocast that is switched off, as scripts for other machines leave it."""
+    """Disabled autocast, as in scripts for other machines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ class Mapped(Autocast):
 
 
 class WordMean(nn.Module):
-    """Words by an embedding bag."""
+    """Averaged word vectors by an embedding bag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,7 +273,7 @@ class Sound(nn.Module):
 
 
 class Scaled(nn.Module):
-    """Weights normed by the old hooks; a parameter and a buffer are outputs."""
+    """Weight normalisation with the old hooks; a parameter and a buffer are outputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class Scaled(nn.Module):
 
 
 class Routed(nn.Module):
-    """Each row to the two experts that it chose: all are computed, and weighed."""
+    """Route each row to its top two experts: all are computed, then weighted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -305,7 +305,7 @@ class Routed(nn.Module):
 
 
 def small(**inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Name inputs that carry their own labels."""
+    """Declare inputs that include their labels."""
     return inputs
 
 
@@ -314,7 +314,7 @@ def recurrent(kind: type[nn.RNNBase], **settings: Any) -> Builder:
 
 
 def own(module: type[nn.Module], *names: str) -> Builder:
-    """A module that returns its loss and reads these vectors."""
+    """A module that returns its loss on random vectors."""
     return lambda: Case(module().train(), {name: torch.randn(4, 8) for name in names})
 
 

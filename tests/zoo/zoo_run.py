@@ -1,4 +1,4 @@
-"""Import, compile and train one model of the zoo by the oracle, beside PyTorch."""
+"""Import, compile and train one model of the zoo in the oracle, and compare with PyTorch."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ State = Mapping[str, torch.Tensor]
 
 
 def compared(case: Case) -> str:
-    """Return what differs from PyTorch's own training; nothing if all agrees.
+    """Return the differences from PyTorch's own training; empty if all agrees.
 
     Each step starts from PyTorch's weights, so that rounding does not grow from step to step.
     """
@@ -73,9 +73,9 @@ def _step(graph: Graph, step: Graph, state: State, case: Case, seed: int) -> tup
 
 
 def _dropped(graph: Graph, seed: int) -> list[torch.Tensor]:
-    """Return numbers by which PyTorch drops the paths that our step of this seed drops, in order.
+    """Return the numbers with which PyTorch drops the same paths as our step of this seed.
 
-    Stochastic depth rounds 1 - p + rand() down, so 0 drops and what is nearly 1 keeps.
+    Stochastic depth rounds 1 - p + rand() down, so 0 drops and a number near 1 keeps.
     """
     nodes = [node for node in graph.nodes if node.op == "dropout"]
     drawn = (
@@ -87,7 +87,7 @@ def _dropped(graph: Graph, seed: int) -> list[torch.Tensor]:
 
 @contextmanager
 def _drawing(numbers: list[torch.Tensor]) -> Iterator[None]:
-    """Make `torch.rand` return these, and all of them."""
+    """Make `torch.rand` return these numbers, and require that all of them are used."""
     left = iter(numbers)
 
     def rand(shape: Any, **_: Any) -> torch.Tensor:
