@@ -37,7 +37,7 @@ def compile_lm(
 ) -> None:
     """Compile the decoder in MODEL, a folder of transformers, with its tokenizer, for a device.
 
-    The folder --out needs nothing else there: its runner trains the model, and answers.
+    A device needs only the folder --out: its runner trains the model, and generates answers.
     """
     terminal = console()
     say = (lambda text: None) if as_json else terminal.print

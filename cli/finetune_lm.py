@@ -109,8 +109,8 @@ def finetune_lm(
     """Fine-tune the decoder in MODEL, a folder of transformers, on texts; write its new weights.
 
     A line of --data is {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}:
-    answers and completions count in the loss, prompts do not. Short texts are packed into rows,
-    and see nothing of each other. Preferences are {"prompt": ..., "chosen": ..., "rejected": ...}.
+    answers and completions count in the loss, prompts do not. Short texts share a row, but do
+    not attend to each other. Preferences are {"prompt": ..., "chosen": ..., "rejected": ...}.
     """
     if given["epochs"] and given["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")

@@ -52,9 +52,9 @@ def inspect_command(
     kernels: bool,
     as_json: bool,
 ) -> None:
-    """Show what of MODEL trains, its memory by layer and its cost, without building anything.
+    """Show what trains of MODEL, its memory by layer and its cost, without building anything.
 
-    For an artifact's folder: check it, and show what it holds.
+    For an artifact's folder: check it, and show its contents.
     """
     if (Path(model.name) / MANIFEST).is_file():
         _show(load_artifact(Path(model.name)), as_json)

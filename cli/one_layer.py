@@ -1,7 +1,7 @@
 """One layer of each framework, compiled, checked and trained: `python -m pockengine.cli.one_layer`.
 
-`pockengine doctor` runs it for each framework in a process of its own, so that a package that
-crashes on import, or that does not get along with another, is reported like any other failure.
+`pockengine doctor` runs it for each framework in a separate process, so that a package that crashes
+on import, or conflicts with another, is reported like any other failure.
 """
 
 import sys

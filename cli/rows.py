@@ -123,7 +123,7 @@ def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:
 
 
 METRICS: dict[str, Callable[..., Any]] = {"accuracy": accuracy}
-"""Metrics that have a name of their own."""
+"""Metrics that can be named."""
 
 
 def find_metrics(names: Sequence[str]) -> dict[str, Callable[..., Any]]:

@@ -131,9 +131,9 @@ class SearchOptions:
 def search_command(model: ModelChoice, optimizer: Optimizer | None, **options: Any) -> None:
     """Find the scheme of MODEL that gains the most within a budget on a device.
 
-    The gains are those that `pockengine sensitivity` measured; the cost is that of the compiled
-    program. With --train the best that were found and the presets that fit are compared by real
-    training. Writes the scheme, and beside it the front as a picture. No test set is read.
+    The gains are those measured by `pockengine sensitivity`; the cost is that of the compiled
+    program. With --train, the best schemes found and the presets that fit are compared by real
+    training. Writes the scheme, and the front as a picture beside it. No test set is read.
     """
     optimizer, _ = course_of(model, optimizer)
     _search(SearchOptions(model, optimizer=optimizer, **options))

@@ -90,9 +90,9 @@ def sensitivity_command(
 ) -> None:
     """Fine-tune one tensor of MODEL at a time beside its head, and measure what each gains.
 
-    DATA is .npz or .safetensors with the model's inputs and `target`, one row an example; or, where
-    MODEL is a decoder's folder, texts as `finetune-lm` takes them. A part of it is set apart to
-    judge, by accuracy or by the loss. Killed, the same command goes on where it was.
+    DATA is .npz or .safetensors with the model's inputs and `target`, one row per example. For a
+    decoder's folder it is texts, as for `finetune-lm`. A part of DATA is held out for evaluation,
+    by accuracy or by the loss. If killed, the same command continues where it stopped.
     """
     if scheduler != PROCESSES:
         need(f"--scheduler {scheduler}", "search")

@@ -97,10 +97,10 @@ def tune_command(
 ) -> None:
     """Measure the likeliest plans of MODEL's products and convolutions on a device.
 
-    The table in the file --out is added to; `pockengine compile --tuned FILE` uses it. What it
-    holds already is not measured again. With --backend tvm MetaSchedule searches the schedules of
-    the kernels that take most of a step, on this machine. With --backend cuda or opencl products of
-    the device's GPU are tiled in several ways, and timed within the step.
+    Plans are added to the table in the file --out, for `pockengine compile --tuned FILE`; problems
+    in the table are not measured again. With --backend tvm, MetaSchedule searches the schedules of
+    the step's most expensive kernels, on this machine. With --backend cuda or opencl, several
+    tilings of the products of the device's GPU are timed within the step.
     """
     board = board_for(wanted, load_boards())
     bf16, graph = options.bf16, model.find().graph()

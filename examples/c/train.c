@@ -1,4 +1,4 @@
-/* Trains, saves, resumes and predicts through the C library of an artifact, in memory of its own.
+/* Trains, saves, resumes and predicts with the C library of an artifact, in memory of the program.
  *
  *     cc -std=c99 train.c -o train $(pkg-config --cflags --libs pockengine-digits)
  *     ./train weights.safetensors checkpoint

@@ -53,7 +53,7 @@ def complete(
 def _generated(
     session: Session, questions: Sequence[Sequence[int]], how: Sampling, end: int | None
 ) -> list[list[int]]:
-    """Answer one question after the other, each with a seed of its own."""
+    """Answer the questions one after the other, each with its own seed."""
     length = session.positions
     if how.tokens < 1 or how.tokens >= length:
         raise FinetuneError(
