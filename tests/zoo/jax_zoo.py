@@ -24,7 +24,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def drawn(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Draw parameters by name, scaled by the number of summed inputs."""
+    """Draw parameters by name, divided by the root of the number of summed inputs."""
     return {name: random(*shape) / np.sqrt(shape[0]) for name, shape in shapes.items()}
 
 
