@@ -1,8 +1,8 @@
 """Learn new digits on the board: accuracy and cost of full, bias-only and sparse training.
 
 A small CNN is pretrained in PyTorch on the digits 0 to 4 of scikit-learn's bundled set. It then
-gets a new head and learns 5 to 9 on the board, by the compiled program alone. Training and test
-pictures are kept apart; accuracy is always the test pictures', computed on the board.
+gets a new head and learns 5 to 9 on the board, using only the compiled program. Training and test
+pictures are separate; accuracy is always that of the test pictures, computed on the board.
 """
 
 import json
@@ -74,7 +74,7 @@ def split_digits(new: bool, seed: int = 0) -> tuple[Digits, Digits]:
 def pretrain(epochs: int = 8) -> SmallCNN:
     """Train on the known digits in PyTorch, then put a new head on."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)  # such small pictures are not worth a second thread
+    torch.set_num_threads(1)  # such small pictures do not need a second thread
     model = SmallCNN(classes=NEW)
     train, _ = split_digits(new=False)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -89,7 +89,7 @@ def pretrain(epochs: int = 8) -> SmallCNN:
 
 
 def accuracy(board: Transport, compiled: Compiled, weights: Path, test: Digits) -> float:
-    """Predict the test pictures on the board and count the right ones."""
+    """Predict the test pictures on the board and return the fraction of correct ones."""
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "test.safetensors"
         save_file({"x": test.images}, data)

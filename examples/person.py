@@ -1,15 +1,15 @@
-"""Teach a microcontroller what a person looks like: its answers before and after.
+"""Teach a microcontroller to recognise a person: its predictions before and after.
 
 MCUNet knows the thousand classes of ImageNet, in int8. With a new head it learns person or not from
-pictures of both, on an emulated STM32F746 (320 KB of SRAM, 1 MB of flash), by the scheme that
-tiny-training published for 49 KB: 21 biases, parts of three weights, the head. Steps and judging
-run on the board alone, one picture at a time.
+pictures of both, on an emulated STM32F746 (320 KB of SRAM, 1 MB of flash), with the scheme that
+tiny-training published for 49 KB: 21 biases, parts of three weights, the head. Training and
+evaluation run entirely on the board, one picture at a time.
 
     python -m pockengine.examples.person mcunet-5fps.npz person.bmp no_person.bmp cat.bmp
 
-Views are random parts of the pictures, some mirrored, without colour. It is judged on views that it
-did not train on, but they are of the same pictures: this shows that the board learns, and nothing
-of people whom it never saw.
+Views are random crops of the pictures, some mirrored, in greyscale. Evaluation uses new views, but
+of the same pictures: the example shows that the board learns, not that it recognises people it has
+never seen.
 """
 
 import tempfile
@@ -41,7 +41,7 @@ from pockengine.models.pretrained import load_int8
 from pockengine.models.tiny_training import convert, published
 
 SIZE, SMALLEST = 128, 0.75
-"""Pixels of a view's side, and the smallest share of a picture's side that it shows."""
+"""Pixels of a view's side, and the smallest share of a picture's side in a view."""
 
 NET, BUDGET_KB, RATE, JUDGED = "mcunet-5fps", 49, 0.01, 20
 LOGITS = "output"
@@ -121,7 +121,7 @@ def _pixels(picture: Image.Image) -> np.ndarray:
 
 
 def compile_for(device: str, weights: Path, samples: Views, folder: Path) -> Compiled:
-    """Compile a step in int8, of ranges on the samples, for the net with a new head."""
+    """Compile a step in int8, calibrated on the samples, for the net with a new head."""
     torch.manual_seed(0)
     net = load_int8(weights)
     net.classifier = nn.Linear(net.classifier.in_features, 2)
@@ -133,7 +133,7 @@ def compile_for(device: str, weights: Path, samples: Views, folder: Path) -> Com
 
 
 def scheme_for(graph: Graph) -> Scheme:
-    """Return the published scheme, for this graph's names."""
+    """Return the published scheme, with this graph's names."""
     scheme = next(one for one in published() if (one.net, one.budget_kb) == (NET, BUDGET_KB))
     return convert(scheme.config, graph, str(scheme))
 
@@ -145,7 +145,7 @@ def teach(
     lessons: Views,
     folder: Path,
 ) -> Lesson:
-    """Train on the board, one view a step; it judges pictures and new views before and after."""
+    """Train on the board, one view per step; evaluate pictures and new views before and after."""
     judged = whole(pictures), draw_views(pictures, JUDGED, seed=1)
     rows = [row for views in judged for row in views.batches(compiled)]
     steps = Steps(lessons.batches(compiled), RATE, rows)

@@ -1,7 +1,7 @@
 """Teach a model of children's stories to write like Shakespeare: its text before and after.
 
-stories260K is a LLaMA of 260 thousand params that was trained on TinyStories. All of it is
-fine-tuned on TinyShakespeare, by the program that PockEngine compiles for this machine.
+stories260K is a LLaMA with 260 thousand params, trained on TinyStories. All of it is fine-tuned on
+TinyShakespeare, with the program that PockEngine compiles for this machine.
 
     python -m pockengine.examples.stories stories260K.bin tok512.bin input.txt
 """

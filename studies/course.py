@@ -1,4 +1,4 @@
-"""Trainings of a study: a rate chosen on validation rows, then test rows by every seed."""
+"""Trainings of a study: a rate chosen on validation rows, then test accuracies of all seeds."""
 
 import os
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Course:
 def accuracies(
     artifact: Path, rates: Sequence[float], task: Task, course: Course
 ) -> tuple[float, tuple[float, ...]]:
-    """Return the rate, the best of `rates` by the first seed, and test accuracies of all seeds."""
+    """Return the best of `rates` with the first seed, and the test accuracies of all seeds."""
 
     def trained(rate: float, seed: int, judged: Examples) -> float:
         return _accuracy(artifact, (rate, seed), (task.tuning.train, judged), course)
@@ -45,7 +45,7 @@ def accuracies(
 def _accuracy(
     artifact: Path, how: tuple[float, int], rows: tuple[Examples, Examples], course: Course
 ) -> float:
-    """Train from the start, and evaluate; a diverged training scores 0."""
+    """Train from the initial weights, and evaluate; a diverged training scores 0."""
     (rate, seed), (train, judged) = how, rows
     loaded = load(artifact)
     try:
@@ -65,7 +65,7 @@ def _accuracy(
 
 
 def accuracy(prediction: np.ndarray, target: np.ndarray) -> float:
-    """Return the share of rows whose largest logit is at their label."""
+    """Return the fraction of rows whose largest logit is at their label."""
     return float(np.mean(np.argmax(prediction, axis=-1) == target))
 
 
@@ -87,7 +87,7 @@ def accuracy_record(
     dtype: str = "f32",
     name: str = "",
 ) -> Record:
-    """Return test accuracies of all seeds at a rate as one record; the note says how it trained."""
+    """Return all seeds' test accuracies at a rate as a record; the note describes the training."""
     rate, values = found
     seeds = ", ".join(f"{value:.4f}" for value in values)
     note = (
@@ -105,5 +105,5 @@ def accuracy_record(
 
 
 def append_records(records: Sequence[Record], path: Path) -> None:
-    """Append records to a file that the user named, relative to their own folder."""
+    """Append records to a file; a relative path is relative to the user's folder."""
     write_lines(records, Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / path)

@@ -1,4 +1,4 @@
-"""Times of steps of several sessions, which take turns on one thread."""
+"""Step times of several sessions, which take turns on one thread."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ ROUNDS, STEPS = 5, 3
 
 @dataclass(frozen=True)
 class Spread:
-    """Milliseconds: the median of n, the least and the most."""
+    """Milliseconds: the median of n, the minimum and the maximum."""
 
     median: float
     low: float
@@ -24,7 +24,7 @@ class Spread:
 def step_times(
     sessions: Sequence[Session], batch: Mapping[str, np.ndarray], clock: Callable[[], float]
 ) -> list[Spread]:
-    """Return the time of each one's step on a batch, by a clock in seconds; one round warms up."""
+    """Return each session's step time on a batch, by a clock in seconds; one round warms up."""
     times: list[list[float]] = [[] for _ in sessions]
     for turn in range(ROUNDS + 1):
         for session, measured in zip(sessions, times, strict=True):

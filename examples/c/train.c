@@ -21,7 +21,7 @@ static unsigned char first_arena[PE_DIGITS_ARENA_BYTES] __attribute__((aligned(P
 static unsigned char second_params[PE_DIGITS_PARAMS_BYTES] __attribute__((aligned(PE_ALIGN)));
 static unsigned char second_arena[PE_DIGITS_ARENA_BYTES] __attribute__((aligned(PE_ALIGN)));
 
-/* Two classes: rising and falling ramps, each moved a little. */
+/* Two classes: rising and falling ramps, slightly shifted. */
 static void draw_batch(int64_t step, float *x, int64_t *target) {
     for (int i = 0; i < BATCH; i++) {
         target[i] = (step + i) % CLASSES;

@@ -69,7 +69,7 @@ class Session {
     std::int32_t steps_ = 0;
 };
 
-// Trains on one batch again and again; returns whether the loss fell.
+// Trains repeatedly on one batch; returns whether the loss fell.
 bool learns(const pe_program &program, const std::string &weights, std::size_t size) {
     const std::size_t batch = 8;
     std::vector<float> x(batch * size);
@@ -100,7 +100,7 @@ int main(int count, char **arguments) {
     }
     bool digits = false, words = false;
     std::string fault;
-    std::thread other([&] { // sessions of different threads know nothing of each other
+    std::thread other([&] { // sessions in different threads are independent
         try {
             words = learns(pe_program_words, arguments[2], 32);
         } catch (const std::exception &error) {

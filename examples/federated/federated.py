@@ -1,11 +1,11 @@
-"""Learn new digits by two clients that never show their pictures, one of them on a board.
+"""Learn new digits with two clients that never share their pictures, one of them on a board.
 
     bazel run //examples/federated -- --device rpi4
 
-A small CNN that knows the digits 0 to 4 learns 5 to 9 by a sparse scheme. One client has the
-pictures of 5 to 8, the other, an emulated Raspberry Pi 4 behind SSH, those of 6 to 9.
-Server, strategy and clients are Flower's, in one process; README.md says what changes between
-machines, and where secure aggregation and differential privacy go.
+A small CNN that knows the digits 0 to 4 learns 5 to 9 with a sparse scheme. One client has the
+pictures of 5 to 8, the other, an emulated Raspberry Pi 4 behind SSH, those of 6 to 9. Server,
+strategy and clients are Flower's, in one process. README.md explains how to distribute them over
+machines, and where to add secure aggregation and differential privacy.
 """
 
 from collections.abc import Callable
@@ -101,13 +101,13 @@ def compile_for(model: nn.Module, device: str) -> Compiled:
 
 
 def rows_of(digits: Digits, labels: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Return the pictures of some labels, by the inputs' names."""
+    """Return the pictures with some labels, by the inputs' names."""
     chosen = np.isin(digits.labels, labels)
     return {"x": digits.images[chosen], "target": digits.labels[chosen]}
 
 
 def judge_by(compiled: Compiled, test: Digits) -> Judge:
-    """Return the server's evaluation of each round: test pictures that no client has."""
+    """Return the server's evaluation of each round: on test pictures that no client has."""
 
     def judge(
         number: int, parameters: NDArrays, config: dict[str, Scalar]

@@ -1,7 +1,7 @@
-"""Clients of Flower whose training steps are compiled: one in this process, one on a board.
+"""Flower clients whose training steps are compiled: one in this process, one on a board.
 
 Only trained params are exchanged, as arrays in the artifact's order. The frozen weights are part of
-the artifact, which each client has from the start.
+the artifact, which each client has.
 """
 
 import json
@@ -60,8 +60,8 @@ class HostLearner(NumPyClient):
 class BoardLearner(NumPyClient):
     """A client on a board: rows and artifact stay there, checkpoints are exchanged.
 
-    `twin` is a session of the same model and scheme, compiled for this machine: it writes and reads
-    the board's checkpoints.
+    `twin` is a session of the same model and scheme on this machine: it writes and reads the
+    board's checkpoints.
     """
 
     def __init__(self, board: Transport, artifact: Artifact, twin: Session, rows: Arrays) -> None:
@@ -72,7 +72,7 @@ class BoardLearner(NumPyClient):
         save_file(rows, self._place / "rows.safetensors")
 
     def fit(self, parameters: NDArrays, config: Config) -> tuple[NDArrays, int, Config]:
-        """Train for a round's steps on the board, by the runner."""
+        """Train for a round's steps on the board, with the runner."""
         take(self.twin, parameters)
         before = self._place / "global.safetensors"
         self.twin.save(before)
@@ -81,7 +81,7 @@ class BoardLearner(NumPyClient):
         arguments += ("--steps", str(config["steps"]), "--lr", str(config["lr"]), "--shuffle")
         arguments += ("--seed", str(config["round"]), "--save", "local")
         inputs = {
-            "weights": self.artifact.weights,  # sent once, by hash, as are the rows
+            "weights": self.artifact.weights,  # like the rows sent once, by hash
             "rows": self._place / "rows.safetensors",
             "global": before,
         }

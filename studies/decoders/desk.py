@@ -1,4 +1,4 @@
-"""Trials of the study: run in processes, each once, and stored in a journal."""
+"""Trials of the study: run in processes, once each, and stored in a journal."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -37,7 +37,7 @@ class Desk:
         return self._run(runs, self.tuning.validation)
 
     def tested(self, runs: Runs) -> list[TrialOutcome]:
-        """Train schemes, and evaluate them on the test texts, which no choice uses."""
+        """Train schemes, and evaluate them on the test texts, which are not used for choices."""
         return self._run(runs, self.test)
 
     def _run(self, runs: Runs, judged: Examples) -> list[TrialOutcome]:

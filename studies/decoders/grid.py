@@ -1,4 +1,4 @@
-"""Contributions as a grid: blocks down, matrices across."""
+"""Contributions as a grid: blocks as rows, matrices as columns."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _NAME = re.compile(r"(?:.*\.)?(\d+)\.(?:.*\.)?([a-z0-9_]+)\.weight")
 
 
 def cells_of(contributions: Contributions) -> Mapping[int, Mapping[str, float]]:
-    """Return gains in hundredths by block and matrix; the norms of the last K blocks from there."""
+    """Return gains in hundredths by block and matrix; those of the last K norms at their first."""
     blocks: dict[int, dict[str, float]] = {}
     sets = []
     for item, gain in contributions.gains.items():
@@ -39,4 +39,4 @@ def grid(title: str, contributions: Contributions) -> Table:
 
 
 _ORDER = ("q", "k", "v", "o", "gate", "up", "down")
-"""Of LLaMA's matrices, as the forward pass reads them."""
+"""Order of LLaMA's matrices in the forward pass."""

@@ -1,11 +1,12 @@
-"""Which parts of stories260K are worth training on other texts, and what a search makes of it.
+"""Which parts of stories260K are worth training on other texts, and the schemes of a search.
 
     bazel run //studies/decoders -- stories260K.bin tok512.bin --data DIR --work DIR --json FILE
 
-For each set of texts: the gain of each matrix and of the norms of the last blocks, alone beside the
-last norm (sensitivity); a search within the memory of LoRA and within half of what full training
-takes beyond inference, whose best three race; and presets. Every scheme tries the same rates on the
-validation texts by the first seed. The test texts judge once for each seed. Killed, it goes on.
+For each set of texts: the gain of each matrix and of the norms of the last blocks, each trained
+alone with the last norm (sensitivity); a search within LoRA's memory and within half of full
+training's memory beyond inference, followed by a race of the best three; and presets. Every scheme
+tries the same rates on the validation texts with the first seed. The test texts are evaluated once
+per seed. A killed study can be continued.
 """
 
 import os
@@ -47,7 +48,7 @@ from pockengine.terminal import PlainConsole
 
 SEEDS = (0, 1, 2)
 GAIN_SEEDS = SEEDS[:2]
-"""Seeds of contributions: two, to separate them from noise."""
+"""Seeds of contributions: two, to separate gains from noise."""
 RATE, RATES = 4e-3, (1e-3, 4e-3, 1.6e-2, 6.4e-2)
 """Rate of contributions, and the rates that every scheme tries."""
 FULL, LORA = "full", "lora-8"
@@ -67,7 +68,7 @@ MODEL = "stories260K"
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """The fixed schemes by their names, the rates that each scheme tries, and whether to search."""
+    """The fixed schemes by name, the rates that each scheme tries, and whether to search."""
 
     schemes: Sequence[str]
     rates: Sequence[float]
@@ -146,7 +147,7 @@ def variant(graph: Graph, name: str, base: str, matrices: Sequence[str]) -> Sche
 
 
 def _searched(costs: CostModel, contributions: Contributions, budget: Budget) -> list[Scheme]:
-    """Return the best schemes within a budget by their predicted gains."""
+    """Return the schemes with the highest predicted gains within a budget."""
     space = space_of(costs.graph, contributions.gains)
     points = search(costs, space, contributions, budget, SearchEffort(EVALUATIONS)).points
     places = finalists([point.gain for point in points], FINALISTS)
@@ -187,7 +188,7 @@ def main(
     rates: Sequence[float],
     searches: bool,
 ) -> None:
-    """Measure, search and race what of stories260K to train, and print the tables."""
+    """Measure, search and race which parts of stories260K to train, and print the tables."""
     work.mkdir(parents=True, exist_ok=True)
     model = work / MODEL
     write_folder(checkpoint, tokenizer, model)
@@ -211,7 +212,7 @@ def _desk(name: str, data: Path, model: Path, executor: Executor) -> tuple[Desk,
 def _show(
     name: str, desk: Desk, costs: CostModel, recipe: Recipe, plan: StudyPlan
 ) -> list[CellRow]:
-    """Study one set of texts, print its tables, and write the schemes that were found."""
+    """Study one set of texts, print its tables, and write the schemes found."""
     console = PlainConsole(140)
     contributions = None
     if plan.searches:
@@ -243,7 +244,7 @@ def _table(name: str, desk: Desk, rows: Sequence[CellRow]) -> Table:
 
 
 def _write(path: Path, name: str, rows: Sequence[CellRow]) -> None:
-    """Append a record for each scheme's test loss; the note says how it came to be."""
+    """Append a record for each scheme's test loss; the note describes how it was found."""
     setup = Setup(current_commit(), "host", "host", False, MODEL, name, BATCH, 1)
     records = []
     for row in rows:

@@ -1,6 +1,6 @@
-"""The study's texts: TinyShakespeare and the Alpaca seed tasks, each cut into two files.
+"""The study's texts: TinyShakespeare and the Alpaca seed tasks, each split into two files.
 
-One is tuned on, and a part of it judges all that is chosen; the other, of other texts, is the test.
+One file is for tuning, including validation; the other, of other texts, is the test.
 """
 
 import json
@@ -20,7 +20,7 @@ TEST_TASKS = 45
 
 @dataclass(frozen=True)
 class Cut:
-    """Files of texts, and how many epochs of the first are 54 or 70 steps of 2 rows."""
+    """Files of texts, and the numbers of epochs of the tuning file for 54 or 70 steps of 2 rows."""
 
     tuned: Path
     test: Path
@@ -28,7 +28,7 @@ class Cut:
 
 
 def cut(name: str, data: Path, folder: Path) -> Cut:
-    """Cut a set of CUTS below POCKENGINE_DATA into a folder; FinetuneError if it is missing."""
+    """Split a set of CUTS below POCKENGINE_DATA into a folder; FinetuneError if it is missing."""
     try:
         return CUTS[name](data / "text", folder)
     except (OSError, ValueError, LookupError) as error:
@@ -36,7 +36,7 @@ def cut(name: str, data: Path, folder: Path) -> Cut:
 
 
 def _shakespeare(texts: Path, folder: Path) -> Cut:
-    """Tune on the beginning, test by the end: other plays."""
+    """Tune on the beginning, test on the end, which has other plays."""
     text = (texts / SHAKESPEARE / "input.txt").read_text(encoding="utf-8")
     tuned, test = folder / "shakespeare.txt", folder / "shakespeare_test.txt"
     tuned.write_text(text[:TUNED_LETTERS], encoding="utf-8")
@@ -45,7 +45,7 @@ def _shakespeare(texts: Path, folder: Path) -> Cut:
 
 
 def _alpaca(texts: Path, folder: Path) -> Cut:
-    """Write each task's first instance as a prompt with its completion; some tasks test."""
+    """Write each task's first instance as a prompt with its completion; some tasks are the test."""
     lines = (texts / "alpaca_seed" / "seed_tasks.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [_row(json.loads(line)) for line in lines]
     order = np.random.default_rng(0).permutation(len(rows))

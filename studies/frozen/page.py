@@ -1,4 +1,4 @@
-"""The page of the comparison, from its records alone.
+"""The page of the comparison, generated from its records.
 
 bazel run //studies/frozen:page -- studies/results/frozen-records.jsonl studies/results/frozen.md
 """
@@ -33,7 +33,7 @@ BYTES = ("weights_bytes", "states_bytes", "arena_bytes")
 
 
 def page_of(records: Sequence[Record]) -> str:
-    """Return the page in Markdown: a table for each data set and scheme, in the records' order."""
+    """Return the page in Markdown: a table per data set and scheme, in the records' order."""
     rows: Rows = {}
     for record in records:
         key = record.dataset or "", record.scheme, record.dtype

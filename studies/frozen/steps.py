@@ -13,7 +13,7 @@ from pockengine.studies.turns import Spread, step_times
 
 
 def cpu_times(artifacts: Sequence[Path], batch: Mapping[str, np.ndarray]) -> list[Spread]:
-    """Return the time of each one's step on a batch; one round warms up.
+    """Return the time of each artifact's step on a batch; one round warms up.
 
     CPU time instead of wall time is less affected by other work on the machine.
     """

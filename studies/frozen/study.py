@@ -1,10 +1,10 @@
-"""Accuracy, memory and step of MiniLM whose frozen weights lie in 8 or 4 bits, beside f32.
+"""Accuracy, memory and step time of MiniLM with frozen weights in 8 or 4 bits, compared with f32.
 
     bazel run //studies/frozen -- --data DIR --json FILE
 
-Blocks of 32 weights have a scale, as in GGUF's Q8_0 and Q4_0. For each data set and scheme, f32
-chooses the rate on validation rows by the first seed; every way of storing trains by it and by the
-same seeds, rows and order. The head is new. Records are appended as each way ends.
+Blocks of 32 weights share a scale, as in GGUF's Q8_0 and Q4_0. For each data set and scheme, the
+rate is chosen with f32 on validation rows with the first seed. All storage formats train at that
+rate with the same seeds, rows and order. The head is new. Records are appended after each format.
 """
 
 import tempfile
@@ -48,9 +48,10 @@ RATES = (4e-4, 1.6e-3)
 
 @dataclass(frozen=True)
 class CompiledWeights:
-    """Frozen weights in one of WEIGHTS, compiled: what training holds besides the arena in bytes.
+    """A program with frozen weights in one of WEIGHTS, and its training memory besides the arena.
 
-    `weights_bytes` are of all weights, `states_bytes` of the optimiser; `step` is CPU time in ms.
+    `weights_bytes` are those of all weights, `states_bytes` the optimiser's; `step` is CPU time in
+    ms.
     """
 
     weights: str
@@ -62,7 +63,7 @@ class CompiledWeights:
 
 
 def compile_each(graph: Graph, scheme: str, task: Task, folder: Path) -> list[CompiledWeights]:
-    """Compile every way of storing into the folder, and time their steps in turns."""
+    """Compile every storage format into the folder, and time their steps in turns."""
     programs: dict[str, Program] = {}
     for weights in WEIGHTS:
         programs[weights] = compile(
@@ -100,7 +101,7 @@ def records_of(
     found: tuple[float, tuple[float, ...]],
     sizes: Sizes,
 ) -> list[Record]:
-    """Return a way's figures as records, whose dtype is that of its frozen weights."""
+    """Return a format's figures as records, whose dtype is that of its frozen weights."""
     record = replace(setup, dtype=way.weights).record
     named = EngineRun("pockengine", __version__, course.scheme)
     step, times = way.step, (way.step.low, way.step.high, way.step.n)
@@ -116,7 +117,7 @@ def records_of(
 def study(
     places: StudyFolders, dataset: str, course: Course, sizes: Sizes
 ) -> Iterator[list[Record]]:
-    """Yield the records of each way of storing, f32 first, as its trainings end."""
+    """Yield the records of each storage format, f32 first, when its trainings end."""
     model = MODELS[MODEL]
     task = make_task(model, dataset, places, sizes)
     module = load_module(model, places, classes_of(dataset))
@@ -149,7 +150,7 @@ def main(
     threads: int,
     json_file: Path | None,
 ) -> None:
-    """Train MiniLM over frozen weights in f32, 8 and 4 bits, and say what each way reaches."""
+    """Train MiniLM over frozen weights in f32, 8 and 4 bits, and print the accuracy of each."""
     places, sizes = StudyFolders(data, None, data), Sizes(train, train // 5, test)
     for scheme in schemes:
         for dataset in datasets:

@@ -1,1 +1,1 @@
-"""What training in int8 costs in accuracy, and what quantisation-aware scaling (QAS) gives back."""
+"""The accuracy cost of int8 training, and the gain by quantisation-aware scaling (QAS)."""

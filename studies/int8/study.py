@@ -1,9 +1,9 @@
-"""Accuracy of training in int8 beside f32: same net, scheme, rows, order and optimizer.
+"""Accuracy of int8 training compared with f32: same net, scheme, rows, order and optimizer.
 
     bazel run //studies/int8 -- --data DIR --json FILE
 
-Each variant tries its rates with the first seed on validation rows, and trains with the best one by
-three seeds; only then it sees the test rows. Weights are as pretrained, the head is new.
+Each variant tries its rates with the first seed on validation rows, and trains at the best one with
+three seeds; only then are the test rows used. Weights are pretrained, the head is new.
 """
 
 import tempfile
@@ -104,7 +104,7 @@ def main(
     threads: int,
     json_file: Path | None,
 ) -> None:
-    """Train small nets in f32 and in int8, and say what each variant reaches."""
+    """Train small nets in f32 and in int8, and print the accuracy of each variant."""
     places = StudyFolders(data, None, data)
     course, sizes = Course(scheme, epochs, threads), Sizes(train, train // 5, test)
     for name, dataset in pairs(models, datasets):

@@ -1,7 +1,7 @@
 """The compared variants: f32, and int8 with and without QAS.
 
-Integers have their batch norms folded, which trains otherwise: no statistics of batches, no gains.
-f32 with folded norms tells what of a difference is that, and what is of the integers.
+Int8 variants have folded batch norms, which train differently: without batch statistics and gains.
+f32 with folded norms separates this effect from that of the integers.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ from pockengine.compiler.quantize.fold_norms import fold_norms
 
 @dataclass(frozen=True)
 class Variant:
-    """A way of computing by its name, and what its rates are multiplied by.
+    """A variant by its name, and the factor of its rates.
 
-    Without QAS an optimizer sees integers, which are some hundred times as large as the weights
-    that they stand for, and gradients that are as much smaller.
+    Without QAS an optimizer sees integers, which are some hundred times as large as the real
+    weights, and gradients that are smaller by the same factor.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A decoder of a known shape and drawn weights, compiled for LoRA, and rows for the runner."""
+"""A decoder of a known shape with random weights, compiled for LoRA, and rows for the runner."""
 
 import zlib
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def compile_adapters(case: LmCase, folder: Path) -> None:
 
 
 def _drawn(name: str, shape: Sequence[int]) -> np.ndarray:
-    """Return a weight as transformers begin: norms at one, biases at zero, others normal."""
+    """Return an initial weight as in transformers: norms are one, biases zero, others normal."""
     if len(shape) == 1:
         return np.full(shape, 0.0 if name.endswith("bias") else 1.0, np.float32)
     random = np.random.default_rng(zlib.crc32(name.encode()))

@@ -1,7 +1,7 @@
-"""Run a program in a control group of Linux, which counts and limits all its memory.
+"""Run a program in a Linux control group, which counts and limits all its memory.
 
-Resident pages of the program and of the files that it maps or reads count alike: the page cache is
-part of the figure, unlike in a process's resident set.
+Resident pages of the program and of files that it maps or reads are counted: unlike a process's
+resident set, the figure includes the page cache.
 """
 
 import json
@@ -22,20 +22,20 @@ V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """A control group's files: the limit, the most used so far, and the processes."""
+    """A control group's files: the limit, the peak, and the processes."""
 
     folder: Path
     limit: str
     peak: str
 
     def read_peak(self) -> int:
-        """Return the most memory that was charged, in bytes."""
+        """Return the peak of charged memory, in bytes."""
         return int((self.folder / self.peak).read_text())
 
 
 @contextmanager
 def memory_group(limit: int | None) -> Iterator[Group]:
-    """Make a group for this block; FinetuneError where control groups cannot be made."""
+    """Create a group for this block; FinetuneError if control groups cannot be created."""
     version_1 = (V1 / "memory.limit_in_bytes").is_file()
     root = V1 if version_1 else V2
     names = (
@@ -60,7 +60,7 @@ def memory_group(limit: int | None) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """Lines that a program printed as JSON, and the most memory it had, page cache included."""
+    """Lines that a program printed as JSON, and its peak memory including page cache."""
 
     lines: Sequence[dict[str, Any]]
     peak_bytes: int
@@ -88,7 +88,7 @@ def run_limited(command: Sequence[str], limit: int | None, files: Sequence[Path]
 
 
 def _drop_cache(path: Path) -> None:
-    """Drop a file's pages from the cache: pages that are there are charged to whoever read them."""
+    """Drop a file's pages from the cache: cached pages are charged to their first reader."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,12 +1,12 @@
-"""Memory that LoRA of a decoder takes under limits of Linux, page cache included.
+"""Memory of a decoder's LoRA training under Linux limits, page cache included.
 
     python -m pockengine.studies.lm_memory.study qwen2.5-0.5b --budget-mb 100 --limit-mb 400
-        --limit-mb 300 --work DIR --json FILE
+    --limit-mb 300 --work DIR --json FILE
 
-Adapters of rank 8 of all seven matrices, AdamW, rows of 256 tokens, frozen weights in 4 bits, saved
-activations in bf16. `--budget-mb` bounds the arena. The runner trains without a limit and within
-each; all must print the same losses. Weights are drawn: memory and time do not depend on them. A
-limit needs root, for a control group.
+Adapters of rank 8 for all seven matrices, AdamW, rows of 256 tokens, frozen weights in 4 bits,
+saved activations in bf16. `--budget-mb` bounds the arena. The runner trains without a limit and
+within each limit; the losses must be equal. Weights are random: memory and time do not depend on
+them. A limit needs root, for the control group.
 """
 
 import json
@@ -33,14 +33,14 @@ from pockengine.terminal import PlainConsole
 
 WIDTH = 100
 STEPS = 4
-"""Steps of a run. The first reads all weights from the disk, and is left out of the median."""
+"""Steps of a run. The first reads all weights from the disk, and does not count for the median."""
 
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """A run's limit and most memory, in bytes, and the median seconds of a step.
+    """A run's limit and peak memory, in bytes, and the median seconds of a step.
 
-    `resident_bytes` are the process's own pages, of which mapped weights are a part.
+    `resident_bytes` are the process's own pages, including mapped weights.
     """
 
     limit_bytes: int | None

@@ -1,1 +1,1 @@
-"""A step of decoders on one core by MobileFineTuner and by ours."""
+"""Decoder training steps on one core: MobileFineTuner and PockEngine."""

@@ -1,4 +1,4 @@
-"""What is trained: shapes of MobileFineTuner's own examples, with drawn weights, in their files."""
+"""The trained models: shapes of MobileFineTuner's examples, with random weights, in its formats."""
 
 import json
 from collections.abc import Callable
@@ -22,22 +22,22 @@ from pockengine.compiler.sparse import Scheme
 
 RATE, RANK = 1e-4, 8
 WORDS = 300
-"""Of the tokenizer, which is opened and asked for nothing; rows are of these."""
+"""Size of the vocabulary; the tokenizer is opened but not used, rows consist of these tokens."""
 SPECIALS = ("<|endoftext|>", "<bos>", "<eos>", "<pad>", "<unk>", "<start_of_turn>", "<end_of_turn>")
 FLAGS = {
     "gpt2": ("pretrained_dir", "steps", "batch_size", "clip_grad_norm", "lora_out"),
     "gemma": ("model_dir", "max_steps", "batch", "max_grad_norm", "output_dir"),
     "qwen": ("model_dir", "max_steps", "batch_size", "max_grad_norm", "output_dir"),
 }
-"""What each family's examples call a folder, steps, rows, the limit of a gradient, and results."""
+"""Option names in each family's examples: folder, steps, rows, gradient clipping, results."""
 PREFIX = "transformer."
 
 
 @dataclass(frozen=True)
 class Case:
-    """A net, how it is trained, and the example of theirs that trains it.
+    """A net, its training, and MobileFineTuner's example that trains it.
 
-    `row`: it takes a row of tokens, and not a text, so that the first losses must be equal.
+    `row`: the example takes a row of tokens, not a text, so the first losses must be equal.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Case:
     row: bool = True
 
     def program(self, source: Path, build: str) -> Path:
-        """Return their program in a build folder of their example."""
+        """Return their program in their example's build folder."""
         return source / "examples" / self.example / build / self.binary
 
     def command(self, source: Path, build: str, folder: Path, tokens: int, steps: int) -> list[str]:
-        """Return their command for a training of this many steps, with what `write` left."""
+        """Return their command for a training of this many steps on the files from `write`."""
         flags = FLAGS[self.example.partition("_")[0]]
         given = dict(zip(flags, (folder, steps, 1, 0, folder / "out"), strict=True))
         if self.row:
@@ -68,7 +68,7 @@ class Case:
 
 
 def write(case: Case, folder: Path, tokens: int) -> np.ndarray:
-    """Write a model's folder, with data as theirs read it; return its row of tokens i64 [1, T]."""
+    """Write a model's folder, with data in their format; return its row of tokens i64 [1, T]."""
     folder.mkdir(parents=True, exist_ok=True)
     case.save(folder)
     words = ByteLevelBPETokenizer()
@@ -85,7 +85,7 @@ def write(case: Case, folder: Path, tokens: int) -> np.ndarray:
 
 
 def _gpt2(folder: Path, hidden: int, layers: int, heads: int) -> None:
-    """Names of weights are without a prefix, as in the file that OpenAI's model comes in."""
+    """Names of weights have no prefix, as in the file of OpenAI's model."""
     config = GPT2Config(n_embd=hidden, n_layer=layers, n_head=heads)
     GPT2LMHeadModel(config).save_pretrained(folder)
     path = folder / "model.safetensors"

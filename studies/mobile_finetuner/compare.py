@@ -1,4 +1,4 @@
-"""Beside MobileFineTuner: a training step of decoders, on one core.
+"""Compare with MobileFineTuner: a training step of decoders, on one core.
 
     git clone https://github.com/Edge-Intelligence-Lab/MobileFineTuner DIR
     git -C DIR checkout b62d3b1
@@ -7,11 +7,11 @@
     cmake --build DIR/examples/EXAMPLE/build
     bazel run //studies/mobile_finetuner -- --source DIR --build build
 
-EXAMPLE is as in `cases.py`; another build folder, of `-DUSE_BLAS=ON`, is one more `--build`.
-Weights are drawn, rows are of one batch. Times are CPU seconds of the program without the system's,
-of which reading weights of 4 GB takes 21 to 46: theirs of a longer training less those of one step.
-Memory is the highest resident one, of ours that of the program which a device would run. The first
-losses must be equal.
+EXAMPLE is one of `cases.py`; a second build folder, with `-DUSE_BLAS=ON`, is another `--build`.
+Weights are random, and rows form one batch. Times are user CPU seconds; system time is excluded,
+because reading 4 GB of weights takes 21 to 46 s of it. Theirs is the time of a longer training
+minus that of one step. Memory is peak resident memory; ours is that of the program for a device.
+The first losses must be equal.
 """
 
 import json
@@ -47,7 +47,7 @@ Feed = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class CaseRow:
-    """CPU seconds of a step, the highest resident memory, and the loss of the first step."""
+    """CPU seconds of a step, peak resident memory, and the loss of the first step."""
 
     case: str
     engine: str
@@ -59,14 +59,14 @@ class CaseRow:
 def measure_theirs(
     case: Case, source: Path, build: str, folder: Path, tokens: int
 ) -> tuple[float, int, float]:
-    """Return CPU seconds of a step, bytes and the first loss; JobFailed with their last words."""
+    """Return CPU seconds of a step, bytes and the first loss; JobFailed with their last output."""
     first = _trained(case.command(source, build, folder, tokens, 1))
     more = _trained(case.command(source, build, folder, tokens, 1 + STEPS))
     return (more[0] - first[0]) / STEPS, more[1], more[2]
 
 
 def _trained(command: list[str]) -> tuple[float, int, float]:
-    """Run to the end; return its CPU seconds, the highest resident bytes and the first loss."""
+    """Run to the end; return the CPU seconds, the peak resident bytes and the first loss."""
     with TemporaryDirectory() as place, Path(place, "log").open("w+") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **ONE_THREAD})
         _, status, usage = os.wait4(child.pid, 0)
@@ -95,12 +95,12 @@ def measure_ours(compiled: Compiled, feed: Feed, folder: Path) -> tuple[float, i
 
 
 def _own_seconds() -> float:
-    """Return the CPU seconds of this process, without the system's."""
+    """Return the user CPU seconds of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
 def _peak(compiled: Compiled, feed: Feed, data: Path) -> int:
-    """Return the highest resident memory of the program that a device would run."""
+    """Return the peak resident memory of the program for a device."""
     save_file({name: np.concatenate([array, array]) for name, array in feed.items()}, data)
     artifact = compiled.artifact
     command = [str(artifact.executable), "train", "--weights", str(artifact.weights)]
@@ -112,7 +112,7 @@ def _peak(compiled: Compiled, feed: Feed, data: Path) -> int:
 
 
 def require_built(cases: Iterable[Case], source: Path, builds: tuple[str, ...]) -> None:
-    """Raise JobFailed for a program of theirs that is not there."""
+    """Raise JobFailed if a program of theirs is missing."""
     for program in (case.program(source, build) for case in cases for build in builds):
         if not program.exists():
             raise JobFailed(f"{program} is not there; build the example, or name its --build")
@@ -179,7 +179,7 @@ def main(
     rounds: int,
     out: Path | None,
 ) -> None:
-    """Print a step's CPU seconds and memory by both."""
+    """Print a step's CPU seconds and memory for both."""
     base = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
     table = Table(title=f"1 x {tokens} tokens, Adam, one thread; medians of {rounds} rounds")
     for column in ("case", "engine", "CPU s a step", "x", "peak MiB", "first loss"):
@@ -202,7 +202,7 @@ def main(
 
 
 def _show(rows: list[CaseRow], table: Table) -> None:
-    """Add a case's engines to the table, each beside ours."""
+    """Add a case's engines to the table, compared with ours."""
     for row in rows:
         figures = (
             f"{row.seconds:.3f}",

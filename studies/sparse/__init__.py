@@ -1,1 +1,1 @@
-"""The honest comparison: sparse schemes beside full fine-tuning and LoRA, all in compiled C."""
+"""Sparse schemes compared with full fine-tuning and LoRA, all in compiled C."""

@@ -1,7 +1,7 @@
-"""Agreement of two evaluations of the same schemes: an upper bound for predictions of either.
+"""Agreement of two evaluations of the same schemes: an upper bound for any prediction.
 
-A prediction is held against the judge's accuracies. These are of few seeds and of some thousand
-examples; the test part's, of other examples, say how much of their order is chance.
+Predictions are compared with validation accuracies, which are of few seeds and of some thousand
+examples. Accuracies on the test part, of other examples, show how much of their order is noise.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from pockengine.studies.sparse.schemes import FULL
 
 @dataclass(frozen=True)
 class Agreement:
-    """A pair's schemes but full: accuracies by the judge, at each one's best rate, and by test."""
+    """A pair's schemes except full: accuracies in validation at their best rates, and in test."""
 
     pair: str
     judged: tuple[float, ...]
@@ -30,7 +30,7 @@ class Agreement:
 
 
 def agreements_of(journal: Journal) -> list[Agreement]:
-    """Return every pair's, of its last race's judge and its last test part."""
+    """Return the agreement of every pair, of its last race's evaluation and its last test part."""
     judges = {key["pair"]: key.get("judged_by") for key, _ in journal.entries(kind="race")}
     found = []
     for pair in pairs_of(journal):
@@ -47,7 +47,7 @@ def agreements_of(journal: Journal) -> list[Agreement]:
 
 
 def _best(journal: Journal, pair: str, purpose: str, judge: object) -> dict[str, float]:
-    """Return what each scheme's rules reach at their best rate, the mean of the seeds."""
+    """Return each scheme's mean accuracy over the seeds, at its best rate."""
     runs: dict[tuple[str, float], list[float]] = defaultdict(list)
     for key, result in journal.entries(kind="trial", pair=pair, purpose=purpose):
         if key.get("judged_by") == judge and key["scheme"] != FULL:
@@ -59,7 +59,7 @@ def _best(journal: Journal, pair: str, purpose: str, judge: object) -> dict[str,
 
 
 def agreement_section(agreements: Sequence[Agreement]) -> str:
-    """Return how far the judge's ranking of schemes agrees with the test part's."""
+    """Return the section on how far the rankings of validation and test part agree."""
     known = [(one, one.rho) for one in agreements]
     values = [rho for _, rho in known if rho is not None]
     if not values:

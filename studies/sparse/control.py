@@ -1,6 +1,4 @@
-"""The control in PyTorch: the same module, data order, rates and seed must give similar
-accuracy.
-"""
+"""The control in PyTorch: the same module, data order, rates and seed give similar accuracy."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -69,7 +67,7 @@ def train_in_torch(module: nn.Module, recipe: Recipe, task: Task, batch: int) ->
 
 
 def torch_optimizer(optimizer: Optimizer, params: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return PyTorch's optimiser of the same meaning; its rate is set before each step."""
+    """Return the equivalent PyTorch optimiser; its rate is set before each step."""
     if isinstance(optimizer, Sgd):
         return torch.optim.SGD(params, 0.0, optimizer.momentum, weight_decay=optimizer.weight_decay)
     if isinstance(optimizer, AdamW):

@@ -1,7 +1,7 @@
-"""Compare all criteria for choosing a weight's channels, on one pair, at one share.
+"""Compare all criteria for choosing a weight's channels, on one pair, with the same share.
 
-The preset sparse scheme trains a quarter of each weight's channels instead of all; what is compared
-is which quarter. All use the rate of the preset, so that the choice is the only difference.
+The preset sparse scheme trains a quarter of each weight's channels instead of all; the criteria
+choose the quarter. All use the preset's rate, so the choice is the only difference.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ SHARE = 0.25
 
 
 def compare_criteria(desk: Desk, table: LoadedPair, sparse: Scheme, recipe: Recipe) -> None:
-    """Train the preset sparse scheme with a quarter of the channels, by every criterion."""
+    """Train the preset sparse scheme with a quarter of the channels, with every criterion."""
     schemes = [quartered(table.subject.graph, sparse, by) for by in (*CRITERIA, *DATA_CRITERIA)]
     measure_costs(desk, table, schemes)
     run_trials(
@@ -38,7 +38,7 @@ def compare_criteria(desk: Desk, table: LoadedPair, sparse: Scheme, recipe: Reci
 def quartered(graph: Graph, scheme: Scheme, by: str) -> Scheme:
     """Return the scheme with a share of the channels of every weight that it trains whole.
 
-    What has no channels (biases), and the head, stays as it is.
+    Items without channels (biases), and the head, are unchanged.
     """
     rules = []
     for name, choice in scheme.choices(graph).items():

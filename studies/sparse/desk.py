@@ -1,4 +1,4 @@
-"""Running trials for the study: in parallel, each stored when it ends, none repeated."""
+"""Trials of the study: run in parallel, stored when they end, never repeated."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -36,7 +36,7 @@ class Desk:
 class Trial:
     """One training run. `judged` is VALIDATION or TEST.
 
-    `purpose` says what the run is for: "choice" of a rate and in races, "final" or "criteria".
+    `purpose` is the reason of the run: "choice" of a rate and in races, "final" or "criteria".
     """
 
     scheme: Scheme
@@ -49,8 +49,8 @@ class Trial:
 class LoadedPair:
     """A pair with its subject and data.
 
-    `load` returns the pretrained module anew, for the control. `choosing` are the examples that
-    judge rates and races; None: the validation part.
+    `load` returns the pretrained module again, for the control. `choosing` are the examples for
+    rates and races; None: the validation part.
     """
 
     pair: Pair
@@ -90,7 +90,7 @@ class LoadedPair:
 def rules_digest(scheme: Scheme) -> str:
     """Return a short digest of what a scheme trains; its name does not count.
 
-    Choices count as files have them, so that a new field of a choice changes no digest.
+    Choices are included as in files, so that a new field of a choice changes no digest.
     """
     rules = [(pattern, write_choice(choice)) for pattern, choice in scheme.rules]
     return digest(repr((rules, write_choice(scheme.default))))

@@ -1,4 +1,4 @@
-"""The journal's figures by pair and scheme, for tables and pictures."""
+"""The journal's figures by pair and scheme, for tables and plots."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from pockengine.studies.sparse.plan import PAIRS
 from pockengine.studies.sparse.schemes import SEARCHED
 
 QUIET, CALM = 1.2, 3.0
-"""How far the median and the most of a step's times are from the least where all is quiet."""
+"""Maximum ratio of the median, and of the longest step time, to the shortest without other load."""
 
 
 @dataclass(frozen=True)
 class SchemeRow:
-    """One scheme on one pair: test accuracies by seed, and what it takes (None: not measured).
+    """One scheme on one pair: test accuracies by seed, and its costs (None: not measured).
 
     `extra_bytes` is the train arena beyond inference's, `state_bytes` the optimiser's states.
     """
@@ -33,7 +33,7 @@ class SchemeRow:
 
     @property
     def mean(self) -> float:
-        """Mean accuracy: rounded once, so that it lies between the least and the most."""
+        """Mean accuracy: rounded once, so that it lies between the minimum and the maximum."""
         return statistics.mean(self.accuracies)
 
     @property
@@ -49,7 +49,7 @@ class SchemeRow:
 
 @dataclass(frozen=True)
 class PairFigures:
-    """A pair with its rows in the order in which they were run, and the facts of its data."""
+    """A pair with its rows in the order of their runs, and the facts of its data."""
 
     pair: str
     facts: Entry
@@ -72,7 +72,7 @@ def gather(journal: Journal) -> list[PairFigures]:
 
 
 def _facts(journal: Journal, pair: str) -> dict[str, Any]:
-    """Return the facts of the data that evaluated the pair's last final runs."""
+    """Return the facts of the data used to evaluate the pair's last final runs."""
     judges = _judges(journal, pair, "final")
     facts = [dict(result) for _, result in journal.entries(kind="pair", pair=pair)]
     fitting = [one for one in facts if one.get("test_digest") == judges[-1]] if judges else []
@@ -98,7 +98,7 @@ def criteria_rows(journal: Journal, pair: str) -> tuple[SchemeRow, ...]:
 
 
 def _rows(journal: Journal, pair: str, purpose: str) -> tuple[SchemeRow, ...]:
-    """Return a row for each scheme: of its last rules, and of what judged the last run of all."""
+    """Return a row for each scheme: of its last rules, with the data of the last run."""
     trials: dict[tuple[str, str], list[tuple[Entry, Entry]]] = {}
     judge = _judges(journal, pair, purpose)[-1:]
     for key, result in journal.entries(kind="trial", pair=pair, purpose=purpose):
@@ -145,11 +145,11 @@ def _last(journal: Journal, **wanted: Any) -> Entry | None:
 
 @dataclass(frozen=True)
 class Against:
-    """The searched scheme beside another: points of accuracy, and ratios of what they take.
+    """The searched scheme compared with another: points of accuracy, and ratios of costs.
 
-    `memory` (extra arena and states), `whole` (all of the arena, and states) and `step` are ratios
-    above 1 where the searched scheme takes less; `arenas` the bytes of its extra arena and of the
-    other's. `step` is None if a time is missing, or was taken while others used the machine.
+    `memory` (extra arena and states), `whole` (whole arena and states) and `step` are ratios above
+    1 if the searched scheme needs less; `arenas` are the bytes of both extra arenas. `step` is None
+    if a time is missing, or was measured while others used the machine.
     """
 
     pair: str
@@ -161,7 +161,7 @@ class Against:
 
 
 def against(figures: Sequence[PairFigures], other: str) -> list[Against]:
-    """Compare the searched scheme with another wherever both were run."""
+    """Compare the searched scheme with another on all pairs where both were run."""
     compared = []
     for one in figures:
         ours, theirs = one.row(SEARCHED), one.row(other)
@@ -185,7 +185,7 @@ def against(figures: Sequence[PairFigures], other: str) -> list[Against]:
 
 
 def disturbed(step: Mapping[str, Any]) -> bool:
-    """Whether other work on the machine disturbed the timing of a step: its times vary widely."""
+    """Whether other load on the machine disturbed the timing of a step: its times vary widely."""
     least = step["low"]
     return bool(step["median"] > QUIET * least or step["high"] > CALM * least)
 

@@ -32,7 +32,7 @@ from pockengine.studies.sparse.searching import search_once
 
 @dataclass(frozen=True)
 class Finding:
-    """A scheme, the recipe at its rate, and the share of full's extra memory that it may take."""
+    """A scheme, the recipe at its rate, and its allowed share of full's extra memory."""
 
     scheme: Scheme
     recipe: Recipe
@@ -40,7 +40,7 @@ class Finding:
 
 
 def find_scheme(desk: Desk, table: LoadedPair, signal: Signal) -> Finding:
-    """Search within the first budget that keeps the winner close to full on what judges."""
+    """Search within the first budget whose winner is close to full on the validation examples."""
     effort = table.effort
     full = _raced(desk, table, [preset(FULL, table.subject.graph)], ())[0].mean
 
@@ -66,7 +66,7 @@ def first_close(
 
 
 def _race_within(desk: Desk, table: LoadedPair, signal: Signal, share: float) -> Standing:
-    """Search within a share of full's extra memory, race finds and presets; return the winner."""
+    """Search within a share of full's extra memory, race results and presets; return the winner."""
     graph = table.subject.graph
     costs = CostModel(graph, load_device("host"), table.model.optimizer)
     gains = None if signal.contributions is None else shrunk(signal.contributions)
@@ -86,21 +86,21 @@ def _race_within(desk: Desk, table: LoadedPair, signal: Signal, share: float) ->
 def _raced(
     desk: Desk, table: LoadedPair, schemes: Sequence[Scheme], presets: Sequence[Scheme]
 ) -> list[Standing]:
-    """Race schemes by the pair's rates and seeds."""
+    """Race schemes with the pair's rates and seeds."""
     recipe = Recipe(table.model.rates[0], table.effort.epochs, 0, table.model.optimizer)
     run, seeds = _trainer(desk, table), table.effort.race_seeds
     return race(schemes, presets, recipe, table.model.rates, seeds, run)
 
 
 def budget_of(desk: Desk, table: LoadedPair, share: float) -> Budget:
-    """Return a share of full's extra memory, and LoRA's modelled work where that is compared."""
+    """Return a share of full's extra memory, and LoRA's modelled work if that is compared."""
     full = _memory(cost_entry(desk, table, FULL))
     work = cost_entry(desk, table, LORA)["work"] if table.model.text else None
     return Budget(memory_bytes=round(share * full), work=work)
 
 
 def budgets_of(desk: Desk, table: LoadedPair) -> list[Budget]:
-    """Return the first budget, and one in which next to nothing fits, to compare searches."""
+    """Return the first budget, and a tight one in which little fits, to compare searches."""
     full, head = (_memory(cost_entry(desk, table, name)) for name in (FULL, HEAD))
     tight = max(round(table.effort.tight * full), 2 * head)
     return [budget_of(desk, table, table.effort.budgets[0]), Budget(memory_bytes=tight)]
@@ -111,7 +111,7 @@ def _memory(cost: Mapping[str, Any]) -> int:
 
 
 def cost_entry(desk: Desk, table: LoadedPair, scheme: str) -> Mapping[str, Any]:
-    """Return what the journal has of a fixed scheme's cost."""
+    """Return the journal's cost of a fixed scheme."""
     for _, cost in desk.journal.entries(
         kind="cost", pair=str(table.pair), scheme=scheme, subject=table.subject.digest()[:12]
     ):
@@ -139,7 +139,7 @@ def _point(plain: Mapping[str, Any], costs: CostModel) -> Point:
 
 
 def _trainer(desk: Desk, table: LoadedPair) -> Run:
-    """Return how a race trains: by trials that the journal keeps."""
+    """Return a race's training function: trials that are stored in the journal."""
 
     def run(runs: Runs) -> list[TrialOutcome]:
         trials = [Trial(scheme, recipe, VALIDATION, "choice") for scheme, recipe in runs]
@@ -156,7 +156,7 @@ def _store(
     entrants: list[SchemeCandidate],
     results: list[Standing],
 ) -> None:
-    """Store the race: accuracies by seed, of those that it ran to choose."""
+    """Store the race: accuracies by seed of the runs on which it based its choice."""
     predicted = {one.scheme: one.gain for one in entrants}
     contributions = signal.contributions
     key = {

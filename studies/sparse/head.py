@@ -1,8 +1,8 @@
-"""The new head is trained first, alone, and every scheme starts from there.
+"""The new head is trained first, alone; every scheme starts from it.
 
-A random head asks for a rate at which a pretrained net without norms diverges, so that training
-everything would look worse than it is (linear probing, then fine-tuning: arXiv 2202.10054). The
-head's rate is picked on the validation part; its run is apart from all seeds of the study.
+A random head needs a rate at which a pretrained net without norms diverges, so full training would
+look worse than it is (linear probing, then fine-tuning: arXiv 2202.10054). The head's rate is
+chosen on the validation part; its run uses no seed of the study.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -27,13 +27,13 @@ from pockengine.studies.sparse.desk import Desk, LoadedPair
 from pockengine.studies.sparse.journal import digest
 
 SEED = 1000
-"""Order of the data: no seed of the study."""
+"""Seed of the data order: none of the study's seeds."""
 
 _FILE = "head.safetensors"
 
 
 def with_trained_head(desk: Desk, table: LoadedPair) -> LoadedPair:
-    """Return the table with the head of its subject trained; the cache keeps it."""
+    """Return the table with the trained head in its subject; the head is cached."""
     subject, tuning, model = table.subject, table.task.tuning, table.model
     recipes = [
         Recipe(rate, table.effort.epochs, SEED, model.optimizer) for rate in model.head_rates
@@ -44,7 +44,7 @@ def with_trained_head(desk: Desk, table: LoadedPair) -> LoadedPair:
 
     def make(place: Path) -> None:
         desk.tell(f"{table.pair}: training the head")
-        with ThreadPoolExecutor(2) as pool:  # compiled code runs beside Python's lock
+        with ThreadPoolExecutor(2) as pool:  # compiled code runs without Python's lock
             candidates = list(
                 pool.map(lambda recipe: train_head(subject, tuning, recipe, cache), recipes)
             )

@@ -1,8 +1,8 @@
 """The study's journal: one JSON object per line, a key and its result, so no trial runs twice.
 
-New entries are appended to a plain file. A torn last line, which a kill may leave, is dropped when
-the journal is opened again. `pack` moves all entries into a compressed file beside it, which is
-what the repository keeps: 0.1 MB where the lines have 5.9.
+New entries are appended to a plain file. A torn last line, as left by a kill, is dropped when the
+journal is opened again. `pack` moves all entries into a compressed file, which is the one in the
+repository: 0.1 MB instead of 5.9.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class Journal:
     """Entries by their key; both are plain JSON objects."""
 
     def __init__(self, path: Path) -> None:
-        """Read `path` and its packed entries, if any; FinetuneError names what is damaged."""
+        """Read `path` and its packed entries, if any; FinetuneError names damaged data."""
         self.path = path
         self.packed = path.with_name(f"{path.name}.xz")
         self._entries: dict[str, tuple[Entry, Entry]] = {}
@@ -71,7 +71,7 @@ class Journal:
         return None if entry is None else entry[1]
 
     def put(self, key: Entry, result: Entry) -> None:
-        """Append an entry and have it on the disk."""
+        """Append an entry; it is on disk on return."""
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(key, result))
             file.flush()
@@ -79,9 +79,9 @@ class Journal:
         self._entries[_name(key)] = key, result
 
     def pack(self) -> None:
-        """Write all entries to the packed file; then remove the plain one.
+        """Write all entries to the packed file; then remove the plain file.
 
-        A kill in between leaves entries in both, which are read as one.
+        A kill in between leaves entries in both, which are read once.
         """
         if not self.path.exists():
             return
@@ -95,7 +95,7 @@ class Journal:
         self.path.unlink()
 
     def entries(self, **wanted: object) -> Iterator[tuple[Entry, Entry]]:
-        """Yield keys and results, in the order of their coming, whose key has these values."""
+        """Yield keys and results of entries whose key has these values, in order of addition."""
         for key, result in self._entries.values():
             if all(key.get(name) == value for name, value in wanted.items()):
                 yield key, result

@@ -1,4 +1,4 @@
-"""Costs of a scheme: planned memory, a step's time here, its instructions on the board."""
+"""Costs of a scheme: planned memory, step time on this machine, instructions on the board."""
 
 import tempfile
 import time
@@ -27,9 +27,9 @@ BOARD = "rpi4"
 
 
 def measure_steps(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:
-    """Time a training step of every scheme on one thread, in turns; store what is new.
+    """Time a training step of every scheme on one thread, in turns; store new times.
 
-    Nothing of the study may run beside it.
+    No other part of the study may run at the same time.
     """
     keys = [_key("step", table, scheme) for scheme in schemes]
     if all(desk.journal.get(key) is not None for key in keys):
@@ -49,7 +49,7 @@ def time_steps(
     batch: Mapping[str, np.ndarray],
     folder: Path,
 ) -> list[Spread]:
-    """Return each scheme's time of a step; the schemes take turns, one round warms up."""
+    """Return each scheme's step time; the schemes take turns, and one round warms up."""
     with ExitStack() as stack:
         sessions = [
             stack.enter_context(
@@ -61,7 +61,7 @@ def time_steps(
 
 
 def count_instructions(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:
-    """Count the guest instructions of a step on the emulated board, once for each scheme."""
+    """Count the guest instructions of a step on the emulated board, once per scheme."""
     missing = {}
     for scheme in schemes:
         key = _key("instructions", table, scheme)
@@ -129,7 +129,7 @@ def _key(kind: str, table: LoadedPair, scheme: Scheme) -> dict[str, str]:
 
 
 def measure_costs(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> None:
-    """Plan every scheme's memory and store it, with the number of weights that train."""
+    """Plan every scheme's memory and store it, with the number of trained weights."""
     from pockengine.devices import load_device
     from pockengine.finetune.cost import CostModel
 

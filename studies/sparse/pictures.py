@@ -1,9 +1,8 @@
 """Picture data sets as tasks: CIFAR-10 (JPEG bytes) and Fashion-MNIST, at any resolution.
 
-A task takes each class's own share of its pictures, drawn by a seed. The test pictures come
-from the data set's own test part. So do all the others, where a model was pretrained on the
-training part: of pictures that it has learned, nothing is left to learn, and they judge badly what
-it makes of new ones.
+A task has a random, seeded share of pictures of each class. The test pictures come from the data
+set's own test part. All others do, too, if a model was pretrained on the training part: known
+pictures leave nothing to learn, and are a bad estimate for new ones.
 """
 
 import io
@@ -19,7 +18,7 @@ from pockengine.finetune.task import Examples, Task, split
 from pockengine.studies.sparse.sizes import Sizes
 
 CLASSES = 10
-# As the ResNets of weights/resnet_cifar10 were trained; the others take pixels from -1 to 1.
+# The normalisation of the ResNets in weights/resnet_cifar10; the others take pixels from -1 to 1.
 IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 IMAGENET_SPREAD = np.array([0.229, 0.224, 0.225], np.float32)
 
@@ -40,8 +39,8 @@ def picture_task(
 ) -> Task:
     """Return `cifar10` or `fashion_mnist`: inputs `x` f32 [N, 3, resolution, resolution].
 
-    `norm` is "symmetric", "imagenet" or "bytes" (from 0 to 255); `seen` says that the model was
-    pretrained on the training file. FinetuneError names a file that is missing or damaged.
+    `norm` is "symmetric", "imagenet" or "bytes" (from 0 to 255); `seen` is whether the model was
+    pretrained on the training file. FinetuneError names a missing or damaged file.
     """
     part, index = _tuning(root, name, sizes, seen)
     tuning = _examples(part, index[: sizes.train + sizes.validation], resolution, norm)
@@ -53,13 +52,13 @@ def picture_task(
 def more_pictures(
     root: Path, name: str, resolution: int, norm: str, sizes: Sizes, seen: bool = False
 ) -> Examples:
-    """Return `sizes.more` pictures for choices, which the task has in no part."""
+    """Return `sizes.more` pictures for choices, which are in no part of the task."""
     part, index = _tuning(root, name, sizes, seen)
     return _examples(part, index[sizes.train + sizes.validation :], resolution, norm)
 
 
 def _tuning(root: Path, name: str, sizes: Sizes, seen: bool) -> tuple[Part, np.ndarray]:
-    """Return where all but the test pictures come from, and which they are."""
+    """Return the source of all but the test pictures, and their indices."""
     part = _part(root, name, TEST if seen else TRAIN)
     tested = sizes.test if seen else 0
     count = tested + sizes.train + sizes.validation + sizes.more
@@ -77,7 +76,7 @@ def _examples(part: Part, index: np.ndarray, resolution: int, norm: str) -> Exam
 
 
 def stratified(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return `count` places, mixed, with each label's own share of them; FinetuneError if few."""
+    """Return `count` shuffled indices with each label's share; FinetuneError if too few."""
     if count > len(labels):
         raise FinetuneError(f"{count} examples were asked for; the data set has {len(labels)}")
     mixed = np.random.default_rng([seed, len(labels)]).permutation(len(labels))
@@ -144,4 +143,4 @@ SETS: dict[str, tuple[Callable[[Path], Part], str, str]] = {
         "vision/fashion_mnist/fashion_mnist_test.npz",
     ),
 }
-"""Data set -> how its files are read, training file, test file."""
+"""Data set -> reader of its files, training file, test file."""

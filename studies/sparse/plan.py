@@ -1,4 +1,4 @@
-"""The plan: pairs of models and data sets in order, and the sizes of runs."""
+"""The plan: an ordered list of pairs of models and data sets, and the sizes of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +35,7 @@ PAIRS = (
     Pair("resnet20", "cifar10"),
     Pair("minilm-l6", "cola"),
 )
-"""Families first, so that what stops early has seen all of them."""
+"""Ordered by families, so that a partial run has seen all of them."""
 
 BLIND = (Pair("resnet8", "cifar10"), Pair("minilm-l6", "banking77"))
 """Pairs that no choice of the method has seen. What is settled before their test parts are opened:
@@ -62,16 +62,15 @@ BLIND = (Pair("resnet8", "cifar10"), Pair("minilm-l6", "banking77"))
 
 @dataclass(frozen=True)
 class Effort:
-    """How much work one pair is.
+    """The amount of work for one pair.
 
-    Sensitivity trains `probe_train` examples for
-    `probe_epochs` and judges by `probe_validation`; weights are probed in the share `upper` of the
-    layers, from the top, biases in `upper_biases`. The search makes `evaluations`, and `finalists`
-    of what it finds race against the presets, the best with all `race_seeds`. `budgets`
-    are the shares of full's extra memory that a searched scheme may take: the first, and the next
-    one where what wins stays more than `close` below full on what judges. Where all that gains
-    fits in the first, searches do not differ; they are compared within the share `tight` too, in
-    which at least biases of a block must fit.
+    Sensitivity trains `probe_train` examples for `probe_epochs` and evaluates `probe_validation`;
+    weights are probed in the share `upper` of the layers, from the top, biases in `upper_biases`.
+    The search makes `evaluations`; `finalists` of its results race against the presets, the best
+    with all `race_seeds`. `budgets` are the shares of full's extra memory for a searched scheme:
+    the next one is used if the winner stays more than `close` below full in validation. If all
+    items with a gain fit in the first, searches do not differ; so they are also compared within the
+    share `tight`, in which at least the biases of a block must fit.
     """
 
     sizes: Sizes
@@ -93,7 +92,7 @@ class Effort:
     tight: float = 1 / 60
 
     def scaled(self, examples: int | None, epochs: int | None, seeds: int | None) -> "Effort":
-        """Return the effort with what an option changes."""
+        """Return the effort with an option's changes."""
         sizes = self.sizes if examples is None else replace(self.sizes, train=examples)
         return replace(
             self,
@@ -146,7 +145,7 @@ def effort_of(pair: Pair) -> Effort:
 
 
 def quick(effort: Effort) -> Effort:
-    """Shrink an effort to minutes for everything: it shows that all works, and nothing else."""
+    """Shrink an effort to minutes in total: it shows that everything works, and nothing else."""
     return replace(
         effort,
         sizes=Sizes(96, 64, 64),
@@ -165,9 +164,9 @@ def quick(effort: Effort) -> Effort:
 
 
 def find_pairs(names: Sequence[str]) -> tuple[Pair, ...]:
-    """Return the pairs of these names (model, data set, or model/data set); of none PAIRS.
+    """Return the pairs with these names (model, data set, or model/data set); by default PAIRS.
 
-    Those of BLIND are found by their whole names alone.
+    Pairs of BLIND are found only by their full names.
     """
     if not names:
         return PAIRS

@@ -1,4 +1,4 @@
-"""The study's pictures: accuracy against memory, searches, and predicted against validated."""
+"""The study's plots: accuracy against memory, searches, and predicted against validated gains."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -17,10 +17,10 @@ COLUMNS = 3
 COLOURS = {SEARCH: "#d62728", DRAWN: "#1f77b4", RANDOM: "#7f7f7f"}
 STYLE, DPI = {"font.size": 8, "axes.grid": True, "grid.alpha": 0.3}, 110
 LINES = (":", "-")
-"""Of the smaller and the larger budget."""
+"""Line styles of the smaller and the larger budget."""
 MARKERS = "osD^vP*X<>"
 LEAST_MIB = 2**-10
-"""Where a scheme that takes less is drawn on a logarithmic axis: 1 KiB."""
+"""Minimum on a logarithmic axis: 1 KiB."""
 
 
 def draw_accuracy(figures: Sequence[PairFigures], path: Path) -> Path:
@@ -64,8 +64,8 @@ def _point(axes: Axes, row: SchemeRow, place: int) -> None:
 def draw_searches(groups: Sequence[Sequence[Search]], path: Path) -> Path:
     """Draw the best predicted gain so far against evaluations, each search and its control.
 
-    A panel has the groups of a pair: a line a sampler and budget, the median of its seeds, in a
-    band from the least to the most; gains are shares of the most that any search of a group found.
+    A panel has the groups of a pair: a line per sampler and budget, the median of its seeds, with a
+    band from minimum to maximum; gains are shares of the largest gain of any search in the group.
     """
     pairs = list(dict.fromkeys(group[0].pair for group in groups))
     with mpl.rc_context(STYLE):
@@ -119,7 +119,7 @@ def draw_predictions(predictions: Sequence[Prediction], path: Path) -> Path:
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with that many panels, at most COLUMNS side by side."""
+    """Make a figure with this many panels, at most COLUMNS side by side."""
     columns = min(COLUMNS, max(1, count))
     rows = max(1, ceil(count / columns))
     figure = Figure(figsize=(3.6 * columns, 2.9 * rows + 0.5), layout="constrained")

@@ -1,4 +1,4 @@
-"""The searches and what became of their predictions, as the journal has them."""
+"""The journal's searches, and the accuracy of their predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from pockengine.studies.sparse.figures import pairs_of
 from pockengine.studies.sparse.journal import Journal
 
 SEARCH, DRAWN, RANDOM = "search", "nsga2", "random"
-"""What `pockengine search` does; NSGA-II from draws, without greedy beginnings; draws alone."""
+"""The method of `pockengine search`; NSGA-II from draws, without greedy orders; draws only."""
 
 
 @dataclass(frozen=True)
 class Search:
     """One search: the best predicted gain within the budget after each evaluation.
 
-    `sampler` is SEARCH, DRAWN or RANDOM; `gains` a digest of the gains that it added up, `measure`
-    what they are.
+    `sampler` is SEARCH, DRAWN or RANDOM; `gains` is a digest of the summed gains, `measure` their
+    measure.
     """
 
     pair: str
@@ -62,7 +62,7 @@ def searches_of(journal: Journal) -> list[Search]:
 
 
 def compared(searches: Sequence[Search]) -> list[list[Search]]:
-    """Return the searches of the same gains within the same budget, where all samplers ran."""
+    """Return the searches with the same gains and budget for which all samplers ran."""
     groups: dict[tuple[str, str, int], list[Search]] = {}
     for search in searches:
         groups.setdefault((search.pair, search.gains, search.budget), []).append(search)
@@ -71,7 +71,7 @@ def compared(searches: Sequence[Search]) -> list[list[Search]]:
 
 
 def predictions_of(journal: Journal) -> list[Prediction]:
-    """Return what was predicted of every pair's last race; schemes without a prediction are out."""
+    """Return the predictions of every pair's last race, without unpredicted schemes."""
     predictions = {}
     for key, result in journal.entries(kind="race"):
         known = [
@@ -86,9 +86,9 @@ def predictions_of(journal: Journal) -> list[Prediction]:
 
 
 def pooled(predictions: Sequence[Prediction]) -> tuple[float | None, int]:
-    """Return the mean of the pairs' rank correlations, weighted by their schemes; their count.
+    """Return the pairs' mean rank correlation, weighted by schemes, and the number of schemes.
 
-    Within each pair: the difficulty of pairs, and the units of their gains, do not matter.
+    Correlations are within pairs: the pairs' difficulty and the units of gains do not matter.
     """
     known = [(one.rho, len(one.predicted)) for one in predictions]
     weights = [(rho, count) for rho, count in known if rho is not None]
@@ -99,6 +99,6 @@ def pooled(predictions: Sequence[Prediction]) -> tuple[float | None, int]:
 
 
 def final_gain(searches: Sequence[Search], sampler: str) -> float | None:
-    """Return a sampler's mean of the last best gains; None without a search."""
+    """Return the mean of a sampler's final gains; None without a search."""
     gains = [search.curve[-1] for search in searches if search.sampler == sampler and search.curve]
     return fmean(gains) if gains else None

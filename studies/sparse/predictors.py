@@ -1,9 +1,9 @@
-"""What foretells a scheme's accuracy: cheap predictors beside real trainings of many schemes.
+"""Predictors of a scheme's accuracy: cheap ones compared with real trainings of many schemes.
 
-`sparse-predictors.jsonl` has a line for each scheme: a pair, the values of the predictors, and
-`held`, its accuracy after all epochs at the better of two rates on 2000 examples of the training
-set that nothing else reads. Schemes are the presets, those that an earlier search had found, and
-draws within the budget.
+`sparse-predictors.jsonl` has a line per scheme: a pair, the values of the predictors, and `held`,
+its accuracy after all epochs at the better of two rates on 2000 examples of the training set that
+are not used otherwise. Schemes are the presets, results of an earlier search, and draws within the
+budget.
 """
 
 import json
@@ -23,7 +23,7 @@ MEANINGS = {
     "one epoch": "accuracy on the validation part after one real epoch, the better of two rates",
     "all epochs": "the same after all epochs: one seed of a race",
 }
-"""Predictors in the order of the table, and what they are."""
+"""Predictors in the order of the table, with their definitions."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Foretold:
 
 
 def read_predictors(path: Path) -> list[Foretold]:
-    """Read the records; none where there is no file, FinetuneError if a line is damaged."""
+    """Read the records; none without a file, FinetuneError if a line is damaged."""
     if not path.exists():
         return []
     records = []

@@ -1,4 +1,4 @@
-"""The races by which schemes were chosen, and what became of the choice on the test part."""
+"""The races that chose schemes, and the result of each choice on the test part."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -15,8 +15,8 @@ from pockengine.studies.sparse.schemes import SEARCHED
 class Race:
     """A pair's race: each scheme's accuracies on validation by seed, the winner first.
 
-    `reliabilities` are by measure, and `measure` is what gains were searched by (None: none had
-    signal). `tested`: the winner has been judged by the test part.
+    `reliabilities` are by measure, and `measure` is the measure that was searched by (None: none
+    had signal). `tested`: the winner was evaluated on the test part.
     """
 
     pair: str
@@ -28,7 +28,7 @@ class Race:
 
     @property
     def best_preset(self) -> int | None:
-        """Place of the preset that was best when it was chosen from."""
+        """Index of the preset that was best in validation."""
         places = [place for place, name in enumerate(self.schemes) if not name.startswith(FOUND)]
         return places[0] if places else None
 
@@ -55,9 +55,9 @@ def races_of(journal: Journal) -> list[Race]:
 
 @dataclass(frozen=True)
 class Beside:
-    """The searched scheme beside the preset of its race that tests best, in points, by seed.
+    """The searched scheme compared with its race's best preset in test, in points, by seed.
 
-    `noise` is the standard error of the difference of means, the seeds being the same for both.
+    `noise` is the standard error of the difference of means, with the same seeds for both.
     """
 
     pair: str
@@ -85,7 +85,7 @@ def beside_presets(figures: Sequence[PairFigures], races: Sequence[Race]) -> lis
 
 
 def race_section(races: Sequence[Race], figures: Sequence[PairFigures]) -> str:
-    """Write what each race was between, and how its winner stands beside the best preset."""
+    """Describe the candidates of each race, and its winner compared with the best preset."""
     if not races:
         return ""
     compared = beside_presets(figures, races)

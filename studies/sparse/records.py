@@ -17,7 +17,7 @@ HOST = "host"
 
 
 def write_records(journal: Journal, figures: Sequence[PairFigures], path: Path) -> None:
-    """Write all figures of the page; the file is whole or as it was."""
+    """Write all figures of the page atomically."""
     time = now()
     lines = [
         record.to_json()

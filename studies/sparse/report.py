@@ -1,4 +1,4 @@
-"""Write studies/results/sparse.md, its pictures and its records, from whatever the journal has."""
+"""Write studies/results/sparse.md, its plots and its records from the current journal."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ from pockengine.studies.sparse.text import controls, criteria, goals, missing, s
 
 PAGE = "sparse.md"
 READING = "sparse-reading.md"
-"""What people read out of the figures, written by hand; the page has it at its end."""
+"""The interpretation of the figures, written by hand; it is the end of the page."""
 
 KIB = 2**10
 
@@ -47,7 +47,7 @@ seed, at the rate that was chosen. Nothing that chooses has seen it.
 
 
 def write_report(journal: Journal, out: Path) -> Path:
-    """Write the page, the pictures and the records; return the page's path."""
+    """Write the page, the plots and the records; return the page's path."""
     from pockengine.studies.sparse.plots import draw_accuracy, draw_predictions, draw_searches
 
     figures, searches = gather(journal), searches_of(journal)
@@ -105,7 +105,7 @@ def _section(figures: PairFigures) -> str:
 
 
 def _validation(facts: Mapping[str, Any]) -> str:
-    """Describe how many examples judge probes, and how many more rates and races."""
+    """Describe the number of examples for probes, and of additional ones for rates and races."""
     count = facts.get("validation", "?")
     more = facts.get("choosing", count) - count if count != "?" else 0
     return f"{count} and {more} more" if more else str(count)

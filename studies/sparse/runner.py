@@ -1,7 +1,7 @@
 """One pair from its data to its figures: rates, sensitivity, search, final runs, measures, control.
 
-Rates, sensitivity, search and finalists see the training and the validation part alone; the test
-part judges each final scheme, at its tuned rate, once for each seed.
+Rates, sensitivity, search and finalists use only the training and the validation part; the test
+part is for each final scheme, at its tuned rate, once per seed.
 """
 
 from dataclasses import replace
@@ -51,7 +51,7 @@ def lay_table(desk: Desk, pair: Pair, effort: Effort) -> LoadedPair:
 
 
 def study_pair(desk: Desk, pair: Pair, effort: Effort, out: Path, controls: bool = False) -> None:
-    """Do all that the journal does not have yet of one pair; `controls` as of `study_table`."""
+    """Do everything that the journal lacks of one pair; `controls` as in `study_table`."""
     desk.tell(f"{pair}: loading")
     table = lay_table(desk, pair, effort)
     study_table(desk, table, out, controls, criteria=controls and pair == CRITERIA_PAIR)
@@ -60,10 +60,10 @@ def study_pair(desk: Desk, pair: Pair, effort: Effort, out: Path, controls: bool
 def study_table(
     desk: Desk, table: LoadedPair, out: Path, controls: bool = False, criteria: bool = False
 ) -> None:
-    """Tune, search, train and measure; what is in the journal is not done again.
+    """Tune, search, train and measure; results in the journal are not repeated.
 
-    `controls` compares ways to search as well, `criteria` ways to choose channels. The test part is
-    not opened before every scheme and rate is chosen.
+    `controls` adds a comparison of search methods, `criteria` one of channel criteria. The test
+    part is not used before every scheme and rate is chosen.
     """
     _store_facts(desk, table)
     table = with_trained_head(desk, table)
@@ -87,7 +87,7 @@ def study_table(
 
 
 def _store_facts(desk: Desk, table: LoadedPair) -> None:
-    """Store what the figures of a pair rest on: the sizes of its parts, and their digests."""
+    """Store the sizes of a pair's parts, and their digests."""
     task, effort = table.task, table.effort
     key = {
         "kind": "pair",
@@ -116,7 +116,7 @@ def _store_facts(desk: Desk, table: LoadedPair) -> None:
 
 
 def final_runs(desk: Desk, table: LoadedPair, recipes: dict[Scheme, Recipe]) -> None:
-    """Train every scheme with every seed, and judge by the test part."""
+    """Train every scheme with every seed, and evaluate on the test part."""
     run_trials(
         desk,
         table,
@@ -129,9 +129,9 @@ def final_runs(desk: Desk, table: LoadedPair, recipes: dict[Scheme, Recipe]) -> 
 
 
 def measure_gains(desk: Desk, table: LoadedPair, recipe: Recipe, out: Path) -> Signal:
-    """Measure what every item gains, at the preset sparse scheme's rate and by shorter runs.
+    """Measure the gain of every item, at the preset sparse scheme's rate and with shorter runs.
 
-    A table that is there keeps its rate.
+    An existing table keeps its rate.
     """
     effort, tuning = table.effort, table.task.tuning
     probe = Tuning(
@@ -163,7 +163,7 @@ def measure_gains(desk: Desk, table: LoadedPair, recipe: Recipe, out: Path) -> S
 
 
 def count_pair(desk: Desk, pair: Pair, effort: Effort, out: Path) -> None:
-    """Count the instructions of a step on the emulated board, by every scheme of a pair."""
+    """Count the instructions of a step on the emulated board, for every scheme of a pair."""
     table = with_trained_head(desk, lay_table(desk, pair, effort))
     schemes = [*fixed_schemes(table.model, table.subject.graph)]
     path = scheme_file(out, pair)
@@ -173,7 +173,7 @@ def count_pair(desk: Desk, pair: Pair, effort: Effort, out: Path) -> None:
 
 
 def scheme_file(out: Path, pair: Pair) -> Path:
-    """Return where a pair's searched scheme is written."""
+    """Return the path of a pair's searched scheme."""
     return out / "schemes" / f"{pair.model}-{pair.dataset}.toml"
 
 

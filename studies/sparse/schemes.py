@@ -1,4 +1,4 @@
-"""The schemes that every pair is tuned by, beside the searched one."""
+"""The fixed schemes of every pair, besides the searched one."""
 
 from pockengine.compiler.ir import Graph
 from pockengine.compiler.sparse import Scheme, preset
@@ -8,7 +8,7 @@ FULL, HEAD, SPARSE, LORA, SEARCHED = "full", "head-only", "sparse", "lora-8", "s
 
 
 def fixed_schemes(model: Model, graph: Graph) -> tuple[Scheme, ...]:
-    """Return the presets that a model is tuned by; LoRA for text alone."""
+    """Return the presets for a model; LoRA only for text."""
     names = [FULL, "bias-only", HEAD, f"last-{model.last}-blocks", SPARSE]
     if model.text:
         names.append(LORA)

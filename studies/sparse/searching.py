@@ -1,4 +1,4 @@
-"""Searches by a contribution table: the one that finds schemes, and the controls beside it."""
+"""Searches with a contribution table: the one that finds schemes, and the controls."""
 
 from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass
@@ -18,8 +18,10 @@ from pockengine.studies.sparse.journal import digest
 from pockengine.studies.sparse.predictions import DRAWN, RANDOM, SEARCH
 
 KINDS = {SEARCH: ("nsga2", True), DRAWN: ("nsga2", False), RANDOM: ("random", False)}
-"""What is compared: a sampler, and whether it starts from greedy beginnings. The first is what
-`pockengine search` does; NSGA-II from draws alone shows what the beginnings are worth."""
+"""Compared methods: a sampler, and whether it starts from greedy orders.
+
+The first is that of `pockengine search`; NSGA-II from draws shows the value of the greedy orders.
+"""
 
 SEARCH_SEEDS = (0, 1, 2)
 
@@ -36,7 +38,7 @@ def search_once(
 def compare_searches(
     desk: Desk, table: LoadedPair, contributions: Contributions, budgets: list[Budget]
 ) -> None:
-    """Search in every way and by every seed within each budget, and store the curves."""
+    """Search with every method and seed within each budget, and store the curves."""
     jobs = [
         _job(desk, table, contributions, budget, seed, kind)
         for budget in budgets
@@ -48,7 +50,7 @@ def compare_searches(
 
 @dataclass(frozen=True)
 class SearchJob:
-    """The arguments of a search, with the subject by its folder; `kind` is one of KINDS."""
+    """The arguments of a search, with the subject's folder; `kind` is one of KINDS."""
 
     subject: Path
     optimizer: Optimizer
@@ -88,7 +90,7 @@ def _job(
 
 
 def _run(desk: Desk, table: LoadedPair, jobs: list[SearchJob]) -> None:
-    """Run what the journal does not have yet."""
+    """Run the jobs that the journal lacks."""
     futures = {
         desk.executor.submit(run_search, job): job
         for job in jobs

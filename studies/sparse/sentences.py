@@ -1,7 +1,7 @@
-"""Text data sets as tasks: SST-2, CoLA, CLINC150 and BANKING77, by MiniLM's own WordPiece.
+"""Text data sets as tasks: SST-2, CoLA, CLINC150 and BANKING77, with MiniLM's WordPiece.
 
 Test sentences: SST-2's test part; CoLA's two development parts, as its test labels are not public;
-CLINC150's test part, without the out-of-scope ones; BANKING77's test part.
+CLINC150's test part, without out-of-scope sentences; BANKING77's test part.
 """
 
 import csv
@@ -31,7 +31,7 @@ class Text:
 def sentence_task(root: Path, name: str, tokenizer: Path, length: int, sizes: Sizes) -> Task:
     """Return a data set of READERS: inputs `input_ids` i64 [N, length], 0 where padded.
 
-    FinetuneError names a file that is missing or damaged.
+    FinetuneError names a missing or damaged file.
     """
     text = _read(root, name)
     words = load_tokenizer(tokenizer, length)
@@ -41,18 +41,18 @@ def sentence_task(root: Path, name: str, tokenizer: Path, length: int, sizes: Si
 
 
 def more_sentences(root: Path, name: str, tokenizer: Path, length: int, sizes: Sizes) -> Examples:
-    """Return `sizes.more` further sentences of the training file, or as many as it has."""
+    """Return `sizes.more` further sentences of the training file, or as many as there are."""
     words, taken = load_tokenizer(tokenizer, length), sizes.train + sizes.validation
     both = _examples(words, _read(root, name).train, taken + sizes.more, sizes.seed)
     return both.take(np.arange(taken, len(both)))
 
 
 def load_tokenizer(folder: Path, length: int) -> Tokenizer:
-    """Load `tokenizer.json`; sentences are cut or filled up to `length` tokens."""
+    """Load `tokenizer.json`; sentences are truncated or padded to `length` tokens."""
     path = folder / "tokenizer.json"
     try:
         words: Tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # tokenizers raises nothing more precise
+    except Exception as error:  # tokenizers raises no specific exception
         raise FinetuneError(f"{path} is no tokeniser: {error}") from error
     words.enable_truncation(length)
     words.enable_padding(length=length)

@@ -1,4 +1,4 @@
-"""How much of a data set is used, and for how long: the study's scale, which options change."""
+"""The scale of the study: sizes of parts and lengths of trainings, which options change."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Sizes:
     """Examples of each part, and the seed that draws them (not the seed of a training run).
 
-    `more` are further examples that judge rates and races beside the validation part:
-    by that alone schemes that differ by a point are not told apart.
+    `more` is the number of further examples for rates and races besides the validation part, which
+    alone cannot distinguish schemes that differ by a point.
     """
 
     train: int

@@ -1,7 +1,7 @@
-"""The comparison by one command; it goes on where it stopped.
+"""The comparison as one command, which continues where it stopped.
 
-bazel run //studies/sparse -- --out studies/results
-bazel run //studies/sparse -- --out studies/results --render-only
+bazel run //studies/sparse -- --out studies/results bazel run //studies/sparse -- --out
+studies/results --render-only
 """
 
 import os
@@ -56,7 +56,7 @@ def main(
     controls: bool,
     render_only: bool,
 ) -> None:
-    """Compare schemes of training on every pair of a model and a data set."""
+    """Compare training schemes on every pair of a model and a data set."""
     out = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), out)
     try:
         journal = Journal(out / JOURNAL)

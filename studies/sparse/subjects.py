@@ -1,7 +1,7 @@
-"""The models that are compared, pretrained, with a new head, as forward graphs with a loss.
+"""The compared models, pretrained, with a new head, as forward graphs with a loss.
 
-Norms are as in evaluation and there is no dropout. The head is drawn from one seed, so every scheme
-and every run of the study begins at the same weights.
+Norms are in evaluation mode and there is no dropout. The head is drawn with one seed, so every
+scheme and every run of the study starts from the same weights.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ Load = Callable[[Path, int], nn.Module]
 
 @dataclass(frozen=True)
 class StudyFolders:
-    """Where data sets and weights lie, where MiniLM's folder is, and where artifacts are kept."""
+    """Folders of data sets and weights, of MiniLM, and of cached artifacts."""
 
     data: Path
     minilm: Path | None
@@ -49,10 +49,10 @@ class Model:
     """One model of the study.
 
     `size` is the resolution of pictures, or the number of tokens unless the data set has its own;
-    `last` the K of last-K-blocks, about the last third.
-    `rates` are the learning rates that every scheme tries; `head_rates` those of the head, which is
-    trained alone first; `norm` how pixels become numbers; `seen` the data set whose training part
-    the model was pretrained on.
+    `last` is the K of last-K-blocks, about the last third. `rates` are the learning rates that
+    every scheme tries; `head_rates` are those of the head, which is trained alone first; `norm` is
+    the normalisation of pixels; `seen` is the data set whose training part the model was pretrained
+    on.
     """
 
     name: str
@@ -81,18 +81,18 @@ MODELS = {
     )
 }
 TOKENS = {"clinc150": 16, "banking77": 24}
-"""Data sets whose sentences are shorter than most."""
+"""Numbers of tokens for data sets with short sentences."""
 
 
 LOADERS: dict[str, Callable[[Path], nn.Module]] = {
     "resnet20": load_cifar_resnet,
     "resnet8": load_resnet8,
 }
-"""How files are read; by default as int8 nets."""
+"""Readers of files; the default is that of int8 nets."""
 
 
 def load_module(model: Model, places: StudyFolders, classes: int) -> nn.Module:
-    """Return the pretrained module in evaluation mode, its head new."""
+    """Return the pretrained module in evaluation mode, with a new head."""
     if model.text:
         torch.manual_seed(HEAD_SEED)
         from pockengine.models.minilm import load_minilm  # transformers takes seconds to import
@@ -111,7 +111,7 @@ def load_module(model: Model, places: StudyFolders, classes: int) -> nn.Module:
 
 
 def minilm_folder(places: StudyFolders) -> Path:
-    """Return the folder of MiniLM's weights: the one that was named, or the package's."""
+    """Return the folder of MiniLM's weights: the named one, or the package's."""
     if places.minilm is not None:
         return places.minilm
     spec = find_spec(MINILM_PACKAGE)
@@ -124,7 +124,7 @@ def minilm_folder(places: StudyFolders) -> Path:
 
 
 def make_task(model: Model, dataset: str, places: StudyFolders, sizes: Sizes) -> Task:
-    """Read a data set as this model takes it."""
+    """Read a data set in the form for this model."""
     if model.text:
         length = TOKENS.get(dataset, model.size)
         return sentence_task(places.data, dataset, minilm_folder(places), length, sizes)
@@ -135,7 +135,7 @@ def make_task(model: Model, dataset: str, places: StudyFolders, sizes: Sizes) ->
 def choosing_examples(
     model: Model, dataset: str, places: StudyFolders, sizes: Sizes, task: Task
 ) -> Examples:
-    """Return what judges rates and races: the validation part, and more pictures on request."""
+    """Return the examples for rates and races: the validation part, and more on request."""
     if not sizes.more:
         return task.tuning.validation
     if model.text:
@@ -148,19 +148,19 @@ def choosing_examples(
 
 
 def classes_of(dataset: str) -> int:
-    """Return how many classes a data set has."""
+    """Return the number of classes of a data set."""
     return {"sst2": 2, "cola": 2, "clinc150": 150, "banking77": 77}.get(dataset, CLASSES)
 
 
 def example_inputs(model: Model, dataset: str, batch: int) -> torch.Tensor:
-    """Return a batch of zeros, or ones for tokens, that says shape and type."""
+    """Return a batch of zeros, or of ones for tokens, of the right shape and type."""
     if model.text:
         return torch.ones((batch, TOKENS.get(dataset, model.size)), dtype=torch.int64)
     return torch.zeros((batch, 3, model.size, model.size))
 
 
 def make_subject(model: Model, module: nn.Module, dataset: str, batch: int = BATCH) -> Subject:
-    """Import the module with its loss at a fixed batch."""
+    """Import the module with its loss for a fixed batch."""
     inputs = (example_inputs(model, dataset, batch),)
     graph = from_torch(module, inputs, loss="cross_entropy")
     outputs = [name for name in graph.outputs if name != "loss"]

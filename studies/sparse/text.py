@@ -1,4 +1,4 @@
-"""The page's prose with figures: each sentence is written only from what was measured."""
+"""The page's text with figures: sentences are generated from measurements only."""
 
 import statistics
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _table(other: str, rows: Sequence[Against]) -> str:
 
 
 def controls(journal: Journal) -> str:
-    """Set PyTorch's accuracy beside ours with the same data order, rate and seed."""
+    """Compare PyTorch's accuracy with ours for the same data order, rate and seed."""
     lines = []
     for key, result in journal.entries(kind="control"):
         shared = ("pair", "scheme", "rate", "epochs", "seed", "train", "judged_by")
@@ -105,7 +105,7 @@ def controls(journal: Journal) -> str:
 
 
 def criteria(pair: str, rows: Sequence[SchemeRow]) -> str:
-    """Compare the ways to choose a quarter of each weight's channels."""
+    """Compare the criteria for choosing a quarter of each weight's channels."""
     if not rows:
         return ""
     head = [
@@ -163,7 +163,7 @@ def _samplers(groups: Sequence[Sequence[Search]]) -> str:
 
 
 def missing(journal: Journal, figures: Sequence[PairFigures], races: Sequence[Race]) -> str:
-    """List what has not been run, or not with every seed."""
+    """List missing runs, and those that lack seeds."""
     lines = [
         f"- {pair}: not run"
         for pair in (*PAIRS, *BLIND)

@@ -10,7 +10,7 @@ from pockengine.studies.sparse.desk import VALIDATION, Desk, LoadedPair, Trial, 
 
 
 def tuned_recipes(desk: Desk, table: LoadedPair, schemes: Sequence[Scheme]) -> dict[Scheme, Recipe]:
-    """Try the model's rates by every scheme, in parallel; return each scheme's recipe."""
+    """Try the model's rates with every scheme, in parallel; return each scheme's recipe."""
     effort, model = table.effort, table.model
     recipe = Recipe(model.rates[0], effort.epochs, 0, model.optimizer)
     tries = {

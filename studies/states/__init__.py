@@ -1,1 +1,1 @@
-"""What frozen weights and optimiser states in fewer bits cost in accuracy."""
+"""The accuracy cost of frozen weights and optimiser states in fewer bits."""

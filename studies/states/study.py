@@ -1,9 +1,9 @@
-"""Accuracy of MiniLM with weights and optimiser states in fewer bits, beside f32.
+"""Accuracy of MiniLM with weights and optimiser states in fewer bits, compared with f32.
 
     bazel run //studies/states -- --data DIR --json FILE
 
-Same rows, order, seeds and rate for all: f32 chooses the rate on validation rows, by the first
-seed. The head is new.
+All have the same rows, order, seeds and rate, which is chosen with f32 on validation rows with the
+first seed. The head is new.
 """
 
 import tempfile
@@ -58,7 +58,7 @@ STORED = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Test accuracies of one way to store, one for each seed, and the bytes that it takes."""
+    """Test accuracies of one storage format, one per seed, and its bytes."""
 
     storage: Storage
     rate: float
@@ -68,7 +68,7 @@ class Outcome:
 
     @property
     def name(self) -> str:
-        """What is stored how."""
+        """Name of the storage format."""
         stored = self.storage
         forms = (
             (stored.weights, "frozen weights"),
@@ -81,7 +81,7 @@ class Outcome:
 def outcome_of(
     storage: Storage, rate: float | None, subject: tuple[Graph, Task], course: Course
 ) -> Outcome:
-    """Train one way of storing by every seed and judge it; without a rate, choose that first."""
+    """Train one storage format with every seed and evaluate it; without a rate, choose it first."""
     graph, task = subject
     with tempfile.TemporaryDirectory(prefix="pockengine-study-") as temporary:
         folder = Path(temporary) / "artifact"
@@ -122,7 +122,7 @@ def main(
     threads: int,
     json_file: Path | None,
 ) -> None:
-    """Train MiniLM with weights and states stored in fewer bits, and say what each way reaches."""
+    """Train MiniLM with weights and states in fewer bits, and print the accuracy of each format."""
     places, model = StudyFolders(data, None, data), MODELS[MODEL]
     course, sizes = Course(scheme, epochs, threads), Sizes(train, train // 5, test)
     task = make_task(model, dataset, places, sizes)

@@ -1,4 +1,4 @@
-"""The study of decoders: texts are cut apart, trials are stored, gains are reported by block."""
+"""The study of decoders: texts are split, trials are stored, gains are reported by block."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The page of frozen weights in fewer bits says what its records say."""
+"""The page of frozen weights in fewer bits agrees with its records."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Frozen weights in fewer bits: each way is compiled, timed, trained and recorded."""
+"""Frozen weights in fewer bits: each format is compiled, timed, trained and recorded."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""TVM's own gradients beside ours: the same losses, and what it has no gradient of."""
+"""TVM's own gradients compared with ours: the same losses, and unsupported ops."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The comparison of int8 with f32: every variant is compiled, tuned and judged."""
+"""The comparison of int8 with f32: every variant is compiled, tuned and evaluated."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Programs within limits of memory, page cache included; needs root and control groups."""
+"""Programs under memory limits, page cache included; needs root and control groups."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ def groups() -> None:
 
 
 def reading(path: Path, size: int) -> list[str]:
-    """Return a program that allocates `size` bytes, and reads a file."""
+    """Return a program that allocates `size` bytes and reads a file."""
     code = "import json, sys; x = b'1' * int(sys.argv[1]); y = open(sys.argv[2], 'rb')\n"
     code += "while y.read(65536): pass\nprint(json.dumps({'bytes': len(x)}))"
     return [sys.executable, "-c", code, str(size), str(path)]

@@ -1,4 +1,4 @@
-"""The comparison with MobileFineTuner, beside a program that says what theirs would."""
+"""The comparison with MobileFineTuner, with a fake of its program."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def case(scheme: Scheme | str = ATTENTION) -> Case:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Callable[[str], Path]:
-    """A clone whose program writes some words, and fails unless it is asked for the rows."""
+    """A clone whose program prints a fixed output, and fails unless the rows are requested."""
 
     def clone(words: str) -> Path:
         place = tmp_path / "clone" / "examples" / GPT2 / "build"

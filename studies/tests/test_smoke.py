@@ -1,4 +1,4 @@
-"""The studies use public names of the package alone, and one of them runs."""
+"""The studies use only public names of the package, and one of them runs."""
 
 import ast
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from pockengine.studies.states.study import outcome_of
 from pockengine.tests.finetune.tiny import digits, tiny_subject, tiny_tuning
 
 STUDIES = Path(__file__).parents[1]
-PLACES = pockengine._PLACES  # where each public name is defined
+PLACES = pockengine._PLACES  # defining module of each public name
 INTERNAL = {"cli", "tests"}
-"""Folders whose names are unique to this test."""
+"""Folders that studies must not import from."""
 
 
 def imported() -> Iterator[tuple[str, str, str]]:
-    """Yield file, module and name of each name of the package that a study imports."""
+    """Yield file, module and name of each name that a study imports from the package."""
     for path in sorted(STUDIES.rglob("*.py")):
         if path.is_relative_to(STUDIES / "tests"):
             continue
@@ -30,7 +30,7 @@ def imported() -> Iterator[tuple[str, str, str]]:
 
 
 def defined(module: str) -> set[str]:
-    """Return the names at the top of a module, read as text: it may need a framework."""
+    """Return the top-level names of a module, parsed as text: importing it may need a framework."""
     place = STUDIES.parent.joinpath(*module.split(".")[1:])
     source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     names: set[str] = set()

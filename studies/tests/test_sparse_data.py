@@ -1,4 +1,4 @@
-"""Data sets become tasks: each label's share, parts apart, hostile files named."""
+"""Data sets become tasks: each label's share, disjoint parts, errors for hostile files."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A scheme that loses to full is searched for again within more memory."""
+"""If a scheme is worse than full, another is searched for within more memory."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from pockengine.finetune.recipe import Recipe
 from pockengine.studies.sparse.finding import first_close
 
 WINNERS = {0.2: 0.80, 0.3: 0.84, 0.5: 0.85}
-"""Accuracy of what wins, by the share of full's memory."""
+"""Accuracy of the winner, by the share of full's memory."""
 
 
 @pytest.mark.parametrize(("least", "share"), [(0.8, 0.2), (0.83, 0.3), (0.845, 0.5), (0.9, 0.5)])

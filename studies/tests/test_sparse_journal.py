@@ -1,4 +1,4 @@
-"""The journal keeps what is finished, whatever a kill leaves behind."""
+"""The journal keeps finished trials, whatever a kill leaves behind."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The page says what the journal has, and nothing else."""
+"""The page shows what is in the journal, and nothing else."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ PAIR = str(PAIRS[0])
 
 
 def filled(path: Path) -> Journal:
-    """A pair whose searched scheme is a point behind full at a fifth of its memory."""
+    """A pair whose searched scheme is a point below full at a fifth of its memory."""
     journal = Journal(path)
     facts = {"train": 8, "validation": 4, "test": 4, "classes": 2, "majority": 0.5, "batch": 2}
     journal.put({"kind": "pair", "pair": PAIR}, {**facts, "commit": "abc"})
@@ -99,7 +99,7 @@ def test_unknown_pair_is_named() -> None:
 
 
 def with_race(journal: Journal) -> Journal:
-    """A race that a preset and two searched schemes ran, and the preset's final runs."""
+    """A race of a preset and two searched schemes, and the preset's final runs."""
     schemes = ["searched-1", "full", "searched-2"]
     journal.put(
         {"kind": "race", "pair": PAIR, "rules": ["searched", "full"]},

@@ -1,4 +1,4 @@
-"""The whole comparison on a small CNN and the digits: every step runs, and none runs twice."""
+"""The whole comparison on a small CNN and the digits: every step runs, and none is repeated."""
 
 import os
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ EFFORT = replace(
 
 
 class Idle(Executor):
-    """Fails a study that runs what it has run before."""
+    """An executor that fails if a study repeats a run."""
 
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Refuse."""

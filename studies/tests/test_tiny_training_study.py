@@ -1,7 +1,7 @@
-"""tiny-training's 15 published schemes on their nets: what trains, and what it costs.
+"""tiny-training's 15 published schemes on their nets: trained tensors, and costs.
 
-Which tensors a scheme names is taken from PyTorch's modules in order, as tiny-training's own code
-does, and not from our graph.
+The tensors of a scheme are determined from PyTorch's modules in order, as in tiny-training's own
+code, and not from our graph.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ def their_nets() -> dict[str, Graph]:
 
 
 def named(scheme: Published) -> dict[str, int]:
-    """Return how many elements of each tensor a scheme trains."""
+    """Return the number of trained elements per tensor of a scheme."""
     model = build_net(scheme.net)
     convs = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Conv2d)]
     trained = {f"classifier.{name}": p.numel() for name, p in model.classifier.named_parameters()}
@@ -74,7 +74,7 @@ def test_their_count_gives_the_published_budget(
 
 
 def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> None:
-    """The backward pass of the last layers fits where the first layers' activations were."""
+    """The backward pass of the last layers fits in the memory of the first layers' activations."""
     backend = backend_for(load_device("stm32f746"))
     for scheme in (SCHEMES[0], SCHEMES[4], SCHEMES[5]):
         needs = needs_of(scheme, graphs[scheme.net], backend)
@@ -89,9 +89,9 @@ def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> 
 def test_int8_fits_into_the_published_peak(
     device: str, place: int, graphs: dict[str, Graph]
 ) -> None:
-    """Also where the kernels that are chosen without a budget pack weights in scratch.
+    """Even if the kernels chosen without a budget pack weights in scratch.
 
-    The last scheme trains biases so early that a wide cotangent would pass the peak.
+    The last scheme trains such early biases that a wide cotangent would exceed the peak.
     """
     scheme, backend = SCHEMES[place], backend_for(load_device(device))
     budget = 1000 * PEAKS[scheme.net]
@@ -99,7 +99,7 @@ def test_int8_fits_into_the_published_peak(
 
 
 def test_a_compiled_step_moves_the_named_channels_as_pytorch_would(tmp_path: Path) -> None:
-    """This scheme has dense and depthwise weights, whole and at a share."""
+    """This scheme has dense and depthwise weights, whole ones and shares."""
     (scheme,) = (one for one in SCHEMES if str(one) == "mbv2-w0.35 at 49 KB")
     model = build_net(scheme.net)
     graph = net_graph(model, 32)
@@ -118,7 +118,7 @@ def test_a_compiled_step_moves_the_named_channels_as_pytorch_would(tmp_path: Pat
         assert weight.grad is not None
         before = weight.detach().numpy()
         expected = before - 0.5 * weight.grad.numpy() * mask(channels, name, before.shape)
-        after = tuned.get(name, before)  # what is frozen may be folded away
+        after = tuned.get(name, before)  # frozen params may be folded away
         np.testing.assert_allclose(after, expected, atol=2e-6, err_msg=name)
         if (after != before).any():
             moved.add(name)
@@ -126,7 +126,7 @@ def test_a_compiled_step_moves_the_named_channels_as_pytorch_would(tmp_path: Pat
 
 
 def mask(channels: Mapping[str, Channels], name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Return ones where a tensor of PyTorch's form trains: input channels, or a depthwise's own."""
+    """Return ones where PyTorch's tensor trains: at input channels, or a depthwise's channels."""
     if name not in channels:
         return np.zeros(shape)
     ones = np.ones(shape)

@@ -1,4 +1,4 @@
-"""The comparison with TinyEngine says what a clone lacks."""
+"""The comparison with TinyEngine names the files missing from a clone."""
 
 import zipfile
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""What tiny-training's published schemes need, by their count and by our plan."""
+"""Memory of tiny-training's published schemes, by their count and by our plan."""

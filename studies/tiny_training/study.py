@@ -1,4 +1,4 @@
-"""tiny-training's 15 published schemes: what each needs by their count, and by our plan.
+"""Memory of tiny-training's 15 published schemes, by their count and by our plan.
 
     bazel run //studies/tiny_training -- --out DIR
 
@@ -42,7 +42,7 @@ from pockengine.models.tiny_training import (
 from pockengine.terminal import PlainConsole
 
 CLASSES, SIZE = 10, 128
-"""Classes and resolution for which they searched their schemes."""
+"""Classes and resolution with which they searched their schemes."""
 KB = 1024
 SOURCE = "mit-han-lab/tiny-training, compilation/mcu_ir_gen.py"
 COLUMNS = (
@@ -61,7 +61,7 @@ COLUMNS = (
 )
 
 PEAKS = {"mcunet-5fps": 173, "mbv2-w0.35": 141, "proxyless-w0.3": 135}
-"""Peak memory in KB that arXiv 2206.15472 shows for a sparse, reordered scheme of each net."""
+"""Peak memory in KB of a sparse, reordered scheme of each net in arXiv 2206.15472."""
 
 
 NOTE = """\
@@ -77,11 +77,11 @@ the one within theirs is of a step whose memory budget is the peak that they pub
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes of one scheme under our plan, beside their count of it.
+    """Bytes of one scheme under our plan, compared with their count.
 
-    `kept` is alive between forward and backward, `masks` the part of it that is bits; `backward`
-    the most that is alive from the loss on. `predict` and `train` are the arenas, `integers` the
-    same two in int8, and `budgeted` the largest in int8 under the published peak as a budget.
+    `kept` is alive between forward and backward pass, `masks` is the part of it in bits; `backward`
+    is the maximum alive from the loss on. `predict` and `train` are the arenas, `integers` the same
+    two in int8, and `budgeted` the largest in int8 with the published peak as the budget.
     """
 
     theirs: Saved
@@ -96,12 +96,12 @@ class Needs:
 
     @property
     def ours(self) -> float:
-        """KB of what we keep and train if activations and weights had 8 bits, as theirs."""
+        """KB of saved and trained tensors if activations and weights had 8 bits, as theirs."""
         return ((self.kept - self.masks) / 4 + self.masks + self.theirs.weights / 8) / KB
 
     @property
     def ours_f32(self) -> float:
-        """KB of what we keep and train as it is."""
+        """KB of saved and trained tensors as they are."""
         return (self.kept + self.theirs_f32.weights / 8) / KB
 
 
@@ -125,21 +125,21 @@ def net_graph(model: MCUNet, size: int = SIZE) -> Graph:
 
 
 def int8_graph(graph: Graph) -> Graph:
-    """Return a net's graph in int8, of ranges on random pictures: memory depends on none."""
+    """Return a net's int8 graph, calibrated on random pictures: ranges do not affect memory."""
     pictures = np.random.default_rng(0).uniform(-1, 1, graph.input("x").shape)
     quantised, _ = Int8({"x": pictures}, inputs=("x",)).apply(graph)
     return quantised
 
 
 def int8_arenas(scheme: Published, graph: Graph, target: Target) -> tuple[int, int]:
-    """Return the arenas of prediction and of a step of a graph in int8."""
+    """Return the int8 arenas of prediction and of a step of a graph."""
     training = Training(convert(scheme.config, graph, str(scheme)))
     entries = compile_program(graph, training, target=target).entries
     return entries["predict"].plan.size, entries["train"].plan.size
 
 
 def int8_within(scheme: Published, graph: Graph, backend: Backend, budget: int) -> int:
-    """Return the arena in int8 that a budget of bytes leads to, or the least above it."""
+    """Return the int8 arena for a budget in bytes, or the smallest one above it."""
     training = Training(convert(scheme.config, graph, str(scheme)), memory_budget=budget)
     try:
         program, _ = within_budget(partial(compile_program, graph, training), backend)
@@ -151,7 +151,7 @@ def int8_within(scheme: Published, graph: Graph, backend: Backend, budget: int) 
 def needs_of(
     scheme: Published, graph: Graph, backend: Backend, integers: Graph | None = None
 ) -> Needs:
-    """Compile a published scheme and say what it needs; `integers` is the graph in int8."""
+    """Compile a published scheme and return its memory; `integers` is the graph in int8."""
     target = backend.target()
     training = Training(convert(scheme.config, graph, str(scheme)))
     program = compile_program(graph, training, target=target)
@@ -179,7 +179,7 @@ def needs_of(
 @click.option("--device", default="stm32f746", show_default=True, help="A file of devices/.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="For scheme files.")
 def main(device: str, out: Path | None) -> None:
-    """Print what the 15 schemes need, and write each as a scheme file on request."""
+    """Print the memory of the 15 schemes, and write each as a scheme file on request."""
     backend = backend_for(load_device(device))
     table = Table(caption=NOTE, caption_justify="left")
     table.add_column("scheme", no_wrap=True)

@@ -1,1 +1,1 @@
-"""A training step of TinyEngine's own net on a microcontroller, beside ours."""
+"""A training step of TinyEngine's own net on a microcontroller, compared with ours."""

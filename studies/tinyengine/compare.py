@@ -1,13 +1,13 @@
-"""Beside TinyEngine: a training step of MCUNet by its 49 KB scheme on an emulated STM32F746.
+"""Compare with TinyEngine: a step of MCUNet with its 49 KB scheme on an emulated STM32F746.
 
-    git clone --recurse-submodules https://github.com/mit-han-lab/tinyengine DIR
-    git -C DIR checkout 47bb283ce9d7e33c6fea623b3792726046dc9cfa
-    bazel run //studies/tinyengine -- --source DIR
+    git clone --recurse-submodules https://github.com/mit-han-lab/tinyengine DIR git -C DIR checkout
+    47bb283ce9d7e33c6fea623b3792726046dc9cfa bazel run //studies/tinyengine -- --source DIR
 
 Both have the net at 128x128 with 10 classes and train the same: 21 biases, a part of three weights,
-the classifier. Theirs is the code that they generated and ship, with their kernels, built by our
-compiler at -O3 -ffast-math; its backward pass is in f32, ours in int8. Memory and flash are of the
-linked firmware, stack included. Weights are theirs and random ones: neither changes the count much.
+the classifier. Theirs is their published generated code with their kernels, built by our compiler
+at -O3 -ffast-math; its backward pass is in f32, ours in int8. Memory and flash are those of the
+linked firmware, stack included. Theirs has its published weights, ours random ones: these hardly
+change the count.
 """
 
 import json
@@ -47,7 +47,7 @@ HERE = Path(__file__).parent
 GENERATED = Path("tests/examples/assets/tiny_training/codegen.zip")
 KERNELS = ("fp_requantize_op/*.c", "fp_backward_op/*.c")
 FORWARD = ("avgpooling", "arm_nn_mat_mult_kernel3_input3_s8_s16")
-"""Which of int_forward_op the generated code calls."""
+"""Files of int_forward_op that the generated code calls."""
 
 INCLUDES = (
     "TinyEngine/include",
@@ -63,12 +63,12 @@ FLAGS = (
     *("-DARM_MATH_CM7", "-DARM_MATH_DSP"),
 )
 HEADERS = "thumb-linux-musleabihf"
-"""The target by which their sources find a C library's headers; they call none of its functions."""
+"""The target whose C library headers their sources use; they call none of its functions."""
 
 
 @dataclass(frozen=True)
 class EngineRow:
-    """Instructions of a step, and bytes that the firmware takes."""
+    """Instructions of a step, and the firmware's bytes."""
 
     engine: str
     instructions: int
@@ -77,7 +77,7 @@ class EngineRow:
 
 
 def build_theirs(source: Path, device: Device, folder: Path) -> Firmware:
-    """Compile their generated code and kernels; BuildError names what the clone lacks."""
+    """Compile their generated code and kernels; BuildError names files missing from the clone."""
     missing = [name for name in (GENERATED, *INCLUDES) if not (source / name).exists()]
     if missing:
         raise BuildError(f"{source} has no {missing[0]}; clone tinyengine with its submodules")

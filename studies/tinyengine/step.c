@@ -1,11 +1,11 @@
-/* Makes steps of TinyEngine's generated code on drawn pictures, and writes the instructions of
+/* Runs steps of TinyEngine's generated code on random pictures, and writes the instructions of
  * each, as u64, to the file "out". */
 #include "clock.h"
 #include "semihost.h"
 
 enum { STEPS = 3, PIXELS = 128 * 128 * 3, CLASSES = 10 };
 
-/* Theirs, of genNN.h. */
+/* TinyEngine's, from genNN.h. */
 signed char *getInput(void);
 void invoke(float *labels);
 

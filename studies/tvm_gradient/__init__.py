@@ -1,1 +1,1 @@
-"""A step by TVM's own gradients (`relax.transform.Gradient`) beside ours, in TVM and in C."""
+"""A step with TVM's own gradients (`relax.transform.Gradient`) and with ours, in TVM and C."""

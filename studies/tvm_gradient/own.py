@@ -1,4 +1,4 @@
-"""A module of PyTorch, trained by what TVM derives itself: its trainer, loss and optimiser."""
+"""A PyTorch module trained with TVM's own gradients, trainer, loss and optimiser."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ BACKBONE = "backbone"
 
 
 class OwnTraining:
-    """Steps of SGD by TVM; with `scheduled` its kernels have our schedules."""
+    """SGD steps in TVM; with `scheduled` its kernels have our schedules."""
 
     def __init__(
         self, module: nn.Module, x: np.ndarray, classes: int, rate: float, *, scheduled: bool
@@ -35,7 +35,7 @@ class OwnTraining:
         setup = SetupTrainer(CrossEntropyLoss(reduction="mean"), SGD(rate), types, legalize=False)
         try:
             training = setup(backbone)
-        except Exception as error:  # TVM's errors have no base of their own
+        except Exception as error:  # TVM's errors have no common base
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             words = lines[-1] if lines else type(error).__name__
             raise CompileError(f"TVM {tvm.__version__} derives no gradient: {words}") from error
@@ -57,9 +57,9 @@ def _built(training: tvm.IRModule, scheduled: bool) -> Any:
 
 
 def _backbone(module: nn.Module, x: torch.Tensor) -> tuple[tvm.IRModule, Sequence[Any]]:
-    """Return what SetupTrainer takes of a module, and its params in order."""
+    """Return a module in the form for SetupTrainer, and its params in order."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of PyTorch's own deprecations
+        warnings.simplefilter("ignore")  # PyTorch's own deprecations
         exported = torch.export.export(module, (x,))
         whole = from_exported_program(
             exported, keep_params_as_input=True, unwrap_unit_return_tuple=True

@@ -1,7 +1,7 @@
-"""Times a step by TVM's own gradients beside ours: bazel run //studies/tvm_gradient
+"""Time a step with TVM's own gradients and with ours: bazel run //studies/tvm_gradient
 
-Nets are small, and of what TVM has gradients of. Losses of all agree with PyTorch's before a step
-is timed; ways take turns.
+Nets are small, with ops that TVM can differentiate. All losses must agree with PyTorch's before a
+step is timed; the methods take turns.
 """
 
 import copy
@@ -38,7 +38,7 @@ class Net:
 
 
 def perceptron(between: Callable[[], nn.Module] = nn.ReLU) -> nn.Module:
-    """Three layers, and an activation after the first two."""
+    """Three layers, with an activation after the first two."""
     layers = nn.Linear(784, 512), between(), nn.Linear(512, 256), between()
     return nn.Sequential(*layers, nn.Linear(256, CLASSES))
 
@@ -62,7 +62,7 @@ WAYS = ("TVM's gradient, plain loops", "TVM's gradient, our schedules", "ours in
 
 @dataclass(frozen=True)
 class Measured:
-    """Milliseconds of a way's step: the median, the least, the most; or why there are none."""
+    """Milliseconds of a method's step: the median, the minimum, the maximum; or the error."""
 
     way: str
     times: tuple[float, float, float] | None
@@ -70,7 +70,7 @@ class Measured:
 
 
 def measure(net: Net, rounds: int) -> list[Measured]:
-    """Time a net's ways in turns; RuntimeFailure if a loss is not PyTorch's."""
+    """Time a net's methods in turns; RuntimeFailure if a loss differs from PyTorch's."""
     torch.manual_seed(0)
     module = net.build()
     rng = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def _by_torch(module: nn.Module, x: np.ndarray, labels: np.ndarray) -> Sequence[
 @click.command()
 @click.option("--rounds", default=30, show_default=True, type=click.IntRange(1))
 def main(rounds: int) -> None:
-    """Print milliseconds of a step by each way, net by net."""
+    """Print milliseconds of a step for each method, net by net."""
     console = PlainConsole(120)
     try:
         for net in NETS:
