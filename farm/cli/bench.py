@@ -81,6 +81,13 @@ EPILOG = "\n\n".join(
 @click.option("--int8", is_flag=True, help="On a board: train in int8; with files, beside f32.")
 @click.option("--backend", type=click.Choice(list(ARCHITECTURES)), help="Train by a GPU.")
 @click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
+@click.option(
+    "--records",
+    "joined",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Of paper: tables of these files too: memory, accuracy, LLaMA2-7B; repeatable.",
+)
 @click.option("--baseline", help="Compare with the stored records of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
 @click.option("--list", "only_list", is_flag=True, help="List the boards and end.")

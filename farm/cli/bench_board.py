@@ -75,6 +75,9 @@ def _run_paper(
         threads=options["threads"] or _default_threads(board),
         records=read_lines(stored) if stored is not None and options["resume"] else (),
         report=None if options["report"] is None else from_user(options["report"]),
+        joined=tuple(
+            record for file in options["joined"] for record in read_lines(from_user(file))
+        ),
     )
     return run_paper(paper, lambda records: _store(records, json_file, database))
 

@@ -31,12 +31,19 @@ APPLIES: Mapping[str, tuple[str, ...]] = {
     "int8": (*RUNS, PEERS_BOARD, RUNTIMES_BOARD),
     "backend": RUNS,
     "report": (PEERS_HOST, PAPER_BOTH),
+    "joined": (PAPER_BOTH,),
     "baseline": BOARD_RUNS,
     "out": BOARD_RUNS,
 }
 """Options by the kinds of run that read them; those that are not named are read by all."""
 
-FLAGS = {"references": "reference", "lengths": "tokens", "engines": "engine", "pythons": "python"}
+FLAGS = {
+    "references": "reference",
+    "lengths": "tokens",
+    "engines": "engine",
+    "pythons": "python",
+    "joined": "records",
+}
 """Of options whose name on the command line is another."""
 
 NEEDS = {"resume": "json_file", "out": "baseline"}

@@ -11,6 +11,7 @@ from pockengine.farm.bench.case import dataset_of
 from pockengine.farm.bench.paper.cells import Cell, PaperChoice, PaperPlan, plan
 from pockengine.farm.bench.paper.emulated import EmulatedBench
 from pockengine.farm.bench.paper.host import HostBench
+from pockengine.farm.bench.paper.joined import joined_table, joined_tables
 from pockengine.farm.bench.paper.outcome import (
     CellOutcome,
     done_cells,
@@ -34,12 +35,16 @@ Keep = Callable[[Sequence[Record]], None]
 
 @dataclass(frozen=True)
 class PaperOptions:
-    """A choice of cells, their earlier records, and how to run and show them."""
+    """A choice of cells, their earlier records, and how to run and show them.
+
+    `joined` are records of other commands, whose tables stand below those of the cells.
+    """
 
     choice: PaperChoice
     threads: int = 1
     records: tuple[Record, ...] = ()
     report: Path | None = None
+    joined: tuple[Record, ...] = ()
 
 
 @dataclass
@@ -69,12 +74,15 @@ def run_paper(options: PaperOptions, keep: Keep) -> int:
     speedups = speedups_of(rows)
     if speedups:
         console.print(speedup_table(speedups, figures))
+    records = [record for those in results.measured.values() for record in those]
+    joined = joined_tables([*options.joined, *records]) if options.joined else []
+    for table in joined:
+        console.print(joined_table(table))
     console.print(sentence(rows, speedups, figures), soft_wrap=True)
     if options.report is not None:
-        from pockengine.farm.report.paper import write_paper
+        from pockengine.farm.report.paper import Page, write_paper
 
-        records = [record for those in results.measured.values() for record in those]
-        page = write_paper(board, rows, records, options.report)
+        page = write_paper(Page(board, rows, records, joined), options.report)
         console.print(f"report: {page}", soft_wrap=True)
     return 1 if failures else 0
 

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from pockengine.farm.bench.paper.cells import ENGINES, OURS
+from pockengine.farm.bench.paper.joined import JoinedTable
 from pockengine.farm.bench.paper.rows import (
     FULL,
     SPARSE,
@@ -49,10 +50,19 @@ class Section:
     gaps: Mapping[str, str]
 
 
-def write_paper(
-    board: Board, rows: Sequence[PaperRow], records: Sequence[Record], folder: Path
-) -> Path:
-    """Write the chart, `index.html` and `README.md` of a board into a folder; return the page."""
+@dataclass(frozen=True)
+class Page:
+    """A board's rows, their records, and tables of other commands' records."""
+
+    board: Board
+    rows: Sequence[PaperRow]
+    records: Sequence[Record]
+    joined: Sequence[JoinedTable] = ()
+
+
+def write_paper(page: Page, folder: Path) -> Path:
+    """Write the chart, `index.html` and `README.md` of a page into a folder; return the HTML."""
+    board, rows = page.board, page.rows
     folder.mkdir(parents=True, exist_ok=True)
     chart = folder / f"{board.device}.svg"
     draw_speedups(rows, board.name, chart)
@@ -69,11 +79,12 @@ def write_paper(
         "emulated": board.emulated,
         "chart": chart.name,
         "sentence": sentence(rows, speedups, figures),
-        "commits": sorted({record.commit for record in records}),
-        "times": _span(records),
-        "versions": _versions(records),
+        "commits": sorted({record.commit for record in page.records}),
+        "times": _span(page.records),
+        "versions": _versions(page.records),
         "speedups": _speedup_rows(speedups, figures),
         "sections": sections_of(rows),
+        "joined": page.joined,
         "sources": sorted({x.source for x in figures.speedups} | {x.source for x in figures.steps}),
     }
     for template, name in zip(TEMPLATES, ("index.html", "README.md"), strict=True):

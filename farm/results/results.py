@@ -31,6 +31,8 @@ from pockengine.folders import data_folder
 T = TypeVar("T")
 SCHEMA = 1
 MOST_SAMPLES = 10_000
+PUBLISHED = ("cpu", "command")
+"""Fields that records of docs/results have beside ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,8 @@ class Record:
             raise FarmError(f"record: not JSON: {error}: {line[:80]!r}") from None
         if not isinstance(values, dict):
             raise FarmError(f"record: not an object: {line[:80]!r}")
+        for name in PUBLISHED:
+            values.pop(name, None)
         if isinstance(values.get("samples"), list):
             values["samples"] = tuple(values["samples"])
         return _from_values(values)

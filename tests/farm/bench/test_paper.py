@@ -21,6 +21,7 @@ from pockengine.farm.bench.paper.cells import (
     plan,
 )
 from pockengine.farm.bench.paper.emulated import EmulatedBench, Fail, Keep
+from pockengine.farm.bench.paper.joined import joined_table, joined_tables
 from pockengine.farm.bench.paper.outcome import (
     CellOutcome,
     CellOutcomes,
@@ -214,16 +215,55 @@ def test_rows_stand_beside_tensorflow_and_the_paper(rpi4: Board) -> None:
     assert rows_table(model, 1, rows, "rpi4").row_count == len(SCHEMES) * len(ENGINES)
 
 
+def other_records(like: Record) -> list[Record]:
+    """Records of other commands: a rung of the ladder, two accuracies, a planned step."""
+
+    def record(metric: str, value: float, **fields: str) -> Record:
+        figures = {"value": value, "min": value * 0.9, "max": value * 1.1, "samples": None}
+        return replace(like, metric=metric, engine=OURS, note=None, **figures, **fields)
+
+    mbv2 = {"model": "mbv2-w0.35", "scheme": "sparse"}
+    llama = {"model": "llama2-7b", "scheme": "sparse"}
+    paper = replace(record("step_ms", 900.0, **llama), engine="paper")
+    return [
+        record("arena_bytes", 131e3, dtype="int8", **mbv2),
+        record("accuracy", 0.7, model="resnet8", scheme="full", dataset="cifar10"),
+        record("accuracy", 0.5, model="resnet8", scheme="sparse", dataset="cifar10"),
+        record("accuracy", 0.5, model="resnet20", scheme="sparse", dataset="cifar10"),
+        record("planned_bytes", 42.4e9, **llama),
+        record("modelled_ms", 480.0, **llama),
+        replace(record("planned_bytes", 18e9, **llama), note="8-bit states"),
+        paper,
+    ]
+
+
+def test_records_of_other_commands_stand_beside_the_paper(rpi4: Board) -> None:
+    records, _ = measured(PaperChoice(rpi4, models=(MODEL,), batches=(1,)))
+    like = next(iter(records.values()))[0]
+
+    memory, accuracy, llama = joined_tables(other_records(like))
+
+    by_rung = {row[0]: row[1:] for row in memory.rows}
+    assert by_rung["and reordered"] == ("mbv2-w0.35", "1", "0.131", "0.141", "1.08")
+    assert by_rung["TensorFlow"] == ("not measured", "-", "-", "652", "-")
+    assert accuracy.rows == (("resnet8, cifar10", "70.0 ± 7.0", "-", "50.0 ± 5.0", "-"),)
+    assert llama.rows == (("sparse, f32", "42.4", "0.48", "-", "0.90", "-", "-"),)
+    assert joined_tables([]) == []
+    assert all(joined_table(table).row_count for table in (memory, accuracy, llama))
+
+
 def test_the_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None:
     page = pytest.importorskip("pockengine.farm.report.paper")
     records, gaps = measured(PaperChoice(rpi4, models=(MODEL,), batches=(1, 4)))
     rows = rows_of(records, gaps, figures_of("rpi4"))
     flat = [record for those in records.values() for record in those]
 
-    html = page.write_paper(rpi4, rows, flat, tmp_path).read_text()
+    joined = joined_tables(other_records(flat[0]))
+    html = page.write_paper(page.Page(rpi4, rows, flat, joined), tmp_path).read_text()
     markdown = (tmp_path / "README.md").read_text()
 
-    assert html.count("<tr") == len(rows) + 2 + 3  # the headings of two tables and of speed-ups
+    others = sum(1 + len(table.rows) for table in joined)
+    assert html.count("<tr") == len(rows) + 2 + 3 + others  # two headings, and the speed-ups
     for text in (html, markdown):
         assert "MNN trains everything here" in text
         assert "13 to 21" in text

@@ -26,6 +26,13 @@ def test_a_record_survives_json() -> None:
     assert Record.from_json(one.to_json()) == one
 
 
+def test_a_published_record_is_read_without_its_command() -> None:
+    one = record()
+    line = json.dumps({**json.loads(one.to_json()), "cpu": "Cortex-A72", "command": "bench"})
+
+    assert Record.from_json(line) == one
+
+
 def test_what_is_not_known_is_left_out_of_the_line() -> None:
     line = record().to_json()
 
