@@ -1,23 +1,21 @@
 """Compile a forward graph, a scheme and an optimiser to a Program."""
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-
-import numpy as np
 
 from pockengine.compiler.autodiff import Channels
 from pockengine.compiler.integers import Integers
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.contents import Contents, same_contents
-from pockengine.compiler.ir.graph import LOSS, Graph, Node, Param, ParamKind, Space
+from pockengine.compiler.ir.graph import LOSS, Graph, Node, ParamKind
 from pockengine.compiler.ir.types import F32, DType
 from pockengine.compiler.ir.verify import verify, verify_order
 from pockengine.compiler.ir.writes import verify_entry, written_values
 from pockengine.compiler.memory.plan import plan_memory
-from pockengine.compiler.ops.registry import lookup, written_operands
+from pockengine.compiler.memory.shared_tensors import share_tensors
+from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.store_states import SMALLEST
 from pockengine.compiler.passes.base import Observer, Pass, run_passes
@@ -117,18 +115,29 @@ def _after(passes: Sequence[Pass], graphs: Mapping[str, Graph]) -> dict[str, Gra
 def _compiled(
     graphs: Mapping[str, Graph], options: PipelineOptions, check: bool, observe: Observer | None
 ) -> dict[str, _CompiledEntry]:
-    """Compile all entries; if a budget is out of reach, retry with finer attention blocks.
+    """Compile all entries by the first plan that fits the budget.
 
-    Finer blocks are slower and mostly, but not always, smaller: the first that fits is used.
+    Without a budget nothing is cut, so a plan that fits as it is comes first: cut blocks take time,
+    and sometimes memory. Finer attention blocks are slower and mostly, but not always, smaller.
     """
-    attends = any(lookup(node.op).rows for node in graphs[TRAIN].nodes)
     errors = []
-    for finer in FINER if attends and options.training.memory_budget is not None else FINER[:1]:
+    for plan in _plans(graphs[TRAIN], options):
         try:
-            return _all_entries(graphs, replace(options, finer=finer), check, observe)
+            compiled = _all_entries(graphs, plan, check, observe)
+            _check_budget(compiled, options.training.memory_budget)
+            return compiled
         except BudgetError as error:
             errors.append(error)
     raise min(errors, key=lambda error: error.least)
+
+
+def _plans(forward: Graph, options: PipelineOptions) -> Iterator[PipelineOptions]:
+    """Return the options of each plan, from the fastest to the leanest."""
+    yield replace(options, training=replace(options.training, memory_budget=None))
+    if options.training.memory_budget is not None:
+        attends = any(lookup(node.op).rows for node in forward.nodes)
+        for finer in FINER if attends else FINER[:1]:
+            yield replace(options, finer=finer)
 
 
 def _all_entries(
@@ -147,7 +156,6 @@ def _all_entries(
         options = replace(options, others=max(options.others, entries[name].plan.size))
     _check_states(entries, options.training)
     entries = {name: entries[name] for name in names}
-    _check_budget(entries, options.training.memory_budget)
     return {name: _CompiledEntry(entry, passes[name]) for name, entry in entries.items()}
 
 
@@ -248,9 +256,9 @@ def _check_states(entries: Mapping[str, Entry], training: Training) -> None:
         )
 
 
-def _check_budget(entries: Mapping[str, Entry], budget: int | None) -> None:
-    """Raise BudgetError if an entry without recomputation exceeds the budget."""
-    largest = max(entries.values(), key=lambda entry: entry.plan.size)
+def _check_budget(compiled: Mapping[str, _CompiledEntry], budget: int | None) -> None:
+    """Raise BudgetError if an entry exceeds the budget."""
+    largest = max((each.entry for each in compiled.values()), key=lambda entry: entry.plan.size)
     if budget is not None and largest.plan.size > budget:
         raise BudgetError(
             f"entry {largest.name} takes an arena of {largest.plan.size} bytes, which nothing "
@@ -348,47 +356,6 @@ def _written(forward: Graph, trained: Mapping[str, Channels]) -> frozenset[str]:
     """Names of params whose contents change while training."""
     states = {value.name for node in forward.nodes for value in written_values(node)}
     return frozenset(states | set(trained))
-
-
-def share_tensors(
-    entries: Mapping[str, Entry],
-) -> tuple[dict[str, Param], dict[str, np.ndarray]]:
-    """Collect the params of all entries, and their constants under names common to all."""
-    return _shared_params(entries), _shared_constants(entries)
-
-
-def _shared_params(entries: Mapping[str, Entry]) -> dict[str, Param]:
-    """Collect the params, and whether any entry writes each."""
-    written = {
-        node.operands[index].name
-        for entry in entries.values()
-        for node in entry.graph.nodes
-        for index in written_operands(node)
-    }
-    params: dict[str, Param] = {}
-    for entry in entries.values():
-        for name, param in entry.graph.params.items():
-            param.space = Space.MUTABLE if name in written else Space.CONSTANT
-            params.setdefault(name, param)
-    return params
-
-
-def _shared_constants(entries: Mapping[str, Entry]) -> dict[str, np.ndarray]:
-    """Give the tensor constants of all entries common names; equal arrays share one."""
-    named: dict[tuple[object, bytes], str] = {}  # by digest: a table may be as large as a weight
-    constants: dict[str, np.ndarray] = {}
-    for entry in entries.values():
-        for value, data in entry.graph.constants.items():
-            if data.ndim == 0:
-                continue
-            name = named.setdefault((value.type, _digest(data)), f"constant.{len(named)}")
-            constants[name] = data
-            value.name = name
-    return constants
-
-
-def _digest(data: np.ndarray) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(data).view(np.uint8).data).digest()
 
 
 def _describe(channels: Channels) -> str:

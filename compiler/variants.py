@@ -6,9 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from pockengine.compiler.compile import compile_program, share_tensors
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import LOSS, Graph, Value
+from pockengine.compiler.memory.shared_tensors import share_tensors
 from pockengine.compiler.options import Training
 from pockengine.compiler.program import Program
 from pockengine.compiler.sizes import Range

@@ -98,8 +98,8 @@ def test_printed_passes_leave_what_a_compilation_leaves(name: str, target: str) 
 
 def test_printed_passes_have_the_blocks_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FINER", (4,))  # as if larger blocks did not fit
-    training = Training("full", Sgd(), memory_budget=1_000_000)
+    training = Training("full", Sgd(), memory_budget=250_000)
     passes = passes_of(ROWS(), training, target=TARGETS["few"])
     assert [each for each in passes["train"] if isinstance(each, TileAttention)] == [
-        TileAttention(250_000)
+        TileAttention(62_500)
     ]

@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 from pockengine.compiler.autodiff import backward
+from pockengine.compiler.compile import compile_program
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType
 from pockengine.compiler.ir.clone import clone
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import I64
 from pockengine.compiler.ir.verify import verify
+from pockengine.compiler.optim import Sgd
+from pockengine.compiler.options import Training
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.passes.forward.prepare import SetTrainable
 from pockengine.compiler.passes.forward.store_weights import StoreWeights
 from pockengine.compiler.passes.memory.block_bytes import BUDGET_SHARE
 from pockengine.compiler.passes.memory.tile_vocabulary import TileVocabulary
+from pockengine.tests.compiler.transformers import Sizes, llama_net
 
 ROWS, DEPTH, CLASSES = 6, 32, 900
 BUDGET = BUDGET_SHARE * 4 * DEPTH * 300
@@ -111,6 +115,18 @@ def test_small_logits_stay_whole() -> None:
     copy = clone(whole)
     TileVocabulary(BUDGET_SHARE * 4 * DEPTH * CLASSES).run(copy)
     assert len(copy.nodes) == len(whole.nodes)
+
+
+@pytest.mark.parametrize("share", [1, 1.2, 2])
+def test_no_budget_plans_a_larger_arena_than_none(share: float) -> None:
+    graph = llama_net(1, 32, Sizes(4, 32, 2, 48, 4096))
+
+    def arena(budget: int | None) -> int:
+        training = Training("lora-4", Sgd(), memory_budget=budget, outputs=())
+        return compile_program(graph, training).arena_bytes
+
+    whole = arena(None)
+    assert arena(int(share * whole)) <= whole
 
 
 def test_types() -> None:

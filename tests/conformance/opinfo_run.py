@@ -13,7 +13,8 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.native.program import generate
 from pockengine.backends.registry import open_session
 from pockengine.backends.session import Session
-from pockengine.compiler.compile import compile_entries, compile_program, share_tensors
+from pockengine.compiler.compile import compile_entries, compile_program
+from pockengine.compiler.memory.shared_tensors import share_tensors
 from pockengine.compiler.options import Training
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sparse.scheme import FULL, Scheme
