@@ -18,6 +18,7 @@ from pockengine.compiler.ir.contents import Contents
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.models.hugging_face import DECODERS, model_class
+from pockengine.models.packed import remark
 from pockengine.models.shards import shards_of
 from pockengine.models.unfilled import unfilled
 
@@ -32,6 +33,11 @@ class CausalLM:
     folder: Path
     module: Any
     shards: Mapping[str, Mapping[str, Contents]]
+
+    @property
+    def remark(self) -> str | None:
+        """A line on the format of quantized weights, if the folder has any."""
+        return remark(self.shards, self.module.config)
 
     @property
     def vocabulary(self) -> int:

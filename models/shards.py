@@ -1,8 +1,7 @@
 """The weights of a transformers folder by name: safetensors, as one file or indexed shards.
 
-A folder may have one GGUF file instead. Only headers are read; tensors are mapped on demand.
-
-Nothing is read but the headers; each tensor is mapped when it is asked for.
+A folder may have one GGUF file instead. Only headers are read; tensors are mapped on demand. Layers
+of quantized folders become weights (packed.py).
 """
 
 import json
@@ -14,13 +13,19 @@ from typing import Any
 from pockengine.compiler.ir.contents import Contents, mapped
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.models.gguf_names import gguf_tensors
+from pockengine.models.packed import Shards, unpacked
 
 GGUF = ".gguf"
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def shards_of(folder: Path, config: Any) -> dict[str, dict[str, Contents]]:
-    """Return the tensors of each file of weights; ImportModelError for a missing or damaged one."""
+def shards_of(folder: Path, config: Any) -> Shards:
+    """Return the weights of each file; ImportModelError for a missing or damaged one."""
+    return unpacked(folder, _files(folder, config), config)
+
+
+def _files(folder: Path, config: Any) -> dict[str, dict[str, Contents]]:
+    """Return the tensors of each file."""
     if not (folder / INDEX).is_file():
         ggufs = sorted(folder.glob(f"*{GGUF}"))
         if not (folder / SINGLE).is_file() and len(ggufs) == 1:

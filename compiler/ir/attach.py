@@ -6,6 +6,7 @@ import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.graph import Graph, Param
+from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted
 from pockengine.errors import GraphError
 
@@ -32,6 +33,9 @@ def _in_our_layout(param: Param, contents: Contents) -> Contents:
             f"{param.name}: the file holds {contents.type}, which is not {wanted}"
             + ("" if order is None else f" in the order {order}")
         )
+
+    if isinstance(contents, Grid):
+        return contents if order is None else contents.transposed(order)
 
     def load() -> np.ndarray:
         array = contents.read()

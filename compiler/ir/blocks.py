@@ -71,13 +71,18 @@ class Blocks:
         if self.bits == 8:
             codes = np.rint(scaled).astype(np.int8)
         else:
-            whole = np.minimum(scaled + np.float32(8.5), 15).astype(np.uint8)
-            low, high = np.split(whole, 2, axis=-2)
-            codes = low | (high << 4)
+            codes = _paired(np.minimum(scaled + np.float32(8.5), 15).astype(np.uint8))
         return (
             self._unblocked(codes, codes_type.shape),
             self._unblocked(scales.astype(np.float16), scales_type.shape),
         )
+
+    def packed(self, codes: np.ndarray) -> np.ndarray:
+        """Store signed codes of the tensor's shape."""
+        if self.bits == 8:
+            return np.ascontiguousarray(codes, np.int8)
+        pairs = _paired(self._parts((codes + 8).astype(np.uint8), BLOCK))
+        return self._unblocked(pairs, self.types(codes.shape)[0].shape)
 
     def decode(self, codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
         """Return the decoded f32 numbers."""
@@ -102,3 +107,10 @@ class Blocks:
 
     def _unblocked(self, array: np.ndarray, shape: Shape) -> np.ndarray:
         return np.ascontiguousarray(array).reshape(shape)
+
+
+def _paired(codes: np.ndarray) -> np.ndarray:
+    """Put the second half of each block of 4-bit codes above the first."""
+    low, high = np.split(codes, 2, axis=-2)
+    paired: np.ndarray = low | (high << 4)
+    return paired

@@ -88,6 +88,8 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
         check_same(settings, out / SETTINGS)
     else:
         _check_unused(out)
+    if prepared.model.remark is not None:
+        ways.say(prepared.model.remark)
     trainer = _trainer(settings, prepared, out, ways)
     keep(settings, out / SETTINGS)
     ways.say(_memory(trainer.artifact))

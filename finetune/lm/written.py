@@ -15,14 +15,17 @@ from pockengine.backends.session import Session
 from pockengine.backends.stored import decoded
 from pockengine.backends.weights import write_weights
 from pockengine.compiler.ir import Graph
-from pockengine.compiler.ir.contents import Contents, InMemory, Lazy
+from pockengine.compiler.ir.contents import Contents, Converted, InMemory, Lazy
+from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.scalars import DType, converted, numbers_of
+from pockengine.compiler.ir.types import TensorType
 from pockengine.compiler.sparse.lora import Adapter, merged
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole, write_whole
 from pockengine.frontends.peft.files import TunedParams, save_adapters
 from pockengine.models.causal_lm import CausalLM
 from pockengine.models.gguf_names import write_gguf_tensors
+from pockengine.models.hugging_face import CONFIG
 from pockengine.models.shards import GGUF, INDEX
 
 WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
@@ -100,6 +103,8 @@ def _in_framework_order(graph: Graph, name: str, array: np.ndarray) -> np.ndarra
 
 def _typed(new: Contents | None, held: Contents) -> Contents:
     """Convert new numbers to the old type; return the old ones if there are no new ones."""
+    if isinstance(held, Grid):  # quantized: f16 numbers, as its package decodes them
+        held = Converted(held, TensorType(DType.F16, held.type.shape))
     if new is None:
         return held
     dtype: DType = held.type.dtype
@@ -110,6 +115,9 @@ def _copy_others(source: Path, folder: Path) -> None:
     for path in sorted(source.iterdir()):
         if path.is_file() and path.suffix not in WEIGHTS and path.name != INDEX:
             shutil.copyfile(path, folder / path.name)
+    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    if config.pop("quantization_config", None) is not None:  # merged weights are floats
+        write_text_whole(folder / CONFIG, json.dumps(config, indent=2) + "\n")
 
 
 def _write_index(shards: Mapping[str, Mapping[str, Contents]], path: Path) -> None:

@@ -16,6 +16,7 @@ from pockengine.compiler.ir.blocks import Blocks, scales_name
 from pockengine.compiler.ir.build import Builder
 from pockengine.compiler.ir.contents import Contents, Converted
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
+from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.ir.types import F32, TensorType
@@ -46,7 +47,8 @@ class _Encoded(Contents):
 
     def read(self) -> np.ndarray:
         try:
-            return self.blocks.encode(self.weight.read())[self.scales]
+            held = self.weight.in_blocks(self.blocks) if isinstance(self.weight, Grid) else None
+            return (held or self.blocks.encode(self.weight.read()))[self.scales]
         except GraphError as error:
             raise CompileError(f"{self.name} cannot be stored small: {error}") from error
 

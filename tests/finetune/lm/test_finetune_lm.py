@@ -27,8 +27,9 @@ from pockengine.finetune.task import IGNORED
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.gguf_names import IN_BLOCK, WHOLE
 from pockengine.models.shards import INDEX, shards_of
-from pockengine.tests.finetune.lm.decoders import llama, save
+from pockengine.tests.finetune.lm.decoders import WORDS, llama, save, tokenizer
 from pockengine.tests.fuzz.mutate import mutate
+from pockengine.tests.models.gptq_folder import quantize_folder
 
 LENGTH = 32
 FACTS = ["a cat says miau", "a dog says wuff", "a cow says muuh", "an owl says huu"]
@@ -341,3 +342,16 @@ def test_what_does_not_fit_is_said_before_anything_is_compiled(
     (classifier / "config.json").write_text(json.dumps(table))
     with pytest.raises(ImportModelError, match="predicts no next token"):
         finetuned(classifier, data, tmp_path / "out")
+
+
+def test_gptq_trains_in_four_bits_and_merges_to_floats(data: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "model", tmp_path / "out"
+    module = quantize_folder(folder, vocab_size=WORDS)
+    tokenizer().save_pretrained(folder)
+    text = printed(folder, data, out, "--scheme=lora", "--frozen-weights=int4", "--steps=2")
+    assert "GPTQ weights: --frozen-weights int4 keeps their exact values\n" in text
+    adapted = peft.PeftModel.from_pretrained(module, out / "adapter").merge_and_unload()
+    merged = transformers.LlamaForCausalLM.from_pretrained(out / "merged", dtype=torch.float32)
+    for name, weight in merged.named_parameters():
+        torch.testing.assert_close(weight, adapted.get_parameter(name), rtol=1e-3, atol=1e-4)
+    assert not hasattr(merged.config, "quantization_config")

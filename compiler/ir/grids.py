@@ -1,0 +1,53 @@
+"""Contents that are integer codes times scales, as quantized model files hold them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pockengine.compiler.ir.blocks import BLOCK, Blocks
+from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Grid(Contents):
+    """f32 numbers `code x scale`; equally many neighbours along `axis` share a scale.
+
+    `load` returns integer codes in the tensor's shape, and f32 scales. `bits` is the size of blocks
+    that hold the same numbers, 4 or 8; None if neither does.
+    """
+
+    type: TensorType
+    axis: int
+    load: Callable[[], tuple[np.ndarray, np.ndarray]]
+    bits: int | None
+
+    def read(self) -> np.ndarray:
+        """Return the decoded numbers."""
+        codes, scales = self.load()
+        each = codes.shape[self.axis] // scales.shape[self.axis]
+        numbers: np.ndarray = codes.astype(np.float32) * np.repeat(scales, each, self.axis)
+        return numbers
+
+    def transposed(self, order: tuple[int, ...]) -> "Grid":
+        """Return the same numbers with permuted axes."""
+
+        def load() -> tuple[np.ndarray, np.ndarray]:
+            codes, scales = self.load()
+            return codes.transpose(order), scales.transpose(order)
+
+        return Grid(self.type.transposed(order), order.index(self.axis), load, self.bits)
+
+    def in_blocks(self, blocks: Blocks) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return codes and scales of blocks with exactly these numbers, or None."""
+        codes, scales = self.load()
+        each = codes.shape[self.axis] // scales.shape[self.axis]
+        low, high = -(1 << blocks.bits - 1), (1 << blocks.bits - 1) - 1
+        if blocks.axis != self.axis or each % BLOCK or codes.min() < low or codes.max() > high:
+            return None
+        with np.errstate(over="ignore"):
+            halves = scales.astype(np.float16)
+        if not np.array_equal(halves, scales):
+            return None
+        return blocks.packed(codes), np.repeat(halves, each // BLOCK, self.axis)

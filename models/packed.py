@@ -1,0 +1,161 @@
+"""Weights of quantized folders of transformers: tensors of a layer become one weight.
+
+`quantization_config` of config.json names the method; packed_forms.py has the formulas. Weights are
+decoded when they are read. Those on a uniform grid keep codes and scales (`Grid`), so that frozen
+weights in blocks hold the same numbers.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from pockengine.compiler.ir.contents import Contents
+from pockengine.compiler.ir.grids import Grid
+from pockengine.compiler.ir.scalars import DType
+from pockengine.errors import GraphError, ImportModelError
+from pockengine.models.packed_forms import Parts, awq, bitsandbytes, gptq, torchao
+
+Shards = Mapping[str, Mapping[str, Contents]]
+"""Tensors of each file."""
+Settings = Mapping[str, Any]
+"""`quantization_config` of config.json."""
+
+
+@dataclass(frozen=True)
+class PackedFormat:
+    """A published format. `mark` is the end of the name of one tensor of each layer."""
+
+    name: str
+    mark: str
+    parts: tuple[str, ...]
+    decode: Callable[[Parts, Settings], Contents]
+
+
+_WORDS = ("qweight", "qzeros", "scales", "g_idx")
+_STATE = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
+FORMATS: Mapping[str, PackedFormat] = {
+    "gptq": PackedFormat("GPTQ", ".qweight", tuple(f".{part}" for part in _WORDS), gptq),
+    "awq": PackedFormat("AWQ", ".qweight", tuple(f".{part}" for part in _WORDS[:3]), awq),
+    "bitsandbytes": PackedFormat(
+        "bitsandbytes",
+        ".weight.absmax",
+        (
+            ".weight",
+            *(f".weight.{part}" for part in _STATE),
+            *(f".weight.quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4")),
+        ),
+        bitsandbytes,
+    ),
+    "torchao": PackedFormat(
+        "torchao",
+        "._weight_qdata",
+        tuple(f"._weight_{part}" for part in ("qdata", "scale", "zero_point")),
+        torchao,
+    ),
+}
+"""By `quant_method` of config.json."""
+TORCHAO_KIND = "IntxUnpackedToInt8Tensor"
+MALFORMED = (ValueError, TypeError, LookupError, AttributeError, GraphError, StopIteration)
+
+
+def method_of(config: Any) -> Settings | None:
+    """Return `quantization_config` of a configuration, if any."""
+    found = getattr(config, "quantization_config", None)
+    if found is None or isinstance(found, Mapping):
+        return found
+    settings: Settings = found.to_dict()
+    return settings
+
+
+def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
+    """Return the shards with one weight for the tensors of each quantized layer.
+
+    ImportModelError names an unsupported method, or a layer that does not follow its format.
+    """
+    settings = method_of(config)
+    if settings is None:
+        return shards
+    form = FORMATS.get(str(settings.get("quant_method")))
+    if form is None:
+        raise ImportModelError(
+            f"{folder} is quantized by {settings.get('quant_method')!r}; {', '.join(FORMATS)} are "
+            "read: give one of these, or a folder that is not quantized"
+        )
+    held = {name: tensor for tensors in shards.values() for name, tensor in tensors.items()}
+    layers = {name.removesuffix(form.mark) for name in held if name.endswith(form.mark)}
+    dropped = {f"{layer}{part}" for layer in layers for part in form.parts}
+    kinds = _torchao_kinds(folder, shards) if form.decode is torchao else {}
+    found: dict[str, dict[str, Contents]] = {}
+    for file, tensors in shards.items():
+        found[file] = {name: tensor for name, tensor in tensors.items() if name not in dropped}
+        for name in tensors:
+            layer = name.removesuffix(form.mark)
+            if layer in layers and name.endswith(form.mark):
+                special = {**settings, **kinds.get(f"{layer}.weight", {})}
+                names = {part: f"{layer}{part}" for part in form.parts}
+                parts = {_key(part): held[one] for part, one in names.items() if one in held}
+                weight = _decoded(f"{folder}: {layer}", form, parts, special)
+                found[file][f"{layer}.weight"] = weight
+    return found
+
+
+def _decoded(where: str, form: PackedFormat, parts: Parts, settings: Settings) -> Contents:
+    try:
+        return form.decode(parts, settings)
+    except MALFORMED as error:
+        raise ImportModelError(
+            f"{where} is no layer of {form.name}: {error}; copy the folder again, or give one that "
+            "is not quantized"
+        ) from error
+
+
+def _key(part: str) -> str:
+    return part.removeprefix("._weight_").rpartition(".")[2]
+
+
+def _torchao_kinds(folder: Path, shards: Shards) -> dict[str, Settings]:
+    """Return what the files' metadata says of torchao's tensors."""
+    kinds: dict[str, Settings] = {}
+    for file in shards:
+        try:
+            with safe_open(folder / file, "numpy") as opened:
+                metadata = opened.metadata() or {}
+            for name in json.loads(metadata.get("tensor_names", "[]")):
+                about = json.loads(metadata[name])
+                kind, data = about["_type"], about.get("_data", {})
+                if kind not in (TORCHAO_KIND, "Tensor"):
+                    raise ValueError(f"{name} is a {kind}, and {TORCHAO_KIND} is read")
+                kinds[name] = {"target_dtype": data.get("target_dtype", {}).get("_data")}
+        except (OSError, SafetensorError, RecursionError, *MALFORMED) as error:
+            raise ImportModelError(
+                f"{folder / file} is no file of torchao: {error}; quantize the model by "
+                "IntxWeightOnlyConfig, or give one that is not quantized"
+            ) from error
+    return kinds
+
+
+def remark(shards: Shards, config: Any) -> str | None:
+    """Return a line on quantized weights: the format, and the storage that keeps their values."""
+    settings = method_of(config)
+    if settings is None:
+        return None
+    name = FORMATS[str(settings["quant_method"])].name
+    storage = _storage([tensor for shard in shards.values() for tensor in shard.values()])
+    if storage is None:
+        return f"{name} weights: decoded to f32, as no --frozen-weights keeps their exact values"
+    return f"{name} weights: --frozen-weights {storage} keeps their exact values"
+
+
+def _storage(tensors: Sequence[Contents]) -> str | None:
+    """Return the smallest storage that keeps the numbers of all quantized weights."""
+    bits = {tensor.bits for tensor in tensors if isinstance(tensor, Grid)}
+    if bits:
+        known = [one for one in bits if one is not None]
+        return f"int{max(known)}" if len(known) == len(bits) else None
+    dtypes = {tensor.type.dtype for tensor in tensors if len(tensor.type.shape) == 2}
+    kept = next(iter(dtypes))
+    return kept.value if len(dtypes) == 1 and kept in (DType.BF16, DType.F16) else None

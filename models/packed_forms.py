@@ -1,0 +1,162 @@
+"""Formulas of quantized weights as published in safetensors: GPTQ, AWQ, bitsandbytes, torchao.
+
+GPTQ: AutoGPTQ's QuantLinear. AWQ: AutoAWQ's `packing_utils`, version "gemm". NF4 and FP4:
+bitsandbytes' `QuantState`. torchao: `IntxUnpackedToInt8Tensor`.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.grids import Grid
+from pockengine.compiler.ir.scalars import DType, converted
+from pockengine.compiler.ir.types import F32, TensorType
+
+WORD = 32
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+"""Place in a word of each of eight neighbouring columns."""
+FLOATS = {"bfloat16": DType.BF16, "float16": DType.F16, "float32": DType.F32}
+
+Parts = Mapping[str, Contents]
+"""Tensors of a layer by the last part of their names."""
+
+
+def gptq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+    """[in / 8, out] words of codes along the inputs; `g_idx` names the group of each input."""
+    bits = int(settings["bits"])
+    if bits not in (2, 4, 8):
+        raise ValueError(f"it has {bits} bits, and 2, 4 and 8 are read")
+    one = 0 if settings.get("checkpoint_format") == "gptq_v2" else 1
+    words, scales = parts["qweight"], parts["scales"]
+    inputs, outputs = words.type.shape[0] * (WORD // bits), words.type.shape[1]
+    groups = scales.type.shape[0]
+    places = parts["g_idx"].read() if "g_idx" in parts else np.arange(inputs) * groups // inputs
+    if places.shape != (inputs,) or places.min() < 0 or places.max() >= groups:
+        raise ValueError(f"its g_idx does not name {groups} groups of {inputs} inputs")
+
+    def zeros() -> np.ndarray:
+        found = _columns(parts["qzeros"].read(), bits)
+        return (found + one) & ((1 << bits) - 1) if one else found
+
+    def codes() -> np.ndarray:
+        found = _columns(words.read().T, bits).T
+        return (found - zeros()[places]).T
+
+    if inputs % groups or not np.array_equal(places, np.arange(inputs) // (inputs // groups)):
+
+        def load() -> np.ndarray:
+            return codes().astype(np.float32) * _f32(scales).T[:, places]
+
+        return Lazy(TensorType(F32, (outputs, inputs)), load, "a weight with ordered activations")
+    return _grid((outputs, inputs), codes, scales, _kept(zeros(), scales, bits))
+
+
+def awq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+    """[in, out / 8] words of codes along the outputs, interleaved."""
+    bits, version = int(settings.get("bits", 4)), str(settings.get("version", "gemm")).lower()
+    if bits != 4 or version != "gemm":
+        raise ValueError(f"it has {bits} bits in version {version}, and 4 in version gemm are read")
+    words, scales = parts["qweight"], parts["scales"]
+    shape = (words.type.shape[1] * (WORD // bits), words.type.shape[0])
+
+    def zeros() -> np.ndarray:
+        return _ordered(parts["qzeros"].read())
+
+    def codes() -> np.ndarray:
+        each = shape[1] // scales.type.shape[0]
+        return (_ordered(words.read()) - np.repeat(zeros(), each, 0)).T
+
+    return _grid(shape, codes, scales, _kept(zeros(), scales, bits))
+
+
+def bitsandbytes(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+    """Codes of a table of 16 numbers, two in a byte, scaled by blocks; scales may have 8 bits."""
+    state_name = next(name for name in parts if "bitsandbytes__" in name)
+    state = json.loads(parts[state_name].read().tobytes().decode())
+    shape = tuple(int(size) for size in state["shape"])
+    dtype = FLOATS[state["dtype"]]
+
+    def load() -> np.ndarray:
+        pairs = parts["weight"].read().reshape(-1)
+        codes = np.stack([pairs >> 4, pairs & 15], axis=1).reshape(-1)
+        scales = parts["absmax"].read()
+        if "nested_absmax" in parts:
+            table = parts["nested_quant_map"].read()[scales]
+            blocks = np.repeat(parts["nested_absmax"].read(), int(state["nested_blocksize"]))
+            scales = table * blocks[: len(table)] + np.float32(state["nested_offset"])
+        each = np.repeat(scales, int(state["blocksize"]))[: len(codes)]
+        numbers = parts["quant_map"].read()[codes] * each
+        return converted(numbers.reshape(shape), dtype)
+
+    return Lazy(TensorType(dtype, shape), load, f"a weight of bitsandbytes' {state['quant_type']}")
+
+
+def torchao(parts: Parts, settings: Mapping[str, Any]) -> Contents:
+    """[out, in] codes, one in a byte, with [out, groups] scales and zero points."""
+    codes, scales, zeros = (parts[name] for name in ("qdata", "scale", "zero_point"))
+    shape, (rows, groups) = codes.type.shape, scales.type.shape
+    if len(shape) != 2 or codes.type.dtype is not DType.I8 or rows != shape[0]:
+        raise ValueError(f"its codes are {codes.type}, with scales {scales.type}")
+    if zeros.type != TensorType(DType.I8, (rows, groups)) or shape[1] % groups:
+        raise ValueError(f"its codes are {codes.type}, with zero points {zeros.type}")
+    half = 1 << int(str(settings["target_dtype"]).removeprefix("int")) - 1
+
+    def centred() -> np.ndarray:
+        each = np.repeat(zeros.read().astype(np.int16), shape[1] // groups, 1)
+        return codes.read().astype(np.int16) - each
+
+    type_, numbers = TensorType(F32, shape), zeros.read()
+    bits = _bits(-half - numbers.astype(np.int16), half - 1 - numbers.astype(np.int16))
+    return Grid(type_, 1, lambda: (centred(), _f32(scales)), bits)
+
+
+def _grid(
+    shape: tuple[int, int],
+    codes: Callable[[], np.ndarray],
+    scales: Contents,
+    bits: int | None,
+) -> Grid:
+    """Return codes with [groups, out] scales."""
+    groups = scales.type.shape[0]
+    if scales.type.shape[1:] != shape[:1] or shape[1] % groups:
+        raise ValueError(f"{list(shape)} codes have scales {scales.type}")
+
+    def load() -> tuple[np.ndarray, np.ndarray]:
+        return codes(), np.ascontiguousarray(_f32(scales).T)
+
+    return Grid(TensorType(F32, shape), 1, load, bits)
+
+
+def _kept(zeros: np.ndarray, scales: Contents, bits: int) -> int | None:
+    """Return the bits of blocks that hold unsigned codes less their zero points."""
+    if zeros.shape != scales.type.shape:
+        raise ValueError(f"its scales are {scales.type}, its zero points {list(zeros.shape)}")
+    return _bits(-zeros, (1 << bits) - 1 - zeros)
+
+
+def _bits(lowest: np.ndarray, highest: np.ndarray) -> int | None:
+    """Return the bits of blocks that hold all codes between these."""
+    for bits in (4, 8):
+        half = 1 << bits - 1
+        if lowest.min() >= -half and highest.max() < half:
+            return bits
+    return None
+
+
+def _columns(words: np.ndarray, bits: int) -> np.ndarray:
+    """Unpack the codes of each word, lowest first, along the last axis."""
+    shifts = np.arange(0, WORD, bits, dtype=np.uint32)
+    fields = np.ascontiguousarray(words).view(np.uint32)[..., None] >> shifts
+    return (fields & np.uint32((1 << bits) - 1)).astype(np.int16).reshape(len(words), -1)
+
+
+def _ordered(words: np.ndarray) -> np.ndarray:
+    codes = _columns(words, 4)
+    return codes.reshape(len(words), -1, 8)[:, :, AWQ_ORDER].reshape(len(words), -1)
+
+
+def _f32(scales: Contents) -> np.ndarray:
+    return converted(scales.read(), F32)

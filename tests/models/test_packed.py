@@ -1,0 +1,120 @@
+"""Quantized weights of published formats, bit for bit as their own packages decode them.
+
+packed_layers/ has a layer of each format with the decoded numbers: GPTQ by AutoGPTQ 0.7.1, AWQ by
+AutoAWQ 0.2.9, NF4 and FP4 by bitsandbytes 0.50.2, int4 by torchao 0.18.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pockengine.compiler.ir.blocks import Blocks
+from pockengine.compiler.ir.contents import Contents, InMemory, mapped
+from pockengine.compiler.ir.grids import Grid
+from pockengine.compiler.ir.scalars import DType, converted, numbers_of
+from pockengine.compiler.storage import Storage
+from pockengine.errors import ImportModelError
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.packed import remark, unpacked
+from pockengine.tests.models.gptq_folder import quantize_folder
+from pockengine.tests.models.lora_steps import of_peft, ours
+
+LAYERS = Path(__file__).parent / "packed_layers"
+FORMATS = {
+    "gptq_symmetric": ("gptq", DType.F32, 4),
+    "gptq_zeros": ("gptq", DType.F32, 8),
+    "gptq_ordered": ("gptq", DType.F32, None),
+    "awq": ("awq", DType.F32, 8),
+    "nf4": ("bitsandbytes", DType.F16, None),
+    "nf4_nested": ("bitsandbytes", DType.BF16, None),
+    "fp4_nested": ("bitsandbytes", DType.F32, None),
+    "torchao": ("torchao", DType.F32, 4),
+}
+"""By file: the method, the type of the decoded numbers, and the bits of blocks that keep them."""
+KEPT = {"nf4": "f16", "nf4_nested": "bf16", "gptq_ordered": None, "fp4_nested": None}
+"""Storage that keeps the numbers, if not in blocks."""
+
+
+def config(method: str, **settings: Any) -> Any:
+    known = {"quant_method": method, "bits": 4, "group_size": 32}
+    return SimpleNamespace(quantization_config={**known, **settings})
+
+
+def layer(name: str) -> tuple[Contents, np.ndarray]:
+    """Return a layer's weight, and what its package decodes."""
+    file = f"{name}.safetensors"
+    shards = {file: mapped(LAYERS / file)}
+    found = dict(unpacked(LAYERS, shards, config(FORMATS[name][0]))[file])
+    expected = found.pop("expected").read()
+    assert list(found) == ["proj.weight"]
+    return found["proj.weight"], expected
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_layer_is_decoded_as_by_its_package(name: str) -> None:
+    weight, expected = layer(name)
+    assert weight.type.dtype is FORMATS[name][1]
+    numbers = numbers_of(weight.read())
+    if name == "torchao":  # which rounds its products to bf16
+        numbers = numbers_of(converted(numbers, DType.BF16))
+    np.testing.assert_array_equal(numbers, expected)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_storage_that_keeps_the_numbers_is_named(name: str) -> None:
+    method, _, bits = FORMATS[name]
+    kept = f"int{bits}" if bits else KEPT[name]
+    expected = f"--frozen-weights {kept} keeps" if kept else "no --frozen-weights keeps"
+    assert expected in str(remark({"a": {"proj.weight": layer(name)[0]}}, config(method)))
+
+
+@pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row[2]])
+def test_blocks_hold_the_same_numbers(name: str) -> None:
+    weight, _ = layer(name)
+    assert isinstance(weight, Grid)
+    assert weight.bits is not None
+    assert weight.bits == FORMATS[name][2]
+    for bits in (4, 8):
+        for grid, axis in ((weight, 1), (weight.transposed((1, 0)), 0)):
+            blocks = Blocks(bits, axis)
+            held = grid.in_blocks(blocks)
+            assert (held is not None) == (bits >= weight.bits)
+            if held is not None:
+                np.testing.assert_array_equal(blocks.decode(*held), grid.read())
+    assert weight.in_blocks(Blocks(8, 0)) is None  # the other axis
+
+
+def test_lora_over_gptq_in_four_bits_trains_as_peft_over_its_numbers(tmp_path: Path) -> None:
+    module = quantize_folder(tmp_path)
+    opened = open_causal_lm(tmp_path)
+    assert opened.remark == "GPTQ weights: --frozen-weights int4 keeps their exact values"
+    tuned = ours(tmp_path, storage=Storage("int4"))
+    assert tuned.stored["model.layers.0.mlp.up_proj.weight"] is DType.U8
+    exact = ours(tmp_path)
+    assert exact.losses == pytest.approx(of_peft(module, exact), rel=1e-4)
+    assert tuned.losses == pytest.approx(exact.losses, rel=1e-6)
+    assert len(set(exact.losses)) == len(exact.losses)
+
+
+def broken(change: Mapping[str, np.ndarray | None], **settings: Any) -> str:
+    """Return the message for a GPTQ layer with changed or missing tensors."""
+    held = dict(mapped(LAYERS / "gptq_symmetric.safetensors"))
+    for name, array in change.items():
+        held.pop(name)
+        if array is not None:
+            held[name] = InMemory(array)
+    with pytest.raises(ImportModelError) as caught:
+        unpacked(Path("model"), {"a.safetensors": held}, config("gptq", **settings))
+    return str(caught.value)
+
+
+def test_what_is_no_layer_of_the_format_is_refused() -> None:
+    assert "proj is no layer of GPTQ: it has 3 bits" in broken({}, bits=3)
+    assert "'qzeros'" in broken({"proj.qzeros": None})
+    assert "g_idx" in broken({"proj.g_idx": np.full(64, 2, np.int32)})
+    assert "scales" in broken({"proj.scales": np.ones((2, 8), np.float16)})
+    assert "quantized by 'fp8'" in broken({}, quant_method="fp8")
