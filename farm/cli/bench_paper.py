@@ -21,7 +21,7 @@ from pockengine.farm.bench.paper.outcome import (
 )
 from pockengine.farm.bench.paper.progress import CellProgress
 from pockengine.farm.bench.paper.rows import PaperRow, figures_of, rows_of, speedups_of
-from pockengine.farm.bench.paper.table import rows_table, sentence, speedup_table
+from pockengine.farm.bench.paper.table import model_note, rows_table, sentence, speedup_table
 from pockengine.farm.boards.board import Local
 from pockengine.farm.results.commits import current_commit
 from pockengine.farm.results.results import Record
@@ -78,7 +78,8 @@ def run_paper(options: PaperOptions, keep: Keep) -> int:
     joined = joined_tables([*options.joined, *records]) if options.joined else []
     for table in joined:
         console.print(joined_table(table))
-    console.print(sentence(rows, speedups, figures), soft_wrap=True)
+    for line in filter(None, (sentence(rows, speedups, figures), model_note(rows, board.device))):
+        console.print(line, soft_wrap=True)
     if options.report is not None:
         from pockengine.farm.report.paper import Page, write_paper
 

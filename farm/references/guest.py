@@ -26,8 +26,10 @@ from pockengine.farm.references.guest_install import (
     lock_digest,
 )
 from pockengine.farm.references.instructions import (
+    Observer,
     emulator_command,
     emulator_version,
+    observed,
     plugin_library,
     read_regions,
     read_report,
@@ -165,11 +167,17 @@ def checked_part(data: JobData, losses: Sequence[float]) -> tuple[JobData, list[
 
 
 def guest_worker(
-    guest: GuestPython, module: str, sources: Path, report: Path, cpu: str | None = None
+    guest: GuestPython,
+    module: str,
+    sources: Path,
+    report: Path,
+    cpu: str | None = None,
+    observer: Observer | None = None,
 ) -> Worker:
     """Start a worker's module in an emulated Python, which counts its marked steps."""
+    emulator = emulator_command(report, guest.root, cpu=cpu, observer=observer)
     return Worker(
-        [*emulator_command(report, guest.root, cpu=cpu), str(guest.python), "-P", "-m",
+        [*emulator, str(guest.python), "-P", "-m",
          f"pockengine.farm.references.{module}"],
         {
             "PYTHONPATH": os.pathsep.join([str(sources), str(guest.packages)]),
@@ -187,15 +195,33 @@ class GuestProcess:
     To import a framework takes minutes under emulation, which one process pays once.
     """
 
-    def __init__(self, framework: str, folder: Path, cpu: str | None = None) -> None:
-        """Start it, installed first where it is missing; `folder` takes its sources and report."""
+    def __init__(
+        self,
+        framework: str,
+        folder: Path,
+        cpu: str | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """Start it, installed first where it is missing; `folder` takes its sources and report.
+
+        An observer sees the counted steps.
+        """
         kind = FRAMEWORKS[framework]
         self.framework, self.report = framework, folder / "report"
         guest = install_guest_python(framework)
         _stage_sources(kind, folder / "sources")
         self.worker = guest_worker(
-            guest, kind.worker, folder / "sources", report=self.report, cpu=cpu
+            guest,
+            kind.worker,
+            folder / "sources",
+            report=self.report,
+            cpu=cpu,
+            observer=observer,
         )
+
+    def observed(self) -> tuple[str, ...]:
+        """Return the lines that the observer has added so far."""
+        return observed(self.report)
 
     def measure(
         self, job: Path, engine: str, losses: Sequence[float], steps: GuestSteps = STEPS

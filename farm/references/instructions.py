@@ -203,8 +203,10 @@ def read_report(report: Path) -> tuple[tuple[int, ...], int]:
 
 
 def observed(report: Path) -> tuple[str, ...]:
-    """Return the lines of a whole report that an observer has added."""
+    """Return the lines of a report that an observer has added so far."""
     own = ("region", "total", "end")
+    if not report.exists():
+        return ()
     return tuple(line for line in report.read_text().splitlines() if line.split()[0] not in own)
 
 

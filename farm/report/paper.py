@@ -21,7 +21,7 @@ from pockengine.farm.bench.paper.rows import (
     figures_of,
     speedups_of,
 )
-from pockengine.farm.bench.paper.table import cells_of, headings, ratio_text, sentence
+from pockengine.farm.bench.paper.table import cells_of, headings, model_note, ratio_text, sentence
 from pockengine.farm.boards.board import Board
 from pockengine.farm.report.plots import STYLE
 from pockengine.farm.results.results import Record
@@ -79,6 +79,7 @@ def write_paper(page: Page, folder: Path) -> Path:
         "emulated": board.emulated,
         "chart": chart.name,
         "sentence": sentence(rows, speedups, figures),
+        "note": model_note(rows, board.device),
         "commits": sorted({record.commit for record in page.records}),
         "times": _span(page.records),
         "versions": _versions(page.records),
@@ -130,6 +131,7 @@ def _speedup_rows(
     return [
         (
             f"{one.model}, batch {one.batch}",
+            one.by,
             *(ratio_text(x) for x in (one.eager, one.graph, one.sparse)),
             str(over) if over else "-",
         )

@@ -23,8 +23,8 @@ from pockengine.farm.bench.paper.cells import OURS, Cell, PaperPlan
 from pockengine.farm.bench.paper.jobs import PaperJobs, PreparedJob
 from pockengine.farm.bench.paper.outcome import CellOutcome, CellOutcomes
 from pockengine.farm.bench.run import read_losses, train_arguments, write_rows
-from pockengine.farm.cycles.core import modelled_devices
-from pockengine.farm.cycles.modelled import model_digest, model_regions
+from pockengine.farm.cycles.core import ModelledBoard, modelled_board, modelled_devices
+from pockengine.farm.cycles.modelled import model_digest, model_regions, observer_of, read_cycles
 from pockengine.farm.references.guest import GuestProcess, GuestSteps, guest_digest
 from pockengine.farm.references.instructions import (
     GUEST,
@@ -52,6 +52,8 @@ class EmulatedBench:
         if device.emulator is None:
             raise FarmError(f"{plan.board.name} is not emulated")
         self.plan, self.folder, self.cpu = plan, folder, device.emulator.cpu
+        modelled = plan.board.device in modelled_devices()
+        self.model = modelled_board(plan.board.device) if modelled else None
         self.jobs = PaperJobs(plan.cells, folder / "jobs")
         self.outcomes = outcomes or CellOutcomes()
 
@@ -64,7 +66,7 @@ class EmulatedBench:
 
     def _lane(self, cells: Sequence[Cell], keep: Keep, fail: Fail) -> None:
         with ExitStack() as stack:
-            guests = _Guests(self.folder, self.cpu, stack)
+            guests = _Guests(self.folder, self.cpu, stack, self.model)
             for cell in cells:
                 try:
                     outcome = self._measured(cell, guests)
@@ -80,15 +82,25 @@ class EmulatedBench:
         job = self.jobs.prepare(cell)
         if cell.engine == OURS:
             return self._ours(cell, job)
-        digest = f"{cell.engine}-{guest_digest(job.data, cell.framework, self.cpu, COUNTED)}"
+        counted = guest_digest(job.data, cell.framework, self.cpu, COUNTED)
+        key = counted.encode() + model_digest(self.plan.board.device)
+        digest = f"{cell.engine}-{hashlib.sha256(key).hexdigest()[:24]}"
         found = self.outcomes.find(digest)
         if found is None:
-            process = guests.find(cell.framework)
-            figure = process.measure(job.folder, cell.engine, job.losses, COUNTED)
-            counts = tuple(map(float, figure.counts))
-            found = CellOutcome(figure.version, METRIC, counts, figure.max_rel_error)
+            found = self._theirs(cell, job, guests.find(cell.framework))
             self.outcomes.keep(digest, found)
         return found
+
+    def _theirs(self, cell: Cell, job: PreparedJob, process: GuestProcess) -> CellOutcome:
+        """Count a framework's steps; the last, with warm caches, has the modelled time."""
+        figure = process.measure(job.folder, cell.engine, job.losses, COUNTED)
+        ms = 0.0
+        if self.model is not None:
+            ms = self.model.milliseconds(read_cycles(process.observed())[-1].total)
+        counts = tuple(map(float, figure.counts))
+        return CellOutcome(
+            figure.version, METRIC, counts, max_rel_error=figure.max_rel_error, modelled_ms=ms
+        )
 
     def _ours(self, cell: Cell, job: PreparedJob) -> CellOutcome:
         """Compile for the board, train under emulation, compare with PyTorch, and count."""
@@ -131,9 +143,9 @@ class EmulatedBench:
 
     def _modelled(self, command: Sequence[str]) -> float:
         """Return the modelled milliseconds of the last step; 0 where the board has no model."""
-        device = self.plan.board.device
-        known = device in modelled_devices()
-        return model_regions(device, command)[-1].milliseconds if known else 0.0
+        if self.model is None:
+            return 0.0
+        return model_regions(self.plan.board.device, command)[-1].milliseconds
 
     def _digest(self, artifact: Artifact, rows: Path) -> str:
         """Return the hash of a program, its weights and rows, and of what counts."""
@@ -147,8 +159,10 @@ class EmulatedBench:
 class _Guests:
     """The emulated processes of one lane, started when they are first needed."""
 
-    def __init__(self, folder: Path, cpu: str, stack: ExitStack) -> None:
-        self.folder, self.cpu, self._stack = folder, cpu, stack
+    def __init__(
+        self, folder: Path, cpu: str, stack: ExitStack, model: ModelledBoard | None
+    ) -> None:
+        self.folder, self.cpu, self._stack, self._model = folder, cpu, stack, model
         self._processes: dict[str, GuestProcess] = {}
         self._started = 0
 
@@ -156,7 +170,9 @@ class _Guests:
         if framework not in self._processes:
             self._started += 1
             folder = self.folder / f"{framework}-{self._started}"
-            process = self._stack.enter_context(GuestProcess(framework, folder, self.cpu))
+            folder.mkdir(parents=True)
+            observer = None if self._model is None else observer_of(self._model, folder)
+            process = self._stack.enter_context(GuestProcess(framework, folder, self.cpu, observer))
             self._processes[framework] = process
         return self._processes[framework]
 

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from pockengine.farm.bench.paper.rows import ModelSpeedup, PaperRow, PublicFigures
+from pockengine.farm.bench.paper.rows import BY, ModelSpeedup, PaperRow, PublicFigures
+from pockengine.farm.cycles.modelled import what_it_means
 
 NOTHING = "-"
+COUNTED = BY["guest_instructions"]
 HEADINGS = ("M instr.", "x TF", "paper x TF", "modelled ms", "paper ms", "x paper", "error")
 
 
@@ -59,11 +61,12 @@ def speedup_table(speedups: Sequence[ModelSpeedup], figures: PublicFigures) -> T
     caption = "over TensorFlow's full training; sparse: our sparse step over its full graph"
     table = Table(title="speed-up over TensorFlow", caption=caption)
     table.add_column("model, batch")
+    table.add_column("by")
     for heading in ("full / eager", "full / graph", "sparse / graph", "paper"):
         table.add_column(heading, justify="right")
     for one in speedups:
         ratios = map(ratio_text, (one.eager, one.graph, one.sparse))
-        table.add_row(f"{one.model}, {one.batch}", *ratios, str(over) if over else NOTHING)
+        table.add_row(f"{one.model}, {one.batch}", one.by, *ratios, str(over) if over else NOTHING)
     return table
 
 
@@ -74,18 +77,25 @@ def sentence(
     checked = sum(row.value is not None for row in rows)
     gaps = len(rows) - checked
     text = f"{checked} checked rows, {gaps} gaps."
-    graph = [one.graph for one in speedups if one.graph]
-    if not graph:
+    parts = []
+    for by in dict.fromkeys(one.by for one in speedups):
+        graph = [one.graph for one in speedups if one.graph and one.by == by]
+        sparse = [one.sparse for one in speedups if one.sparse and one.by == by]
+        if graph:
+            scheme = f", the sparse scheme {_span(sparse)} times" if sparse else ""
+            unit = f"fewer {by}" if by == COUNTED else f"less {by}"
+            parts.append(f"{_span(graph)} times {unit} than TensorFlow's graph{scheme}")
+    if not parts:
         return text
-    counted = any(row.metric == "guest_instructions" for row in rows)
-    unit = "fewer instructions" if counted else "less time"
-    text += f" Full training takes {_span(graph)} times {unit} than TensorFlow's graph"
-    sparse = [one.sparse for one in speedups if one.sparse]
-    if sparse:
-        text += f", the sparse scheme {_span(sparse)} times"
+    text += f" Full training takes {'; '.join(parts)}"
     over = figures.over_tensorflow
     paper = f". The paper's speed-up on this board: {over} times ({over.source})" if over else ""
     return f"{text}{paper}."
+
+
+def model_note(rows: Sequence[PaperRow], device: str) -> str:
+    """Return what the rows' modelled milliseconds mean, with their error; empty without any."""
+    return what_it_means(device) if any(row.modelled_ms for row in rows) else ""
 
 
 def _span(values: Sequence[float]) -> str:

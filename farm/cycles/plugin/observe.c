@@ -1,10 +1,10 @@
 /* Feeds the model of a core with what QEMU executes; linked with farm/references/plugin/count.c.
  *
  * Argument: core=FILE, the core's numbers. All threads run on one core, in the order in which they
- * execute, so a spinning thread costs time. The model starts with the first region and goes on
- * between regions, so that caches are as a step leaves them for the next. After each region the
- * report gets a line "cycles CORE CACHE DRAM BRANCH FETCH", then "unknown N WORD": how many
- * instructions without a class were translated so far, and the last of them.
+ * execute, so a spinning thread costs time. Between regions nothing is modelled: caches are as a
+ * step leaves them for the next. After each region the report gets a line
+ * "cycles CORE CACHE DRAM BRANCH FETCH", then "unknown N WORD": how many instructions without a
+ * class were translated so far, and the last of them.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ void observe_mark(unsigned int vcpu, bool opens) {
     pthread_mutex_lock(&lock);
     finish(thread_of(vcpu), 0);
     spent(opens ? opened : closed);
-    running = true;
+    running = opens;
     pthread_mutex_unlock(&lock);
 }
 

@@ -31,7 +31,7 @@ from pockengine.farm.bench.paper.outcome import (
 )
 from pockengine.farm.bench.paper.progress import CellProgress
 from pockengine.farm.bench.paper.rows import figures_of, rows_of, speedups_of
-from pockengine.farm.bench.paper.table import rows_table
+from pockengine.farm.bench.paper.table import model_note, rows_table, sentence
 from pockengine.farm.boards.board import Board, board_for, load_boards
 from pockengine.farm.cli import bench_paper
 from pockengine.farm.cli.bench_paper import PaperOptions, run_paper
@@ -211,7 +211,14 @@ def test_rows_stand_beside_tensorflow_and_the_paper(rpi4: Board) -> None:
     assert (row.modelled_ms, row.paper_ms, row.paper_ratio) == (80.0, 160.0, 2.0)
     assert all(row.reason for row in rows if row.value is None)
     (speedup,) = speedups_of(rows)
-    assert (speedup.eager, speedup.graph, speedup.sparse) == (9.0, 6.0, 12.0)
+    assert (speedup.by, speedup.eager, speedup.graph) == ("instructions", 9.0, 6.0)
+    assert speedup.sparse == 12.0
+    theirs = Cell(model, 1, "full", "tf-graph")
+    records[theirs].append(replace(modelled, engine="tf-graph", value=400.0, min=400.0, max=400.0))
+    rows = rows_of(records, gaps, figures_of("rpi4"))
+    assert [(x.by, x.graph) for x in speedups_of(rows)][1:] == [("modelled time", 5.0)]
+    assert "5.0 times less modelled time" in sentence(rows, speedups_of(rows), figures_of("rpi4"))
+    assert "not measured; the model is" in model_note(rows, "rpi4")
     assert rows_table(model, 1, rows, "rpi4").row_count == len(SCHEMES) * len(ENGINES)
 
 
