@@ -86,7 +86,7 @@ EPILOG = "\n\n".join(
     "joined",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Of paper: tables of these files too: memory, accuracy, LLaMA2-7B; repeatable.",
+    help="Of paper: tables of these files too: memory, a chip, accuracy, LLaMA2-7B; repeatable.",
 )
 @click.option("--baseline", help="Compare with the stored records of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")

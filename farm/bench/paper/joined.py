@@ -1,4 +1,6 @@
-"""The paper's tables that other commands measure: memory, accuracy, LLaMA2-7B, from their records.
+"""The paper's tables that other commands measure, from their records.
+
+Memory, a microcontroller, accuracy, LLaMA2-7B.
 
 Sources of the public figures: figures/mem_comparison.png of mit-han-lab/tiny-training; slides of
 MIT 6.5940, lecture 21, whose table of LLaMA2-7B is among the records of docs/results.
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from pockengine.farm.bench.paper.cells import OURS
-from pockengine.farm.bench.paper.rows import FIGURES
+from pockengine.farm.bench.paper.rows import FIGURES, figures_of
 from pockengine.farm.bench.paper.table import NOTHING, ratio_text
 from pockengine.farm.results.results import Record
 
@@ -24,6 +26,7 @@ ACCURACY_SCHEMES = ("full", "bias-only", "sparse", "searched")
 LLAMA = "llama2-7b"
 METHODS = ("full", "lora-8", "sparse")
 PAPER, PYTORCH = "paper", "torch"
+MICROCONTROLLER = "stm32f746"
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,9 @@ class JoinedTable:
 
 
 def joined_tables(records: Sequence[Record]) -> list[JoinedTable]:
-    """Return the tables of memory, accuracy and LLaMA2-7B that the records measure any row of."""
+    """Return the tables that the records measure any row of."""
     kept = [record for record in records if record.ok]
-    tables = (_memory(kept), _accuracy(kept), _llama(kept))
+    tables = (_memory(kept), _microcontroller(kept), _accuracy(kept), _llama(kept))
     return [table for table in tables if table is not None]
 
 
@@ -97,6 +100,31 @@ def _sizes(rung: Mapping[str, float], record: Record | None) -> tuple[str, str, 
 
 def _megabytes(size: float | None) -> str:
     return NOTHING if size is None else f"{size / 1e6:,.3g}"
+
+
+def _microcontroller(records: Sequence[Record]) -> JoinedTable | None:
+    """Return int8 steps on the STM32F746: ours, TinyEngine's, and the paper's milliseconds."""
+    steps = [x for x in records if x.device == MICROCONTROLLER and x.dtype == "int8"]
+    kinds = dict.fromkeys(
+        (x.model, x.scheme, x.engine) for x in steps if x.metric == "guest_instructions"
+    )
+    if not kinds:
+        return None
+    rows = []
+    for kind in kinds:
+        values = {x.metric: x.value for x in steps if (x.model, x.scheme, x.engine) == kind}
+        kilobytes = (values.get(name) for name in ("ram_bytes", "flash_bytes"))
+        millions = f"{values['guest_instructions'] / 1e6:.1f}"
+        rows.append((*kind, millions, *(f"{x / 1e3:.0f}" if x else NOTHING for x in kilobytes)))
+    public = figures_of(MICROCONTROLLER)
+    times = ", ".join(f"{x.model} {x.ms:g} ms ({x.source})" for x in public.steps)
+    over = f"; {public.speedups[0]} times TFLite" if public.speedups else ""
+    return JoinedTable(
+        "STM32F746, int8, batch 1",
+        ("net", "scheme", "engine", "M instr.", "RAM, KB", "flash, KB"),
+        tuple(rows),
+        f"Instructions of a step. The paper's sparse steps: {times}{over}.",
+    )
 
 
 def _accuracy(records: Sequence[Record]) -> JoinedTable | None:

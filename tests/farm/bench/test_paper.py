@@ -234,6 +234,7 @@ def other_records(like: Record) -> list[Record]:
     paper = replace(record("step_ms", 900.0, **llama), engine="paper")
     return [
         record("arena_bytes", 131e3, dtype="int8", **mbv2),
+        replace(record("guest_instructions", 79.9e6, dtype="int8", **mbv2), device="stm32f746"),
         record("accuracy", 0.7, model="resnet8", scheme="full", dataset="cifar10"),
         record("accuracy", 0.5, model="resnet8", scheme="sparse", dataset="cifar10"),
         record("accuracy", 0.5, model="resnet20", scheme="sparse", dataset="cifar10"),
@@ -248,15 +249,17 @@ def test_records_of_other_commands_stand_beside_the_paper(rpi4: Board) -> None:
     records, _ = measured(PaperChoice(rpi4, models=(MODEL,), batches=(1,)))
     like = next(iter(records.values()))[0]
 
-    memory, accuracy, llama = joined_tables(other_records(like))
+    memory, chip, accuracy, llama = joined_tables(other_records(like))
 
     by_rung = {row[0]: row[1:] for row in memory.rows}
     assert by_rung["and reordered"] == ("mbv2-w0.35", "1", "0.131", "0.141", "1.08")
     assert by_rung["TensorFlow"] == ("not measured", "-", "-", "652", "-")
+    assert chip.rows == (("mbv2-w0.35", "sparse", OURS, "79.9", "-", "-"),)
+    assert "373 ms" in chip.caption
     assert accuracy.rows == (("resnet8, cifar10", "70.0 ± 7.0", "-", "50.0 ± 5.0", "-"),)
     assert llama.rows == (("sparse, f32", "42.4", "0.48", "-", "0.90", "-", "-"),)
     assert joined_tables([]) == []
-    assert all(joined_table(table).row_count for table in (memory, accuracy, llama))
+    assert all(joined_table(table).row_count for table in (memory, chip, accuracy, llama))
 
 
 def test_the_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None:
