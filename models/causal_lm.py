@@ -17,11 +17,14 @@ from pockengine.compiler.ir.attach import attach
 from pockengine.compiler.ir.contents import Contents
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.torch.model import from_torch
+from pockengine.models.experts import experts_of, stacked
 from pockengine.models.hugging_face import DECODERS, model_class
 from pockengine.models.packed import remark
 from pockengine.models.shards import shards_of
 from pockengine.models.unfilled import unfilled
 
+ELSEWHERE = ((".mlp.", ".block_sparse_moe."), ("model.", "model.language_model."))
+"""Parts of names that differ in files: Mixtral's mixtures, and text models of larger ones."""
 INPUTS = ("input_ids", "labels", "position_ids")
 """A position of 0 starts a new text, which does not attend to the previous one."""
 
@@ -56,10 +59,8 @@ class CausalLM:
         ImportModelError names a weight that is missing from all files or has another shape.
         """
         graph = shapes_graph(self.module, batch, length)
-        names = self.names(graph)
-        held = {
-            name: contents for files in self.shards.values() for name, contents in files.items()
-        }
+        names, held = self.names(graph), self.held()
+        held.update(stacked(held))
         try:
             attach(graph, {name: held[file_name] for name, file_name in names.items()})
         except GraphError as error:
@@ -68,16 +69,23 @@ class CausalLM:
             ) from error
         return graph
 
+    def held(self) -> dict[str, Contents]:
+        """Return the weights of all files."""
+        return {
+            name: tensor for tensors in self.shards.values() for name, tensor in tensors.items()
+        }
+
     def names(self, graph: Graph) -> dict[str, str]:
-        """Return the files' name of each param of the graph.
+        """Return the files' name of each param of the graph, or of the stack of its experts.
 
         A file of the model without its head omits the first part of the names.
         """
-        held = {name for files in self.shards.values() for name in files}
+        held = {*self.held(), *experts_of(self.held())}
         prefix = f"{getattr(self.module, 'base_model_prefix', '')}."
         found, lacking = {}, []
         for name, param in graph.params.items():
-            known = [n for n in (name, name.removeprefix(prefix)) if n in held]
+            others = (name.replace(part, theirs, 1) for part, theirs in ELSEWHERE)
+            known = [n for n in (name, name.removeprefix(prefix), *others) if n in held]
             if known:
                 found[name] = known[0]
             elif not param.contents.known:

@@ -40,8 +40,11 @@ HEAD = " head"
 QUERY_VALUE = (
     *("query", "value", "query_proj", "value_proj", "q_lin", "v_lin", "q_proj", "v_proj", "q"),
     *("v", "wq", "wv", "qkv", "Wqkv", "query_key_value", "c_attn", "in_proj"),
+    *("qkv_proj", "in_proj_qkv", "in_proj_qkvz"),
 )
-"""Names of attention's query and value projections by family, as in PEFT's defaults."""
+"""Names of attention's query and value projections by family, as in PEFT's defaults.
+
+The last two are those of Qwen's linear attention."""
 
 QUERY_VALUE_WEIGHTS = (PACKED, "q_proj_weight", "v_proj_weight")
 """The same for nn.MultiheadAttention, which has several weights; the last two for unequal sizes."""

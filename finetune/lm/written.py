@@ -24,6 +24,7 @@ from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole, write_whole
 from pockengine.frontends.peft.files import TunedParams, save_adapters
 from pockengine.models.causal_lm import CausalLM
+from pockengine.models.experts import separate
 from pockengine.models.gguf_names import write_gguf_tensors
 from pockengine.models.hugging_face import CONFIG
 from pockengine.models.shards import GGUF, INDEX
@@ -50,7 +51,7 @@ def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) 
     values = trained_params(session)
     changed = _changed(graph, session.artifact.adapters, values)
     names = model.names(graph)
-    new = {names[name]: contents for name, contents in changed.items()}
+    new = separate({names[name]: tensor for name, tensor in changed.items()}, model.held())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _copy_others(model.folder, folder)

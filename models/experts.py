@@ -1,0 +1,86 @@
+"""Experts of a mixture: files have a tensor for each, models of transformers 5 one for all.
+
+transformers' `conversion_mapping` names the same pairs: of each expert the gate's rows come before
+those of the other product, and experts are the first dimension.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.scalars import numbers_of
+from pockengine.compiler.ir.types import F32, TensorType
+
+STACKED: Mapping[str, Sequence[Sequence[str]]] = {
+    "gate_up_proj": (("gate_proj", "up_proj"), ("w1", "w3")),
+    "down_proj": (("down_proj",), ("w2",)),
+}
+"""A model's names -> the tensors of an expert in order, in one of several spellings."""
+_EXPERT = re.compile(r"(.+\.experts)\.0\.(\w+)\.weight")
+
+
+def experts_of(held: Mapping[str, Contents]) -> dict[str, list[list[str]]]:
+    """Return the files' names by the model's: those of each expert, in order."""
+    found: dict[str, list[list[str]]] = {}
+    for match in filter(None, map(_EXPERT.fullmatch, held)):
+        for stacked, spellings in STACKED.items():
+            for parts in spellings:
+                if match[2] == parts[0]:
+                    found[f"{match[1]}.{stacked}"] = _experts(held, match[1], parts)
+    return found
+
+
+def _experts(held: Mapping[str, Contents], place: str, parts: Sequence[str]) -> list[list[str]]:
+    """Return the names of each expert up to the first that lacks a part."""
+    found: list[list[str]] = []
+    while True:
+        names = [f"{place}.{len(found)}.{part}.weight" for part in parts]
+        if not all(name in held for name in names):
+            return found
+        found.append(names)
+
+
+def stacked(held: Mapping[str, Contents]) -> dict[str, Contents]:
+    """Return one weight for the experts of each layer, read on demand."""
+    return {
+        name: _stack([[held[part] for part in parts] for parts in experts], name)
+        for name, experts in experts_of(held).items()
+        if experts
+    }
+
+
+def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
+    rows = sum(part.type.shape[0] for part in experts[0])
+    type_ = TensorType(F32, (len(experts), rows, experts[0][0].type.shape[1]))
+
+    def load() -> np.ndarray:
+        whole = np.empty(type_.shape, np.float32)
+        for place, parts in enumerate(experts):
+            np.concatenate([numbers_of(part.read()) for part in parts], out=whole[place])
+        return whole
+
+    return Lazy(type_, load, name)
+
+
+def separate(new: Mapping[str, Contents], held: Mapping[str, Contents]) -> dict[str, Contents]:
+    """Return new weights by the files' names: those of all experts one by one."""
+    found = dict(new)
+    for name, experts in experts_of(held).items():
+        whole = found.pop(name, None)
+        if whole is None:
+            continue
+        for place, parts in enumerate(experts):
+            first = 0
+            for part in parts:
+                shape = held[part].type.shape
+                found[part] = Lazy(
+                    TensorType(F32, shape), _slice(whole, place, first, shape[0]), part
+                )
+                first += shape[0]
+    return found
+
+
+def _slice(whole: Contents, place: int, first: int, count: int) -> Callable[[], np.ndarray]:
+    return lambda: numbers_of(whole.read())[place, first : first + count]

@@ -1,0 +1,74 @@
+"""Decoder families of today: preset `lora` finds their names, and ten steps are those of PEFT."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pockengine.compiler.ir.contents import InMemory
+from pockengine.models.causal_lm import open_causal_lm
+from pockengine.models.experts import separate
+from pockengine.tests.models.lora_steps import STEPS, of_peft, ours
+from pockengine.tests.zoo.zoo_language import EXPERTS, GROUPED, SMALL, build
+
+LINEAR = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_conv_kernel_dim": 4,
+}
+WINDOWED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+PER_LAYER = {
+    "vocab_size_per_layer_input": SMALL["vocab_size"],
+    "hidden_size_per_layer_input": 8,
+    "global_head_dim": 8,
+    "num_kv_shared_layers": 0,
+}
+CONV = {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Qwen3_5ForCausalLM": ("Qwen3_5Text", LINEAR),
+    "Gemma4ForCausalLM": ("Gemma4Text", {**WINDOWED, **PER_LAYER}),
+    "Lfm2ForCausalLM": ("Lfm2", CONV),
+    "SmolLM3ForCausalLM": ("SmolLM3", {"no_rope_layers": [1, 0]}),
+    "Phi3ForCausalLM": ("Phi3", {"tie_word_embeddings": True, "partial_rotary_factor": 0.75}),
+    "GptOssForCausalLM": ("GptOss", {**EXPERTS, **WINDOWED}),
+    "Qwen3MoeForCausalLM": ("Qwen3Moe", EXPERTS),
+    "Qwen3NextForCausalLM": ("Qwen3Next", {**LINEAR, **EXPERTS}),
+    "Lfm2MoeForCausalLM": ("Lfm2Moe", {**CONV, **EXPERTS, "num_dense_layers": 1}),
+    "MixtralForCausalLM": ("Mixtral", EXPERTS),
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_ten_steps_are_those_of_peft(kind: str, tmp_path: Path) -> None:
+    name, settings = FAMILIES[kind]
+    torch.manual_seed(0)
+    module = build(name, kind, **{**SMALL, **GROUPED, **settings})
+    module.save_pretrained(tmp_path)
+    tuned = ours(tmp_path)
+    layers = {one.weight.split(".")[2] for one in tuned.adapters}
+    assert layers == {"0", "1"}
+    assert tuned.losses == pytest.approx(of_peft(module, tuned), rel=1e-4)
+    assert len(set(tuned.losses)) == STEPS
+
+
+@pytest.mark.parametrize("kind", ["Qwen3MoeForCausalLM", "MixtralForCausalLM"])
+def test_experts_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
+    name, settings = FAMILIES[kind]
+    module = build(name, kind, **{**SMALL, **GROUPED, **settings})
+    module.save_pretrained(tmp_path)
+    opened = open_causal_lm(tmp_path)
+    held, names = opened.held(), opened.names(opened.graph(1, 4))
+    changed = {
+        names[param]: InMemory(tensor.detach().numpy())
+        for param, tensor in module.named_parameters()
+        if ".experts." in param
+    }
+    back = separate(changed, held)
+    assert len(back) == 2 * 4 * 3  # layers, experts, products
+    for file_name, contents in back.items():
+        np.testing.assert_array_equal(contents.read(), held[file_name].read())
