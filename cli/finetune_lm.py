@@ -49,7 +49,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     default=SFT,
     show_default=True,
     type=click.Choice(METHODS),
-    help="Loss: sft learns texts; the others prefer the chosen of two answers.",
+    help="Learn texts (sft), pairs (dpo, ipo, orpo), labels (kto) or rewards (weighted).",
 )
 @click.option("--beta", default=0.1, show_default=True, help="Weight of the preference.")
 @compile_options(
@@ -110,7 +110,8 @@ def finetune_lm(
 
     A line of --data is {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}:
     answers and completions count in the loss, prompts do not. Short texts share a row, but do
-    not attend to each other. Preferences are {"prompt": ..., "chosen": ..., "rejected": ...}.
+    not attend to each other. Preferences are {"prompt": ..., "chosen": ..., "rejected": ...}. KTO
+    adds "label": true or false to an answer, and weighted learning "reward": a number.
     """
     if given["epochs"] and given["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")

@@ -1,4 +1,4 @@
-"""Scores of a decoder: the loss of texts and its perplexity, or the ranking of pairs of answers."""
+"""Scores of a decoder: loss and perplexity of texts, ranking of pairs, loss of rated answers."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ import numpy as np
 
 from pockengine.backends.session import Session
 from pockengine.finetune.judges import perplexity_of
-from pockengine.finetune.lm.methods import LOSSES, MARGIN, SIGNS
+from pockengine.finetune.lm.methods import LOSSES, RATING, SCORES, SIGNS
 from pockengine.finetune.lm.packing import LABELS, Packed
 from pockengine.finetune.verdict import mean_loss
 
@@ -58,13 +58,30 @@ class PairScore:
         )
 
 
-Score = TextScore | PairScore
+@dataclass(frozen=True)
+class RatedScore:
+    """Mean loss of `answers` with ratings."""
+
+    loss: float
+    answers: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON facts."""
+        return {"loss": self.loss, "rated": self.answers}
+
+    def __str__(self) -> str:
+        return f"held-out loss {self.loss:.4f} ({self.answers:,} answers)"
+
+
+Score = TextScore | PairScore | RatedScore
 
 
 def score_of(facts: Mapping[str, Any]) -> Score | None:
     """Return the score from `facts`; None if they have none."""
     if "pairs" in facts:
         return PairScore(facts["loss"], facts["chosen"], facts["pairs"])
+    if "rated" in facts:
+        return RatedScore(facts["loss"], facts["rated"])
     return TextScore(facts["loss"], facts["tokens"]) if "loss" in facts else None
 
 
@@ -72,12 +89,15 @@ def judge(session: Session, packed: Packed, batch: int) -> Score:
     """Evaluate all rows with the entry `evaluate`."""
     if SIGNS not in packed.arrays:
         return TextScore(*mean_loss(session, packed.arrays, LABELS, batch))
-    losses, margins = (of_rows(session, packed, batch, name) for name in (LOSSES, MARGIN))
+    losses = of_rows(session, packed, batch, LOSSES)
+    if RATING in packed.arrays:
+        return RatedScore(float(losses.mean()), packed.rows)
+    margins = of_rows(session, packed, batch, SCORES)
     return PairScore(float(losses.mean()), float((margins > 0).mean()), packed.rows)
 
 
 def of_rows(session: Session, packed: Packed, batch: int, output: str) -> np.ndarray:
-    """Return an output (rows,) of the entry `evaluate`; the last batch is padded with rows."""
+    """Return an output (rows, ...) of the entry `evaluate`; the last batch is padded with rows."""
     found = []
     for at in range(0, packed.rows, batch):
         places = np.arange(at, at + batch) % packed.rows

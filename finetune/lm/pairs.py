@@ -9,7 +9,7 @@ import numpy as np
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.methods import REFERENCE, SIGNS, Method
-from pockengine.finetune.lm.packing import Packed, rows_of
+from pockengine.finetune.lm.packing import LABELS, Packed, rows_of
 from pockengine.finetune.lm.texts import Pair
 from pockengine.finetune.lm.tokens import Tokens, named, tokenize
 from pockengine.finetune.task import IGNORED
@@ -65,14 +65,19 @@ _UNLIMITED = 1 << 40
 
 def pack_pairs(pairs: Sequence[PairTokens], length: int, method: Method) -> Packed:
     """Put each pair into its own row; reference margins are 0 until they are computed."""
-    packed = rows_of([(pair.chosen, pair.rejected) for pair in pairs], length)
-    labels = packed.arrays["labels"]
-    signs = np.zeros(labels.shape, np.float32)
-    for row, pair in enumerate(pairs):
-        signs[row, : len(pair.chosen.ids)] = 1
-        signs[row, len(pair.chosen.ids) :] = -1
-    signs[labels == IGNORED] = 0
-    arrays = {**packed.arrays, SIGNS: signs}
+    packed = signed_rows([(pair.chosen, pair.rejected) for pair in pairs], length)
     if method.refers:
-        arrays[REFERENCE] = np.zeros(len(pairs), np.float32)
-    return Packed(arrays, packed.tokens)
+        packed.arrays[REFERENCE] = np.zeros(len(pairs), np.float32)
+    return packed
+
+
+def signed_rows(texts: Sequence[Sequence[Tokens]], length: int) -> Packed:
+    """Concatenate the texts of each row, and mark the answers of the first by 1, else by -1."""
+    packed = rows_of(texts, length)
+    labels = packed.arrays[LABELS]
+    signs = np.full(labels.shape, -1, np.float32)
+    for row, (first, *_) in enumerate(texts):
+        signs[row, : len(first.ids)] = 1
+    signs[labels == IGNORED] = 0
+    packed.arrays[SIGNS] = signs
+    return packed

@@ -11,12 +11,14 @@ from pockengine.backends.registry import backend_for
 from pockengine.compiler.ir import Graph
 from pockengine.devices import find_device
 from pockengine.errors import FinetuneError, ImportModelError
-from pockengine.finetune.lm.methods import set_loss
+from pockengine.finetune.lm.losses import PAIRS, RATED
+from pockengine.finetune.lm.methods import TEXTS, set_loss
 from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.finetune.lm.packing import LOGITS, Packed, pack
 from pockengine.finetune.lm.pairs import PairTokens, pack_pairs, tokenize_pairs
+from pockengine.finetune.lm.rated import RatedTokens, pack_rated, tokenize_rated
 from pockengine.finetune.lm.settings import Settings, Texts
-from pockengine.finetune.lm.texts import Example, read_examples, read_pairs
+from pockengine.finetune.lm.texts import Example, read_examples, read_pairs, read_rated
 from pockengine.finetune.lm.tokens import (
     Tokens,
     open_tokenizer,
@@ -96,8 +98,7 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
         del graph.outputs[LOGITS]
     else:
         predict_one_token(graph, course.batch, course.length)
-    rows = _pair_rows if course.method.compares else _text_rows
-    training, held_out, parts = rows(tokenizer, settings)
+    training, held_out, parts = _ROWS[course.method.form](tokenizer, settings)
     return FineTuneInputs(
         model,
         tokenizer,
@@ -122,13 +123,17 @@ def _text_rows(tokenizer: Any, settings: Settings) -> Rows:
     return learned, judged, parts
 
 
+def _check_whole(settings: Settings) -> None:
+    if settings.texts.truncate:
+        raise FinetuneError(
+            f"--truncate cuts texts, and --method {settings.course.method.name} compares whole "
+            "answers; leave it out"
+        )
+
+
 def _pair_rows(tokenizer: Any, settings: Settings) -> Rows:
     course, texts = settings.course, settings.texts
-    if texts.truncate:
-        raise FinetuneError(
-            f"--truncate cuts texts, and --method {course.method.name} compares whole answers; "
-            "leave it out"
-        )
+    _check_whole(settings)
 
     def read(path: Path) -> Found[PairTokens]:
         pairs = read_pairs(path)
@@ -140,6 +145,34 @@ def _pair_rows(tokenizer: Any, settings: Settings) -> Rows:
     judging = parts.judging
     judged = pack_pairs(judging, course.length, course.method) if judging else None
     return learned, judged, parts
+
+
+def _rated_rows(tokenizer: Any, settings: Settings) -> Rows:
+    course, texts = settings.course, settings.texts
+    method = course.method
+    _check_whole(settings)
+    if method.refers and course.batch < 2:
+        raise FinetuneError(
+            f"--method {method.name} compares the answers of a batch, and --batch is "
+            f"{course.batch}; give at least 2"
+        )
+    room = course.length // 2 if method.refers else course.length
+
+    def read(path: Path) -> Found[RatedTokens]:
+        rated = read_rated(path, "label" if method.refers else "reward")
+        found, remarks = tokenize_rated(tokenizer, rated, path, room)
+        return Found(found, {each.example.line: each.example for each in rated}, remarks)
+
+    parts = _parts(read, texts, course.seed)
+    learned, judged = (
+        pack_rated(part, course.length, method, course.batch) if part else None
+        for part in (parts.training, parts.judging)
+    )
+    assert learned is not None
+    return learned, judged, parts
+
+
+_ROWS = {TEXTS: _text_rows, PAIRS: _pair_rows, RATED: _rated_rows}
 
 
 def _decoding(model: CausalLM, graph: Graph, settings: Settings) -> Mapping[str, Graph]:

@@ -4,7 +4,7 @@ OUT/settings.json     the settings, which a resumed training must match
 OUT/artifact          the compiled program
 OUT/checkpoints       the newest checkpoints, and the log of steps and epochs
 OUT/before.json       the loss and answers before the first step
-OUT/reference.json    margins of pairs before the first step, for methods that need them
+OUT/reference.json    scores of rows before the first step, for methods that need them
 OUT/adapter           LoRA's adapters, as PEFT reads them
 OUT/merged            the model with its new weights, as transformers reads it
 """
@@ -37,7 +37,7 @@ from pockengine.finetune.lm.written import write_adapters, write_merged
 from pockengine.loaded import load
 from pockengine.terminal import PlainConsole, Say
 
-SETTINGS, BEFORE, REFERENCE_MARGINS = "settings.json", "before.json", "reference.json"
+SETTINGS, BEFORE, REFERENCE_SCORES = "settings.json", "before.json", "reference.json"
 _WIDTH = 120
 
 
@@ -174,13 +174,13 @@ def _trainer(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
 def _set_reference(
     trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, ways: RunSettings
 ) -> None:
-    """Give each pair its margin before training; a resumed training reads the stored ones."""
+    """Give each row its scores before training; a resumed training reads the stored ones."""
     rows = [part for part in (prepared.training, prepared.held_out) if part is not None]
-    place = out / REFERENCE_MARGINS
+    place = out / REFERENCE_SCORES
     if ways.resume and place.is_file():
         read_reference(place, rows)
         return
-    ways.say(f"computing the reference of {sum(part.rows for part in rows):,} pairs")
+    ways.say(f"computing the reference of {sum(part.rows for part in rows):,} rows")
     with trainer.session(ways.threads) as session:
         for part in rows:
             set_reference(session, part, settings.course.batch)

@@ -10,11 +10,17 @@ Preferences are pairs of answers to one prompt, as texts or as messages:
 
     {"prompt": "...", "chosen": "...", "rejected": "..."}
 
+A rated answer has a label, true or false, or a reward, a number:
+
+    {"prompt": "...", "completion": "...", "label": true}
+    {"messages": [...], "reward": 0.5}
+
 Any other file is one long text, which is learned in pieces. Lines end only at a line feed: JSON
 strings may contain Unicode's other line ends.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +32,7 @@ Message = Mapping[str, str]
 
 FORMS = "messages, prompt with completion, or text"
 PAIRS = "prompt, chosen and rejected"
+RATED = "messages, or prompt with completion, and a label (true or false) or a reward"
 
 T = TypeVar("T")
 Parse = Callable[[int, Mapping[str, Any]], T]
@@ -77,6 +84,14 @@ class Pair:
     rejected: Example
 
 
+@dataclass(frozen=True)
+class Rated:
+    """An answer with its label, 1 or -1, or its reward."""
+
+    example: Example
+    rating: float
+
+
 def read_examples(path: Path) -> list[Example]:
     """Read a file; FinetuneError if it is empty, or for the first malformed line."""
     text = _read(path, FORMS)
@@ -91,6 +106,31 @@ def read_pairs(path: Path) -> list[Pair]:
     """Read preferences; FinetuneError if there are none, or for the first malformed line."""
     text = _read(path, PAIRS)
     return [_parsed(path, number, line, parse=_pair, forms=PAIRS) for number, line in _lines(text)]
+
+
+def read_rated(path: Path, key: str) -> list[Rated]:
+    """Read answers with a `label` or a `reward`; FinetuneError as of pairs."""
+
+    def parse(number: int, row: Mapping[str, Any]) -> Rated:
+        return Rated(_example(number, row), _RATINGS[key](row[key]))
+
+    text = _read(path, RATED)
+    return [_parsed(path, number, line, parse=parse, forms=RATED) for number, line in _lines(text)]
+
+
+def _label(value: Any) -> float:
+    if not isinstance(value, bool):
+        raise TypeError(f"label is {value!r}, not true or false")
+    return 1.0 if value else -1.0
+
+
+def _reward(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
+        raise TypeError(f"reward is {value!r}, not a finite number")
+    return float(value)
+
+
+_RATINGS: Mapping[str, Callable[[Any], float]] = {"label": _label, "reward": _reward}
 
 
 def _read(path: Path, forms: str) -> str:

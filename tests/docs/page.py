@@ -14,6 +14,13 @@ WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", "docs/tutorials/farm.m
 LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md")
 """Pages that train for half a minute; their test runs nightly."""
 
+METHODS = (
+    "docs/howto/kto.md",
+    "docs/howto/preferences.md",
+    "docs/howto/weighted.md",
+)
+"""Pages of `finetune-lm` that continue with the first block of LONG's first page, a model."""
+
 FENCE = re.compile(
     r"^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$", re.M | re.S
 )
@@ -40,14 +47,18 @@ def blocks_of(page: Path) -> list[Block]:
     ]
 
 
-def follow(page: Path, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+def follow(
+    page: Path, folder: Path, environment: dict[str, str], first: int | None = None
+) -> dict[str, Any]:
     """Run a page's blocks in `folder`, the current folder; return Python's namespace.
+
+    By default all of them; else the `first` ones.
 
     In the page's order, write files, run Python in one namespace, and run commands in bash. An
     AssertionError names the line of a failing command.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks_of(page):
+    for block in blocks_of(page)[:first]:
         if block.title is not None:
             path = folder / block.title
             path.parent.mkdir(parents=True, exist_ok=True)

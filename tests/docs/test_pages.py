@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.tests.docs.page import LONG, ROOT, WITH_BOARDS, blocks_of, follow
+from pockengine.tests.docs.page import LONG, METHODS, ROOT, WITH_BOARDS, blocks_of, follow
 
 START = "docs/start.md"
 FOLLOWED = {
@@ -67,4 +67,4 @@ def test_every_page_with_code_is_followed() -> None:
         for page in pages
         if any(block.language not in NOT_RUN or block.title for block in blocks_of(page))
     }
-    assert running == {*FOLLOWED, *CONTINUED, *LONG, *WITH_BOARDS, START}
+    assert running == {*FOLLOWED, *CONTINUED, *LONG, *METHODS, *WITH_BOARDS, START}

@@ -15,7 +15,9 @@ from torch.nn import functional as F
 from pockengine.api import compile
 from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError
-from pockengine.finetune.lm.methods import METHODS, SFT, Method
+from pockengine.finetune.lm.losses import LOSSES_OF
+from pockengine.finetune.lm.losses import PAIRS as PAIRED
+from pockengine.finetune.lm.methods import Method
 from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.reference import read_reference, set_reference
 from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
@@ -23,7 +25,7 @@ from pockengine.finetune.lm.texts import read_pairs
 from pockengine.tests.finetune.lm.decoders import save
 
 LENGTH, RATE = 64, 0.05
-COMPARING = [name for name in METHODS if name != SFT]
+COMPARING = [name for name, loss in LOSSES_OF.items() if loss.form == PAIRED]
 PAIRS = [
     {"prompt": f"a {animal} says", "chosen": f" {right}", "rejected": f" {wrong}"}
     for animal, right, wrong in (
@@ -109,6 +111,75 @@ def test_losses_of_ten_steps_are_those_of_pytorch(name: str, folder: Path, data:
     assert step == 9
 
 
+GIVEN = (("chosen", 1.5), ("rejected", -0.25), ("rejected", 0.0), ("chosen", 0.5))
+RATED = [
+    {"prompt": pair["prompt"], "completion": pair[name], "label": name == "chosen", "reward": r}
+    for pair, (name, r) in zip(PAIRS, GIVEN, strict=True)
+]
+
+
+@pytest.fixture(scope="module")
+def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "rated.jsonl"
+    path.write_text("\n".join(map(json.dumps, RATED)))
+    return path
+
+
+def rated_loss(method: Method, rows: list[dict[str, Any]], own: Any, other: Any) -> torch.Tensor:
+    """Return the loss of a batch of answers, as in the paper of KTO; `own` less the reference."""
+    if method.name == "weighted":
+        return -(torch.tensor([row["reward"] for row in rows]) * own).mean()
+    labels = torch.tensor([1.0 if row["label"] else -1.0 for row in rows])
+    drift = other.mean().detach().clamp(min=0)
+    return (1 - torch.sigmoid(method.beta * labels * (own - drift))).mean()
+
+
+@pytest.mark.parametrize("name", ["kto", "weighted"])
+def test_losses_of_rated_answers_are_those_of_pytorch(name: str, folder: Path, rated: Path) -> None:
+    method = Method(name, beta=0.3)
+    course = TrainingSettings(LENGTH, batch=2, method=method)
+    prepared = prepare(Settings(folder, Texts(rated, hold_out=0.0), course))
+    compiled = compile(prepared.graph, None, scheme="full", optimizer="sgd", outputs=method.outputs)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+
+    def answers(rows: list[dict[str, Any]], shift: int) -> torch.Tensor:
+        found = []
+        for place, row in enumerate(rows):
+            text = {"prompt": row["prompt"], "chosen": rows[place - shift]["completion"]}
+            tokens = log_probabilities(model, prepared.tokenizer, text, "chosen")
+            found.append(tokens.sum() if method.refers else tokens.mean())
+        return torch.stack(found)
+
+    batches = [RATED[:2], RATED[2:]]
+    with torch.no_grad():
+        before = [[answers(rows, shift) * method.refers for shift in (0, 1)] for rows in batches]
+    with compiled.session() as session:
+        if method.refers:
+            set_reference(session, prepared.training, course.batch)
+        for step in range(10):
+            inputs = {n: a[step % 2 * 2 :][:2] for n, a in prepared.training.arrays.items()}
+            ours = session.train_step(inputs, lr=RATE)
+            rows, (own, other) = batches[step % 2], before[step % 2]
+            loss = rated_loss(method, rows, answers(rows, 0) - own, answers(rows, 1) - other)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert float(ours["loss"]) == pytest.approx(float(loss.detach()), rel=2e-4, abs=1e-6)
+
+
+def test_rated_answers_train_and_resume(folder: Path, rated: Path, tmp_path: Path) -> None:
+    options = ("--method=kto", "--epochs=3", "--save-every=2")
+    whole = run(folder, rated, tmp_path / "whole", *options)
+    shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+    max((tmp_path / "parts/checkpoints").glob("step-*")).unlink()
+    resumed = run(folder, rated, tmp_path / "parts", *options, "--resume")
+    assert whole["after"]["loss"] < whole["before"]["loss"]
+    assert whole["after"]["rated"] == len(RATED)
+    assert resumed["after"] == whole["after"]
+    assert resumed["before"] == whole["before"]
+
+
 def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
     """Run the command; return its JSON output."""
     given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
@@ -170,3 +241,21 @@ def test_what_cannot_be_compared_is_refused(
     (tmp_path / "bad.jsonl").write_text(json.dumps(row))
     with pytest.raises(FinetuneError, match=fact):
         run(folder, tmp_path / "bad.jsonl", tmp_path / "out", "--method=dpo", *options)
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "fact"),
+    [
+        ({"prompt": "a", "completion": "b"}, ("--method=kto",), r"KeyError\('label'\)"),
+        ({**RATED[0], "label": 1}, ("--method=kto",), "label is 1, not true or false"),
+        ({**RATED[0], "reward": True}, ("--method=weighted",), "reward is True, not a finite"),
+        (RATED[0], ("--method=kto", "--batch=1"), "--batch is 1; give at least 2"),
+        ({**RATED[0], "completion": "c" * LENGTH}, ("--method=kto",), "leaves no answer .*32"),
+    ],
+)
+def test_malformed_ratings_are_refused(
+    row: dict[str, Any], options: tuple[str, ...], fact: str, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.jsonl").write_text(json.dumps(row))
+    with pytest.raises(FinetuneError, match=fact):
+        run(folder, tmp_path / "bad.jsonl", tmp_path / "out", *options)

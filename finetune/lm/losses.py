@@ -1,0 +1,118 @@
+"""Losses of preferences and of rated answers, from log-probabilities of answers.
+
+With c and r the log-probabilities of the answers marked 1 and -1, m = c - r, and c0, r0 and m0
+before training:
+
+    dpo         -log sigmoid(beta (m - m0))                 c and r are sums over tokens
+    ipo         (m - m0 - 1 / (2 beta))^2                   means over tokens
+    orpo        -c - beta log sigmoid(odds(c) - odds(r))    means; odds(p) = p - log(1 - exp(p))
+    kto         1 - sigmoid(beta label (c - c0 - z))        sums; r is another row's answer
+                z = max(mean over the batch of (r - r0), 0), a constant of the backward pass
+    weighted    -reward c                                   means
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pockengine.compiler.ir import Builder, Value
+from pockengine.frontends.emit.activation import log1p_exp
+from pockengine.frontends.layout import plain
+
+PAIRS, RATED = "pairs", "rated"
+"""Forms of data: two answers to a prompt, or one answer with a number."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Inputs of a loss, values of shape (rows,), and `beta`.
+
+    `scores` is what the model before training is compared by, and `reference` its value then.
+    `rating` is a row's label, 1 or -1, or its reward.
+    """
+
+    g: Builder
+    beta: float
+    chosen: Value
+    rejected: Value | None
+    scores: Value | None
+    reference: Value | None = None
+    rating: Value | None = None
+
+    def gain(self) -> Value:
+        """Return the scores less their reference."""
+        assert self.scores is not None
+        return self.scores if self.reference is None else self.g.sub(self.scores, self.reference)
+
+    def weighted(self, value: Value) -> Value:
+        """`beta` times a value."""
+        return self.g.mul(value, self.g.scalar(self.beta))
+
+    def surprise(self, value: Value) -> Value:
+        """-log sigmoid(value)."""
+        return log1p_exp(self.g, plain(self.g.neg(value))).value
+
+
+def margin(g: Builder, chosen: Value, rejected: Value | None) -> Value | None:
+    """Return the margin of two answers (rows,)."""
+    return None if rejected is None else g.sub(chosen, rejected)
+
+
+def both(g: Builder, chosen: Value, rejected: Value | None) -> Value | None:
+    """Return the log-probabilities of two answers (rows, 2)."""
+    assert rejected is not None
+    columns = (g.reshape(value, shape=(*value.shape, 1)) for value in (chosen, rejected))
+    return g.concat(*columns, axis=1)
+
+
+def _dpo(of: Terms) -> Value:
+    return of.surprise(of.weighted(of.gain()))
+
+
+def _ipo(of: Terms) -> Value:
+    return of.g.square(of.g.sub(of.gain(), of.g.scalar(1 / (2 * of.beta))))
+
+
+def _orpo(of: Terms) -> Value:
+    g = of.g
+    rests = (g.log1p(g.neg(g.exp(value))) for value in (of.rejected, of.chosen))
+    odds = g.add(of.gain(), g.sub(*rests))
+    return g.sub(of.weighted(of.surprise(odds)), of.chosen)
+
+
+def _kto(of: Terms) -> Value:
+    g, gain = of.g, of.gain()
+    rows = gain.shape[0]
+    own, other = (
+        g.reshape(g.slice(gain, start=(0, at), stop=(rows, at + 1), step=(1, 1)), shape=(rows,))
+        for at in (0, 1)
+    )
+    drift = g.maximum(g.reduce_mean(g.stop_gradient(other), axes=(0,)), g.scalar(0.0))
+    return g.sigmoid(g.neg(of.weighted(g.mul(of.rating, g.sub(own, drift)))))
+
+
+def _weighted(of: Terms) -> Value:
+    return of.g.neg(of.g.mul(of.rating, of.chosen))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss: its form of data, whether it adds up log-probabilities, and its reference.
+
+    `answers` is the number of answers per row.
+    """
+
+    of: Callable[[Terms], Value]
+    form: str = PAIRS
+    answers: int = 2
+    sums: bool = False
+    refers: bool = True
+    scores: Callable[[Builder, Value, Value | None], Value | None] = margin
+
+
+LOSSES_OF: Mapping[str, Loss] = {
+    "dpo": Loss(_dpo, sums=True),
+    "ipo": Loss(_ipo),
+    "orpo": Loss(_orpo, refers=False),
+    "kto": Loss(_kto, RATED, sums=True, scores=both),
+    "weighted": Loss(_weighted, RATED, answers=1, refers=False),
+}
