@@ -8,8 +8,9 @@ Dimensions are listed fastest first, ours slowest first. A tensor of an unsuppor
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ _RANK = 4
 _ALIGNED = b"general.alignment"
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 """Bytes of a value by its type number; the two other types are texts and arrays."""
-_TEXT, _ARRAY, _U32 = 8, 9, 4
+_TEXT, _ARRAY, _U32, _F32 = 8, 9, 4, 6
 
 
 @dataclass(frozen=True)
@@ -181,29 +182,67 @@ class _Header:
         return entry
 
 
+@dataclass(frozen=True)
+class NewTensor:
+    """A tensor to write: its shape in our order, its type, and its bytes on demand."""
+
+    shape: Shape
+    form: BlockFormat
+    data: Callable[[], np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its data."""
+        return math.prod(self.shape) // self.form.group * self.form.nbytes
+
+
 def write_gguf(path: Path, source: GgufFile, new: Mapping[str, Contents]) -> None:
     """Copy a file, with `new` numbers of some tensors in the same types.
 
     New numbers of a read-only type become Q8_0. All other tensors keep their bytes.
     """
-    table, offset = b"", 0
-    forms = {
-        name: written_form(source.form(name)) if name in new else source.form(name)
-        for name in source.entries
-    }
+    tensors = {}
     for name, entry in source.entries.items():
-        words = name.encode()
-        sizes = struct.pack(f"<{len(entry.shape)}Q", *reversed(entry.shape))
-        table += struct.pack("<Q", len(words)) + words + struct.pack("<I", len(entry.shape)) + sizes
-        table += struct.pack("<IQ", forms[name].number, offset)
-        offset += -(-source.size(name, forms[name]) // source.alignment) * source.alignment
-    head = MAGIC + struct.pack("<IQQ", VERSIONS[-1], len(source.entries), source.count)
+        form = source.form(name)
+        form = written_form(form) if name in new else form
+        data = partial(_bytes, source, name, form, new.get(name))
+        tensors[name] = NewTensor(entry.shape, form, data)
+    write_tensors(path, (source.keys, source.count), source.alignment, tensors)
+
+
+def write_tensors(
+    path: Path, keys: tuple[bytes, int], alignment: int, tensors: Mapping[str, NewTensor]
+) -> None:
+    """Write a file with these keys as bytes, their number, and tensors."""
+    table, offset = b"", 0
+    for name, tensor in tensors.items():
+        table += text_bytes(name) + struct.pack("<I", len(tensor.shape))
+        table += struct.pack(f"<{len(tensor.shape)}Q", *reversed(tensor.shape))
+        table += struct.pack("<IQ", tensor.form.number, offset)
+        offset += -(-tensor.nbytes // alignment) * alignment
+    head = MAGIC + struct.pack("<IQQ", VERSIONS[-1], len(tensors), keys[1])
     with path.open("wb") as file:
-        file.write(head + source.keys + table)
-        for name, form in forms.items():
-            file.write(bytes(-file.tell() % source.alignment))
-            file.write(_bytes(source, name, form, new.get(name)).data)
-        file.write(bytes(-file.tell() % source.alignment))
+        file.write(head + keys[0] + table)
+        for tensor in tensors.values():
+            file.write(bytes(-file.tell() % alignment))
+            file.write(tensor.data().data)
+        file.write(bytes(-file.tell() % alignment))
+
+
+def text_key(name: str, text: str) -> bytes:
+    """Return a key whose value is a text."""
+    return text_bytes(name) + struct.pack("<I", _TEXT) + text_bytes(text)
+
+
+def number_key(name: str, number: float) -> bytes:
+    """Return a key whose value is an f32."""
+    return text_bytes(name) + struct.pack("<If", _F32, number)
+
+
+def text_bytes(text: str) -> bytes:
+    """Return a text with its length."""
+    words = text.encode()
+    return struct.pack("<Q", len(words)) + words
 
 
 def _bytes(source: GgufFile, name: str, form: BlockFormat, new: Contents | None) -> np.ndarray:

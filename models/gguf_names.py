@@ -93,6 +93,8 @@ KNOWN: Mapping[str, BlockNames] = {
     "gpt2": _GPT2,
 }
 """By `model_type` of config.json."""
+ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
+"""llama.cpp's names of families, where they differ."""
 PERMUTED = ("llama", "mistral")
 FROM_ONE = ("gemma", "gemma2", "gemma3_text")
 TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
@@ -127,6 +129,17 @@ def write_gguf_tensors(source: Path, config: Any, new: Mapping[str, Contents], p
     write_gguf(path, file, changed)
 
 
+def theirs(name: str, config: Any) -> str | None:
+    """Return llama.cpp's name of a weight; None if it has none."""
+    family = KNOWN[config.model_type]
+    whole = next((one for one, ours in family.whole.items() if ours == name), None)
+    match = re.fullmatch(rf"{re.escape(family.blocks)}\.(\d+)\.(.+)\.(weight|bias)", name)
+    if whole is not None or match is None:
+        return whole
+    part = next((one for one, ours in family.in_block.items() if ours == match[2]), None)
+    return None if part is None else f"blk.{match[1]}.{part}.{match[3]}"
+
+
 def _ours(name: str, config: Any) -> str | None:
     """Return transformers' name of a tensor; None if it has none.
 
@@ -144,10 +157,10 @@ def _ours(name: str, config: Any) -> str | None:
 
 
 def _laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
-    """Convert a weight to the layout of transformers, or with `back` to that of llama.cpp."""
+    """Convert a weight to the layout of llama.cpp, or with `back` to that of transformers."""
     kind, type_ = config.model_type, contents.type
     if kind in PERMUTED:
-        return _rows(contents, _heads(name, config), back)
+        return rows_laid_out(contents, name, config, back)
     if kind in FROM_ONE and name.endswith("norm.weight"):
         one = np.float32(-1 if back else 1)
         return Lazy(type_, lambda: contents.read() + one, "a norm's scale")
@@ -166,8 +179,9 @@ def _heads(name: str, config: Any) -> int | None:
     return None
 
 
-def _rows(contents: Contents, heads: int | None, back: bool) -> Contents:
-    """Convert a weight's rows to transformers' order, or with `back` to llama.cpp's."""
+def rows_laid_out(contents: Contents, name: str, config: Any, back: bool) -> Contents:
+    """Convert a weight's rows to llama.cpp's order, or with `back` to transformers'."""
+    heads = _heads(name, config) if config.model_type in PERMUTED else None
     if heads is None:
         return contents
     shape = contents.type.shape

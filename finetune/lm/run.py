@@ -6,6 +6,7 @@ OUT/checkpoints       the newest checkpoints, and the log of steps and epochs
 OUT/before.json       the loss and answers before the first step
 OUT/reference.json    scores of rows before the first step, for methods that need them
 OUT/adapter           LoRA's adapters, as PEFT reads them
+OUT/adapter.gguf      the same for llama.cpp, if it knows the family
 OUT/merged            the model with its new weights, as transformers reads it
 """
 
@@ -246,8 +247,7 @@ def _write(prepared: FineTuneInputs, session: Session, out: Path, merge: bool) -
     """Write adapters, if any, and the merged model."""
     written = []
     if session.artifact.adapters:
-        written.append(out / "adapter")
-        write_adapters(prepared.model, prepared.graph, session, written[-1])
+        written += write_adapters(prepared.model, prepared.graph, session, out / "adapter")
     if merge:
         written.append(out / "merged")
         write_merged(prepared.model, prepared.graph, session, written[-1])

@@ -25,6 +25,7 @@ from pockengine.files import write_text_whole, write_whole
 from pockengine.frontends.peft.files import TunedParams, save_adapters
 from pockengine.models.causal_lm import CausalLM
 from pockengine.models.experts import separate
+from pockengine.models.gguf_adapters import takes_adapters, write_gguf_adapters
 from pockengine.models.gguf_names import write_gguf_tensors
 from pockengine.models.hugging_face import CONFIG
 from pockengine.models.shards import GGUF, INDEX
@@ -39,11 +40,27 @@ def trained_params(session: Session) -> dict[str, np.ndarray]:
     return decoded(specs, {name: session.get_param(name) for name in names})
 
 
-def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:
-    """Write the adapters in PEFT's format, with other trained parameters."""
-    artifact = session.artifact
+def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> list[Path]:
+    """Write the adapters in PEFT's format, with other trained parameters.
+
+    If llama.cpp knows the family, FOLDER.gguf has the adapters alone. Return what is written.
+    """
+    artifact, config = session.artifact, model.module.config
     tuning = TunedParams(graph, artifact.adapters, tuple(artifact.scheme))
-    save_adapters(tuning, trained_params(session), folder, model.module)
+    values = trained_params(session)
+    save_adapters(tuning, values, folder, model.module)
+    if not takes_adapters(config, artifact.adapters):
+        return [folder]
+    path = folder.with_name(folder.name + GGUF)
+
+    def write(part: Path) -> None:
+        write_gguf_adapters(part, artifact.adapters, values, config)
+
+    try:
+        write_whole(path, write)
+    except OSError as error:
+        raise FinetuneError(f"{path} cannot be written: {error}") from error
+    return [folder, path]
 
 
 def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) -> None:

@@ -114,6 +114,8 @@ def test_adapters_learn_and_go_to_peft_and_transformers(
     adapted = peft.PeftModel.from_pretrained(base, tmp_path / "out" / "adapter")
     assert loss_of(adapted, texts) == pytest.approx(loss_of(merged, texts), rel=1e-4)
     assert (tmp_path / "out" / "merged" / "tokenizer.json").is_file()
+    assert f"{tmp_path}/out/adapter.gguf" in facts["written"]
+    assert (tmp_path / "out" / "adapter.gguf").read_bytes().startswith(b"GGUF")
 
 
 def test_a_model_without_a_cache_gives_the_same_answers(

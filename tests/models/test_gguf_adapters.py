@@ -1,0 +1,78 @@
+"""LoRA adapters as GGUF: added as llama.cpp does, they give the merged model's tensors."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from pockengine.compiler.ir.contents import Contents, InMemory
+from pockengine.compiler.sparse.lora import Adapter
+from pockengine.models.gguf_adapters import takes_adapters, write_gguf_adapters
+from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
+from pockengine.tests.models.test_gguf_families import made
+
+RANK = 3
+MODULES = {
+    "llama": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.o_proj", "mlp.down_proj"),
+    "gemma3_text": ("self_attn.q_proj", "mlp.gate_proj"),
+    "phi3": ("self_attn.qkv_proj", "mlp.gate_up_proj"),
+    "gpt2": ("attn.c_attn", "mlp.c_proj"),
+}
+ARCHITECTURES = {"gemma3_text": "gemma3"}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_added_to_the_model_they_are_its_merged_tensors(kind: str, tmp_path: Path) -> None:
+    config = made(kind, tmp_path).config
+    source, path, tuned = (tmp_path / f"{name}.gguf" for name in ("tiny", "adapter", "tuned"))
+    held, rng = gguf_tensors(source, config), np.random.default_rng(0)
+    blocks = "transformer.h" if kind == "gpt2" else "model.layers"
+    adapters: list[Adapter] = []
+    values: dict[str, np.ndarray] = {}
+    merged: dict[str, Contents] = {}
+    for place, module in enumerate(MODULES[kind]):
+        adapter = Adapter(f"{blocks}.{place % 2}.{module}.weight", RANK, alpha=6.0 + place)
+        weight = held[adapter.weight].read()
+        outputs, inputs = weight.shape[::-1] if kind == "gpt2" else weight.shape
+        a = rng.standard_normal((inputs, RANK)).astype(np.float32)
+        b = rng.standard_normal((RANK, outputs)).astype(np.float32)
+        values |= {adapter.a: a, adapter.b: b}
+        product = np.float32(adapter.scale) * (a @ b)
+        merged[adapter.weight] = InMemory(weight + (product if kind == "gpt2" else product.T))
+        adapters.append(adapter)
+
+    write_gguf_adapters(path, adapters, values, config)
+
+    write_gguf_tensors(source, config, merged, tuned)
+    before, after = (tensors(one) for one in (source, tuned))
+    reader = gguf.GGUFReader(path)
+    alpha = reader.fields["adapter.lora.alpha"].contents()
+    factors = tensors(path)
+    changed = {name.rpartition(".")[0] for name in factors}
+    assert len(changed) == len(adapters)
+    for name in changed:
+        first, second = factors[f"{name}.lora_a"], factors[f"{name}.lora_b"]
+        added = before[name] + alpha / len(first) * (second @ first)
+        np.testing.assert_allclose(added, after[name], atol=1e-5)
+    kinds = {"general.type": "adapter", "adapter.type": "lora"}
+    kinds["general.architecture"] = ARCHITECTURES.get(kind, kind)
+    assert {key: reader.fields[key].contents() for key in kinds} == kinds
+
+
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    """Return a file's tensors as the package gguf reads them, dimensions slowest first."""
+    return {
+        tensor.name: np.array(tensor.data).reshape(tuple(reversed(tensor.shape)))
+        for tensor in gguf.GGUFReader(path).tensors
+    }
+
+
+def test_families_and_weights_without_a_name_of_llama_cpp_have_none(tmp_path: Path) -> None:
+    config = made("llama", tmp_path).config
+    query = Adapter("model.layers.0.self_attn.q_proj.weight", RANK, 6.0)
+    assert takes_adapters(config, [query])
+    assert not takes_adapters(config, [query, Adapter("model.extra.weight", RANK, 6.0)])
+    assert not takes_adapters(config, [Adapter("model.embed_tokens.weight", RANK, 6.0)])
+    config.model_type = "lfm2"
+    assert not takes_adapters(config, [query])
