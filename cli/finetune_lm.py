@@ -49,9 +49,11 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     default=SFT,
     show_default=True,
     type=click.Choice(METHODS),
-    help="Learn texts (sft), pairs (dpo, ipo, orpo), labels (kto) or rewards (weighted).",
+    help="Learn texts (sft), pairs (dpo, ipo, orpo), labels (kto), rewards (weighted), or the "
+    "logits of a teacher (distill).",
 )
 @click.option("--beta", default=0.1, show_default=True, help="Weight of the preference.")
+@click.option("--teacher", type=FILE, help="Stored logits, for --method distill.")
 @compile_options(
     *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
     scheme="lora",
@@ -153,7 +155,7 @@ def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
 def _course(length: int, given: dict[str, Any]) -> TrainingSettings:
     names = ("batch", "steps", "lr", "schedule", "warmup", "seed")
     epochs = None if given["steps"] else given["epochs"] or 1
-    method = Method(given["method"], given["beta"])
+    method = Method(given["method"], given["beta"], given["teacher"])
     return TrainingSettings(length, epochs=epochs, method=method, **_taken(given, *names))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from pockengine.backends.session import Session
 from pockengine.finetune.judges import perplexity_of
-from pockengine.finetune.lm.methods import LOSSES, RATING, SCORES, SIGNS
-from pockengine.finetune.lm.packing import LABELS, Packed
+from pockengine.finetune.lm.methods import LOSSES, SCORES
+from pockengine.finetune.lm.packing import LABELS, SIGNS, Packed
 from pockengine.finetune.verdict import mean_loss
 
 
@@ -90,7 +90,8 @@ def judge(session: Session, packed: Packed, batch: int) -> Score:
     if SIGNS not in packed.arrays:
         return TextScore(*mean_loss(session, packed.arrays, LABELS, batch))
     losses = of_rows(session, packed, batch, LOSSES)
-    if RATING in packed.arrays:
+    scores = session.artifact.entries["evaluate"].outputs.get(SCORES)
+    if scores is None or scores.rank > 1:  # not margins of pairs
         return RatedScore(float(losses.mean()), packed.rows)
     margins = of_rows(session, packed, batch, SCORES)
     return PairScore(float(losses.mean()), float((margins > 0).mean()), packed.rows)
@@ -98,9 +99,9 @@ def judge(session: Session, packed: Packed, batch: int) -> Score:
 
 def of_rows(session: Session, packed: Packed, batch: int, output: str) -> np.ndarray:
     """Return an output (rows, ...) of the entry `evaluate`; the last batch is padded with rows."""
-    found = []
+    found, read = [], session.artifact.entries["evaluate"].inputs
     for at in range(0, packed.rows, batch):
         places = np.arange(at, at + batch) % packed.rows
-        inputs = {name: array[places] for name, array in packed.arrays.items()}
+        inputs = {name: array[places] for name, array in packed.arrays.items() if name in read}
         found.append(session.evaluate(inputs)[output])
     return np.concatenate(found)[: packed.rows]

@@ -9,6 +9,7 @@ before training:
     kto         1 - sigmoid(beta label (c - c0 - z))        sums; r is another row's answer
                 z = max(mean over the batch of (r - r0), 0), a constant of the backward pass
     weighted    -reward c                                   means
+    distill     -c, with c the mean of sum p (log q - log p) over tokens, as in teacher.py
 """
 
 from collections.abc import Callable, Mapping
@@ -18,8 +19,8 @@ from pockengine.compiler.ir import Builder, Value
 from pockengine.frontends.emit.activation import log1p_exp
 from pockengine.frontends.layout import plain
 
-PAIRS, RATED = "pairs", "rated"
-"""Forms of data: two answers to a prompt, or one answer with a number."""
+PAIRS, RATED, TAUGHT = "pairs", "rated", "taught"
+"""Forms of data: two answers to a prompt, one with a number, or a text with a teacher's logits."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,10 @@ def _weighted(of: Terms) -> Value:
     return of.g.neg(of.g.mul(of.rating, of.chosen))
 
 
+def _distill(of: Terms) -> Value:
+    return of.g.neg(of.chosen)
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss: its form of data, whether it adds up log-probabilities, and its reference.
@@ -115,4 +120,5 @@ LOSSES_OF: Mapping[str, Loss] = {
     "orpo": Loss(_orpo, refers=False),
     "kto": Loss(_kto, RATED, sums=True, scores=both),
     "weighted": Loss(_weighted, RATED, answers=1, refers=False),
+    "distill": Loss(_distill, TAUGHT, answers=1, refers=False),
 }

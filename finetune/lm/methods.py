@@ -6,40 +6,52 @@
     orpo        odds ratio preference optimization (Hong et al., 2024; arXiv:2403.07691)
     kto         Kahneman-Tversky optimization (Ethayarajh et al., 2024; arXiv:2402.01306)
     weighted    answers weighted by their rewards (Peters and Schaal, 2007)
+    distill     stored logits of a teacher (Hinton et al., 2015; arXiv:1503.02531)
 
 A row of tokens holds one or two answers, each after the prompt; positions restart between them, so
 neither sees the other. `signs` marks their tokens. losses.py has the formulas.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.graph import LOSS
+from pockengine.compiler.ir.types import I64
 from pockengine.errors import FinetuneError
-from pockengine.finetune.lm.losses import LOSSES_OF, RATED, Loss, Terms
-from pockengine.finetune.lm.packing import LABELS, LOGITS
+from pockengine.finetune.lm.losses import LOSSES_OF, RATED, TAUGHT, Loss, Terms
+from pockengine.finetune.lm.packing import LABELS, LOGITS, SIGNS
+from pockengine.finetune.lm.teacher import ENTROPY, INDICES, PROBABILITIES, Teacher
 
 SFT, TEXTS = "sft", "texts"
 METHODS = (SFT, *LOSSES_OF)
-SIGNS, REFERENCE, RATING = "signs", "reference", "rating"
-"""Inputs: 1 at tokens of the first answer, -1 at tokens of the second (rows, length); the scores
-before training (rows, ...); labels or rewards (rows,)."""
+REFERENCE, RATING = "reference", "rating"
+"""Inputs: the scores before training (rows, ...); labels or rewards (rows,)."""
 SCORES, LOSSES = "scores", "losses"
 """Outputs: each row's scores, which the reference is of (rows, ...), and its loss (rows,)."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A method by its name, with `beta`, the weight of its preference."""
+    """A method by its name.
+
+    `beta` is the weight of its preference, and `teacher` its file of logits.
+    """
 
     name: str = SFT
     beta: float = 0.1
+    teacher: Path | None = None
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:
             raise FinetuneError(f"unknown method {self.name!r}; known: {', '.join(METHODS)}")
         if not self.beta > 0:
             raise FinetuneError(f"beta is {self.beta:g}; give a number above 0")
+        if (self.teacher is None) == (self.form == TAUGHT):
+            raise FinetuneError(
+                f"--method {self.name} and --teacher {self.teacher} do not go together: only "
+                "distill reads a teacher's logits, and needs them"
+            )
 
     @property
     def loss(self) -> Loss | None:
@@ -48,7 +60,7 @@ class Method:
 
     @property
     def form(self) -> str:
-        """The form of its data: TEXTS, or losses.PAIRS or RATED."""
+        """The form of its data: TEXTS, or losses.PAIRS, RATED or TAUGHT."""
         return TEXTS if self.loss is None else self.loss.form
 
     @property
@@ -76,7 +88,12 @@ def set_loss(graph: Graph, method: Method) -> None:
     labels = next(value for value in graph.inputs if value.name == LABELS)
     g = Builder(graph)
     signs = g.input(SIGNS, TensorType(F32, labels.shape))
-    answers = _Answers(g, _log_probabilities(g, graph.outputs[LOGITS], labels), signs)
+    logits = graph.outputs[LOGITS]
+    if method.teacher is None:
+        tokens = _log_probabilities(g, logits, labels)
+    else:
+        tokens = _agreement(g, logits, Teacher(method.teacher))
+    answers = _Answers(g, tokens, signs)
     chosen = answers.of(1.0, loss.sums)
     rejected = answers.of(-1.0, loss.sums) if loss.answers == 2 else None
     scores = loss.scores(g, chosen, rejected)
@@ -107,6 +124,18 @@ def _log_probabilities(g: Builder, logits: Value, labels: Value) -> Value:
     column = g.reshape(index, shape=(*index.shape, 1))
     taken = g.take_along(g.log_softmax(logits), column, axis=2)
     return g.reshape(taken, shape=index.shape)
+
+
+def _agreement(g: Builder, logits: Value, teacher: Teacher) -> Value:
+    """Return sum p (log q - log p) of each token's prediction (rows, length)."""
+    teacher.check(logits.shape[2])
+    types = TensorType(F32, (*logits.shape[:2], teacher.width))
+    probabilities = g.input(PROBABILITIES, types)
+    entropy = g.input(ENTROPY, TensorType(F32, logits.shape[:2]))
+    log_q = g.log_softmax(logits)
+    if teacher.partial:
+        log_q = g.take_along(log_q, g.input(INDICES, TensorType(I64, types.shape)), axis=2)
+    return g.sub(g.reduce_sum(g.mul(probabilities, log_q), axes=(2,)), entropy)
 
 
 def _following(g: Builder, values: Value) -> Value:

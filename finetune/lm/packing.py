@@ -16,6 +16,8 @@ LABELS = "labels"
 """Name of a decoder's tokens to predict."""
 LOGITS = "logits"
 """Name of a decoder's output."""
+SIGNS = "signs"
+"""Input (rows, length): 1 at tokens of a row's first answer, -1 at those of the second."""
 OPEN_ROWS = 64
 """Maximum number of open rows searched for room; beyond that the fullest are closed."""
 
@@ -63,6 +65,18 @@ def rows_of(rows: Sequence[Sequence[Tokens]], length: int) -> Packed:
     for row, texts in enumerate(rows):
         _fill({name: array[row] for name, array in arrays.items()}, texts)
     return Packed(arrays, sum(len(text.ids) for texts in rows for text in texts))
+
+
+def signed_rows(texts: Sequence[Sequence[Tokens]], length: int) -> Packed:
+    """Concatenate the texts of each row, and mark the answers of the first by 1, else by -1."""
+    packed = rows_of(texts, length)
+    labels = packed.arrays[LABELS]
+    signs = np.full(labels.shape, -1, np.float32)
+    for row, (first, *_) in enumerate(texts):
+        signs[row, : len(first.ids)] = 1
+    signs[labels == IGNORED] = 0
+    packed.arrays[SIGNS] = signs
+    return packed
 
 
 def _empty(rows: int, length: int) -> dict[str, np.ndarray]:

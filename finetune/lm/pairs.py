@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from pockengine.errors import FinetuneError
-from pockengine.finetune.lm.methods import REFERENCE, SIGNS, Method
-from pockengine.finetune.lm.packing import LABELS, Packed, rows_of
+from pockengine.finetune.lm.methods import REFERENCE, Method
+from pockengine.finetune.lm.packing import Packed, signed_rows
 from pockengine.finetune.lm.texts import Pair
 from pockengine.finetune.lm.tokens import Tokens, named, tokenize
-from pockengine.finetune.task import IGNORED
 
 
 @dataclass(frozen=True)
@@ -68,16 +67,4 @@ def pack_pairs(pairs: Sequence[PairTokens], length: int, method: Method) -> Pack
     packed = signed_rows([(pair.chosen, pair.rejected) for pair in pairs], length)
     if method.refers:
         packed.arrays[REFERENCE] = np.zeros(len(pairs), np.float32)
-    return packed
-
-
-def signed_rows(texts: Sequence[Sequence[Tokens]], length: int) -> Packed:
-    """Concatenate the texts of each row, and mark the answers of the first by 1, else by -1."""
-    packed = rows_of(texts, length)
-    labels = packed.arrays[LABELS]
-    signs = np.full(labels.shape, -1, np.float32)
-    for row, (first, *_) in enumerate(texts):
-        signs[row, : len(first.ids)] = 1
-    signs[labels == IGNORED] = 0
-    packed.arrays[SIGNS] = signs
     return packed

@@ -11,13 +11,14 @@ from pockengine.backends.registry import backend_for
 from pockengine.compiler.ir import Graph
 from pockengine.devices import find_device
 from pockengine.errors import FinetuneError, ImportModelError
-from pockengine.finetune.lm.losses import PAIRS, RATED
+from pockengine.finetune.lm.losses import PAIRS, RATED, TAUGHT
 from pockengine.finetune.lm.methods import TEXTS, set_loss
 from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.finetune.lm.packing import LOGITS, Packed, pack
 from pockengine.finetune.lm.pairs import PairTokens, pack_pairs, tokenize_pairs
 from pockengine.finetune.lm.rated import RatedTokens, pack_rated, tokenize_rated
 from pockengine.finetune.lm.settings import Settings, Texts
+from pockengine.finetune.lm.teacher import Teacher
 from pockengine.finetune.lm.texts import Example, read_examples, read_pairs, read_rated
 from pockengine.finetune.lm.tokens import (
     Tokens,
@@ -172,7 +173,21 @@ def _rated_rows(tokenizer: Any, settings: Settings) -> Rows:
     return learned, judged, parts
 
 
-_ROWS = {TEXTS: _text_rows, PAIRS: _pair_rows, RATED: _rated_rows}
+def _taught_rows(tokenizer: Any, settings: Settings) -> Rows:
+    course = settings.course
+    assert course.method.teacher is not None
+    if settings.texts.validation is not None:
+        raise FinetuneError(
+            "--teacher has logits of the lines of --data, and --validation has other lines; leave "
+            "it out, and --hold-out evaluates a part of --data"
+        )
+    teacher = Teacher(course.method.teacher)
+    parts = read_parts(tokenizer, settings.texts, course.length, course.seed)
+    learned = teacher.pack(parts.training, course.length)
+    return learned, teacher.pack(parts.judging, course.length) if parts.judging else None, parts
+
+
+_ROWS = {TEXTS: _text_rows, PAIRS: _pair_rows, RATED: _rated_rows, TAUGHT: _taught_rows}
 
 
 def _decoding(model: CausalLM, graph: Graph, settings: Settings) -> Mapping[str, Graph]:

@@ -13,8 +13,7 @@ import numpy as np
 
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.methods import RATING, REFERENCE, Method
-from pockengine.finetune.lm.packing import Packed
-from pockengine.finetune.lm.pairs import signed_rows
+from pockengine.finetune.lm.packing import Packed, signed_rows
 from pockengine.finetune.lm.texts import Rated
 from pockengine.finetune.lm.tokens import Tokens, tokenize
 from pockengine.finetune.task import IGNORED

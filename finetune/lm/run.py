@@ -222,8 +222,9 @@ def _fit(
     steps = course.steps or (course.epochs or 1) * (rows.rows // course.batch)
     console = PlainConsole(_WIDTH)
     bar = (Bar(console, steps, Unit("tokens", rows.tokens / rows.rows)),)
+    read = trainer.artifact.entries["train"].inputs
     return trainer.fit(
-        rows.arrays,
+        {name: array for name, array in rows.arrays.items() if name in read},
         epochs=None if course.steps else course.epochs,
         steps=course.steps,
         lr=settings.rate,

@@ -15,6 +15,7 @@ LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md")
 """Pages that train for half a minute; their test runs nightly."""
 
 METHODS = (
+    "docs/howto/distill.md",
     "docs/howto/kto.md",
     "docs/howto/preferences.md",
     "docs/howto/weighted.md",

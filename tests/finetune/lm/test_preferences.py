@@ -10,6 +10,8 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
+from safetensors.numpy import save_file as save_numpy
+from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from pockengine.api import compile
@@ -22,7 +24,7 @@ from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.reference import read_reference, set_reference
 from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
 from pockengine.finetune.lm.texts import read_pairs
-from pockengine.tests.finetune.lm.decoders import save
+from pockengine.tests.finetune.lm.decoders import WORDS, save
 
 LENGTH, RATE = 64, 0.05
 COMPARING = [name for name, loss in LOSSES_OF.items() if loss.form == PAIRED]
@@ -112,7 +114,7 @@ def test_losses_of_ten_steps_are_those_of_pytorch(name: str, folder: Path, data:
 
 
 GIVEN = (("chosen", 1.5), ("rejected", -0.25), ("rejected", 0.0), ("chosen", 0.5))
-RATED = [
+RATED: list[dict[str, Any]] = [
     {"prompt": pair["prompt"], "completion": pair[name], "label": name == "chosen", "reward": r}
     for pair, (name, r) in zip(PAIRS, GIVEN, strict=True)
 ]
@@ -241,6 +243,58 @@ def test_what_cannot_be_compared_is_refused(
     (tmp_path / "bad.jsonl").write_text(json.dumps(row))
     with pytest.raises(FinetuneError, match=fact):
         run(folder, tmp_path / "bad.jsonl", tmp_path / "out", "--method=dpo", *options)
+
+
+@pytest.mark.parametrize("kept", [5, None])
+def test_distillation_learns_what_pytorch_learns(
+    kept: int | None, folder: Path, rated: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    rows = [[*words(row["prompt"] + row["completion"])["input_ids"], 2] for row in RATED]
+    teacher = [torch.randn(len(ids), WORDS) * 2 for ids in rows]
+    top = [logits.topk(kept or WORDS) for logits in teacher]
+    stored = {f"logits.{n}": each.values for n, each in enumerate(top, 1)}
+    if kept:
+        stored |= {f"indices.{n}": each.indices.int() for n, each in enumerate(top, 1)}
+    else:
+        stored = {f"logits.{n}": logits for n, logits in enumerate(teacher, 1)}
+    save_file(stored, tmp_path / "teacher.safetensors")
+    method = Method("distill", teacher=tmp_path / "teacher.safetensors")
+    course = TrainingSettings(LENGTH, batch=4, method=method)
+    prepared = prepare(Settings(folder, Texts(rated, hold_out=0.0), course))
+    compiled = compile(prepared.graph, None, scheme="full", optimizer="sgd", outputs=method.outputs)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    optimizer = torch.optim.SGD(model.parameters(), RATE)
+    with compiled.session() as session:
+        for _ in range(10):
+            ours = float(session.train_step(prepared.training.arrays, lr=RATE)["loss"])
+            losses = []
+            for ids, row, each in zip(rows, RATED, top, strict=True):
+                q = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+                p = each.values.softmax(-1)
+                kl = (p * (p.log() - q.gather(1, each.indices))).sum(-1)
+                losses.append(kl[len(words(row["prompt"])["input_ids"]) - 1 : -1].mean())
+            loss = torch.stack(losses).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert ours == pytest.approx(float(loss.detach()), rel=2e-4)
+
+
+def test_logits_of_other_texts_are_refused(folder: Path, rated: Path, tmp_path: Path) -> None:
+    place, method = tmp_path / "t.safetensors", "--method=distill"
+    with pytest.raises(FinetuneError, match="do not go together"):
+        run(folder, rated, tmp_path / "out", method)
+    for tensors, fact in (
+        ({"logits.1": np.zeros((3, 4), np.float32)}, "4 logits per token and no indices"),
+        ({"logits.1": np.zeros((3, WORDS), np.float32)}, r"logits\.\d must be .*same texts"),
+        ({"a": np.zeros(3, np.float32)}, r"store tensors logits\.LINE"),
+    ):
+        save_numpy(tensors, place)
+        course = TrainingSettings(LENGTH, method=Method("distill", teacher=place))
+        with pytest.raises(FinetuneError, match=fact):
+            prepare(Settings(folder, Texts(rated, hold_out=0.0), course))
 
 
 @pytest.mark.parametrize(
