@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.types import F32, Shape, TensorType
 from pockengine.errors import ImportModelError
 from pockengine.models.gguf_forms import BlockFormat, find_form, form_of, written_form
@@ -56,11 +57,19 @@ class GgufFile:
     def contents(self, name: str) -> Contents:
         """Return a tensor as f32, decoded from the mapped file at each read."""
         entry, form = self.entries[name], self.form(name)
+        type_ = TensorType(F32, entry.shape)
+        if form.scale is not None:
+            return Grid(type_, len(entry.shape) - 1, partial(self._codes, name), form.bits)
 
         def load() -> np.ndarray:
             return form.decode(self.data(name)).reshape(entry.shape)
 
-        return Lazy(TensorType(F32, entry.shape), load, f"{name} of {self.path}")
+        return Lazy(type_, load, f"{name} of {self.path}")
+
+    def _codes(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        shape, form = self.entries[name].shape, self.form(name)
+        codes, scales = form.codes(self.data(name))
+        return codes.reshape(shape), scales.reshape(*shape[:-1], shape[-1] // form.group)
 
     def nbytes(self, name: str) -> int:
         """Bytes of a tensor's data."""

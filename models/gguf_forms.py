@@ -22,7 +22,8 @@ from pockengine.extras import missing
 class BlockFormat:
     """A tensor type: a block of `group` numbers takes `nbytes` bytes.
 
-    `encode` is None for read-only types.
+    `encode` is None for read-only types. If numbers are whole multiples of the block's f16 scale,
+    `scale` is its byte, and `bits` the size of codes: 4 or 8.
     """
 
     name: str
@@ -31,6 +32,18 @@ class BlockFormat:
     nbytes: int
     decode: Callable[[np.ndarray], np.ndarray]
     encode: Callable[[np.ndarray], np.ndarray] | None
+    scale: int | None = None
+    bits: int | None = None
+
+    def codes(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return i8 codes [blocks, group] and f32 scales [blocks] of a type that has a scale."""
+        assert self.scale is not None
+        blocks = data.reshape(-1, self.nbytes)[:, self.scale : self.scale + DType.F16.itemsize]
+        scales = np.ascontiguousarray(blocks).view(np.float16).astype(np.float32)
+        numbers = self.decode(data).reshape(-1, self.group)
+        codes = np.divide(numbers, scales, out=np.zeros_like(numbers), where=scales != 0)
+        with np.errstate(invalid="ignore"):
+            return np.rint(codes).astype(np.int8), scales[:, 0]
 
 
 def _plain(name: str, number: int, dtype: DType) -> BlockFormat:
@@ -57,8 +70,9 @@ def _blocked(name: str, number: int, bits: int) -> BlockFormat:
         parts = [scales.view(np.uint8), codes.view(np.uint8)]
         return np.concatenate(parts, axis=1).reshape(-1)
 
+    nbytes = scale + BLOCK * bits // 8
     return BlockFormat(
-        name, number, BLOCK, nbytes=scale + BLOCK * bits // 8, decode=decode, encode=encode
+        name, number, BLOCK, nbytes=nbytes, decode=decode, encode=encode, scale=0, bits=bits
     )
 
 
@@ -73,6 +87,8 @@ FORMS = {
     )
 }
 
+SCALED = {"Q5_0": (0, 8), "IQ4_NL": (0, 8), "TQ1_0": (52, 4), "TQ2_0": (64, 4)}
+"""Byte of the scale and bits of codes of types that the package decodes."""
 REWRITTEN = FORMS[8]
 """The type of new numbers for tensors of a read-only type."""
 
@@ -123,4 +139,7 @@ def _packaged(number: int) -> BlockFormat | None:
     def decode(data: np.ndarray) -> np.ndarray:
         return np.asarray(gguf.quants.dequantize(data, kind), np.float32).reshape(-1)
 
-    return BlockFormat(kind.name, number, group, nbytes=nbytes, decode=decode, encode=None)
+    scale, bits = SCALED.get(kind.name, (None, None))
+    return BlockFormat(
+        kind.name, number, group, nbytes=nbytes, decode=decode, encode=None, scale=scale, bits=bits
+    )

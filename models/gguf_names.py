@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pockengine.compiler.ir.contents import Contents, Lazy
+from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.types import TensorType
 from pockengine.errors import ImportModelError
 from pockengine.models.gguf import read_gguf, write_gguf
@@ -165,6 +166,8 @@ def _laid_out(contents: Contents, name: str, config: Any, back: bool) -> Content
         one = np.float32(-1 if back else 1)
         return Lazy(type_, lambda: contents.read() + one, "a norm's scale")
     if kind == "gpt2" and name.endswith(TRANSPOSED):
+        if isinstance(contents, Grid):
+            return contents.transposed((1, 0))
         turned = TensorType(type_.dtype, tuple(reversed(type_.shape)))
         return Lazy(turned, lambda: np.ascontiguousarray(contents.read().T), "a transposed weight")
     return contents
@@ -190,8 +193,10 @@ def rows_laid_out(contents: Contents, name: str, config: Any, back: bool) -> Con
     half = shape[0] // heads // 2
     parts = (heads, half, 2) if back else (heads, 2, half)
 
-    def load() -> np.ndarray:
-        rows = contents.read().reshape(*parts, *shape[1:])
-        return np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(shape)
+    def ordered(array: np.ndarray) -> np.ndarray:
+        rows = array.reshape(*parts, *array.shape[1:])
+        return np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(array.shape)
 
-    return Lazy(contents.type, load, "rows in another order")
+    if isinstance(contents, Grid):
+        return contents.reordered(ordered)
+    return Lazy(contents.type, lambda: ordered(contents.read()), "rows in another order")

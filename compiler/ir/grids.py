@@ -1,7 +1,7 @@
 """Contents that are integer codes times scales, as quantized model files hold them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,6 +38,15 @@ class Grid(Contents):
             return codes.transpose(order), scales.transpose(order)
 
         return Grid(self.type.transposed(order), order.index(self.axis), load, self.bits)
+
+    def reordered(self, change: Callable[[np.ndarray], np.ndarray]) -> "Grid":
+        """Return the numbers after a change of the order along other axes than that of scales."""
+
+        def load() -> tuple[np.ndarray, np.ndarray]:
+            codes, scales = self.load()
+            return change(codes), change(scales)
+
+        return replace(self, load=load)
 
     def in_blocks(self, blocks: Blocks) -> tuple[np.ndarray, np.ndarray] | None:
         """Return codes and scales of blocks with exactly these numbers, or None."""

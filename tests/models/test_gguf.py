@@ -11,7 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pockengine.compiler.ir.blocks import Blocks
 from pockengine.compiler.ir.contents import Contents, InMemory
+from pockengine.compiler.ir.grids import Grid
 from pockengine.errors import ImportModelError
 from pockengine.models import gguf_forms
 from pockengine.models.gguf import read_gguf, write_gguf
@@ -68,7 +70,13 @@ def every_type(path: Path, others: bool = True) -> Path:
     )
 
 
-PACKAGED = {2: "Q4_0", 8: "Q8_0", 10: "Q2_K", 12: "Q4_K", 14: "Q6_K", 6: "Q5_0", 20: "IQ4_NL"}
+PACKAGED = {
+    **{2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 39: "MXFP4"},
+    **{10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"},
+    **{20: "IQ4_NL", 23: "IQ4_XS", 34: "TQ1_0", 35: "TQ2_0"},
+}
+HELD = {"Q4_0": 4, "Q5_0": 8, "Q8_0": 8, "IQ4_NL": 8, "TQ1_0": 4, "TQ2_0": 4}
+"""Bits of blocks that hold the numbers of a type."""
 
 
 def packaged(path: Path) -> Path:
@@ -92,6 +100,18 @@ def test_types_of_the_package_are_read_as_ggml_decodes_them(tmp_path: Path) -> N
         actual = file.contents(tensor.name).read()
         assert actual.any()
         np.testing.assert_array_equal(actual, expected.reshape(actual.shape))
+
+
+def test_blocks_hold_the_numbers_of_types_with_one_scale(tmp_path: Path) -> None:
+    file = read_gguf(packaged(tmp_path / "a.gguf"))
+    grids = {name: file.contents(name) for name in file.entries}
+    assert {name: held.bits for name, held in grids.items() if isinstance(held, Grid)} == HELD
+    for name, bits in HELD.items():
+        blocks, grid = Blocks(bits, 1), grids[name]
+        assert isinstance(grid, Grid)
+        held = grid.in_blocks(blocks)
+        assert held is not None
+        np.testing.assert_array_equal(blocks.decode(*held), file.contents(name).read())
 
 
 def test_new_numbers_of_a_type_that_is_only_read_become_q8(tmp_path: Path) -> None:
