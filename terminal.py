@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -50,12 +51,29 @@ class PlainConsole(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects; tables are fitted to the width."""
         parts = [part for one in objects for part in _fitted(self, one)]
-        super().print(*parts, **options)
+        trimmed = (_Trimmed(part) if isinstance(part, Table) else part for part in parts)
+        super().print(*trimmed, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the printed form of a text, in characters of the output's encoding."""
         shown = printable(text).encode(self.encoding, "backslashreplace").decode(self.encoding)
         return super().render_str(shown, **options)
+
+
+@dataclass(frozen=True)
+class _Trimmed:
+    """A table whose lines end at their last character, without the padding of its last column."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for line in console.render_lines(self.table, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                yield from line[:-1]
+                yield line[-1]._replace(text=line[-1].text.rstrip())
+            yield Segment.line()
 
 
 def _fitted(console: Console, printed: Any) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.cli.main import cli
@@ -58,6 +59,19 @@ def test_a_word_wider_than_the_terminal_is_folded() -> None:
     table.add_column("path")
     table.add_row("x" * 200)
     assert "".join(shown(table, 80)).count("x") == 200
+
+
+def test_lines_of_a_table_end_without_blanks() -> None:
+    table = Table("for", "found", box=SIMPLE, title="packages")
+    table.add_row("torch", "torch 2.14, jax")
+    table.add_row("qnn", "no")
+    output = io.StringIO()
+    terminal = PlainConsole(80)
+    terminal.file = output
+    terminal.print(table)
+    lines = output.getvalue().splitlines()
+    assert lines[-2].split() == ["qnn", "no"]
+    assert [line for line in lines if line != line.rstrip()] == []
 
 
 def test_columns_is_obeyed_where_output_is_piped(monkeypatch: pytest.MonkeyPatch) -> None:
