@@ -173,10 +173,9 @@ def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
 
 
 def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
-    """Print the improvement, and the paths of the results."""
-    for name, glimpse in (("before", report.before), ("after", report.after)):
-        if glimpse.score is not None:
-            terminal.print(f"{name}: {glimpse.score}")
+    """Print the result, below the "before" line of the run, and the paths of the written files."""
+    if report.after.score is not None:
+        terminal.print(f"after: {report.after.score}")
     answers = zip(questions, report.before.answers, report.after.answers, strict=False)
     for question, before, after in answers:
         terminal.print(f"\n> {question}\nbefore: {before}\nafter:  {after}")

@@ -195,10 +195,11 @@ def _before(
     place = out / BEFORE
     if ways.resume and place.is_file():
         facts = json.loads(place.read_text(encoding="utf-8"))
-        return Glimpse(score_of(facts), facts["answers"])
-    with trainer.session(ways.threads) as session:
-        found = glimpse(session, prepared, settings, ways)
-    write_text_whole(place, json.dumps(found.facts(), indent=1) + "\n")
+        found = Glimpse(score_of(facts), facts["answers"])
+    else:
+        with trainer.session(ways.threads) as session:
+            found = glimpse(session, prepared, settings, ways)
+        write_text_whole(place, json.dumps(found.facts(), indent=1) + "\n")
     if found.score is not None:
         ways.say(f"before: {found.score}")
     return found
