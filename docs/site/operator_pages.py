@@ -15,6 +15,10 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from pockengine.docs.site.sources import ROOT
+
+FOLDER = str(ROOT.parent)
+"""Folder of the package; mkdocs removes what its hook appends to `sys.path`."""
 HEAD = """# {title}
 
 The {count} {noun} that are imported, by topic. Others are refused, with the layer that uses them.
@@ -77,7 +81,7 @@ PAGES = {
 def operator_page(name: str) -> str:
     """Return one of PAGES; without its framework a page that names the package."""
     command = [sys.executable, "-m", "pockengine.docs.site.operator_pages", name]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [*sys.path, FOLDER]))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the page of {name}: {done.stderr}")
