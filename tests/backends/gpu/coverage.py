@@ -1,4 +1,4 @@
-"""Ops supported by the GPU backend, listed in docs/gpu.md.
+"""Ops supported by the GPU backend, listed in docs/reference/ops/gpu.md.
 
 `python -m pockengine.tests.backends.gpu.coverage` writes the table; a test compares it.
 """
@@ -7,7 +7,7 @@ from pockengine.backends.gpu.kernels import FAMILIES
 from pockengine.tests.backends.coverage import NEVER_MET, Coverage
 
 COVERAGE = Coverage(
-    page="gpu.md",
+    page="reference/ops/gpu.md",
     heading="on a GPU",
     forms=FAMILIES,
     formed="a kernel",

@@ -1,4 +1,4 @@
-"""docs/gpu.md lists the support of every op."""
+"""docs/reference/ops/gpu.md lists the support of every op."""
 
 from pockengine.tests.backends.gpu.coverage import COVERAGE
 

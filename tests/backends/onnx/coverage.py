@@ -1,4 +1,4 @@
-"""Ops supported by the ONNX backend, listed in docs/onnx.md.
+"""Ops supported by the ONNX backend, listed in docs/reference/ops/onnx.md.
 
 `python -m pockengine.tests.backends.onnx.coverage` writes the table; a test compares it.
 """
@@ -8,7 +8,7 @@ from pockengine.backends.onnx.forms.arithmetic import ORDERED, SAME
 from pockengine.tests.backends.coverage import NEVER_MET, Coverage
 
 COVERAGE = Coverage(
-    page="onnx.md",
+    page="reference/ops/onnx.md",
     heading="in ONNX",
     forms=FORMS,
     formed="several operators",

@@ -1,4 +1,4 @@
-"""docs/onnx.md lists the support of every op."""
+"""docs/reference/ops/onnx.md lists the support of every op."""
 
 from pockengine.tests.backends.onnx.coverage import COVERAGE
 

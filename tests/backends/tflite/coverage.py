@@ -1,4 +1,4 @@
-"""Ops supported by the TFLite backend, listed in docs/tflite.md.
+"""Ops supported by the TFLite backend, listed in docs/reference/ops/tflite.md.
 
 `python -m pockengine.tests.backends.tflite.coverage` writes the table; a test compares it.
 """
@@ -8,7 +8,7 @@ from pockengine.backends.tflite.forms.arithmetic import COMPARED, SAME
 from pockengine.tests.backends.coverage import NEVER_MET, Coverage
 
 COVERAGE = Coverage(
-    page="tflite.md",
+    page="reference/ops/tflite.md",
     heading="in TFLite",
     forms=FORMS,
     formed="several operators",

@@ -1,4 +1,4 @@
-"""docs/tflite.md lists the support of every op."""
+"""docs/reference/ops/tflite.md lists the support of every op."""
 
 from pockengine.tests.backends.tflite.coverage import COVERAGE
 
