@@ -4,6 +4,7 @@ config.json names the class and its sizes. The weights are mapped from their fil
 demand. No code of the folder runs.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,16 @@ from pockengine.compiler.ir.contents import Contents
 from pockengine.errors import GraphError, ImportModelError
 from pockengine.frontends.torch.model import from_torch
 from pockengine.models.experts import experts_of, stacked
-from pockengine.models.hugging_face import DECODERS, model_class
+from pockengine.models.hugging_face import DECODERS, decoder_class, model_class
 from pockengine.models.packed import remark
 from pockengine.models.shards import shards_of
 from pockengine.models.unfilled import unfilled
 
-ELSEWHERE = ((".mlp.", ".block_sparse_moe."), ("model.", "model.language_model."))
+ELSEWHERE = (
+    (r"\.mlp\.", ".block_sparse_moe."),
+    (r"^model\.", "model.language_model."),
+    (r"^", "language_model."),
+)
 """Parts of names that differ in files: Mixtral's mixtures, and text models of larger ones."""
 INPUTS = ("input_ids", "labels", "position_ids")
 """A position of 0 starts a new text, which does not attend to the previous one."""
@@ -84,7 +89,7 @@ class CausalLM:
         prefix = f"{getattr(self.module, 'base_model_prefix', '')}."
         found, lacking = {}, []
         for name, param in graph.params.items():
-            others = (name.replace(part, theirs, 1) for part, theirs in ELSEWHERE)
+            others = (re.sub(part, theirs, name, count=1) for part, theirs in ELSEWHERE)
             known = [n for n in (name, name.removeprefix(prefix), *others) if n in held]
             if known:
                 found[name] = known[0]
@@ -106,8 +111,11 @@ def open_causal_lm(folder: Path) -> CausalLM:
 
 
 def decoder_of(folder: Path) -> Any:
-    """Build config.json's decoder with shapes only; its weights need not exist."""
-    kind = model_class(folder)
+    """Build config.json's decoder with shapes only; its weights need not exist.
+
+    Of a model with pictures it is the text model.
+    """
+    kind = decoder_class(folder)
     if not kind.endswith(DECODERS):
         raise ImportModelError(
             f"{folder} is a {kind}, which predicts no next token; give a folder of a "
@@ -117,6 +125,8 @@ def decoder_of(folder: Path) -> Any:
         config = transformers.AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
+        if kind != model_class(folder):
+            config = _of_text(config)
         config.dtype = torch.float32
         module = unfilled(getattr(transformers, kind), config)
     except Exception as error:  # transformers raises anything for a damaged configuration
@@ -124,6 +134,15 @@ def decoder_of(folder: Path) -> Any:
         raise ImportModelError(f"{folder} is no {kind} as config.json has it: {text}") from error
     module.name_or_path = str(folder)
     return module
+
+
+def _of_text(config: Any) -> Any:
+    """Return the text model's configuration; the whole model's governs its files."""
+    text = config.get_text_config()
+    text.tie_word_embeddings = getattr(config, "tie_word_embeddings", text.tie_word_embeddings)
+    if hasattr(config, "quantization_config"):
+        text.quantization_config = config.quantization_config
+    return text
 
 
 def shapes_graph(module: Any, batch: int, length: int) -> Graph:

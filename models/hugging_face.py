@@ -22,6 +22,7 @@ CONFIG = "config.json"
 TOKENS = "input_ids"
 DECODERS = ("ForCausalLM", "LMHeadModel")
 """Suffixes of classes that predict the next token."""
+_PARTS = "ForConditionalGeneration"
 LENGTH = 128
 """Default tokens of an example, or the model's maximum if that is less."""
 
@@ -40,7 +41,20 @@ def is_decoder(folder: Path) -> bool:
     if not is_hugging_face(folder):
         return False
     need(f"the Hugging Face model {folder}", "models")
-    return model_class(folder).endswith(DECODERS)
+    return decoder_class(folder).endswith(DECODERS)
+
+
+def decoder_class(folder: Path) -> str:
+    """Return the configuration's class, or that of the text model of a model with several parts."""
+    kind = model_class(folder)
+    if not kind.endswith(_PARTS):
+        return kind
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    text = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("text_config")
+    name = text.get("model_type") if isinstance(text, dict) else None
+    found = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(name) if isinstance(name, str) else None
+    return found if isinstance(found, str) and found.endswith(DECODERS) else kind
 
 
 def open_folder(

@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from pockengine.compiler.ir.contents import InMemory
+from pockengine.compiler.ir.evaluate import run
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.experts import separate
-from pockengine.tests.models.lora_steps import STEPS, of_peft, ours
+from pockengine.models.hugging_face import is_decoder
+from pockengine.tests.models.lora_steps import LENGTH, STEPS, batches, of_peft, ours
 from pockengine.tests.zoo.zoo_language import EXPERTS, GROUPED, SMALL, build
 
 LINEAR = {
@@ -54,6 +57,46 @@ def test_ten_steps_are_those_of_peft(kind: str, tmp_path: Path) -> None:
     assert layers == {"0", "1"}
     assert tuned.losses == pytest.approx(of_peft(module, tuned), rel=1e-4)
     assert len(set(tuned.losses)) == STEPS
+
+
+VISION: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "Qwen3_5": (
+        LINEAR,
+        {
+            "depth": 1,
+            "num_heads": 2,
+            "out_hidden_size": 32,
+            "num_position_embeddings": 16,
+        },
+    ),
+    "Gemma3": (
+        WINDOWED,
+        {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 28, "patch_size": 14},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VISION)
+def test_of_a_model_with_pictures_the_text_model_opens(name: str, tmp_path: Path) -> None:
+    text, vision = VISION[name]
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(
+        text_config={**SMALL, **GROUPED, **text},
+        vision_config={"hidden_size": 16, "intermediate_size": 16, **vision},
+    )
+    whole = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
+    whole.save_pretrained(tmp_path)
+    batch = batches()[0]
+
+    assert is_decoder(tmp_path)
+    opened = open_causal_lm(tmp_path)
+    graph = opened.graph(2, LENGTH)
+    feed = {value.name: batch[value.name].numpy() for value in graph.inputs}
+    loss = run(graph, feed, {one: param.data for one, param in graph.params.items()})["loss"]
+    with torch.no_grad():
+        expected = whole(input_ids=batch["input_ids"], labels=batch["labels"]).loss
+    assert float(loss) == pytest.approx(float(expected), rel=1e-5)
+    assert all("language_model" in one or "lm_head" in one for one in opened.names(graph).values())
 
 
 @pytest.mark.parametrize("kind", ["Qwen3MoeForCausalLM", "MixtralForCausalLM"])
