@@ -18,6 +18,7 @@ from pathlib import Path
 from pockengine.compiler.ir import F32, Builder, Graph, TensorType, Value
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.ir.types import I64
+from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.losses import LOSSES_OF, RATED, TAUGHT, Loss, Terms
 from pockengine.finetune.lm.packing import LABELS, LOGITS, SIGNS
@@ -81,7 +82,7 @@ SUPERVISED = Method()
 
 
 def set_loss(graph: Graph, method: Method) -> None:
-    """Replace a decoder's own loss by a method's; its logits must be whole."""
+    """Replace a decoder's own loss by a method's."""
     loss = method.loss
     if loss is None:
         return
@@ -113,6 +114,7 @@ def set_loss(graph: Graph, method: Method) -> None:
     losses = loss.of(terms)
     graph.outputs[LOSSES] = losses
     graph.outputs[LOSS] = g.reduce_mean(losses, axes=(0,))
+    DeadCode().run(graph)  # the model's own loss would be a second reader of its logits
 
 
 def _log_probabilities(g: Builder, logits: Value, labels: Value) -> Value:

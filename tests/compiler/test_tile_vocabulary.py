@@ -110,6 +110,31 @@ def test_a_head_that_trains_or_whose_logits_are_read_stays_whole() -> None:
     assert len(tiled(whole).nodes) == len(whole.nodes)
 
 
+@pytest.mark.parametrize("storage", ["f32", "int4"])
+def test_a_log_probability_of_each_token_is_cut(storage: str) -> None:
+    whole = net(transposed=True)
+    g = Builder(whole)
+    loss = whole.outputs["loss"].node
+    assert loss is not None
+    reshaped = loss.operands[0].node
+    assert reshaped is not None
+    logits = g.add(reshaped.operands[0], whole.params["bias"].value)
+    index = g.maximum(whole.inputs[0], g.scalar(0, I64))
+    column = g.reshape(index, shape=(*logits.shape[:2], 1))
+    taken = g.take_along(g.log_softmax(logits), column, axis=2)
+    whole.outputs["loss"] = g.reduce_mean(g.square(taken), axes=(0, 1, 2))
+    DeadCode().run(whole)
+    SetTrainable(frozenset({"x"})).run(whole)
+    if storage != "f32":
+        StoreWeights(storage, frozenset({"x", "bias"})).run(whole)
+    parts = tiled(whole)
+    assert sum(node.op == "matmul" for node in parts.nodes) == 3
+    assert not any(node.op == "log_softmax" for node in parts.nodes)
+    expected, actual = (results(with_gradient(graph), LABELS) for graph in (whole, parts))
+    np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=1e-6)
+    np.testing.assert_allclose(actual["gradient"], expected["gradient"], rtol=1e-4, atol=1e-7)
+
+
 def test_small_logits_stay_whole() -> None:
     whole = net(transposed=True)
     copy = clone(whole)

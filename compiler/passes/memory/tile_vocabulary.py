@@ -7,7 +7,8 @@
 A language model's logits, and its head where that is stored in fewer bits, are by far its largest
 values. Each block's logits are needed for their sum only, so recomputation drops them, and the
 label's logit is a dot product of its own (Wijmans et al., arXiv 2411.09009; here the blocks are
-part of the graph, and the backward pass follows by differentiation).
+part of the graph, and the backward pass follows by differentiation). One element per row of a log
+softmax, the log-probability of a token, is the same without the mean.
 """
 
 import math
@@ -33,7 +34,7 @@ from pockengine.compiler.passes.memory.columns import (
 
 @dataclass(frozen=True)
 class TileVocabulary(Pass):
-    """Cut each cross entropy of a frozen linear layer into blocks of classes.
+    """Cut cross entropies and picked log softmaxes of frozen linear layers into blocks of classes.
 
     `written` names the parameters that some entry updates: a head that trains is left whole.
     Requires: a forward graph. Leaves: the whole product as dead nodes.
@@ -53,15 +54,29 @@ class TileVocabulary(Pass):
         most = block_bytes(self.memory_budget)
 
         def blocks_of_classes(g: Builder, node: Node) -> tuple[Value] | None:
-            if node.op != "cross_entropy":
-                return None
-            logits = _Logits.of(node.operands[0], single, trained)
+            source = _source(node, single)
+            logits = None if source is None else _Logits.of(source, single, trained)
             if logits is None:
                 return None
             blocks = list(logits.blocks(most))
-            return (_loss(g, node, logits, blocks),) if len(blocks) > 1 else None
+            cut = _loss if node.op == "cross_entropy" else _log_probability
+            return (cut(g, node, logits, blocks),) if len(blocks) > 1 else None
 
         rewrite(graph, blocks_of_classes)
+
+
+def _source(node: Node, single: Set[Value]) -> Value | None:
+    """Return the logits of a cross entropy, or of a log softmax of which one per row is read."""
+    if node.op == "cross_entropy":
+        return node.operands[0]
+    if node.op != "take_along":
+        return None
+    logs, index = node.operands
+    last = len(logs.shape) - 1
+    softmax = logs.node if logs in single else None
+    if softmax is None or softmax.op != "log_softmax" or index.shape[-1] != 1:
+        return None
+    return softmax.operands[0] if node.attrs["axis"] == last else None
 
 
 @dataclass(frozen=True)
@@ -117,20 +132,28 @@ def _loss(g: Builder, node: Node, logits: _Logits, blocks: Sequence[range]) -> V
     counted = g.ne(labels, ignored)
     index = g.where(counted, labels, zero)
     inside = g.logical_and(g.ge(index, zero), g.lt(index, g.scalar(classes, labels.dtype)))
-    rows = g.reshape(_label_logits(g, logits.value, logits.product, index), shape=labels.shape)
+    rows = _label_logits(g, logits, index)
     losses = g.sub(_log_sum_exp(g, logits, blocks), rows)
     losses = g.where(inside, losses, g.scalar(math.nan))
     total = g.reduce_sum(g.where(counted, losses, g.scalar(0.0)), axes=(0,))
     return g.div(total, g.reduce_sum(g.cast(counted, dtype=F32.value), axes=(0,)))
 
 
+def _log_probability(g: Builder, node: Node, logits: _Logits, blocks: Sequence[range]) -> Value:
+    """Return the log softmax at an index of each row, (..., 1)."""
+    index = g.reshape(node.operands[1], shape=(math.prod(logits.value.shape[:-1]),))
+    taken = _label_logits(g, logits, index)
+    return g.reshape(g.sub(taken, _log_sum_exp(g, logits, blocks)), shape=node.result.shape)
+
+
 def _log_sum_exp(g: Builder, logits: _Logits, blocks: Sequence[range]) -> Value:
-    """Return log sum exp of each row, (rows,), from the maximum and the sum of each block."""
+    """Return log sum exp of each row, (...,), from the maximum and the sum of each block."""
     largest, sums = [], []
+    last = (len(logits.value.shape) - 1,)
     for block in blocks:
         values = _block(g, logits.value, logits.product, block)
-        largest.append(g.stop_gradient(g.reduce_max(values, axes=(1,), keepdims=True)))
-        sums.append(g.reduce_sum(g.exp(g.sub(values, largest[-1])), axes=(1,), keepdims=True))
+        largest.append(g.stop_gradient(g.reduce_max(values, axes=last, keepdims=True)))
+        sums.append(g.reduce_sum(g.exp(g.sub(values, largest[-1])), axes=last, keepdims=True))
     most = largest[0]
     for other in largest[1:]:
         most = g.maximum(most, other)
@@ -139,7 +162,7 @@ def _log_sum_exp(g: Builder, logits: _Logits, blocks: Sequence[range]) -> Value:
         scaled = g.mul(sum_, g.exp(g.sub(maximum, most)))
         total = scaled if total is None else g.add(total, scaled)
     assert total is not None
-    return g.reshape(g.add(g.log(total), most), shape=logits.value.shape[:1])
+    return g.reshape(g.add(g.log(total), most), shape=logits.value.shape[:-1])
 
 
 def _block(g: Builder, value: Value, product: Node, block: range) -> Value:
@@ -155,18 +178,28 @@ def _block(g: Builder, value: Value, product: Node, block: range) -> Value:
     return _again(g, node, operands, len(block))
 
 
-def _label_logits(g: Builder, value: Value, product: Node, index: Value) -> Value:
-    """Return the logit of each row's label, with one class in place of all."""
+def _label_logits(g: Builder, logits: _Logits, index: Value) -> Value:
+    """Return the logit of each row's label, (...,)."""
+    rows = logits.value.shape[:-1]
+    taken = _one_class(g, logits.value, logits.product, index=index, rows=rows)
+    return g.reshape(taken, shape=rows)
+
+
+def _one_class(
+    g: Builder, value: Value, product: Node, index: Value, rows: tuple[int, ...]
+) -> Value:
+    """Return part of the logits with one class in place of all; `rows` are those of its reader."""
     node = value.node
     if value.shape[-1:] != (product.result.shape[-1],):
         return value
     if node is None:
-        return g.reshape(g.take(value, index, axis=0), shape=(*index.shape, 1))
+        return g.reshape(g.take(value, index, axis=0), shape=(*rows, 1))
     if node is product:
         x = node.operands[0]
-        rows = g.reshape(picked(g, node, index), shape=x.shape)
-        return g.reduce_sum(g.mul(x, rows), axes=(len(x.shape) - 1,), keepdims=True)
-    operands = [_label_logits(g, operand, product, index) for operand in node.operands]
+        columns = g.reshape(picked(g, node, index), shape=x.shape)
+        return g.reduce_sum(g.mul(x, columns), axes=(len(x.shape) - 1,), keepdims=True)
+    own = node.result.shape[:-1]
+    operands = [_one_class(g, operand, product, index=index, rows=own) for operand in node.operands]
     return _again(g, node, operands, 1)
 
 

@@ -16,15 +16,19 @@ from torch.nn import functional as F
 
 from pockengine.api import compile
 from pockengine.cli.finetune_lm import finetune_lm
+from pockengine.compiler.compile import compile_program
+from pockengine.compiler.options import Training
+from pockengine.compiler.sparse.lora import lora
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.losses import LOSSES_OF
 from pockengine.finetune.lm.losses import PAIRS as PAIRED
-from pockengine.finetune.lm.methods import Method
+from pockengine.finetune.lm.methods import Method, set_loss
 from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.reference import read_reference, set_reference
 from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
 from pockengine.finetune.lm.texts import read_pairs
-from pockengine.tests.finetune.lm.decoders import WORDS, save
+from pockengine.models.causal_lm import shapes_graph
+from pockengine.tests.finetune.lm.decoders import WORDS, llama, save
 
 LENGTH, RATE = 64, 0.05
 COMPARING = [name for name, loss in LOSSES_OF.items() if loss.form == PAIRED]
@@ -111,6 +115,17 @@ def test_losses_of_ten_steps_are_those_of_pytorch(name: str, folder: Path, data:
             optimizer.step()
             assert float(ours["loss"]) == pytest.approx(float(loss.detach()), rel=2e-4, abs=1e-6)
     assert step == 9
+
+
+@pytest.mark.parametrize("name", ["dpo", "kto"])
+def test_a_budget_below_the_logits_is_kept(name: str) -> None:
+    vocabulary, length, method = 8192, 256, Method(name)
+    graph = shapes_graph(llama(vocab_size=vocabulary, max_position_embeddings=length), 1, length)
+    set_loss(graph, method)
+    del graph.outputs["logits"]
+    scheme, budget = lora(4, 8, ["*q_proj.weight"]), 4 * vocabulary * length * 4 // 5
+    training = Training(scheme, outputs=method.outputs, memory_budget=budget)
+    assert compile_program(graph, training).arena_bytes <= budget
 
 
 GIVEN = (("chosen", 1.5), ("rejected", -0.25), ("rejected", 0.0), ("chosen", 0.5))
