@@ -87,6 +87,9 @@ def load_adapters(tuning: TunedParams, folder: Path) -> dict[str, np.ndarray]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
+    named = sorted(one.parent.name for one in folder.glob(f"*/{CONFIG}"))
+    if named and not path.exists():
+        raise AdapterError(f"{folder} has the adapters {', '.join(named)}; give one's folder")
     try:
         if path.stat().st_size > LARGEST_CONFIG:
             raise AdapterError(f"{path} is above {LARGEST_CONFIG} bytes; it is no adapter's")

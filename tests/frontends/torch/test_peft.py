@@ -21,6 +21,7 @@ from transformers import (
 import pockengine
 from pockengine.backends.session import Session
 from pockengine.compiled import Compiled
+from pockengine.errors import AdapterError
 from pockengine.frontends.peft.files import CONFIG
 
 RATE, STEPS = 0.3, 5
@@ -106,6 +107,30 @@ def test_peft_loads_ours_trains_alike_and_comes_back(compiled: Compiled, tmp_pat
         logits = session.predict(ids)["logits"]
     found = theirs(input_ids=batch["input_ids"]).logits.detach().numpy()
     np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_folder_has_several_adapters_as_peft_names_them(
+    compiled: Compiled, tmp_path: Path
+) -> None:
+    batch = language_batch()
+    ids = {"input_ids": batch["input_ids"].numpy()}
+    with compiled.session() as session:
+        compiled.save_adapters(session, tmp_path / "ours")
+        train_ours(session, arrays(batch))
+        compiled.save_adapters(session, tmp_path / "ours" / "second")
+        logits = session.predict(ids)["logits"]
+    theirs = PeftModel.from_pretrained(language_model(), tmp_path / "ours").eval()
+    theirs.load_adapter(tmp_path / "ours" / "second", "second")
+    theirs.set_adapter("second")
+    found = theirs(input_ids=batch["input_ids"]).logits.detach().numpy()
+    np.testing.assert_allclose(found, logits, rtol=1e-4, atol=1e-5)
+
+    theirs.save_pretrained(tmp_path / "theirs", selected_adapters=["second"])
+    with compiled.session() as session:
+        with pytest.raises(AdapterError, match="has the adapters second; give one's folder"):
+            compiled.load_adapters(session, tmp_path / "theirs")
+        compiled.load_adapters(session, tmp_path / "theirs" / "second")
+        np.testing.assert_allclose(session.predict(ids)["logits"], logits, rtol=1e-4, atol=1e-5)
 
 
 def test_our_files_are_named_and_shaped_as_pefts(compiled: Compiled, tmp_path: Path) -> None:
