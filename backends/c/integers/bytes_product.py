@@ -47,10 +47,17 @@ class BytesSpec:
         """Rows, columns and steps of the product."""
         w = self.window
         if self.op == "conv2d_dw":
-            return w.channels, w.features, w.pixels
+            return w.channels * self.joined_taps, w.features, w.pixels
         if self.op == "conv2d_dx":
             return w.images * w.size[0] * w.size[1], w.channels, w.taps * self.tap_bytes
         return w.pixels, w.features, w.taps * self.tap_bytes
+
+    @property
+    def joined_taps(self) -> int:
+        """Taps of a row whose channels are rows of A together: few bytes of neighbouring pixels."""
+        w = self.window
+        few = w.kernel[1] * w.channels <= PANEL and w.dilation[1] == 1
+        return w.kernel[1] if self.op == "conv2d_dw" and few else 1
 
     @property
     def tap_steps(self) -> int:
@@ -226,5 +233,6 @@ def _macros(opened: Anchored, spec: BytesSpec, lanes: int) -> dict[str, object]:
         "PE_TAP_BYTES": spec.tap_bytes,
         "PE_TAP_STEPS": spec.tap_steps,
         "PE_TAPS": spec.window.taps,
+        **({"PE_JOINED": spec.joined_taps} if gradient else {}),
         "PE_BACKWARD": int(spec.op == "conv2d_dx"),
     }

@@ -31,6 +31,19 @@ PE_INLINE PE_FN(shorts) PE_FN(load)(const int8_t *p, const int lanes) {
 }
 
 PE_INLINE PE_SUMS PE_FN(add)(PE_SUMS sum, PE_FN(shorts) a, PE_FN(shorts) b) {
+#if PE_NEON && PE_L == 8
+    /* Compilers that know a sign widen first and multiply then. */
+    int16x8_t factors[2];
+    int32x4_t halves[2];
+    memcpy(factors, &a, sizeof a);
+    memcpy(factors + 1, &b, sizeof b);
+    memcpy(halves, &sum, sizeof sum);
+    halves[0] = vmlal_s16(halves[0], vget_low_s16(factors[0]), vget_low_s16(factors[1]));
+    halves[1] = vmlal_high_s16(halves[1], factors[0], factors[1]);
+    memcpy(&sum, halves, sizeof sum);
+    return sum;
+#else
     return sum + __builtin_convertvector(a, PE_SUMS) * __builtin_convertvector(b, PE_SUMS);
+#endif
 }
 #endif

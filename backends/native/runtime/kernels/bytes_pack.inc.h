@@ -32,18 +32,21 @@ PE_INLINE HVX_Vector PE_FN(row_part)(const int8_t *row, const int bytes, const i
     return row ? pe_hvx_load(row, bytes < 32 ? bytes : 32) : Q6_Vb_vsplat_R(fill);
 }
 #else
-/* Up to 16 bytes of a row, 0 after them; without a row all are `fill`. */
-PE_INLINE pe_vb16 PE_FN(row_bytes)(const int8_t *row, const ptrdiff_t bytes, const int8_t fill) {
+/* Up to 16 bytes of a row, 0 after them. */
+PE_INLINE pe_vb16 PE_FN(load_row)(const int8_t *row, const ptrdiff_t bytes) {
     pe_vb16 v = {0};
-    if (!row) {
-        return v + (uint8_t)fill;
-    }
     if (bytes >= 16) {
         memcpy(&v, row, sizeof v);
     } else {
         memcpy(&v, row, (size_t)bytes);
     }
     return v;
+}
+
+/* The same; without a row all are `fill`. */
+PE_INLINE pe_vb16 PE_FN(row_bytes)(const int8_t *row, const ptrdiff_t bytes, const int8_t fill) {
+    const pe_vb16 none = {0};
+    return row ? PE_FN(load_row)(row, bytes) : none + (uint8_t)fill;
 }
 #endif
 
