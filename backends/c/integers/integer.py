@@ -33,6 +33,9 @@ from pockengine.errors import CompileError
 
 GRADIENTS = ("conv2d_dx", "conv2d_dw")
 
+MOST_UNROLLED = 128
+"""Maximum taps of all phases of a strided input gradient, each of which has code of its own."""
+
 
 @dataclass(frozen=True)
 class IntegerSpec:
@@ -148,7 +151,7 @@ def integer_kernel(node: Node, spec: IntegerSpec, device: Device) -> Kernel:
     backward, gradient = spec.op == "conv2d_dx", spec.op == "conv2d_dw"
     macros = _operand_macros(opened, spec) | window_macros(window, backward)
     if depthwise:
-        name = "integer_depthwise_dw" if gradient else "integer_depthwise"
+        name = _depthwise_template(spec, device)
         macros |= {} if gradient else {"PE_BACKWARD": int(backward)}
     elif backward:
         name = "integer_dot"
@@ -167,6 +170,17 @@ def integer_kernel(node: Node, spec: IntegerSpec, device: Device) -> Kernel:
         body=[opened.io, f"{SYMBOL}_run(w, &io, {', '.join(opened.names)});", *opened.end],
         prelude=note(describe(spec.op, window)) + tail + template(macros, opened.store, name),
     )
+
+
+def _depthwise_template(spec: IntegerSpec, device: Device) -> str:
+    """Return the template of a depthwise product; one by phases is unrolled, and so larger."""
+    window = spec.window
+    if spec.op == "conv2d_dw":
+        return "integer_depthwise_dw"
+    phases = math.prod(window.stride)
+    unrolled = phases > 1 and phases * window.taps <= MOST_UNROLLED and not device.freestanding
+    by_phases = unrolled and spec.op == "conv2d_dx"
+    return "integer_depthwise_dx" if by_phases else "integer_depthwise"
 
 
 def _operand_macros(opened: Anchored, spec: IntegerSpec) -> dict[str, object]:

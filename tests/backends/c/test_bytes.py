@@ -17,7 +17,7 @@ from pockengine.backends.c.backend import CBackend
 from pockengine.backends.c.integers.bytes_depthwise import DepthwiseSpec
 from pockengine.backends.c.integers.bytes_product import BytesSpec
 from pockengine.backends.native.toolchain import find_toolchain
-from pockengine.compiler.ir import Builder, DType, Graph, TensorType
+from pockengine.compiler.ir import F32, Builder, DType, Graph, Node, TensorType
 from pockengine.devices import Device, load_device
 from pockengine.tests.backends.c.harness import (
     MACHINES,
@@ -101,6 +101,73 @@ def test_products_on_boards_are_the_oracles(tmp_path: Path, name: str, found: li
     how = {"threads": (1, 2), "launcher": (emulator, "-cpu", device.emulator.cpu)}
     compiler = (*toolchain.command, *OPTIMISED, "-s")
     check(found, device, tmp_path / "program", compiler, environment=toolchain.environment, **how)
+
+
+def windows(kind: str) -> list[Node]:
+    """Weight gradients of few channels, and strided input gradients of depthwise convolutions."""
+    few = [
+        (3, 1, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1)),
+        (1, 1, (2, 5), (1, 2), (1, 1), (0, 1, 4, 0)),
+        (8, 1, (3, 2), (2, 1), (1, 1), (2, 0, 1, 1)),
+    ]
+    strided = [
+        (11, 11, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1)),
+        (11, 11, (2, 3), (1, 3), (2, 1), (0, 2, 1, 0)),
+        (11, 11, (1, 1), (3, 2), (1, 1), (0, 0, 0, 0)),
+    ]
+    found = []
+    for channels, groups, kernel, stride, gap, padding in few if kind == "few" else strided:
+        x, w = (2, 7, 9, channels), (*kernel, channels // groups, channels if groups > 1 else 18)
+        g = Builder(Graph("windows"))
+        attrs: dict[str, Any] = {
+            "stride": stride,
+            "dilation": gap,
+            "padding": padding,
+            "groups": groups,
+        }
+        y = g.conv2d(g.input("x", TensorType(F32, x)), g.input("w", TensorType(F32, w)), **attrs)
+        shapes = (x, y.shape) if kind == "few" else (y.shape, w)
+        a, b = (g.input(n, TensorType(I8, shape)) for n, shape in zip("ab", shapes, strict=True))
+        if kind == "few":
+            attrs |= {"zeros": (-7, 0), "weight_shape": w}
+            found.append(g.emit("conv2d_dw", a, b, **attrs))
+        else:
+            found.append(g.emit("conv2d_dx", a, b, zeros=(0, 0), input_shape=x, **attrs))
+    return found
+
+
+@pytest.mark.parametrize("name", ["host", "rpi4"])
+@pytest.mark.parametrize("kind", ["few", "strided"])
+def test_taps_of_few_channels_and_strides_are_the_oracles(
+    tmp_path: Path, kind: str, name: str
+) -> None:
+    """Taps of few channels are rows together; a strided gradient has code for each phase."""
+    device, how = device_of("avx2", 2), dict[str, Any]()
+    compiler: tuple[str, ...] = ("gcc", *SANITIZED)
+    if name == "rpi4":
+        if shutil.which("qemu-aarch64") is None:
+            pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
+        device, toolchain = load_device(name), find_toolchain(load_device(name))
+        how = {"launcher": ("qemu-aarch64",), "environment": toolchain.environment}
+        compiler = (*toolchain.command, *OPTIMISED, "-s")
+    nodes, rng = windows(kind), np.random.default_rng(3)
+    for node in nodes if kind == "few" else ():
+        spec = CBackend(device).choose(node).spec
+        assert isinstance(spec, BytesSpec)
+        assert spec.sizes[0] == spec.window.kernel[1] * spec.window.channels
+    known = [{v.name: _all_bytes(rng, v.shape) for v in node.operands} for node in nodes]
+    check(
+        list(zip(nodes, known, strict=True)),
+        device,
+        tmp_path / "program",
+        compiler,
+        threads=(1, 2),
+        **how,
+    )
+
+
+def _all_bytes(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.integers(-128, 127, shape, np.int8, endpoint=True)
 
 
 def test_a_cpu_that_multiplies_bytes_does_so() -> None:
