@@ -8,6 +8,7 @@
 #undef PE_P
 #undef PE_PANEL_BYTES
 #undef PE_ROWS_BYTES
+#undef PE_ROWS_FIRST
 #undef PE_SHIFT
 #undef PE_STRIP
 #undef PE_TAP_BYTES

@@ -37,6 +37,11 @@ PE_INLINE pe_vb16 PE_FN(load_row)(const int8_t *row, const ptrdiff_t bytes) {
     pe_vb16 v = {0};
     if (bytes >= 16) {
         memcpy(&v, row, sizeof v);
+    } else if (bytes > 8) { /* in one copy, compilers insert byte by byte */
+        uint64_t halves[2] = {0};
+        memcpy(halves, row, 8);
+        memcpy(halves + 1, row + 8, (size_t)bytes - 8);
+        memcpy(&v, halves, sizeof v);
     } else {
         memcpy(&v, row, (size_t)bytes);
     }

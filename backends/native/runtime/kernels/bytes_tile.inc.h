@@ -15,6 +15,8 @@
 #define PE_STRIP (PE_P / PE_L)
 #define PE_NR (PE_NV * PE_L)
 #define PE_TOGETHER PE_JOIN(PE_DOT_TOGETHER_, PE_L)
+/* Row by row, where the words of all rows would need more registers than there are. */
+#define PE_ROWS_FIRST (PE_DOT_WIDE_WORDS && (PE_MR > 4 || (PE_MR == 4 && !PE_A_GROUP)))
 
 #include "bytes_put.inc.h"
 
@@ -24,6 +26,17 @@ PE_INLINE void PE_FN(add_group)(PE_LANE(pe_dot_sums) sum[PE_MR][PE_NV],
                                 const int8_t *b, const int count, const int vectors,
                                 const int full) {
     PE_LANE(pe_dot_word) a[PE_MR];
+#if PE_ROWS_FIRST
+    PE_UNROLL
+    for (int i = 0; i < count; i++) {
+        a[i] = PE_LANE(pe_dot_pick)(words[i], PE_A_GROUP ? i % PE_TOGETHER : at);
+        PE_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            const int8_t *block = b + j / PE_STRIP * PE_PANEL_BYTES + j % PE_STRIP * PE_L * 4;
+            sum[i][j] = PE_LANE(pe_dot)(sum[i][j], block, a[i], full);
+        }
+    }
+#else
     PE_UNROLL
     for (int i = 0; i < count; i++) {
         a[i] = PE_LANE(pe_dot_pick)(words[i], PE_A_GROUP ? i % PE_TOGETHER : at);
@@ -36,6 +49,7 @@ PE_INLINE void PE_FN(add_group)(PE_LANE(pe_dot_sums) sum[PE_MR][PE_NV],
             sum[i][j] = PE_LANE(pe_dot)(sum[i][j], block, a[i], full);
         }
     }
+#endif
 }
 
 /* All groups of `count` rows. */

@@ -10,6 +10,7 @@
  *   PE_DOT_SHIFT_<L>    what is added to each byte of A before it is multiplied
  *   PE_DOT_CHECKED      1 where -128 in B needs the slower products of `full`: two products of -128
  *                       and -128 overflow i16 if they are summed there
+ *   PE_DOT_WIDE_WORDS   1 where a word of A takes two registers
  */
 #ifndef PE_DOT_H
 #define PE_DOT_H
@@ -82,6 +83,7 @@ PE_INLINE pe_vi4 pe_dot4(pe_vi4 sum, const int8_t *b, pe_dot_word4 a, int full) 
 /* Two products are summed in i16, and pairs of these in i32. */
 #define PE_DOT_ORDER_4 PE_DOT_PAIRS
 #define PE_DOT_CHECKED 1
+#define PE_DOT_WIDE_WORDS 1
 typedef struct {
     int8x16_t first, second; /* steps 0 and 1 in turns, steps 2 and 3 in turns */
 } pe_dot_word4;
@@ -110,6 +112,10 @@ PE_INLINE pe_vi4 pe_dot4(pe_vi4 sum, const int8_t *b, pe_dot_word4 a, int full) 
 #define PE_DOT_ORDER_4 PE_DOT_STEPS
 #define PE_DOT_CHECKED 0
 PE_PLAIN_DOT(4)
+#endif
+
+#ifndef PE_DOT_WIDE_WORDS
+#define PE_DOT_WIDE_WORDS 0
 #endif
 
 /* The product of unsigned bytes with signed ones takes A as unsigned, 128 too large. */
