@@ -8,6 +8,7 @@ from pockengine.errors import ImportModelError
 
 BYTES, FALLBACK, FUSE, WHOLE, NFC, MARK = 1, 2, 4, 8, 16, 32
 PREPEND, FIRST, STRIP, DIGITS, UNLESS, AT_MARKS, STRIP_ALL = 64, 128, 256, 512, 1024, 2048, 4096
+TRIMMED = 8192
 """Flags of a table."""
 SPLIT, ANY_CASE, PREFIX, LINES, ONE_NUMBER, THREE = 1, 2, 4, 8, 16, 32
 """How a text is split into pieces."""
@@ -46,6 +47,8 @@ def form_of(facts: Mapping[str, Any]) -> Form:
             form.flags |= STRIP
         if part["type"] == "Metaspace" and part["prepend_scheme"] != "never":
             form.flags |= STRIP_ALL
+    for part in _parts(facts.get("post_processor"), "processors"):
+        form.flags |= TRIMMED if part.get("trim_offsets") else 0
     if form.flags & MARK and form.flags & (BYTES | NFC):
         raise _unknown("marks of spaces together with bytes or NFC")
     for row in facts["added_tokens"]:

@@ -5,6 +5,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntFlag
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pockengine.errors import ImportModelError
 from pockengine.models import unicode_table
 from pockengine.models.tokenizer_form import BYTES, NFC, Form, form_of
 
-MAGIC, VERSION, NONE = 0x4B544550, 1, 0xFFFFFFFF
+MAGIC, VERSION, NONE = 0x4B544550, 2, 0xFFFFFFFF
 SPECIAL, BYTE, LEFT, RIGHT = 1, 2, 4, 8
 """Flags of a token."""
 MOST_MARKS = 8
@@ -29,17 +30,39 @@ class _Tokens:
     flags: Sequence[int]
 
 
+class ChatForm(IntFlag):
+    """What a chat template does, as in pe_tokenizer_table.h."""
+
+    LEARNS = 1
+    TURNS = 2
+    SYSTEM = 4
+    STRIPS_USER = 8
+    STRIPS_ANSWER = 16
+    STRIPS_SYSTEM = 32
+
+
+NO_FORM = ChatForm(0)
+
+
 @dataclass(frozen=True)
 class Chat:
-    """Literal texts around questions and answers, and the tokens that end an answer.
+    """Literal texts around questions and answers, and the tokens that end an answer or a text.
 
-    Without texts, a question is completed as it is.
+    Without texts, a question is completed as it is. `opened` and `closed` are learned with an
+    answer; `asked` follows a last question.
     """
 
     ask: str = ""
     answer: str = ""
     ask_again: str = ""
     stops: Sequence[int] = ()
+    system: str = ""
+    instructed: str = ""
+    opened: str = ""
+    closed: str = ""
+    asked: str = ""
+    end: int | None = None
+    form: ChatForm = NO_FORM
 
 
 COMPLETION = Chat()
@@ -69,15 +92,19 @@ def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
         *_characters(form),
         *(text.encode() for text in (chat.ask, chat.answer, chat.ask_again)),
         _u32(chat.stops),
+        *(text.encode() for text in (chat.system, chat.instructed)),
+        *(text.encode() for text in (chat.opened, chat.closed, chat.asked)),
+        _u32([] if chat.end is None else [chat.end]),
     ]
     unknown = model["vocab"].get(model.get("unk_token"), NONE)
     longest = max(map(len, tokens.texts))
-    return _joined(sections, [len(tokens.texts), form.flags, form.split, unknown, longest])
+    facts = [len(tokens.texts), form.flags, form.split, unknown, longest, int(chat.form)]
+    return _joined(sections, facts)
 
 
 def _joined(sections: Sequence[bytes], facts: Sequence[int]) -> bytes:
     """Return the head and the sections, each aligned to 4 bytes."""
-    sizes = (4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4, 1, 1, 1, 4)
+    sizes = (4, 1, 1, 4, 4, 4, 4, 4, 4, 4, 2, 1, 1, 4, 4, 1, 1, 1, 4, 1, 1, 1, 1, 1, 4)
     at = 4 * (4 + len(facts) + 2 * len(sections))
     places, parts = [], []
     for section, size in zip(sections, sizes, strict=True):

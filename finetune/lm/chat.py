@@ -1,36 +1,35 @@
 """A chat template as literal pieces, for devices that render no templates.
 
-The template is rendered for two turns of marked texts. The text between the marks gives the pieces,
-if every turn is written the same way regardless of what follows.
+The template is rendered for turns of marked texts. The text between the marks gives the pieces, if
+every turn is written the same way regardless of what follows.
 """
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pockengine.errors import FinetuneError
-from pockengine.finetune.lm.templates import render_question
+from pockengine.finetune.lm.templates import render, render_question
 from pockengine.finetune.lm.texts import Example
-from pockengine.models.tokenizer_table import Chat
+from pockengine.models.tokenizer_table import Chat, ChatForm
 
-_ASKED, _ANSWERED, _ASKED_AGAIN = "QUESTIONONE", "ANSWERONE", "QUESTIONTWO"
+_SYSTEM, _ASKED, _ANSWERED = "SYSTEMTEXT", "QUESTIONONE", "ANSWERONE"
+_ASKED_AGAIN, _ANSWERED_AGAIN = "QUESTIONTWO", "ANSWERTWO"
 _GENERATION = "generation_config.json"
 
 
 def chat_of(tokenizer: Any, folder: Path) -> Chat:
-    """Return the pieces of a tokenizer's template, and the tokens that end an answer.
+    """Return the pieces of a tokenizer's template, and the tokens that end an answer or a text.
 
     Without a template, texts are completed. FinetuneError if it does not split into pieces.
     """
-    stops = sorted({*_ends(tokenizer, folder)})
+    end = tokenizer.eos_token_id
+    chat = Chat(stops=sorted({*_ends(tokenizer, folder)}), end=None if end is None else int(end))
     if not getattr(tokenizer, "chat_template", None):
-        return Chat(stops=stops)
-    turn = [
-        {"role": "user", "content": _ASKED},
-        {"role": "assistant", "content": _ANSWERED},
-        {"role": "user", "content": _ASKED_AGAIN},
-    ]
+        return chat
+    turn = _messages(_ASKED, _ANSWERED, _ASKED_AGAIN)
     one = render_question(tokenizer, Example(0, turn[:1])).text
     two = render_question(tokenizer, Example(0, turn)).text
     ask, _, answer = one.partition(_ASKED)
@@ -40,7 +39,80 @@ def chat_of(tokenizer: Any, folder: Path) -> Chat:
             "the tokenizer's chat template writes a turn otherwise once others follow; a device "
             "needs one of literal pieces: simplify it, or leave it out to complete texts"
         )
-    return Chat(ask, answer, again, stops)
+    chat = replace(chat, ask=ask, answer=answer, ask_again=again)
+    return _with_form(tokenizer, _with_learned(tokenizer, chat))
+
+
+def _messages(*contents: str, system: str | None = None) -> list[dict[str, str]]:
+    """Return questions and answers in turn, after an optional text of the system."""
+    first = [] if system is None else [{"role": "system", "content": system}]
+    roles = ("user", "assistant") * len(contents)
+    return first + [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
+
+
+def _rendered(tokenizer: Any, *contents: str, system: str | None = None) -> str:
+    """Render a chat to learn from; empty if the template refuses it."""
+    try:
+        return render(tokenizer, Example(0, _messages(*contents, system=system))).text
+    except FinetuneError:
+        return ""
+
+
+def _with_learned(tokenizer: Any, chat: Chat) -> Chat:
+    """Add the pieces that only chats to learn from have."""
+    whole = _rendered(tokenizer, _ASKED, _ANSWERED)
+    opened, _, closed = whole.removeprefix(chat.ask + _ASKED + chat.answer).partition(_ANSWERED)
+    asked = _rendered(tokenizer, _ASKED).removeprefix(chat.ask + _ASKED)
+    told = _rendered(tokenizer, _ASKED, _ANSWERED, system=_SYSTEM)
+    system, _, remaining = told.partition(_SYSTEM)
+    instructed, _, _ = remaining.partition(_ASKED)
+    chat = replace(chat, opened=opened, closed=closed, asked=asked)
+    return replace(chat, system=system, instructed=instructed)
+
+
+def _joined(chat: Chat, *contents: str, system: str | None = None) -> str:
+    """Write a chat by its pieces, as the C runtime does."""
+    text = chat.ask if system is None else chat.system + system + chat.instructed
+    for place, content in enumerate(contents):
+        if place % 2:
+            text += chat.answer + chat.opened + content + chat.closed
+        else:
+            text += (chat.ask_again.removeprefix(chat.closed) if place else "") + content
+    return text
+
+
+def _with_form(tokenizer: Any, chat: Chat) -> Chat:
+    """Add what the template does, as far as the pieces reproduce it."""
+
+    def same(*contents: str, system: str | None = None) -> bool:
+        whole = _rendered(tokenizer, *contents, system=system)
+        return whole == _joined(chat, *contents, system=system)
+
+    form = ChatForm(0)
+    if same(_ASKED, _ANSWERED):
+        form |= ChatForm.LEARNS
+    if chat.ask_again.startswith(chat.closed) and same(
+        _ASKED, _ANSWERED, _ASKED_AGAIN, _ANSWERED_AGAIN
+    ):
+        form |= ChatForm.TURNS
+    if same(_ASKED, _ANSWERED, system=_SYSTEM):
+        form |= ChatForm.SYSTEM
+    texts = {
+        ChatForm.STRIPS_USER: _ASKED,
+        ChatForm.STRIPS_ANSWER: _ANSWERED,
+        ChatForm.STRIPS_SYSTEM: _SYSTEM if form & ChatForm.SYSTEM else None,
+    }
+    for flag, marked in texts.items():
+        contents = [f" \n{text} \n" if text == marked else text for text in texts.values() if text]
+        asked, answered, *system = contents
+        whole = _rendered(tokenizer, asked, answered, system=system[0] if system else None)
+        if marked and whole == _joined(
+            chat, _ASKED, _ANSWERED, system=texts[ChatForm.STRIPS_SYSTEM]
+        ):
+            form |= flag
+        elif whole != _joined(chat, asked, answered, system=system[0] if system else None):
+            form &= ~ChatForm.LEARNS
+    return replace(chat, form=form)
 
 
 def _ends(tokenizer: Any, folder: Path) -> Iterator[int]:

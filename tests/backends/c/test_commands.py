@@ -141,4 +141,4 @@ def test_a_value_may_follow_an_equals_sign(runner: Runner) -> None:
     strip = [{**json.loads(line), "ns": 0} for line in spaced.stdout.splitlines()[:2]]
     assert strip == [{**json.loads(line), "ns": 0} for line in joined.stdout.splitlines()[:2]]
     assert runner.call("banana").returncode == 2
-    assert "train, evaluate, predict, export, info or chat" in runner.call("banana").stderr
+    assert "train, finetune, evaluate, predict, export, info" in runner.call("banana").stderr

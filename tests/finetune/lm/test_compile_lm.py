@@ -1,16 +1,20 @@
 """`pockengine compile-lm` writes a folder whose runner answers as transformers does."""
 
 import json
+import random
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from click.testing import CliRunner
 
 from pockengine.cli.compile_lm import compile_lm
+from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.chat import chat_of
 from pockengine.tests.finetune.lm.decoders import MARKS, TEMPLATE, llama, save, tokenizer
@@ -65,6 +69,14 @@ def chatted(compiled: tuple[Path, Path, str], lines: str, *more: str) -> Any:
     )
 
 
+def answered(compiled: tuple[Path, Path, str], lines: str, *more: str) -> bytes:
+    """Return the answers to these lines, of few tokens."""
+    done = chatted(compiled, lines, "--limit=8", *more)
+    assert done.returncode == 0, done.stderr.decode()
+    answers: bytes = done.stdout
+    return answers
+
+
 def test_a_chat_is_that_of_transformers(compiled: tuple[Path, Path, str]) -> None:
     done = chatted(compiled, "\n".join(QUESTIONS), f"--limit={LIMIT}")
     assert done.returncode == 0, done.stderr.decode()
@@ -104,3 +116,95 @@ def test_templates_become_pieces(tmp_path: Path) -> None:
     counting = TEMPLATE.replace("{{ m['role'] }}", "{{ messages | length }}")
     with pytest.raises(FinetuneError, match="a device needs one of literal pieces"):
         chat_of(tokenizer(counting), tmp_path)
+
+
+def lines_of(count: int = 24) -> list[dict[str, Any]]:
+    """Return examples of every form, some without anything to learn and some too long."""
+    drawn = random.Random(0)
+
+    def text() -> str:
+        words = ("cow", "Hund", "🐕‍🦺", "mu\u0308ller", "\t", '"\\/', "\u2028", "</s>", " x ")
+        return " ".join(drawn.choice(words) for _ in range(drawn.randrange(1, 7)))
+
+    def chat(*roles: str) -> dict[str, Any]:
+        messages = [{"role": role, "content": text()} for role in roles]
+        return {"id": [1.5e-3, {"a": None}], "messages": messages}
+
+    forms = (
+        lambda: {"prompt": text(), "completion": text()},
+        lambda: {"text": text(), "more": [True, -0.5, "]"]},
+        lambda: chat("user", "assistant"),
+        lambda: chat("system", "user", "assistant", "user", "assistant"),
+        lambda: chat("user", "assistant", "user"),
+        lambda: {"prompt": text(), "completion": " \n"},
+        lambda: {"text": text() * 20},
+    )
+    return [form() for _ in range(count // len(forms) + 1) for form in forms]
+
+
+def trained_by_python(folder: Path, data: Path, out: Path, *options: str) -> list[float]:
+    """Return the losses of `pockengine finetune-lm`."""
+    given = [str(folder), f"--data={data}", f"--out={out}", "--max-length=160", "--json", *options]
+    given += ["--hold-out=0", "--answer-tokens=0", "--no-merge", "--lr=0.01", "--seed=3"]
+    result = CliRunner().invoke(finetune_lm, given, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    log = (out / "checkpoints" / "history.jsonl").read_text().splitlines()
+    return [row["step"]["loss"] for row in map(json.loads, log) if "step" in row]
+
+
+def finetuned(compiled: tuple[Path, Path, str], data: Path, *more: str) -> Any:
+    """Run the runner's finetune, with the chat's weights and tokenizer."""
+    _, out, command = compiled
+    runner, _, *files = command.split()
+    given = [runner, "finetune", *files, f"--data={data}", "--seed=3"]
+    given += [] if "--resume" in more else ["--lr=0.01"]
+    return subprocess.run([*given, *more], cwd=out, capture_output=True, check=False)
+
+
+def losses(done: Any) -> list[float]:
+    assert done.returncode == 0, done.stderr.decode()
+    rows = map(json.loads, done.stdout.decode().splitlines())
+    return [row["loss"] for row in rows if "step" in row and "loss" in row]
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write JSON lines with a byte order mark and a blank line, escaped every other line."""
+    text = "\n".join(json.dumps(row, ensure_ascii=n % 2 == 0) for n, row in enumerate(rows))
+    path.write_text("\ufeff" + text.replace("\n", "\n \r\n", 1), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("option", ["", "--truncate --no-pack"])
+def test_a_training_is_that_of_python(
+    compiled: tuple[Path, Path, str], tmp_path: Path, option: str
+) -> None:
+    data, options = written(tmp_path / "data.jsonl", lines_of()), shlex.split(option)
+    wanted = trained_by_python(compiled[0], data, tmp_path / "out", *options)
+    done = finetuned(compiled, data, *options)
+    assert len(wanted) > 5
+    np.testing.assert_array_equal(np.float32(losses(done)), np.float32(wanted))
+    assert "hold nothing to learn, and are left out: line 7, 9, 14" in done.stderr.decode()
+
+
+def test_a_training_resumes_and_its_adapter_is_swapped(
+    compiled: tuple[Path, Path, str], tmp_path: Path
+) -> None:
+    data = written(tmp_path / "data.jsonl", lines_of())
+    adapter, again, damaged = (tmp_path / name for name in ("adapter", "again", "damaged"))
+    whole = losses(finetuned(compiled, data, f"--output={adapter}", "--epochs=3", "--lr=0.1"))
+    save = f"--save={tmp_path / 'checkpoint'}"
+    first = losses(
+        finetuned(compiled, data, save, "--steps=4", "--lr=0.1", f"--total={len(whole)}")
+    )
+    rest = finetuned(compiled, data, save, "--resume", "--epochs=3", f"--output={again}")
+    assert first + losses(rest) == whole
+    assert adapter.read_bytes() == again.read_bytes()
+    damaged.write_bytes(adapter.read_bytes()[:-4])
+    plain = answered(compiled, "a\n")
+    tuned = answered(compiled, "a\n", f"--adapter={adapter}")
+    assert plain != tuned
+    done = chatted(compiled, f"/adapter {damaged}\na\n", "--limit=8")
+    assert (done.stdout, b"error: " in done.stderr) == (plain, True)
+    swapped = answered(compiled, f"a\n/adapter {adapter}\nb\n").splitlines()[1]
+    assert swapped != answered(compiled, "a\nb\n").splitlines()[1]
+    assert answered(compiled, f"/adapter {adapter}\na\n") == tuned

@@ -1,6 +1,7 @@
 /* Batches of rows, read by their places in the files. */
 #include "pe_data.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "pe_data_pictures.h"
@@ -37,9 +38,14 @@ static pe_status read_rows(const pe_data *data, const pe_session *session, int i
     unsigned char *memory = pe_tensor_data(session, tensor);
     pe_status status = PE_OK;
     for (int64_t i = 0; status == PE_OK && i < count; i += piece) {
-        status =
-            pe_st_read_at(column->file, data->path, column->offset + (uint64_t)(row + i) * bytes,
-                          memory + (size_t)(slot + i) * room, (size_t)piece * bytes, message);
+        unsigned char *target = memory + (size_t)(slot + i) * room;
+        const uint64_t place = (uint64_t)(row + i) * bytes;
+        if (column->memory) {
+            memcpy(target, (const char *)column->memory + place, (size_t)piece * bytes);
+        } else {
+            status = pe_st_read_at(column->file, data->path, column->offset + place, target,
+                                   (size_t)piece * bytes, message);
+        }
         if (status == PE_OK) {
             pe_pad_row(data, session, input, slot + i);
         }
@@ -106,4 +112,5 @@ void pe_data_close(pe_data *data) {
     }
     data->file_count = 0;
     pe_pictures_close(data);
+    pe_texts_free(&data->texts);
 }

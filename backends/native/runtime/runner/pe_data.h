@@ -11,6 +11,7 @@
 #define PE_DATA_H
 
 #include "pe_safetensors.h"
+#include "pe_texts.h"
 
 #define PE_MAX_INPUTS 32
 
@@ -19,6 +20,7 @@ typedef struct pe_column {
     int file;        /* one of the data's */
     uint64_t offset; /* in the file, of the first row; 0 where there are no rows */
     int64_t rows;    /* first dimension of the array */
+    const void *memory; /* that has the rows, of no file and with an offset of 1; or NULL */
 } pe_column;
 
 typedef struct pe_pictures pe_pictures; /* pe_data_pictures.h */
@@ -32,6 +34,7 @@ typedef struct pe_data {
     int files[PE_MAX_INPUTS];
     pe_column columns[PE_MAX_INPUTS]; /* one for each input */
     pe_pictures *pictures;            /* whose rows they are, of no file; or NULL */
+    pe_texts texts;                   /* whose rows they are, of no file, if it has any */
     bool lenient;                     /* rows that cannot be decoded are left to pe_data_mend */
     int64_t rows;
     int64_t batch; /* rows of a batch, at least 1 */
@@ -45,9 +48,10 @@ typedef struct pe_data {
 
 /* Opens the arrays of all inputs of an entry, and checks names, types and numbers of rows. Arrays
  * that only another entry of the program reads are skipped. `batch` is the rows of a batch where
- * they may vary, or -1 for the most. pe_data_close is called after an error too. */
+ * they may vary, or -1 for the most. `texts` is how a .jsonl file becomes rows of the length that
+ * the entry takes, or NULL. pe_data_close is called after an error too. */
 pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program, const char *name,
-                       int64_t batch, char *message);
+                       int64_t batch, const pe_row_form *texts, char *message);
 
 /* Batches of an epoch; a short last one only where the program has a variant for it. */
 int64_t pe_data_batches(const pe_data *data);

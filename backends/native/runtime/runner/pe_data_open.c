@@ -107,7 +107,7 @@ static pe_status visit(void *context, const pe_st_tensor *array, char *message) 
         if (!fits(data->program, input, array)) {
             return refuse(c, input, array, message);
         }
-        data->columns[i] = (pe_column){c->file, array->offset, array->shape[0]};
+        data->columns[i] = (pe_column){c->file, array->offset, array->shape[0], NULL};
         return take_size(data, input, array, message);
     }
     return is_known(data->program, array->name)
@@ -236,9 +236,13 @@ static pe_status open_list(pe_data *data, const char *list, char *message) {
 }
 
 /* Reads the path's arrays, whatever is there. */
-static pe_status open_path(pe_data *data, const char *path, char *message) {
+static pe_status open_path(pe_data *data, const char *path, const pe_row_form *texts,
+                           char *message) {
     struct stat status;
     const bool there = stat(path, &status) == 0;
+    if (there && pe_is_texts(path)) {
+        return pe_texts_open(data, path, texts, message);
+    }
     return there && S_ISDIR(status.st_mode)      ? open_folder(data, path, message)
            : !there && strchr(path, '=') != NULL ? open_list(data, path, message)
                                                  : open_file(data, path, NULL, message);
@@ -316,7 +320,7 @@ static pe_status check_numbers(const pe_data *data, char *message) {
 }
 
 pe_status pe_data_open(pe_data *data, const char *path, const pe_program *program, const char *name,
-                       int64_t batch, char *message) {
+                       int64_t batch, const pe_row_form *texts, char *message) {
     const pe_entry *entry = pe_find_variant(program, name, 0);
     *data = (pe_data){.program = program, .name = name, .entry = entry, .path = path, .batch = 1};
     if (!entry) {
@@ -327,7 +331,7 @@ pe_status pe_data_open(pe_data *data, const char *path, const pe_program *progra
         return pe_fail(message, PE_ERROR_MISMATCH, "entry %s has more than %d inputs", name,
                        PE_MAX_INPUTS);
     }
-    pe_status status = open_path(data, path, message);
+    pe_status status = open_path(data, path, texts, message);
     if (status == PE_OK) {
         settle_whole(data);
         status = data->pictures && data->whole

@@ -2,7 +2,7 @@
 #ifndef PE_DATA_SOURCE_H
 #define PE_DATA_SOURCE_H
 
-#include "pe_safetensors.h"
+#include "pe_data.h"
 
 /* The array of a .npy file, or of a part of a file from `begin` to `end`. The name of the tensor is
  * unchanged; a dtype that is not ours has its own spelling. */
@@ -11,5 +11,11 @@ pe_status pe_npy_read(int file, const char *path, uint64_t begin, uint64_t end,
 
 /* Visits the arrays of a .npz file, which are stored and not deflated. */
 pe_status pe_npz_read(int file, const char *path, const pe_st_visitor *visitor, char *message);
+
+/* Whether a path is one of texts by its name. */
+bool pe_is_texts(const char *path);
+
+/* Takes the rows that a file of texts makes; `form` is NULL where no tokenizer is given. */
+pe_status pe_texts_open(pe_data *data, const char *path, const pe_row_form *form, char *message);
 
 #endif

@@ -14,7 +14,8 @@
 typedef enum value_kind { COUNT, RATE, TEXT, CHOICE, FLAG, OPTIONAL } value_kind;
 
 enum {
-    TRAIN = 1 << PE_COMMAND_TRAIN,
+    FINETUNE = 1 << PE_COMMAND_FINETUNE,
+    TRAIN = 1 << PE_COMMAND_TRAIN | FINETUNE,
     EVALUATE = 1 << PE_COMMAND_EVALUATE,
     PREDICT = 1 << PE_COMMAND_PREDICT,
     EXPORT = 1 << PE_COMMAND_EXPORT,
@@ -105,8 +106,18 @@ static const option rows[] = {
      "has the battery's charge in percent; that of the first power supply unless given"},
     {"repeat", TRAIN, COUNT, AT(repeat), 0, PE_COUNT_LIMIT, NULL, "N",
      "steps that are only timed, after the checkpoint"},
-    {"output", PREDICT | EXPORT, TEXT, AT(output), 0, 0, NULL, "FILE", "what is written"},
-    {"tokenizer", CHAT, TEXT, AT(tokenizer), 0, 0, NULL, "FILE", "the tokenizer's table"},
+    {"output", PREDICT | EXPORT | FINETUNE, TEXT, AT(output), 0, 0, NULL, "FILE",
+     "what is written; by finetune, the trained weights or adapters"},
+    {"tokenizer", TRAIN | EVALUATE | CHAT, TEXT, AT(tokenizer), 0, 0, NULL, "FILE",
+     "the tokenizer's table; data may then be texts, as .jsonl"},
+    {"truncate", TRAIN | EVALUATE, FLAG, AT(truncate), 0, 0, NULL, NULL,
+     "cut texts that are longer than a row; else they are left out"},
+    {"no-pack", TRAIN | EVALUATE, FLAG, AT(apart), 0, 0, NULL, NULL,
+     "each text has a row of its own"},
+    {"epochs", FINETUNE, COUNT, AT(epochs), 1, PE_COUNT_LIMIT, NULL, "N",
+     "passes over the data, where --steps is not given; 1 unless given"},
+    {"adapter", CHAT, TEXT, AT(adapter), 0, 0, NULL, "FILE",
+     "what finetune --output wrote; a line \"/adapter FILE\" changes it"},
     {"limit", CHAT, COUNT, AT(limit), 1, PE_COUNT_LIMIT, NULL, "N",
      "tokens of an answer at most; as many as there are positions unless given"},
     {"temperature", CHAT, RATE, AT(temperature), 0, 0, NULL, "NUMBER",
@@ -123,6 +134,8 @@ static const struct {
     const char *name, *help;
 } commands[PE_COMMANDS] = {
     [PE_COMMAND_TRAIN] = {"train", "train on batches of rows, one a step, epoch after epoch"},
+    [PE_COMMAND_FINETUNE] = {"finetune", "train a language model on texts, shuffled, at a rate that "
+                                         "falls as a cosine unless said otherwise"},
     [PE_COMMAND_EVALUATE] = {"evaluate", "means of losses and metrics over all whole batches"},
     [PE_COMMAND_PREDICT] = {"predict", "outputs of all rows, as safetensors"},
     [PE_COMMAND_EXPORT] = {"export", "trained weights in the model's order, as safetensors"},
@@ -219,7 +232,8 @@ static pe_status parse_option(pe_options *o, int count, char **arguments, int *i
 
 /* A missing option of a command, or NULL. */
 static const char *find_fault(const pe_options *o) {
-    const bool train = o->command == PE_COMMAND_TRAIN;
+    const bool tunes = o->command == PE_COMMAND_FINETUNE;
+    const bool train = o->command == PE_COMMAND_TRAIN || tunes;
     if (o->command != PE_COMMAND_INFO && !o->weights) {
         return "--weights is needed";
     }
@@ -229,11 +243,15 @@ static const char *find_fault(const pe_options *o) {
     if ((o->command == PE_COMMAND_PREDICT || o->command == PE_COMMAND_EXPORT) && !o->output) {
         return "--output is needed";
     }
-    if (o->command == PE_COMMAND_CHAT && !o->tokenizer) {
+    if ((o->command == PE_COMMAND_CHAT || tunes) && !o->tokenizer) {
         return "--tokenizer is needed";
     }
-    if (train && (o->steps < 0 || (!isfinite(o->rate) && !o->resume))) {
-        return "train needs --steps, and --lr unless it resumes";
+    if (train && ((o->steps < 0 && !tunes) || (!isfinite(o->rate) && !o->resume))) {
+        return tunes ? "finetune needs --lr unless it resumes"
+                     : "train needs --steps, and --lr unless it resumes";
+    }
+    if (o->steps >= 0 && o->epochs >= 0) {
+        return "--steps and --epochs both say where the training ends; leave out one";
     }
     if (o->resume && !o->resume_from && !o->save) {
         return "--resume needs a place: --save, or --resume=PLACE";
@@ -262,6 +280,7 @@ static pe_command find_command(const char *name) {
 /* Defaults. */
 static const pe_options unset = {
     .steps = -1,
+    .epochs = -1,
     .threads = 1,
     .first_step = -1,
     .seed = -1,
@@ -294,13 +313,18 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
         return options->help
                    ? PE_OK
                    : pe_fail(message, PE_ERROR_ARGUMENT,
-                             "the command is train, evaluate, predict, export, info or chat");
+                             "the command is train, finetune, evaluate, predict, export, info or chat");
     }
     for (int i = 2; i < count; i++) {
         const pe_status status = parse_option(options, count, arguments, &i, message);
         if (status != PE_OK) {
             return status;
         }
+    }
+    if (options->command == PE_COMMAND_FINETUNE) {
+        options->shuffle = 1;
+        options->schedule = options->schedule < 0 && !options->resume ? PE_COSINE
+                                                                      : options->schedule;
     }
     const char *fault = options->help ? NULL : find_fault(options);
     return fault ? pe_fail(message, PE_ERROR_ARGUMENT, "%s", fault) : PE_OK;

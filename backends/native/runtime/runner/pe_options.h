@@ -9,6 +9,7 @@
 typedef enum pe_command {
     PE_COMMAND_NONE,
     PE_COMMAND_TRAIN,
+    PE_COMMAND_FINETUNE,
     PE_COMMAND_EVALUATE,
     PE_COMMAND_PREDICT,
     PE_COMMAND_EXPORT,
@@ -31,7 +32,9 @@ typedef struct pe_options {
     double rate, factor;       /* NAN where it is not given */
     double temperature, top_p; /* likewise */
     int64_t limit;
-    const char *tokenizer;
+    const char *tokenizer, *adapter;
+    int64_t epochs;
+    int truncate, apart;
     const char *milestones;    /* "30,60" */
     const char *mean, *spread; /* "0.485,0.456,0.406" */
     int64_t megapixels;

@@ -203,3 +203,24 @@ void pe_print_info(const pe_program *program, bool params) {
         printf("}, \"kind\": \"%s\"}\n", kind_of(&program->params[i]));
     }
 }
+
+static void print_lines(const pe_text_lines *lines, const char *path, const char *fact) {
+    if (!lines->count) {
+        return;
+    }
+    fprintf(stderr, "warning: %s: %lld examples %s: line ", path, (long long)lines->count, fact);
+    const int64_t most = sizeof lines->first / sizeof *lines->first;
+    for (int64_t i = 0; i < lines->count && i < most; i++) {
+        fprintf(stderr, "%s%lld", i ? ", " : "", (long long)lines->first[i]);
+    }
+    if (lines->count > most) {
+        fprintf(stderr, " and %lld more", (long long)(lines->count - most));
+    }
+    fputs("\n", stderr);
+}
+
+void pe_print_texts(const pe_texts *texts, const char *path) {
+    print_lines(&texts->empty, path, "hold nothing to learn, and are left out");
+    print_lines(&texts->too_long, path, "are too long for a row, and are left out");
+    print_lines(&texts->cut, path, "are too long for a row, and were cut");
+}

@@ -31,4 +31,7 @@ void pe_print_summary(const pe_session *session, int64_t rows, int64_t init_ns);
 /* The program: sizes, entries with their inputs and outputs, and with `params` every param. */
 void pe_print_info(const pe_program *program, bool params);
 
+/* Prints to standard error which lines of texts are not used as they are. */
+void pe_print_texts(const pe_texts *texts, const char *path);
+
 #endif

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "pe_adapter.h"
+#include "pe_memory.h"
 #include "pe_report.h"
 
 static int64_t now_ns(void) {
@@ -22,7 +24,7 @@ static int fail(pe_status status, const char *message) {
 
 /* The entry of a command that reads data. */
 static const char *entry_name(pe_command command) {
-    return command == PE_COMMAND_TRAIN      ? "train"
+    return command == PE_COMMAND_TRAIN || command == PE_COMMAND_FINETUNE ? "train"
            : command == PE_COMMAND_EVALUATE ? "evaluate"
                                             : "predict";
 }
@@ -32,25 +34,40 @@ static pe_status load(pe_session *session, const pe_options *o) {
     return status == PE_OK && o->checkpoint ? pe_load_weights(session, o->checkpoint) : status;
 }
 
+/* How texts become rows. */
+static pe_row_form form_of(const pe_options *o, const pe_tokenizer *tokenizer) {
+    return (pe_row_form){.tokenizer = o->tokenizer ? tokenizer : NULL,
+                         .truncate = o->truncate != 0,
+                         .apart = o->apart != 0};
+}
+
 /* Runs a command that reads data. */
 static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t begin,
                              bool *stopped) {
     pe_data data = {.file_count = 0};
+    pe_tokenizer tokenizer = {0};
+    pe_mapping table = {0};
     pe_status status = load(session, o);
+    if (status == PE_OK && o->tokenizer) {
+        status = pe_map_tokenizer(&tokenizer, &table, o->tokenizer, session->message);
+    }
     if (status == PE_OK) {
+        const pe_row_form form = form_of(o, &tokenizer);
         status = pe_data_open(&data, o->data, session->program, entry_name(o->command), o->batch,
-                              session->message);
+                              &form, session->message);
     }
     if (status == PE_OK) {
         status = pe_pictures_settle(&data, o->mean, o->spread, o->megapixels, session->message);
     }
     if (status == PE_OK) {
         pe_print_classes(data.pictures);
+        pe_print_texts(&data.texts, o->data);
         data.lenient = o->skip_bad >= 0;
     }
     const int64_t init_ns = now_ns() - begin;
     if (status == PE_OK) {
-        status = o->command == PE_COMMAND_TRAIN      ? pe_run_training(session, &data, o, stopped)
+        const bool trains = strcmp(data.name, "train") == 0;
+        status = trains ? pe_run_training(session, &data, o, stopped)
                  : o->command == PE_COMMAND_EVALUATE ? pe_run_evaluation(session, &data)
                                                      : pe_run_prediction(session, &data, o);
     }
@@ -61,6 +78,7 @@ static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t b
         pe_print_summary(session, data.rows, init_ns);
     }
     pe_data_close(&data);
+    pe_unmap(&table);
     return status;
 }
 
@@ -78,7 +96,10 @@ static pe_status export(pe_session *session, const pe_options *o) {
 }
 
 static pe_status chat(pe_session *session, const pe_options *o) {
-    const pe_status status = load(session, o);
+    pe_status status = load(session, o);
+    if (status == PE_OK && o->adapter) {
+        status = pe_load_adapter(session, o->adapter);
+    }
     return status == PE_OK ? pe_run_chat(session, o) : status;
 }
 
@@ -111,7 +132,7 @@ int pe_runner(const pe_program *program, int count, char **arguments) {
     pe_options options;
     if (pe_parse_options(&options, count, arguments, message) != PE_OK) {
         fprintf(stderr,
-                "error: %s\nusage: %s train|evaluate|predict|export|info|chat [OPTION]...\n",
+                "error: %s\nusage: %s train|finetune|evaluate|predict|export|info|chat [OPTION]...\n",
                 message, name);
         return PE_EXIT_USAGE;
     }

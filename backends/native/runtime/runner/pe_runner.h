@@ -25,6 +25,10 @@ int pe_runner(const pe_program *program, int count, char **arguments);
 pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *options,
                           bool *stopped);
 
+/* Maps a file with the table of a tokenizer. */
+pe_status pe_map_tokenizer(pe_tokenizer *tokenizer, pe_mapping *mapping, const char *path,
+                           char *message);
+
 /* Writes the outputs of all rows to a safetensors file. */
 pe_status pe_run_prediction(pe_session *session, pe_data *data, const pe_options *options);
 

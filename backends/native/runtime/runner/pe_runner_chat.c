@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pe_adapter.h"
 #include "pe_chat.h"
 #include "pe_memory.h"
 #include "pe_runner.h"
@@ -31,8 +32,8 @@ static bool print_token(void *context, int64_t token) {
     return fflush(stdout) == 0;
 }
 
-static pe_status map_tokenizer(pe_tokenizer *tokenizer, pe_mapping *mapping, const char *path,
-                               char *message) {
+pe_status pe_map_tokenizer(pe_tokenizer *tokenizer, pe_mapping *mapping, const char *path,
+                           char *message) {
     struct stat facts;
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     const unsigned char *table = NULL;
@@ -53,6 +54,22 @@ static pe_status map_tokenizer(pe_tokenizer *tokenizer, pe_mapping *mapping, con
     return status;
 }
 
+/* Whether a line is a command, which changes the adapter; a file that does not fit is reported. */
+static bool change_adapter(pe_chat *chat, char *line) {
+    static const char command[] = "/adapter ";
+    if (strncmp(line, command, sizeof command - 1) != 0) {
+        return false;
+    }
+    const char *path = line + sizeof command - 1;
+    const pe_status status = pe_load_adapter(chat->session, path);
+    if (status == PE_OK) {
+        chat->read_count = 0; /* keys and values are those of the adapter before */
+    }
+    fprintf(stderr, status == PE_OK ? "adapter: %s\n" : "error: %s\n",
+            status == PE_OK ? path : chat->session->message);
+    return true;
+}
+
 /* Answers each line; what it took goes to standard error. */
 static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
     static char line[LINE];
@@ -62,7 +79,12 @@ static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
         how->context = &p;
         int64_t made;
         const int64_t begin = now_ns();
-        status = pe_chat_answer(chat, line, strcspn(line, "\r\n"), how, &made);
+        const size_t bytes = strcspn(line, "\r\n");
+        line[bytes] = '\0';
+        if (change_adapter(chat, line)) {
+            continue;
+        }
+        status = pe_chat_answer(chat, line, bytes, how, &made);
         if (status == PE_OK) {
             puts("");
             fprintf(stderr, "{\"tokens\": %lld, \"ns\": %lld}\n", (long long)made,
@@ -77,7 +99,7 @@ pe_status pe_run_chat(pe_session *session, const pe_options *o) {
     pe_tokenizer tokenizer;
     pe_mapping mapping = {0};
     pe_chat chat = {0};
-    pe_status status = map_tokenizer(&tokenizer, &mapping, o->tokenizer, session->message);
+    pe_status status = pe_map_tokenizer(&tokenizer, &mapping, o->tokenizer, session->message);
     if (status == PE_OK) {
         status = pe_chat_open(&chat, session, &tokenizer);
     }

@@ -258,7 +258,9 @@ static pe_status begin(pe_session *session, context *c, const pe_options *o,
         return status;
     }
     place(session, o);
-    training->until = o->resume ? o->steps : session->progress.steps + o->steps;
+    const int64_t epochs = o->epochs > 0 ? o->epochs : 1;
+    const int64_t steps = o->steps >= 0 ? o->steps : epochs * pe_data_batches(c->data);
+    training->until = o->resume ? steps : session->progress.steps + steps;
     status = settle_order(session, c->data, o, found);
     if (status == PE_OK) {
         status = settle_augmentation(session, c->data, o, found, &c->augmentation);
@@ -294,5 +296,8 @@ pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *
         status = repeat(session, &training, o->repeat > 0 ? o->repeat : 0);
     }
     *stopped = signalled != 0;
+    if (status == PE_OK && o->output && !*stopped) {
+        status = pe_export_weights(session, o->output, false);
+    }
     return status;
 }

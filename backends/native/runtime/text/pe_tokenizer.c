@@ -20,6 +20,7 @@ typedef struct writer {
     pe_tk_symbol *symbols;
     pe_tk_merge *heap;
     uint32_t starts[8]; /* bytes that begin an added token */
+    pe_tk_parts *parts; /* or NULL */
 } writer;
 
 static size_t padded(size_t text_bytes) { return GROWTH * (text_bytes + MARK_BYTES) + 16; }
@@ -36,34 +37,57 @@ size_t pe_tokenizer_longest(const pe_tokenizer *tokenizer) {
     return pe_tk_head_of(tokenizer)->longest;
 }
 
-static void emit(writer *w, uint32_t token) {
+/* Whether one of the parts between these places has all that lies from `begin` to `end`. */
+static bool is_within(const size_t *places, int count, size_t begin, size_t end) {
+    for (int i = 0; places && i + 1 < count; i += 2) {
+        if (places[i] <= begin && end <= places[i + 1]) {
+            return begin < end;
+        }
+    }
+    return false;
+}
+
+static void emit(writer *w, uint32_t token, const size_t *places, size_t begin, size_t end) {
     if (w->count < w->room) {
         w->tokens[w->count] = token;
+        if (w->parts) {
+            w->parts->within[w->count] = is_within(places, w->parts->count, begin, end);
+        }
     }
     w->count++;
 }
 
 static void emit_all(writer *w, pe_tk_section section) {
     for (uint32_t i = 0; i < pe_tk_count(w->t, section); i++) {
-        emit(w, pe_tk_words(w->t, section)[i]);
+        emit(w, pe_tk_words(w->t, section)[i], NULL, 0, 0);
     }
 }
 
+static int32_t add_symbol(const writer *w, uint32_t token, size_t begin, size_t end,
+                          int32_t count) {
+    w->symbols[count] = (pe_tk_symbol){.token = token};
+    w->symbols[count].begin = (uint32_t)begin;
+    w->symbols[count].end = (uint32_t)end;
+    return count + 1;
+}
+
 /* Adds the symbols of what is no token: its bytes, or the unknown token. */
-static int32_t add_unknown(const writer *w, const unsigned char *text, size_t bytes,
+static int32_t add_unknown(const writer *w, const unsigned char *text, size_t at, size_t bytes,
                            int32_t count) {
     const uint32_t *ids = pe_tk_words(w->t, PE_TK_BYTE_IDS);
     const uint32_t unknown = pe_tk_head_of(w->t)->unknown;
     bool known = (w->flags & PE_TK_FALLBACK) != 0;
     for (size_t i = 0; i < bytes; i++) {
-        known = known && ids[text[i]] != PE_NO_TOKEN;
+        known = known && ids[text[at + i]] != PE_NO_TOKEN;
     }
     for (size_t i = 0; known && i < bytes; i++) {
-        w->symbols[count++].token = ids[text[i]];
+        count = add_symbol(w, ids[text[at + i]], at + i, at + i + 1, count);
     }
     const bool again = w->flags & PE_TK_FUSE && count && w->symbols[count - 1].token == unknown;
-    if (!known && unknown != PE_NO_TOKEN && !again) {
-        w->symbols[count++].token = unknown;
+    if (!known && again) {
+        w->symbols[count - 1].end = (uint32_t)(at + bytes);
+    } else if (!known && unknown != PE_NO_TOKEN) {
+        count = add_symbol(w, unknown, at, at + bytes, count);
     }
     return count;
 }
@@ -79,24 +103,28 @@ static int32_t symbols_of(const writer *w, const unsigned char *text, size_t byt
             token = pe_tk_token(w->t, PE_TK_WORDS, text + at, length);
         }
         if (token == PE_NO_TOKEN) {
-            count = add_unknown(w, text + at, length, count);
+            count = add_unknown(w, text, at, length, count);
         } else {
-            w->symbols[count++].token = token;
+            count = add_symbol(w, token, at, at + length, count);
         }
     }
     return count;
 }
 
-static void write_piece(writer *w, const unsigned char *text, size_t bytes) {
+/* Writes the tokens of what lies from `begin` to `end` of a part. */
+static void write_piece(writer *w, const unsigned char *part, size_t begin, size_t end) {
+    const unsigned char *text = part + begin;
+    const size_t bytes = end - begin, *places = w->parts ? w->parts->mapped : NULL;
     const uint32_t whole =
         w->flags & PE_TK_WHOLE ? pe_tk_token(w->t, PE_TK_WORDS, text, bytes) : PE_NO_TOKEN;
     if (whole != PE_NO_TOKEN) {
-        emit(w, whole);
+        emit(w, whole, places, begin, end);
         return;
     }
     const int32_t count = pe_tk_merge_all(w->t, w->symbols, symbols_of(w, text, bytes), w->heap);
     for (int32_t i = 0; i < count; i++) {
-        emit(w, w->symbols[i].token);
+        const pe_tk_symbol *symbol = &w->symbols[i];
+        emit(w, symbol->token, places, begin + symbol->begin, begin + symbol->end);
     }
 }
 
@@ -143,21 +171,42 @@ static size_t end_of_piece(const writer *w, const unsigned char *text, size_t by
     return at;
 }
 
-/* Writes the tokens of a part without added ones. */
-static void write_part(writer *w, const unsigned char *text, size_t bytes, bool first) {
-    if (!bytes) {
+/* Normalizes a text into w->part, unless it is so already; *result is where it then lies. */
+static size_t normalize(writer *w, const unsigned char *text, size_t bytes, bool first,
+                        const unsigned char **result) {
+    *result = w->part;
+    if (bytes && w->flags & PE_TK_MARK) {
+        return with_marks(w, text, bytes, first);
+    }
+    if (w->flags & PE_TK_NFC && !is_plain(text, bytes)) {
+        return pe_tk_nfc(w->t, text, bytes, w->part, w->characters);
+    }
+    *result = text;
+    return bytes;
+}
+
+/* Maps the places within a part of the text from `at` on to those of its normalized text. */
+static void map_places(writer *w, const unsigned char *text, size_t at, size_t bytes) {
+    const pe_tk_parts *parts = w->parts;
+    for (int i = 0; parts && i < parts->count; i++) {
+        const unsigned char *result;
+        const size_t place = parts->places[i];
+        const size_t before = place < at ? 0 : place - at < bytes ? place - at : bytes;
+        parts->mapped[i] = normalize(w, text + at, before, at == 0, &result);
+    }
+}
+
+/* Writes the tokens of a part of the text without added ones. */
+static void write_part(writer *w, const unsigned char *whole, size_t begin, size_t stop) {
+    if (begin == stop) {
         return;
     }
-    if (w->flags & PE_TK_MARK) {
-        bytes = with_marks(w, text, bytes, first);
-        text = w->part;
-    } else if (w->flags & PE_TK_NFC && !is_plain(text, bytes)) {
-        bytes = pe_tk_nfc(w->t, text, bytes, w->part, w->characters);
-        text = w->part;
-    }
+    map_places(w, whole, begin, stop - begin);
+    const unsigned char *text;
+    const size_t bytes = normalize(w, whole + begin, stop - begin, begin == 0, &text);
     for (size_t at = 0; at < bytes;) {
         const size_t end = end_of_piece(w, text, bytes, at);
-        write_piece(w, text + at, end - at);
+        write_piece(w, text, at, end);
         at = end;
     }
 }
@@ -211,12 +260,12 @@ static void write_text(writer *w, const unsigned char *text, size_t bytes) {
         }
         const size_t end =
             flags[token] & PE_TK_LEFT ? without_spaces_behind(w, text, part, at) : at;
-        write_part(w, text + part, end - part, part == 0);
-        emit(w, token);
+        write_part(w, text, part, end);
         at += length;
         part = at = flags[token] & PE_TK_RIGHT ? behind_spaces(w, text, bytes, at) : at;
+        emit(w, token, w->parts ? w->parts->places : NULL, end, at);
     }
-    write_part(w, text + part, bytes - part, part == 0);
+    write_part(w, text, part, bytes);
 }
 
 static void find_starts(writer *w) {
@@ -232,8 +281,15 @@ static void find_starts(writer *w) {
 
 int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                     unsigned marks, int64_t *tokens, int64_t room, void *memory) {
+    return pe_tk_tokenize(tokenizer, text, text_bytes, marks, tokens, room, memory, NULL);
+}
+
+int64_t pe_tk_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                       unsigned marks, int64_t *tokens, int64_t room, void *memory,
+                       pe_tk_parts *parts) {
     const size_t most = padded(text_bytes);
     writer w = {.t = tokenizer, .flags = pe_tk_head_of(tokenizer)->flags, .tokens = tokens};
+    w.parts = parts;
     w.room = room;
     w.characters = memory;
     w.symbols = (pe_tk_symbol *)(void *)(w.characters + most);

@@ -80,6 +80,7 @@ int32_t pe_tk_merge_all(const pe_tokenizer *t, pe_tk_symbol *symbols, int32_t co
         }
         pe_tk_symbol *left = &symbols[merge.at], *right = &symbols[left->after];
         left->token = merge.result;
+        left->end = right->end;
         left->after = right->after;
         right->token = PE_NO_TOKEN;
         if (left->after >= 0) {
@@ -90,7 +91,10 @@ int32_t pe_tk_merge_all(const pe_tokenizer *t, pe_tk_symbol *symbols, int32_t co
     }
     int32_t left = 0;
     for (int32_t i = 0; i >= 0 && count; i = symbols[i].after) {
-        symbols[left++].token = symbols[i].token;
+        const pe_tk_symbol symbol = symbols[i];
+        symbols[left].token = symbol.token;
+        symbols[left].begin = symbol.begin;
+        symbols[left++].end = symbol.end;
     }
     return left;
 }

@@ -7,7 +7,8 @@
 
 /* Bytes of an element of each section. */
 static const uint32_t SIZES[PE_TK_SECTIONS] = {4, 1, 1, 4, 4, 4, 4, 4, 4, 4,
-                                               2, 1, 1, 4, 4, 1, 1, 1, 4};
+                                               2, 1, 1, 4, 4, 1, 1, 1, 4, 1,
+                                               1, 1, 1, 1, 4};
 
 enum { BLOCKS = 0x110000 / 256 };
 

@@ -6,7 +6,7 @@
 #include "pe_tokenizer.h"
 
 #define PE_TOKENIZER_MAGIC 0x4b544550u /* "PETK" */
-#define PE_TOKENIZER_VERSION 1u
+#define PE_TOKENIZER_VERSION 2u
 #define PE_NO_TOKEN 0xffffffffu
 
 /* Flags of a table. */
@@ -24,6 +24,17 @@ enum {
     PE_TK_UNLESS = 1024,    /* no U+2581 before one, or a space */
     PE_TK_AT_MARKS = 2048,  /* pieces begin at U+2581 */
     PE_TK_STRIP_ALL = 4096, /* the first token of a text loses all U+2581 */
+    PE_TK_TRIMMED = 8192,   /* spans of tokens leave out spaces */
+};
+
+/* What a chat template does. */
+enum {
+    PE_TK_LEARNS = 1,          /* its chats can be learned from */
+    PE_TK_TURNS = 2,           /* ... also those of several answers */
+    PE_TK_HAS_SYSTEM = 4,      /* a system's text may come first */
+    PE_TK_STRIPS_USER = 8,     /* texts lose the spaces around them */
+    PE_TK_STRIPS_ANSWER = 16,  /* likewise answers */
+    PE_TK_STRIPS_SYSTEM = 32,  /* likewise that of the system */
 };
 
 /* How a text is split into pieces; see pe_tokenizer_split.c. */
@@ -67,13 +78,19 @@ typedef enum pe_tk_section {
     PE_TK_ANSWER,    /* u8 between a question and its answer; none where texts are completed */
     PE_TK_ASK_AGAIN, /* u8 between an answer and the next question */
     PE_TK_STOPS,     /* u32 tokens that end an answer */
+    PE_TK_SYSTEM,    /* u8 before the text of a system */
+    PE_TK_INSTRUCTED, /* u8 between it and the first question */
+    PE_TK_OPENED,    /* u8 between PE_TK_ANSWER and an answer, learned with it */
+    PE_TK_CLOSED,    /* u8 after an answer, learned with it */
+    PE_TK_ASKED,     /* u8 after a last question that has no answer */
+    PE_TK_EOS,       /* u32 token that ends a text, or none */
     PE_TK_SECTIONS,
 } pe_tk_section;
 
 /* The first numbers of a table. */
 typedef struct pe_tk_head {
     uint32_t magic, version, bytes, sum; /* the checksum of all that follows it */
-    uint32_t count, flags, split, unknown, longest;
+    uint32_t count, flags, split, unknown, longest, chat;
     struct {
         uint32_t at, count;
     } sections[PE_TK_SECTIONS];
@@ -113,9 +130,22 @@ size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t byte
 size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
                  unsigned char *result, uint32_t *room);
 
-/* A symbol of a piece, and a merge that waits. */
+/* Parts of a text, each from one place up to the next, and which tokens lie within one. */
+typedef struct pe_tk_parts {
+    const size_t *places; /* of a begin and an end in turn, rising */
+    size_t *mapped;       /* memory for as many */
+    int count;
+    bool *within; /* for each token */
+} pe_tk_parts;
+
+/* pe_tokenize, which also notes the tokens within parts of the text, if there are any. */
+int64_t pe_tk_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                       unsigned marks, int64_t *tokens, int64_t room, void *memory,
+                       pe_tk_parts *parts);
+
+/* A symbol of a piece with its place there, and a merge that waits. */
 typedef struct pe_tk_symbol {
-    uint32_t token;
+    uint32_t token, begin, end;
     int32_t before, after;
 } pe_tk_symbol;
 

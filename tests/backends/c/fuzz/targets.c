@@ -157,7 +157,7 @@ static void fuzz(const uint8_t *data, size_t size) {
 #else
     (void)list;
 #endif
-    pe_status status = pe_data_open(&rows, path, &program, "train", -1, session.message);
+    pe_status status = pe_data_open(&rows, path, &program, "train", -1, NULL, session.message);
     if (status == PE_OK) {
         status = read_batches(&rows);
     }

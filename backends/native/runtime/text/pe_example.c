@@ -1,0 +1,295 @@
+/* Reads a line of JSON, and writes its text as finetune/lm/templates.py does. */
+#include "pe_example.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "pe_tokenizer_table.h"
+
+/* A decoded text. */
+typedef struct slice {
+    const char *text;
+    size_t bytes;
+} slice;
+
+typedef enum role { NOBODY, SYSTEM, USER, ASSISTANT, OTHER } role;
+
+static bool grow(pe_example *e, char **memory, size_t *room, size_t wanted) {
+    if (wanted > *room) {
+        char *larger = realloc(*memory, wanted + wanted / 2);
+        e->no_memory = e->no_memory || !larger;
+        *memory = larger ? larger : *memory;
+        *room = larger ? wanted + wanted / 2 : *room;
+    }
+    return !e->no_memory;
+}
+
+static void append(pe_example *e, const void *text, size_t bytes) {
+    if (bytes && grow(e, &e->text, &e->room, e->bytes + bytes)) {
+        memcpy(e->text + e->bytes, text, bytes);
+        e->bytes += bytes;
+    }
+}
+
+static void append_piece(pe_example *e, pe_tk_section section) {
+    append(e, pe_tk_words(e->tokenizer, section), pe_tk_count(e->tokenizer, section));
+}
+
+/* Notes that a part begins, or ends, at the end of the text. */
+static void note_place(pe_example *e) {
+    if (e->place_count == e->place_room) {
+        const int room = 2 * e->place_room + 16;
+        size_t *larger = realloc(e->places, (size_t)room * sizeof *larger);
+        if (!larger) {
+            e->no_memory = true;
+            return;
+        }
+        e->places = larger;
+        e->place_room = room;
+    }
+    e->places[e->place_count++] = e->bytes;
+}
+
+static bool is_space(const pe_example *e, uint32_t c) {
+    return (c >= 0x1c && c < 0x20) || pe_tk_class(e->tokenizer, c) & PE_TK_SPACE;
+}
+
+/* A text without the spaces around it. */
+static slice stripped(const pe_example *e, slice from) {
+    const unsigned char *text = (const unsigned char *)from.text;
+    size_t begin = from.bytes, end = 0, length;
+    for (size_t at = 0; at < from.bytes; at += length) {
+        if (!is_space(e, pe_tk_character(text, from.bytes, at, &length))) {
+            begin = begin < at ? begin : at;
+            end = at + length;
+        }
+    }
+    return begin < end ? (slice){from.text + begin, end - begin} : (slice){from.text, 0};
+}
+
+static void append_content(pe_example *e, slice content, unsigned strips) {
+    const bool strip = pe_tk_head_of(e->tokenizer)->chat & strips;
+    content = strip ? stripped(e, content) : content;
+    append(e, content.text, content.bytes);
+}
+
+static bool is_word(slice text, const char *word) {
+    return text.bytes == strlen(word) && memcmp(text.text, word, text.bytes) == 0;
+}
+
+static role role_of(slice name) {
+    return is_word(name, "system")      ? SYSTEM
+           : is_word(name, "user")      ? USER
+           : is_word(name, "assistant") ? ASSISTANT
+                                        : OTHER;
+}
+
+/* An answer, behind what the template puts before it. */
+static void append_answer(pe_example *e, slice content) {
+    append_piece(e, PE_TK_ANSWER);
+    note_place(e);
+    append_piece(e, PE_TK_OPENED);
+    append_content(e, content, PE_TK_STRIPS_ANSWER);
+    append_piece(e, PE_TK_CLOSED);
+    note_place(e);
+}
+
+/* A question, behind what the template puts before it. */
+static void append_question(pe_example *e, slice content, role before) {
+    if (before == ASSISTANT) { /* the text that closes an answer is written already */
+        const size_t closed = pe_tk_count(e->tokenizer, PE_TK_CLOSED);
+        const char *again = (const char *)pe_tk_words(e->tokenizer, PE_TK_ASK_AGAIN);
+        append(e, again + closed, pe_tk_count(e->tokenizer, PE_TK_ASK_AGAIN) - closed);
+    } else {
+        append_piece(e, before == SYSTEM ? PE_TK_INSTRUCTED : PE_TK_ASK);
+    }
+    append_content(e, content, PE_TK_STRIPS_USER);
+}
+
+/* Writes a message as the template does. */
+static const char *append_templated(pe_example *e, role who, role before, slice content) {
+    const unsigned chat = pe_tk_head_of(e->tokenizer)->chat;
+    if (!(chat & PE_TK_LEARNS)) {
+        return "a chat, whose answers the model's template writes otherwise than its questions "
+               "prepare";
+    }
+    if (who == SYSTEM && before == NOBODY && chat & PE_TK_HAS_SYSTEM) {
+        append_piece(e, PE_TK_SYSTEM);
+        append_content(e, content, PE_TK_STRIPS_SYSTEM);
+    } else if (who == USER && before != USER && (before != ASSISTANT || chat & PE_TK_TURNS)) {
+        append_question(e, content, before);
+    } else if (who == ASSISTANT && before == USER) {
+        append_answer(e, content);
+    } else {
+        return before == ASSISTANT && who == USER
+                   ? "a second turn, which the model's template writes otherwise than a first one"
+                   : "a role out of turn: the model's template takes user and assistant in turn, "
+                     "and a system at most first";
+    }
+    return NULL;
+}
+
+/* Writes a message without a template. */
+static const char *append_plain(pe_example *e, slice name, slice content) {
+    const bool answer = role_of(name) == ASSISTANT;
+    append(e, "### ", 4);
+    for (size_t i = 0; i < name.bytes; i++) {
+        char c = name.text[i];
+        if (c & (char)0x80) {
+            return "a role that is not of ASCII letters";
+        }
+        c = (char)(i == 0 && c >= 'a' && c <= 'z'   ? c - 32
+                   : i && c >= 'A' && c <= 'Z' ? c + 32
+                                               : c);
+        append(e, &c, 1);
+    }
+    append(e, "\n", 1);
+    if (answer) {
+        note_place(e);
+    }
+    append(e, content.text, content.bytes);
+    append(e, "\n\n", 2);
+    if (answer) {
+        note_place(e);
+    }
+    return NULL;
+}
+
+/* Decodes a text behind the others of the line. */
+static slice take_text(pe_json *j, char **free_text) {
+    const slice result = {*free_text, pe_json_string(j, *free_text)};
+    *free_text += result.bytes;
+    return result;
+}
+
+/* Takes a message; unknown keys are skipped. */
+static void take_message(pe_json *j, char *strings, slice *name, slice *content) {
+    *name = *content = (slice){NULL, 0};
+    pe_json_expect(j, '{', "a message that is no object");
+    do {
+        const slice key = take_text(j, &strings);
+        pe_json_expect(j, ':', "a colon is missing");
+        slice *place = is_word(key, "role") ? name : is_word(key, "content") ? content : NULL;
+        if (place && place->text) {
+            pe_json_bad(j, "a message with two roles or contents");
+        } else if (place) {
+            *place = take_text(j, &strings);
+        } else {
+            pe_json_skip(j);
+        }
+    } while (pe_json_accept(j, ','));
+    pe_json_expect(j, '}', "the end of a message is missing");
+    if (!name->text || !content->text) {
+        pe_json_bad(j, "a message without role or content");
+    }
+}
+
+static void take_messages(pe_example *e, pe_json *j) {
+    const bool templated = pe_tk_count(e->tokenizer, PE_TK_ANSWER) > 0;
+    role before = NOBODY;
+    e->marked = templated;
+    pe_json_expect(j, '[', "messages that are no list");
+    while (!j->fault && pe_json_peek(j) != ']') {
+        slice name, content;
+        take_message(j, e->strings, &name, &content);
+        if (j->fault) {
+            return;
+        }
+        const role who = role_of(name);
+        const char *fault = templated ? append_templated(e, who, before, content)
+                                      : append_plain(e, name, content);
+        if (fault) {
+            pe_json_bad(j, fault);
+        }
+        e->empty = e->empty && (who != ASSISTANT || !stripped(e, content).bytes);
+        before = who;
+        if (!pe_json_accept(j, ',') && pe_json_peek(j) != ']') {
+            pe_json_bad(j, "a comma between messages is missing");
+        }
+    }
+    if (templated && before == USER) {
+        append_piece(e, PE_TK_ASKED);
+    }
+    e->ends = !templated && before == ASSISTANT;
+}
+
+/* What a line has; `messages` is where their list begins. */
+typedef struct members {
+    slice prompt, completion, text;
+    pe_json messages;
+} members;
+
+static void take_members(pe_example *e, pe_json *j, members *m) {
+    char *strings = e->strings;
+    pe_json_expect(j, '{', "it is not an object");
+    if (pe_json_accept(j, '}')) {
+        return;
+    }
+    do {
+        const slice key = take_text(j, &strings);
+        pe_json_expect(j, ':', "a colon is missing");
+        slice *place = is_word(key, "prompt")       ? &m->prompt
+                       : is_word(key, "completion") ? &m->completion
+                       : is_word(key, "text")       ? &m->text
+                                                    : NULL;
+        const bool chat = is_word(key, "messages");
+        if ((place && place->text) || (chat && m->messages.at)) {
+            pe_json_bad(j, "a key that is there twice");
+        } else if (place && pe_json_peek(j) == '"') {
+            *place = take_text(j, &strings);
+        } else {
+            pe_json_peek(j);
+            m->messages = chat ? *j : m->messages;
+            pe_json_skip(j);
+        }
+    } while (pe_json_accept(j, ','));
+    pe_json_expect(j, '}', "a comma or the end of the object is missing");
+    if (pe_json_peek(j)) {
+        pe_json_bad(j, "something behind the object");
+    }
+}
+
+/* Writes a prompt with its completion, or a text. */
+static void append_texts(pe_example *e, const members *m) {
+    const slice learned = m->completion.text ? m->completion : m->text;
+    if (!learned.text || (m->completion.text && !m->prompt.text)) {
+        e->fault = "it has no messages, no prompt with completion, and no text";
+        return;
+    }
+    if (m->completion.text) {
+        append(e, m->prompt.text, m->prompt.bytes);
+    }
+    note_place(e);
+    append(e, learned.text, learned.bytes);
+    note_place(e);
+    e->empty = !stripped(e, learned).bytes;
+    e->ends = learned.bytes > 0;
+}
+
+bool pe_example_read(pe_example *e, const unsigned char *line, size_t bytes) {
+    pe_json j = {line, line + bytes, NULL};
+    members m = {.messages = {NULL, NULL, NULL}};
+    e->bytes = 0;
+    e->place_count = 0;
+    e->marked = e->ends = false;
+    e->empty = true;
+    e->fault = NULL;
+    if (!grow(e, &e->strings, &e->string_room, bytes + 1)) {
+        return false;
+    }
+    take_members(e, &j, &m);
+    if (!j.fault && m.messages.at) {
+        take_messages(e, &m.messages);
+        j.fault = m.messages.fault;
+    } else if (!j.fault) {
+        append_texts(e, &m);
+    }
+    e->fault = e->fault ? e->fault : j.fault;
+    return !e->fault && !e->no_memory;
+}
+
+void pe_example_free(pe_example *e) {
+    free(e->text);
+    free(e->strings);
+    free(e->places);
+}

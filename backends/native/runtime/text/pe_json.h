@@ -1,0 +1,34 @@
+/* A strict reader of JSON in memory; private to the reader of texts.
+ *
+ * A reader stops at its first fault: all that follows takes nothing.
+ */
+#ifndef PE_JSON_H
+#define PE_JSON_H
+
+#include "pe.h"
+
+typedef struct pe_json {
+    const unsigned char *at, *end;
+    const char *fault; /* NULL, or what is wrong before `at` */
+} pe_json;
+
+/* Notes what is wrong, unless something was before. */
+void pe_json_bad(pe_json *j, const char *fault);
+
+/* Takes this character if it is next, behind space. */
+bool pe_json_accept(pe_json *j, char token);
+
+/* Takes this character, which `fault` says is missing. */
+void pe_json_expect(pe_json *j, char token, const char *fault);
+
+/* The next character behind space, or 0 at the end. */
+int pe_json_peek(pe_json *j);
+
+/* Decodes a string to UTF-8 and returns its bytes, no more than the source has; `text` may be NULL.
+ */
+size_t pe_json_string(pe_json *j, char *text);
+
+/* Takes any value. */
+void pe_json_skip(pe_json *j);
+
+#endif

@@ -1,0 +1,10 @@
+/* Adapters: the trained weights alone, as pe_export_weights writes them. */
+#ifndef PE_ADAPTER_H
+#define PE_ADAPTER_H
+
+#include "pe.h"
+
+/* Replaces all trained weights by those of a file; nothing changes where it does not fit. */
+pe_status pe_load_adapter(pe_session *session, const char *path);
+
+#endif

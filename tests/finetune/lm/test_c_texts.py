@@ -1,0 +1,149 @@
+"""The C runtime packs texts into the same rows as Python."""
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import transformers
+
+from pockengine.backends.native.runtime_files import RUNTIME, runtime_folders
+from pockengine.finetune.lm.chat import chat_of
+from pockengine.finetune.lm.packing import pack
+from pockengine.finetune.lm.texts import read_examples
+from pockengine.finetune.lm.tokens import tokenize
+from pockengine.models.tokenizer_table import tokenizer_table
+from pockengine.tests.backends.c.harness import COMMON, WARNINGS
+from pockengine.tests.finetune.lm.decoders import TEMPLATE
+from pockengine.tests.models.tokenizer_kinds import KINDS, mixture
+
+LENGTH = 96
+TRIMMING = (
+    "{{ '<s>' }}{% for m in messages %}{{ '[' + m['role'] + ']: ' + m['content'] | trim }}"
+    "{% if m['role'] == 'assistant' %}{{ '</s>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '[assistant]: ' }}{% endif %}"
+)
+PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+#include "pe_texts.h"
+int main(int count, char **arguments) {
+    static unsigned char table[1 << 24];
+    char message[PE_MESSAGE_BYTES];
+    FILE *file = count > 3 ? fopen(arguments[1], "rb") : NULL;
+    const size_t bytes = file ? fread(table, 1, sizeof table, file) : 0;
+    pe_tokenizer tokenizer;
+    pe_texts texts = {0};
+    if (pe_tokenizer_init(&tokenizer, table, bytes, message) != PE_OK) {
+        return fprintf(stderr, "%s", message), 1;
+    }
+    fclose(file);
+    const pe_row_form form = {&tokenizer, atoi(arguments[3]), false, false};
+    const pe_status status = pe_texts_read(&texts, arguments[2], &form, message);
+    const size_t tokens = (size_t)(texts.rows * texts.length);
+    if (status == PE_OK) {
+        fwrite(texts.ids, 8, tokens, stdout);
+        fwrite(texts.labels, 8, tokens, stdout);
+        fwrite(texts.positions, 8, tokens, stdout);
+    } else {
+        fprintf(stderr, "%s", message);
+    }
+    pe_texts_free(&texts);
+    return status != PE_OK;
+}
+"""
+SOURCES = ("core/*.c", "text/pe_tokenizer*.c", "text/pe_texts.c", "text/pe_example.c")
+MORE = ("text/pe_json.c", "train/pe_crc.c")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    source, path = folder / "main.c", folder / "pack"
+    source.write_text(PROGRAM)
+    includes = [f"-I{each}" for each in runtime_folders()]
+    files = [str(file) for name in (*SOURCES, *MORE) for file in sorted(RUNTIME.glob(name))]
+    flags = [*COMMON, *WARNINGS, "-O1", "-fsanitize=address,undefined"]
+    command = ["gcc", *flags, "-fno-sanitize-recover=all", *includes, *files, str(source)]
+    subprocess.run([*command, "-lm", "-o", str(path)], check=True)
+    return path
+
+
+def packed(program: Path, table: Path, data: Path) -> Any:
+    """Run the C program."""
+    given = [str(program), str(table), str(data), str(LENGTH)]
+    return subprocess.run(given, capture_output=True, check=False, timeout=120)
+
+
+def examples() -> list[dict[str, Any]]:
+    """Return lines of mixed scripts and random characters, in every form."""
+    texts = [text for text in mixture() if len(text) < 200][-900:]
+    lines: list[dict[str, Any]] = []
+    for place in range(0, len(texts) - 4, 5):
+        a, b, c, d, e = texts[place : place + 5]
+        chat = [("user", b), ("assistant", c)] + [("user", d), ("assistant", e)] * (place % 2)
+        lines.append({"prompt": a, "completion": b} if place % 3 else {"text": a})
+        lines.append({"messages": [{"role": role, "content": text} for role, text in chat]})
+    return lines
+
+
+CASES: dict[str, tuple[str, str | None]] = {
+    **{kind: (kind, TEMPLATE) for kind in KINDS},
+    "trimming": ("llama3", TRIMMING),
+    "none": ("qwen", None),
+    "marks": ("llama2", TRIMMING),
+}
+
+
+@cache
+def opened(kind: str, template: str | None) -> Any:
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=KINDS[kind](), bos_token="<s>", eos_token="</s>"
+    )
+    words.chat_template = template
+    return words
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_are_those_of_python(case: str, program: Path, tmp_path: Path) -> None:
+    words = opened(*CASES[case])
+    data, table = tmp_path / "data.jsonl", tmp_path / "table"
+    data.write_text("\n".join(map(json.dumps, examples())))
+    table.write_bytes(tokenizer_table(words.backend_tokenizer, chat_of(words, tmp_path)))
+    wanted = pack(tokenize(words, read_examples(data), LENGTH).examples, LENGTH).arrays
+    done = packed(program, table, data)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[:2000]
+    found = np.frombuffer(done.stdout, np.int64).reshape(3, -1, LENGTH)
+    for array, name in zip(found, ("input_ids", "labels", "position_ids"), strict=True):
+        np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "no object": ("[1]", "it is not an object"),
+    "no end": ('{"text": "a', "a text that does not end"),
+    "two values": ('{"text": "a"} {}', "something behind the object"),
+    "half pair": ('{"text": "\\ud800"}', "half of a surrogate pair"),
+    "no key": ('{"prompt": "a"}', "no messages, no prompt with completion"),
+    "no role": ('{"messages": [{"content": "a"}]}', "without role or content"),
+    "number": ('{"text": "a", "n": 1.}', "a number without digits"),
+    "word": ('{"text": "a", "n": nul}', "no value of JSON"),
+    "deep": ('{"text": "a", "n": ' + "[" * 99 + "]" * 99 + "}", "nested too deep"),
+    "twice": ('{"text": "a", "text": "b"}', "there twice"),
+    "role": ('{"messages": [{"role": "größe", "content": "a"}]}', "not of ASCII letters"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_lines_are_named(case: str, program: Path, tmp_path: Path) -> None:
+    words = opened("gpt2", None)
+    line, fault = BAD[case]
+    data, table = tmp_path / "data.jsonl", tmp_path / "table"
+    table.write_bytes(tokenizer_table(words.backend_tokenizer, chat_of(words, tmp_path)))
+    data.write_text('{"text": "a cow"}\n\n' + line)
+    done = packed(program, table, data)
+    assert done.returncode == 1
+    assert f"{data}, line 3 is not an example" in done.stderr.decode()
+    assert fault in done.stderr.decode()

@@ -1,0 +1,108 @@
+"""Small tokenizers of every kind that the C runtime knows, and texts in many scripts."""
+
+import json
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
+from tokenizers import pre_tokenizers as pre
+
+from pockengine.models.tokenizer_form import PATTERNS
+
+MARK = "\u2581"
+LANGUAGES = (
+    "Ünïcödé naïve café Straße. Привет, мир! Как дела? 你好,世界。今天天气很好 こんにちは世界 "
+    "안녕하세요 세계 مرحبا بالعالم שלום עולם नमस्ते दुनिया สวัสดีชาวโลก 👩‍👩‍👧‍👦 🇩🇪 👍🏽 ½ ⅷ ٣٤٥ "
+    "e\u0301 a\u030a\u0323 \u017f '\u017f it'S we'LL I'M don't   \n\n  \r\n\t x\u00a0y\u2028z "
+    "12345 3.14159 1,000,000 \uff21\uff11 ① <s>"
+)
+CODE = Path(__file__).read_text(encoding="utf-8")
+GPT2, LLAMA3, QWEN = PATTERNS
+Mix = list[str]
+
+
+def mixture() -> Mix:
+    """Return prose in many scripts, code, and random characters."""
+    drawn = random.Random(1)
+    pools: list[Callable[[], str]] = [
+        lambda: chr(drawn.randrange(32, 127)),
+        lambda: drawn.choice(" \n\r\t\u00a0\u2003\u0085\u2028'"),
+        lambda: chr(drawn.randrange(0x80, 0x800)),
+        lambda: chr(drawn.randrange(0x300, 0x370)),  # combining marks
+        lambda: chr(drawn.randrange(0x800, 0xD800)),
+        lambda: chr(drawn.randrange(0x1F300, 0x1FAFF)),
+        lambda: chr(drawn.randrange(0xE000, 0x110000)),
+        lambda: drawn.choice(["'s", "'LL", "'\u017f", "가", "\u1100", "\u1161", "\u11a8", "123"]),
+        lambda: drawn.choice(["\uff11", "\u2167", "  ", "<s>", "</s>", " <m> ", MARK]),
+    ]
+    fuzz = [
+        "".join(drawn.choice(pools)() for _ in range(drawn.randrange(1, 40))) for _ in range(2500)
+    ]
+    return [LANGUAGES, CODE, *CODE.split("\n"), *fuzz, "", "a", " ", " a", "  a", "\n", "<s> a"]
+
+
+def trained(made: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
+    """Train merges on prose and code, and add special and ordinary tokens."""
+    alphabet = pre.ByteLevel.alphabet() if not others else []
+    trainer = trainers.BpeTrainer(
+        vocab_size=1500 + len(others),
+        special_tokens=["<unk>", "<s>", "</s>", *others],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    made.train_from_iterator([LANGUAGES, *CODE.split("\n")], trainer)
+    facts: dict[str, Any] = json.loads(made.to_str())
+    facts["added_tokens"] = [
+        row for row in facts["added_tokens"] if not row["content"].startswith("<0x")
+    ]
+    made = Tokenizer.from_str(json.dumps(facts))
+    made.add_tokens([AddedToken("<m>", lstrip=True, rstrip=True, normalized=False)])
+    return made
+
+
+def of_bytes(pattern: str | None = None, digits: bool = False, **settings: Any) -> Tokenizer:
+    """Return byte-level BPE with a pattern, or GPT-2's by default."""
+    made = Tokenizer(models.BPE(**settings))
+    parts: list[Any] = [pre.Digits(individual_digits=True)] if digits else []
+    if pattern is None:
+        parts.append(pre.ByteLevel(add_prefix_space=False))
+    else:
+        parts.append(pre.Split(Regex(pattern), "isolated"))
+        parts.append(pre.ByteLevel(add_prefix_space=False, use_regex=False))
+    made.pre_tokenizer = pre.Sequence(parts)
+    made.decoder = decoders.ByteLevel()
+    if pattern == QWEN:
+        made.normalizer = normalizers.NFC()
+    return trained(made)
+
+
+def of_pieces(kind: str) -> Tokenizer:
+    """Return SentencePiece BPE in the style of LLaMA 2, of Gemma, or with `Metaspace`."""
+    made = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    spaces = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+    made.decoder = decoders.Sequence(spaces)
+    if kind == "llama2":
+        replaced = normalizers.Replace(" ", MARK)
+        made.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), replaced])
+        made.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1, 0)])
+    elif kind == "gemma":
+        made.normalizer = normalizers.Replace(" ", MARK)
+        made.pre_tokenizer = pre.Split(" ", "merged_with_previous")
+    else:
+        split = kind == "always"
+        made.pre_tokenizer = pre.Metaspace(prepend_scheme=kind, split=split)
+        marks = decoders.Metaspace(prepend_scheme=kind, split=split)
+        made.decoder = decoders.Sequence([decoders.ByteFallback(), marks])
+    return trained(made, tuple(f"<0x{byte:02X}>" for byte in range(256)))
+
+
+KINDS: dict[str, Callable[[], Tokenizer]] = {
+    "gpt2": of_bytes,
+    "llama3": lambda: of_bytes(LLAMA3, ignore_merges=True),
+    "qwen": lambda: of_bytes(QWEN),
+    "smollm": lambda: of_bytes(digits=True),
+    **{kind: partial(of_pieces, kind) for kind in ("llama2", "gemma", "first", "always")},
+}
