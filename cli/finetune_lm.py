@@ -34,12 +34,18 @@ REPORTS: dict[str, Callable[[Path], Callback]] = {
 }
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+TEXTS = click.Path(path_type=Path, exists=True)
 
 
 @click.command("finetune-lm")
 @click.argument("model", type=FOLDER)
-@click.option("--data", required=True, type=FILE, help="JSON lines of chats, or one plain text.")
-@click.option("--validation", type=FILE, help="Evaluation texts, instead of held-out ones.")
+@click.option(
+    "--data",
+    required=True,
+    type=TEXTS,
+    help="JSON lines of chats, a folder of the package datasets, or one plain text.",
+)
+@click.option("--validation", type=TEXTS, help="Evaluation texts, instead of held-out ones.")
 @click.option("--hold-out", default=0.1, show_default=True, type=click.FloatRange(0, 0.9))
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Folder of the training."

@@ -19,7 +19,7 @@ from pockengine.finetune.lm.pairs import PairTokens, pack_pairs, tokenize_pairs
 from pockengine.finetune.lm.rated import RatedTokens, pack_rated, tokenize_rated
 from pockengine.finetune.lm.settings import Settings, Texts
 from pockengine.finetune.lm.teacher import Teacher
-from pockengine.finetune.lm.texts import Example, read_examples, read_pairs, read_rated
+from pockengine.finetune.lm.texts import Example, is_plain, read_examples, read_pairs, read_rated
 from pockengine.finetune.lm.tokens import (
     Tokens,
     open_tokenizer,
@@ -235,7 +235,7 @@ def _parts(read: Callable[[Path], Found[T]], texts: Texts, seed: int) -> Parts[T
 def _read(tokenizer: Any, path: Path, length: int, truncate: bool) -> Found[Tokens]:
     """Read a file of texts; FinetuneError if it leaves none."""
     examples = read_examples(path)
-    whole = path.suffix not in (".jsonl", ".json")
+    whole = is_plain(path)
     found = (
         pieces(tokenizer, examples[0].completion, length)
         if whole

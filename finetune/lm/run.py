@@ -8,6 +8,8 @@ OUT/reference.json    scores of rows before the first step, for methods that nee
 OUT/adapter           LoRA's adapters, as PEFT reads them
 OUT/adapter.gguf      the same for llama.cpp, if it knows the family
 OUT/merged            the model with its new weights, as transformers reads it
+
+Both folders have a model card, README.md.
 """
 
 import json
@@ -29,6 +31,7 @@ from pockengine.backends.training.trainer import Trainer
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.callbacks import Estimate, HeldOut
+from pockengine.finetune.lm.card import write_card
 from pockengine.finetune.lm.judging import Score, judge, score_of
 from pockengine.finetune.lm.prepare import FineTuneInputs
 from pockengine.finetune.lm.reference import keep_reference, read_reference, set_reference
@@ -38,6 +41,7 @@ from pockengine.finetune.lm.written import write_adapters, write_merged
 from pockengine.loaded import load
 from pockengine.terminal import PlainConsole, Say
 
+ADAPTER = "adapter"
 SETTINGS, BEFORE, REFERENCE_SCORES = "settings.json", "before.json", "reference.json"
 _WIDTH = 120
 
@@ -104,6 +108,10 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
     session = trainer.trained
     after = glimpse(session, prepared, settings, ways)
     written = _write(prepared, session, out, ways.merge)
+    scores = {"before": before.score, "after": after.score}
+    for folder in (path for path in written if path.is_dir()):
+        library = "peft" if folder.name == ADAPTER else "transformers"
+        write_card(folder, settings, library, {w: s for w, s in scores.items() if s is not None})
     arena = session.artifact.arena_bytes
     return Report(
         before,
@@ -249,7 +257,7 @@ def _write(prepared: FineTuneInputs, session: Session, out: Path, merge: bool) -
     """Write adapters, if any, and the merged model."""
     written = []
     if session.artifact.adapters:
-        written += write_adapters(prepared.model, prepared.graph, session, out / "adapter")
+        written += write_adapters(prepared.model, prepared.graph, session, out / ADAPTER)
     if merge:
         written.append(out / "merged")
         write_merged(prepared.model, prepared.graph, session, written[-1])

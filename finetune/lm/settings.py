@@ -93,7 +93,11 @@ def check_same(settings: Settings, path: Path) -> None:
 
 
 def _digest(path: Path) -> str:
+    """Return a digest of a file, or of the files of a folder."""
+    digest = hashlib.sha256()
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            digest.update(file.read_bytes())
+        return digest.hexdigest()
     except OSError as error:
         raise FinetuneError(f"{path} cannot be read: {error}") from error

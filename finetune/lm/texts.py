@@ -15,8 +15,9 @@ A rated answer has a label, true or false, or a reward, a number:
     {"prompt": "...", "completion": "...", "label": true}
     {"messages": [...], "reward": 0.5}
 
-Any other file is one long text, which is learned in pieces. Lines end only at a line feed: JSON
-strings may contain Unicode's other line ends.
+A folder is a data set that the package `datasets` has saved, with rows of these forms. Any other
+file is one long text, which is learned in pieces. Lines end only at a line feed: JSON strings may
+contain Unicode's other line ends.
 """
 
 import json
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pockengine.errors import FinetuneError
+from pockengine.finetune.lm.arrow import read_dataset
 
 Message = Mapping[str, str]
 
@@ -94,18 +96,19 @@ class Rated:
 
 def read_examples(path: Path) -> list[Example]:
     """Read a file; FinetuneError if it is empty, or for the first malformed line."""
-    text = _read(path, FORMS)
-    if path.suffix not in (".jsonl", ".json"):
-        return [Example(1, completion=text)]
-    return [
-        _parsed(path, number, line, parse=_example, forms=FORMS) for number, line in _lines(text)
-    ]
+    if is_plain(path):
+        return [Example(1, completion=_read(path, FORMS))]
+    return _parse_all(path, _example, FORMS)
+
+
+def is_plain(path: Path) -> bool:
+    """Whether a file is one long text."""
+    return not path.is_dir() and path.suffix not in (".jsonl", ".json")
 
 
 def read_pairs(path: Path) -> list[Pair]:
     """Read preferences; FinetuneError if there are none, or for the first malformed line."""
-    text = _read(path, PAIRS)
-    return [_parsed(path, number, line, parse=_pair, forms=PAIRS) for number, line in _lines(text)]
+    return _parse_all(path, _pair, PAIRS)
 
 
 def read_rated(path: Path, key: str) -> list[Rated]:
@@ -114,8 +117,7 @@ def read_rated(path: Path, key: str) -> list[Rated]:
     def parse(number: int, row: Mapping[str, Any]) -> Rated:
         return Rated(_example(number, row), _RATINGS[key](row[key]))
 
-    text = _read(path, RATED)
-    return [_parsed(path, number, line, parse=parse, forms=RATED) for number, line in _lines(text)]
+    return _parse_all(path, parse, RATED)
 
 
 def _label(value: Any) -> float:
@@ -145,13 +147,22 @@ def _read(path: Path, forms: str) -> str:
     return text
 
 
+def _parse_all(path: Path, parse: Parse[T], forms: str) -> list[T]:
+    """Parse the rows of a folder, or the lines of a file."""
+    if path.is_dir():
+        rows = enumerate(read_dataset(path), 1)
+        return [_parsed(path, number, row, parse=parse, forms=forms) for number, row in rows]
+    lines = _lines(_read(path, forms))
+    return [_parsed(path, number, line, parse=parse, forms=forms) for number, line in lines]
+
+
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     return ((n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
-def _parsed(path: Path, number: int, line: str, parse: Parse[T], forms: str) -> T:
+def _parsed(path: Path, number: int, line: Any, parse: Parse[T], forms: str) -> T:
     try:
-        row = json.loads(line)
+        row = json.loads(line) if isinstance(line, str) else line
         if not isinstance(row, dict):
             raise TypeError("it is not an object")
         return parse(number, row)

@@ -14,6 +14,7 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner
+from huggingface_hub import ModelCard
 
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.loop import Step
@@ -114,6 +115,12 @@ def test_adapters_learn_and_go_to_peft_and_transformers(
     adapted = peft.PeftModel.from_pretrained(base, tmp_path / "out" / "adapter")
     assert loss_of(adapted, texts) == pytest.approx(loss_of(merged, texts), rel=1e-4)
     assert (tmp_path / "out" / "merged" / "tokenizer.json").is_file()
+    for name, library in (("adapter", "peft"), ("merged", "transformers")):
+        card = ModelCard.load(tmp_path / "out" / name / "README.md")
+        assert card.data.base_model == folder.name
+        assert card.data.library_name == library
+        assert f"loss {facts['after']['loss']:.4f}" in card.text
+        assert str(tmp_path) not in card.content
     assert f"{tmp_path}/out/adapter.gguf" in facts["written"]
     assert (tmp_path / "out" / "adapter.gguf").read_bytes().startswith(b"GGUF")
 

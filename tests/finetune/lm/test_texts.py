@@ -1,7 +1,10 @@
 """Texts as tokens: learned and masked parts of a chat, and packing into rows."""
 
 import resource
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,3 +181,30 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(FinetuneError, match="has no tokenizer"):
         open_tokenizer(folder, WORDS)
+
+
+def test_a_folder_is_read_by_the_package_datasets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(FinetuneError, match="pip install datasets"):
+        read_examples(tmp_path)
+    rows = [{"text": "a", "prompt": None}, {"prompt": "b", "completion": "c", "text": None}]
+    stored: list[Any] = [rows]
+    package = SimpleNamespace(load_from_disk=lambda path: stored[-1])
+    monkeypatch.setitem(sys.modules, "datasets", package)
+    assert read_examples(tmp_path) == [
+        Example(1, completion="a"),
+        Example(2, prompt="b", completion="c"),
+    ]
+    for found, fact in (
+        ({"train": [], "test": []}, "splits train, test; give .*train"),
+        ([], "has no rows"),
+        ([{"words": "a"}], r"line 1 is not an example: KeyError"),
+    ):
+        stored.append(found)
+        with pytest.raises(FinetuneError, match=fact):
+            read_examples(tmp_path)
+    package.load_from_disk = lambda path: 1 / 0
+    with pytest.raises(FinetuneError, match="no data set that save_to_disk wrote"):
+        read_examples(tmp_path)
