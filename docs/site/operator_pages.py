@@ -15,16 +15,18 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from pockengine.docs.site.gradient_flow import trains
 from pockengine.docs.site.sources import ROOT
+from pockengine.docs.site.tables import table
 
 FOLDER = str(ROOT.parent)
 """Folder of the package; mkdocs removes what its hook appends to `sys.path`."""
 HEAD = """# {title}
 
 The {count} {noun} that are imported, by topic. Others are refused, with the layer that uses them.
-An operator trains if the [ops of the IR](../ops.md) that it becomes have gradients; comparisons,
-rounding and integer results have none, as in the framework. This page is generated from the rules
-of the frontend.
+The column "trains" says whether a gradient exists through the operator, that is, whether a path of
+[ops of the IR](../ops.md) with gradient rules leads from one of its tensors to a result. Rounding
+and signs have a gradient of 0. This page is generated from the rules of the frontend.
 """
 MISSING = """# {title}
 
@@ -102,16 +104,14 @@ def _function(rule: Any) -> Any:
 
 
 def _topic(module: str, rules: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a section: names that say all, then those with a meaning of their own."""
+    """Yield a section: the operators, whether they train, what else their rules say."""
     title = inspect.cleandoc(import_module(module).__doc__ or "").split("\n\n")[0]
     yield f"## {' '.join(title.split()).rstrip('.')}\n"
-    words = {name: _meaning(rule) for name, rule in rules.items()}
-    plain = [f"`{name}`" for name, meaning in words.items() if not meaning]
-    if plain:
-        yield f"{', '.join(plain)}.\n"
-    rows = [f"| `{name}` | {meaning} |" for name, meaning in words.items() if meaning]
-    if rows:
-        yield "\n".join(["| operator | meaning |", "|---|---|", *rows]) + "\n"
+    rows = [
+        (f"`{name}`", "yes" if trains(rule) else "no", _meaning(rule))
+        for name, rule in rules.items()
+    ]
+    yield table(("operator", "trains", "meaning, if it is more than the name"), rows)
 
 
 def _meaning(rule: Any) -> str:

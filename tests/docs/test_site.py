@@ -88,6 +88,15 @@ def test_operators_of_onnx_are_listed(site: Path) -> None:
     assert [name for _, name in rules if name not in page] == []
 
 
+def test_operators_of_onnx_train_if_a_gradient_exists() -> None:
+    pytest.importorskip("pockengine.frontends.onnx.ops")
+    rows = re.findall(r"\| `(\w+)` \| (yes|no) \|", text_or_missing("onnx"))
+    trains = {name for name, answer in rows if answer == "yes"}
+    differentiable = {"Conv", "ConvTranspose", "Dropout", "Gather", "LSTM", "Relu", "TopK", "Where"}
+    assert differentiable <= trains
+    assert not trains & {"ArgMax", "Equal", "Hardmax", "OneHot", "RandomNormal", "Shape", "Size"}
+
+
 def test_a_page_of_operators_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     page = OperatorPage("Some operators", "operators", ("no_frontend.ops:RULES",))
     monkeypatch.setitem(PAGES, "some", page)
