@@ -1,8 +1,8 @@
 """Map llama.cpp's names and layouts of a decoder's weights to transformers'.
 
-llama.cpp's LLaMA orders the rows of queries and keys differently, because its rotation pairs
-neighbours; the other families keep the order. GPT-2's products are transposed, and Gemma's norms
-hold the factor itself instead of its difference from 1 (llama.cpp's convert_hf_to_gguf.py).
+llama.cpp's LLaMA and SmolLM3 order the rows of queries and keys differently, because their rotation
+pairs neighbours; the other families keep the order. GPT-2's products are transposed, and Gemma's
+norms hold the factor itself instead of its difference from 1 (llama.cpp's convert_hf_to_gguf.py).
 """
 
 import re
@@ -91,12 +91,13 @@ KNOWN: Mapping[str, BlockNames] = {
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA2,
     "phi3": _PHI3,
+    "smollm3": _LLAMA,
     "gpt2": _GPT2,
 }
 """By `model_type` of config.json."""
 ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}
 """llama.cpp's names of families, where they differ."""
-PERMUTED = ("llama", "mistral")
+PERMUTED = ("llama", "mistral", "smollm3")
 FROM_ONE = ("gemma", "gemma2", "gemma3_text")
 TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 

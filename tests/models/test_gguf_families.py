@@ -27,6 +27,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma2": ("Gemma2", "Gemma2ForCausalLM", GROUPED),
     "gemma3_text": ("Gemma3Text", "Gemma3ForCausalLM", GROUPED),
     "phi3": ("Phi3", "Phi3ForCausalLM", GROUPED),
+    "smollm3": ("SmolLM3", "SmolLM3ForCausalLM", {**GROUPED, "no_rope_layers": [1, 0]}),
     "gpt2": ("GPT2", "GPT2LMHeadModel", GPT2),
 }
 LAYERS = (
@@ -79,7 +80,7 @@ def their_name(kind: str, name: str) -> str:
 
 def as_theirs(kind: str, name: str, array: np.ndarray, heads: tuple[int, int]) -> np.ndarray:
     """Return a weight in the converter's layout."""
-    if kind in ("llama", "mistral") and re.search(r"attn_[qk]\.", name):
+    if kind in ("llama", "mistral", "smollm3") and re.search(r"attn_[qk]\.", name):
         count = heads[name.split(".")[-2] == "attn_k"]
         halves = array.reshape(count, 2, -1, *array.shape[1:])
         return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(array.shape)
