@@ -1,12 +1,12 @@
-/* Attention: a group has 64 rows of a head, and goes through the columns in tiles of 64. It keeps a
- * row's greatest score and sum of exponentials so far, and scales what it has when a greater score
- * comes (FlashAttention-2, arXiv 2307.08691). q, k, v, mask are read; y and stats are written.
+/* Attention: a group processes 64 rows of a head, in tiles of 64 columns. It keeps the running
+ * maximum score and sum of exponentials of each row, and rescales the partial result when the
+ * maximum grows (FlashAttention-2, arXiv 2307.08691). Reads q, k, v, mask; writes y and stats.
  *
- * PE_HEADS, PE_GROUPS   heads of a sample, and those that keys and values have
- * PE_ROWS, PE_COLUMNS   of the scores
- * PE_SIZE, PE_WIDTH     numbers of a query and a key, of a value
+ * PE_HEADS, PE_GROUPS   heads of the queries, and of the keys and values, in a sample
+ * PE_ROWS, PE_COLUMNS   size of the scores
+ * PE_SIZE, PE_WIDTH     length of a query or key, and of a value
  * PE_STOP(row)          limit of the columns visible to rows below this one
- * PE_SCORE(sum, head, row, column)   a product of a query and a key, scaled and masked
+ * PE_SCORE(sum, head, row, column)   scaled and masked score of a product of query and key
  */
 #include "attention_tiles.h"
 

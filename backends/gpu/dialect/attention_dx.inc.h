@@ -1,10 +1,10 @@
-/* A gradient of attention: dq of 64 rows by a group, or dk or dv of 64 columns. It makes the shares
- * of a tile of 64 x 64 again from stats. dy, q, k, v, stats, delta, mask are read; dx is written.
- * Macros are those of attention.inc.h, and
+/* A gradient of attention: a group computes dq of 64 rows, or dk or dv of 64 columns. The
+ * probabilities of each 64 x 64 tile are recomputed from stats. Reads dy, q, k, v, stats, delta,
+ * mask; writes dx. Macros are those of attention.inc.h, and
  *
  * PE_GRADIENT           0, 1, 2: dq, dk, dv
- * PE_START(column)      the first row that sees this column, or one beyond it
- * PE_DX_SIZE            numbers of a row of the result
+ * PE_START(column)      first row that attends to this column, or the row after it
+ * PE_DX_SIZE            length of a row of the result
  * PE_DX_MIX(queries, keys, rows, columns)   adds a tile's part to the result
  * PE_SCALE              the factor of scores
  * PE_SEEN(head, row, column)   whether a score comes from q and k
@@ -18,7 +18,7 @@
 
 #define PE_COUNTS(head, row, column) (PE_GRADIENT == 2 || PE_SEEN(head, row, column))
 
-/* A share, or what a score's gradient is before it is scaled. */
+/* A probability, or the unscaled gradient of a score. */
 #define PE_TERM(sum, toward, head, row, column)                                                    \
     (PE_MATH(exp)(PE_SCORE(sum, head, row, column) - stats[PE_QUERIES(head, row) * 2]) /           \
      stats[PE_QUERIES(head, row) * 2 + 1] *                                                        \

@@ -1,22 +1,22 @@
-/* What the attention kernels share: tiles of 64 x 64 scores, by 256 items. An item has the scores
- * of rows y0 + 16 i and columns x + 16 j, where its number is x + 16 y0. */
+/* Shared by the attention kernels: tiles of 64 x 64 scores for 256 items. Item x + 16 y0 has the
+ * scores of rows y0 + 16 i and columns x + 16 j. */
 #ifndef PE_ATTENTION_TILES_H
 #define PE_ATTENTION_TILES_H
 
 #define PE_SIDE 64
-/* Floats of local memory beside the scores: 16 numbers of 64 rows, twice; or rows of values. */
+/* Floats of local memory in addition to the scores: 16 per row, for 64 rows, twice; or values. */
 #define PE_TILES 2048
-/* Rows of values of so many numbers that lie there at once. */
+/* Rows of values of this length that fit there. */
 #define PE_HELD(size) ((size) > 128 ? 8 : 16)
-/* Columns that an item has of a row of so many numbers. */
+/* Columns per item of a row of this length. */
 #define PE_OWN(size) (((size) + 15) / 16)
 
-/* Rows that lie before a head's row of queries, or a group's of keys. */
+/* Rows before the first query of a head, or the first key of a group. */
 #define PE_QUERIES(head, row) (((head) / PE_HEADS * PE_ROWS + (row)) * PE_HEADS + (head) % PE_HEADS)
 #define PE_KEYS(group, column)                                                                     \
     (((group) / PE_GROUPS * PE_COLUMNS + (column)) * PE_GROUPS + (group) % PE_GROUPS)
 
-/* The four rows of an item, and its numbers of so many columns each. */
+/* The four rows of an item, and its columns of each. */
 #define PE_EACH_ROW(i)                                                                             \
     PE_UNROLL                                                                                      \
     for (int i = 0; i < 4; i++)
@@ -25,8 +25,8 @@
     PE_UNROLL                                                                                      \
     for (int j = 0; j < (count); j++)
 
-/* sums = a bᵀ of up to 64 rows each, which have `size` numbers and begin so many numbers after one
- * another; rows that are none are 0. */
+/* sums = a bᵀ of up to 64 rows each, with `size` elements and the given strides; missing rows are
+ * 0. */
 PE_FUNCTION void pe_tile_scores(PE_LOCAL float *tiles, const PE_GLOBAL float *a, int a_step,
                                 int rows, const PE_GLOBAL float *b, int b_step, int columns,
                                 int size, float sums[4][4]) {
@@ -50,15 +50,15 @@ PE_FUNCTION void pe_tile_scores(PE_LOCAL float *tiles, const PE_GLOBAL float *a,
     }
 }
 
-/* Lets items know what the 16 of a row have: each gives four rows a number, and reads with
- * PE_ROW_NUMBER(i, c) what the item c of them gave. */
+/* Exchanges numbers among the 16 items of a row: each writes one for each of its four rows, and
+ * PE_ROW_NUMBER(i, c) reads that of item c. */
 #define PE_ROW_NUMBER(i, c) tiles[(pe_item() / 16 + 16 * (i)) * 16 + (c)]
 PE_FUNCTION void pe_tell_row(PE_LOCAL float *tiles, float numbers[4]) {
     PE_EACH_ROW(i) { PE_ROW_NUMBER(i, pe_item() % 16) = numbers[i]; }
     pe_barrier();
 }
 
-/* Makes each item's part of its rows' sums the sums. */
+/* Replaces the partial row sums of each item by the sums. */
 PE_FUNCTION void pe_row_sums(PE_LOCAL float *tiles, float sums[4]) {
     pe_tell_row(tiles, sums);
     PE_EACH_ROW(i) {
@@ -69,8 +69,8 @@ PE_FUNCTION void pe_row_sums(PE_LOCAL float *tiles, float sums[4]) {
     }
 }
 
-/* Turns scores into exponentials from each row's greatest one so far, which may have been another
- * before: `kept` is what earlier exponentials are now, as a factor. Writes them to `shares`. */
+/* Turns scores into exponentials relative to the running maximum of each row, and writes them to
+ * `shares`. `kept` is the factor that rescales earlier exponentials to the new maximum. */
 PE_FUNCTION void pe_tile_shares(PE_LOCAL float *tiles, PE_LOCAL float *shares, float sums[4][4],
                                 float most[4], float total[4], float kept[4]) {
     const int x = pe_item() % 16, y0 = pe_item() / 16;
@@ -93,12 +93,11 @@ PE_FUNCTION void pe_tile_shares(PE_LOCAL float *tiles, PE_LOCAL float *shares, f
             shares[(y0 + 16 * i) * PE_SIDE + x + 16 * j] = share;
         }
     }
-    pe_barrier(); /* before anything else lies in `tiles` */
+    pe_barrier(); /* before `tiles` is reused */
 }
 
-/* sums += shares values, or sharesᵀ values: `count` rows of values of SIZE numbers each, which
- * begin `step` numbers after one another. All items write their shares before, and read nothing
- * from `tiles`. */
+/* sums += shares values, or sharesᵀ values: `count` rows of SIZE values each, with stride `step`.
+ * Before the call all items have written their shares and finished reading `tiles`. */
 #define PE_TILE_MIX(sums, transposed, values, step, count, SIZE)                                   \
     for (int first_row = 0; first_row < PE_SIDE; first_row += PE_HELD(SIZE)) {                     \
         for (int e = pe_item(); e < PE_HELD(SIZE) * 16 * PE_OWN(SIZE); e += 256) {                 \

@@ -1,28 +1,28 @@
-/* Tiles of 16 x 16 numbers as bf16, by which a warp multiplies.
+/* Tiles of 16 x 16 bf16 numbers, the operands of a warp's product.
  *
- * They lie in shared memory as the instruction takes them: what an item needs of a tile is one read
- * of 16 bytes, eight items beside each other. The exclusive or scatters writes over the banks.
+ * Shared memory has the layout of the instruction: an item reads its part of a tile as 16 bytes,
+ * eight adjacent items at a time. The exclusive or distributes writes over the banks.
  */
 #ifndef PE_BF16_TILES_H
 #define PE_BF16_TILES_H
 
-/* What is summed over at once. */
+/* Length of the sum per step. */
 #define PE_DEEP_STEP 32
-/* Tiles down that a warp has at most. */
+/* Maximum number of tiles of a warp, down. */
 #define PE_MOST_DOWN 4
 
-/* What item `lane` of a warp needs of tile `t` of so many, from number k of a line on. */
+/* Place of the part of tile `t` that item `lane` of a warp needs, from element k of a line. */
 PE_FUNCTION int pe_fragment_at(int tiles, int t, int k, int lane) {
     return (k / 16 * tiles + t) * 32 + (lane ^ lane / 8);
 }
 
-/* The same, of the item that needs number k of a line: of a row of a, of a column of b. */
+/* The same for the item that needs element k of a line: a row of a, or a column of b. */
 PE_FUNCTION int pe_number_at(int lines, int line, int k) {
     return pe_fragment_at(lines / 16, line / 16, k, line % 8 * 4 + k % 8 / 2);
 }
 
-/* Which pair is whose to write: where numbers of a line are neighbours in memory (`deep`), half a
- * step of pairs lies along it; else lines are neighbours. */
+/* The pair that an item writes: if elements of a line are adjacent in memory (`deep`), half a step
+ * of pairs lies along the line; else adjacent items take adjacent lines. */
 PE_FUNCTION int pe_line(int pair, int lines, int deep) {
     return deep ? pair / (PE_DEEP_STEP / 2) : pair % lines;
 }
@@ -31,13 +31,13 @@ PE_FUNCTION int pe_depth(int pair, int lines, int deep) {
     return 2 * (deep ? pair % (PE_DEEP_STEP / 2) : pair / lines);
 }
 
-/* Parts of a fragment that hold numbers k and k + 1 of a line. */
+/* Parts of a fragment with elements k and k + 1 of a line. */
 PE_FUNCTION int pe_part_a(int line, int k) { return line / 8 % 2 + k / 8 % 2 * 2; }
 
 PE_FUNCTION int pe_part_b(int line, int k) { return line / 8 % 2 * 2 + k / 8 % 2; }
 
-/* Adds the products of a step: to the tiles of a warp, `down` rows of `across`, of eight sums an
- * item each; a group has 2 x 4 warps. */
+/* Adds the products of a step to the tiles of a warp, `down` x `across` of them with eight sums per
+ * item; a group has 2 x 4 warps. */
 PE_FUNCTION void pe_multiply_tiles(float *sums, const PE_LOCAL pe_fragment *tiles_a, int down,
                                    const PE_LOCAL pe_fragment *tiles_b, int across) {
     const int lane = pe_item() % 32, y = pe_item() / 128 * down, x = pe_item() / 32 % 4 * across;

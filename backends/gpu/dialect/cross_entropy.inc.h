@@ -1,10 +1,11 @@
-/* Cross entropy of rows of PE_COLUMNS logits, of labels that PE_IGNORED does not name.
+/* Cross entropy of rows of PE_COLUMNS logits; rows with the label PE_IGNORED are skipped.
  *
- * PE_STAGE 0: each row's loss, by a group, into scratch[row].
- * PE_STAGE 1: the mean of PE_ROWS losses, by one group. PE_STAGE 2: the gradient of each row, which
- * may lie on the logits: an item writes what it read.
- * A loss reads its logits once, a gradient twice, neighbours by neighbours; none is kept. A label
- * outside of the classes makes the loss NaN. */
+ * PE_STAGE 0: the loss of each row, one group per row, into scratch[row].
+ * PE_STAGE 1: the mean of PE_ROWS losses, by one group.
+ * PE_STAGE 2: the gradient of each row; it may overwrite the logits, as an item writes the elements
+ * that it read.
+ * A loss reads its logits once, a gradient twice, with coalesced accesses. A label out of range
+ * makes the loss NaN. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, shared, 2 * PE_ITEMS);
 #if PE_STAGE == 1

@@ -1,4 +1,4 @@
-/* The dialect in CUDA C++, as NVRTC builds it: no header at all is included. */
+/* The dialect in CUDA C++ for NVRTC; no headers are included. */
 typedef long long pe_i64;
 typedef unsigned long long pe_u64;
 typedef unsigned int pe_u32;
@@ -14,7 +14,7 @@ typedef unsigned short pe_half;
 #define PE_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define PE_LOCAL
 #define PE_GLOBAL
-/* Not of constant memory, of which all kernels of a program have 64 KiB. */
+/* Not in constant memory, which is 64 KiB for all kernels of a program. */
 #define PE_TABLE static __device__ const
 #define PE_UNROLL _Pragma("unroll")
 #define PE_MATH(name) name##f
@@ -43,7 +43,7 @@ PE_FUNCTION pe_half pe_to_half(float x) {
 #define pe_store_half(p, i, v) ((p)[i] = pe_to_half(v))
 #define pe_rounded_half(v) pe_from_half(pe_to_half(v))
 
-/* What an item holds of a tile of 16 x 16 bf16 numbers. */
+/* An item's fragment of a tile of 16 x 16 bf16 numbers. */
 typedef struct __align__(16) {
     pe_u32 part[4];
 } pe_fragment;
@@ -55,7 +55,7 @@ PE_FUNCTION pe_u32 pe_pair_bf16(float low, float high) {
 }
 
 /* All items of a warp call it: sums (16 x 8) += a (16 x 16) times b (16 x 8). It is volatile, so
- * that it stays where all of them are, and is not moved to where only some store a sum. */
+ * that it is not moved into a branch that only some of them take. */
 PE_FUNCTION void pe_mma_bf16(float *sums, const pe_u32 *a, const pe_u32 *b) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

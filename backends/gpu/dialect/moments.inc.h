@@ -1,4 +1,4 @@
-/* Mean and variance of each result's elements, in two passes over them; the macros of
+/* Mean and variance of the elements of each result, in two passes. Macros are those of
  * reduce.inc.h, without PE_VALUES, PE_TYPE, PE_START and PE_COMBINE. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, shared, PE_X *PE_Y);

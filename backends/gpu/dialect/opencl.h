@@ -1,4 +1,4 @@
-/* The dialect in OpenCL C 1.2: what every device has, without cl_khr_fp16 and without doubles. */
+/* The dialect in OpenCL C 1.2, the common subset of all devices: no cl_khr_fp16, no doubles. */
 typedef long pe_i64;
 typedef ulong pe_u64;
 typedef uint pe_u32;
@@ -24,15 +24,15 @@ typedef half pe_half;
 #define pe_bits(x) as_uint(x)
 #define pe_from_bits(x) as_float(x)
 
-/* A host has no addresses of the device's, and buffers within a buffer begin where a device likes:
- * a parameter is a buffer, and the bytes from its beginning, which are added before all else. */
+/* A host has no device addresses, and sub-buffers must be aligned as the device requires. So a
+ * parameter is a buffer and an offset in bytes, which the kernel adds first. */
 #define PE_READ(type, name) __global const type *name, const ulong name##_at
 #define PE_WRITE(type, name) __global type *name, const ulong name##_at
 #define PE_READ_AT(type, name)                                                                     \
     name = (__global const type *)((__global const uchar *)name + name##_at);
 #define PE_WRITE_AT(type, name) name = (__global type *)((__global uchar *)name + name##_at);
 
-/* A half is storage: it is read and written, and never a variable. */
+/* A half is a storage type: loaded and stored, never a variable. */
 #define pe_load_half(p, i) vload_half(i, p)
 #define pe_store_half(p, i, v) vstore_half(v, i, p)
 

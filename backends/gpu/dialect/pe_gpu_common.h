@@ -1,4 +1,4 @@
-/* Functions that every kernel may call, over the names of a prelude. */
+/* Functions for all kernels, in the names of a prelude. */
 
 PE_FUNCTION float pe_maximum(float a, float b) { return a > b || a != a ? a : b; }
 
@@ -14,7 +14,7 @@ PE_FUNCTION int pe_float_bits(float x) { return (int)pe_bits(x); }
 
 PE_FUNCTION float pe_bits_float(int x) { return pe_from_bits((pe_u32)x); }
 
-/* Towards zero, to the nearer end from outside, 0 of NaN. */
+/* Rounds towards zero and saturates; NaN gives 0. */
 PE_FUNCTION int pe_saturated(float x) {
     return x != x               ? 0
            : x >= 2147483648.0f ? 2147483647
@@ -32,14 +32,14 @@ PE_FUNCTION pe_i64 pe_saturated_i64(float x) {
 
 PE_FUNCTION float pe_from_bf16(pe_u16 x) { return pe_from_bits((pe_u32)x << 16); }
 
-/* To the nearest, halves to the even neighbour; NaN stays NaN. */
+/* Rounds to nearest, ties to even; NaN stays NaN. */
 PE_FUNCTION pe_u16 pe_to_bf16(float x) {
     const pe_u32 bits = pe_bits(x);
     return x != x ? (pe_u16)(bits >> 16 | 64)
                   : (pe_u16)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Division towards zero and what it leaves: nothing traps, a / 0 is -1 and leaves a. */
+/* Division towards zero and its remainder, without traps: a / 0 is -1 with remainder a. */
 PE_FUNCTION pe_i64 pe_quotient_64(pe_i64 a, pe_i64 b) {
     return b == 0 ? -1 : b == -1 ? (pe_i64)(0 - (pe_u64)a) : a / b;
 }
@@ -50,7 +50,7 @@ PE_FUNCTION int pe_quotient_32(int a, int b) { return (int)pe_quotient_64(a, b);
 
 PE_FUNCTION int pe_remainder_32(int a, int b) { return (int)pe_remainder_64(a, b); }
 
-/* Shifts; by a number outside of the width all bits go. */
+/* Shifts; a count outside of the width shifts out all bits. */
 PE_FUNCTION int pe_left_32(int a, int b) { return b >= 0 && b < 32 ? (int)((pe_u32)a << b) : 0; }
 
 PE_FUNCTION pe_i64 pe_left_64(pe_i64 a, pe_i64 b) {
@@ -61,7 +61,7 @@ PE_FUNCTION int pe_right_32(int a, int b) { return a >> (b >= 0 && b < 32 ? b : 
 
 PE_FUNCTION pe_i64 pe_right_64(pe_i64 a, pe_i64 b) { return a >> (b >= 0 && b < 64 ? b : 63); }
 
-/* Random numbers: bit for bit what compiler/ops/random.py says. */
+/* Random numbers, bit for bit those of compiler/ops/random.py. */
 PE_FUNCTION pe_u32 pe_mix(pe_u32 x) {
     x ^= x >> 16;
     x *= 0x21F0AAADu;
@@ -75,13 +75,13 @@ PE_FUNCTION float pe_uniform(int seed, pe_u32 stream, int i) {
     return (float)(int)(pe_mix(pe_mix((pe_u32)i) + key) >> 8) * (1.0f / 16777216.0f);
 }
 
-/* An index that is data, moved into an axis. */
+/* An index from data, clamped to an axis. */
 PE_FUNCTION int pe_inside(pe_i64 index, int size) {
     return index < 0 ? 0 : index >= size ? size - 1 : (int)index;
 }
 
-/* All items of a group call these with an array of as many floats; `items` is a power of two. The
- * array is free for something else after the next barrier. */
+/* All items of a group call these, with an array of one float per item; `items` is a power of two.
+ * The array may be reused after the next barrier. */
 PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int items, float x) {
     const int item = pe_item();
     shared[item] = x;
@@ -95,8 +95,8 @@ PE_FUNCTION float pe_group_sum(PE_LOCAL float *shared, int items, float x) {
     return shared[0];
 }
 
-/* The sum of exponentials of numbers minus the greatest, as numbers come: what there is is scaled
- * when a greater one comes. It begins with -infinity and 0. */
+/* Online sum of exponentials relative to the running maximum: the sum is rescaled when the maximum
+ * grows. Starts with -infinity and 0. */
 PE_FUNCTION void pe_add_exponential(float *most, float *sum, float x) {
     if (x > *most) {
         *sum *= PE_MATH(exp)(*most - x);
@@ -105,7 +105,7 @@ PE_FUNCTION void pe_add_exponential(float *most, float *sum, float x) {
     *sum += PE_MATH(exp)(x - (*most == -PE_INFINITY ? 0.0f : *most));
 }
 
-/* The same of two sets of numbers, of which the second is added to the first. */
+/* Merges a second pair of maximum and sum into the first. */
 PE_FUNCTION void pe_join_exponentials(float *most, float *sum, float other_most, float other_sum) {
     const float greatest = pe_maximum(*most, other_most);
     const float from = greatest == -PE_INFINITY ? 0.0f : greatest;
@@ -113,7 +113,7 @@ PE_FUNCTION void pe_join_exponentials(float *most, float *sum, float other_most,
     *most = greatest;
 }
 
-/* The same of what all items of a group have; the array has two floats for each. */
+/* Merges the pairs of all items of a group; the array has two floats per item. */
 PE_FUNCTION void pe_group_exponentials(PE_LOCAL float *shared, int items, float *most, float *sum) {
     const int item = pe_item();
     shared[item] = *most;

@@ -1,28 +1,27 @@
-/* A product of matrices, of which each element is where functions say: also any convolution.
+/* A matrix product whose elements are located by functions; also any convolution.
  *
- * PE_M, PE_N, PE_K      rows and columns of the result, and what is summed over
+ * PE_M, PE_N, PE_K      rows and columns of the result, and length of the sums
  * PE_BATCHES            products, one after another
- * PE_PARTS, PE_SHARE    parts that what is summed over falls into, and how much of it each has;
- *                       `part` is a group's own
- * PE_MR, PE_NR          rows and columns of sums that an item has: rows beside each other, which
- *                       it reads at once, and columns 16 apart, which it writes with its
- *                       neighbours; a group of 16 x 16 has a tile of 16 PE_MR x 16 PE_NR
- * PE_A, PE_B            operands; PE_A_AT(batch, row, k), PE_B_AT(batch, k, column) are places in
- *                       them, negative for a zero
- * PE_A_DEEP, PE_B_DEEP  whether k and k + 1 are neighbours in memory, and not rows, or columns
- * PE_C_AT               place of (batch, row, column) in the result
+ * PE_PARTS, PE_SHARE    parts of each sum, and their length; `part` is that of the group
+ * PE_MR, PE_NR          rows and columns of the sums of an item: adjacent rows, read at once,
+ *                       and columns 16 apart, so that adjacent items write adjacent
+ *                       elements; a group of 16 x 16 has a tile of 16 PE_MR x 16 PE_NR
+ * PE_A, PE_B            operands; PE_A_AT(batch, row, k), PE_B_AT(batch, k, column) are offsets
+ *                       in them, negative for a zero
+ * PE_A_DEEP, PE_B_DEEP  whether k and k + 1 are adjacent in memory, instead of rows or columns
+ * PE_C_AT               offset of (batch, row, column) in the result
  * PE_END(sum, i)        statements that store a sum at place i
  */
 #include "product_tiles.h"
 #define PE_STEP 16
 #define PE_TILE_M (16 * PE_MR)
 #define PE_TILE_N (16 * PE_NR)
-/* Rows of an operand that is turned around on its way lie some banks apart, so that writes do not
- * all meet one; four more, so that four numbers of A remain one read. */
+/* Padding of the rows of a transposed operand, which avoids bank conflicts of writes; by four, so
+ * that four numbers of A remain one read. */
 #define PE_PITCH_A (PE_TILE_M + 4 * PE_A_DEEP)
 #define PE_PITCH_B (PE_TILE_N + PE_B_DEEP)
 
-/* Every sum of an item. */
+/* Loops over the sums of an item. */
 #define PE_EACH(i, j)                                                                              \
     PE_UNROLL                                                                                      \
     for (int i = 0; i < PE_MR; i++)                                                                \

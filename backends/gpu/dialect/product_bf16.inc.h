@@ -1,8 +1,8 @@
-/* A product of matrices as in product.inc.h, by tensor cores: its operands are rounded to bf16, its
- * sums are f32.
+/* A matrix product as in product.inc.h on tensor cores, with operands rounded to bf16 and f32
+ * sums.
  *
  * Macros are those of product.inc.h, except
- * PE_MR, PE_NR          tiles of 16 x 16 sums that a warp has, down and across; a group of 2 x 4
+ * PE_MR, PE_NR          tiles of 16 x 16 sums of a warp, down and across; a group of 2 x 4
  *                       warps has a tile of 32 PE_MR x 64 PE_NR
  */
 #include "bf16_tiles.h"
@@ -11,10 +11,10 @@
 #define PE_TILE_N (64 * PE_NR)
 #define PE_STEP PE_DEEP_STEP
 
-/* How often each of 256 items writes a pair of a tile. */
+/* Pairs of a tile that each of 256 items writes. */
 #define PE_TURNS(lines) (PE_STEP / 2 * (lines) / 256)
 
-/* Every sum of an item. */
+/* Loops over the sums of an item. */
 #define PE_EACH(i)                                                                                 \
     PE_UNROLL                                                                                      \
     for (int i = 0; i < 8 * PE_MR * PE_NR; i++)

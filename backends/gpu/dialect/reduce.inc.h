@@ -1,10 +1,10 @@
-/* Results of which each combines many elements, in a tree whose shape is fixed.
+/* Reductions of many elements each, in a tree of fixed shape.
  *
- * PE_RESULTS, PE_COUNT  results, and elements of each
- * PE_X, PE_Y            results of a group, and items that share one; powers of two
- * PE_VALUES             1 or 2 numbers that are reduced at once
- * PE_TYPE, PE_START     type of the numbers, and what they begin with
- * PE_COMBINE(a, b)      the sum of two, or what stands for it
+ * PE_RESULTS, PE_COUNT  number of results, and of elements of each
+ * PE_X, PE_Y            results of a group, and items per result; powers of two
+ * PE_VALUES             1 or 2 numbers reduced together
+ * PE_TYPE, PE_START     type and initial value of the numbers
+ * PE_COMBINE(a, b)      combination of two numbers, such as their sum
  * PE_ELEMENTS(r, q)     statements that declare e0 and e1, element q of result r
  * PE_END(s0, s1, r)     statements that store result r
  */

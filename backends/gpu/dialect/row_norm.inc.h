@@ -1,5 +1,5 @@
-/* A norm of each row of PE_COLUMNS numbers, by a group; centred where PE_CENTRED is 1.
- * x is read; y and rstd are written. */
+/* A norm of each row of PE_COLUMNS numbers, one group per row; centred if PE_CENTRED is 1.
+ * Reads x; writes y and rstd. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, shared, PE_ITEMS);
     const int row = pe_group() * PE_COLUMNS;

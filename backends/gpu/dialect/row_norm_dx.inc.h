@@ -1,5 +1,5 @@
-/* The gradient of a norm of each row of PE_COLUMNS numbers, by a group; centred where PE_CENTRED
- * is 1. dy, y and rstd are read; dx is written. */
+/* The gradient of a norm of each row of PE_COLUMNS numbers, one group per row; centred
+ * if PE_CENTRED is 1. Reads dy, y and rstd; writes dx. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, shared, PE_ITEMS);
     const int row = pe_group() * PE_COLUMNS;

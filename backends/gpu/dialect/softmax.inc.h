@@ -1,5 +1,5 @@
-/* Softmax of each row, or its logarithm where PE_LOGARITHM is 1: PE_COLUMNS numbers by a group, in
- * two passes over them. x and y are the pointers, which may be one: an item writes what it read. */
+/* Softmax of each row, or its logarithm if PE_LOGARITHM is 1: one group per row of PE_COLUMNS
+ * numbers, in two passes. x and y may be the same pointer: an item writes the elements it read. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(float, shared, 2 * PE_ITEMS);
     const int row = pe_group() * PE_COLUMNS;

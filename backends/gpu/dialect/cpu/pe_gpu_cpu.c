@@ -15,14 +15,14 @@ enum {
     WARP = 32,
     STACK_BYTES = 1 << 16,
     GUARD_BYTES = 1 << 12,
-    LOCAL_BYTES = 32768, /* what OpenCL 1.2 promises of every device */
+    LOCAL_BYTES = 32768, /* the minimum of OpenCL 1.2 */
     FENCE_BYTES = 64,    /* behind each array of local memory */
 };
 
 /* WAITING for its group, MEETING the other items of its warp. */
 typedef enum { READY, WAITING, MEETING, DONE } pe_gpu_state;
 
-/* What an item gives to a product of its warp. */
+/* An item's part of a warp's product. */
 typedef struct pe_gpu_pieces {
     pe_u32 a[4], b[2];
 } pe_gpu_pieces;
@@ -30,8 +30,8 @@ typedef struct pe_gpu_pieces {
 typedef struct pe_gpu_fiber {
     void *stack_pointer;
     pe_gpu_state state;
-    int line;      /* of what it waits at */
-    size_t cursor; /* bytes of local memory that it has asked for */
+    int line;      /* source line where it waits */
+    size_t cursor; /* bytes of local memory requested */
     int turn;      /* of its pieces: those of the product before may still be read */
     unsigned waits;
     pe_gpu_pieces pieces[2];
@@ -52,7 +52,7 @@ static struct {
     _Alignas(64) unsigned char memory[PE_WATCHED_GROUPS][LOCAL_BYTES + FENCE_BYTES];
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Keeps the registers that a call keeps on the stack, and goes on with another one. */
+/* Saves the callee-saved registers on the stack, and switches to another fiber. */
 void pe_gpu_switch(void **keep, void *next);
 
 #if defined(__x86_64__)
@@ -90,7 +90,7 @@ int pe_item(void) { return gpu.item; }
 
 int pe_group(void) { return gpu.group; }
 
-/* What a sanitizer knows the item by that runs. */
+/* The sanitizer's handle of the running item. */
 static pe_gpu_watched *watched(void) {
     return &gpu.watched[gpu.place * gpu.launch->items + gpu.item];
 }
@@ -147,7 +147,7 @@ void *pe_gpu_shared(size_t bytes) {
         stop("more local memory than every device has", "");
     }
     fiber->cursor = start + room;
-    if (fiber->cursor > gpu.local_bytes) { /* the first item to ask */
+    if (fiber->cursor > gpu.local_bytes) { /* the first item that requests it */
         gpu.local_bytes = fiber->cursor;
         pe_watch_open(local + start, room);
         memset(local + start, 0xFF, room);
@@ -209,7 +209,7 @@ static int in_order(int step, int count) {
     return (int)((((uint64_t)step * prime) + gpu.order) % (uint64_t)count);
 }
 
-/* The state of `count` items from the first on; aborts where not all are at the same place. */
+/* The common state of `count` items; aborts if they are not at the same place. */
 static pe_gpu_state state_of(int first, int count, const char *where) {
     const pe_gpu_fiber *fibers = &gpu.fibers[first];
     for (int item = 1; item < count; item++) {
@@ -220,8 +220,8 @@ static pe_gpu_state state_of(int first, int count, const char *where) {
     return fibers->state;
 }
 
-/* Lets warps whose items meet go on, one warp after another, until they wait for the group: that
- * one is far ahead of the others shows where a barrier is missing. */
+/* Resumes warps whose items have met, one warp after another, until they wait for the group. One
+ * warp far ahead of the others reveals a missing barrier. */
 static void run_warps(int items) {
     const int warps = (items + WARP - 1) / WARP;
     for (int step = 0; step < warps; step++) {
@@ -238,13 +238,13 @@ static void run_warps(int items) {
     }
 }
 
-/* Whether all items have come to the same barrier; aborts where only some have. */
+/* Whether all items have reached the same barrier; aborts if only some have. */
 static int all_wait(int items) {
     run_warps(items);
     return state_of(0, items, ": items of a group are at different places") == WAITING;
 }
 
-/* An item that meets no barrier leaves nothing to wait for: the others are plain calls. */
+/* If the first item meets no barrier, the others run as plain calls. */
 static void run_alone(int items) {
     gpu.alone = 1;
     for (int step = 1; step < items; step++) {
@@ -280,7 +280,7 @@ static void run_group(int group, int items) {
     }
 }
 
-/* The next group is watched beside this one, or in a new round. */
+/* The next group is watched together with this one, or in a new round. */
 static void end_group(void) {
     gpu.place++;
     if (gpu.place == PE_WATCHED_GROUPS || (gpu.place + 1) * gpu.launch->items > PE_WATCHED_ITEMS) {

@@ -1,11 +1,10 @@
-/* The dialect of GPU kernels on a CPU: a checker, which is not made to be fast.
+/* The dialect of GPU kernels on a CPU: a checker, not built for speed.
  *
- * An item is a fiber, the groups of a launch run one after another in one thread, and items run in
- * an order that can be chosen, each up to its next barrier. What a GPU would leave undefined is
- * found: a barrier that not all items of a group reach, a product of a warp that not all of its
- * items take part in (the process aborts, and says which kernel),
- * a read of uninitialised local memory (it holds NaN), a write behind it (likewise
- * aborts), a barrier that is missing (results depend on the order). A sanitizer finds more
+ * An item is a fiber. The groups of a launch run one after another in one thread; items run in a
+ * selectable order, each up to its next barrier. Undefined behaviour of a GPU is found: a barrier
+ * that only some items of a group reach, or a warp's product without some of its items (the process
+ * aborts with the name of the kernel), a read of uninitialised local memory (NaN), a write past its
+ * end (aborts), a missing barrier (results depend on the order). A sanitizer finds more
  * (pe_gpu_watch.h).
  */
 #ifndef PE_GPU_CPU_H
@@ -37,7 +36,7 @@ typedef _Float16 pe_half;
 #define PE_NAN NAN
 #define PE_INFINITY INFINITY
 
-/* What an item holds of a tile of 16 x 16 bf16 numbers. */
+/* An item's fragment of a tile of 16 x 16 bf16 numbers. */
 typedef struct pe_fragment {
     _Alignas(16) pe_u32 part[4];
 } pe_fragment;
@@ -71,7 +70,7 @@ void pe_gpu_run(const pe_gpu_launch *launch, void *const *pointers);
 /* Items and groups run forward (0), backward (1), or shuffled by any other number. */
 __attribute__((visibility("default"))) void pe_gpu_set_order(unsigned order);
 
-/* What a kernel calls. */
+/* Functions that kernels call. */
 int pe_item(void);
 int pe_group(void);
 void pe_gpu_wait(int line);
@@ -86,8 +85,8 @@ PE_FUNCTION pe_u32 pe_pair_bf16(float low, float high) {
     return pe_to_bf16(low) | (pe_u32)pe_to_bf16(high) << 16;
 }
 
-/* All items of a warp call it: sums (16 x 8) += a (16 x 16) times b (16 x 8), of which each item
- * holds what PTX's mma.m16n8k16 says. Its products and their sum are exact, and rounded once. */
+/* All items of a warp call it: sums (16 x 8) += a (16 x 16) times b (16 x 8), with the
+ * fragments of PTX's mma.m16n8k16. Products and their sum are exact and rounded once. */
 void pe_gpu_multiply(float *sums, const pe_u32 *a, const pe_u32 *b, int line);
 #define pe_mma_bf16(sums, a, b) pe_gpu_multiply(sums, a, b, __LINE__)
 

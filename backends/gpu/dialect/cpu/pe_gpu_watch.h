@@ -1,12 +1,12 @@
-/* Annotations for a sanitizer of a test: fibers, barriers, local memory; no-ops without one.
+/* Annotations for the sanitizers of tests: fibers, barriers, local memory; no-ops without one.
  *
- * The kernels are built by it, and the emulation is not, but told which one there is:
+ * Kernels are built with the sanitizer; the emulation is not, and a macro selects its annotations:
  *
- * PE_GPU_BOUNDS   the address sanitizer knows a fiber's stack, and finds each read and write of
- *                 local memory beside its arrays
- * PE_GPU_RACES    to the thread sanitizer each item of a launch is a thread. Nothing orders items
- *                 but barriers of their own group, and nothing orders groups, so that two items
- *                 that meet at one place of any memory, one of them to write, are a race
+ * PE_GPU_BOUNDS   the address sanitizer has the stack of each fiber, and finds accesses to
+ *                 local memory outside of its arrays
+ * PE_GPU_RACES    for the thread sanitizer each item of a launch is a thread. Only barriers of
+ *                 its own group order items, and nothing orders groups: two items that access
+ *                 one location of any memory, one of them writing, are a race
  */
 #ifndef PE_GPU_WATCH_H
 #define PE_GPU_WATCH_H
@@ -22,8 +22,8 @@ void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
 #endif
 
-/* Groups whose items are watched at once, each by stacks and local memory of its own: those of one
- * round are compared, and rounds follow one another. */
+/* Groups whose items are watched together, each with its own stacks and local memory: races are
+ * found within a round, not between rounds. */
 enum {
 #ifdef PE_GPU_RACES
     PE_WATCHED_GROUPS = 16,
@@ -36,7 +36,7 @@ enum {
 #endif
 };
 
-/* What a sanitizer knows a fiber by: its thread, or its stack. */
+/* The sanitizer's handle of a fiber: its thread, or its stack. */
 typedef struct pe_gpu_watched {
     void *thread, *kept;
     const void *bottom;
@@ -44,14 +44,14 @@ typedef struct pe_gpu_watched {
 } pe_gpu_watched;
 
 #ifdef PE_GPU_RACES
-/* Barriers take turns: an item that is at the next one already must not be taken for one that has
- * come to this. Eight bytes each, as much as the sanitizer tells apart. */
+/* Barriers alternate, so that an item at the next barrier is not mistaken for one at this barrier.
+ * Eight bytes each, the granularity of the sanitizer. */
 static struct {
     long start, end, barriers[PE_WATCHED_GROUPS][2];
 } pe_gpu_points;
 #endif
 
-/* Before the processor goes on with another fiber; `leaver` is NULL where it ends. */
+/* Before the switch to another fiber; `leaver` is NULL if the current one ends. */
 static inline void pe_watch_leave(pe_gpu_watched *leaver, const pe_gpu_watched *next) {
     (void)leaver;
     (void)next;
@@ -62,7 +62,7 @@ static inline void pe_watch_leave(pe_gpu_watched *leaver, const pe_gpu_watched *
 #endif
 }
 
-/* After it did, on the stack of the other; `host` learns where it was from a fiber's first time. */
+/* After the switch, on the stack of the other; a fiber's first run records the host's stack. */
 static inline void pe_watch_arrive(const pe_gpu_watched *own, pe_gpu_watched *host) {
     (void)own;
     (void)host;
@@ -72,7 +72,7 @@ static inline void pe_watch_arrive(const pe_gpu_watched *own, pe_gpu_watched *ho
 #endif
 }
 
-/* The host is the thread that launches. */
+/* The host is the launching thread. */
 static inline void pe_watch_launch(pe_gpu_watched *host) {
     (void)host;
 #ifdef PE_GPU_RACES
@@ -80,7 +80,7 @@ static inline void pe_watch_launch(pe_gpu_watched *host) {
 #endif
 }
 
-/* An item begins on this stack: it knows what the host did before. */
+/* An item starts on this stack, ordered after the host's writes. */
 static inline void pe_watch_begin(pe_gpu_watched *item, const void *bottom, size_t bytes) {
     item->kept = NULL;
     item->bottom = bottom;
@@ -105,7 +105,7 @@ static inline void pe_watch_last(void) {
 #endif
 }
 
-/* The host knows what all items did. */
+/* Orders the host after all items. */
 static inline void pe_watch_round(void) {
 #ifdef PE_GPU_RACES
     __tsan_acquire(&pe_gpu_points.end);
@@ -128,7 +128,7 @@ static inline void pe_watch_go_on(int group, unsigned turn) {
 #endif
 }
 
-/* Before a group: nothing of local memory is anybody's. */
+/* Before a group: no local memory is allocated. */
 static inline void pe_watch_group(unsigned char *local, size_t bytes) {
     (void)local;
     (void)bytes;
@@ -137,7 +137,7 @@ static inline void pe_watch_group(unsigned char *local, size_t bytes) {
 #endif
 }
 
-/* Around what the emulation itself writes to local memory: `bytes` of `room` are an array. */
+/* Around the emulation's own writes to local memory: `bytes` of `room` are an array. */
 static inline void pe_watch_open(unsigned char *place, size_t room) {
     (void)place;
     (void)room;
