@@ -77,7 +77,7 @@ def test_a_trial_runs_once_and_test_texts_are_no_validation_texts(tmp_path: Path
     assert len(lines) == 1
 
 
-def test_gains_are_told_by_block_and_matrix() -> None:
+def test_gains_are_reported_by_block_and_matrix() -> None:
     gains = {
         Item("biases", "last 1 blocks"): Gain(0.01, 0.0, 2),
         Item("biases", "last 2 blocks"): Gain(0.02, 0.0, 2),

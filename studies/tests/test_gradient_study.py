@@ -13,7 +13,7 @@ def test_all_ways_train_as_pytorch_does() -> None:
     assert all(each.times is not None and each.times[1] > 0 for each in found)
 
 
-def test_what_tvm_has_no_gradient_of_is_told_by_its_words() -> None:
+def test_what_tvm_has_no_gradient_of_is_reported_by_its_words() -> None:
     own, scheduled, *ours = measure(NETS[3], rounds=1)
     for each in (own, scheduled):
         assert each.times is None

@@ -72,7 +72,7 @@ def test_all_commands_of_the_farm_are_the_same_here() -> None:
     assert {name: cli.get_command(context, name) for name in farm.commands} == farm.commands
 
 
-def test_a_missing_package_is_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "paramiko" else name)
 
     said = CliRunner().invoke(cli, ["ping", "nosuch"])

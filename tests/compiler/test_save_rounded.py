@@ -84,7 +84,7 @@ def test_a_transformer_takes_less_memory(scheme: str) -> None:
     assert sizes["bf16"] < 0.92 * sizes["f32"]
 
 
-def test_nothing_large_and_exact_waits_for_the_way_back() -> None:
+def test_nothing_large_and_exact_waits_for_the_backward_pass() -> None:
     graph = compiled(bert_net(2, 32, SIZES), "full", "bf16").entries["train"].graph
     assert not readers_on_the_way_back(graph, graph.outputs["loss"])
     exact = compiled(bert_net(2, 32, SIZES), "full", "f32").entries["train"].graph

@@ -29,7 +29,7 @@ def test_lowered_updates_are_those_of_the_graph(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_update_that_is_another_is_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_that_is_another_is_reported(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tolerance for rounding must not hide a fault: one percent of each weight."""
     honest = run_in_place
 

@@ -23,7 +23,7 @@ def drawn(data: st.DataObject, g: Builder) -> Value:
 
 
 @given(st.data())
-def test_numbers_are_of_the_sign_that_is_told(data: st.DataObject) -> None:
+def test_numbers_are_of_the_sign_that_is_reported(data: st.DataObject) -> None:
     g = Builder(Graph("test"))
     value = drawn(data, g)
     sign = sign_of(g, value)

@@ -84,7 +84,7 @@ def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
             assert found == wanted(module, PROMPT[:count], limit)
 
 
-def test_a_text_ends_where_it_is_told(module: Any, session: Session) -> None:
+def test_a_text_ends_where_it_is_reported(module: Any, session: Session) -> None:
     tokens = wanted(module, PROMPT[:5], 12)
     found: list[int] = []
 

@@ -180,7 +180,7 @@ def refused(runner: Runner, words: str, *more: object) -> None:
     assert "--thermal" in done.stderr or "--battery" in done.stderr
 
 
-def test_wrong_usage_is_told(runner: Runner, zone: Path) -> None:
+def test_wrong_usage_is_reported(runner: Runner, zone: Path) -> None:
     for more in (
         ("--thermal", zone),
         ("--battery", zone),

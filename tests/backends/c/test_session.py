@@ -95,7 +95,7 @@ def test_a_close_waits_for_the_step_of_another_thread(point: Artifact) -> None:
         assert all("closed" in str(error) for error in raised)
 
 
-def test_a_forked_process_is_told_to_open_its_own(point: Artifact) -> None:
+def test_a_forked_process_is_reported_to_open_its_own(point: Artifact) -> None:
     session = open_session(point, threads=2)
     session.train_step(X, lr=0.1)
     child = os.fork()
@@ -179,7 +179,7 @@ def test_counts_that_a_checkpoint_cannot_hold_are_refused(point: Artifact, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_an_older_processor_is_told_what_it_lacks(point: Artifact) -> None:
+def test_an_older_processor_is_reported_what_it_lacks(point: Artifact) -> None:
     if detect_isa() not in ("avx2", "avx512") or shutil.which("qemu-x86_64") is None:
         pytest.skip("it needs AVX2 and qemu-x86_64 (apt install qemu-user)")
     command = ["qemu-x86_64", "-cpu", "Conroe", str(point.executable), "info"]

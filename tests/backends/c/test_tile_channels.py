@@ -97,7 +97,7 @@ def test_they_change_no_integer(channels: int) -> None:
     np.testing.assert_array_equal(blocks, whole)
 
 
-def test_what_the_way_back_reads_stays_whole() -> None:
+def test_what_the_backward_pass_reads_stays_whole() -> None:
     frozen, trained = bottleneck(24), bottleneck(24)
     Differentiate({"expand.weight": None}, Sgd(), Clip()).run(trained)
     for graph in (frozen, trained):

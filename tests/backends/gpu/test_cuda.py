@@ -126,6 +126,6 @@ def test_no_row_of_logits_lies_in_shared_memory(vocabulary: int) -> None:
     assert all(each.spill_bytes == 0 for each in usage.values())
 
 
-def test_what_the_compiler_refuses_is_told() -> None:
+def test_what_the_compiler_refuses_is_reported() -> None:
     with pytest.raises(BuildError, match=r"NVRTC does not build for sm_87:\n.*nothing"):
         build_cubin("__global__ void k(float *x) { x[0] = nothing; }", "sm_87")

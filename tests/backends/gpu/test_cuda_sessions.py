@@ -150,7 +150,7 @@ def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> N
     ],
     ids=["old", "architecture", "no device", "memory", "no memory"],
 )
-def test_a_machine_that_cannot_run_it_is_told(
+def test_a_machine_that_cannot_run_it_is_reported(
     at: Machine, words: str, compiled: Compiled, machine: Fake
 ) -> None:
     machine.set(at)
@@ -159,7 +159,7 @@ def test_a_machine_that_cannot_run_it_is_told(
     assert machine.counts().live == 0
 
 
-def test_a_fault_of_a_kernel_is_told(compiled: Compiled, machine: Fake) -> None:
+def test_a_fault_of_a_kernel_is_reported(compiled: Compiled, machine: Fake) -> None:
     with compiled.session() as session:
         machine.set(Machine(fault=700))
         with pytest.raises(RuntimeFailure, match=r"illegal memory access.*open another one"):
@@ -214,7 +214,7 @@ def test_launches_are_timed_each_as_a_graph_of_its_own(compiled: Compiled, tmp_p
     ],
     ids=["none", "incomplete"],
 )
-def test_a_driver_that_is_none_is_told(
+def test_a_driver_that_is_none_is_reported(
     flags: list[str] | None, words: str, compiled: Compiled, tmp_path: Path
 ) -> None:
     if flags is None:

@@ -150,7 +150,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("name", TROUBLES)
-def test_a_machine_that_cannot_run_it_is_told(
+def test_a_machine_that_cannot_run_it_is_reported(
     name: str, compiled: Compiled, tmp_path: Path
 ) -> None:
     flags, words = TROUBLES[name]
@@ -162,7 +162,7 @@ def test_a_machine_that_cannot_run_it_is_told(
     assert made == released
 
 
-def test_a_machine_without_opencl_is_told(compiled: Compiled, tmp_path: Path) -> None:
+def test_a_machine_without_opencl_is_reported(compiled: Compiled, tmp_path: Path) -> None:
     for name in (LIBRARY, LIBRARY.removesuffix(".1")):
         (tmp_path / name).write_text("no library", encoding="utf-8")
     done = _train(compiled, tmp_path)
@@ -170,7 +170,7 @@ def test_a_machine_without_opencl_is_told(compiled: Compiled, tmp_path: Path) ->
     assert re.search(r"this machine has no OpenCL \(.*\): install the GPU's driver", done.stderr)
 
 
-def test_a_machine_without_drivers_is_told(compiled: Compiled, tmp_path: Path) -> None:
+def test_a_machine_without_drivers_is_reported(compiled: Compiled, tmp_path: Path) -> None:
     done = _train(compiled, tmp_path, OCL_ICD_VENDORS=str(tmp_path))
     assert done.returncode != 0
     assert "clGetPlatformIDs: error -1001, no driver is registered" in done.stderr

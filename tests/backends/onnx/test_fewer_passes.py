@@ -52,7 +52,7 @@ def test_gradients_of_clamps_are_masked_by_products(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("maker", ["matmul", "log", "input"])
-def test_a_choice_of_the_way_forward_hides_what_is_not_finite(maker: str, tmp_path: Path) -> None:
+def test_a_choice_of_the_forward_pass_hides_what_is_not_finite(maker: str, tmp_path: Path) -> None:
     """A product may be infinite exactly where a mask hides it."""
     g = Builder(Graph("choice"))
     x, y = (g.input(name, TensorType(F32, (4, 4))) for name in "xy")

@@ -88,7 +88,7 @@ def test_a_search_finds_schedules_that_compute_the_same(process: Any) -> None:
     assert INSTRUCTIONS not in sys.modules  # these take longer than everything else
 
 
-def test_why_no_schedule_ran_is_told(monkeypatch: pytest.MonkeyPatch, process: Any) -> None:
+def test_why_no_schedule_ran_is_reported(monkeypatch: pytest.MonkeyPatch, process: Any) -> None:
     monkeypatch.setattr(trials, "timed", _broken)
     with pytest.raises(
         RuntimeFailure, match=r"ran no schedule of 2 \(ValueError: no such kernel\); try more"
@@ -221,7 +221,7 @@ def test_a_step_uses_what_was_tuned(
     np.testing.assert_allclose(results[0], results[1], rtol=1e-4)
 
 
-def test_what_no_longer_fits_is_told(problems: list[TvmProblem], tmp_path: Path) -> None:
+def test_what_no_longer_fits_is_reported(problems: list[TvmProblem], tmp_path: Path) -> None:
     path = _write(tmp_path / "tuned.json", problems[:1], SPLIT.replace("T_matmul_NN", "gone"))
     with pytest.raises(CompileError, match=r"the tuned schedule of \w+ does not fit: .*gone"):
         pockengine.compile(GRAPH, None, backend="tvm", tuned=path)

@@ -27,7 +27,9 @@ def stepper(folder: Path, name: str, milliseconds: float) -> Job:
     return Job(script(folder, text, f"{name}.sh"))
 
 
-def test_programs_take_turns_and_their_ratio_is_told(board: LocalTransport, tmp_path: Path) -> None:
+def test_programs_take_turns_and_their_ratio_is_reported(
+    board: LocalTransport, tmp_path: Path
+) -> None:
     jobs = {name: stepper(tmp_path, name, ms) for name, ms in (("a", 2.0), ("b", 3.0))}
 
     turns = take_turns(board, jobs, 3, tmp_path)

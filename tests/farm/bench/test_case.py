@@ -29,7 +29,7 @@ def test_a_listed_model_trains_by_every_scheme_of_the_bench(model: str) -> None:
     assert 0 < len(trained["sparse"] or ()) < len(trained["full"] or ())
 
 
-def test_a_board_sees_the_same_batches_in_turns_and_their_loss_is_told() -> None:
+def test_a_board_sees_the_same_batches_in_turns_and_their_loss_is_reported() -> None:
     case = make_case("cnn-8", 2, 2 * REPEATED)
     images = case.data.images
     assert images.shape[:2] == (2 * REPEATED, 2)

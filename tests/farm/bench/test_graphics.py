@@ -73,11 +73,11 @@ def test_what_opencl_finds_here_trains_as_pytorch_does(
 
 
 @needs_opencl
-def test_the_first_device_is_told_by_its_name() -> None:
+def test_the_first_device_is_reported_by_its_name() -> None:
     assert first_device().name
 
 
-def test_a_machine_without_opencl_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_opencl_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl, "LIBRARIES", ("libnone.so",))
     with pytest.raises(FarmError, match="this machine has no OpenCL: install ocl-icd"):
         first_device()
@@ -99,7 +99,9 @@ def test_the_suite_trains_each_model_and_says_on_what(tmp_path: Path) -> None:
 
 
 @needs_qemu
-def test_a_jetson_without_a_driver_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jetson_without_a_driver_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(flow, "gpu_libraries", lambda *_: {})
     status, output = bench(tmp_path, *JETSON)
     assert status == 1

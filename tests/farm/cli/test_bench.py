@@ -144,7 +144,7 @@ def test_help_names_every_model() -> None:
     assert not [name for name in (*FAMILIES, *SIZES, *PRESETS) if name not in output]
 
 
-def test_a_device_that_is_too_small_is_told_what_fits_before_it_boots(
+def test_a_device_that_is_too_small_is_reported_what_fits_before_it_boots(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("pockengine.farm.bench.flow.checkout")

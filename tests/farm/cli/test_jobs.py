@@ -85,7 +85,7 @@ def test_what_a_failed_job_printed_is_kept_and_shown(tmp_path: Path) -> None:
         assert "good, the end" not in output
 
 
-def test_batches_are_listed_and_a_wrong_name_is_told(tmp_path: Path) -> None:
+def test_batches_are_listed_and_a_wrong_name_is_reported(tmp_path: Path) -> None:
     assert farm("jobs").output == "no batch was run yet\n"
     farm("run", write_jobs(tmp_path, GOOD), "--batch", "night")
 
@@ -111,7 +111,7 @@ def test_lists_are_json_where_a_program_reads_them(tmp_path: Path) -> None:
     assert listed("leases") == []
 
 
-def test_a_change_of_a_job_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_of_a_job_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     tell = Teller({})
     waiting = JobVerdict("good", None, "", ())
     running = JobVerdict("good", None, "", (("host", "running"),))

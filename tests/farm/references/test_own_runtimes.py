@@ -60,7 +60,7 @@ def test_a_worker_compiles_and_trains_what_pytorch_trains(backend: str, tmp_path
     assert file_bytes > 0
 
 
-def test_what_a_worker_cannot_compile_is_told_in_its_words(tmp_path: Path) -> None:
+def test_what_a_worker_cannot_compile_is_reported_in_its_words(tmp_path: Path) -> None:
     _, graph = make_job(tmp_path / "job")
     write_request(tmp_path / "request", graph, request_of("c", tmp_path / "artifact", "nonsense"))
 

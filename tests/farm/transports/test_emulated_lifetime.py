@@ -85,7 +85,7 @@ def test_a_board_that_never_answers_is_given_up_with_its_console(tmp_path: Path)
 
 
 @needs_qemu
-def test_a_kernel_that_panics_is_told_at_once(tmp_path: Path) -> None:
+def test_a_kernel_that_panics_is_reported_at_once(tmp_path: Path) -> None:
     image = image_with_init(tmp_path, "#!/bin/busybox sh\nexit 1\n")
 
     with (

@@ -64,7 +64,7 @@ def test_equal_weights_of_several_modules_are_taken_apart() -> None:
     assert set(quietly(model).params) == {"a.weight", "a.bias", "b.weight", "b.bias"}
 
 
-def test_a_module_that_is_called_twice_stays_one_and_is_told() -> None:
+def test_a_module_that_is_called_twice_stays_one_and_is_reported() -> None:
     model = norms(("a.weight", "a.bias"))
     mark(model.graph.node[0], ["", "a", "layer_norm"], ["Net", "LayerNorm", "aten"])
     mark(model.graph.node[2], ["", "a@1", "layer_norm_1"], ["Net", "LayerNorm", "aten"])
@@ -73,7 +73,7 @@ def test_a_module_that_is_called_twice_stays_one_and_is_told() -> None:
         assert set(from_onnx(model).params) == {"a.weight", "a.bias"}
 
 
-def test_weights_that_may_be_one_stay_one_and_are_told() -> None:
+def test_weights_that_may_be_one_stay_one_and_are_reported() -> None:
     with pytest.warns(UserWarning, match=r"operators read it: a.weight \(first, second\)") as told:
         assert set(from_onnx(norms(("a.weight", "a.bias"))).params) == {"a.weight", "a.bias"}
     assert len(told) == 1
@@ -146,7 +146,7 @@ def test_running_statistics_that_equal_weights_freeze_none_of_them() -> None:
     }
 
 
-def test_batch_norms_that_an_exporter_folded_are_told() -> None:
+def test_batch_norms_that_an_exporter_folded_are_reported() -> None:
     nodes = [helper.make_node("Conv", ["x", "onnx::Conv_12", "onnx::Conv_13"], ["y"])]
     weights = {"onnx::Conv_12": random(4, 3, 1, 1), "onnx::Conv_13": random(4)}
     model = make(nodes, {"x": (1, 3, 2, 2)}, {"y": (1, 4, 2, 2)}, weights)
@@ -155,7 +155,7 @@ def test_batch_norms_that_an_exporter_folded_are_told() -> None:
         from_onnx(model)
 
 
-def test_batch_norms_that_the_newer_exporter_folded_are_told() -> None:
+def test_batch_norms_that_the_newer_exporter_folded_are_reported() -> None:
     nodes = [helper.make_node("Conv", ["x", "stem.weight", "stem.bias"], ["y"])]
     classes = ["Net", "torch.nn.modules.batchnorm.BatchNorm2d", "aten.batch_norm.default"]
     mark(nodes[0], ["", "norm", "batch_norm"], classes)

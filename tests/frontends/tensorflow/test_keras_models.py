@@ -272,7 +272,7 @@ def test_weights_go_back_as_they_came() -> None:
         load_weights(model, {model.variables[-1].path: np.zeros(5, np.float32)})
 
 
-def test_what_is_of_tensorflow_is_told() -> None:
+def test_what_is_of_tensorflow_is_reported() -> None:
     assert is_tensorflow(recurrent())
     assert is_tensorflow(layers.Dense(2))
     assert is_tensorflow(tf.function(lambda x: x))

@@ -173,7 +173,7 @@ def test_a_machine_without_the_htp_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kinds", [("cpu",), ("cpu", "npu")], ids=["simulator", "npu"])
-def test_only_the_simulator_is_told_what_it_is(
+def test_only_the_simulator_is_reported_what_it_is(
     kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _pretend(monkeypatch, "2.7.0")
