@@ -10,7 +10,7 @@ BYTES, FALLBACK, FUSE, WHOLE, NFC, MARK = 1, 2, 4, 8, 16, 32
 PREPEND, FIRST, STRIP, DIGITS, UNLESS, AT_MARKS, STRIP_ALL = 64, 128, 256, 512, 1024, 2048, 4096
 TRIMMED = 8192
 """Flags of a table."""
-SPLIT, ANY_CASE, PREFIX, LINES, ONE_NUMBER, THREE = 1, 2, 4, 8, 16, 32
+SPLIT, ANY_CASE, PREFIX, LINES, ONE_NUMBER, THREE, ACCENTS = 1, 2, 4, 8, 16, 32, 64
 """How a text is split into pieces."""
 _SPACE = "\u2581"
 
@@ -18,12 +18,18 @@ _NEWER = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_ACCENTED = (
+    (_NEWER % r"\p{N}")
+    .replace(r"?\p{L}+", r"?[\p{L}\p{M}]+")
+    .replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
+)
 PATTERNS = {
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": SPLIT,
     _NEWER % r"\p{N}{1,3}": SPLIT | ANY_CASE | PREFIX | LINES | THREE,
     _NEWER % r"\p{N}": SPLIT | ANY_CASE | PREFIX | LINES | ONE_NUMBER,
+    _ACCENTED: SPLIT | ANY_CASE | PREFIX | LINES | ONE_NUMBER | ACCENTS,
 }
-"""Patterns of GPT-2, LLaMA 3 and Qwen, which pe_tokenizer_split.c implements."""
+"""Patterns of GPT-2, LLaMA 3, Qwen and Qwen 3.5, which pe_tokenizer_split.c implements."""
 
 
 @dataclass

@@ -10,13 +10,12 @@ from functools import cache
 import numpy as np
 from tokenizers import Regex, normalizers, pre_tokenizers
 
-LETTER, NUMBER, SPACE, NUMERIC = 1, 2, 4, 8
+LETTER, NUMBER, SPACE, NUMERIC, ACCENT = 1, 2, 4, 8, 16
 """Classes of pe_tokenizer_table.h; NUMERIC is that of the pre-tokenizer Digits."""
 BLOCK = 256
-_SURROGATES = range(0xD800, 0xE000)
 _LAST = 0x110000
-_FAR = 0x40000
-"""Characters from here on are marks, private or unassigned, and in no class."""
+_RANGES = (range(0xD800), range(0xE000, 0x40000), range(0xE0000, 0xE0200))
+"""All other characters are surrogates, private or unassigned, and in no class."""
 
 
 _DECOMPOSED = normalizers.NFD()
@@ -26,10 +25,11 @@ _FIRST_CLASS = "\u0334"
 @cache
 def classes() -> np.ndarray:
     """Return the classes of all characters, u8[0x110000]."""
-    text = "".join(chr(c) for c in range(_FAR) if c not in _SURROGATES)
-    places = np.delete(np.arange(_FAR), np.r_[_SURROGATES.start : _SURROGATES.stop])
+    places = np.concatenate([np.arange(part.start, part.stop) for part in _RANGES])
+    text = "".join(map(chr, places.tolist()))
     found = np.zeros(_LAST, np.uint8)
-    for pattern, bit in ((r"\p{L}+", LETTER), (r"\p{N}+", NUMBER), (r"\s+", SPACE)):
+    patterns = {r"\p{L}+": LETTER, r"\p{N}+": NUMBER, r"\s+": SPACE, r"\p{M}+": ACCENT}
+    for pattern, bit in patterns.items():
         matched = np.ones(len(text), bool)
         split = pre_tokenizers.Split(Regex(pattern), "removed")
         for _, (start, stop) in split.pre_tokenize_str(text):

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 import transformers
 from tokenizers import Tokenizer, models
+from transformers.models.qwen3_5 import tokenization_qwen3_5
 
 from pockengine.backends.native.runtime_files import RUNTIME, runtime_folders
 from pockengine.errors import ImportModelError
 from pockengine.models.tokenizer_table import tokenizer_table
 from pockengine.tests.backends.c.harness import COMMON, WARNINGS
 from pockengine.tests.fuzz.mutate import mutate
-from pockengine.tests.models.tokenizer_kinds import KINDS, mixture, of_bytes
+from pockengine.tests.models.tokenizer_kinds import KINDS, QWEN35, mixture, of_bytes
 
 PROGRAM = """
 #include <stdio.h>
@@ -111,6 +112,10 @@ def test_tokens_and_texts_are_those_of_tokenizers(kind: str, program: Path) -> N
     for text, ids, (tokens, decoded) in zip(texts, wanted, found, strict=True):
         assert tokens == ids, text
         assert decoded == tokenizer.decode(ids), text
+
+
+def test_the_pattern_of_qwen_is_known() -> None:
+    assert tokenization_qwen3_5.PRETOKENIZE_REGEX == QWEN35
 
 
 def test_marks_of_a_text_are_added(program: Path) -> None:

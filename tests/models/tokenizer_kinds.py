@@ -20,7 +20,7 @@ LANGUAGES = (
     "12345 3.14159 1,000,000 \uff21\uff11 ① <s>"
 )
 CODE = Path(__file__).read_text(encoding="utf-8")
-GPT2, LLAMA3, QWEN = PATTERNS
+GPT2, LLAMA3, QWEN, QWEN35 = PATTERNS
 Mix = list[str]
 
 
@@ -74,7 +74,7 @@ def of_bytes(pattern: str | None = None, digits: bool = False, **settings: Any) 
         parts.append(pre.ByteLevel(add_prefix_space=False, use_regex=False))
     made.pre_tokenizer = pre.Sequence(parts)
     made.decoder = decoders.ByteLevel()
-    if pattern == QWEN:
+    if pattern in (QWEN, QWEN35):
         made.normalizer = normalizers.NFC()
     return trained(made)
 
@@ -103,6 +103,7 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {
     "gpt2": of_bytes,
     "llama3": lambda: of_bytes(LLAMA3, ignore_merges=True),
     "qwen": lambda: of_bytes(QWEN),
+    "qwen3.5": lambda: of_bytes(QWEN35),
     "smollm": lambda: of_bytes(digits=True),
     **{kind: partial(of_pieces, kind) for kind in ("llama2", "gemma", "first", "always")},
 }

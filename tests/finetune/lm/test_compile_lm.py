@@ -3,6 +3,7 @@
 import json
 import random
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,17 @@ def test_a_chat_is_that_of_transformers(compiled: tuple[Path, Path, str]) -> Non
     again = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=3")
     other = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=4")
     assert drawn.stdout == again.stdout != other.stdout
+
+
+def test_an_emulated_board_chats(compiled: tuple[Path, Path, str], tmp_path: Path) -> None:
+    if shutil.which("qemu-aarch64") is None:
+        pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
+    given = [str(compiled[0]), f"--out={tmp_path}", "--max-length=160", "--json"]
+    result = CliRunner().invoke(compile_lm, [*given, "--device=rpi4"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    command = "qemu-aarch64 " + json.loads(result.stdout)["command"]
+    done = chatted((compiled[0], tmp_path, command), "\n".join(QUESTIONS), f"--limit={LIMIT}")
+    assert done.stdout.decode().splitlines() == answers_of(compiled[0])
 
 
 def test_faults_of_a_chat_are_named(compiled: tuple[Path, Path, str]) -> None:

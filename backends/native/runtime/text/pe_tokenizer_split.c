@@ -8,7 +8,7 @@
  *     \s*[\r\n]+                with PE_TK_LINES, spaces up to the last line end of a run
  *     \s+(?!\S)|\s+             spaces, without the last one where other text follows
  *
- * Each alternative is tried in this order. With PE_TK_DIGITS, digits are pieces before all this.
+ * Each alternative is tried in this order. With PE_TK_ACCENTS (Qwen 3.5), \p{M} goes with \p{L}. With PE_TK_DIGITS, digits are pieces before all this.
  */
 #include <string.h>
 
@@ -70,15 +70,20 @@ static size_t contraction(const view *v, size_t at) {
     return pair ? two : at;
 }
 
+/* Classes of the characters that words are made of. */
+static unsigned letter_classes(const view *v) {
+    return PE_TK_LETTER | (v->split & PE_TK_ACCENTS ? PE_TK_ACCENT : 0u);
+}
+
 static size_t letters(const view *v, size_t at) {
     unsigned class;
     size_t next;
     const uint32_t c = look(v, at, &class, &next);
     const bool prefix = v->split & PE_TK_PREFIX
-                            ? !is_line_end(c) && !(class & (PE_TK_LETTER | PE_TK_NUMBER))
+                            ? !is_line_end(c) && !(class & (letter_classes(v) | PE_TK_NUMBER))
                             : c == ' ';
     const size_t start = prefix ? next : at;
-    const size_t end = run(v, start, PE_TK_LETTER, false, -1);
+    const size_t end = run(v, start, letter_classes(v), false, -1);
     return end > start ? end : at;
 }
 
@@ -92,7 +97,7 @@ static size_t numbers(const view *v, size_t at) {
 }
 
 static size_t others(const view *v, size_t at) {
-    const unsigned known = PE_TK_LETTER | PE_TK_NUMBER | PE_TK_SPACE;
+    const unsigned known = letter_classes(v) | PE_TK_NUMBER | PE_TK_SPACE;
     const size_t start = v->text[at] == ' ' ? at + 1 : at;
     size_t end = run(v, start, known, true, -1);
     if (end == start) {

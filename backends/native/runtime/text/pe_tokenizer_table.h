@@ -45,10 +45,17 @@ enum {
     PE_TK_LINES = 8,       /* line ends follow punctuation, and end a run of spaces */
     PE_TK_ONE_NUMBER = 16, /* digits one by one */
     PE_TK_THREE = 32,      /* digits in threes */
+    PE_TK_ACCENTS = 64,    /* combining marks are letters */
 };
 
 /* Classes of a character. */
-enum { PE_TK_LETTER = 1, PE_TK_NUMBER = 2, PE_TK_SPACE = 4, PE_TK_NUMERIC = 8 };
+enum {
+    PE_TK_LETTER = 1,
+    PE_TK_NUMBER = 2,
+    PE_TK_SPACE = 4,
+    PE_TK_NUMERIC = 8,
+    PE_TK_ACCENT = 16, /* a combining mark */
+};
 
 /* Flags of a token. */
 enum {
