@@ -19,6 +19,7 @@ from pockengine.cli.options import (
 from pockengine.cli.rows import threads_option
 from pockengine.cli.steps import Steps
 from pockengine.cli.texts import LENGTH, RowForm, row_options
+from pockengine.compiler.optim import LoraPlus
 from pockengine.finetune.lm.methods import METHODS, SFT, Method
 from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.run import Report, RunSettings, finetune
@@ -59,6 +60,11 @@ TEXTS = click.Path(path_type=Path, exists=True)
     "logits of a teacher (distill).",
 )
 @click.option("--beta", default=0.1, show_default=True, help="Weight of the preference.")
+@click.option(
+    "--lora-plus",
+    type=click.FloatRange(1),
+    help="LoRA+: factors B learn at this many times the rate of factors A.",
+)
 @click.option("--teacher", type=FILE, help="Stored logits, for --method distill.")
 @compile_options(
     *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
@@ -124,6 +130,7 @@ def finetune_lm(
     if given["epochs"] and given["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")
     given["callbacks"] += [REPORTS[name](out) for name in given["reports"]]
+    options = _with_lora_plus(options, given["lora_plus"])
     form: RowForm = given.pop("form")
     texts = Texts(data, validation, hold_out, truncate=form.truncate, together=form.together)
     settings = Settings(model, texts, _course(form.length or LENGTH, given), options)
@@ -143,6 +150,12 @@ def finetune_lm(
     if as_json:
         return print_json(_facts(report, prepared.remarks))
     _show(report, [prepared.tokenizer.decode(ids) for ids in prepared.questions], terminal)
+
+
+def _with_lora_plus(options: CompileOptions, ratio: float | None) -> CompileOptions:
+    if ratio is None:
+        return options
+    return options.replaced(optimizer=LoraPlus(options.optimizer, ratio))
 
 
 def _nothing(text: str) -> None:

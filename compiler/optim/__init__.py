@@ -4,7 +4,7 @@ from pockengine.compiler.optim.adafactor import Adafactor
 from pockengine.compiler.optim.adaptive import Adadelta, Adamax, Asgd, NAdam, RAdam, Rprop
 from pockengine.compiler.optim.base import STATE_PREFIX, Optimizer, Update
 from pockengine.compiler.optim.basic import Adagrad, Adam, AdamW, Lion, RMSprop, Sgd
-from pockengine.compiler.optim.groups import Groups, Maximize, Scaled
+from pockengine.compiler.optim.groups import Groups, LoraPlus, Maximize, Scaled
 from pockengine.compiler.optim.layerwise import Lamb, Lars
 from pockengine.compiler.optim.muon import Muon
 from pockengine.compiler.optim.rows import SparseAdam
@@ -46,6 +46,7 @@ __all__ = [
     "Lamb",
     "Lars",
     "Lion",
+    "LoraPlus",
     "Maximize",
     "Muon",
     "NAdam",

@@ -36,6 +36,22 @@ class Scaled:
 
 
 @dataclass(frozen=True)
+class LoraPlus:
+    """LoRA+ (arXiv 2402.12354): factors B learn at `ratio` times the rate of factors A.
+
+    Vectors learn at the rate of B too, as in PEFT's create_loraplus_optimizer.
+    """
+
+    optimizer: Optimizer
+    ratio: float = 16.0
+
+    def update(self, update: Update) -> None:
+        """Append the optimiser's update."""
+        fast = update.param.name.endswith(".lora_B") or len(update.param.value.shape) == 1
+        (Scaled(self.optimizer, self.ratio) if fast else self.optimizer).update(update)
+
+
+@dataclass(frozen=True)
 class Maximize:
     """An optimiser that maximises the loss: PyTorch's `maximize=True`."""
 

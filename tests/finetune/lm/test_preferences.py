@@ -186,7 +186,7 @@ def test_losses_of_rated_answers_are_those_of_pytorch(name: str, folder: Path, r
 
 
 def test_rated_answers_train_and_resume(folder: Path, rated: Path, tmp_path: Path) -> None:
-    options = ("--method=kto", "--epochs=3", "--save-every=2")
+    options = ("--method=kto", "--epochs=3", "--save-every=2", "--lora-plus=2")
     whole = run(folder, rated, tmp_path / "whole", *options)
     shutil.copytree(tmp_path / "whole", tmp_path / "parts")
     max((tmp_path / "parts/checkpoints").glob("step-*")).unlink()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from peft import PeftModel, PrefixTuningConfig, get_peft_model
+from peft.optimizers import create_loraplus_optimizer
 from safetensors.numpy import load_file
 from torch import nn
 from torch.nn import functional
@@ -21,6 +22,7 @@ from transformers import (
 import pockengine
 from pockengine.backends.session import Session
 from pockengine.compiled import Compiled
+from pockengine.compiler.optim import AdamW, LoraPlus
 from pockengine.errors import AdapterError
 from pockengine.frontends.peft.files import CONFIG
 
@@ -65,9 +67,13 @@ def train_ours(session: Session, batch: dict[str, np.ndarray]) -> list[float]:
     return [float(session.train_step(batch, lr=RATE)["loss"]) for _ in range(STEPS)]
 
 
-def train_theirs(model: nn.Module, batch: dict[str, torch.Tensor]) -> list[float]:
+def train_theirs(
+    model: nn.Module,
+    batch: dict[str, torch.Tensor],
+    optimizer: torch.optim.Optimizer | None = None,
+) -> list[float]:
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer, losses = torch.optim.SGD(trained, RATE), []
+    optimizer, losses = optimizer or torch.optim.SGD(trained, RATE), []
     for _ in range(STEPS):
         optimizer.zero_grad()
         loss = loss_of(model(input_ids=batch["input_ids"]), batch["target"])
@@ -131,6 +137,21 @@ def test_a_folder_has_several_adapters_as_peft_names_them(
             compiled.load_adapters(session, tmp_path / "theirs")
         compiled.load_adapters(session, tmp_path / "theirs" / "second")
         np.testing.assert_allclose(session.predict(ids)["logits"], logits, rtol=1e-4, atol=1e-5)
+
+
+def test_lora_plus_trains_as_in_peft(tmp_path: Path) -> None:
+    batch, rate = language_batch(), 1e-3
+    optimizer = LoraPlus(AdamW(weight_decay=0.0), 8.0)
+    plus = pockengine.compile(
+        language_model(), batch, loss=loss_of, scheme="lora-4", optimizer=optimizer
+    )
+    with plus.session() as session:
+        plus.save_adapters(session, tmp_path / "start")
+        inputs = arrays(batch)
+        ours = [float(session.train_step(inputs, lr=rate)["loss"]) for _ in range(STEPS)]
+    model = PeftModel.from_pretrained(language_model(), tmp_path / "start", is_trainable=True)
+    theirs = create_loraplus_optimizer(model, torch.optim.AdamW, lr=rate, loraplus_lr_ratio=8.0)
+    np.testing.assert_allclose(ours, train_theirs(model.eval(), batch, theirs), rtol=1e-4)
 
 
 def test_our_files_are_named_and_shaped_as_pefts(compiled: Compiled, tmp_path: Path) -> None:
