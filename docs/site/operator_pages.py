@@ -111,7 +111,7 @@ def _topic(module: str, rules: Mapping[str, Any]) -> Iterator[str]:
         (f"`{name}`", "yes" if trains(rule) else "no", _meaning(rule))
         for name, rule in rules.items()
     ]
-    yield table(("operator", "trains", "meaning, if it is more than the name"), rows)
+    yield table(("operator", "trains", "meaning"), rows)
 
 
 def _meaning(rule: Any) -> str:
