@@ -18,6 +18,7 @@ from pockengine.cli.compile_lm import compile_lm
 from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError
 from pockengine.finetune.lm.chat import chat_of
+from pockengine.models.tokenizer_table import tokenizer_table
 from pockengine.tests.finetune.lm.decoders import MARKS, TEMPLATE, llama, save, tokenizer
 
 QUESTIONS = ("What does a cow say?", "And a dog, zuletzt — ein Hund? 🐕")
@@ -90,6 +91,15 @@ def test_a_chat_is_that_of_transformers(compiled: tuple[Path, Path, str]) -> Non
     again = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=3")
     other = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=4")
     assert drawn.stdout == again.stdout != other.stdout
+
+
+def test_a_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:
+    words = tokenizer(TEMPLATE.replace("m['content']", "m['content'] | trim"))
+    table = tokenizer_table(words.backend_tokenizer, chat_of(words, compiled[0]))
+    (compiled[1] / "strips.bin").write_bytes(table)
+    strips = "--tokenizer=strips.bin"
+    assert answered(compiled, " a\t\n", strips) == answered(compiled, "a\n", strips)
+    assert answered(compiled, " a\t\n") != answered(compiled, "a\n")
 
 
 def test_an_emulated_board_chats(compiled: tuple[Path, Path, str], tmp_path: Path) -> None:

@@ -97,6 +97,9 @@ pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
     const size_t before = chats ? chat->text_bytes : 0;
     chat->text_bytes = before;
     *made = 0;
+    if (pe_tk_head_of(chat->tokenizer)->chat & PE_TK_STRIPS_USER) {
+        bytes = pe_tk_strip(chat->tokenizer, &question, bytes);
+    }
     pe_status status = PE_OK;
     if (append_piece(chat, before ? PE_TK_ASK_AGAIN : PE_TK_ASK) && append(chat, question, bytes) &&
         append_piece(chat, PE_TK_ANSWER)) {

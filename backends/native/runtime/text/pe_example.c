@@ -50,21 +50,10 @@ static void note_place(pe_example *e) {
     e->places[e->place_count++] = e->bytes;
 }
 
-static bool is_space(const pe_example *e, uint32_t c) {
-    return (c >= 0x1c && c < 0x20) || pe_tk_class(e->tokenizer, c) & PE_TK_SPACE;
-}
-
 /* A text without the spaces around it. */
 static slice stripped(const pe_example *e, slice from) {
-    const unsigned char *text = (const unsigned char *)from.text;
-    size_t begin = from.bytes, end = 0, length;
-    for (size_t at = 0; at < from.bytes; at += length) {
-        if (!is_space(e, pe_tk_character(text, from.bytes, at, &length))) {
-            begin = begin < at ? begin : at;
-            end = at + length;
-        }
-    }
-    return begin < end ? (slice){from.text + begin, end - begin} : (slice){from.text, 0};
+    from.bytes = pe_tk_strip(e->tokenizer, &from.text, from.bytes);
+    return from;
 }
 
 static void append_content(pe_example *e, slice content, unsigned strips) {

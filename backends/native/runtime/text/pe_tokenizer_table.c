@@ -149,3 +149,20 @@ unsigned pe_tk_class(const pe_tokenizer *t, uint32_t character) {
     const unsigned char *classes = (const unsigned char *)pe_tk_words(t, PE_TK_CLASSES);
     return classes[blocks[character >> 8] * 256u + (character & 255)];
 }
+
+static bool is_space(const pe_tokenizer *t, uint32_t c) {
+    return (c >= 0x1c && c < 0x20) || pe_tk_class(t, c) & PE_TK_SPACE;
+}
+
+size_t pe_tk_strip(const pe_tokenizer *t, const char **text, size_t bytes) {
+    const unsigned char *all = (const unsigned char *)*text;
+    size_t begin = bytes, end = 0, length;
+    for (size_t at = 0; at < bytes; at += length) {
+        if (!is_space(t, pe_tk_character(all, bytes, at, &length))) {
+            begin = begin < at ? begin : at;
+            end = at + length;
+        }
+    }
+    *text += begin < end ? begin : 0;
+    return begin < end ? end - begin : 0;
+}

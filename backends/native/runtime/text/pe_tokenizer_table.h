@@ -130,6 +130,9 @@ uint32_t pe_tk_character(const unsigned char *text, size_t bytes, size_t at, siz
 /* Its classes. */
 unsigned pe_tk_class(const pe_tokenizer *t, uint32_t character);
 
+/* Takes the spaces around a text away, as str.strip does; returns the bytes that are left. */
+size_t pe_tk_strip(const pe_tokenizer *t, const char **text, size_t bytes);
+
 /* The end of the piece that begins at `at`. */
 size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t bytes, size_t at);
 
