@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pockengine.compiler.optim import NAMED, Groups, Maximize, Scaled
+from pockengine.compiler.optim import NAMED, Groups, LoraPlus, Maximize, Scaled
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import Option, Pass, options_of
 from pockengine.compiler.passes.catalogue import find_pass
@@ -24,7 +24,7 @@ from pockengine.errors import CompileError
 FindTarget = Callable[[str], Target]
 """Returns the target of a device name."""
 
-_DATA: tuple[type[Any], ...] = (Adapter, Clip, Groups, Maximize, Scaled, *NAMED.values())
+_DATA: tuple[type[Any], ...] = (Adapter, Clip, Groups, LoraPlus, Maximize, Scaled, *NAMED.values())
 CALLS: Mapping[str, Callable[..., Any]] = {
     "range": range,
     "frozenset": frozenset,

@@ -12,7 +12,17 @@ from pockengine.compiler.ir import Graph
 from pockengine.compiler.ir.graph import Space
 from pockengine.compiler.ir.text import parse_graph, print_graph
 from pockengine.compiler.ops import all_ops
-from pockengine.compiler.optim import Adam, AdamW, Groups, Lion, Maximize, Muon, Scaled, Sgd
+from pockengine.compiler.optim import (
+    Adam,
+    AdamW,
+    Groups,
+    Lion,
+    LoraPlus,
+    Maximize,
+    Muon,
+    Scaled,
+    Sgd,
+)
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import run_passes
@@ -48,7 +58,7 @@ SPARSE = Scheme(
         ("fc.weight", FULL),
     ),
 )
-GROUPS = Groups(AdamW(), (("*.bias", Scaled(Maximize(Lion()), 0.5)), ("fc.*", Muon())))
+GROUPS = Groups(LoraPlus(AdamW()), (("*.bias", Scaled(Maximize(Lion()), 0.5)), ("fc.*", Muon())))
 BERT, ROWS = partial(bert_net, 1, 64), partial(attention_net, 128)
 SMALL = Storage(activations="bf16", states="8bit", trained="bf16")
 
