@@ -17,9 +17,9 @@
 
 /* The rows of one input. */
 typedef struct pe_column {
-    int file;        /* one of the data's */
-    uint64_t offset; /* in the file, of the first row; 0 where there are no rows */
-    int64_t rows;    /* first dimension of the array */
+    int file;           /* one of the data's */
+    uint64_t offset;    /* in the file, of the first row; 0 where there are no rows */
+    int64_t rows;       /* first dimension of the array */
     const void *memory; /* that has the rows, of no file and with an offset of 1; or NULL */
 } pe_column;
 

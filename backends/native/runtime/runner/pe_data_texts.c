@@ -12,7 +12,7 @@ bool pe_is_texts(const char *path) {
 static const int64_t *rows_for(const pe_texts *texts, const pe_tensor *input) {
     const bool fits =
         input->rank == 2 && input->dtype == PE_I64 && input->shape[1] == texts->length;
-    return !fits                                     ? NULL
+    return !fits                                      ? NULL
            : strcmp(input->name, "input_ids") == 0    ? texts->ids
            : strcmp(input->name, "labels") == 0       ? texts->labels
            : strcmp(input->name, "position_ids") == 0 ? texts->positions
@@ -45,8 +45,7 @@ pe_status pe_texts_open(pe_data *data, const char *path, const pe_row_form *form
     for (int i = 0; status == PE_OK && i < data->entry->input_count; i++) {
         const int64_t *rows = rows_for(&data->texts, &data->entry->inputs[i]);
         if (rows) {
-            data->columns[i] =
-                (pe_column){.offset = 1, .rows = data->texts.rows, .memory = rows};
+            data->columns[i] = (pe_column){.offset = 1, .rows = data->texts.rows, .memory = rows};
         }
     }
     return status;

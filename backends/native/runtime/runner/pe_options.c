@@ -134,8 +134,9 @@ static const struct {
     const char *name, *help;
 } commands[PE_COMMANDS] = {
     [PE_COMMAND_TRAIN] = {"train", "train on batches of rows, one a step, epoch after epoch"},
-    [PE_COMMAND_FINETUNE] = {"finetune", "train a language model on texts, shuffled, at a rate that "
-                                         "falls as a cosine unless said otherwise"},
+    [PE_COMMAND_FINETUNE] = {"finetune",
+                             "train a language model on texts, shuffled, at a rate that "
+                             "falls as a cosine unless said otherwise"},
     [PE_COMMAND_EVALUATE] = {"evaluate", "means of losses and metrics over all whole batches"},
     [PE_COMMAND_PREDICT] = {"predict", "outputs of all rows, as safetensors"},
     [PE_COMMAND_EXPORT] = {"export", "trained weights in the model's order, as safetensors"},
@@ -312,8 +313,9 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
     if (options->command == PE_COMMAND_NONE) {
         return options->help
                    ? PE_OK
-                   : pe_fail(message, PE_ERROR_ARGUMENT,
-                             "the command is train, finetune, evaluate, predict, export, info or chat");
+                   : pe_fail(
+                         message, PE_ERROR_ARGUMENT,
+                         "the command is train, finetune, evaluate, predict, export, info or chat");
     }
     for (int i = 2; i < count; i++) {
         const pe_status status = parse_option(options, count, arguments, &i, message);
@@ -323,8 +325,8 @@ pe_status pe_parse_options(pe_options *options, int count, char **arguments, cha
     }
     if (options->command == PE_COMMAND_FINETUNE) {
         options->shuffle = 1;
-        options->schedule = options->schedule < 0 && !options->resume ? PE_COSINE
-                                                                      : options->schedule;
+        options->schedule =
+            options->schedule < 0 && !options->resume ? PE_COSINE : options->schedule;
     }
     const char *fault = options->help ? NULL : find_fault(options);
     return fault ? pe_fail(message, PE_ERROR_ARGUMENT, "%s", fault) : PE_OK;

@@ -25,8 +25,8 @@ static int fail(pe_status status, const char *message) {
 /* The entry of a command that reads data. */
 static const char *entry_name(pe_command command) {
     return command == PE_COMMAND_TRAIN || command == PE_COMMAND_FINETUNE ? "train"
-           : command == PE_COMMAND_EVALUATE ? "evaluate"
-                                            : "predict";
+           : command == PE_COMMAND_EVALUATE                              ? "evaluate"
+                                                                         : "predict";
 }
 
 static pe_status load(pe_session *session, const pe_options *o) {
@@ -67,7 +67,7 @@ static pe_status run_on_data(pe_session *session, const pe_options *o, int64_t b
     const int64_t init_ns = now_ns() - begin;
     if (status == PE_OK) {
         const bool trains = strcmp(data.name, "train") == 0;
-        status = trains ? pe_run_training(session, &data, o, stopped)
+        status = trains                              ? pe_run_training(session, &data, o, stopped)
                  : o->command == PE_COMMAND_EVALUATE ? pe_run_evaluation(session, &data)
                                                      : pe_run_prediction(session, &data, o);
     }
@@ -131,9 +131,10 @@ int pe_runner(const pe_program *program, int count, char **arguments) {
     const char *name = count > 0 ? arguments[0] : "pockengine-run";
     pe_options options;
     if (pe_parse_options(&options, count, arguments, message) != PE_OK) {
-        fprintf(stderr,
-                "error: %s\nusage: %s train|finetune|evaluate|predict|export|info|chat [OPTION]...\n",
-                message, name);
+        fprintf(
+            stderr,
+            "error: %s\nusage: %s train|finetune|evaluate|predict|export|info|chat [OPTION]...\n",
+            message, name);
         return PE_EXIT_USAGE;
     }
     int result = PE_EXIT_SUCCESS;

@@ -127,9 +127,9 @@ static const char *append_plain(pe_example *e, slice name, slice content) {
         if (c & (char)0x80) {
             return "a role that is not of ASCII letters";
         }
-        c = (char)(i == 0 && c >= 'a' && c <= 'z'   ? c - 32
-                   : i && c >= 'A' && c <= 'Z' ? c + 32
-                                               : c);
+        c = (char)(i == 0 && c >= 'a' && c <= 'z' ? c - 32
+                   : i && c >= 'A' && c <= 'Z'    ? c + 32
+                                                  : c);
         append(e, &c, 1);
     }
     append(e, "\n", 1);
@@ -185,8 +185,8 @@ static void take_messages(pe_example *e, pe_json *j) {
             return;
         }
         const role who = role_of(name);
-        const char *fault = templated ? append_templated(e, who, before, content)
-                                      : append_plain(e, name, content);
+        const char *fault =
+            templated ? append_templated(e, who, before, content) : append_plain(e, name, content);
         if (fault) {
             pe_json_bad(j, fault);
         }

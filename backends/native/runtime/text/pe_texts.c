@@ -235,8 +235,7 @@ static pe_status map_text(pe_mapping *mapping, const char *path, const unsigned 
                            "%s cannot be read, or is empty; give JSON lines", path);
 }
 
-pe_status pe_texts_read(pe_texts *texts, const char *path, const pe_row_form *form,
-                        char *message) {
+pe_status pe_texts_read(pe_texts *texts, const char *path, const pe_row_form *form, char *message) {
     reader r = {.texts = texts, .form = form, .example = {.tokenizer = form->tokenizer}};
     pe_mapping mapping = {0};
     const unsigned char *text = NULL;

@@ -37,8 +37,7 @@ typedef struct pe_texts {
 
 /* Reads a file; pe_texts_free is called after an error too. PE_ERROR_FORMAT names the first bad
  * line. */
-pe_status pe_texts_read(pe_texts *texts, const char *path, const pe_row_form *form,
-                        char *message);
+pe_status pe_texts_read(pe_texts *texts, const char *path, const pe_row_form *form, char *message);
 
 void pe_texts_free(pe_texts *texts);
 

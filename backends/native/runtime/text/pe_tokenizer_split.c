@@ -8,7 +8,8 @@
  *     \s*[\r\n]+                with PE_TK_LINES, spaces up to the last line end of a run
  *     \s+(?!\S)|\s+             spaces, without the last one where other text follows
  *
- * Each alternative is tried in this order. With PE_TK_ACCENTS (Qwen 3.5), \p{M} goes with \p{L}. With PE_TK_DIGITS, digits are pieces before all this.
+ * Each alternative is tried in this order. With PE_TK_ACCENTS (Qwen 3.5), \p{M} goes with \p{L}.
+ * With PE_TK_DIGITS, digits are pieces before all this.
  */
 #include <string.h>
 

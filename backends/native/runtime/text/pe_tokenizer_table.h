@@ -29,12 +29,12 @@ enum {
 
 /* What a chat template does. */
 enum {
-    PE_TK_LEARNS = 1,          /* its chats can be learned from */
-    PE_TK_TURNS = 2,           /* ... also those of several answers */
-    PE_TK_HAS_SYSTEM = 4,      /* a system's text may come first */
-    PE_TK_STRIPS_USER = 8,     /* texts lose the spaces around them */
-    PE_TK_STRIPS_ANSWER = 16,  /* likewise answers */
-    PE_TK_STRIPS_SYSTEM = 32,  /* likewise that of the system */
+    PE_TK_LEARNS = 1,         /* its chats can be learned from */
+    PE_TK_TURNS = 2,          /* ... also those of several answers */
+    PE_TK_HAS_SYSTEM = 4,     /* a system's text may come first */
+    PE_TK_STRIPS_USER = 8,    /* texts lose the spaces around them */
+    PE_TK_STRIPS_ANSWER = 16, /* likewise answers */
+    PE_TK_STRIPS_SYSTEM = 32, /* likewise that of the system */
 };
 
 /* How a text is split into pieces; see pe_tokenizer_split.c. */
@@ -66,31 +66,31 @@ enum {
 };
 
 typedef enum pe_tk_section {
-    PE_TK_OFFSETS,   /* u32 of each token's bytes, and of the end */
-    PE_TK_TEXTS,     /* their bytes */
-    PE_TK_FLAGS,     /* u8 of each */
-    PE_TK_BYTE_IDS,  /* u32 token of each byte */
-    PE_TK_MERGES,    /* a hash table of left, right, rank, result */
-    PE_TK_WORDS,     /* a hash table of tokens by their bytes */
-    PE_TK_ADDED,     /* likewise those that are found before all else */
-    PE_TK_LENGTHS,   /* u32 lengths of these in bytes, the longest first */
-    PE_TK_BEGIN,     /* u32 tokens that begin a text */
-    PE_TK_END,       /* ... and end it */
-    PE_TK_BLOCKS,    /* u16 number of the block of classes of 256 characters each */
-    PE_TK_CLASSES,   /* u8 classes of a character */
-    PE_TK_COMBINING, /* u8 combining classes, by the same blocks */
-    PE_TK_SPLITS,    /* a hash table of character, first, second: canonical decompositions */
-    PE_TK_JOINS,     /* a hash table of first, second, character: compositions */
-    PE_TK_ASK,       /* u8 of a chat: its text before the first question */
-    PE_TK_ANSWER,    /* u8 between a question and its answer; none where texts are completed */
-    PE_TK_ASK_AGAIN, /* u8 between an answer and the next question */
-    PE_TK_STOPS,     /* u32 tokens that end an answer */
-    PE_TK_SYSTEM,    /* u8 before the text of a system */
+    PE_TK_OFFSETS,    /* u32 of each token's bytes, and of the end */
+    PE_TK_TEXTS,      /* their bytes */
+    PE_TK_FLAGS,      /* u8 of each */
+    PE_TK_BYTE_IDS,   /* u32 token of each byte */
+    PE_TK_MERGES,     /* a hash table of left, right, rank, result */
+    PE_TK_WORDS,      /* a hash table of tokens by their bytes */
+    PE_TK_ADDED,      /* likewise those that are found before all else */
+    PE_TK_LENGTHS,    /* u32 lengths of these in bytes, the longest first */
+    PE_TK_BEGIN,      /* u32 tokens that begin a text */
+    PE_TK_END,        /* ... and end it */
+    PE_TK_BLOCKS,     /* u16 number of the block of classes of 256 characters each */
+    PE_TK_CLASSES,    /* u8 classes of a character */
+    PE_TK_COMBINING,  /* u8 combining classes, by the same blocks */
+    PE_TK_SPLITS,     /* a hash table of character, first, second: canonical decompositions */
+    PE_TK_JOINS,      /* a hash table of first, second, character: compositions */
+    PE_TK_ASK,        /* u8 of a chat: its text before the first question */
+    PE_TK_ANSWER,     /* u8 between a question and its answer; none where texts are completed */
+    PE_TK_ASK_AGAIN,  /* u8 between an answer and the next question */
+    PE_TK_STOPS,      /* u32 tokens that end an answer */
+    PE_TK_SYSTEM,     /* u8 before the text of a system */
     PE_TK_INSTRUCTED, /* u8 between it and the first question */
-    PE_TK_OPENED,    /* u8 between PE_TK_ANSWER and an answer, learned with it */
-    PE_TK_CLOSED,    /* u8 after an answer, learned with it */
-    PE_TK_ASKED,     /* u8 after a last question that has no answer */
-    PE_TK_EOS,       /* u32 token that ends a text, or none */
+    PE_TK_OPENED,     /* u8 between PE_TK_ANSWER and an answer, learned with it */
+    PE_TK_CLOSED,     /* u8 after an answer, learned with it */
+    PE_TK_ASKED,      /* u8 after a last question that has no answer */
+    PE_TK_EOS,        /* u32 token that ends a text, or none */
     PE_TK_SECTIONS,
 } pe_tk_section;
 

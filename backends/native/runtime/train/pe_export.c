@@ -116,8 +116,8 @@ static const pe_tensor *find(const pe_program *program, const char *name) {
 
 static bool fits(const pe_tensor *param, const pe_st_tensor *tensor) {
     const pe_tensor result = in_model_order(param);
-    bool same = param->rank == tensor->rank &&
-                strcmp(pe_dtype_name(param->dtype), tensor->dtype) == 0;
+    bool same =
+        param->rank == tensor->rank && strcmp(pe_dtype_name(param->dtype), tensor->dtype) == 0;
     for (int i = 0; same && i < param->rank; i++) {
         same = result.shape[i] == tensor->shape[i];
     }
