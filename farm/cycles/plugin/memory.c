@@ -14,6 +14,7 @@ enum {
     LINE_BITS = 6,
     STREAMS = 16,
     STREAMED_LINES = 3,
+    HINTS = 256,
     MAX_MISSES = 64,
     QUEUED_LINES = 16,
     SLOTS = 4096
@@ -68,7 +69,10 @@ void start_memory(void) {
 
 /* Return the line, if it is there; else NULL, and `victim` is what it would replace. */
 static struct line *find(struct cache *cache, uint64_t number, struct line **victim) {
-    struct line *set = &cache->lines[number % cache->sets * cache->ways];
+    /* Sets are nearly always a power of two, and a division takes longer than the search. */
+    uint64_t set_of =
+        (cache->sets & (cache->sets - 1)) == 0 ? number & (cache->sets - 1) : number % cache->sets;
+    struct line *set = &cache->lines[set_of * cache->ways];
     struct line *oldest = set;
     for (uint32_t i = 0; i < cache->ways; i++) {
         if (set[i].tag == number + 1) {
@@ -207,6 +211,19 @@ static void prefetch(uint64_t number, uint64_t now) {
     }
 }
 
+/* `find` of a page, whose cache is one set of many ways: where it was last time comes first. */
+static struct line *find_page(uint64_t page, struct line **victim) {
+    static struct line *hints[HINTS];
+    struct line **hint = &hints[page % HINTS];
+    if (*hint != NULL && (*hint)->tag == page + 1) {
+        (*hint)->used = ++clock_of_use;
+        return *hint;
+    }
+    struct line *found = find(&pages, page, victim);
+    *hint = found != NULL ? found : *victim;
+    return found;
+}
+
 /* Return when the address of a page is known. */
 static uint64_t translate_at(uint64_t now, uint64_t address) {
     static struct line *recent;
@@ -215,7 +232,7 @@ static uint64_t translate_at(uint64_t now, uint64_t address) {
     if (recent != NULL && recent->tag == page + 1) {
         return now;
     }
-    recent = find(&pages, page, &victim);
+    recent = find_page(page, &victim);
     if (recent != NULL) {
         return now;
     }

@@ -61,8 +61,11 @@ static void run_segment_model(unsigned int vcpu, void *user) {
 /* Only the thread itself writes what it touched. */
 static void run_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t address,
                        void *user) {
+    if (!running) {
+        return;
+    }
     struct thread *thread = threads[vcpu % MAX_THREADS];
-    if (!running || thread == NULL || thread->count == MAX_TOUCHED) {
+    if (thread == NULL || thread->count == MAX_TOUCHED) {
         return;
     }
     thread->touched[thread->count++] = (struct touched){

@@ -15,8 +15,8 @@ static struct {
 static uint64_t dispatching, retiring, fetched;
 static uint32_t dispatched, retired;
 static uint64_t window[WINDOW], buffer[BUFFER];
-static uint64_t executed, stored;
-static enum part stall[BUFFER]; /* what a store in the buffer waits for */
+static uint32_t executed, stored; /* places in these of the next instruction, and store */
+static enum part stall[BUFFER];   /* what a store in the buffer waits for */
 static uint64_t parts[PARTS];
 static enum part waits_for; /* why dispatch waits for `fetched` */
 static struct {
@@ -24,6 +24,10 @@ static struct {
 } forwarded[FORWARDED];
 
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static uint32_t next_place(uint32_t place, uint32_t places) {
+    return place + 1 < places ? place + 1 : 0;
+}
 
 /* Return the first cycle from `at` on in which a pipe is free. */
 static uint64_t first_free(uint32_t pipe, uint64_t at) {
@@ -81,10 +85,10 @@ static uint64_t dispatch(bool stores, enum part *part) {
         at = fetched;
         *part = waits_for;
     }
-    at = later(at, window[executed % numbers.window]);
-    if (stores && buffer[stored % numbers.stores] > at) {
-        at = buffer[stored % numbers.stores];
-        *part = stall[stored % numbers.stores];
+    at = later(at, window[executed]);
+    if (stores && buffer[stored] > at) {
+        at = buffer[stored];
+        *part = stall[stored];
     }
     if (at > dispatching) {
         dispatching = at;
@@ -109,7 +113,8 @@ static void retire(uint64_t complete, enum part part) {
         retiring++;
         retired = 1;
     }
-    window[executed++ % numbers.window] = retiring;
+    window[executed] = retiring;
+    executed = next_place(executed, numbers.window);
 }
 
 static uint64_t operands_ready(const struct registers *registers, const struct instruction *one) {
@@ -154,9 +159,9 @@ static uint64_t access(const struct instruction *one, uint64_t start, const stru
         forwarded[place % FORWARDED].address = place;
         forwarded[place % FORWARDED].ready = start;
     }
-    uint64_t older = buffer[(stored + numbers.stores - 1) % numbers.stores];
-    enum part *stalls = &stall[stored % numbers.stores];
-    buffer[stored++ % numbers.stores] = later(older, store_at(start, low, bytes, stalls));
+    uint64_t older = buffer[stored == 0 ? numbers.stores - 1 : stored - 1];
+    buffer[stored] = later(older, store_at(start, low, bytes, &stall[stored]));
+    stored = next_place(stored, numbers.stores);
     return start + numbers.cost[one->class].latency;
 }
 
