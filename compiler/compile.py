@@ -128,7 +128,8 @@ def _compiled(
             return compiled
         except BudgetError as error:
             errors.append(error)
-    raise min(errors, key=lambda error: error.least)
+    # Of equal ones the last, which says what was tried.
+    raise min(reversed(errors), key=lambda error: error.least)
 
 
 def _plans(forward: Graph, options: PipelineOptions) -> Iterator[PipelineOptions]:

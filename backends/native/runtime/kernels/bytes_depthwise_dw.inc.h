@@ -5,6 +5,10 @@
  * Parameters: those of bytes_depthwise.inc.h, except scratch, PE_T and PE_FLIPPED.
  */
 
+#if !defined(PE_NEON)
+#error "bytes_depthwise_dw.inc.h needs pe_vec.h"
+#endif
+
 #include "bytes_lanes.inc.h"
 
 #define PE_RUNS ((PE_GROUPS + PE_L - 1) / PE_L)

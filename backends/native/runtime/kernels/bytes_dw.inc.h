@@ -77,7 +77,7 @@ PE_INLINE void PE_FN(meet)(const int8_t *met[4], int8_t edge[4][16], PE_FN(place
             met[i] = source + (at + i) * PE_CHANNELS;
             continue;
         }
-        if ((i == 0 || PE_OUT_W % 4) && place->x == PE_OUT_W) {
+        if ((i == 0 || PE_OUT_W % 4 != 0) && place->x == PE_OUT_W) {
             place->x = 0;
             place->pixels = PE_FN(line)(source, ++place->line, tap);
         }

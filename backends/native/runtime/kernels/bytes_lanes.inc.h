@@ -3,8 +3,8 @@
  * Parameters: PE_L lanes, and those of bytes_put.inc.h
  */
 
-#if !defined(PE_L)
-#error "bytes_lanes.inc.h needs PE_L"
+#if !defined(PE_L) || !defined(PE_NEON)
+#error "bytes_lanes.inc.h needs PE_L, and pe_vec.h"
 #endif
 
 #define PE_SUMS PE_JOIN(pe_dot_sums, PE_L)

@@ -8,7 +8,7 @@
  * Parameters: those of integer_depthwise.inc.h
  */
 
-#if !PE_BACKWARD
+#if !defined(PE_BACKWARD) || !PE_BACKWARD
 #error "integer_depthwise_dx.inc.h needs PE_BACKWARD"
 #endif
 
