@@ -30,14 +30,15 @@ MOST_STATUS_BYTES = 8
 
 # Toybox's `timeout` of 2023 answers 127 in place of the status of a command that ends at once, so
 # the shell itself waits, and ends what takes too long. Its watch holds no output open, and what it
-# sleeps when it is killed is short.
+# sleeps when it is killed is short. A shell that starts another may lose a signal to it, so the
+# watch also ends by itself once the program has.
 LIMITED = """({text}
 ) & program=$!
 (exec < /dev/null > /dev/null 2>&1; left={limit}
-while [ $left -gt 0 ]; do
+while [ $left -gt 0 ] && kill -0 $program; do
   nap=5; [ $left -gt 5 ] || nap=$left
   sleep $nap; left=$((left - nap))
-done; kill -9 $program) & watch=$!
+done; [ $left -gt 0 ] || kill -9 $program) & watch=$!
 wait $program; status=$?; kill $watch 2> /dev/null; echo {mark}-status $status >&2"""
 
 # Linux's numbers: a shell reports a command that a signal ended as 128 and the number.
