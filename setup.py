@@ -1,8 +1,9 @@
 """List the packages of a wheel; pyproject.toml has everything else.
 
-The repository's root is the package `pockengine`, so its folders are found here and given that
-name, which pyproject.toml alone cannot say. The image decoder is not in the repository: the wheel
-includes the one of this machine (`backends/native/decoder.py`), with the licence at its end.
+The repository root is the package `pockengine`: pyproject.toml cannot express a prefix for found
+packages, so this file adds it. The image decoder, stb_image.h, is not in the repository; the wheel
+includes the copy installed on the build machine (`backends/native/decoder.py`), whose licence is at
+its end.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ PATTERNS = [pattern for name in FOLDERS for pattern in (name, f"{name}.*")]
 
 
 class BuildWithDecoder(build_py):
-    """Puts stb_image.h where the C backend looks first."""
+    """Copies stb_image.h to where the C backend looks first."""
 
     def run(self) -> None:
         """Build, and copy the header if this machine has it."""

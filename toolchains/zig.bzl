@@ -44,14 +44,14 @@ def _features(target_flags):
             enabled = True,
             flag_sets = [
                 _set(_COMPILE + _LINK, target_flags),
-                # Zig turns a trapping sanitizer on where nothing is said; sanitizers have tests of their own.
+                # Zig enables a trapping UBSan by default; separate tests run with sanitizers.
                 _set(_COMPILE, ["-Wall", "-Wextra", "-fno-sanitize=undefined"]),
                 _set(_COMPILE, ["-O3", "-DNDEBUG"], "opt"),
                 _set(_COMPILE, ["-g"], "dbg"),
                 _set(_LINK, ["-s"], "opt"),
             ],
         ),
-        # -MMD in place of Bazel's -MD: zig's own headers come with zig and are no inputs of their own.
+        # -MMD in place of Bazel's -MD: zig's system headers are part of zig, not inputs of the action.
         feature(
             name = "dependency_file",
             enabled = True,
@@ -98,13 +98,13 @@ _zig_config = rule(
 )
 
 def zig_toolchain(device, target, cpu, flags):
-    """Define the toolchain of one device, picked by its constraint in //devices/constraints.
+    """Define the toolchain of one device, selected by its constraint in //devices/constraints.
 
     Args:
       device: name of the device.
-      target: zig's target, such as aarch64-linux-musl.
-      cpu: zig's name of the CPU.
-      flags: further flags of the compiler.
+      target: zig's target triple, such as aarch64-linux-musl.
+      cpu: zig's name of the CPU, for -mcpu.
+      flags: additional compiler flags.
     """
     _zig_config(
         name = device + "_config",

@@ -112,7 +112,7 @@ def _text(parts: Iterable[str | Mark]) -> Text:
 
 
 def indented(lines: Iterable[Code], spaces: int = 4) -> list[Code]:
-    """Return lines behind so many spaces."""
+    """Return the lines, indented by `spaces`."""
     return [" " * spaces + line for line in lines]
 
 

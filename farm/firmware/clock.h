@@ -13,7 +13,7 @@ void clock_wrapped(void);
 
 uint64_t clock_ticks(void);
 
-/* The instructions of so many ticks. */
+/* Converts ticks to instructions. */
 static inline uint64_t clock_instructions(uint64_t ticks) { return ticks * 1000 / CLOCK_MHZ; }
 
 #endif

@@ -72,7 +72,7 @@ int fake_read_cubin(const unsigned char *image, int sm, module **made);
 /* The twin of this name in the libraries that were given, and what runs it. */
 bool fake_find_twin(function *f);
 
-/* Whether so many bytes are the device's. */
+/* Whether these bytes are device memory. */
 bool fake_is_there(uint64_t address, size_t bytes);
 
 /* Lets the device's memory be read and written, or takes that back. */

@@ -104,7 +104,7 @@ class Reader:
         self._buffer = bytearray()
 
     def exactly(self, size: int) -> bytes:
-        """Return so many bytes."""
+        """Return exactly `size` bytes."""
         while len(self._buffer) < size:
             self._buffer += self._next()
         data = bytes(self._buffer[:size])

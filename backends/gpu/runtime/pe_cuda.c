@@ -1,35 +1,34 @@
-/* Sessions on a GPU of NVIDIA's: device memory, copies, and steps as captured graphs. */
+/* Sessions on an NVIDIA GPU: device memory, copies, and steps as captured graphs. */
 #include "pe_cuda.h"
 
 #include <stdlib.h>
 
 #include "pe_cuda_driver.h"
 
-/* Numbers of the driver's interface. */
+/* Constants of the driver API. */
 enum {
     OUT_OF_MEMORY = 2,
     CAPABILITY_MAJOR = 75,
     CAPABILITY_MINOR = 76,
-    MOST_ITEMS_OF = 0,  /* of a function */
-    NON_BLOCKING = 1,   /* a stream that waits for no other */
+    MOST_ITEMS_OF = 0,  /* a function's maximum of threads per block */
+    NON_BLOCKING = 1,   /* a stream that does not synchronize with the default stream */
     CAPTURE_THREAD = 1, /* calls of other threads do not affect a capture */
     DEVICE_NAME = 96,
 };
 
-/* A session's objects of the driver. `functions` are the launches', `graphs` the steps' once
- * captured. */
+/* A session's driver objects: a function for each launch, and a graph for each captured step. */
 typedef struct cuda {
     pe_cuda_driver driver;
     int device;
     char name[DEVICE_NAME];
     void *context, *module, *stream;
     pe_cuda_address memory;
-    size_t begins[PE_GPU_MEMORIES + 1]; /* the last is the size of all */
+    size_t begins[PE_GPU_MEMORIES + 1]; /* the last is the total size */
     void **functions;
     void **graphs;
 } cuda;
 
-/* Calls a function of the driver; returns from the caller where it fails. */
+/* Calls a driver function; returns from the caller if it fails. */
 #define TRY(session, name, ...)                                                                    \
     do {                                                                                           \
         const pe_cuda_driver *driver_ = &cuda_of(session)->driver;                                 \
@@ -51,7 +50,7 @@ static void place_memories(cuda *c, const pe_session *session) {
     }
 }
 
-/* Finds the GPU, and makes its context this thread's. */
+/* Finds the GPU, and makes its context current on this thread. */
 static pe_status find_device(pe_session *session) {
     cuda *c = cuda_of(session);
     int count = 0, major = 0, minor = 0;
@@ -75,7 +74,7 @@ static pe_status find_device(pe_session *session) {
     return PE_OK;
 }
 
-/* Reports the planned sizes and what would fit. */
+/* Reports the planned sizes and the free memory. */
 static pe_status fail_memory(pe_session *session) {
     cuda *c = cuda_of(session);
     size_t free = 0, total = 0;
@@ -100,7 +99,7 @@ static pe_status take_memory(pe_session *session) {
     return PE_OK;
 }
 
-/* Finds every launch's function, all of which the driver loads now and not within a capture. */
+/* Loads the function of every launch here, because the driver must not load it within a capture. */
 static pe_status find_functions(pe_session *session) {
     cuda *c = cuda_of(session);
     const pe_gpu_code *code = pe_gpu_code_of(session);
@@ -137,7 +136,7 @@ static pe_status copy_here(pe_session *session, pe_gpu_memory memory, size_t off
     return PE_OK;
 }
 
-/* Makes the context this thread's for a call; an error in `status` is kept before one of ours. */
+/* Makes the context current on this thread for a call; leave() keeps an error in `status`. */
 static pe_status enter(pe_session *session) {
     TRY(session, context_push, cuda_of(session)->context);
     return PE_OK;
@@ -151,7 +150,7 @@ static pe_status leave(pe_session *session, pe_status status) {
                : status;
 }
 
-/* Puts one launch into the capture. */
+/* Adds one launch to the capture. */
 static pe_status record(pe_session *session, int number) {
     const cuda *c = cuda_of(session);
     const pe_gpu_launch *each = &pe_gpu_code_of(session)->launches[number];
@@ -167,7 +166,7 @@ static pe_status record(pe_session *session, int number) {
     return PE_OK;
 }
 
-/* Makes a graph of a step's launches. */
+/* Captures a step's launches as a graph. */
 static pe_status capture(pe_session *session, int number) {
     cuda *c = cuda_of(session);
     const pe_gpu_step step = pe_gpu_step_of(session, number);
@@ -177,7 +176,7 @@ static pe_status capture(pe_session *session, int number) {
     for (int i = 0; status == PE_OK && i < step.count; i++) {
         status = record(session, step.first + i);
     }
-    const int error = c->driver.capture_end(c->stream, &graph); /* also of one that failed */
+    const int error = c->driver.capture_end(c->stream, &graph); /* a failed capture ends too */
     if (status == PE_OK && error) {
         status = pe_cuda_fail(&c->driver, "capture_end", error, session->message);
     }
@@ -192,7 +191,7 @@ static pe_status capture(pe_session *session, int number) {
     return status;
 }
 
-/* Launches a step's graph, which is captured when it first runs. */
+/* Launches a step's graph, captured at the first run. */
 static pe_status launch(pe_session *session, int number) {
     const cuda *c = cuda_of(session);
     const pe_status status = c->graphs[number] ? PE_OK : capture(session, number);

@@ -1,8 +1,10 @@
-/* Runs programs by CUDA's driver: the functions of a pe_accelerator, whose code is a pe_gpu_code.
+/* Runs programs with the CUDA driver API: the functions of a pe_accelerator whose code is a
+ * pe_gpu_code.
  *
- * Memory is taken once, when a session opens. An entry is captured as a graph when it first runs,
- * and replayed from then on: inputs go there, the graph is launched, outputs come back. Params go
- * there where they were changed here, and come back when they are asked for.
+ * Device memory is allocated once, when a session opens. An entry is captured as a CUDA graph at
+ * its first run and replayed afterwards: inputs are copied to the device, the graph is launched,
+ * outputs are copied back. Params are copied to the device if the host changed them, and back on
+ * request.
  */
 #ifndef PE_CUDA_H
 #define PE_CUDA_H

@@ -1,4 +1,4 @@
-/* Finds CUDA's driver and its functions, and puts its errors into words. */
+/* Loads the CUDA driver's functions, and describes its errors. */
 #include "pe_cuda_driver.h"
 
 #include <dlfcn.h>
@@ -9,7 +9,7 @@
 /* Errors of cuInit and later calls that are caused by the machine. */
 enum { STUB = 34, NO_DEVICE = 100, OTHER_DRIVER = 803, LOST_FROM = 700, LOST_TO = 720 };
 
-/* Sets the functions; the name of the first that the library lacks, or NULL. */
+/* Resolves all functions. Returns the name of the first missing symbol, or NULL. */
 static const char *find_functions(pe_cuda_driver *driver) {
     const char *lacking = NULL;
 #define FIND(name, symbol, arguments)                                                              \
@@ -30,7 +30,7 @@ pe_status pe_cuda_load(pe_cuda_driver *driver, int compiler, char *message) {
                        why ? why : LIBRARY);
     }
     const char *lacking = find_functions(driver);
-    const int wanted = compiler / 1000 * 1000; /* a driver takes code of all minor versions */
+    const int wanted = compiler / 1000 * 1000; /* a driver accepts code of all minor versions */
     const int error = driver->driver_version ? driver->driver_version(&driver->version) : 0;
     if (error) {
         return pe_cuda_fail(driver, "driver_version", error, message);
@@ -55,7 +55,7 @@ void pe_cuda_unload(pe_cuda_driver *driver) {
     driver->library = NULL;
 }
 
-/* What can be done about an error. */
+/* The fix for an error. */
 static const char *advice(int error) {
     switch (error) {
     case STUB:
@@ -71,7 +71,7 @@ static const char *advice(int error) {
     }
 }
 
-/* The library's name of a function. */
+/* The symbol of a function in the library. */
 static const char *symbol_of(const char *name) {
     static const char *const names[][2] = {
 #define NAMES(field, symbol, arguments) {#field, symbol},

@@ -1,4 +1,4 @@
-/* CUDA's driver as a table of functions, loaded while a program runs: it is built without CUDA. */
+/* The CUDA driver API as a table of functions, loaded at run time: builds need no CUDA. */
 #ifndef PE_CUDA_DRIVER_H
 #define PE_CUDA_DRIVER_H
 
@@ -55,13 +55,14 @@ typedef struct pe_cuda_driver {
 #undef PE_CUDA_FIELD
 } pe_cuda_driver;
 
-/* Loads the driver for code of a compiler of this version. The message names what is missing. */
+/* Loads the driver, which must support code of this compiler version. An error names what is
+ * missing. */
 pe_status pe_cuda_load(pe_cuda_driver *driver, int compiler, char *message);
 
-/* Unloads it. */
+/* Unloads the driver. */
 void pe_cuda_unload(pe_cuda_driver *driver);
 
-/* Fails with the driver's description of an error of the function in this field. */
+/* Fails with the driver's description of an error returned by the function `call`. */
 pe_status pe_cuda_fail(const pe_cuda_driver *driver, const char *call, int error, char *message);
 
 #endif

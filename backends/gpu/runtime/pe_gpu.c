@@ -1,4 +1,4 @@
-/* A session on a GPU, with any driver: the transfers to and from the device. */
+/* A session on a GPU, for any driver: transfers to and from the device. */
 #include "pe_gpu.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ size_t pe_gpu_bytes(const pe_session *session, pe_gpu_memory memory) {
     }
 }
 
-/* Waits, also for what was put onto the queue before an error, which is kept. */
+/* Waits for the queue, also after an error; returns the first error. */
 static pe_status finish(pe_session *session, pe_status status, const pe_gpu_queue *queue) {
     char message[PE_MESSAGE_BYTES];
     if (status == PE_OK) {
@@ -51,7 +51,7 @@ pe_status pe_gpu_prepare(pe_session *session, const pe_gpu_queue *queue) {
     return finish(session, status, queue);
 }
 
-/* Copies what was written here since, and the inputs. */
+/* Copies the inputs, and the memories changed on the host since the last run, to the device. */
 static pe_status send(pe_session *session, const pe_entry *entry, const pe_gpu_queue *queue) {
     const pe_program *program = session->program;
     pe_status status = PE_OK;
@@ -87,8 +87,8 @@ static long long nanoseconds(void) {
     return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Runs an entry's launches one by one, and reports the time of each from its enqueueing on an empty
- * queue until its end. */
+/* Runs an entry's launches one by one; reports the time of each, from enqueueing it on an empty
+ * queue to its end. */
 static pe_status time_launches(pe_session *session, int entry, const pe_gpu_queue *queue) {
     const pe_gpu_code *code = pe_gpu_code_of(session);
     const pe_gpu_step *step = &code->steps[entry];

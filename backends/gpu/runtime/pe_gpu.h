@@ -1,9 +1,9 @@
-/* A program for a GPU as tables: its kernels, and for each entry the launches in order; and what a
- * session does by whatever driver.
+/* A GPU program as tables: its kernels, and for each entry the launches in order. Declares the part
+ * of a session that all drivers share.
  *
- * Kernels take places in the device's memories and nothing else, so launches are constant: a step
- * is set up once and repeated. The memories hold the params, the frozen ones, numbers that the
- * program has itself, and the arena, at the offsets that they have here.
+ * A kernel's only arguments are addresses in the device's memories, so launches are constant: a
+ * step is set up once and replayed. The memories hold params, frozen params, the program's own
+ * constants, and the arena, at the same offsets as on the host.
  */
 #ifndef PE_GPU_H
 #define PE_GPU_H
@@ -19,10 +19,11 @@ typedef enum pe_gpu_memory {
     PE_GPU_MEMORIES
 } pe_gpu_memory;
 
-/* Where a memory begins in an allocation of several: what every driver gives one too. */
+/* Alignment of a memory within a shared allocation, in bytes; every driver aligns allocations to
+ * it. */
 #define PE_GPU_ALIGN 256
 
-/* Most pointers that a kernel takes. */
+/* Maximum number of pointer arguments of a kernel. */
 #define PE_GPU_POINTERS 64
 
 typedef struct pe_gpu_place {
@@ -30,21 +31,23 @@ typedef struct pe_gpu_place {
     size_t offset;
 } pe_gpu_place;
 
-/* So many groups of so many items of one function, on the places from `first` on. */
+/* A launch of `function`: `groups` work groups of `items` work items each. Its arguments are the
+ * `count` places from index `first` on. */
 typedef struct pe_gpu_launch {
     const char *function;
     int groups, items;
     int first, count;
 } pe_gpu_launch;
 
-/* The launches of an entry; `writes` says whether any of them writes a param. */
+/* The launches of an entry: `count` from index `first` on. `writes`: any of them writes a param. */
 typedef struct pe_gpu_step {
     int first, count;
     bool writes;
 } pe_gpu_step;
 
-/* Code of one architecture, "sm_87", by a compiler of a version as drivers count them: 12060. Text
- * that a driver builds, which ends with a 0, is of no architecture, "", and of no compiler, 0. */
+/* Compiled code: its architecture ("sm_87") and its compiler's version as drivers count them (12060
+ * is CUDA 12.6). Source text that the driver builds is NUL-terminated, with architecture "" and
+ * compiler 0. */
 typedef struct pe_gpu_image {
     const char *architecture;
     int compiler;
@@ -62,8 +65,9 @@ typedef struct pe_gpu_code {
     void (*timed)(int launch, long long ns); /* called for each launch; NULL if none is timed */
 } pe_gpu_code;
 
-/* A driver's functions for a session. Copies and steps are put in order onto a queue, and done once
- * `wait` returns; host memory is left alone until then. */
+/* A driver's functions for a session. Copies and steps are enqueued in order and complete once
+ * `wait` returns; the caller does not touch the host memory until then. copy_there copies to the
+ * device, copy_here to the host. */
 typedef struct pe_gpu_queue {
     pe_status (*copy_there)(pe_session *session, pe_gpu_memory memory, size_t offset,
                             const void *from, size_t bytes);
@@ -76,25 +80,25 @@ typedef struct pe_gpu_queue {
 /* The code that a session's program runs. */
 const pe_gpu_code *pe_gpu_code_of(const pe_session *session);
 
-/* Steps are those of the entries, and where launches are timed each launch alone. */
+/* Steps: one for each entry, then, if launches are timed, one for each launch. */
 int pe_gpu_step_count(const pe_session *session);
 pe_gpu_step pe_gpu_step_of(const pe_session *session, int number);
 
-/* Bytes of a memory. */
+/* Size of a memory in bytes. */
 size_t pe_gpu_bytes(const pe_session *session, pe_gpu_memory memory);
 
-/* Copies the program's numbers there, and waits. */
+/* Copies the program's constants to the device, and waits. */
 pe_status pe_gpu_prepare(pe_session *session, const pe_gpu_queue *queue);
 
-/* Copies there what was written here since and the inputs, runs an entry, copies its outputs back,
- * and waits: once, and in an error too. */
+/* Copies the inputs and the params changed on the host to the device, runs an entry, copies its
+ * outputs back, and waits once, also after an error. */
 pe_status pe_gpu_run(pe_session *session, const pe_entry *entry, const pe_gpu_queue *queue);
 
-/* Copies the params back, and waits. */
+/* Copies the params to the host, and waits. */
 pe_status pe_gpu_fetch(pe_session *session, const pe_gpu_queue *queue);
 
-/* Fails for too little memory: says what was planned, what the device `has`, in words, and what
- * fits, for there is `room` for an arena. */
+/* Fails with a message about too little memory: the planned sizes, what the device `has` (as text),
+ * and the `room` for an arena in bytes. */
 pe_status pe_gpu_fail_memory(pe_session *session, const char *has, size_t room);
 
 #endif

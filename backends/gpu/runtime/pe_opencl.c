@@ -1,4 +1,4 @@
-/* Sessions by OpenCL: a device, its buffers, the built kernels, and steps as launches in order. */
+/* Sessions on OpenCL: a device, its buffers, the built kernels, and steps as launches in order. */
 #include "pe_opencl.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "pe_opencl_driver.h"
 
-/* Numbers of OpenCL's interface, and how much of its lists is read. */
+/* Constants of the OpenCL API, and limits on what is read of its lists. */
 enum {
     KIND_GPU = 4,
     READ_WRITE = 1,
@@ -21,16 +21,16 @@ enum {
 
 static const pe_opencl_bits KIND_ANY = 0xFFFFFFFF;
 
-/* A session's objects of the driver. `kernels` are the launches'. */
+/* A session's OpenCL objects, with a kernel for each launch. */
 typedef struct opencl {
     pe_opencl_driver driver;
     void *device, *context, *queue, *program;
     char name[NAME_BYTES];
-    void *memories[PE_GPU_MEMORIES]; /* NULL for one of no bytes */
+    void *memories[PE_GPU_MEMORIES]; /* NULL for an empty memory */
     void **kernels;
 } opencl;
 
-/* Calls a function of the driver; returns from the caller where it fails. */
+/* Calls a driver function; returns from the caller if it fails. */
 #define TRY(session, name, ...)                                                                    \
     do {                                                                                           \
         const int error_ = opencl_of(session)->driver.name(__VA_ARGS__);                           \
@@ -39,7 +39,7 @@ typedef struct opencl {
         }                                                                                          \
     } while (0)
 
-/* Likewise, of a function that makes an object. */
+/* As TRY, for a function that creates an object. */
 #define MAKE(session, made, name, ...)                                                             \
     do {                                                                                           \
         int error_ = 0;                                                                            \
@@ -52,7 +52,7 @@ typedef struct opencl {
 
 static opencl *opencl_of(const pe_session *session) { return session->accelerated; }
 
-/* The first device of a kind on any platform; without one the device stays NULL. */
+/* Finds the first device of a kind on any platform; the device stays NULL if there is none. */
 static pe_status find_kind(pe_session *session, pe_opencl_bits kind) {
     opencl *c = opencl_of(session);
     void *platforms[PLATFORMS];
@@ -61,12 +61,12 @@ static pe_status find_kind(pe_session *session, pe_opencl_bits kind) {
     for (unsigned i = 0; !c->device && i < count && i < PLATFORMS; i++) {
         void *device = NULL;
         const int error = c->driver.devices(platforms[i], kind, 1, &device, NULL);
-        c->device = error ? NULL : device; /* a driver that fails hides none of another's */
+        c->device = error ? NULL : device; /* one failing driver does not hide another's devices */
     }
     return PE_OK;
 }
 
-/* Finds a GPU, else what there is, and opens it. */
+/* Opens the first GPU, else the first device of any kind. */
 static pe_status open_device(pe_session *session) {
     opencl *c = opencl_of(session);
     pe_status status = find_kind(session, KIND_GPU);
@@ -85,7 +85,7 @@ static pe_status open_device(pe_session *session) {
     return PE_OK;
 }
 
-/* Says whether the memories fit: a driver may take them only when they are written. */
+/* Checks that the memories fit: a driver may allocate a buffer only when it is first written. */
 static pe_status check_memory(pe_session *session) {
     opencl *c = opencl_of(session);
     uint64_t total = 0, most = 0, bytes = 0;
@@ -153,7 +153,7 @@ static pe_status build(pe_session *session) {
     return error ? fail_build(session, error) : PE_OK;
 }
 
-/* Makes a launch's kernel: two arguments for each place. */
+/* Creates a launch's kernel and sets its arguments: a buffer and an offset for each place. */
 static pe_status make_kernel(pe_session *session, int number) {
     opencl *c = opencl_of(session);
     const pe_gpu_code *code = pe_gpu_code_of(session);
@@ -198,7 +198,7 @@ static pe_status copy_here(pe_session *session, pe_gpu_memory memory, size_t off
     return PE_OK;
 }
 
-/* Puts a step's launches onto the queue. */
+/* Enqueues a step's launches. */
 static pe_status launch(pe_session *session, int number) {
     const opencl *c = opencl_of(session);
     const pe_gpu_code *code = pe_gpu_code_of(session);
@@ -237,7 +237,7 @@ pe_status pe_opencl_open(pe_session *session) {
     return status == PE_OK ? pe_gpu_prepare(session, &QUEUE) : status;
 }
 
-/* Gives an object back, if there is one. */
+/* Releases an object unless it is NULL. */
 static void release(int (*give_back)(void *), void *object) {
     if (object) {
         give_back(object);

@@ -1,8 +1,8 @@
-/* Runs programs by OpenCL: the functions of a pe_accelerator, whose code is a pe_gpu_code.
+/* Runs programs with OpenCL: the functions of a pe_accelerator whose code is a pe_gpu_code.
  *
- * When a session opens the driver builds the kernels of their text, each memory becomes a buffer,
- * and each launch gets a kernel of its own whose arguments are set for good: a buffer and an offset
- * for each place. An entry is then its launches in order on one queue, with no host work between.
+ * When a session opens, the driver builds the kernels from source, each memory becomes a buffer,
+ * and each launch gets its own kernel object, whose arguments are set once: a buffer and an offset
+ * for each place. An entry enqueues its launches in order, with no host work between them.
  */
 #ifndef PE_OPENCL_H
 #define PE_OPENCL_H

@@ -1,15 +1,15 @@
-/* Finds OpenCL's library and its functions, and puts its errors into words. */
+/* Loads OpenCL's functions, and describes its errors. */
 #include "pe_opencl_driver.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
-/* The loader of Linux's drivers, and the driver of a phone itself. */
+/* The ICD loader on Linux, and a phone's driver itself. */
 static const char *const LIBRARIES[] = {"libOpenCL.so.1", "libOpenCL.so"};
 
 enum { LIBRARY_COUNT = sizeof LIBRARIES / sizeof *LIBRARIES };
 
-/* Sets the functions; the name of the first that the library lacks, or NULL. */
+/* Resolves all functions. Returns the name of the first missing symbol, or NULL. */
 static const char *find_functions(pe_opencl_driver *driver) {
     const char *lacking = NULL;
 #define FIND(name, symbol, result, arguments)                                                      \
@@ -42,7 +42,7 @@ pe_status pe_opencl_load(pe_opencl_driver *driver, char *message) {
                    : PE_OK;
 }
 
-/* The library's name of a function. */
+/* The symbol of a function in the library. */
 static const char *symbol_of(const char *name) {
     static const char *const names[][2] = {
 #define NAMES(field, symbol, result, arguments) {#field, symbol},

@@ -1,14 +1,14 @@
-/* OpenCL 1.2 as a table of functions, loaded while a program runs: it is built without OpenCL. */
+/* OpenCL 1.2 as a table of functions, loaded at run time: builds need no OpenCL. */
 #ifndef PE_OPENCL_DRIVER_H
 #define PE_OPENCL_DRIVER_H
 
 #include "pe.h"
 
-/* Bits that say which devices, which memory: cl_bitfield. */
+/* cl_bitfield. */
 typedef uint64_t pe_opencl_bits;
 
-/* Name of the field, name in the library, result, arguments. An `int` is an error, or 0; functions
- * that make an object set it through their last argument. */
+/* Field, symbol in the library, result, arguments. An `int` result is an error code or 0; functions
+ * that create an object return the error through their last argument. */
 #define PE_OPENCL_FUNCTIONS(F)                                                                     \
     F(platforms, "clGetPlatformIDs", int, (unsigned room, void **found, unsigned *count))          \
     F(devices, "clGetDeviceIDs", int,                                                              \
@@ -57,11 +57,11 @@ typedef struct pe_opencl_driver {
 #undef PE_OPENCL_FIELD
 } pe_opencl_driver;
 
-/* Loads the library, for as long as the process lives: threads of drivers outlive their objects.
- * The message names what is missing. */
+/* Loads the library and never unloads it, because driver threads outlive their objects. An error
+ * names what is missing. */
 pe_status pe_opencl_load(pe_opencl_driver *driver, char *message);
 
-/* Fails with the description of an error of the function in this field. */
+/* Fails with the description of an error returned by the function `call`. */
 pe_status pe_opencl_fail(const char *call, int error, char *message);
 
 #endif

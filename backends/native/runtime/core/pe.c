@@ -22,7 +22,8 @@ pe_status pe_fail(char *message, pe_status status, const char *format, ...) {
     pe_print_list(message, PE_MESSAGE_BYTES, format, arguments);
     va_end(arguments);
     for (unsigned char *c = (unsigned char *)message; *c; c++) {
-        /* names from files must not reach terminals as commands, U+0080 to U+009F among them */
+        /* names from files must not reach a terminal as control codes, including U+0080 to U+009F
+         */
         const bool wide = *c == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0;
         if (*c < ' ' || *c == 127 || wide) {
             c[wide] = '?';
@@ -58,7 +59,7 @@ size_t pe_tensor_bytes(const pe_tensor *tensor) {
 
 static bool misaligned(const void *memory) { return (uintptr_t)memory % PE_ALIGN != 0; }
 
-/* Whether a session can be made of these. */
+/* Checks the arguments of a new session. */
 static pe_status check_program(pe_session *session, const pe_program *program, const void *params,
                                const void *arena, int threads) {
     if (!program || threads < 1 || threads > PE_MOST_THREADS) {
@@ -84,7 +85,7 @@ static pe_status check_program(pe_session *session, const pe_program *program, c
     return PE_OK;
 }
 
-/* Makes a session of the program that begins now. */
+/* Initializes the fields of a new session. */
 static void begin_session(pe_session *session, const pe_program *program, void *params,
                           void *arena) {
     session->program = program;

@@ -131,7 +131,7 @@ typedef struct pe_entry {
                 unsigned char *arena);
 } pe_entry;
 
-/* An input that has the size which varies: in which dimension, and what fills it up. */
+/* An input with a varying dimension: which one, and the padding value. */
 typedef struct pe_size_axis {
     const char *input;
     int axis;
@@ -149,8 +149,8 @@ typedef struct pe_size_range {
     int axis_count;
 } pe_size_range;
 
-/* What runs entries in place of this processor: a GPU. It has its own copies of the memories; the
- * session's are where they come from and go to. */
+/* Runs entries in place of the CPU: a GPU. It has its own copy of each memory, exchanged with the
+ * session's. */
 typedef struct pe_accelerator {
     pe_status (*open)(struct pe_session *session); /* at the end of pe_init */
     void (*close)(struct pe_session *session);     /* also after an `open` that failed */
@@ -167,7 +167,7 @@ typedef struct pe_program {
     const pe_entry *entries;
     int param_count;
     int entry_count;
-    int max_threads;   /* per-thread scratch in the arena is planned for so many */
+    int max_threads;   /* the arena has per-thread scratch for this many threads */
     int micro_batches; /* runs of "train" whose gradients one run of "update" applies */
     size_t params_bytes;
     size_t frozen_bytes;
@@ -267,8 +267,8 @@ void pe_close(pe_session *session);
 /* The entry of this name, or NULL. */
 const pe_entry *pe_find_entry(const pe_program *program, const char *name);
 
-/* The same where a size varies: the variant of the smallest bucket that holds `size`, of the
- * largest for 0. Where none varies it is the entry of this name. */
+/* As pe_find_entry, for programs with a varying size: the variant of the smallest bucket that holds
+ * `size`, or of the largest bucket for 0. Without a varying size it is the entry of this name. */
 const pe_entry *pe_find_variant(const pe_program *program, const char *name, int64_t size);
 
 /* Where an input or output of an entry lives. Inputs may be written here instead of passed, before
@@ -281,7 +281,7 @@ void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs);
 
-/* Scalars of a step that are no data: inputs with the flags PE_RATE, PE_STEP and PE_SEED, where an
+/* Scalars of a step besides the data: the inputs with the flags PE_RATE, PE_STEP and PE_SEED, if an
  * entry has them. */
 typedef struct pe_controls {
     float lr;     /* learning rate */
@@ -304,11 +304,12 @@ pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe
 /* Runs entry "predict", likewise. */
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
 
-/* Brings the params that an accelerator wrote to where pe_param_data finds them. What reads params
- * by name or writes files does so itself; without an accelerator there is nothing to bring. */
+/* Copies the params that an accelerator wrote to the session, where pe_param_data reads them.
+ * Functions that read params by name or write files call it themselves; without an accelerator it
+ * does nothing. */
 pe_status pe_fetch_params(pe_session *session);
 
-/* Where a param lives, to be read; after runs on an accelerator pe_fetch_params comes first. */
+/* Address of a param, read-only. After runs on an accelerator, call pe_fetch_params first. */
 const void *pe_param_data(const pe_session *session, const pe_tensor *param);
 
 /* Copies one param; `bytes` must be its exact size. A frozen one that is set becomes the session's
@@ -338,7 +339,8 @@ pe_status pe_export_weights(pe_session *session, const char *path, bool all);
 /* Checks the inputs in the arena against the entry's ranges, as pe_run does. */
 pe_status pe_check_ranges(pe_session *session, const pe_entry *entry);
 
-/* The same for one of so many equal parts of each input, such as a row of a batch; no rate. */
+/* As pe_check_ranges, for part `part` of `parts` equal parts of each input, such as a row of a
+ * batch. Does not check the learning rate. */
 pe_status pe_check_part(pe_session *session, const pe_entry *entry, int64_t part, int64_t parts);
 
 /* Size of a tensor's elements, and of one element. */

@@ -1,4 +1,4 @@
-/* What public functions check of their arguments before they touch anything. */
+/* Argument checks of public functions. */
 #ifndef PE_ARGUMENTS_H
 #define PE_ARGUMENTS_H
 

@@ -1,8 +1,8 @@
 /* Times every kernel of a program: included by program.c where PE_PROFILE is defined. A GPU's
  * runtime tells pe_profile_keep what launches take.
  *
- * Barriers stand round each kernel, so that thread 0's clock sees the slowest thread; a profiled
- * step is therefore a little slower than the sum of what it is made of.
+ * A barrier before and after each kernel makes thread 0's clock include the slowest thread. A
+ * profiled step is therefore a little slower than the sum of its kernels.
  */
 #ifndef PE_PROFILE_H
 #define PE_PROFILE_H
@@ -13,7 +13,7 @@
 
 #include "pe_worker.h"
 
-/* Of the first call nothing is kept, where there are more: it finds cold pages and caches. */
+/* The first call is dropped if there are more: its pages and caches are cold. */
 #define PE_PROFILE_SAMPLES 64
 
 static struct {

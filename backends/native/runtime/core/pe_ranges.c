@@ -66,7 +66,7 @@ static pe_status check_range(pe_session *session, const pe_entry *entry,
     return PE_OK;
 }
 
-/* A rate that is no number would leave nothing of the weights. */
+/* A learning rate of NaN would destroy the weights. */
 static pe_status check_rate(pe_session *session, const pe_entry *entry) {
     for (int i = 0; i < entry->input_count; i++) {
         const pe_tensor *input = &entry->inputs[i];

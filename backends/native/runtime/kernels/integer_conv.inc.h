@@ -6,7 +6,7 @@
  * Parameters, besides those of integer_tile.inc.h, whose rows are pixels:
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue; rows are result pixels
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C, PE_OUT_H, PE_OUT_W   x and y
- *   PE_GROUPS, PE_CHANNELS, PE_N     groups, with so many channels read and written each
+ *   PE_GROUPS, PE_CHANNELS, PE_N     groups, and the channels each reads and writes
  *   PE_TAPS_H, PE_TAPS_W, PE_STEP_H, PE_STEP_W, PE_GAP_H, PE_GAP_W, PE_TOP, PE_LEFT   the window
  *   PE_INNER_BEGIN, PE_INNER_END     result columns whose taps all exist
  */

@@ -5,10 +5,10 @@
 #include "pe_data_pictures.h"
 #include "pe_random.h"
 
-/* Of an epoch's random numbers; the rows' order takes those below. */
+/* Stream of an epoch's random numbers; lower ones belong to the order of rows. */
 #define STREAM 6
 
-/* Pictures of an input: `planes` of height x width pixels, of so many floats each. */
+/* Pictures of an input: `planes` of height x width pixels, `pixel` floats each. */
 typedef struct pictures {
     int64_t planes, height, width;
     size_t pixel;
@@ -43,7 +43,7 @@ pe_status pe_check_augmentation(const pe_data *data, const pe_augmentation *how,
                          (long long)how->crop, (long long)form.height, (long long)form.width);
 }
 
-/* Moves a line by so many pixels to the left; zeros come in. */
+/* Shifts a line to the left by `left` pixels and fills with zeros. */
 static void move_line(const pictures *form, float *to, const float *from, int64_t left) {
     const int64_t kept = form->width - (left < 0 ? -left : left);
     const size_t bytes = (size_t)kept * form->pixel * sizeof *to;
@@ -57,7 +57,8 @@ static void move_line(const pictures *form, float *to, const float *from, int64_
     }
 }
 
-/* Moves a plane up and to the left, in place: lines are taken in the order that loses none. */
+/* Shifts a plane up and to the left in place, line by line in the order that overwrites no source.
+ */
 static void move_plane(const pictures *form, float *plane, int64_t up, int64_t left) {
     const size_t line = (size_t)form->width * form->pixel;
     for (int64_t i = 0; i < form->height; i++) {

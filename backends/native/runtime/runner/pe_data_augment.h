@@ -6,11 +6,12 @@
 
 typedef struct pe_augmentation {
     bool flip;    /* half of the pictures are mirrored */
-    int64_t crop; /* each is moved by up to so many pixels both ways, with zeros around it */
+    int64_t crop; /* pixels: the largest shift in each direction; zeros fill the gap */
 } pe_augmentation;
 
 /* Checks that the data have pictures in one input, f32 [B, C, H, W] or [B, H, W, C] with 1 or 3
- * channels, that no other would have to move along, and that a crop leaves something of them. */
+ * channels, that no other input has to be shifted with them, and that the crop is smaller than the
+ * pictures. */
 pe_status pe_check_augmentation(const pe_data *data, const pe_augmentation *how, char *message);
 
 /* Flips and crops the pictures of a batch in memory; the changes depend on the seed, the epoch and

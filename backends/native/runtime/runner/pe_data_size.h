@@ -11,10 +11,11 @@ const pe_size_axis *pe_find_axis(const pe_program *program, const char *input);
 /* Whether the size that varies is the rows of a batch. */
 bool pe_batch_varies(const pe_program *program);
 
-/* Makes `rows` the rows of a batch; `rows` of -1 leaves the most that the entry takes. */
+/* Sets the rows of a batch; -1 selects the entry's maximum. */
 pe_status pe_settle_batch(pe_data *data, int64_t rows, char *message);
 
-/* Takes the variant for a batch with so many rows of data left: data->entry, slots and count. */
+/* Selects the variant for a batch when `left` rows of data remain: sets data->entry, slots and
+ * count. */
 void pe_take_variant(pe_data *data, pe_session *session, int64_t left);
 
 /* Bytes of a row in the file, which lacks the padding of memory. */

@@ -34,7 +34,7 @@ typedef struct reader {
     int open_count;
 } reader;
 
-/* The memory with room for so many elements, or as it was, where that fails. */
+/* Resizes memory to `count` elements; if that fails, sets *failed and returns it unchanged. */
 static void *resized(void *memory, size_t count, size_t size, bool *failed) {
     void *larger = realloc(memory, count * size);
     *failed = *failed || !larger;

@@ -89,10 +89,10 @@ typedef struct pe_st_text {
     const char *value;
 } pe_st_text;
 
-/* What a file is to hold: texts, and tensors that follow each other without gaps. With `batches` >
- * 0 these are the results of so many batches: a tensor whose first dimension is `batch` has `rows`
- * in its place, any other a first dimension of that many batches more. With a `session`, whose
- * params the tensors are, the file begins with checksums. */
+/* Content of a file: texts, and tensors without gaps between them. With `batches` > 0 the tensors
+ * are results of that many batches: a first dimension of `batch` becomes `rows`, and any other
+ * tensor gains a first dimension of `batches`. With a `session`, whose params the tensors are, the
+ * file begins with checksums. */
 typedef struct pe_st_content {
     const pe_tensor *tensors;
     int tensor_count;
@@ -104,10 +104,10 @@ typedef struct pe_st_content {
     const pe_session *session;
 } pe_st_content;
 
-/* Whether the file is to hold the rows of this one of the tensors, not one for each batch. */
+/* Whether the file holds this tensor by rows, not by batches. */
 bool pe_st_has_rows(const pe_st_content *content, int tensor);
 
-/* Whether the file is to hold this one of the tensors. */
+/* Whether the file holds this tensor. */
 bool pe_st_takes(const pe_st_content *content, int tensor);
 
 /* Size of the whole file. */

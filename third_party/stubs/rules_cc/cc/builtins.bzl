@@ -1,4 +1,4 @@
-"""Bazel 4's own globals, under names that the files which export them may load."""
+"""Bazel 4's globals, under names that other files can load and re-export."""
 
 BUILTIN_CC_COMMON = cc_common
 BUILTIN_CC_TOOLCHAIN_CONFIG_INFO = CcToolchainConfigInfo
