@@ -6,6 +6,7 @@ those of the other product, and experts are the first dimension.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -65,22 +66,30 @@ def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
 
 
 def separate(new: Mapping[str, Contents], held: Mapping[str, Contents]) -> dict[str, Contents]:
-    """Return new weights by the files' names: those of all experts one by one."""
+    """Return new weights by the files' names: those of all experts one by one.
+
+    Files alternate between a layer's stacks, so the last two stay in memory.
+    """
     found = dict(new)
+
+    @lru_cache(maxsize=len(STACKED))
+    def stack(name: str) -> np.ndarray:
+        return numbers_of(new[name].read())
+
     for name, experts in experts_of(held).items():
-        whole = found.pop(name, None)
-        if whole is None:
+        if found.pop(name, None) is None:
             continue
         for place, parts in enumerate(experts):
             first = 0
             for part in parts:
                 shape = held[part].type.shape
-                found[part] = Lazy(
-                    TensorType(F32, shape), _slice(whole, place, first, shape[0]), part
-                )
+                load = _slice(partial(stack, name), place, first, shape[0])
+                found[part] = Lazy(TensorType(F32, shape), load, part)
                 first += shape[0]
     return found
 
 
-def _slice(whole: Contents, place: int, first: int, count: int) -> Callable[[], np.ndarray]:
-    return lambda: numbers_of(whole.read())[place, first : first + count]
+def _slice(
+    stack: Callable[[], np.ndarray], place: int, first: int, count: int
+) -> Callable[[], np.ndarray]:
+    return lambda: stack()[place, first : first + count]
