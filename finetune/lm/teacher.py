@@ -68,7 +68,7 @@ class Teacher:
         indices = np.zeros(shape, np.int64)
         for row, example in enumerate(examples):
             place = (row, slice(len(example.ids)))
-            probabilities[place] = _softmax(self._rows("logits", example).astype(np.float32))
+            probabilities[place] = _softmax(self._logits(example))
             if self.partial:
                 indices[place] = self._rows("indices", example)
         logarithms = np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))
@@ -77,6 +77,17 @@ class Teacher:
         if self.partial:
             packed.arrays[INDICES] = indices
         return packed
+
+    def _logits(self, example: Tokens) -> np.ndarray:
+        """Return a line's logits in f32; FinetuneError if one is not finite."""
+        logits = self._rows("logits", example).astype(np.float32)
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            raise FinetuneError(
+                f"{self.path}: logits.{example.line} has numbers that are not finite in row "
+                f"{int(finite.argmin())}; store them again, in f32 if f16 overflows"
+            )
+        return logits
 
     def _rows(self, kind: str, example: Tokens) -> np.ndarray:
         """Return a line's tensor; FinetuneError if it is of another text."""

@@ -297,6 +297,17 @@ def test_distillation_learns_what_pytorch_learns(
             assert ours == pytest.approx(float(loss.detach()), rel=2e-4)
 
 
+def _with_infinity(folder: Path) -> dict[str, np.ndarray]:
+    """Return whole logits of every row, of which one number overflowed."""
+    words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    lengths = [len(words(row["prompt"] + row["completion"])["input_ids"]) + 1 for row in RATED]
+    logits = {
+        f"logits.{n}": np.zeros((size, WORDS), np.float32) for n, size in enumerate(lengths, 1)
+    }
+    logits["logits.2"][3, 5] = np.inf
+    return logits
+
+
 def test_logits_of_other_texts_are_refused(folder: Path, rated: Path, tmp_path: Path) -> None:
     place, method = tmp_path / "t.safetensors", "--method=distill"
     with pytest.raises(FinetuneError, match="do not go together"):
@@ -305,6 +316,7 @@ def test_logits_of_other_texts_are_refused(folder: Path, rated: Path, tmp_path: 
         ({"logits.1": np.zeros((3, 4), np.float32)}, "4 logits per token and no indices"),
         ({"logits.1": np.zeros((3, WORDS), np.float32)}, r"logits\.\d must be .*same texts"),
         ({"a": np.zeros(3, np.float32)}, r"store tensors logits\.LINE"),
+        (_with_infinity(folder), r"t\.safetensors: logits\.2 has numbers .* not finite in row 3"),
     ):
         save_numpy(tensors, place)
         course = TrainingSettings(LENGTH, method=Method("distill", teacher=place))
