@@ -20,7 +20,7 @@ typedef struct pe_column {
     int file;           /* one of the data's */
     uint64_t offset;    /* in the file, of the first row; 0 where there are no rows */
     int64_t rows;       /* first dimension of the array */
-    const void *memory; /* that has the rows, of no file and with an offset of 1; or NULL */
+    const void *memory; /* rows in memory instead of a file, with an offset of 1; or NULL */
 } pe_column;
 
 typedef struct pe_pictures pe_pictures; /* pe_data_pictures.h */
@@ -33,8 +33,8 @@ typedef struct pe_data {
     int file_count;
     int files[PE_MAX_INPUTS];
     pe_column columns[PE_MAX_INPUTS]; /* one for each input */
-    pe_pictures *pictures;            /* whose rows they are, of no file; or NULL */
-    pe_texts texts;                   /* whose rows they are, of no file, if it has any */
+    pe_pictures *pictures;            /* rows decoded from pictures; or NULL */
+    pe_texts texts;                   /* rows made from texts; empty if there are none */
     bool lenient;                     /* rows that cannot be decoded are left to pe_data_mend */
     int64_t rows;
     int64_t batch; /* rows of a batch, at least 1 */
