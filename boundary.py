@@ -1,9 +1,9 @@
 """The boundary between user code and ours: entry points raise only PockEngineError.
 
-The traceback decides who raised a stray exception: the innermost frame that is ours or the user's,
-ignoring libraries between them. Exceptions of user code (a model, a callback, a metric) pass
-through unchanged. Exceptions of ours become an InternalError, which asks for a report; an OSError
-becomes a RuntimeFailure.
+The traceback decides who raised a stray exception: the innermost frame that is PockEngine's or the
+user's, ignoring libraries between them. Exceptions of user code (a model, a callback, a metric)
+pass through unchanged. Exceptions of PockEngine's code become an InternalError, which asks for a
+report; an OSError becomes a RuntimeFailure.
 """
 
 import sys
@@ -35,7 +35,7 @@ REPORT = "report this message with its traceback and what `pockengine doctor` pr
 
 
 def theirs(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a user's function (callback, metric, schedule); its exceptions are not ours."""
+    """Call a user's function (callback, metric, schedule); its exceptions are the user's."""
     return function(*args, **kwargs)
 
 
@@ -112,7 +112,7 @@ def releases() -> str:
 
 
 def own_place(trace: TracebackType | None) -> str | None:
-    """Return file and line of the innermost frame of ours or the user's, if it is ours."""
+    """Return file and line of the innermost frame of either, if it is PockEngine's."""
     found = [frame for frame in frames(trace) if not is_library(frame[0])]
     if not found or not is_own(found[-1][0]):
         return None

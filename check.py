@@ -11,8 +11,8 @@ from the training step, is compared with the model in evaluation mode.
 
 No single tolerance suits every net: float32 gives some gradients to six digits and others to one.
 Where they differ by more than TOLERANCE, the framework runs again with weights and inputs perturbed
-in their last digits; the change in its result is what rounding may cause. A net with long sums may
-also cross a kink (a ReLU's 0) by rounding alone, which small perturbations can miss: before a
+in their last digits; the change in its result bounds the effect of rounding. A net with long sums
+may also cross a kink (a ReLU's 0) by rounding alone, which small perturbations can miss: before a
 difference is reported, larger ones are tried.
 """
 

@@ -103,7 +103,7 @@ class BoardUnreachable(FarmError):
 
 
 class BoardRefused(BoardUnreachable):
-    """A board whose host key is not the pinned one, or that refuses our key: retrying is no use."""
+    """A board whose host key is not the pinned one, or that refuses our key; do not retry."""
 
 
 class DatabaseDown(FarmError):

@@ -43,7 +43,7 @@ class CompileKeywords(TypedDict, total=False):
 class CompileOptions(Training, BackendOptions):
     """Training (`Training`), kernels (`BackendOptions`), device, and sizes.
 
-    `optimizer` is one of ours, of the model's framework, or a name. `backend` is one that the
+    `optimizer` is PockEngine's, the model's framework's, or a name. `backend` is one that the
     device supports, by default its own; "auto" tries them. With `sizes` one dimension of the inputs
     may vary. `quantize` trains in int8. `check` compares a first step with the framework's own.
     The pages of docs/howto explain them.

@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 class PlainConsole(Console):
     """A console that prints text as it is, without interpreting markup or control characters.
 
-    `width` applies if the output is no terminal and COLUMNS is unset. A table that is too wide
+    `width` applies if the output is not a terminal and COLUMNS is unset. A table that is too wide
     first drops the columns that are the same in every row and states them in a line below; then it
     wraps text between words; then it continues below itself.
     """

@@ -1,4 +1,4 @@
-"""How a session generates text: the length, the choice of tokens, and what ends it."""
+"""Options of text generation: length, choice of tokens, and end tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -79,7 +79,7 @@ class ParamSpec:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the file says; `files` are digests by name, the runner and the library among them.
+    """Content of the file; `files` are digests by name, the runner and the library among them.
 
     `switching` is None if the user named the backend, or used the device's default. `isa` describes
     the instruction set of the generated code.

@@ -7,7 +7,7 @@ MOST_SHARE = 1.05
 """Maximum share of a peak that is printed: the error of measuring both."""
 
 ABOVE = f"> {100 * MOST_SHARE:.0f} %"
-"""What tables print for a larger share."""
+"""Printed by tables for a larger share."""
 
 WHY_ABOVE = (
     f"{ABOVE} cannot be: the machine was busy while its peaks were measured (run it again), or "

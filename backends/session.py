@@ -346,7 +346,7 @@ def to_numpy(value: Any) -> np.ndarray:
 
 
 def _token_ids(tokens: Sequence[int]) -> np.ndarray:
-    """Return tokens i64 [N]; ArgumentError if they are not whole numbers."""
+    """Return tokens i64 [N]; ArgumentError if they are not integers."""
     try:
         ids = np.asarray(list(tokens))
         if ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size):

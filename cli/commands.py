@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """A command `module:attribute` of ours: its help, an example, and the required extras."""
+    """A built-in command `module:attribute`: its help, an example, and the required extras."""
 
     place: str
     help: str

@@ -63,7 +63,7 @@ TOOLS = (
 @click.option("--quick", is_flag=True, help="Only look; train no layer of any framework.")
 @json_option
 def doctor(quick: bool, as_json: bool) -> None:
-    """List what is installed, what is missing, and the command that brings it.
+    """List installed and missing components, and the command that installs each.
 
     Compiles and trains one layer of each framework that is installed. The exit status is 1 if one
     of them fails, or if nothing can be built: no C compiler, or a Python that is too old.

@@ -177,7 +177,7 @@ def passes_of(
 ) -> dict[str, list[Pass]]:
     """Return the passes that `compile_program` applies to each entry.
 
-    With a memory budget this compiles: block sizes depend on what fits.
+    With a memory budget this compiles: block sizes depend on the budget.
     """
     first, forward, options = _prepared(forward, training or Training(), target or Target())
     if options.training.memory_budget is None:

@@ -1,4 +1,4 @@
-"""Names of the entries that generate text, and of their inputs; as pe_generate.c has them."""
+"""Names of the entries that generate text, and of their inputs; as in pe_generate.c."""
 
 DECODE, PREFILL = "decode", "prefill"
 """Entries for one token, and for a chunk of a prompt."""

@@ -51,7 +51,7 @@ Tell = Callable[[TrialProgress], None]
 
 @dataclass(frozen=True)
 class SensitivityPlan:
-    """What to measure: each item, at each seed, with one recipe; `recipe.seed` is ignored."""
+    """Measurements: each item, at each seed, with one recipe; `recipe.seed` is ignored."""
 
     subject: Subject
     tuning: Tuning

@@ -40,7 +40,7 @@ def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError
 def check_own(error: BaseException, doing: str, *packages: str) -> None:
     """Raise InternalError for a mistake that our own code made while it read a file.
 
-    What a library raises of a damaged file, and numbers that do not fit, are the file's.
+    Exceptions of a library for a damaged file, and numbers that do not fit, are the file's.
     """
     *_, (code, _) = frames(error.__traceback__)
     fault = (

@@ -138,7 +138,7 @@ class Source:
 
 
 def named_optimizer(optimizer: Any) -> Optimizer:
-    """Return an optimiser of ours as it is, or by its name with its defaults."""
+    """Return a PockEngine optimizer unchanged, or by its name with its defaults."""
     if isinstance(optimizer, str):
         if optimizer.lower() not in NAMED:
             raise CompileError(f"unknown optimizer {optimizer!r}; known are {', '.join(NAMED)}")

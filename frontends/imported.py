@@ -21,7 +21,7 @@ class Imported:
     inputs: Any
 
     def optimizer(self, given: Any) -> Optimizer:
-        """Return our optimiser: one of ours, by name, or converted from the framework's."""
+        """Return a PockEngine optimizer: unchanged, by name, or converted from the framework's."""
         return named_optimizer(given) if self.source is None else self.source.optimizer(given)
 
     def resized(self, axes: Mapping[str, int], size: int) -> Graph:

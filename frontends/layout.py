@@ -1,10 +1,10 @@
 """Lazily permuted tensors: a channels-first framework on a channels-last IR.
 
 A `Tensor` is one of our values together with the order in which the framework's dimensions are
-stored in it: dimension `layout[i]` of the framework's tensor is dimension i of ours. Permuting is
-free (only the layout changes); data moves in `stored`, if a consumer needs another order. So the
-activations of a convolutional net stay NHWC from the first convolution to the last, and transposes
-remain only at the borders and at reshapes that need the framework's order.
+stored in it: dimension `layout[i]` of the framework's tensor is dimension i of the IR tensor.
+Permuting is free (only the layout changes); data moves in `stored`, if a consumer needs another
+order. So the activations of a convolutional net stay NHWC from the first convolution to the last,
+and transposes remain only at the borders and at reshapes that need the framework's order.
 """
 
 from collections.abc import Sequence

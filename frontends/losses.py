@@ -16,7 +16,7 @@ LOSSES = {
     PROBABILITIES: "probabilities, and labels",
     "mse": "predictions, and f32 targets of their shape",
 }
-"""Losses that each frontend can add, with what each takes."""
+"""Losses that each frontend can add, with their inputs."""
 OWN = "own"
 """Loss of a model that returns its own."""
 TARGET = "target"

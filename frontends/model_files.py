@@ -21,7 +21,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model loaded from a file; `named` tells whether its inputs are passed by name.
+    """A model loaded from a file; `named`: whether its inputs are passed by name.
 
     `loss` is the training loss in the file; None if it has none.
     """

@@ -35,7 +35,7 @@ SAME = ("quantize", "dequantize", "stop_gradient")
 def as_logits(g: Builder, output: Tensor, loss: str) -> Tensor:
     """Return the logits of (N, C, ...) outputs: themselves, or probabilities' logarithms.
 
-    `loss` is one of CROSS_ENTROPIES. Raises ImportModelError if nothing tells which they are.
+    `loss` is one of CROSS_ENTROPIES. Raises ImportModelError if they cannot be determined.
     """
     if loss == LOGITS or output.shape[CLASSES] == 1:
         return output

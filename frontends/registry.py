@@ -134,7 +134,7 @@ def step_source(step: Callable[..., Any], inputs: Any, carried: int) -> Source:
 def open_file(path: Path) -> OpenedModel:
     """Open a file of ONNX, Keras or TFLite, or a SavedModel's folder.
 
-    ImportModelError for what is damaged, or holds code.
+    ImportModelError for files that are damaged, or hold code.
     """
     framework = next((e.framework for e in known_frontends() if e.has_file(path)), "TensorFlow")
     frontend: Frontend = load_frontend(framework).FRONTEND

@@ -13,7 +13,7 @@ def source_arrays(
 ) -> dict[str, np.ndarray]:
     """Return copies of parameters and states, by name, in the layout of the imported model.
 
-    `values` holds arrays by name as the compiled program has them, and may name a part only;
+    `values` holds arrays by name as in the compiled program, and may name a part only;
     without it the graph's initial data are given. Raises ImportModelError for a name or shape that
     the graph does not have.
     """

@@ -1,6 +1,6 @@
-"""What every frontend does as it walks a framework's operators: one graph, one list of problems.
+"""Base of every frontend's walk over a framework's operators: one graph, one list of problems.
 
-What cannot be imported is collected while walking, so that one error names all of it: an operator
+Unsupported operators are collected while walking, so that one error names all of it: an operator
 that reads the result of a failed one is checked for a rule and otherwise passed over.
 """
 
@@ -24,11 +24,11 @@ MOST_NODES = 200_000
 
 
 class FailedBody(Unsupported):
-    """A graph inside of an operator failed; what failed there has been noted."""
+    """The graph inside an operator failed; its problems are already recorded."""
 
 
 class GraphWalker:
-    """One import: the graph as far as it is built, and what could not be imported."""
+    """One import: the graph so far, and the problems."""
 
     framework: ClassVar[str]
     """Its name in errors."""
@@ -45,9 +45,10 @@ class GraphWalker:
 
     @contextmanager
     def building(self, thing: str, place: str, scope: str | None = None) -> Iterator[None]:
-        """Build one operator in a block; what cannot be imported ends the block and is noted.
+        """Build one operator in a block; an import error ends the block and is recorded.
 
-        `place` is what the user reads, `scope` the module of the nodes, where that is another.
+        `place` is the location shown to the user, `scope` the module of the nodes, where that is
+        another.
         """
         if len(self.g.graph.nodes) > MOST_NODES:
             raise ImportModelError(

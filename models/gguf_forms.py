@@ -99,7 +99,7 @@ def find_form(number: int) -> BlockFormat | None:
 
 
 def form_of(number: int, where: str) -> BlockFormat:
-    """Return the type of a tensor; ImportModelError names `where` and what to do."""
+    """Return the type of a tensor; ImportModelError names `where` and the fix."""
     form = find_form(number)
     if form is not None:
         return form

@@ -1,9 +1,9 @@
 """tiny-training's int8 nets with their published integers: int8 training without calibration.
 
-What `pretrained.py` loads as floats is rounded here where the published nets round: the picture,
-every convolution, every residual sum, the mean, the logits. Compile with `Int8(rounding="float")`:
-their reference (`core/ops` of tiny-training) multiplies exact sums by one float, and rounds halves
-to even.
+The weights that `pretrained.py` loads as floats are rounded here where the published nets round:
+the picture, every convolution, every residual sum, the mean, the logits. Compile with
+`Int8(rounding="float")`: their reference (`core/ops` of tiny-training) multiplies exact sums by one
+float, and rounds halves to even.
 """
 
 import json

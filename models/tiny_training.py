@@ -1,4 +1,4 @@
-"""Schemes of mit-han-lab/tiny-training: what they train of a graph, and their published cost.
+"""Schemes of mit-han-lab/tiny-training: the parameters that they train, and their published cost.
 
 A scheme numbers convolutions from 0 in the order of the forward pass. The last `n_bias_update`
 train their biases. Those listed in `manual_weight_idx` also train the share `weight_update_ratio`

@@ -31,7 +31,7 @@ class _Tokens:
 
 
 class ChatForm(IntFlag):
-    """What a chat template does, as in pe_tokenizer_table.h."""
+    """Flags of a chat template, as in pe_tokenizer_table.h."""
 
     LEARNS = 1
     TURNS = 2

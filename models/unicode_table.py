@@ -36,7 +36,7 @@ def classes() -> np.ndarray:
             matched[start:stop] = False
         found[places[matched]] |= bit
     digits = pre_tokenizers.Digits(individual_digits=False).pre_tokenize_str(text)
-    for _, (start, stop) in digits[1::2]:  # runs alternate, and U+0000 is no digit
+    for _, (start, stop) in digits[1::2]:  # runs alternate, and U+0000 is not a digit
         found[places[start:stop]] |= NUMERIC
     return found
 

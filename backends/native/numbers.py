@@ -52,7 +52,7 @@ FIELDS, VALUES, PARAMETER = map(marked, (MarkKind.FIELDS, MarkKind.VALUES, MarkK
 
 
 NUMBERS_PARAMETER = ", const pe_number *n"
-"""What a kernel's parameters have in the place of PARAMETER, if it is passed numbers."""
+"""Replacement of PARAMETER in a kernel's parameters, if it is passed numbers."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel's text split at its marks: the open numbers, and the places of what passes them."""
+    """A kernel's text split at its marks: open numbers, and the positions of their arguments."""
 
     texts: tuple[str, ...]
     marks: tuple[Mark, ...]

@@ -9,7 +9,7 @@ from string import Formatter
 
 
 class MarkKind(Enum):
-    """What a mark is in a kernel for one shape, and in one for many (`numbers.py`)."""
+    """The text of a mark in a kernel for one shape, and in one for many (`numbers.py`)."""
 
     WHOLE = "an i32 in a function that has `io`"
     REAL = "an f32 in a function that has `io`"
@@ -86,7 +86,7 @@ def fill(template: str, *values: object, **fields: object) -> Text:
 
 @lru_cache(1024)
 def _pieces(template: str) -> tuple[tuple[str, str | None], ...]:
-    """Return each literal of a template with the field behind it, numbered if it has no name."""
+    """Return each literal of a template with the field after it, numbered if it has no name."""
     places = count()
     return tuple(
         (literal, None if field is None else field or str(next(places)))

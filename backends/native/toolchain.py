@@ -51,8 +51,8 @@ class Toolchain:
 
 
 def find_toolchain(device: Device) -> Toolchain:
-    """Return the compiler configured for a device; BuildError, with what to install, if there is
-    none.
+    """Return the compiler configured for a device; BuildError, which names a package to install, if
+    there is none.
     """
     try:
         import ziglang

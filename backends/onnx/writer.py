@@ -46,7 +46,7 @@ class EntryWriter(LayoutWriter[str]):
         self.products: set[Value] = set()
         """Results that forms have emitted as products with a mask."""
         self.done: set[Node] = set()
-        """Nodes of ours that an earlier node's form has emitted."""
+        """IR nodes that an earlier node's form has emitted."""
         self.unchanged: dict[Node, Value] = {}
         """Nodes whose work an earlier form has included; they return an operand unchanged."""
         self._users = graph.users()

@@ -40,7 +40,7 @@ def import_runtime() -> tuple[str, Any]:
 
 
 Nodes = Mapping[str, Sequence[tuple[str, str]]]
-"""For each subgraph its operators, with the node of ours that each belongs to."""
+"""For each subgraph its operators, with the IR node of each."""
 
 
 class LiteModel:

@@ -37,7 +37,7 @@ EXAMPLES = Unit()
 class Bar(Callback):
     """A bar over all steps, with a line per epoch above it.
 
-    If the output is no terminal, only the lines are printed.
+    If the output is not a terminal, only the lines are printed.
     """
 
     def __init__(self, console: PlainConsole, steps: int | None, unit: Unit = EXAMPLES) -> None:

@@ -65,7 +65,7 @@ class DType(enum.Enum):
 
     @property
     def is_integer(self) -> bool:
-        """Whether elements are whole numbers; bool is neither."""
+        """Whether elements are integers; bool is neither."""
         return SCALARS[self].kind == "integer"
 
     @property

@@ -300,5 +300,5 @@ def _literal(text: str) -> Any:
 
 
 def _finite(text: str) -> str:
-    """Write infinities as literals that overflow to them; `inf` is no literal."""
+    """Write infinities as literals that overflow to them; `inf` is not a literal."""
     return re.sub(r"\binf\b", "1e999", text)

@@ -91,7 +91,7 @@ class OpDef:
         slices       a copy of some of its operand's elements
         linear       operands in each of which the result is linear, or affine
         shifts       operands that are added: one more there is one more in the result
-        product      a sum of products of two operands of f32 or i8, as ops/product.py has them
+        product      a sum of products of two operands of f32 or i8, as in ops/product.py
         means        an element of the result is the mean of some of its operand's, or of padding
         rearranges   a copy of a whole operand, its axes permuted, split, joined or repeated
         clamps       least and most of the result, by the attrs; the operand itself between them

@@ -12,7 +12,7 @@ import numpy as np
 
 EPSILON = float(np.finfo(np.float32).eps)
 LEAST = float(np.finfo(np.float32).tiny) / EPSILON
-"""Times the matrix's size: what counts as 0."""
+"""Threshold of zero, times the matrix's size."""
 
 DIVISOR, GROWTH = 1e-100, 1e100
 """Limits of the back-substitution: the least divisor, and when a vector is scaled down."""

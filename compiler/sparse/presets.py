@@ -28,7 +28,7 @@ PRESETS = {
     "lora": "adapters of rank 8 of attention's queries and values, and the head",
     "lora-RANK": "the same with adapters of this rank",
 }
-"""Names of presets, with what each trains."""
+"""Names of presets, with the parameters each trains."""
 
 _NAMES = re.compile(
     r"full|bias-only|head-only|last-\d+-blocks|sparse(-\d{1,4}-\d{1,4})?|lora(-\d+)?"

@@ -103,7 +103,7 @@ def schemes_page() -> str:
 
 
 def value_text(choice: ParamChoice) -> str:
-    """Return a choice as a scheme file has it."""
+    """Return a choice as in a scheme file."""
     text = write_choice(choice)
     return quote(text) if choice.kind in WORDS else text
 

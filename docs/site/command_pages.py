@@ -1,4 +1,4 @@
-"""The reference page of the command line: every command with its options, as `--help` has them."""
+"""The reference page of the command line: every command with its options, as in `--help`."""
 
 import inspect
 from collections.abc import Iterator

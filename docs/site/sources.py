@@ -31,7 +31,7 @@ def parse(module: str) -> ast.Module:
 
 
 def find(module: str, name: str, depth: int = DEPTH) -> Found | None:
-    """Return the definition of a name, through the modules that import it; None if not ours."""
+    """Return the definition of a name, through the modules that import it, else None."""
     tree = parse(module)
     for node in tree.body:
         if isinstance(node, Definition) and node.name == name:
@@ -56,7 +56,7 @@ def public_names() -> dict[str, str]:
 
 
 def bases(found: Found) -> Iterator[Found]:
-    """Yield a class and its bases that are ours, nearest first."""
+    """Yield a class and its bases within the package, nearest first."""
     yield found
     if isinstance(found.node, ast.ClassDef):
         for base in found.node.bases:

@@ -1,6 +1,6 @@
 """Two programs on one board in turns: which is faster, by how much, and how sure that is.
 
-What the board does meanwhile hits both alike, so that the ratio of a round means more than any
+Other load on the board affects both, so that the ratio of a round means more than any
 time. Each turn is a run of its own; its steps count from where they are steady.
 """
 

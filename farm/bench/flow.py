@@ -57,7 +57,8 @@ from pockengine.options import CompileOptions
 def run_bench(options: BenchOptions, folder: Path, keep: Keep = lambda _: None) -> BenchResult:
     """Run every scheme on the board, then measure those that computed the right numbers.
 
-    `keep` stores records as they come. What cannot be run is refused before the board is opened.
+    `keep` stores records as they come. Engines that cannot run are refused before the board is
+    opened.
     """
     check_schemes(options.schemes)
     check_gpu(options.backend, options.board, options.int8)

@@ -1,7 +1,7 @@
-"""The bench by a GPU: which boards can, and what an emulated one has in the place of a driver.
+"""The bench by a GPU: which boards support it, and an emulated board's replacement of the driver.
 
 QEMU has no GPU. There the kernels run on the emulated CPU, item by item: losses and weights are
-checked as those of any run, and there is no speed to tell. Nor is there where this machine's OpenCL
+checked as those of any run, and no speed is reported. Nor is there where this machine's OpenCL
 has a CPU alone.
 """
 
@@ -18,7 +18,7 @@ from pockengine.farm.gpu.opencl import first_device
 CUDA, OPENCL = "cuda", "opencl"
 MODELS = ("mobilenet_v2-0.35-96", "llama-260k-32")
 SCHEMES = ("full", "last-2-blocks")
-"""What `--suite=gpu` trains: pictures and tokens, small enough for an emulated CPU."""
+"""Models of `--suite=gpu`: pictures and tokens, small enough for an emulated CPU."""
 
 EMULATED = (
     "The GPU is emulated: a driver that is none ran the kernels on the emulated CPU. What the host "

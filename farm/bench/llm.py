@@ -1,7 +1,7 @@
 """`--suite=llm`: a decoder's fine-tuning by PyTorch, by PEFT and by ours; whole, LoRA and sparse.
 
 Each engine first trains the same batches in a process of its own: ours must reach PyTorch's losses
-of the same scheme, from the same weights, adapters and decoded 4 bits; what does not is not timed.
+of the same scheme, from the same weights, adapters and decoded 4 bits; otherwise it is not timed.
 Then those that fit into memory together take turns. Peak memory is of each engine's own process,
 ours of the runner, as a device has it.
 """

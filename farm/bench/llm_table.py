@@ -1,4 +1,4 @@
-"""What `--suite=llm` found, as records and as a table."""
+"""Results of `--suite=llm`, as records and as a table."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -73,8 +73,8 @@ class HostPeers:
     ) -> list[Measured]:
         """Time ours and every engine that is here, in turn; `losses` are the right ones.
 
-        What has no form of the job is left out, and `refused` says why. FarmError when an engine
-        trains something else.
+        Engines without a form of the job are skipped, and `refused` says why. FarmError when an
+        engine trains something else.
         """
         write_job(folder, data)
         with open_own_worker(artifact.folder, folder, self.threads) as own:

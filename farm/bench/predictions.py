@@ -21,7 +21,7 @@ from pockengine.farm.references.job import JobData
 from pockengine.farm.references.timing import Timing
 
 TOLERANCE = 1e-4
-"""Of the largest output; integers within are exact, what stays real rounds."""
+"""Of the largest output; integers are exact, floats are rounded."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -34,7 +34,7 @@ def oracle_prediction(compiled: Compiled, data: JobData) -> Arrays:
 
 
 def count_prediction(artifact: Artifact, data: JobData, wanted: Arrays, folder: Path) -> Measured:
-    """Count a prediction twice; FarmError unless its outputs are those that are wanted."""
+    """Count a prediction twice; FarmError unless its outputs are the expected ones."""
     rows, out = folder / "pictures.safetensors", folder / "predicted.safetensors"
     (name,) = artifact.entries["predict"].inputs
     save_file({name: np.ascontiguousarray(data.images[0])}, rows)

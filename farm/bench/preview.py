@@ -1,4 +1,4 @@
-"""The first lines of a bench: what it will do, by what measure, and about how long it takes."""
+"""The first lines of a bench: the plan, the measure, and the estimated time."""
 
 from pockengine.farm.bench.result import F32, BenchOptions
 from pockengine.farm.bench.room import how_to_train

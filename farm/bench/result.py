@@ -24,7 +24,7 @@ Keep = Callable[[Sequence[Record]], None]
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What the user asked for; `references` are measured on `reference_schemes` (None: on all).
+    """The user's request; `references` are measured on `reference_schemes` (None: on all).
 
     `runtimes` are backends in which our step is counted on an emulated board too, `pythons`
     interpreters of those that need an environment apart. `int8` also counts predictions, where the

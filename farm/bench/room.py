@@ -21,7 +21,7 @@ def how_to_train(options: BenchOptions) -> list[tuple[str, str]]:
 
 
 def without_room(case: Case, options: BenchOptions) -> dict[tuple[str, str], str]:
-    """Return why schemes do not fit, by scheme and dtype; FarmError, with what fits, if none does.
+    """Return why schemes do not fit, by scheme and dtype; FarmError, with options, if none does.
 
     It is asked of devices without files alone: theirs is the memory of the program.
     """

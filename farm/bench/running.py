@@ -1,6 +1,7 @@
 """Engines of a suite, each in a process of its own: started, checked, timed in turn.
 
-What computes other losses than PyTorch is an error instead of a line: a wrong engine has no speed.
+An engine whose losses differ from PyTorch's is an error instead of a line: a wrong engine has no
+speed.
 """
 
 import time
@@ -49,13 +50,13 @@ class Line:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is no peer."""
+        """Whether it is not a peer."""
         return self.engine in (OURS, OURS_BF16)
 
 
 @dataclass(frozen=True)
 class SchemeJob:
-    """A scheme's job, the folder that it is written in, and what PyTorch made of it."""
+    """A scheme's job, the folder that it is written in, and PyTorch's results."""
 
     scheme: str
     data: JobData
@@ -96,7 +97,7 @@ def start_runtime(
 ) -> Running:
     """Have a runtime's worker compile and train our step; FarmError unless its numbers are right.
 
-    `python` is an interpreter that has the runtime, where this one has not.
+    `python` is an interpreter that has the runtime, if this one lacks it.
     """
     reason = None if python else why_runtime_missing(backend)
     if reason:
@@ -144,7 +145,7 @@ def start_peer(
 ) -> Running:
     """Start a peer; FarmError when it is not here, or unless its losses are PyTorch's.
 
-    `python` is an interpreter that has it, where this one has not.
+    `python` is an interpreter that has it, if this one lacks it.
     """
     reason = None if python else why_missing(engine)
     if reason:
@@ -163,7 +164,7 @@ def start_peer(
 
 
 def checked(task: SchemeJob, training: TrainingResult) -> float:
-    """Compare a training of ours with PyTorch's; FarmError where losses or tensors are wrong."""
+    """Compare a PockEngine training with PyTorch's; FarmError where losses or tensors are wrong."""
     expected, data = task.expected, task.data
     known = {name: x for name, x in training.tensors.items() if name in expected.tensors}
     trained = [name for name in data.job.trainable or () if name in known]

@@ -1,7 +1,7 @@
 """`--suite=runtimes`: our step in C, ONNX Runtime, TFLite and TVM, beside the frameworks' own.
 
-For each scheme every engine trains the same batches first, in a process of its own: a runtime of
-ours must reach PyTorch's losses and weights, a framework its losses. Then all take turns. An engine
+For each scheme every engine trains the same batches first, in a process of its own: PockEngine must
+reach PyTorch's losses and weights, a framework its losses. Then all take turns. An engine
 that is not installed, or cannot train the scheme, has a line with the reason.
 """
 
@@ -87,7 +87,7 @@ def _start(
     place: tuple[SuiteResult, Path],
     stack: contextlib.ExitStack,
 ) -> list[Running]:
-    """Start every engine on one scheme: PyTorch, ours, and what can be started of the others."""
+    """Start every engine on one scheme: PyTorch, ours, and the others that can be started."""
     (name, scheme), (result, folder) = chosen, place
     title = f"{case.model}, {name}"
     with step(f"{title}: {REFERENCE}, whose numbers the others must reach"):

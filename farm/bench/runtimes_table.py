@@ -1,4 +1,4 @@
-"""What `--suite=runtimes` found, as a table."""
+"""Results of `--suite=runtimes`, as a table."""
 
 from collections.abc import Iterator
 

@@ -38,7 +38,7 @@ def name_of(scheme: str) -> str:
 
 
 def check_schemes(schemes: Sequence[str]) -> None:
-    """Raise SchemeError for a file or name that is no scheme, FarmError for two of one name."""
+    """Raise SchemeError for a file or name that is not a scheme, FarmError for two of one name."""
     names = [name_of(scheme) for scheme in schemes]
     if len(set(names)) < len(names):
         raise FarmError(f"two schemes have one name: {', '.join(names)}; rename a file")
@@ -50,7 +50,7 @@ def check_schemes(schemes: Sequence[str]) -> None:
 
 
 def check_decoders(models: Sequence[str]) -> None:
-    """Raise ImportModelError for a name or folder that is no decoder's."""
+    """Raise ImportModelError for a name or folder that is not a decoder's."""
     for model in models:
         check_decoder(model)
 

@@ -17,7 +17,7 @@ STARTS = 5
 
 @dataclass(frozen=True)
 class Start:
-    """From exec to the end of the first step (of ours: to the process's end), and peak memory."""
+    """Time from exec to the first step's end (PockEngine: the process's), and peak memory."""
 
     first_step_ms: float
     peak_rss_bytes: int

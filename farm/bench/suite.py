@@ -100,7 +100,7 @@ class SuiteResult:
 class Measurement:
     """How one model and batch is to be measured; `schemes` are presets or files by name.
 
-    `bf16` adds a line of ours that rounds operands; `tuned` is a file of `pockengine tune`.
+    `bf16` adds a line for PockEngine that rounds operands; `tuned` is a file of `pockengine tune`.
     """
 
     model: str

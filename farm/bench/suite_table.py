@@ -1,4 +1,4 @@
-"""What `--suite=peers` found, as records and as tables."""
+"""Results of `--suite=peers`, as records and as tables."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

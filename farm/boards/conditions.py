@@ -22,7 +22,7 @@ HOT_C = 80.0  # where a Raspberry Pi begins to slow down
 DROP = 0.9  # of the most: a frequency below is not the one that is measured
 THROTTLED_NOW = 0xF  # a Pi's bits of the present state; the upper ones persist until reboot
 WINDOW, TOLERANCE = 3, 0.03
-# "$1" is where /proc is, "$2" how long to rest: what ran just before has a moment to end.
+# "$1" is where /proc is, "$2" how long to rest: the previous program has time to end.
 REST_S = 1
 REST = r"""
 look() { [ -r "$1/proc/stat" ] && read -r line < "$1/proc/stat" && printf '%s\n' "$line"; }

@@ -212,7 +212,7 @@ def _store(records: Sequence[Record], json_file: Path | None, database: str | No
 
 
 def _report(result: BenchResult) -> int:
-    """Print the table and what went wrong; return the exit status."""
+    """Print the table and the errors; return the exit status."""
     console = _console()
     if result.records:
         console.print(bench_table(result.records))

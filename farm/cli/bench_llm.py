@@ -28,7 +28,7 @@ BLOCKS = re.compile(r"sparse-\d+-\d+$")
 
 @dataclass(frozen=True)
 class LlmOptions:
-    """What of the suite the user wants; empty: all of it. `engines` are names of records."""
+    """The user's selection of the suite; empty: all. `engines` are names of records."""
 
     models: tuple[str, ...]
     lengths: tuple[int, ...]

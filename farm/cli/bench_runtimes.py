@@ -31,7 +31,7 @@ WIDTH = 150
 
 @dataclass(frozen=True)
 class RuntimesOptions:
-    """What of the suite the user wants; empty: all of it.
+    """The user's selection of the suite; empty: all.
 
     `engines` are names of records: `pockengine-onnx`, `tf-graph`. `pythons` is what
     `interpreters` returns.
@@ -99,7 +99,7 @@ def plan(options: RuntimesOptions) -> list[RuntimesMeasurement]:
 
 
 def interpreters(texts: Sequence[str]) -> dict[str, str]:
-    """Read ENGINE=PATH pairs, those of ours by backend; FarmError for another form or engine."""
+    """Read ENGINE=PATH pairs, our runtimes by backend; FarmError for another form or engine."""
     pairs = [text.partition("=") for text in texts]
     for name, sign, path in pairs:
         if not (name and sign and path):
@@ -108,7 +108,7 @@ def interpreters(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _known(engine: str) -> str:
-    """Return an engine's name, of a runtime of ours its backend; FarmError for none that exists."""
+    """Return an engine's name, or the backend of one of our runtimes; FarmError if unknown."""
     own = {runtime.engine: runtime.backend for runtime in RUNTIMES.values()}
     return own[engine] if engine in own else find_engine(engine).name
 

@@ -13,7 +13,7 @@ from pockengine.farm.cli.base import CONSOLE, JSON, plain_errors
 @JSON
 @plain_errors
 def boards(as_json: bool) -> None:
-    """List the boards: what they are, where they are."""
+    """List the boards with their kinds and addresses."""
     if as_json:
         rows = [
             {

@@ -26,7 +26,7 @@ def cycles(device: str, as_json: bool, calibration: bool, command: tuple[str, ..
     """Model the milliseconds of a static aarch64 program's marked regions, a training step each.
 
     COMMAND is the program with its arguments; it marks its regions by `hint #100` and `hint #101`,
-    as programs of ours do around each step. The first region starts with empty caches.
+    as PockEngine programs do around each step. The first region starts with empty caches.
     """
     if bool(command) == calibration:
         raise click.UsageError("give a COMMAND to model, or --calibration alone")

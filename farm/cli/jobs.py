@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device.
 
-    What a job prints is shown as it comes. Each attempt has a folder JOB.ATTEMPT of its outputs and
+    A job's output is shown as it arrives. Each attempt has a folder JOB.ATTEMPT of its outputs and
     logs in --out, by default a folder of the batch among this user's data.
     """
     name = check_name(batch or time.strftime("%Y%m%d-%H%M%S"), "batch")
@@ -91,7 +91,7 @@ def run(
 @DATABASE
 @plain_errors
 def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
-    """List the batches, or the jobs of a BATCH: how far they are, what the failed ones printed."""
+    """List the batches, or the jobs of a BATCH: progress, and the output of failed jobs."""
     with closing(Store(database)) as store:
         known = batches(store)
         if batch is None:

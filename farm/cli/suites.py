@@ -21,7 +21,7 @@ class Suite(Protocol[CellT, FoundT]):
 
     @property
     def width(self) -> int:
-        """Of its tables, where the output is no terminal."""
+        """Of its tables, if the output is not a terminal."""
         ...
 
     def plan(self) -> Sequence[CellT]:

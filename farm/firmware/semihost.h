@@ -1,4 +1,4 @@
-/* Semihosting: what a debugger, or an emulator in its place, does for a board of Arm's.
+/* Semihosting: services of a debugger or emulator for a board of Arm's.
  *
  * A call is a breakpoint with an operation and its arguments in r0 and r1 (Arm, "Semihosting for
  * AArch32 and AArch64").

@@ -1,4 +1,4 @@
-/* A libcuda.so.1 for tests, which is no GPU: it reads real cubins and runs what the CPU's prelude
+/* A libcuda.so.1 for tests, without a GPU: it reads real cubins and runs what the CPU's prelude
  * makes of the same kernels. It refuses what a driver refuses, as far as pe_cuda.c goes, and is
  * stricter where order matters: nothing on a stream happens before it is synchronised, and memory
  * of the device faults outside of that.
@@ -38,7 +38,7 @@ typedef struct twin {
     int groups, items;
 } twin;
 
-/* A kernel of a cubin: what it says of it, and the twin that runs in its place. */
+/* A kernel of a cubin: its properties, and the CPU twin that runs in its place. */
 typedef struct function {
     char name[NAME_BYTES];
     int pointers, most_items;
@@ -52,13 +52,13 @@ typedef struct module {
     function functions[];
 } module;
 
-/* How the machine is; set by tests. `fault` is what the next synchronisation fails with. */
+/* How the machine is; set by tests. `fault` is the error of the next synchronisation. */
 typedef struct settings {
     int sm, version, devices, fault;
     uint64_t memory;
 } settings;
 
-/* What was done: for tests. */
+/* Counts of operations, for tests. */
 typedef struct counts {
     int captures, launches_in_captures, graph_launches, launches, bytes_there, bytes_here, live;
 } counts;
@@ -69,7 +69,7 @@ extern counts fake_counts;
 /* Reads a cubin of an architecture; the kernels have their twins. An error, or OK. */
 int fake_read_cubin(const unsigned char *image, int sm, module **made);
 
-/* The twin of this name in the libraries that were given, and what runs it. */
+/* The twin of this name in the loaded libraries, and its runner. */
 bool fake_find_twin(function *f);
 
 /* Whether these bytes are device memory. */

@@ -1,4 +1,4 @@
-/* Streams, copies and graphs: what is put onto a stream waits until that is synchronised. */
+/* Streams, copies and graphs: operations on a stream wait until it is synchronised. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static bool invalid;
 
 bool fake_capturing(void) { return capture != NULL; }
 
-/* What a capture may not meet ends it. */
+/* An operation that is illegal in a capture ends it. */
 static int refused(void) {
     invalid |= capture != NULL;
     return fake_ready();
@@ -213,7 +213,7 @@ SHOWN int cuLaunchKernel(void *given, unsigned x, unsigned y, unsigned z, unsign
     const unsigned sizes[] = {x, y, z, items, items_y, items_z};
     fake_counts.launches += capture == NULL;
     if (!capture || extra || shared || !on || !check_launch(f, sizes, arguments)) {
-        return INVALID_VALUE; /* a runtime of ours launches nothing but graphs */
+        return INVALID_VALUE; /* our runtime launches graphs only */
     }
     kernel_call *call = calloc(1, sizeof *call);
     call->function = f;

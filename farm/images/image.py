@@ -57,7 +57,7 @@ class Keys:
 
     @property
     def host_public(self) -> str:
-        """Return the board's public key as known_hosts has it."""
+        """Return the board's public key in the format of known_hosts."""
         return _public_line(self.host)
 
 

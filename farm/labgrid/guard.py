@@ -14,7 +14,7 @@ from pockengine.farm.labgrid.session import LabgridSession
 
 
 class Guard:
-    """The client's side: tells the process which places are acquired."""
+    """The client's side: reports the acquired places to the process."""
 
     def __init__(self, address: str, name: str) -> None:
         self._process = subprocess.Popen(

@@ -135,7 +135,7 @@ class LabgridPool:
         return int(self.session.call("PollReservation", request).reservation.state)
 
     def _give_up(self, board: str, token: str) -> None:
-        """Cancel a reservation; one that has expired is no error."""
+        """Cancel a reservation; one that has expired is not an error."""
         request = self.session.messages.CancelReservationRequest(token=token)
         with suppress(FarmError):
             self.session.call("CancelReservation", request)

@@ -1,6 +1,6 @@
 """TensorFlow's own on-device training: its graph of a step as a TFLite file with Flex operators.
 
-The step of `tensorflow_reference.py` is the signature `train`, as Google's guide has it.
+The step of `tensorflow_reference.py` is the signature `train`, as in Google's guide.
 TensorFlow's Flex delegate computes what TFLite has no operator for, as gradients of convolutions.
 Wheels of TensorFlow 2.15 have that delegate, those of 2.21 do not.
 """

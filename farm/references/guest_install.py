@@ -2,7 +2,7 @@
 
 A root file system of Debian's packages by mmdebstrap, only extracted and never entered, and the
 wheels of guest_FRAMEWORK.lock, pinned by hash: 1.3 GB for TensorFlow, 0.6 for PyTorch, 0.3 for MNN.
-Runtimes of ours (onnx, tflite, tvm) are installed in the same way. Nothing on the machine itself is
+Our runtimes (onnx, tflite, tvm) are installed in the same way. Nothing on the machine itself is
 changed except the package mmdebstrap, which is installed where it is missing.
 """
 

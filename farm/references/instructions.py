@@ -2,7 +2,7 @@
 
 An aarch64 program runs under QEMU's user mode with the plugin of plugin/count.c, which counts from
 `hint #100` to `hint #101`. For one thread the count is exact and the same on every run; for several
-it is the sum over all threads and varies by what they spin. Instructions are not cycles: every
+it is the sum over all threads and varies with spinning. Instructions are not cycles: every
 table notes that beside the figure. Wall time under emulation is never reported.
 """
 
@@ -222,7 +222,7 @@ def read_regions(report: Path) -> tuple[int, ...]:
 def plugin_library(observer: Sequence[Path] = ()) -> Path:
     """Return the plugin, built once by this machine's C compiler and kept by the sources' hash.
 
-    `observer` are sources and headers of what is linked with it.
+    `observer` are sources and headers linked with it.
     """
     sources = [*(PLUGIN / name for name in PLUGIN_SOURCES), *observer]
     digest = hashlib.sha256(" ".join(PLUGIN_FLAGS).encode())

@@ -22,7 +22,7 @@ SETTINGS, TOKENS = "lm_job.json", "tokens.safetensors"
 
 @dataclass(frozen=True)
 class LmJob:
-    """What trains, and how fast: `adapters` is a folder of PEFT, `trainable` names of parameters.
+    """Trained parameters and rates: `adapters` is a PEFT folder, `trainable` names parameters.
 
     At most one of them is given; without either all of the model trains.
     """

@@ -1,6 +1,6 @@
 """The worker process that fine-tunes language models in PyTorch, a job with adapters by PEFT.
 
-An engine in bf16 is PyTorch under autocast, as its users have it.
+An engine in bf16 is PyTorch under autocast, as its users run it.
 The model and its loss are those of transformers.
 """
 

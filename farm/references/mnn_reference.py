@@ -1,6 +1,6 @@
 """MNN's training in Python: modules by PyTorch's names, its own SGD and cross entropy.
 
-MNN keeps activations in its own NC4HW4 order. Its losses are what is compared.
+MNN keeps activations in its own NC4HW4 order. Its losses are compared.
 """
 
 from typing import Any

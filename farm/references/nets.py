@@ -1,7 +1,7 @@
 """The benchmark models, once for every reference framework: layers by PyTorch's parameter names.
 
-A framework gives `Layers`, what a layer is there, and gets every net of models/ that it has layers
-for. Pictures are in the framework's own order of dimensions; PyTorch's padding is symmetric.
+A framework provides `Layers`, its form of each layer, and gets every net of models/ that it has
+layers for. Pictures are in the framework's own order of dimensions; PyTorch's padding is symmetric.
 """
 
 from collections.abc import Callable

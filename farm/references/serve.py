@@ -11,9 +11,9 @@ with its own environment, and read each one's own peak memory. Requests are JSON
     {"do": "peak_rss"}                  -> "bytes", the process's highest resident memory so far
     {"do": "quit"}
 
-A reply to prepare has the "version", and the "file_bytes" of what goes to a device, 0 if unknown.
+A reply to prepare has the "version", and the "file_bytes" of the file for a device, 0 if unknown.
 A reply has "ok"; where that is false, "error" says why and the worker stays usable; "refused" says
-it too where the framework has no form of the job. What a framework prints goes to stderr. "marked"
+it too where the framework has no form of the job. A framework's output goes to stderr. "marked"
 puts a counted region (marks.py) round each step.
 """
 
@@ -60,7 +60,7 @@ class Framework(Protocol):
     def prepare(self, data: Any, engine: str, threads: int) -> ReferenceTrainer:
         """Build the job's model with the job's weights for an engine of this framework.
 
-        `data` is what the worker's reader makes of a folder: `JobData`, or `LmData`.
+        `data` is the result of the worker's reader of a folder: `JobData`, or `LmData`.
         """
         ...
 

@@ -79,7 +79,7 @@ class TransformerNet:
     """A transformer with its variables."""
 
     def __init__(self, model: str, weights: Tensors) -> None:
-        """Make the variables; FarmError for a family that is no transformer."""
+        """Make the variables; FarmError for a family that is not a transformer."""
         self.name = parse_model(model)
         self.weights = weights
         self.variables = {

@@ -1,4 +1,4 @@
-"""What tflite_inference.py runs in an emulated Python: inferences of a file, each a counted region.
+"""Run by tflite_inference.py in an emulated Python: inferences of a file, each a counted region.
 
 It prints the runtime's version and the last outputs as JSON, integers as the real numbers that
 they stand for.

@@ -1,4 +1,4 @@
-"""What TFLite's files of a job are called: the side that converts and the one that counts agree."""
+"""Names of TFLite's files of a job: the side that converts and the one that counts agree."""
 
 PICTURES = "pictures.npy"
 TYPES = ("f32", "int8")

@@ -43,9 +43,9 @@ def interleave(
 ) -> dict[str, Timing]:
     """Give each stepper `steps` measured steps in turn, `rounds` times over.
 
-    `steps` may differ by name: slow ones need fewer. `tell` hears whose turn it is.
-    Each turn starts with `warm_up` steps that do not count: the one before left its own data in the
-    caches. The first of all turns has some more, for what an engine only does once.
+    `steps` may differ by name: slow ones need fewer. `tell` is called with the name of the next
+    turn. Each turn starts with `warm_up` steps that do not count: the one before left its own data
+    in the caches. The first of all turns has some more, for an engine's one-time work.
     """
     times: dict[str, list[float]] = {name: [] for name in steppers}
     for stepper in steppers.values():

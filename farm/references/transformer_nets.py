@@ -79,7 +79,7 @@ class Arrays(Protocol):
 def transformer(a: Arrays, x: Tensor, model: ModelName) -> Tensor:
     """Apply a model to tokens [N, L] or pictures [N, H, W, 3] and return its logits.
 
-    FarmError for a family that is no transformer.
+    FarmError for a family that is not a transformer.
     """
     builder = FAMILIES.get(model.family)
     if builder is None:

@@ -58,7 +58,7 @@ class Worker:
     """A running worker process; a context manager that always ends it.
 
     Every method raises FarmError if the worker reports an error, dies, or gives no answer in
-    `timeout` seconds; the message carries the end of what it printed.
+    `timeout` seconds; the message includes the end of its output.
     """
 
     def __init__(
@@ -297,7 +297,7 @@ def _why_not_compiled(engine: Engine) -> str | None:
 
 
 def why_runtime_missing(backend: str) -> str | None:
-    """Return what a runtime of ours lacks here and what installs it; None if it can run."""
+    """Return what one of our runtimes lacks here and how to install it; None if it can run."""
     runtime = find_runtime(backend)
     if runtime.extra is None or _binary(runtime.worker).is_file():
         return None

@@ -101,7 +101,7 @@ def _front(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(records: Sequence[Record], commits: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield a title and a picture for each metric of ours that was measured at several commits."""
+    """Yield a title and a picture for each of PockEngine's metrics measured at several commits."""
     ours = [record for record in records if record.engine == OURS and record.ok]
     for metric in DRAWN:
         same = [record for record in ours if record.metric == metric]

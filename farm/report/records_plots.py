@@ -94,7 +94,7 @@ def unbeaten(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 def lines(trends: Sequence[Trend], commits: Sequence[str]) -> bytes:
     """Return an SVG with a line for each trend over `commits`, oldest first; the last count.
 
-    Times of a busy machine are crosses beside the line: what is off the scale, at its upper end.
+    Times of a busy machine are crosses beside the line: values off the scale are at its upper end.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 3.2 + 0.16 * len(trends)), layout="constrained")

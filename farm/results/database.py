@@ -72,7 +72,7 @@ def _make_private(url: sql.URL) -> None:
     if not file.parent.is_dir():
         raise FarmError(f"{url!r}: cannot open the database: there is no folder {file.parent}")
     if url.database and not url.database.startswith((":", "file:")):
-        with suppress(OSError):  # a connection tells why
+        with suppress(OSError):  # a connection reports why
             os.close(os.open(file, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, 0o600))
 
 

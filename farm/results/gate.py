@@ -25,10 +25,11 @@ STYLES = {
 def against(
     current: Sequence[Record], baseline: str, results: Results, revision: str = "HEAD"
 ) -> list[Comparison]:
-    """Compare a run of a revision with what is stored of the way to a baseline of git.
+    """Compare a run of a revision with the stored records up to a baseline of git.
 
-    What the baseline got after the two parted is not held against the run, and no commit is its own
-    baseline. What moved says since which commit. FarmError when git or the results know none.
+    Commits of the baseline after the merge base do not count against the run, and no commit is its
+    own baseline. A changed figure names the commit since which it differs. FarmError when git or
+    the results know none.
     """
     own = {record.commit for record in current}
     commits = [one for one in history(common_commit(baseline, revision)) if one not in own]
@@ -67,7 +68,7 @@ def conclude(comparisons: Sequence[Comparison], baseline: str, folder: Path | No
 
 
 def comparison_table(comparisons: Sequence[Comparison], baseline: str) -> Table:
-    """Lay comparisons out, what changed first."""
+    """Lay comparisons out, changed ones first."""
     table = Table(title=f"Against {baseline}")
     for heading in ("figure", "before", "now", "", "why"):
         table.add_column(heading, justify="right" if heading in ("before", "now") else "left")

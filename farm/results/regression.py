@@ -27,7 +27,7 @@ EXACT = {
 }
 NOISY = {"step_ms", "first_step_ms", "compile_s", "peak_rss_bytes"}
 MORE_IS_BETTER = {"tokens_per_s"}
-SMALLEST_CHANGE = 0.02  # of a paired ratio: what shows less is not worth a person's time
+SMALLEST_CHANGE = 0.02  # of a paired ratio: smaller changes are ignored
 SMALLEST_UNPAIRED = 0.10  # the machine itself differs by that from day to day
 RESIDENT = "peak_rss_bytes"
 SMALLEST_RESIDENT = 0.01

@@ -57,7 +57,7 @@ def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
 def _seconds(comparisons: Sequence[Comparison]) -> dict[str, float]:
     """Return how long after the record before it each was stored, by the time of the record.
 
-    What was not measured in this run took no time, nor did the first.
+    A figure that this run did not measure took no time, nor did the first.
     """
     measured = [one.record.time for one in comparisons if one.change is not Change.MISSING]
     times = sorted({text: datetime.fromisoformat(text) for text in measured}.items())
@@ -66,7 +66,7 @@ def _seconds(comparisons: Sequence[Comparison]) -> dict[str, float]:
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return lines that GitHub Actions shows beside a change: errors, and what got better."""
+    """Return lines that GitHub Actions shows beside a change: errors and improvements."""
     failures = worse(comparisons)
     lines = []
     for one in comparisons:
@@ -78,7 +78,7 @@ def annotations(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def markdown(comparisons: Sequence[Comparison], baseline: str) -> str:
-    """Return a summary: what changed as a table, what did not as a number."""
+    """Return a summary: a table of the changes, and the number of unchanged figures."""
     changed = [one for one in comparisons if one.change is not Change.SAME]
     same = len(comparisons) - len(changed)
     bad = len(worse(comparisons))

@@ -45,7 +45,7 @@ class Record:
     """
 
     time: str
-    """UTC, as ISO 8601 has it."""
+    """UTC, in ISO 8601."""
     commit: str
     """Of this repository; `-dirty` marks uncommitted changes."""
     device: str

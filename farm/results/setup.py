@@ -39,7 +39,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class EngineRun:
-    """What a figure is of: an engine, its version, and the scheme that it trained by."""
+    """Subject of a figure: an engine, its version, and the scheme that it trained by."""
 
     engine: str
     version: str
@@ -48,7 +48,7 @@ class EngineRun:
 
 @dataclass(frozen=True)
 class Setup:
-    """What all records of one bench share."""
+    """Fields shared by all records of one bench."""
 
     commit: str
     device: str
@@ -102,7 +102,7 @@ class Setup:
         )
 
     def memory(self, run: EngineRun, live: Sequence[int], *, ok: bool = True) -> Record:
-        """Make the record of what no arena of a step can be smaller than, `live` its samples.
+        """Make the record of the lower bound of a step's arena; `live` are its samples.
 
         They are the bytes alive at each of the step's kernels, in order.
         """

@@ -1,7 +1,7 @@
 """A phone through adb: its shell, its files, its reboot.
 
 Programs run as Android's user `shell`, from a folder below /data/local/tmp. There is no root and no
-hard link in that folder, so stored files are linked symbolically. A command's status comes behind a
+hard link in that folder, so stored files are linked symbolically. A command's status follows a
 mark on standard error: what adb itself prints or returns is never taken for the program's.
 """
 
@@ -83,7 +83,7 @@ class StatusStream:
 
 
 class AdbTransport:
-    """An open phone; see transport.Transport for what it promises.
+    """An open phone; see transport.Transport for its contract.
 
     Status 128 and the number of a signal counts as a signal. `launcher` starts programs on an
     emulated phone.
@@ -114,7 +114,7 @@ class AdbTransport:
         return self._say(line, argv, timeout_s, limit=limits.output_bytes, sink=sink)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
-        """Send a file unless the phone's store has it, then link it to where it is wanted."""
+        """Send a file unless the phone's store has it, then link it to its destination."""
         return self._store.put(source, target, progress)
 
     def get(self, source: str, target: Path) -> None:
@@ -201,7 +201,7 @@ class AdbTransport:
 
 
 class _Call:
-    """One run of a text: its streams, behind marks that no other output has."""
+    """One run of a text: its streams, after marks that no other output has."""
 
     def __init__(self, what: str, limit: int, output: Output) -> None:
         self._mark = f"pockengine-{token_hex(8)}"

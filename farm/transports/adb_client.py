@@ -1,4 +1,4 @@
-"""The `adb` client: one phone of one adb server, and what its refusals mean.
+"""The `adb` client: one phone of one adb server, and the meaning of its errors.
 
 A serial is a phone's own, on a cable, or host:port of one in the network. adb starts its server
 where none runs; phones of the network are then connected again.

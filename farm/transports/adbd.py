@@ -49,12 +49,12 @@ class Channel(Protocol):
 
 
 Service = Callable[[str, Channel], None]
-"""Serves a stream, by what follows the colon of its name, until it returns."""
+"""Serves a stream, selected by the text after the colon of its name, until it returns."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What the device tells of itself, and the check of a client's signature of a token."""
+    """The device's properties, and the check of a client's signature of a token."""
 
     properties: Mapping[str, str]
     is_signed: Callable[[bytes, bytes], bool]
@@ -168,7 +168,7 @@ class Connection:
 
 @dataclass
 class _Stream:
-    """One stream: what came, and one permit to send at a time."""
+    """One stream: received data, and one permit to send at a time."""
 
     connection: Connection
     number: int

@@ -1,4 +1,4 @@
-"""What an emulated phone does for adb: commands with their status, and files.
+"""Services of an emulated phone for adb: commands with their status, and files.
 
 Formats: system/core/adb/shell_protocol.h and SYNC.TXT.
 """

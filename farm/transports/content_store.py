@@ -1,6 +1,6 @@
 """Files of a board by content: `cas/<sha256>` of its work folder, each sent once.
 
-A file is linked from there to where it is wanted. It arrives under another name and gets its own
+A file is linked from there to its destination. It arrives under another name and gets its own
 once its hash is right.
 """
 

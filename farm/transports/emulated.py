@@ -159,7 +159,7 @@ def running(board: str, guest: Guest, image: Image) -> Iterator[RunningEmulator]
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is ours to handle
+            start_new_session=True,  # this process handles Ctrl-C
         )
     try:
         yield RunningEmulator(board, process, port, console)

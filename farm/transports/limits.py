@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 OUTPUT_BYTES = 64 << 20  # of each stream; more is a runaway program
 
-# Nine tenths of what is free where the command runs: the system keeps the rest, so that it can
-# still answer when a job takes all it may. A system that does not say (no /proc) sets no limit.
+# Nine tenths of the memory that is free where the command runs: the system keeps the rest, so that
+# it can still answer when a job takes all it may. A system that does not say (no /proc) sets no
+# limit.
 _FREE_MEMORY = "$({ awk '/^MemAvailable/ { print int($2 * 0.9) }' /proc/meminfo; } 2>/dev/null)"
 _FREE_DISK = "$({ df -P -k . | awk 'NR == 2 { print int($4 * 1.8) }'; } 2>/dev/null)"
 

@@ -54,7 +54,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            # What a shell on any other board answers for a command it cannot start.
+            # A shell's exit status on other boards for a command it cannot start.
             text = f"{argv[0]}: {error.strerror}".encode()
             took = time.monotonic() - start
             return RunResult(tuple(argv), 127, None, b"", stderr=text, duration_s=took)
@@ -93,7 +93,7 @@ class LocalTransport:
         self._copy(Path(source), target, f"copy of {source} to {target}")
 
     def console(self) -> str:
-        """Return nothing: this machine's console is not ours to read."""
+        """Return nothing: this machine's console cannot be read."""
         return ""
 
     def power(self, action: PowerAction) -> None:

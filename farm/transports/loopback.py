@@ -33,7 +33,7 @@ CHUNK = 1 << 16
 
 
 class Loopback:
-    """The supply of a processor behind a host on loopback: power is the host's."""
+    """The supply of a processor reached through a host on loopback: power is the host's."""
 
     def __init__(self, board: str) -> None:
         self._board = board
@@ -194,7 +194,7 @@ def _pump(stream: object, send: object) -> None:
 
 
 def _tell_ending(channel: paramiko.Channel, returncode: int) -> None:
-    """Send the exit status, or the signal as RFC 4254 has it, which paramiko has no call for."""
+    """Send the exit status, or the signal of RFC 4254, which paramiko has no call for."""
     if returncode >= 0:
         channel.send_exit_status(returncode)
         return

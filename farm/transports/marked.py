@@ -1,4 +1,4 @@
-"""Output behind a mark: what a login shell or a client prints of its own is dropped."""
+"""Output after a mark: output of a login shell or client is dropped."""
 
 import shlex
 from collections.abc import Callable
@@ -12,7 +12,7 @@ MOST_BEFORE = 1 << 20
 
 @dataclass
 class OutputStream:
-    """One stream of a command: what comes after the mark; JobFailed if that is too much."""
+    """One stream of a command: the data after the mark; JobFailed if there is too much."""
 
     what: str
     mark: bytes

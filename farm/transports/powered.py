@@ -19,7 +19,7 @@ LOGIN_TIMEOUT_S = 30.0
 
 
 class PoweredTransport:
-    """An open board; see transport.Transport for what it promises."""
+    """An open board; see transport.Transport for its contract."""
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ def connect_ssh(address: SshAddress, timeout_s: float = 10.0) -> "SshTransport":
 
 
 class SshTransport:
-    """An open SSH connection to a board; see transport.Transport for what it promises."""
+    """An open SSH connection to a board; see transport.Transport for its contract."""
 
     def __init__(self, address: SshAddress, client: paramiko.SSHClient) -> None:
         self.board = address.board
@@ -139,7 +139,7 @@ class SshTransport:
         return RunResult(tuple(argv), status, signal, *output.both(), duration_s=took)
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
-        """Send a file unless the board's store has it, then link it to where it is wanted."""
+        """Send a file unless the board's store has it, then link it to its destination."""
         return self._store.put(source, target, progress)
 
     def get(self, source: str, target: Path) -> None:

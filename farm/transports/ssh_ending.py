@@ -3,7 +3,7 @@
 SSH reports a signal in an `exit-signal` request, which paramiko 5.1 ignores (its exit status is -1
 then). A server may have no name for a signal (dropbear for SIGBUS) and only close the channel; that
 must not be taken for a connection that was lost. The table of message handlers extended here is
-paramiko's own; each entry of ours ends in paramiko's handler.
+paramiko's own; each of our entries ends in paramiko's handler.
 """
 
 from typing import Any

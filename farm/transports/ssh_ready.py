@@ -34,11 +34,11 @@ if timeout -s KILL 9 true 2> /dev/null; then :
 elif timeout -s KILL -t 9 true 2> /dev/null; then echo "old timeout"
 else echo "lacks timeout"; fi
 {PRIVATE}"""
-"""The same with `timeout`, of which there are two kinds."""
+"""The check with `timeout`, which exists in two variants."""
 
 
 def read_ready(text: str, board: str, workdir: str) -> tuple[str, ...]:
-    """Return how `timeout` is called there; FarmError, with its fix, for what is lacking."""
+    """Return the form of `timeout` there; FarmError, with its fix, for missing programs."""
     lines = text.splitlines()
     lacking = sorted({line.removeprefix("lacks ") for line in lines if line.startswith("lacks ")})
     if lacking:

@@ -2,7 +2,7 @@
 
 The command is `exec sh`, which every shell understands. The text comes on standard input, as one
 compound command, so that it is read whole before it runs. It prints a mark on both streams first:
-what stands before the mark is the login shell's, and is dropped. Files go through standard input
+output before the mark is the login shell's, and is dropped. Files go through standard input
 and output too; no sftp server is needed.
 """
 

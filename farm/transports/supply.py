@@ -47,7 +47,7 @@ class Shelf:
         return self._address
 
     def power(self, action: PowerAction) -> None:
-        """Run the switch's command with the action behind it."""
+        """Run the switch's command with the action as its last argument."""
         board = self._address.board
         if not self._switch:
             raise FarmError(

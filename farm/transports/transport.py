@@ -89,7 +89,8 @@ class Transport(Protocol):
     ) -> RunResult:
         """Run a command; JobFailed when it takes longer or prints more (it is killed).
 
-        `sink` gets its output while it runs, before an error too; what it raises ends the command.
+        `sink` gets its output while it runs, before an error too; an exception from it ends the
+        command.
         """
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:

@@ -53,7 +53,7 @@ T = TypeVar("T", bound=Tokenized)
 
 @dataclass(frozen=True)
 class Found(Generic[T]):
-    """Examples of a file; `questions` are their prompts by line, `remarks` what was skipped."""
+    """Examples of a file; `questions` are their prompts by line, `remarks` the skipped ones."""
 
     tokenized: Sequence[T]
     questions: Mapping[int, Example]

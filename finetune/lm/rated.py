@@ -73,7 +73,7 @@ def pack_rated(rated: Sequence[RatedTokens], length: int, method: Method, batch:
 
 
 def _mismatched(one: RatedTokens, other: RatedTokens, length: int) -> Tokens:
-    """Return a prompt with another text's answer, cut to what fits into the row."""
+    """Return a prompt with another text's answer, cut to the row's length."""
     room = length - len(one.ids)
     ids = [*one.ids[: one.start], *other.ids[other.start :]][:room]
     labels = [*one.tokens.labels[: one.start], *other.tokens.labels[other.start :]][:room]

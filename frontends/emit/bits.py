@@ -16,7 +16,7 @@ def unsigned(g: Builder, x: Tensor) -> Tensor:
 
 
 def wrapped(g: Builder, x: Tensor, dtype: np.dtype) -> Tensor:
-    """Keep the lowest bits of whole numbers, as many as a narrower type has."""
+    """Truncate integers to the bits of a narrower type."""
     limits = np.iinfo(dtype)
     mask, lowest = int(limits.max) - int(limits.min), int(limits.min)
     if not lowest:

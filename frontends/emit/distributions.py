@@ -108,7 +108,7 @@ def gamma(g: Builder, shape: Shape, alpha: emit.Operand) -> Tensor:
 
 
 def categorical(g: Builder, logits: Tensor, count: int, *, replacement: bool) -> Tensor:
-    """Draw `count` places of each line, each with the chance that its logit gives it; i64.
+    """Draw `count` indices per row, with the probabilities of the logits' softmax; i64.
 
     By the largest of the logits with Gumbel noise; without replacement by the `count` largest
     (Vieira 2014), which draws in sequence.

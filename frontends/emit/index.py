@@ -87,7 +87,7 @@ def write_lines(
 
 
 def _picked_lines(g: Builder, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
-    """Put slices of whole numbers or truths: each place reads the last slice that is put there."""
+    """Scatter slices of integers or bools: each position reads the last slice that is put there."""
     numbers = plain(g.constant(np.arange(1, index.size + 1, dtype=np.float32)))
     last = framework_order(g, _where_last(g, index, numbers, 0))
     places, shape = framework_order(g, index), (x.shape[dim],)

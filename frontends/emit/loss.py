@@ -98,7 +98,7 @@ def ctc_of_logarithms(
     label_lengths: Tensor,
     blank: int,
 ) -> Tensor:
-    """Do the same with log-probabilities.
+    """As for probabilities, with log-probabilities.
 
     Those of a log-softmax are read before it. Others may not sum to one at a frame; as in PyTorch,
     that affects the loss but not its gradient.

@@ -68,7 +68,7 @@ def _is_infinite(g: Builder, x: Tensor) -> Tensor:
 
 
 def _is_nan(g: Builder, x: Tensor) -> Tensor:
-    """Whether x is no number."""
+    """Whether x is NaN."""
     return emit.elementwise(g, "ne", x, x)
 
 

@@ -39,14 +39,14 @@ def known_power(g: Builder, x: Tensor, exponent: Number) -> Tensor | None:
 
 
 def integer_power(g: Builder, x: Tensor, exponent: Number) -> Tensor:
-    """Raise integers to a whole number; products wrap."""
+    """Raise integers to an integer power; products wrap."""
     if exponent != int(exponent) or exponent < 0:
         raise Unsupported(f"{x.dtype.value} raised to {exponent}; cast to float first")
     return whole_power(g, x, int(exponent))
 
 
 def whole_power(g: Builder, x: Tensor, exponent: int) -> Tensor:
-    """Raise x to a whole number by squaring; below 0 the reciprocal of floats."""
+    """Raise x to an integer power by squaring; below 0 the reciprocal of floats."""
     if exponent < 0:
         return emit.unary("reciprocal")(g, whole_power(g, x, -exponent))
     if exponent == 0:

@@ -39,7 +39,7 @@ def normal(g: Builder, shape: Shape) -> Tensor:
 
 
 def box_muller(g: Builder, radius: Tensor, angle: Tensor) -> Tensor:
-    """Turn two uniform numbers into a normal one, by the formula of Box and Muller."""
+    """Turn two uniform numbers into a normal one, by the Box-Muller transform."""
     positive = emit.arithmetic(g, "sub", 1.0, radius)  # never zero
     squared = emit.arithmetic(g, "mul", emit.unary("log")(g, positive), -2.0)
     turn = emit.arithmetic(g, "mul", angle, 2 * math.pi)
@@ -47,12 +47,12 @@ def box_muller(g: Builder, radius: Tensor, angle: Tensor) -> Tensor:
 
 
 def exponential(g: Builder, shape: Shape) -> Tensor:
-    """Draw numbers above 0 whose logarithm of the chance falls by 1 for each 1."""
+    """Draw from the exponential distribution of rate 1."""
     positive = emit.arithmetic(g, "sub", 1.0, uniform(g, shape))
     size = emit.unary("neg")(g, emit.unary("log")(g, positive))
     return emit.arithmetic(g, "maximum", size, LEAST)
 
 
 def bernoulli(g: Builder, shape: Shape, p: emit.Operand) -> Tensor:
-    """Draw 1 with chance p, else 0, as floats."""
+    """Draw 1 with probability p, else 0, as floats."""
     return emit.cast(g, emit.arithmetic(g, "lt", uniform(g, shape), p), F32)

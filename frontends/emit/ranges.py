@@ -66,7 +66,7 @@ def _made_of(g: Builder, value: Value) -> Sequence[Value]:
 
 
 def _whole(range_: Range, value: Value) -> Range:
-    """Cut the ends of whole numbers, as a cast does."""
+    """Truncate the limits of a range to integers, as a cast does."""
     if value.dtype.numpy.kind != "i":
         return range_
     low, high = (end if math.isinf(end) else float(math.trunc(end)) for end in range_)
@@ -74,6 +74,6 @@ def _whole(range_: Range, value: Value) -> Range:
 
 
 def fixed_number(g: Builder, value: Value) -> int | None:
-    """Return the whole number that a value of one element cannot differ from; None for others."""
+    """Return the integer that a value of one element always equals; None for others."""
     low, high = range_of(g, value)
     return int(low) if low == high and math.isfinite(low) and low == int(low) else None

@@ -83,7 +83,7 @@ def scatter_reduce(
     reduce: str,
     include_self: bool,
 ) -> Tensor:
-    """Combine the sources at each place of a dimension, and what stood there before."""
+    """Combine the sources at each position of a dimension with the previous element."""
     if not x.rank:
         line, places, values = (reshape(g, tensor, (1,)) for tensor in (x, index, src))
         return reshape(

@@ -32,7 +32,7 @@ class Finder:
         if data is None or not data.size or not np.all(data == data.flat[0]):
             return None
         number = data.flat[0]
-        # The shortest decimal of the same f32: what the user wrote.
+        # The shortest decimal of the same f32: as the user wrote it.
         return float(str(number)) if data.dtype == F32.numpy else float(number)
 
     def split(self, node: Node) -> tuple[Value, float] | None:

@@ -59,7 +59,7 @@ def mean_of_log_softmax(finder: Finder, node: Node) -> Value | None:
 
 
 def _before_casts(labels: Value) -> Value:
-    """Undo casts to float and back: a class that f32 cannot hold is no class of the logits."""
+    """Undo casts to float and back: a class that f32 cannot hold is not a class of the logits."""
     labels = core(labels, ("reshape",))
     while labels.node is not None and labels.node.op == "cast":
         before = core(labels.node.operands[0], ("reshape",))

@@ -26,7 +26,7 @@ from pockengine.frontends.walker import GraphWalker, complex_constant, constant
 
 Known = Any
 """The value of a variable: a tensor, a random key, a compile-time array (a NumPy array, or JAX's
-own for keys), or None for what could not be imported.
+own for keys), or None for a value that could not be imported.
 """
 
 REASONS = {
@@ -41,7 +41,7 @@ SILENT = {"debug_callback", "debug_print"}
 
 
 JOINING = {"concatenate", "stack"}
-"""Primitives of any number of tensors, of which those without elements add nothing."""
+"""Primitives of any number of tensors; empty ones have no effect."""
 
 
 class JaxprWalker(GraphWalker):
@@ -184,7 +184,7 @@ class JaxprWalker(GraphWalker):
         ]
         built = rule.apply(self.context(equation), *arguments, **equation.params)
         results: list[Any] = list(built) if isinstance(built, (list, tuple)) else [built]
-        if name in UNIFORM_AS_SCALAR and results[0].shape != shape:  # what gave it was uniform
+        if name in UNIFORM_AS_SCALAR and results[0].shape != shape:  # its source was uniform
             results[0] = emit.broadcast(self.g, results[0], shape)
         return [
             fitted(self.g, name, x, v.aval.dtype, forward=self.forward)

@@ -21,8 +21,8 @@ def from_jax(
     """Import a jittable function, or a Flax module, as a graph.
 
     `example_inputs` are the positional (sequence) or named (mapping) arguments; arrays or
-    `jax.ShapeDtypeStruct`s give shapes and types, plain Python values are fixed. What comes first
-    says where the parameters are:
+    `jax.ShapeDtypeStruct`s give shapes and types, plain Python values are fixed. The first
+    argument determines where the parameters are:
 
     - a function: `(params, x, ...)`, params any pytree;
     - a `flax.linen` module: `(variables, x, ...)`, as `module.apply` has it;
@@ -55,7 +55,7 @@ def to_pytree(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argumen
     """Return a copy of the pytree with tuned weights in place of the leaves of their names.
 
     `tree` is the argument of `from_jax`: its first one, or the nnx module, of which a copy is
-    returned. `values` holds arrays by name as the compiled program has them, and may name a part
+    returned. `values` holds arrays by name as in the compiled program, and may name a part
     only; names that the tree does not have (states of optimisers) are left out. `argument` is the
     name of the tree's argument, where a step carries several. Raises ImportModelError for a shape
     that is not the graph's.
@@ -75,7 +75,7 @@ def carried_of(step: Any, example_inputs: Any, carried: int) -> dict[str, Any]:
 
 
 def parameters_of(model: Any, example_inputs: Any) -> Any:
-    """Return what holds the parameters: a module that has its own, else the first argument."""
+    """Return the object with the parameters: a module, else the first argument."""
     _need_jax("parameters_of")
     from pockengine.frontends.jax.sources import arguments_of, holds_parameters
 
@@ -91,7 +91,7 @@ def resize_examples(
 ) -> dict[str, Any]:
     """Name the example inputs as `from_jax` does, with `size` along the dimensions in `axes`.
 
-    What is there is repeated or dropped.
+    Elements are repeated or dropped.
     """
     _need_jax("resize_examples")
     from pockengine.frontends.jax.sources import arguments_of

@@ -11,7 +11,7 @@ from pockengine.compiler.optim import Update
 from pockengine.compiler.optim.base import Results
 
 Before = Callable[[], Value]
-"""Gives the step before a link, outside the kernel: for what depends on all elements."""
+"""Gives the step before a link, outside the kernel: for values that depend on all elements."""
 
 Moved = tuple[Value, Sequence[Value]]
 """The step after a link, and the new contents of its states."""
@@ -36,7 +36,7 @@ class Link(ABC):
 
 @dataclass(frozen=True)
 class OptaxChain:
-    """Links one after another, the first of which is given the gradient; the step is added."""
+    """A chain of links: the first receives the gradient, and the result is added to the params."""
 
     links: tuple[Link, ...]
 
@@ -69,7 +69,7 @@ class OptaxChain:
         scalars: Sequence[Sequence[Value]],
         states: Sequence[Sequence[Value]],
     ) -> Value:
-        """Return the step before a link, computed again for what depends on all elements."""
+        """Return the step before a link, recomputed for values that depend on all elements."""
         step = update.grad
         for link, own, old in zip(self.links[:place], scalars, states, strict=False):
             step, _ = link.move(update.g, update.part, step, *own, *old)

@@ -101,7 +101,7 @@ class Trace(Link):
 
     @property
     def states(self) -> Sequence[tuple[str, float]]:
-        """What it keeps of each element."""
+        """Its state per element."""
         return (("trace", 0.0),)
 
     def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
@@ -161,7 +161,7 @@ class Belief(Link):
 
     @property
     def states(self) -> Sequence[tuple[str, float]]:
-        """What it keeps of each element."""
+        """Its state per element."""
         return (("first", 0.0), ("second", 0.0))
 
     def __post_init__(self) -> None:
@@ -225,7 +225,7 @@ class AdamaxLink(Link):
 
     @property
     def states(self) -> Sequence[tuple[str, float]]:
-        """What it keeps of each element."""
+        """Its state per element."""
         return (("first", 0.0), ("most", 0.0))
 
     def __post_init__(self) -> None:
@@ -301,7 +301,7 @@ class AdadeltaLink(Link):
 
     @property
     def states(self) -> Sequence[tuple[str, float]]:
-        """What it keeps of each element."""
+        """Its state per element."""
         return (("square", 0.0), ("moved", 0.0))
 
     def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
@@ -322,7 +322,7 @@ class LionLink(Link):
 
     @property
     def states(self) -> Sequence[tuple[str, float]]:
-        """What it keeps of each element."""
+        """Its state per element."""
         return (("first", 0.0),)
 
     def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:

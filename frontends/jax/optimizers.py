@@ -45,7 +45,7 @@ ANY_STEP = "write the whole step and give it to pockengine.compile_step, which t
 
 @dataclass(frozen=True)
 class _Part:
-    """A transformation that is no chain: the function that made it, and its settings."""
+    """A transformation that is not a chain: the function that made it, and its settings."""
 
     name: str
     settings: Mapping[str, Any]
@@ -56,7 +56,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Row:
-    """How settings become a link: those it takes, and what all others must be."""
+    """How settings become a link: those it takes, and the required values of all others."""
 
     kind: Callable[..., Link]
     takes: str

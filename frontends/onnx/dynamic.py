@@ -30,7 +30,7 @@ def with_real_products(model: ModelProto) -> ModelProto:
     for node in copy.graph.node:
         nodes += made.get(id_of(node), [] if id_of(node) in gone else [node])
     read = {name for node in nodes for name in node.input} | {o.name for o in copy.graph.output}
-    for kind in ("Mul", DYNAMIC):  # what made scales, then what made theirs
+    for kind in ("Mul", DYNAMIC):  # nodes that made scales, then the nodes that made those
         nodes = [n for n in nodes if n.op_type != kind or read.intersection(n.output)]
         read = {name for n in nodes for name in n.input} | {o.name for o in copy.graph.output}
     del copy.graph.node[:]
@@ -45,7 +45,7 @@ def id_of(node: NodeProto) -> str:
 
 @dataclass(frozen=True)
 class _Product:
-    """A product of integers, with what makes its result real again."""
+    """A product of integers, with the dequantization of its result."""
 
     node: NodeProto
     quantised: NodeProto

@@ -141,7 +141,7 @@ def array_of(tensor: TensorProto, folder: Path | None) -> np.ndarray:
 
 
 def _itemsize(tensor: TensorProto, name: str) -> int:
-    """Bytes of one element as `raw_data` has it; 0 for types of less than a byte, and strings."""
+    """Bytes of one element in `raw_data`; 0 for types of less than a byte, and strings."""
     small = ("INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "STRING")
     try:
         kind = TensorProto.DataType.Name(tensor.data_type)

@@ -133,7 +133,7 @@ def to_initializers(
     the model's file come into the copy: save one of more than 2 GB by
     `onnx.save(..., save_as_external_data=True)`.
 
-    `values` holds arrays by name as the compiled program has them, and may name a part only. Those
+    `values` holds arrays by name as in the compiled program, and may name a part only. Those
     that the model has no weight for (states of optimisers) are left out. Raises ImportModelError
     for a shape that is not the graph's.
     """

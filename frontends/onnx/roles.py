@@ -1,10 +1,10 @@
 """Decide which float constants of a model train: by the file's metadata, else by their readers.
 
-Exporters of PyTorch write `InputSpec.kind` of what they took from the model. Where that is missing,
-weights of layers, biases, and scales and shifts of norms train. Statistics that an input is
-normalized by, initial states of zeros, positional tables of sines, and the ones and zeros that an
-exporter puts around a norm do not. A `Constant` operator trains in the role of a weight, unless the
-exporter is one that keeps weights as initializers.
+Exporters of PyTorch write `InputSpec.kind` of the tensors they took from the model. Where that is
+missing, weights of layers, biases, and scales and shifts of norms train. Statistics that an input
+is normalized by, initial states of zeros, positional tables of sines, and the ones and zeros that
+an exporter puts around a norm do not. A `Constant` operator trains in the role of a weight, unless
+the exporter is one that keeps weights as initializers.
 """
 
 import warnings
@@ -137,7 +137,7 @@ class Roles:
             )
 
     def _reason(self, name: str, data: np.ndarray) -> str:
-        """Return why a constant is no parameter by its role; nothing if it is one."""
+        """Return why a constant is not a parameter by its role; empty if it is one."""
         if name not in self.kinds and name.endswith("buffer"):
             return "buffers by their names"
         if self._is_zero_state(name, data):
@@ -298,7 +298,7 @@ def _constants(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
 def _made(
     nodes: Sequence[NodeProto], names: set[str], beside: set[str], ops: Sequence[str]
 ) -> set[str]:
-    """Return names and what these operators make of them, maybe with those beside."""
+    """Return names and the results of these operators on them."""
     for node in nodes:
         sources = {name for name in node.input if name}
         if node.op_type in ops and sources & names and sources <= names | beside:

@@ -34,7 +34,7 @@ LEAVES: Mapping[str, Mapping[int, str]] = {
     "PRelu": {1: "weight"},
     "RMSNormalization": {1: "weight"},
 }
-"""What modules call the inputs of operators."""
+"""Names of operators' inputs in modules."""
 LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 STATES = (3, 4)
 """The inputs of batch norm that are running statistics."""

@@ -143,7 +143,7 @@ def _plain_tensors(
 
 
 def _whole_modules(graph: Graph, trained: Sequence[str], task: str | None) -> list[str]:
-    """Return modules_to_save: what trains more than a bias, and what PEFT saves for the task."""
+    """Return modules_to_save: those that train more than a bias, and PEFT's for the task."""
     modules = {name.rpartition(".")[0] for name in trained if not name.endswith(".bias")}
     known = {name.rpartition(".")[0] for name in graph.params}
     heads = {head for head in HEADS.get(task, ()) if any(_is_saved(m, [head]) for m in known)}
@@ -163,7 +163,7 @@ def _is_saved(module: str, whole: Collection[str]) -> bool:
 def _about(model: Any) -> dict[str, str | None]:
     """A model's own description: its task by its class's name, and the origin of its base."""
     kind = type(model)
-    # A task makes PEFT call forward as transformers' own classes have it.
+    # A task makes PEFT call forward as transformers' classes do.
     name = kind.__name__ if kind.__module__.startswith("transformers.") else ""
     task = next((task for ending, task in TASKS.items() if name.endswith(ending)), None)
     base = getattr(model, "name_or_path", None)

@@ -49,7 +49,7 @@ class AdaptedModule:
         return {key: np.zeros(shape, np.float32) for key, shape in zip(keys, shapes, strict=True)}
 
     def drop_zeros(self, adapter: Adapter, graph: Graph, tensors: Tensors) -> None:
-        """Take the same out of what was read; AdapterError if they are something."""
+        """Drop the module's zero tensors from the read ones; AdapterError if they are trained."""
         adapters = [tensors.pop(key) for key in self.zeros(adapter, graph) if key in tensors]
         if adapters and all(array.any() for array in adapters):
             raise AdapterError(

@@ -218,7 +218,7 @@ class Importer(GraphWalker):
         if not isinstance(variable, Variable):
             raise Unsupported("it writes a resource that is no variable of the model")
         if variable.data.dtype != F32.numpy:
-            return []  # a counter: what reads it is refused where it is read
+            return []  # a counter: its readers are refused where they read it
         if variable.trainable:
             raise Unsupported(TRAINED_WRITE)
         if isinstance(value, Opaque):

@@ -40,10 +40,10 @@ UNUSED: Mapping[str, Collection[Any]] = {
     "kernel_regularizer": (None,),
     "kernel_constraint": (None,),
 }
-"""Arguments that some layers of Keras 3 do not take, and what they must be; any value if empty."""
+"""Arguments that some layers of Keras 3 lack, and their required values; any value if empty."""
 RECURRENT = frozenset({"Bidirectional", "ConvLSTM2D", "GRU", "LSTM", "RNN", "SimpleRNN"})
 CONSTANT = "_CONSTANT_VALUE"
-"""What Keras 2 writes for the name of a layer where an argument is a number."""
+"""Keras 2's placeholder for a layer's name where an argument is a number."""
 
 
 def in_words_of_keras3(part: Any) -> Any:

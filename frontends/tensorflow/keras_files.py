@@ -98,7 +98,7 @@ def _checked_zip(path: Path) -> dict[str, Any] | None:
 
 
 def _seekable(file: Any) -> BinaryIO:
-    """Return a file of an archive as what HDF5 reads from; it can seek."""
+    """Return a file of an archive as a seekable stream for HDF5."""
     stream: BinaryIO = file
     return stream
 

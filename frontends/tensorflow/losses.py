@@ -103,7 +103,7 @@ def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
 def target_spec(loss: Any, output: Any) -> tf.TensorSpec:
     """Return the spec of an output's target: labels for sparse losses.
 
-    That of CTC has as many labels as there are frames, 0 behind the last one.
+    That of CTC has as many labels as there are frames, 0 after the last one.
     """
     name = loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
     shape = output.shape.as_list()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import keras
 
 OLDEST_KERAS = (3, 10)
-"""The oldest Keras that is tested, hostile files and trained models; pyproject.toml has it too."""
+"""The oldest Keras that is tested, hostile files and trained models; as in pyproject.toml."""
 
 Inputs = Sequence[Any] | Mapping[str, Any]
 
@@ -41,8 +41,8 @@ def from_tensorflow(
     function's parameters, and its params the variables' names (`conv1/kernel`); what is not
     trainable stays frozen.
 
-    `training` is what a Keras model is called with: batch norm normalises by the batch and updates
-    its running statistics, dropout drops; layers that are not trainable stay as they are.
+    `training` is the argument of a Keras model's call: batch norm normalises by the batch and
+    updates its running statistics, dropout drops; layers that are not trainable stay as they are.
 
     `loss` "cross_entropy" (logits; labels: int64) or "mse" adds an input `target` for the first
     output and an output `loss`, as in every frontend. Losses of Keras, by name or as objects, and

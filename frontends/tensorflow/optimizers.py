@@ -280,7 +280,7 @@ def _muon(config: dict[str, Any]) -> Optimizer:
         raise ImportModelError(f"Muon(exclude_layers={names}): give names, not expressions")
     first, second, decay = (config[f"adam_{name}"] for name in ("beta_1", "beta_2", "weight_decay"))
     ratio = float(config["adam_lr_ratio"])
-    # The decay of what Adam trains is at the rate itself.
+    # The decay of parameters trained by Adam uses the rate itself.
     own = KerasAdam(first, second, config["epsilon"], float(decay or 0.0) / ratio)
     others = own if ratio == 1 else Scaled(own, ratio)
     muon = Muon(

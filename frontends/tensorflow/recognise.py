@@ -9,7 +9,7 @@ PACKAGES = ("keras", "tensorflow", "tf_keras")
 def is_tensorflow(model: Any) -> bool:
     """Return whether this is a Keras model or layer, or a function of TensorFlow.
 
-    TensorFlow and Keras are not imported for it: what is theirs has imported them.
+    TensorFlow and Keras are not imported: an object of theirs has already imported them.
     """
     if not any(package in sys.modules for package in PACKAGES):
         return False

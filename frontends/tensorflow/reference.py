@@ -109,7 +109,7 @@ def _restored(variables: list[Any], nudge: Nudge) -> Iterator[None]:
 def _loss(
     results: dict[str, Any], loss: Any, feed: dict[str, np.ndarray], model: Any = None
 ) -> Any:
-    """Return the loss of what the call returned; targets that are drawn join the feed."""
+    """Return the loss of the call's result; targets that are drawn join the feed."""
     first = next(iter(results.values()))
     if loss is None:
         return results.get("loss", first)

@@ -70,7 +70,7 @@ def _signature(path: Path) -> Any:
     unset = [variable.name for variable in function.variables if not variable.is_initialized()]
     if unset:
         raise ImportModelError(f"{path} is damaged: it has no values for {', '.join(unset[:3])}")
-    function.kept = loaded  # the variables live as long as what was loaded
+    function.kept = loaded  # the variables live as long as the loaded object
     return function
 
 
@@ -84,6 +84,6 @@ def _loaded(path: Path, graph: bytes) -> Any:
 
 
 def _short(error: BaseException) -> str:
-    cause = str(error).rpartition("Exception encountered: ")[2]  # Keras tells the place first
+    cause = str(error).rpartition("Exception encountered: ")[2]  # Keras reports the location first
     lines = (line.strip() for line in cause.splitlines())
     return next((line for line in lines if line), type(error).__name__)[:200]

@@ -19,7 +19,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from pockengine.errors import ImportModelError
 
 OLD_REDUCTIONS = {"auto": "sum_over_batch_size"}
-"""Keras 2's words for what Keras 3 calls otherwise."""
+"""Keras 2's names of Keras 3's settings."""
 METADATA = "keras_metadata.pb"
 """The file of a SavedModel of Keras 2: a list of objects, each with its path and words in JSON."""
 OBJECT, PATH, WORDS = 1, 3, 5

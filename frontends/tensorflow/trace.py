@@ -50,7 +50,7 @@ class Arguments:
     names: tuple[str, ...]
     arrays: tuple[np.ndarray, ...]
     given: tuple[Any, ...]
-    """What the call takes, one by one: an array each, or a mapping of some."""
+    """The call's arguments, one by one: an array each, or a mapping of some."""
     keys: tuple[str, ...] | None
     """Where the inputs are named ones: the names that the call knows them by."""
 
@@ -70,7 +70,7 @@ class Arguments:
 class TracedModel:
     """A traced function and the names of its results, in order.
 
-    `targets` are placeholders of what the losses compare with, by the names of their inputs.
+    `targets` are placeholders of the losses' targets, by the names of their inputs.
     """
 
     concrete: Any
@@ -173,7 +173,7 @@ def _message(error: BaseException) -> str:
 
 
 def _user_line(error: BaseException) -> str:
-    """Return where in the user's own files the error arose, as far as the traceback tells."""
+    """Return where in the user's own files the error arose, if the traceback has it."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', str(error))
     traceback = error.__traceback__
     while traceback is not None:

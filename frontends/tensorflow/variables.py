@@ -21,7 +21,7 @@ RESERVED = {*CONTROLS, "target"}
 
 @dataclass(eq=False)
 class Variable:
-    """One variable while it is imported; `current` is what a read gives by now.
+    """One variable while it is imported; `current` is its current value.
 
     `written` says whether the model itself writes it (running statistics, counters).
     """

@@ -16,7 +16,7 @@ def to_weights(
 ) -> dict[str, np.ndarray]:
     """Give parameters and states back as TensorFlow's variables hold them, by their names.
 
-    `values` holds arrays by name as the compiled program has them, and may name a part only;
+    `values` holds arrays by name as in the compiled program, and may name a part only;
     without it the graph's initial data are given. TensorFlow is not needed for it. Raises
     ImportModelError for a name or shape that the graph does not have.
     """

@@ -3,7 +3,7 @@
 What is computed of a count is computed for some counts beside. A question whose answer for none
 differs from that for any more asks whether there are any. A trace and a run on numbers both follow
 counts by this, so they find the same questions. The elements of a tensor may each be a count, as
-those of `mask.sum(0)` or of `bincount` are: what is found of one of them holds for all.
+those of `mask.sum(0)` or of `bincount` are: a property of one of them holds for all.
 """
 
 import builtins

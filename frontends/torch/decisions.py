@@ -4,7 +4,7 @@ A compiled model does the same steps for any data, so a branch must be the same 
 is where the decision reads constants alone (a mask that forward builds), and where the other branch
 only raises an error (a check of the inputs): the examples pass it, and so must the data. Checks for
 numbers that are not finite are taken to find none. A buffer that forward leaves as it is, as a
-switch is, decides by what it holds when the model is compiled.
+switch is, decides by its value at compile time.
 """
 
 import copy

@@ -79,7 +79,7 @@ def _reflected(
 ) -> torch.Tensor:
     """Apply all reflections at once: 1 - v t vᵀ with t = (1 + d s)⁻¹ d.
 
-    d holds tau on its diagonal, s is what lies above that of vᵀ v.
+    d holds tau on its diagonal, s is the part above the diagonal of vᵀ v.
     """
     count = tau.shape[-1]
     v = a[..., :count].tril(-1) + torch.eye(a.shape[-2], count)

@@ -1,6 +1,6 @@
 """Derivatives taken by a module or its loss: `torch.autograd.grad`, `torch.func`.
 
-While tracing, an operator of ours represents the gradients. The importer differentiates the graph
+While tracing, an internal operator represents the gradients. The importer differentiates the graph
 built so far (`compiler/autodiff.py:derivatives`); the training step then differentiates the result
 again. A forward-mode derivative is the derivative of a backward pass by its cotangent.
 """
@@ -82,7 +82,7 @@ def _gradients_of(
 def _gradients(
     y: Sequence[torch.Tensor], dy: Sequence[torch.Tensor], x: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Return gradients that train, as no leaves: what follows may write to them."""
+    """Return gradients that train, as non-leaves: later code may write to them."""
     found = OPS.gradients(list(y), list(dy), list(x))
     return [dx.requires_grad_().clone() for dx in found]
 

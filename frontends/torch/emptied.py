@@ -185,7 +185,7 @@ def _are_equal(one: list[torch.Tensor] | None, other: list[torch.Tensor] | None)
 
 
 def _with_some(sizes: Any) -> Any:
-    """Return sizes of which those of 0 deny it."""
+    """Return sizes with zeros replaced by `Some`, which denies that the mask is empty."""
     if isinstance(sizes, torch.Size) and 0 in sizes:
         return torch.Size(Some(size) if size == 0 else size for size in sizes)
     return Some(sizes) if isinstance(sizes, int) and sizes == 0 else sizes

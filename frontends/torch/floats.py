@@ -76,7 +76,7 @@ class _NoCasts(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function, with another type for one of 16 bits."""
+        """Call the function, with float32 for a 16-bit type."""
         func = torch.Tensor.float if func in CASTS else func
         args, kwargs = pytree.tree_map(_wide_type, (args, kwargs or {}))
         return theirs(func, *args, **kwargs)

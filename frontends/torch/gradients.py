@@ -1,10 +1,10 @@
 """Custom gradients of a PyTorch model, traced with the model.
 
 `torch.autograd.Function` and `Tensor.register_hook` act outside the traced operators. While
-tracing, `apply` runs forward and then backward on a stand-in of the cotangent, and operators of
-ours attach gradients to tensors (`compiler/ops/custom.py`). Untraceable ones are refused by name.
-An `apply` that was bound before the trace (`f = Mine.apply`) is PyTorch's own, compiled since 2.14,
-so `forward` of each Function is replaced as well.
+tracing, `apply` runs forward and then backward on a stand-in of the cotangent, and internal
+operators attach gradients to tensors (`compiler/ops/custom.py`). Untraceable ones are refused by
+name. An `apply` that was bound before the trace (`f = Mine.apply`) is PyTorch's own, compiled since
+2.14, so `forward` of each Function is replaced as well.
 """
 
 import functools
@@ -41,7 +41,7 @@ RECOMPUTED = checkpoints.CheckpointFunction
 SAVED_INPUTS = getattr(checkpoints, "_NoopSaveInputs", None)
 """The Function by which releases before 2.8 recompute; it has no backward."""
 SWITCHES = (torch.set_grad_enabled, torch._C._set_grad_enabled)
-"""What turns gradients on and off in a trace."""
+"""Context managers that turn gradients on and off in a trace."""
 
 
 class _Saved:

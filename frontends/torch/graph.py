@@ -343,7 +343,7 @@ class _Importer(GraphWalker):
         return known
 
     def _is_unregistered(self, name: Node) -> bool:
-        """Return whether this is memory of the module that is no buffer of its own."""
+        """Return whether this is memory of the module that is not one of its buffers."""
         storages = self.memory.storages
         shared = self.state & {*storages.path(name), *storages.sharers(name)}
         if len(shared) == 1 and shared <= self.scratch:

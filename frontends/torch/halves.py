@@ -21,7 +21,7 @@ _EXACT = """
     tril triu unsqueeze view where zeros_like
 """
 EXACT = frozenset(_EXACT.split())
-"""Operators whose results are elements of their operands, their negatives, or whole numbers."""
+"""Operators whose results are elements of their operands, their negatives, or integers."""
 
 
 SCALED = frozenset({"div", "mul"})

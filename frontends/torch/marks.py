@@ -1,7 +1,7 @@
 """Rows that a mask marks, where a model takes one of each example: `x[mask].view(n, -1, m)[:, i]`.
 
 How many rows a mask marks depends on the data, but not the shape of one for each example. Models
-read their sentence so at the last mark of its end. An operator of ours takes the place of the
+read their sentence so at the last mark of its end. An internal operator replaces the
 three; examples with unequal numbers of marks make its result NaN, as PyTorch's view would mix them.
 """
 
@@ -21,7 +21,7 @@ VIEWS = ("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default
 
 
 def pick_marked(program: "ExportedProgram") -> None:
-    """Replace the selection of rows by an operator of ours."""
+    """Replace the selection of rows with an internal operator."""
     for part in program.graph_module.modules():
         if isinstance(part, torch.fx.GraphModule):
             for node in list(part.graph.nodes):

@@ -27,7 +27,7 @@ from pockengine.frontends.walker import complex_constant, constant
 
 Known = Any
 """The value of a name: a `Tensor`, a constant as torch.Tensor, a sequence of either, a module
-with a subgraph, or None for what could not be imported."""
+with a subgraph, or None for a value that could not be imported."""
 
 STALE = (
     "it reads a tensor whose memory another input or result shares, after a write; use the "
@@ -105,7 +105,7 @@ class Memory:
         whole = self.current(origin)
         if value is None or same or _stops(name):
             return value
-        if whole is None:  # it could not be built: a part of it is no whole
+        if whole is None:  # it could not be built: a part of it is incomplete
             return None
         constant = isinstance(whole, torch.Tensor) and isinstance(value, torch.Tensor)
         if constant and not isinstance(begins_at(name)[1], Node):

@@ -96,7 +96,7 @@ def to_state_dict(
 ) -> "dict[str, torch.Tensor]":
     """Give parameters and states back as PyTorch tensors, in PyTorch's own order of dimensions.
 
-    `values` holds arrays by name as the compiled program has them, and may name a part only;
+    `values` holds arrays by name as in the compiled program, and may name a part only;
     without it the graph's initial data are given. With `module`, the one that was imported, the
     result is its whole state_dict, which loads strictly: what the program does not hold (frozen,
     unused) is the module's own, and batch norms have counted `steps` more steps.
@@ -129,7 +129,7 @@ def resize_examples(
 ) -> "dict[str, torch.Tensor]":
     """Name the example inputs as forward does, with `size` along the dimensions in `axes`.
 
-    What is there is repeated or dropped. A loss's own examples must be given by name. Raises
+    Elements are repeated or dropped. A loss's own examples must be given by name. Raises
     ImportModelError as `from_torch` does.
     """
     torch = _torch("resize_examples")

@@ -38,7 +38,7 @@ Settings = Mapping[str, Any]
 
 
 class Absent:
-    """What updates a parameter that PyTorch's optimizer was not given: nothing may."""
+    """The update of a parameter that PyTorch's optimizer was not given: nothing may."""
 
     def update(self, update: Update) -> NoReturn:
         """Raise CompileError."""

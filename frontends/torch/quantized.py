@@ -1,9 +1,9 @@
 """Int8 modules of PyTorch 2 export quantisation as the float modules that they represent.
 
 `convert_pt2e` leaves operators of `quantized_decomposed`. A quantize and its dequantize become one
-operator of ours that rounds (aten/integers.py), or a clamp; integers that a dequantize reads of the
-module become a parameter of the same name, and their quantization is returned beside it. Anything
-else raises ImportModelError with its name and place.
+internal operator that rounds (aten/integers.py), or a clamp; integers that a dequantize reads of
+the module become a parameter of the same name, and their quantization is returned beside it.
+Anything else raises ImportModelError with its name and place.
 """
 
 import operator
@@ -85,7 +85,7 @@ class _Rewriter:
         return self._weight(node, source, known)
 
     def _rounded(self, node: Node, known: _Range) -> Node:
-        """Round real numbers to integers of 8 bits and back; or only clamp to what these can be."""
+        """Round real numbers to integers of 8 bits and back; or only clamp to their range."""
         if known.quantization.axis is not None or known.dtype not in WIDTHS:
             raise _refused(node, "an activation has one scale, and integers of 8 bits")
         (scale,), (zero,) = known.quantization.scales, known.quantization.zeros

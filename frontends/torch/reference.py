@@ -68,7 +68,7 @@ def _predicted(
     inputs: tuple[tuple[Any, ...], Mapping[str, Any]],
     own_loss: bool,
 ) -> dict[str, np.ndarray]:
-    """Return the outputs in evaluation mode by name; nothing if there is no other mode."""
+    """Return the outputs in evaluation mode by name; empty if there is no other mode."""
     training = [part for part in module.modules() if part.training]
     if not training:
         return {}
@@ -142,7 +142,7 @@ def _is_loss(output: torch.Tensor) -> bool:
 
 
 def _loss(results: Any, loss: Loss, feed: dict[str, np.ndarray]) -> torch.Tensor:
-    """Return the loss of what the call returned; a target that is drawn joins the feed."""
+    """Return the loss of the call's result; a target that is drawn joins the feed."""
     if callable(loss):
         value: torch.Tensor = results[1]
         return value

@@ -43,7 +43,7 @@ SELECTORS |= {torch.nonzero, torch.Tensor.nonzero, torch.where, torch.argwhere}
 
 
 class SameSizes(TorchFunctionMode):
-    """Tells a trace how many rows a constant mask selects, and that equal masks select as many."""
+    """Gives a trace the number of rows that a constant mask selects; equal masks share it."""
 
     def __init__(self, *, filled: bool = False) -> None:
         """With `filled` each mask is taken to select a row at least, so that guards are passed."""
@@ -82,7 +82,7 @@ class SameSizes(TorchFunctionMode):
         return torch.Tensor.__getitem__, (x, tuple(index))
 
     def _places(self, mask: Any) -> list[torch.Tensor] | None:
-        """Return the coordinates of what a mask selects; None if it is no constant mask."""
+        """Return the coordinates that a mask selects; None if the mask is not constant."""
         if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
             return None
         node = traced_node(mask)
@@ -108,7 +108,7 @@ class SameSizes(TorchFunctionMode):
 
 @dataclass
 class SelectionFamily:
-    """What one mask selects from, and all nodes whose sizes depend on it, in order."""
+    """The tensors that one mask selects from, and all nodes whose sizes depend on it, in order."""
 
     key: Any
     symbols: set[str] = field(default_factory=set)
@@ -136,7 +136,7 @@ def select_all(program: "ExportedProgram") -> None:
 
 
 def _take(graph: Graph, family: SelectionFamily) -> None:
-    """Rewrite a family, or note in what selects why it is none."""
+    """Rewrite a family, or record why it cannot be rewritten."""
     sources = {node: mask for node in family.nodes if (mask := mask_of(node)) is not None}
     reader = FamilyReader(family.symbols, {node: _dimension(node, family) for node in family.nodes})
     reader.masks.update(sources)

@@ -41,7 +41,7 @@ ALONG = {
     "unsqueeze", "squeeze", "linalg_vector_norm", "norm", "glu", "logcumsumexp", "cummax", "cummin",
     "diff",
 }  # fmt: skip
-"""Operators along dimensions that they name, of which rows must be none."""
+"""Operators along named dimensions, none of which may be the rows."""
 
 MOVES = {"permute", "transpose", "t", "numpy_T", "mT", "expand", "expand_as", "broadcast_tensors"}
 SAME = {"dropout", "native_dropout", "clone", "detach", "alias", "contiguous", "lift_fresh_copy"}

@@ -62,7 +62,7 @@ class Rewriter:
         }
 
     def rewrite(self, node: Node) -> None:
-        """Rewrite one node; what reads it reads the new one."""
+        """Rewrite one node; its readers read the new one."""
         self._here = node
         if name_of(node) == "sym_size":
             self._replace_size(node)
@@ -332,7 +332,7 @@ class Rewriter:
         return self._stored(node, self._written(x, indices, rows))
 
     def _written(self, x: Node, indices: Any, rows: Node) -> Node:
-        """Write rows to x; those that are not selected go to a row behind the last one."""
+        """Write rows to x; those that are not selected go to a row after the last one."""
         size = _shape(x)[0]
         spare = self._call(aten.slice.Tensor, x, 0, 0, 1)
         longer = self._call(aten.cat.default, [x, spare], 0)

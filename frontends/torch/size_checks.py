@@ -73,7 +73,7 @@ class _ComparisonRecorder(TorchFunctionMode):
 
 
 def answer_of_check(module: torch.nn.Module, args: Any, kwargs: Any, line: Line) -> bool | None:
-    """Return how sizes compare on a line that only checks them; None if it is no check."""
+    """Return how sizes compare on a line that only checks them; None if it is not a check."""
     natural, turned = (_ComparisonRecorder(line, turned=turned) for turned in (False, True))
     copied = copied_module(module)
     for watch in (natural, turned):

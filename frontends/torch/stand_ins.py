@@ -167,7 +167,7 @@ def gaussian_nll_loss(
 def bincount(
     input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor:
-    """Count the numbers below `minlength`, of which all must be; PyTorch counts larger ones too."""
+    """Count the numbers, all below `minlength`; PyTorch counts larger ones too."""
     if weights is not None or minlength < 1:
         raise ImportModelError(
             "torch.bincount has as many results as data say, or has weights: give the number of "
@@ -255,7 +255,7 @@ INSTEAD: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.cov, torch.Tensor.cov), cov),
     **dict.fromkeys((torch.corrcoef, torch.Tensor.corrcoef), corrcoef),
 }
-"""What stands in, by PyTorch's functions."""
+"""Stand-ins, by PyTorch's functions."""
 
 if hasattr(functional, "linear_cross_entropy"):  # not in older PyTorch
     INSTEAD[functional.linear_cross_entropy] = linear_cross_entropy

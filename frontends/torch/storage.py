@@ -10,7 +10,7 @@ from torch.fx import Node
 
 @dataclass(frozen=True)
 class Origin:
-    """What a name is a view of. `same`: it shows the whole of it, in the same order."""
+    """The memory that a name is a view of. `same`: it shows the whole of it, in the same order."""
 
     name: Node
     same: bool
@@ -87,7 +87,7 @@ class Storages:
 
 
 def _sources(name: Node) -> list[Node]:
-    """Return what a name's operator reads; for a part of a list, what made the list."""
+    """Return the input of a name's operator; for a part of a list, that of the list's operator."""
     sources = name.all_input_nodes
     return [
         deeper
@@ -131,7 +131,7 @@ def _overlap(one: Node, other: Node) -> bool:
 
 
 def _storage(name: Node) -> int | None:
-    """Return which memory a name looks at; None if it is no plain tensor."""
+    """Return which memory a name looks at; None if it is not a plain tensor."""
     value = name.meta.get("val")
     if not isinstance(value, TorchTensor) or value.layout is not strided:
         return None

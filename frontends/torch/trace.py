@@ -53,13 +53,13 @@ if TYPE_CHECKING:
 
 
 ROWS = "Size-like symbols: u"
-"""What PyTorch says of a decision by how many rows are selected."""
+"""PyTorch's message for a branch on the number of selected rows."""
 
 
 def trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
-    """Trace the module; what torch cannot trace becomes an error in the user's terms."""
+    """Trace the module; constructs that torch cannot trace become errors in the user's terms."""
     with settings(module, kwargs), standing_in(module):
         program = _traced(module, args, kwargs)
     inline_blocks(program)
@@ -78,7 +78,7 @@ class _AsksForRows(ImportModelError):
 
 @dataclass
 class _Known:
-    """What a module was asked that its trace cannot know."""
+    """A question to a module that its trace cannot answer."""
 
     answers: Answers | None = None
     guards: set[Line] = field(default_factory=set)
@@ -296,7 +296,7 @@ def settings(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> Iterator[Non
                 stack.enter_context(_attribute(config, "_experts_implementation", "batched_mm"))
         handle = module.register_forward_hook(lambda _, __, output: _without_caches(output))
         stack.callback(handle.remove)
-        # What a distribution's arguments are is the data's matter, and so is no step.
+        # A distribution's arguments are data, so checks of them are no steps.
         before = Distribution._validate_args
         stack.callback(Distribution.set_default_validate_args, before)
         Distribution.set_default_validate_args(False)
@@ -341,7 +341,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _user_place(error: BaseException) -> str:
-    """Return the line of the user's own files where the error arose, as the traceback tells."""
+    """Return the line of the user's own files where the error arose, from the traceback."""
     line = _user_line(error)
     return "" if line is None else quoted(*line)
 

@@ -22,7 +22,7 @@ from pockengine.frontends.torch.derivatives import derivatives
 from pockengine.frontends.torch.replaced import replaced
 
 MOST_ROWS = 256
-"""How often vmap may call a function, with what is nested in it."""
+"""Maximum number of calls by vmap, nested ones included."""
 
 PUBLIC = {"torch._functorch.apis": "torch.func", "torch._functorch.eager_transforms": "torch.func"}
 PUBLIC |= {"torch._tensor": "torch"}

@@ -24,7 +24,7 @@ class Trials:
     def __init__(self, trial: Any, counts: Counts) -> None:
         """Start a run; `trial` is one of those that an earlier run has `seen`."""
         self.seen: dict[Any, None] = {}
-        """Each a kind of change and what it changes, in order."""
+        """Each a kind of change and its subject, in order."""
         self._trial = trial
         self._counts = counts
         self._constants: dict[int, torch.Tensor] = {}

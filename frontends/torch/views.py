@@ -44,7 +44,7 @@ def put_back(g: Builder, whole: Tensor, part: Tensor, view: Node, origin: Node) 
 
 
 def begins_at(view: Node) -> tuple[int, Any]:
-    """Return the dimension of which a view is a slice, and where it begins; a Node is data."""
+    """Return the dimension that a view slices, and the slice's start; a Node if it is data."""
     if name_of(view) not in ("narrow", "select", "slice"):
         return 0, 0
     _, dim, start, *_ = arguments_of(view).values()
@@ -52,7 +52,7 @@ def begins_at(view: Node) -> tuple[int, Any]:
 
 
 def put_back_at(g: Builder, whole: Tensor, part: Tensor, dim: int, start: Tensor) -> Tensor:
-    """Do the same for a slice that begins where data say, of which `select` drops a dimension."""
+    """Write to a slice whose start is data; `select` then drops its dimension."""
     dim %= whole.rank
     if part.rank < whole.rank:
         part = reshape(g, part, (*part.shape[:dim], 1, *part.shape[dim:]))
@@ -62,14 +62,14 @@ def put_back_at(g: Builder, whole: Tensor, part: Tensor, dim: int, start: Tensor
 def put_back_constant(
     whole: torch.Tensor, part: torch.Tensor, view: Node, origin: Node
 ) -> torch.Tensor:
-    """Do the same to tensors that are known while importing."""
+    """Write to tensors that are known while importing."""
     flat = whole.flatten().clone()
     flat[_places(view, origin).flatten()] = part.flatten()
     return flat.reshape(whole.shape)
 
 
 def _places(view: Node, origin: Node) -> torch.Tensor:
-    """Return the place in the flattened origin of each element of the view."""
+    """Return each view element's index in the flattened origin."""
     value = origin.meta["val"]
     numbers = torch.arange(value.numel()).reshape(value.shape)
     shown = view.meta["val"]
@@ -154,7 +154,7 @@ def _replaced(g: Builder, whole: Tensor, part: Tensor, dim: int, index: np.ndarr
 def _pieces(g: Builder, whole: Tensor, dim: int, start: int, stop: int) -> list[Tensor]:
     """Cut start:stop of a dimension, out of the parts where a tensor was put together from some.
 
-    So a loop that writes row by row ends in one concatenation, not in one for each row.
+    A loop that writes row by row thus ends in one concatenation, not one per row.
     """
     node = whole.value.node
     axis = whole.axis(dim)

@@ -88,7 +88,7 @@ class LoadedPair:
 
 
 def rules_digest(scheme: Scheme) -> str:
-    """Return a short digest of what a scheme trains; its name does not count.
+    """Return a short digest of the parameters that a scheme trains; its name does not count.
 
     Choices are included as in files, so that a new field of a choice changes no digest.
     """

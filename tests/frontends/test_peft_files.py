@@ -1,4 +1,4 @@
-"""Adapter folders without peft: contents of ours, errors for damaged or foreign ones."""
+"""Adapter folders without peft: contents, errors for damaged or foreign ones."""
 
 import json
 from collections.abc import Callable

@@ -51,7 +51,7 @@ def fuzz(
         counts[name] += 1
         try:
             reader.read()
-        except InternalError as error:  # an internal error is a fault of ours
+        except InternalError as error:  # an internal error is a bug in PockEngine
             findings.append(Finding(name, error, data))
         except PockEngineError as error:
             json.dumps(str(error))  # it must be printable

@@ -1,4 +1,4 @@
-"""Fuzz the readers of TFLite and Keras files: a damaged file gives a graph or an error of ours.
+"""Fuzz the readers of TFLite and Keras files: a damaged file gives a graph or a PockEngineError.
 
 python -m pockengine.tests.fuzz.lite_readers --executions 20000
 """

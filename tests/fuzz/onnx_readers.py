@@ -1,4 +1,4 @@
-"""Fuzz the reader of ONNX files: a damaged file gives a graph or an error of ours.
+"""Fuzz the reader of ONNX files: a damaged file gives a graph or a PockEngineError.
 
 python -m pockengine.tests.fuzz.onnx_readers --executions 20000
 """

@@ -1,6 +1,6 @@
 """The command line of the campaigns, one for each framework.
 
-Each program passes, is refused (an error of ours with the reason), is wrong (a number differs from
+Each program passes, is refused (a PockEngineError with the reason), is wrong (a number differs from
 the framework's) or crashes (any other exception). A program that is wrong or crashes is shrunk and
 printed as a script.
 """

@@ -1,4 +1,4 @@
-"""Fuzz every reader in Python: a damaged file gives a value or an error of ours, never a traceback.
+"""Fuzz every reader in Python: a damaged file gives a value or a PockEngineError.
 
 python -m pockengine.tests.fuzz.readers --executions 100000
 """

@@ -23,7 +23,7 @@ STEPS, RATE, LENGTH = 10, 0.1, 12
 
 @dataclass(frozen=True)
 class Tuned:
-    """Losses of a training, its adapters, their first values, and what else trains."""
+    """Losses of a training, its adapters, their initial values, other trained parameters."""
 
     losses: Sequence[float]
     adapters: Sequence[Adapter]

@@ -45,7 +45,7 @@ def config(method: str, **settings: Any) -> Any:
 
 
 def layer(name: str) -> tuple[Contents, np.ndarray]:
-    """Return a layer's weight, and what its package decodes."""
+    """Return a layer's weight, and its package's decoding."""
     file = f"{name}.safetensors"
     shards = {file: mapped(LAYERS / file)}
     found = dict(unpacked(LAYERS, shards, config(FORMATS[name][0]))[file])

@@ -12,7 +12,8 @@ from pockengine.tests.repo.tree import files, read
 
 HOMEMADE = re.compile(
     r"""
-      \b(?:way\ (?:back|forward)|nobody|but\ for|so\ many|says?\ so)\b
+      \b(?:way\ (?:back|forward)|nobody|but\ for|so\ many|says?\ so|of\ ours|whole\ numbers?|small\
+      letters)\b
     | \b(?:made|makes?|making)\ again\b
     | \b(?:is|are|be|was|were)\ told\b
     | \bwhat\ (?:is|are|was)\ (?:told|held|known|said|given|kept|wanted|answered)\b

@@ -1,4 +1,4 @@
-/* What this machine can do at most, for peaks.py: multiply-adds in registers, and y = a + s b over
+/* Measures this machine's peaks, for peaks.py: multiply-adds in registers, and y = a + s b over
  * arrays of several sizes together, each thread on its own part. PEAK_LANES is the vector width in
  * floats; one line a figure, as run_benches prints it. */
 #include "bench.h"

@@ -175,7 +175,7 @@ def _reads(
 
 
 def _numbers(names: dict[Value, str], updated: Sequence[str]) -> tuple[str, ...]:
-    """Operands of one element, such as a learning rate: behind a pointer they would be loaded
+    """Operands of one element, such as a learning rate: through a pointer they would be loaded
     again after each store.
     """
     single = [name for value, name in names.items() if value.type.size == 1 and value.dtype is F32]
@@ -208,7 +208,7 @@ def _ahead(anchor: Node, names: dict[Value, str], device: Device) -> list[Code]:
 
 @dataclass(frozen=True)
 class _Epilogue:
-    """What the functions that store results are made from."""
+    """The parts of the functions that store results."""
 
     fused: Fused
     names: dict[Value, str]

@@ -6,7 +6,7 @@
 
 #include "pe_opencl_driver.h"
 
-/* Constants of the OpenCL API, and limits on what is read of its lists. */
+/* Constants of the OpenCL API, and limits on the items read from its lists. */
 enum {
     KIND_GPU = 4,
     READ_WRITE = 1,

@@ -1,4 +1,4 @@
-"""The type of a form: it appends ONNX nodes for one node of ours, and binds its results."""
+"""The type of a form: it appends ONNX nodes for one IR node, and binds its results."""
 
 from collections.abc import Callable
 

@@ -151,7 +151,7 @@ def _spread(w: EntryWriter, dy: LiteTensor, window: PaddedWindow) -> LiteTensor:
         lines = w.reshape(dy, (batch * rows, columns * sw * channels))
         lines = padded(w, lines, (0, 0), (0, (sh - 1) * columns * sw * channels))
         dy = w.reshape(lines, (batch, rows * sh, columns * sw, channels))
-    ends = (h - reach[0] + 1, width - reach[1] + 1)  # what a window's first pixel may be
+    ends = (h - reach[0] + 1, width - reach[1] + 1)  # valid offsets of a window's first pixel
     dy = sliced(w, dy, {1: (0, min(rows * sh, ends[0]), 1), 2: (0, min(columns * sw, ends[1]), 1)})
     missing = (ends[0] - dy.shape[1], ends[1] - dy.shape[2])
     behind = (more + far - 1 for more, far in zip(missing, reach, strict=True))

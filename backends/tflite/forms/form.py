@@ -1,4 +1,4 @@
-"""The type of a form: it appends operators for one node of ours, and binds its results."""
+"""The type of a form: it appends operators for one IR node, and binds its results."""
 
 from collections.abc import Callable
 

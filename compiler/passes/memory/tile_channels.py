@@ -93,7 +93,7 @@ class TileChannels(Pass):
 
 
 def _readers(graph: Graph) -> dict[Value, list[Node]]:
-    """Readers of each value; an output has None, which is no node, as a reader."""
+    """Readers of each value; an output has None, which is not a node, as a reader."""
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in dict.fromkeys(node.operands):

@@ -166,7 +166,7 @@ def _log_sum_exp(g: Builder, logits: _Logits, blocks: Sequence[range]) -> Value:
 
 
 def _block(g: Builder, value: Value, product: Node, block: range) -> Value:
-    """Return the classes of a block of the logits, or of what they are computed from."""
+    """Return the classes of a block of the logits, or of their sources."""
     node = value.node
     if value.shape[-1:] != (product.result.shape[-1],):
         return value

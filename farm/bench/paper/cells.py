@@ -61,7 +61,7 @@ class Cell:
 
     @property
     def job(self) -> tuple[str, int, str]:
-        """What all engines train alike."""
+        """The setup that all engines share."""
         return self.model, self.batch, self.scheme
 
     @property
@@ -78,7 +78,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class PaperChoice:
-    """What of the suite the user chose; empty: all of it."""
+    """The user's selection of the suite; empty: all."""
 
     board: Board
     models: tuple[str, ...] = ()

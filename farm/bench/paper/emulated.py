@@ -148,7 +148,7 @@ class EmulatedBench:
         return model_regions(self.plan.board.device, command)[-1].milliseconds
 
     def _digest(self, artifact: Artifact, rows: Path) -> str:
-        """Return the hash of a program, its weights and rows, and of what counts."""
+        """Return the hash of a program, its weights and rows, and of the counter."""
         digest = hashlib.sha256(f"{plugin_library().name} {emulator_version()} {self.cpu}".encode())
         digest.update(model_digest(self.plan.board.device))
         for file in (artifact.executable, artifact.weights, rows):

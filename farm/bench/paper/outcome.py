@@ -18,7 +18,7 @@ SIZES = ("arena_bytes", "binary_bytes", "peak_rss_bytes", "modelled_ms")
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """A checked cell: the counts or milliseconds of its steps, and what it took. Zero: unknown."""
+    """A checked cell: the counts or milliseconds of its steps, and its cost. Zero: unknown."""
 
     version: str
     metric: str

@@ -23,7 +23,7 @@ enum {
 struct line {
     uint64_t tag; /* number of the line or page, plus 1 */
     uint64_t ready, used;
-    uint8_t part; /* what a load that finds the line on its way waits for */
+    uint8_t part; /* cause of the wait for a line being fetched */
     bool dirty;
 };
 
@@ -39,7 +39,7 @@ struct stream {
 };
 
 static struct cache levels[MAX_LEVELS], instructions, pages, walks;
-/* What moves one line at a time, for some cycles each; loads come to it out of order. */
+/* A channel that moves one line at a time, for some cycles each; loads arrive out of order. */
 struct mover {
     uint64_t taken[SLOTS];
     uint64_t from, to; /* the last turns that are all taken, so that a search skips them */
@@ -67,7 +67,7 @@ void start_memory(void) {
     make(&walks, 1024, 4);
 }
 
-/* Return the line, if it is there; else NULL, and `victim` is what it would replace. */
+/* Return the line, if it is there; else NULL, and `victim` is the line it would replace. */
 static struct line *find(struct cache *cache, uint64_t number, struct line **victim) {
     /* Sets are nearly always a power of two, and a division takes longer than the search. */
     uint64_t set_of =

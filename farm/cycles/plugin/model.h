@@ -10,7 +10,7 @@
 
 enum { LINE_BYTES = 64, MAX_LEVELS = 3, MAX_PIPES = 16 };
 
-/* What a cycle is spent on: the core itself, waiting for the second level and beyond, for DRAM, for
+/* Causes of cycles: the core itself, waiting for the second level and beyond, for DRAM, for
  * wrong predictions, for instructions. */
 enum part { CORE, CACHE, DRAM, BRANCH, FETCH, PARTS };
 

@@ -1,4 +1,5 @@
-/* Feeds the model of a core with what QEMU executes; linked with farm/references/plugin/count.c.
+/* Feeds the model of a core with the instructions that QEMU executes; linked with
+ * farm/references/plugin/count.c.
  *
  * Argument: core=FILE, the core's numbers. All threads run on one core, in the order in which they
  * execute, so a spinning thread costs time. Between regions nothing is modelled: caches are as a
@@ -25,7 +26,7 @@ struct thread {
 static struct thread *threads[MAX_THREADS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static volatile bool running;
-static uint64_t opened[PARTS], closed[PARTS]; /* what was spent at the marks */
+static uint64_t opened[PARTS], closed[PARTS]; /* cycles by cause at the marks */
 static uint64_t unknown;
 static uint32_t unknown_word;
 

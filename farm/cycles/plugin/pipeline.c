@@ -2,7 +2,7 @@
  *
  * Each is dispatched in order, as many a cycle as the core is wide and while its window has room;
  * starts as soon as its operands are ready and a pipe is free, also before older ones; retires in
- * order. Time passes where retirement waits, and is put down to what it waited for.
+ * order. Time passes where retirement waits, and is attributed to the cause of the wait.
  */
 #include "model.h"
 
@@ -16,7 +16,7 @@ static uint64_t dispatching, retiring, fetched;
 static uint32_t dispatched, retired;
 static uint64_t window[WINDOW], buffer[BUFFER];
 static uint32_t executed, stored; /* places in these of the next instruction, and store */
-static enum part stall[BUFFER];   /* what a store in the buffer waits for */
+static enum part stall[BUFFER];   /* cause of a buffered store's wait */
 static uint64_t parts[PARTS];
 static enum part waits_for; /* why dispatch waits for `fetched` */
 static struct {
@@ -78,7 +78,7 @@ static uint64_t issue(const struct cost *cost, uint64_t ready) {
     return last;
 }
 
-/* Return the cycle in which the next instruction is dispatched; `part` is what it waited for. */
+/* Return the cycle in which the next instruction is dispatched; `part` is the cause of the wait. */
 static uint64_t dispatch(bool stores, enum part *part) {
     uint64_t at = dispatching;
     if (fetched > at) {

@@ -1,4 +1,5 @@
-/* What may be linked with count.c to see more than counts. All are absent in the plain plugin. */
+/* Interface of observers linked with count.c, which see more than counts. All are absent in the
+ * plain plugin. */
 #ifndef POCKENGINE_OBSERVER_H
 #define POCKENGINE_OBSERVER_H
 

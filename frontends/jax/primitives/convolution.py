@@ -192,7 +192,7 @@ def _weight_gradient(g: Builder, x: Tensor, w: Tensor, sweep: _Sweep) -> Tensor:
 
 
 def _tight(window: Window, x: Tensor, places: tuple[int, ...]) -> Window:
-    """Cut the padding below and right to what `places` windows of the forward direction need."""
+    """Cut the padding below and right to that of `places` windows of the forward direction."""
     sides = list(window.padding)
     for i in range(2):
         reach = window.dilation[i] * (window.kernel[i] - 1) + 1

@@ -20,7 +20,7 @@ INTEGERS: Mapping[np.dtype, DType] = {
     np.dtype(np.uint32): I64,
 }
 EMULATED: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(HALVES, F32)}
-"""NumPy's type -> the type of ours that holds it."""
+"""NumPy's type -> the IR type that represents it."""
 
 BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
 """Types that an input may have beside those that ops calculate with."""

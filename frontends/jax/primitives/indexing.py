@@ -39,7 +39,7 @@ REDUCING = {
     "scatter-min": ("reduce_min", np.inf),
     "scatter-mul": ("reduce_prod", 1.0),
 }
-"""What updates that go to one place are reduced by, and what changes nothing."""
+"""The reduction of updates to one position, and its neutral element."""
 
 MOST_IN_TURN = 256
 """Updates that are applied in sequence."""
@@ -137,7 +137,7 @@ def _wide(g: Builder, flat: Tensor, width: int) -> Tensor:
 
 
 def _added(g: Builder, rows: Tensor, places: FlatIndex, windows: IndexWindows) -> Tensor:
-    """Add rows of (batch, count, rest) to zeros of x's shape; what is outside is dropped."""
+    """Add rows of (batch, count, rest) to zeros of x's shape; rows outside are dropped."""
     batch, count, width = rows.shape
     picked = math.prod(windows.shape[dim] for dim in windows.picked)
     if not windows.batch:

@@ -14,7 +14,7 @@ from pockengine.frontends.jax.primitives.registry import JaxContext, primitive
 from pockengine.frontends.layout import Tensor, framework_order, plain
 
 MOST_EXCHANGES = 64
-"""Exchanges of rows, each of which is some kernels."""
+"""Maximum number of row exchanges; each is several kernels."""
 
 
 @primitive("cholesky")

@@ -1,4 +1,4 @@
-"""Primitives that sort, and those that combine a line up to each of its elements."""
+"""Primitives that sort, and cumulative ones."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from pockengine.frontends.layout import Tensor, framework_order, permute, plain
 def sort(
     ctx: JaxContext, *operands: Tensor, dimension: int, num_keys: int, **_: Any
 ) -> list[Tensor]:
-    """Sort a dimension of all operands by the first ones, the first key counting most."""
+    """Sort a dimension of all operands by the first ones, the first key being the primary one."""
     g, rank = ctx.g, operands[0].rank
     dims = [dim for dim in range(rank) if dim != dimension] + [dimension]
     lines = [permute(x, dims) for x in operands]
@@ -32,14 +32,14 @@ def sort(
 
 
 def _read(g: Builder, x: Tensor, places: Tensor) -> Tensor:
-    """Read x at places of its last dimension."""
+    """Gather x at indices of its last dimension."""
     values = framework_order(g, x), framework_order(g, places)
     return plain(g.take_along(*values, axis=x.rank - 1))
 
 
 @primitive("top_k")
 def top_k(ctx: JaxContext, x: Tensor, *, k: int, axis: int = -1, **_: Any) -> list[Tensor]:
-    """Take the k largest of a dimension, the best first, and where they are.
+    """Take the k largest of a dimension in descending order, and their indices.
 
     A NaN is above all numbers, or below them by its sign, and 0 is above -0.
     """
@@ -69,7 +69,7 @@ SCANS: dict[str, Combine] = {
     "cummin": _combined("minimum"),
     "cumprod": _combined("mul"),
 }
-"""Primitives that combine all elements up to each one."""
+"""Cumulative primitives."""
 
 
 def _define_scan(name: str, combine: Combine) -> None:

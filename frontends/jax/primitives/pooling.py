@@ -180,7 +180,7 @@ WINDOWS: dict[str, Callable[..., Tensor]] = {
     "min": reduce_window_min,
     "mul": _product,
 }
-"""What combines windows by a primitive, starting from what changes nothing."""
+"""Combines windows by a primitive, starting from its neutral element."""
 
 
 def _combined(g: Builder, x: Tensor, params: dict[str, Any], nothing: float, op: str) -> Tensor:
@@ -193,7 +193,7 @@ def _combined(g: Builder, x: Tensor, params: dict[str, Any], nothing: float, op:
 
 
 def taps(g: Builder, x: Tensor, params: dict[str, Any], padding: float) -> list[Tensor]:
-    """Return, for each place of a window, what all windows have there."""
+    """Return, for each position within a window, the elements of all windows."""
     gaps = tuple(gap - 1 for gap in params.get("base_dilation") or (1,) * x.rank)
     if any(gaps):
         x = spread(g, x, gaps, padding)

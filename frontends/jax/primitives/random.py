@@ -23,17 +23,17 @@ from pockengine.frontends.jax.primitives.registry import JaxContext
 from pockengine.frontends.layout import Tensor, plain
 
 WIDTH, HALF = 32, 1 << 16
-"""Bits that are drawn at once, and what half of them count to."""
+"""Bits per draw, and the modulus of half of them."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """A random key, or an array of them, by the way in which it was derived."""
+    """A random key, or an array of them, identified by its derivation."""
 
     path: tuple[Hashable, ...]
 
     def derived(self, primitive: str, *how: Any) -> "Key":
-        """Return the key that a primitive makes of this one."""
+        """Return the key that a primitive derives from this one."""
         return Key((*self.path, primitive, *(_hashable(part) for part in how)))
 
 
@@ -58,7 +58,7 @@ def uniform(ctx: JaxContext, key: Key, low: Tensor, high: Tensor) -> Tensor:
 
 
 def normal(ctx: JaxContext, key: Key) -> Tensor:
-    """Draw normal numbers, by the formula of Box and Muller."""
+    """Draw normal numbers, by the Box-Muller transform."""
     return box_muller(
         ctx.g, _unit(ctx, key, "radius", ctx.shape), _unit(ctx, key, "angle", ctx.shape)
     )
@@ -75,7 +75,7 @@ def gamma(ctx: JaxContext, key: Key, alpha: Tensor, *, log_space: bool, **_: Any
 
 
 def bits(ctx: JaxContext, key: Key, *, bit_width: int, shape: Shape, **_: Any) -> Tensor:
-    """Draw whole numbers of 32 bits, half of them from each of two streams."""
+    """Draw 32-bit integers, half of them from each of two streams."""
     if bit_width != WIDTH:
         raise Unsupported(f"random bits of {bit_width}; draw {WIDTH} and convert")
     halves = [_half(ctx, key, use, shape) for use in ("high", "low")]

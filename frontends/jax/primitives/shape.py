@@ -51,7 +51,7 @@ def concatenate(ctx: JaxContext, *parts: Tensor, dimension: int, **_: Any) -> Te
 
 @primitive("stack")
 def stack(ctx: JaxContext, *parts: Tensor, axis: int, **_: Any) -> Tensor:
-    """Put tensors side by side along a new dimension."""
+    """Stack tensors along a new dimension."""
     shape = list(ctx.shape)
     shape[axis] = 1
     return emit.concat(ctx.g, [reshape(ctx.g, part, tuple(shape)) for part in parts], axis)
@@ -59,7 +59,7 @@ def stack(ctx: JaxContext, *parts: Tensor, axis: int, **_: Any) -> Tensor:
 
 @primitive("unstack")
 def unstack(ctx: JaxContext, x: Tensor, *, axis: int, **_: Any) -> list[Tensor]:
-    """Take a dimension apart."""
+    """Split a dimension into tensors without it."""
     places = range(x.shape[axis])
     lines = (emit.slice_dim(ctx.g, x, axis, start=place, stop=place + 1) for place in places)
     return [emit.squeeze(ctx.g, line, [axis]) for line in lines]
@@ -172,7 +172,7 @@ def dynamic_update_slice(
 
 
 def _clamped(ctx: JaxContext, start: Tensor, most: int) -> Tensor:
-    """Move a start between 0 and `most`."""
+    """Clamp a start to 0..most."""
     known = ctx.g.graph.constants.get(start.value)
     if known is not None:
         return emit.scalar(ctx.g, min(max(int(known), 0), most), start.dtype)
@@ -180,7 +180,7 @@ def _clamped(ctx: JaxContext, start: Tensor, most: int) -> Tensor:
 
 
 def merged(g: Builder, x: Tensor, *groups: Sequence[int]) -> Tensor:
-    """Bring the dimensions into this order and make one dimension of each group."""
+    """Permute the dimensions, then merge each group into one."""
     order = [dim for group in groups for dim in group]
     shape = x.shape
     moved = x if tuple(order) == identity(x.rank) else permute(x, order)

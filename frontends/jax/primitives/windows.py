@@ -2,7 +2,7 @@
 
 Each index vector says where a slice of x starts, along some dimensions. The dimensions of x are
 batch, picked and rest: along `picked` an index counts, and all of those are merged into one number.
-An index lies inside if its whole slice does; what happens outside is the mode's matter.
+An index lies inside if its whole slice does; the mode decides what happens outside.
 """
 
 import math
@@ -56,7 +56,7 @@ class IndexWindows:
 
     @property
     def is_line(self) -> bool:
-        """Whether one index selects single elements: an op of ours handles those out of bounds."""
+        """Whether one index selects single elements: an IR op handles those out of bounds."""
         return len(self.picked) == 1 and not self.picked_inside
 
     def labels(self, index_rank: int) -> list[Label]:
@@ -128,7 +128,7 @@ def _room(windows: IndexWindows) -> list[int]:
 
 
 def _known_places(g: Builder, data: np.ndarray, windows: IndexWindows, clamp: bool) -> FlatIndex:
-    """Do the same for indices that are known now."""
+    """As above, for indices that are known at import."""
     room = np.array(_room(windows), data.dtype)
     inside = np.all((data >= 0) & (data <= room), axis=-1)
     starts = data if windows.is_line else np.clip(data, 0, room)

@@ -19,7 +19,7 @@ WEIGHTS = ("coefficients", "intercepts")
 """The attributes of linear models that become params."""
 MOST_KEYS = 256
 TINY = 1e-30
-"""What Normalizer divides by at least."""
+"""Minimum divisor of Normalizer."""
 
 
 def _scores(

@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime's own domain, which its optimizer and optimum write for others."""
+"""Operators of ONNX Runtime's own domain, which its optimizer and optimum emit."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -95,7 +95,7 @@ def fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
-    """Multiply matrices, of which some are transposed, by each other and by alpha."""
+    """Multiply two matrices, possibly transposed, and alpha."""
     if transBatchA or transBatchB:
         raise Unsupported("matrices whose batches are transposed")
     a, b = (_turned(x) if turned else x for x, turned in ((a, transA), (b, transB)))

@@ -23,7 +23,7 @@ from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 MOST_STEPS = 4096
 """Steps of one layer: each becomes code of its own."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
-"""Which of a layer's passes go backwards."""
+"""Whether each of a layer's passes is reversed."""
 
 Gate = Callable[[Builder, Tensor], Tensor]
 
@@ -53,12 +53,12 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
     "tanh": (emitter("tanh"), ()),
     "thresholdedrelu": (activation.threshold, (1.0,)),
 }
-"""Activations by their names in small letters, with the values of alpha and beta not given."""
+"""Activations by lowercase name, with the values of alpha and beta not given."""
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """One direction of a layer: what each step needs beside its input.
+    """One direction of a layer: the parameters of each step.
 
     `w` (gates x hidden, inputs), `r` (gates x hidden, hidden), `b` (2 x gates x hidden) or None,
     `p` (3 x hidden) or None for the peepholes of an LSTM.
@@ -240,7 +240,7 @@ def _applied(rule: Callable[..., Tensor], numbers: list[float], g: Builder, x: T
 
 
 def _known_whole(g: Builder, lengths: Tensor | None, time: int) -> Tensor | None:
-    """Leave lengths out that are known to be those of whole sequences."""
+    """Drop constant lengths that equal the whole sequences'."""
     known = None if lengths is None else g.graph.constants.get(lengths.value)
     return None if known is not None and (known == time).all() else lengths
 

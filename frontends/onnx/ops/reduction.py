@@ -20,7 +20,7 @@ def _same(g: Builder, x: Tensor) -> Tensor:
     return x
 
 
-# ONNX operator -> what happens before, our reduction, what happens after
+# ONNX operator -> the op before, our reduction, the op after
 REDUCTIONS: dict[str, tuple[Step, str, Step]] = {
     "ReduceL1": (emit.unary("abs"), "reduce_sum", _same),
     "ReduceL2": (emit.unary("square"), "reduce_sum", emit.unary("sqrt")),

@@ -197,7 +197,7 @@ COPIES: dict[str, Literal["edge", "reflect", "wrap"]] = {
 def _padded_by_copies(
     ctx: OnnxContext, x: Tensor, low: Sequence[int], high: Sequence[int], mode: str
 ) -> Tensor:
-    """Pad each dimension by what NumPy means by "edge", "reflect" or "wrap"."""
+    """Pad each dimension as NumPy's "edge", "reflect" or "wrap"."""
     if mode not in COPIES or min(*low, *high) < 0:
         raise Unsupported(f"padding in mode {mode!r} that cuts, or of an unknown mode")
     for dim, sides in enumerate(zip(low, high, strict=True)):

@@ -1,7 +1,7 @@
 """Read a TFLite file: its subgraphs as plain data, by the schema that TensorFlow ships.
 
 Files are not trusted: every vector is read as a view of the file's bytes, which cannot reach
-beyond them, and what does not fit together is an error.
+beyond them, and inconsistent parts are an error.
 """
 
 import struct
@@ -49,7 +49,7 @@ _OPTIONS = _names(schema.BuiltinOptions)
 
 @dataclass(frozen=True)
 class FileTensor:
-    """One tensor: `data` is what the file holds of it, None if it is computed.
+    """One tensor: `data` is its content in the file, None if it is computed.
 
     A quantised one means (data - zero) * scale, with one scale for all or one along `axis`.
     `open` are the dimensions whose size the file leaves open; `shape` has one that it was tried by.

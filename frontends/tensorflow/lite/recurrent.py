@@ -105,7 +105,7 @@ def _unrolled(
 
 
 def _lstm(g: Builder, options: Any, x: Tensor, cell: Cell, backwards: bool = False) -> Tensor:
-    """Run an LSTM from a state of zeros; what inputs give the gates is made for all steps."""
+    """Run an LSTM from a zero state; one product with the input gives the gates of all steps."""
     if any(norm is not None for norm in cell.norms):
         raise Unsupported("an LSTM with layer norms; keep the layers apart when converting")
     last = cell.recurrent[1]

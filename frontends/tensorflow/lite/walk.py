@@ -1,6 +1,6 @@
 """Walk a TFLite file's subgraphs and build our graph, operator by operator.
 
-Compile-time values stay NumPy arrays: integers of the file, shapes, and what is computed of these.
+Compile-time values stay NumPy arrays: integers of the file, shapes, and values computed from these.
 Branches are taken and loops unrolled where that decides.
 """
 
@@ -48,7 +48,7 @@ DAMAGE = (
     ValueError,
     struct.error,
 )
-"""What flatbuffers, NumPy and our rules raise for numbers that do not fit; see `check_own`."""
+"""Exceptions of flatbuffers, NumPy and our rules for numbers that do not fit; see `check_own`."""
 MOST_DEPTH = 32
 """Subgraphs within subgraphs; each is a few calls of Python."""
 

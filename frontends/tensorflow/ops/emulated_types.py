@@ -11,7 +11,7 @@ from pockengine.frontends.emit.nn import Unsupported
 from pockengine.frontends.layout import Tensor
 
 EMULATED = {"float64": "float32", "uint8": "int32"}
-"""TensorFlow's type -> NumPy's name of ours."""
+"""TensorFlow's type -> NumPy's name of the IR type."""
 
 WRAPPING = frozenset({"Add", "AddV2", "Invert", "LeftShift", "Mul", "Neg", "Sub"})
 """Operators that may leave the range of bytes."""
@@ -27,7 +27,7 @@ BYTES = WRAPPING.union(_KEEPING.split())
 
 
 def as_byte(g: Builder, x: Tensor) -> Tensor:
-    """Convert to a byte: floats are cut to whole numbers, of which the lowest 8 bits remain."""
+    """Convert to a byte: floats are truncated to integers, of which the lowest 8 bits remain."""
     whole = emit.cast(g, x, I64 if x.dtype is I64 else I32)
     return emit.cast(g, emit.arithmetic(g, "bit_and", whole, 0xFF), I32)
 

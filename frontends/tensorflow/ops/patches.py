@@ -134,5 +134,5 @@ def _unit(size: int) -> tf.Tensor:
 
 
 def _resampled(ctx: TfContext, x: Tensor, dim: int, weights: tf.Tensor) -> Tensor:
-    """Multiply a dimension by what became of a unit matrix: (1, new, old, 1)."""
+    """Multiply a dimension by the image of a unit matrix: (1, new, old, 1)."""
     return emit_nn.along_dim(ctx.g, x, dim, np.ascontiguousarray(weights.numpy()[0, :, :, 0].T))

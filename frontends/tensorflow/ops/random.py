@@ -69,7 +69,7 @@ def gamma(ctx: TfContext, shape: np.ndarray, alpha: Tensor) -> Tensor:
 def multinomial(
     ctx: TfContext, logits: Tensor, count: np.ndarray, *_: None, output_dtype: np.dtype
 ) -> Tensor:
-    """Places of each line of logits, drawn by their chances."""
+    """Draw indices of each row of logits."""
     drawn = distributions.categorical(ctx.g, logits, int(count), replacement=True)
     return emit.cast(ctx.g, drawn, known_dtype(output_dtype, f"places of {output_dtype}"))
 
@@ -91,7 +91,7 @@ def random_integers(
     low: np.ndarray,
     high: np.ndarray,
 ) -> Tensor:
-    """Whole numbers from `low` on, below `high`."""
+    """Draw integers in [low, high)."""
     count = int(high) - int(low)
     if not 0 < count <= 1 << 23:
         raise Unsupported(f"whole numbers drawn from {count}; a float counts up to {1 << 23}")

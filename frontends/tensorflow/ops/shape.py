@@ -50,7 +50,7 @@ def reshape_(ctx: TfContext, x: Tensor, target: np.ndarray) -> Tensor:
 
 
 def _reshaped(ctx: TfContext, x: Tensor, shape: Shape) -> Tensor:
-    """Reshape; a reshape back to what was reshaped before is that."""
+    """Reshape; a reshape that undoes another gives the original."""
     node = x.value.node
     if node is not None and node.op == "reshape" and node.operands[0].shape == shape:
         return plain(node.operands[0])
@@ -158,7 +158,7 @@ def pad(ctx: TfContext, x: Tensor, widths: np.ndarray, value: np.ndarray | None 
 
 @tf_op("MirrorPad", static=(1,))
 def mirror_pad(ctx: TfContext, x: Tensor, widths: np.ndarray, *, mode: str) -> Tensor:
-    """Pad by what lies inside, with the border repeated (SYMMETRIC) or not (REFLECT)."""
+    """Pad by mirroring, with the border repeated (SYMMETRIC) or not (REFLECT)."""
     skip = 1 if mode == "REFLECT" else 0
     for dim, (low, high) in enumerate(np.asarray(widths).tolist()):
         size = x.shape[dim]

@@ -15,7 +15,7 @@ from pockengine.frontends.tensorflow.ops.registry import TfContext, Truths, inte
 from pockengine.frontends.tensorflow.ops.truths import first_place
 
 MOST_COMPARED = 6
-"""Steps back from a place to what it was read from, such as i[0] of i."""
+"""Steps back from an element to its source, such as i[0] of i."""
 
 Place = int | Tensor
 """Where a slice starts or ends: a number, or a tensor of rank 0."""
@@ -62,7 +62,7 @@ def strided_slice(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Tensor | Truths:
-    """x[...] with slices, numbers, new axes and an ellipsis, which the bits of the masks tell."""
+    """x[...] with slices, numbers, new axes and an ellipsis, selected by the bits of the masks."""
     index: list[Any] = []
     ends = _places(ctx.g, begin), _places(ctx.g, end)
     for i, (first, last, step) in enumerate(zip(*ends, integers(strides), strict=True)):
@@ -101,7 +101,7 @@ def _places(g: Builder, indices: np.ndarray | Tensor) -> list[Place]:
 
 
 def _element(g: Builder, value: Value, i: int) -> Place:
-    """Return one element of a vector, found in what the vector was joined of."""
+    """Return one element of a vector, found in the parts of the vector."""
     known = g.graph.constants.get(value)
     if known is not None:
         return int(known.flat[i])

@@ -56,7 +56,7 @@ def feature_alpha_dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) ->
 def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: bool) -> Tensor:
     """Return a x + b where kept, else a limit + b.
 
-    What `_survival` gives is 1 in prediction, where dropout is no more: x itself.
+    What `_survival` gives is 1 in prediction, where there is no dropout: x itself.
     """
     if p == 0:
         return Tensor(x.value, x.layout, x.copies)

@@ -32,7 +32,7 @@ UNARY = alike(
 """Meaning of operators of one tensor, which is converted to the result's type."""
 
 LOGICAL = alike("logical_and logical_not logical_or logical_xor")
-"""Operators on what is not zero."""
+"""Operators on nonzero elements."""
 
 NUMBERS_TOO = alike("eq ge gt le lt mul ne") | {"fmod": "rem", "remainder": "floor_mod"}
 """Operators of a tensor and another one, or a number."""

@@ -1,7 +1,7 @@
 """ATen operators that read and write at tensors of indices in several dimensions.
 
 Indices are merged into one along one dimension. Where a place is written twice, the last one wins,
-as eager PyTorch has it on a CPU.
+as in eager PyTorch on a CPU.
 """
 
 import math

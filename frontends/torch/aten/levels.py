@@ -37,7 +37,7 @@ def fake_quantize_channels(
     quant_min: int,
     quant_max: int,
 ) -> Tensor:
-    """Do the same with a scale and a zero point for each place along a dimension."""
+    """Quantize with a scale and a zero point for each index of a dimension."""
     line = tuple(size if dim == axis % x.rank else 1 for dim, size in enumerate(x.shape))
     sizes, zeros = (reshape(ctx.g, part, line) for part in (scale, zero_point))
     return fake_quantize(ctx, x, sizes, zero_point=zeros, quant_min=quant_min, quant_max=quant_max)

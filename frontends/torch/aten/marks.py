@@ -1,4 +1,4 @@
-"""Rows that a mask marks: the operator of ours that `frontends/torch/marks.py` makes of them."""
+"""Rows that a mask marks: our operator that `frontends/torch/marks.py` makes of them."""
 
 import math
 

@@ -42,4 +42,4 @@ ON_NUMBERS: dict[Any, Callable[..., Tensor]] = {
     torch.sym_max: _by("maximum"),
     torch.sym_min: _by("minimum"),
 }
-"""What Python calculates of such numbers in a trace."""
+"""Python operators on such numbers in a trace."""

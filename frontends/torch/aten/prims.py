@@ -1,4 +1,4 @@
-"""What PyTorch's own definitions of operators are made of besides ATen, and rare mathematics.
+"""Primitives of PyTorch's operator definitions besides ATen, and rare mathematics.
 
 `decompose.py` falls back on these definitions; some end in `prims`.
 """

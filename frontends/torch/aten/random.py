@@ -1,7 +1,7 @@
 """ATen operators that draw random numbers, by our own counter and the step's seed.
 
 Each draws from a stream of its own. A module's own noise stays when predicting, as its code has
-it; what only spells dropout (`idioms/drop_path.py`) goes.
+it; code that only implements dropout (`idioms/drop_path.py`) goes.
 """
 
 import math
@@ -79,7 +79,7 @@ def exponential(ctx: AtenContext, lambd: float, **_: Any) -> Tensor:
 
 @aten("geometric.default")
 def geometric(ctx: AtenContext, p: float, **_: Any) -> Tensor:
-    """Draw how many tries of chance p it takes."""
+    """Draw from the geometric distribution of probability p."""
     _checked(ctx)
     tries = emit.weighted(
         ctx.g, emit_random.exponential(ctx.g, ctx.shape), -1 / math.log1p(-p) if p < 1 else 0.0
@@ -96,7 +96,7 @@ def bernoulli(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
 
 @aten("bernoulli.p", "bernoulli_.float", "bernoulli_.Tensor", "bernoulli.Tensor")
 def bernoulli_of(ctx: AtenContext, x: Tensor, p: Operand, **_: Any) -> Tensor:
-    """Draw 1 with chance p, else 0, as many as x has elements."""
+    """Draw 1 with probability p, else 0, in x's shape."""
     drawn = emit_random.bernoulli(ctx.g, ctx.shape, p)
     return drawn if ctx.dtype is None else emit.cast(ctx.g, drawn, ctx.dtype)
 

@@ -41,7 +41,7 @@ def scatter_reduce(
     reduce: str,
     include_self: bool,
 ) -> Tensor:
-    """Combine the sources at each place of a dimension, and what stood there before."""
+    """Combine the sources at each position of a dimension with the previous element."""
     return emit_scatter.scatter_reduce(
         ctx.g, x, dim, index=index, src=src, reduce=reduce, include_self=include_self
     )

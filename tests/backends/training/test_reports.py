@@ -145,7 +145,7 @@ def test_a_run_says_whether_its_training_failed(monkeypatch: pytest.MonkeyPatch)
 
 
 class Plain:
-    """A user's object without a base class of ours."""
+    """A user's object without a PockEngine base class."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,4 +1,4 @@
-"""Results, leases and jobs in a real PostgreSQL server, and what happens when it goes away.
+"""Results, leases and jobs in a real PostgreSQL server, and its failure.
 
 The test starts its own server from a wheel, on loopback, with a password in libpq's password file.
 The server refuses to run as root. Root therefore starts it as another user, from a copy, as root's

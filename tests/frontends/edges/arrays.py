@@ -62,7 +62,7 @@ def pairs(*, normal: bool = False) -> tuple[np.ndarray, np.ndarray]:
 
 
 def whole_pairs(*, zeros: bool = True, narrow: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return two vectors of int64, or int32 if `narrow`, that hold every pair of whole numbers.
+    """Return two vectors of int64, or int32 if `narrow`, that hold every pair of integers.
 
     Without `zeros` the second vector contains no zero.
     """

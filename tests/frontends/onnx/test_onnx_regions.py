@@ -50,7 +50,7 @@ def aligned(opset: int = 16, **attrs: Any) -> ModelProto:
 
 
 def between(places: np.ndarray) -> np.ndarray:
-    """Move positions away from whole numbers, where the slope changes."""
+    """Move positions away from integers, where the slope changes."""
     whole = np.floor(places)
     return whole + 0.3 + 0.4 * (places - whole)
 

@@ -16,7 +16,7 @@ enum {
     STACK_BYTES = 1 << 16,
     GUARD_BYTES = 1 << 12,
     LOCAL_BYTES = 32768, /* the minimum of OpenCL 1.2 */
-    FENCE_BYTES = 64,    /* behind each array of local memory */
+    FENCE_BYTES = 64,    /* after each array of local memory */
 };
 
 /* WAITING for its group, MEETING the other items of its warp. */

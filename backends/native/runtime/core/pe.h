@@ -52,7 +52,7 @@ extern "C" {
 
 #define PE_VERSION "0.1.0"
 
-/* Counts the changes to what programs and callers compile in: pe_init and pe_open refuse another
+/* Version of the interface compiled into programs and callers: pe_init and pe_open refuse another
  * number, of a program or of a caller. */
 #define PE_ABI 14
 
@@ -64,7 +64,7 @@ typedef enum pe_status {
     PE_ERROR_ARGUMENT = 1, /* a NULL, a size or a count that does not fit */
     PE_ERROR_NAME = 2,     /* no such entry, param or input */
     PE_ERROR_SYSTEM = 3,   /* the operating system refused: threads, memory, a file */
-    PE_ERROR_FORMAT = 4,   /* a file that is no safetensors file, or a damaged one */
+    PE_ERROR_FORMAT = 4,   /* a file that is not a safetensors file, or a damaged one */
     PE_ERROR_MISMATCH = 5, /* a sound file of another program; code of another PE_ABI */
     PE_ERROR_VALUE = 6,    /* an index outside of its range */
     PE_ERROR_DIVERGED = 7, /* a loss or a param that is not finite */
@@ -106,7 +106,7 @@ typedef struct pe_tensor {
     signed char order[PE_MAX_RANK];
 } pe_tensor;
 
-/* What elements of an integer input may be, because they are read as indices: low to high, or
+/* Valid range of an integer input's elements, which are read as indices: low to high, or
  * `also`. The elements are start + i * row_stride + j * stride for i < rows and j < count. */
 typedef struct pe_index_range {
     int input;
@@ -173,7 +173,7 @@ typedef struct pe_program {
     size_t frozen_bytes;
     size_t arena_bytes;
     const unsigned char *frozen;  /* frozen params that are compiled in; NULL: they are in a file */
-    const unsigned char *initial; /* the params' first `initial_bytes`; what follows is zeros */
+    const unsigned char *initial; /* the params' first `initial_bytes`; the rest is zeros */
     size_t initial_bytes;
     void (*report)(void);              /* prints the times of a profiled program; else NULL */
     const pe_size_range *sizes;        /* NULL where none varies */
@@ -277,7 +277,7 @@ void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 
 /* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is
  * the entry's. Either array may be NULL as a whole. PE_ERROR_VALUE names an index outside of its
- * range, or a rate that is no finite number of at least 0, before anything is computed. */
+ * range, or a rate that is not a finite number of at least 0, before anything is computed. */
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs);
 
@@ -301,7 +301,7 @@ void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_contro
 pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs);
 
-/* Runs entry "predict", likewise. */
+/* Runs entry "predict", as pe_train_step does "train". */
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
 
 /* Copies the params that an accelerator wrote to the session, where pe_param_data reads them.

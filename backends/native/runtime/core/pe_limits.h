@@ -18,7 +18,7 @@
 #define PE_MAX_THREADS 64
 #endif
 
-/* Threads that a caller may ask for; a larger number is no count of threads. */
+/* Threads that a caller may ask for; a larger number is an error. */
 #define PE_MOST_THREADS 4096
 
 #endif

@@ -29,7 +29,7 @@ typedef struct pe_team {
     _Alignas(PE_ALIGN) atomic_int arrived; /* threads that reached the current barrier */
     pe_signal barrier;                     /* counts barriers passed */
     pe_signal start;                       /* counts jobs given out */
-    pe_job *job;                           /* NULL tells the threads to end */
+    pe_job *job;                           /* NULL: the threads end */
     void *argument;
     int count;
     int spins; /* how often a waiting thread looks before it yields: 0 when oversubscribed */

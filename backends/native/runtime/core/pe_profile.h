@@ -1,5 +1,5 @@
 /* Times every kernel of a program: included by program.c where PE_PROFILE is defined. A GPU's
- * runtime tells pe_profile_keep what launches take.
+ * runtime passes the times of launches to pe_profile_keep.
  *
  * A barrier before and after each kernel makes thread 0's clock include the slowest thread. A
  * profiled step is therefore a little slower than the sum of its kernels.

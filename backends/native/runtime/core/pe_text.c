@@ -23,7 +23,7 @@ const char *pe_reason(int error) { return strerror(error); }
 
 #include <string.h>
 
-/* Text that is cut at its end; `length` is what all of it would have. */
+/* Text that is cut at its end; `length` is that of the whole text. */
 typedef struct line {
     char *text;
     size_t size, length;

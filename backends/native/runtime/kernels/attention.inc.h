@@ -6,7 +6,7 @@
  * its own (PE_SKIPS), or the last that the mask shows (PE_LOOKS).
  *
  * Parameters: PE_FN(name), PE_VL; PE_BATCH, PE_HEADS, PE_GROUPS, PE_ROWS, PE_COLUMNS, PE_SIZE,
- * PE_WIDTH as compiler/ops/attention.py has them; PE_BLOCK_ROWS; PE_PITCH, of scores and of keys;
+ * PE_WIDTH as in compiler/ops/attention.py; PE_BLOCK_ROWS; PE_PITCH, of scores and of keys;
  * PE_REACH, whole tiles of columns; PE_SCALE, PE_HIDDEN; PE_CAUSAL, PE_SKIPS, PE_LOOKS; PE_MASK,
  * PE_MASK_TYPE, PE_MASK_BATCH, PE_MASK_HEAD, PE_MASK_ROW, PE_MASK_STEP, the mask's strides;
  * PE_HIDES: some scores are replaced; PE_THREADS, PE_OWN_FLOATS of scratch for each; and the

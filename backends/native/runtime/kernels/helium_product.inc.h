@@ -2,7 +2,7 @@
  * a time, whose weights are packed once for all pixels.
  *
  * A line is the bytes of one row of the window. Packed weights follow the lines: for each block of
- * a line 16 bytes of each of the four channels, with 0 behind the line. Zero points count by the
+ * a line 16 bytes of each of the four channels, with zeros after the line. Zero points count by the
  * sums of the weights. A window with taps out of bounds is copied first, with zero points in their
  * place. Threads share the fours of channels; each has a part of the scratch.
  *

@@ -1,4 +1,4 @@
-/* What PE_REDUCE may be, and how it combines vectors and numbers. */
+/* Values of PE_REDUCE, and how each combines vectors and scalars. */
 
 #if !defined(PE_REDUCE)
 #error "reduce.inc.h needs PE_REDUCE"

@@ -4,7 +4,7 @@
  * An input [B, ...] takes B rows a batch from an array [N, ...], an input of rank 0 one number a
  * batch from an array [N / B]. Where inputs differ in B, their arrays hold whole batches, and what
  * is called a row here is a batch. Where a size varies, a batch or a row may be smaller than its
- * memory, which is padded (pe_data_size.h). Rows are read when they are wanted, never a whole file.
+ * memory, which is padded (pe_data_size.h). Rows are read on demand, never a whole file.
  * Controls (pe.h) are no data.
  */
 #ifndef PE_DATA_H
@@ -29,7 +29,7 @@ typedef struct pe_data {
     const pe_program *program;
     const char *name;      /* of the entry */
     const pe_entry *entry; /* its variant that the last batch was read for; the largest at first */
-    const char *path;      /* as the command has it */
+    const char *path;      /* from the command line */
     int file_count;
     int files[PE_MAX_INPUTS];
     pe_column columns[PE_MAX_INPUTS]; /* one for each input */

@@ -135,7 +135,7 @@ static void take_dictionary(npy_text *t, pe_st_tensor *tensor) {
     }
 }
 
-/* Compares the size of the data with dtype and shape, where the dtype is one of ours. */
+/* Compares the size of the data with dtype and shape, if the dtype is supported. */
 static void check_extent(npy_text *t, const pe_st_tensor *tensor) {
     uint64_t bytes = strcmp(tensor->dtype, "I64") == 0    ? 8
                      : strcmp(tensor->dtype, "BOOL") == 0 ? 1

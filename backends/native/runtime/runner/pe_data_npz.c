@@ -22,7 +22,7 @@ typedef struct npz_entry {
     char *message;
     uint64_t bytes;      /* of the archive */
     uint64_t begin, end; /* of the entry's data */
-    uint32_t crc;        /* of the entry's data, as its header has it */
+    uint32_t crc;        /* of the entry's data, from its header */
     pe_st_tensor tensor;
 } npz_entry;
 

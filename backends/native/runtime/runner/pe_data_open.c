@@ -9,7 +9,7 @@
 #include "pe_data_size.h"
 #include "pe_data_source.h"
 
-/* What visits the arrays of one file. */
+/* State of a visit of one file's arrays. */
 typedef struct visit_context {
     pe_data *data;
     int file;

@@ -36,7 +36,7 @@ int pe_find_pictures(const pe_entry *entry, pe_picture_shape *shape) {
     return found >= 0 && read_shape(&entry->inputs[found], shape) ? found : -1;
 }
 
-/* The first input of one whole number for each picture; -1 where there is none. */
+/* The first input of one integer for each picture; -1 if there is none. */
 static int find_labels(const pe_entry *entry) {
     for (int i = 0; i < entry->input_count; i++) {
         const pe_tensor *input = &entry->inputs[i];

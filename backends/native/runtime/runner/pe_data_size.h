@@ -21,7 +21,7 @@ void pe_take_variant(pe_data *data, pe_session *session, int64_t left);
 /* Bytes of a row in the file, which lacks the padding of memory. */
 size_t pe_row_bytes(const pe_data *data, int input);
 
-/* Pads a row that was read to its slot as the file has it. */
+/* Pads a row that was read to its slot in the file's form. */
 void pe_pad_row(const pe_data *data, const pe_session *session, int input, int64_t slot);
 
 /* Pads the slots of a batch after its rows. */

@@ -5,7 +5,7 @@
 #include "pe_data.h"
 
 /* The array of a .npy file, or of a part of a file from `begin` to `end`. The name of the tensor is
- * unchanged; a dtype that is not ours has its own spelling. */
+ * unchanged; an unsupported dtype keeps NumPy's spelling. */
 pe_status pe_npy_read(int file, const char *path, uint64_t begin, uint64_t end,
                       pe_st_tensor *tensor, char *message);
 

@@ -42,7 +42,7 @@ typedef struct pe_options {
     const char *thermal, *battery;
 } pe_options;
 
-/* Reads arguments[1] and what follows; an error is one of usage. */
+/* Parses arguments[1] and the following ones; an error is a usage error. */
 pe_status pe_parse_options(pe_options *options, int count, char **arguments, char *message);
 
 /* Prints the commands, or the options of one of them. */

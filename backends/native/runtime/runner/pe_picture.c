@@ -50,7 +50,7 @@ const char *pe_picture_clean(unsigned char *file, size_t *bytes, pe_picture_head
     return "it is neither JPEG nor PNG";
 }
 
-/* Reads a whole file, which is no larger than its picture can be. */
+/* Reads a whole file, up to the largest size of its picture. */
 static const char *read_file(const char *path, int64_t most, unsigned char **file, size_t *bytes,
                              char *message) {
     const int handle = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -1,4 +1,4 @@
-/* stb_image, with only the formats that are wanted and bounded memory. Compiled with -fwrapv, as
+/* stb_image, with only the required formats, and bounded memory. Compiled with -fwrapv, as
  * sums of a hostile JPEG overflow. */
 #include "pe_picture.h"
 
@@ -49,7 +49,7 @@ static void *resize(void *memory, size_t before, size_t bytes) {
 #define STBI_NO_HDR
 #define STBI_NO_LINEAR
 #define STBI_MAX_DIMENSIONS 65535
-#define STBI_ASSERT(fact) ((void)0) /* a fault of the file is none of ours */
+#define STBI_ASSERT(fact) ((void)0) /* a fault of the file is not a bug of the runner */
 #define STBI_MALLOC(bytes) allocate(bytes)
 #define STBI_REALLOC_SIZED(memory, before, bytes) resize(memory, before, bytes)
 #define STBI_FREE(memory) release(memory)

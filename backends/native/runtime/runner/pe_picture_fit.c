@@ -6,7 +6,9 @@
 
 #include "pe_picture.h"
 
-enum { BITS = 22 /* of a weight behind the point: 8 of a sample and 2 for overshoot are left */ };
+enum {
+    BITS = 22 /* of a weight after the binary point: 8 of a sample and 2 for overshoot are left */
+};
 
 /* The weights by which samples along one axis make `count` new ones. */
 typedef struct axis {

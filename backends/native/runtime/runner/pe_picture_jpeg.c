@@ -1,4 +1,4 @@
-/* The segments of a JPEG file. What goes to the decoder is written anew from what was understood
+/* The segments of a JPEG file. What goes to the decoder is rewritten from the parsed segments
  * here, so that both see the same segments. Tables of Huffman codes are checked: stb_image before
  * 2.28 trusts their sizes. */
 #include <string.h>

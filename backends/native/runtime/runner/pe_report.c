@@ -161,7 +161,7 @@ void pe_print_classes(const pe_pictures *pictures) {
     }
 }
 
-/* What an entry takes of pictures, where it takes some. */
+/* The pictures that an entry takes, if any. */
 static void print_pictures(const pe_entry *entry) {
     pe_picture_shape shape;
     const int input = pe_find_pictures(entry, &shape);

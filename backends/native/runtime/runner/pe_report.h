@@ -1,4 +1,4 @@
-/* What the runner prints: one JSON object a line, on standard output. */
+/* The runner's output: one JSON object per line, on standard output. */
 #ifndef PE_REPORT_H
 #define PE_REPORT_H
 
@@ -15,10 +15,10 @@ void pe_print_event(const pe_event *event);
 /* A bad row that was left out of a training. */
 void pe_print_bad_row(int64_t row, const char *why);
 
-/* A file that a training watches, and what it says at the beginning. */
+/* A file that a training watches, and its initial value. */
 void pe_print_gauge(const pe_gauge *gauge, double value);
 
-/* A pause behind the step `after`, because of what the file says; and the end of one. */
+/* A pause after the step `after`, because of the file's value; and its end. */
 void pe_print_pause(const pe_gauge *gauge, double value, int64_t after);
 void pe_print_end_of_pause(int64_t after, int64_t ns);
 

@@ -1,4 +1,4 @@
-/* The order in which training takes the rows of its data, as backends/row_order.py has it: 0, 1,
+/* The order in which training takes the rows of its data, as in backends/row_order.py: 0, 1,
  * 2, ..., or shuffled anew in each epoch by the seed.
  *
  * The shuffle is a Feistel network over the smallest even number of bits that holds the rows,

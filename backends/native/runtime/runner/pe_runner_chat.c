@@ -70,7 +70,7 @@ static bool change_adapter(pe_chat *chat, char *line) {
     return true;
 }
 
-/* Answers each line; what it took goes to standard error. */
+/* Answers each line, and prints the time to standard error. */
 static pe_status answer_lines(pe_chat *chat, pe_generation *how) {
     static char line[LINE];
     pe_status status = PE_OK;

@@ -20,7 +20,7 @@ typedef struct pe_duty {
 /* Opens the files that the options watch, and prints what they say. */
 pe_status pe_duty_begin(pe_duty *duty, const pe_options *options, char *message);
 
-/* Rests behind the step `after` as long as it takes; a pause is printed once. */
+/* Rests after the step `after` as long as it takes; a pause is printed once. */
 pe_status pe_duty_rest(pe_duty *duty, int64_t after, char *message);
 
 #endif

@@ -48,7 +48,7 @@ pe_status pe_gauge_read(const pe_gauge *gauge, double *value, char *message) {
     return PE_OK;
 }
 
-/* Makes the first item behind `last`, by name, the last one; false where there is none. */
+/* Sets `last` to the next item by name; false if there is none. */
 static bool find_next(const pe_quantity *q, char last[NAME_MAX + 1]) {
     char next[NAME_MAX + 1] = "";
     DIR *items = opendir(q->folder);

@@ -1,15 +1,15 @@
-/* Files of the kernel's that hold one whole number: a temperature, what is left in a battery. */
+/* Kernel files that hold one integer: a temperature, a battery's charge. */
 #ifndef PE_RUNNER_GAUGE_H
 #define PE_RUNNER_GAUGE_H
 
 #include "pe_safetensors.h"
 
-/* What such a file says, and where it is found: FOLDER/ITEM.../NAME. */
+/* Meaning of such a file, and its path: FOLDER/ITEM.../NAME. */
 typedef struct pe_quantity {
     const char *kind, *option; /* "temperature", and the option that names its file */
     const char *unit;
     int64_t scale;       /* the file counts in thousandths: 1000 */
-    int64_t least, most; /* what can be true, in units */
+    int64_t least, most; /* the valid range, in units */
     const char *folder, *item, *name;
 } pe_quantity;
 

@@ -25,7 +25,7 @@ static void catch_signals(void) {
     sigaction(SIGINT, &action, NULL);
 }
 
-/* What the training's callbacks need. */
+/* Context of the training's callbacks. */
 typedef struct context {
     pe_data *data;
     pe_bad_rows *bad;
@@ -109,7 +109,7 @@ static void place(pe_session *session, const pe_options *o) {
     }
 }
 
-/* Settles the order of the rows: the command's, and the checkpoint's where the training is resumed.
+/* Determines the order of the rows: the command's, or the checkpoint's on resume.
  */
 static pe_status settle_order(pe_session *session, pe_data *data, const pe_options *o,
                               bool resumed) {
@@ -152,8 +152,7 @@ static pe_status settle_order(pe_session *session, pe_data *data, const pe_optio
     return PE_OK;
 }
 
-/* Settles what is done to pictures: as the command says, and as the checkpoint does where the
- * training is resumed. */
+/* Determines the augmentation of pictures: the command's, or the checkpoint's on resume. */
 static pe_status settle_augmentation(pe_session *session, const pe_data *data, const pe_options *o,
                                      bool resumed, pe_augmentation *how) {
     const pe_schedule *s = session->schedule;
@@ -206,7 +205,7 @@ static int64_t settle_total(const pe_session *session, const pe_options *o, int6
     return left > 0 && (o->schedule >= 0 || last > known) ? last : known;
 }
 
-/* Settles the schedule: the command's, and the checkpoint's where the training is resumed. */
+/* Determines the schedule: the command's, or the checkpoint's on resume. */
 static pe_status settle_schedule(pe_session *session, const context *c, const pe_options *o,
                                  int64_t until, bool resumed) {
     pe_schedule s = resumed ? *session->schedule : (pe_schedule){.rate = NAN};
@@ -249,7 +248,7 @@ static pe_status repeat(pe_session *session, const pe_training *training, int64_
     return status;
 }
 
-/* Settles where the training begins and ends. */
+/* Determines the first and last step. */
 static pe_status begin(pe_session *session, context *c, const pe_options *o,
                        pe_training *training) {
     bool found;

@@ -108,7 +108,7 @@ PE_INLINE void pe_tiles_by_vectors(float *sums, const float *a, const float *b,
 }
 
 /* sums[32][32] = two tiles of rows by two of columns, each `depth` tiles long; the second of both
- * begins `next` words behind the first. */
+ * begins `next` words after the first. */
 PE_INLINE void pe_multiply_tiles(const int tiles, float *sums, const float *a, const float *b,
                                  const ptrdiff_t next, const int depth) {
     if (tiles) {

@@ -1,6 +1,6 @@
 /* Weights stored as integers in blocks of 32 that share an f16 scale (compiler/ir/blocks.py).
  *
- * A tensor is [outer, blocks, 32, inner]: `inner` elements lie behind the axis of the blocks. Codes
+ * A tensor is [outer, blocks, 32, inner]: `inner` elements lie after the axis of the blocks. Codes
  * of 8 bits are signed bytes; of 4 bits, a byte holds code i of its block and code i + 16, plus 8.
  */
 #ifndef PE_BLOCKS_H
@@ -40,7 +40,7 @@ PE_INLINE void pe_decode_block4(float *restrict y, const uint8_t *restrict codes
     }
 }
 
-/* All blocks; threads share them, and neighbours behind the axis. */
+/* All blocks; threads share them, and neighbours after the axis. */
 #define PE_DECODE_BLOCKS(BITS, CODE)                                                               \
     PE_INLINE void pe_decode_blocks##BITS(const pe_worker *w, const CODE *codes,                   \
                                           const uint16_t *scales, float *y,                        \

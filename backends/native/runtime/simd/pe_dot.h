@@ -36,7 +36,7 @@ typedef pe_vi4 pe_dot_sums4;
 typedef pe_vi8 pe_dot_sums8;
 typedef pe_vi16 pe_dot_sums16;
 
-/* Without instructions of its own: what compilers make of it. */
+/* Without such instructions: plain C. */
 #define PE_PLAIN_DOT(L)                                                                            \
     typedef int32_t pe_dot_word##L;                                                                \
     typedef int32_t pe_dot_words##L;                                                               \

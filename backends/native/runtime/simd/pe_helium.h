@@ -21,7 +21,7 @@ typedef struct pe_halves_sums {
 typedef int8x16_t pe_block;
 typedef int16x8_t pe_halves;
 
-/* The first n bytes, and 0 behind them. */
+/* The first n bytes, and zeros after them. */
 PE_INLINE pe_block pe_load_block(const int8_t *p, const int n) {
     return n < PE_BLOCK_BYTES ? vld1q_z_s8(p, vctp8q((uint32_t)n)) : vld1q_s8(p);
 }
@@ -43,7 +43,7 @@ PE_INLINE void pe_store_columns(int8_t *to, const ptrdiff_t apart, const uint32_
     }
 }
 
-/* The first n of 8 bytes, widened, and 0 behind them. */
+/* The first n of 8 bytes, widened, and zeros after them. */
 PE_INLINE pe_halves pe_load_halves(const int8_t *p, const int n) {
     return n < 8 ? vldrbq_z_s16(p, vctp16q((uint32_t)n)) : vldrbq_s16(p);
 }
@@ -144,7 +144,7 @@ PE_INLINE void pe_order_sums(int32_t to[8], const pe_halves_sums sums) {
 #endif
 
 /* Brings the columns of `depth` rows of up to four bytes, `pitch` apart, into blocks: columns and
- * blocks are stored so far apart, with 0 for what is missing. */
+ * blocks are stored so far apart, with 0 for missing ones. */
 PE_INLINE void pe_turn_rows(int8_t *to, const ptrdiff_t column, const ptrdiff_t block,
                             const int8_t *from, const ptrdiff_t pitch, const int depth,
                             const int lanes) {

@@ -1,5 +1,5 @@
-/* What kernels need of Hexagon's vectors (HVX, 128 bytes) beyond arithmetic: parts of a vector
- * anywhere in memory, and lanes of i32 from bytes and back.
+/* The part of Hexagon's vectors that kernels use (HVX, 128 bytes) beyond arithmetic: parts of a
+ * vector anywhere in memory, and lanes of i32 from bytes and back.
  *
  * A part is read by the aligned vectors that hold its first and last byte, so that no page is
  * touched which it does not lie in; a store writes its own bytes alone. Parts have 1 to 128 bytes.
@@ -20,7 +20,7 @@ PE_INLINE HVX_Vector pe_hvx_load(const void *p, const int bytes) {
     return Q6_V_valign_VVR(*(const HVX_Vector *)(last & ~(uintptr_t)127), low, (int)at);
 }
 
-/* With 0 behind the part. */
+/* With zeros after the part. */
 PE_INLINE HVX_Vector pe_hvx_load_only(const void *p, const int bytes) {
     return Q6_V_vand_QV(Q6_Q_vsetq2_R(bytes), pe_hvx_load(p, bytes));
 }

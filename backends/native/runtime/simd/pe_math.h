@@ -77,7 +77,7 @@
 #define pe_shift_right_i PE_OF_WIDTH(pe_shift_right_i)
 #define pe_shift_right_l PE_OF_WIDTH(pe_shift_right_l)
 
-/* Integer division towards zero, and what it leaves. Nothing traps: a / 0 is -1 and leaves a, as
+/* Integer division towards zero, and its remainder. Nothing traps: a / 0 is -1 and leaves a, as
  * XLA has it, and the smallest integer over -1 is itself. */
 PE_INLINE int64_t pe_quotient(int64_t a, int64_t b) {
     return b == 0 ? -1 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;

@@ -2,7 +2,7 @@
 
 PE_INLINE pe_vf pe_mul(pe_vf a, pe_vf b) { return a * b; }
 
-/* The larger; NaN if either is, as NEON has it. */
+/* The larger; NaN if either is, as in NEON. */
 PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
 #if PE_NEON
     return pe_max(a, b);
@@ -11,7 +11,7 @@ PE_INLINE pe_vf pe_maximum(pe_vf a, pe_vf b) {
 #endif
 }
 
-/* The smaller; NaN if either is, as NEON has it. */
+/* The smaller; NaN if either is, as in NEON. */
 PE_INLINE pe_vf pe_minimum(pe_vf a, pe_vf b) {
 #if PE_NEON
     return pe_min(a, b);
@@ -196,7 +196,7 @@ PE_LANEWISE2(pe_shift_left_l, pe_left_64, pe_vl, int64_t)
 PE_LANEWISE2(pe_shift_right_i, pe_right_32, pe_vi, int32_t)
 PE_LANEWISE2(pe_shift_right_l, pe_right_64, pe_vl, int64_t)
 
-/* -(t log x + (1 - t) log(1 - x)), the logarithms at least -100, as PyTorch has it. */
+/* -(t log x + (1 - t) log(1 - x)), the logarithms at least -100, as in PyTorch. */
 PE_INLINE pe_vf pe_binary_cross_entropy(pe_vf x, pe_vf t) {
     const pe_vf least = pe_splat(-100.0f);
     const pe_vf missed = pe_maximum(pe_log1p(-x), least), hit = pe_maximum(pe_log(x), least);

@@ -106,7 +106,7 @@ PE_SCALAR double pe_gamma_series(const double a, const double x) {
     return y;
 }
 
-/* The share above x, likewise, as a continued fraction by Lentz's method. */
+/* The share above x, as a continued fraction by Lentz's method. */
 PE_SCALAR double pe_gamma_fraction(const double a, const double x) {
     double b = x + 1 - a, c = INFINITY, d = 1 / b, y = d;
     for (int k = 1; k < PE_TERMS; k++) {

@@ -37,7 +37,7 @@ PE_INLINE float pe_largest_state(const float *numbers, const int count) {
     return largest;
 }
 
-/* What lies between a code's number and the next one's. */
+/* The distance from a code's value to the next one's. */
 PE_INLINE float pe_state_border(const float *map, const int code) {
     return (map[code] + map[code + 1]) * 0.5f;
 }

@@ -250,7 +250,7 @@ typedef union PE_V(pe_quads) {
 } PE_V(pe_quads);
 #endif
 
-/* The larger and the smaller of a, which is no NaN, and b: NaN if b is. NEON has instructions that
+/* The larger and the smaller of a, which is not NaN, and b: NaN if b is. NEON has instructions that
  * pass NaN on; elsewhere compilers make one of such a comparison. */
 PE_INLINE PE_V(pe_vf) PE_V(pe_max)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
 #if PE_NEON

@@ -70,7 +70,7 @@ static int64_t same_tokens(const pe_chat *chat, int64_t count) {
     return same;
 }
 
-/* Generates behind the first `count` of chat->tokens, into what follows them. */
+/* Generates after the first `count` of chat->tokens, into what follows them. */
 static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how, int64_t *made) {
     const pe_tokenizer *t = chat->tokenizer;
     int64_t ends[ENDS];

@@ -73,7 +73,7 @@ static role role_of(slice name) {
                                         : OTHER;
 }
 
-/* An answer, behind what the template puts before it. */
+/* An answer, with the template's prefix. */
 static void append_answer(pe_example *e, slice content) {
     append_piece(e, PE_TK_ANSWER);
     note_place(e);
@@ -83,7 +83,7 @@ static void append_answer(pe_example *e, slice content) {
     note_place(e);
 }
 
-/* A question, behind what the template puts before it. */
+/* A question, with the template's prefix. */
 static void append_question(pe_example *e, slice content, role before) {
     if (before == ASSISTANT) { /* the text that closes an answer is written already */
         const size_t closed = pe_tk_count(e->tokenizer, PE_TK_CLOSED);
@@ -144,7 +144,7 @@ static const char *append_plain(pe_example *e, slice name, slice content) {
     return NULL;
 }
 
-/* Decodes a text behind the others of the line. */
+/* Appends a decoded text to the others of the line. */
 static slice take_text(pe_json *j, char **free_text) {
     const slice result = {*free_text, pe_json_string(j, *free_text)};
     *free_text += result.bytes;
@@ -202,7 +202,7 @@ static void take_messages(pe_example *e, pe_json *j) {
     e->ends = !templated && before == ASSISTANT;
 }
 
-/* What a line has; `messages` is where their list begins. */
+/* Content of a line; `messages` is where their list begins. */
 typedef struct members {
     slice prompt, completion, text;
     pe_json messages;

@@ -70,8 +70,8 @@ int64_t pe_positions(const pe_program *program) {
     return entry ? positions_of(entry) : 0;
 }
 
-/* Reads `count` tokens, at most those of a chunk, from position `start` on. What fills the chunk up
- * lies behind all positions that later tokens see, until these replace it. */
+/* Reads `count` tokens, at most those of a chunk, from position `start` on. The padding of the
+ * chunk lies after all positions that later tokens see, until these replace it. */
 static pe_status read_tokens(pe_session *session, const step *s, const int64_t *tokens,
                              int64_t count, int64_t start) {
     for (int64_t i = 0; i < s->tokens; i++) {

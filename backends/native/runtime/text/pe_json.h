@@ -15,13 +15,13 @@ typedef struct pe_json {
 /* Notes what is wrong, unless something was before. */
 void pe_json_bad(pe_json *j, const char *fault);
 
-/* Takes this character if it is next, behind space. */
+/* Takes this character if it is next, after white space. */
 bool pe_json_accept(pe_json *j, char token);
 
 /* Takes this character, which `fault` says is missing. */
 void pe_json_expect(pe_json *j, char token, const char *fault);
 
-/* The next character behind space, or 0 at the end. */
+/* The next character after white space, or 0 at the end. */
 int pe_json_peek(pe_json *j);
 
 /* Decodes a string to UTF-8 and returns its bytes, no more than the source has; `text` may be NULL.

@@ -18,7 +18,7 @@ typedef struct open_row {
     int64_t row, left;
 } open_row;
 
-/* What a file's lines go through. */
+/* State of reading a file's lines. */
 typedef struct reader {
     pe_texts *texts;
     const pe_row_form *form;

@@ -28,7 +28,7 @@ typedef struct pe_text_lines {
     int64_t count, first[5];
 } pe_text_lines;
 
-/* Rows of `length` tokens each, one behind the other. */
+/* Rows of `length` tokens each, one after the other. */
 typedef struct pe_texts {
     int64_t length, rows, tokens;
     int64_t *ids, *labels, *positions;

@@ -71,7 +71,7 @@ static int32_t add_symbol(const writer *w, uint32_t token, size_t begin, size_t 
     return count + 1;
 }
 
-/* Adds the symbols of what is no token: its bytes, or the unknown token. */
+/* Adds the symbols of text that is not a token: its bytes, or the unknown token. */
 static int32_t add_unknown(const writer *w, const unsigned char *text, size_t at, size_t bytes,
                            int32_t count) {
     const uint32_t *ids = pe_tk_words(w->t, PE_TK_BYTE_IDS);
@@ -111,7 +111,7 @@ static int32_t symbols_of(const writer *w, const unsigned char *text, size_t byt
     return count;
 }
 
-/* Writes the tokens of what lies from `begin` to `end` of a part. */
+/* Writes the tokens of a part's bytes from `begin` to `end`. */
 static void write_piece(writer *w, const unsigned char *part, size_t begin, size_t end) {
     const unsigned char *text = part + begin;
     const size_t bytes = end - begin, *places = w->parts ? w->parts->mapped : NULL;

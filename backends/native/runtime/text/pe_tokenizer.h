@@ -1,4 +1,4 @@
-/* Tokens of a text, and the text of tokens, as the package `tokenizers` has them.
+/* Tokens of a text, and the text of tokens, as in the package `tokenizers`.
  *
  * models/tokenizer_table.py converts a tokenizer.json to the table that this reads where it lies:
  * mapped from a file, or in flash. Supported are byte-level BPE (GPT-2, LLaMA 3, Qwen) and the BPE
@@ -30,7 +30,7 @@ int64_t pe_tokenizer_size(const pe_tokenizer *tokenizer);
 /* Bytes of memory that pe_tokenize needs for a text. */
 size_t pe_tokenizer_memory(size_t text_bytes);
 
-/* What pe_tokenize adds to the tokens of a text. */
+/* The special tokens that pe_tokenize adds to a text. */
 enum { PE_TOKENS_BEGIN = 1, PE_TOKENS_END = 2 };
 
 /* Puts the tokens of a text into `tokens`, at most `room` of them, and returns their number, or -1
@@ -41,7 +41,7 @@ int64_t pe_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text
 
 /* Writes a token's text to `text` and returns its bytes, which may end within a character; 0 for a
  * token that marks something, and for one that does not exist. *first is true before the first
- * token of a text, and becomes false behind one that marks nothing. At most pe_tokenizer_longest
+ * token of a text, and becomes false after one that marks nothing. At most pe_tokenizer_longest
  * bytes. */
 size_t pe_token_text(const pe_tokenizer *tokenizer, int64_t token, bool *first, char *text);
 size_t pe_tokenizer_longest(const pe_tokenizer *tokenizer);

@@ -77,7 +77,7 @@ static size_t spread(const pe_tokenizer *t, const unsigned char *text, size_t by
 static size_t join(const pe_tokenizer *t, uint32_t *room, size_t count) {
     size_t made = 0, starter = 0;
     bool started = false;
-    unsigned last = 0; /* the class of what lies between the starter and the next character */
+    unsigned last = 0; /* class of the last character between the starter and the next one */
     for (size_t i = 0; i < count; i++) {
         const unsigned class = combining(t, room[i]);
         const bool free = started && (made == starter + 1 || last < class);
@@ -97,7 +97,7 @@ static size_t join(const pe_tokenizer *t, uint32_t *room, size_t count) {
 }
 
 static size_t put(uint32_t c, unsigned char *result) {
-    if (c > 0x10ffff) { /* a byte that is no text */
+    if (c > 0x10ffff) { /* a byte that is not UTF-8 */
         result[0] = (unsigned char)(c - 0x110000);
         return 1;
     }

@@ -1,10 +1,10 @@
 /* Splits a text into pieces as the patterns of GPT-2, LLaMA 3 and Qwen do:
  *
  *     's|'t|'re|'ve|'m|'ll|'d   a contraction (PE_TK_ANY_CASE: in any case)
- *     P?\p{L}+                  letters behind one other character: a space, or with PE_TK_PREFIX
- *                               any that is no line end, letter or number
+ *     P?\p{L}+                  letters after one other character: a space, or with PE_TK_PREFIX
+ *                               any that is not a line end, letter or number
  *     N                         numbers: " ?\p{N}+", \p{N} (PE_TK_ONE_NUMBER) or \p{N}{1,3}
- *      ?[^\s\p{L}\p{N}]+        others; with PE_TK_LINES also the line ends behind them
+ *      ?[^\s\p{L}\p{N}]+        others; with PE_TK_LINES also the line ends after them
  *     \s*[\r\n]+                with PE_TK_LINES, spaces up to the last line end of a run
  *     \s+(?!\S)|\s+             spaces, without the last one where other text follows
  *
@@ -15,7 +15,7 @@
 
 #include "pe_tokenizer_table.h"
 
-/* A text with what its pattern asks of characters. */
+/* A text with the character classes of its pattern. */
 typedef struct view {
     const pe_tokenizer *t;
     const unsigned char *text;

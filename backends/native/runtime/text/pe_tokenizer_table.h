@@ -27,7 +27,7 @@ enum {
     PE_TK_TRIMMED = 8192,   /* spans of tokens leave out spaces */
 };
 
-/* What a chat template does. */
+/* Flags of a chat template. */
 enum {
     PE_TK_LEARNS = 1,         /* its chats can be learned from */
     PE_TK_TURNS = 2,          /* ... also those of several answers */
@@ -62,7 +62,7 @@ enum {
     PE_TK_SPECIAL = 1, /* decoded as nothing */
     PE_TK_BYTE = 2,    /* one byte of a character */
     PE_TK_LEFT = 4,    /* an added one that takes the spaces before it */
-    PE_TK_RIGHT = 8,   /* ... and behind it */
+    PE_TK_RIGHT = 8,   /* ... and after it */
 };
 
 typedef enum pe_tk_section {

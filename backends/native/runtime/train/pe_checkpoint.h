@@ -41,7 +41,7 @@ enum {
 
 extern const char *const pe_checkpoint_keys[PE_KEYS];
 
-/* What a checkpoint says of a training. */
+/* The training state in a checkpoint. */
 typedef struct pe_record {
     pe_progress progress;
     pe_schedule schedule;
@@ -83,7 +83,7 @@ extern const char *const pe_schedule_names[PE_SCHEDULES + 1];
 /* Writes rising numbers with commas between, as text of at most PE_MILESTONES_BYTES. */
 void pe_print_milestones(const int64_t *milestones, char *text);
 
-/* Reads them; false where the text is none of such. An empty text is no milestones. */
+/* Reads them; false if the text is invalid. An empty text means no milestones. */
 bool pe_parse_milestones(const char *text, int64_t *milestones);
 
 /* Writes a field of a record, as text of at most PE_MILESTONES_BYTES. */

@@ -118,7 +118,7 @@ static uint64_t number_of(int key, const char *value) {
     case PE_KEY_VERSION:
         return pe_parse_decimal(value, INT32_MAX);
     default:
-        return 0; /* for people; what does not fit the program is found by its tensors */
+        return 0; /* for people; a mismatch with the program is found by its tensors */
     }
 }
 
@@ -150,7 +150,7 @@ static pe_status visit_text(void *context, const char *key, const char *value, c
     return PE_OK;
 }
 
-/* Whether a text of a field's group, or of one behind it, is there. */
+/* Whether a text of a field's group, or of a later group, is present. */
 static bool knows_any(const loading *load, pe_field_group group) {
     for (int i = 0; i < PE_FIELDS; i++) {
         if (load->known[PE_KEYS + i] && pe_fields[i].group >= group) {

@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-/* One bit for each row of pe_cpu.c's table: what the compiler may use. Compiled as kernels are. */
+/* One bit for each row of pe_cpu.c's table: extensions that the compiler may use. Compiled as
+ * kernels are. */
 extern const uint32_t pe_cpu_needs;
 
 /* Bits of pe_cpu_needs, in the order of x86 or of AArch64. */

@@ -1,4 +1,5 @@
-/* What the compiler was allowed to use: data alone, so that reading it needs none of it. */
+/* Extensions that the compiler was allowed to use: data only, so that reading it needs none of it.
+ */
 #include "pe_cpu.h"
 
 const uint32_t pe_cpu_needs = 0

@@ -1,4 +1,4 @@
-/* CRC-32 of ISO 3309, as zlib and gzip have it: every flipped byte changes it. */
+/* CRC-32 of ISO 3309, as in zlib and gzip: every flipped byte changes it. */
 #ifndef PE_CRC_H
 #define PE_CRC_H
 

@@ -32,7 +32,7 @@ static pe_tensor in_model_order(const pe_tensor *param) {
     return result;
 }
 
-/* Where the element with this number in the model's order lies in ours. */
+/* The index in the program's order of an element of the model's order. */
 static size_t place_of(const pe_tensor *param, const pe_tensor *result, size_t number) {
     int64_t index[PE_MAX_RANK];
     size_t place = 0;

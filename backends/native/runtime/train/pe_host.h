@@ -1,6 +1,6 @@
 /* Sessions on a system with virtual memory: one mapping for params, one for the arena.
  *
- * What pe.h says of threads, errors and ownership holds here too; these functions suit callers that
+ * pe.h's rules on threads, errors and ownership apply here too; these functions suit callers that
  * know neither the runtime's structures nor its constants, such as Python's ctypes.
  */
 #ifndef PE_HOST_H
@@ -51,7 +51,7 @@ pe_status pe_call(pe_session *session, const char *entry, const void *const *inp
 void pe_get_progress(const pe_session *session, pe_progress *progress, pe_schedule *schedule);
 void pe_set_progress(pe_session *session, const pe_progress *progress, const pe_schedule *schedule);
 
-/* What went wrong in the last call that failed. */
+/* Message of the last failed call. */
 const char *pe_message(const pe_session *session);
 
 /* Largest resident size that this process has had, in bytes. */

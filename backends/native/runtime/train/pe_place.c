@@ -41,7 +41,7 @@ pe_status pe_place_path(const pe_place *place, int64_t step, char *path, char *m
                                   strerror(ENAMETOOLONG));
 }
 
-/* The step that a name is of, -1 for other files; *rest is what follows the name. */
+/* The step that a name is of, -1 for other files; *rest is the remainder of the name. */
 static int64_t step_in(const char *name, const char **rest) {
     const size_t before = sizeof BEFORE - 1, behind = sizeof BEHIND - 1;
     if (strncmp(name, BEFORE, before) != 0 || strspn(name + before, "0123456789") != DIGITS ||

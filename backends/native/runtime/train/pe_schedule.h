@@ -97,7 +97,7 @@ static inline double pe_schedule_factor(const pe_schedule *schedule, int64_t ste
     }
 }
 
-/* What a schedule lacks, or NULL. */
+/* The missing setting of a schedule, or NULL. */
 static inline const char *pe_schedule_fault(const pe_schedule *schedule) {
     const double factor = schedule->factor;
     const pe_schedule_kind kind = schedule->kind;

@@ -13,7 +13,7 @@ pe_status pe_st_open(const char *path, int *file, char *message) {
     if (*file < 0 || fstat(*file, &status) != 0) {
         return pe_fail(message, PE_ERROR_SYSTEM, "cannot open %s: %s", path, strerror(errno));
     }
-    if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) { /* reading tells of a folder */
+    if (S_ISREG(status.st_mode) || S_ISDIR(status.st_mode)) { /* read reports a folder */
         return PE_OK;
     }
     close(*file);

@@ -19,7 +19,7 @@
 
 #define PE_SAVERS 64 /* of one path at a time */
 
-/* What became of one attempt to take a partial file. */
+/* Outcome of one attempt to lock a partial file. */
 typedef enum attempt { TAKEN, HELD_BY_ANOTHER, GONE, FAILED } attempt;
 
 static pe_status refuse(const pe_st_writer *writer, int error, char *message) {

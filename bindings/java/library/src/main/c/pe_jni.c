@@ -70,7 +70,7 @@ static const pe_program *program_of(jint number) {
     return number >= 0 && number < count ? programs[number] : NULL;
 }
 
-/* One of a program's tensors, or NULL behind the last. */
+/* One of a program's tensors, or NULL after the last. */
 static const pe_tensor *tensor_of(jint number, jint entry, jint kind, jint index) {
     const pe_program *program = program_of(number);
     if (kind == PARAMS) {
