@@ -28,6 +28,7 @@ from pockengine.compiler.ir.quantization import Quantization, parse_quantization
 from pockengine.compiler.ir.types import DType, Shape, TensorType
 from pockengine.compiler.program import Entry, Program
 from pockengine.compiler.sizes import Range
+from pockengine.compiler.sparse.choice import VARIANTS
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.devices.schema import DEFAULT_BACKEND
 from pockengine.errors import ArtifactError, CompileError, GraphError
@@ -153,7 +154,7 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
         "frozen_bytes": layout.frozen_bytes,
         "arena_bytes": program.arena_bytes,
         "scheme": dict(program.scheme),
-        "adapters": [asdict(adapter) for adapter in program.adapters],
+        "adapters": list(map(_adapter_row, program.adapters)),
         "entries": {name: _entry(entry) for name, entry in program.entries.items()},
         "sizes": None if program.sizes is None else _write_sizes(program, program.sizes),
         "params": rows,
@@ -335,12 +336,18 @@ def _read_blocks(row: Mapping[str, Any], type_: TensorType) -> Blocks | None:
     return blocks
 
 
+def _adapter_row(adapter: Adapter) -> dict[str, Any]:
+    """Return an adapter as a row; a variant that it lacks is left out."""
+    return {name: v for name, v in asdict(adapter).items() if name not in VARIANTS or v}
+
+
 def _read_adapter(row: Mapping[str, Any]) -> Adapter:
     alpha = row.get("alpha") if isinstance(row, dict) else None
     if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not 0 < alpha < LARGEST:
         raise ValueError("alpha of an adapter must be a number above 0")
     names = _get(row, "weight", str), _count(row, "rank", 1), float(alpha)
-    return Adapter(*names, _count(row, "seed"), _get(row, "transposed", bool))
+    variants = (name in row and _get(row, name, bool) for name in VARIANTS)
+    return Adapter(*names, _count(row, "seed"), _get(row, "transposed", bool), *variants)
 
 
 def _read_type(row: Mapping[str, Any]) -> TensorType:

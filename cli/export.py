@@ -84,7 +84,7 @@ def export(
 
 def check_model(artifact: Artifact, graph: Graph, name: str) -> None:
     """Raise ArtifactError unless the graph has all params of the artifact."""
-    factors = {factor for adapter in artifact.adapters for factor in (adapter.a, adapter.b)}
+    factors = {factor for adapter in artifact.adapters for factor in adapter.params}
     specs = artifact.params
     scales = {scales_name(param) for param, spec in specs.items() if spec.blocks is not None}
     for param, spec in specs.items():

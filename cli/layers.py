@@ -92,7 +92,7 @@ def _maker(buffer: Buffer) -> str:
 def _module(name: str, program: Program) -> str:
     """Return the layer of a param; adapter factors belong to their weight's layer."""
     for adapter in program.adapters:
-        if name in (adapter.a, adapter.b):
+        if name in adapter.params:
             name = adapter.weight
     split = max(name.rfind("."), name.rfind("/"))
     return name[:split] if split > 0 else name
@@ -110,11 +110,11 @@ def _trained(program: Program) -> dict[str, str]:
     """List by layer which params train; a channel range as first and one past the last."""
     texts: dict[str, list[str]] = {}
     adapters = {adapter.a: adapter for adapter in program.adapters}
-    second = {adapter.b for adapter in program.adapters}
+    others = {name for adapter in program.adapters for name in adapter.trained[1:]}
     for name, share in program.scheme.items():
-        if name not in second:
+        if name not in others:
             module, adapter = _module(name, program), adapters.get(name)
             whole = name if adapter is None else adapter.weight
-            how = share if adapter is None else f"lora {adapter.rank}"
+            how = share if adapter is None else f"{adapter.kind} {adapter.rank}"
             texts.setdefault(module, []).append(f"{whole.removeprefix(module).lstrip('./')} {how}")
     return {module: ", ".join(lines) for module, lines in texts.items()}

@@ -22,8 +22,8 @@ EMBEDDING = "token_embd.weight"
 
 
 def takes_adapters(config: Any, adapters: Sequence[Adapter]) -> bool:
-    """Whether llama.cpp has a name for each adapted weight."""
-    if getattr(config, "model_type", None) not in KNOWN:
+    """Whether llama.cpp has a name for each adapted weight, and none has magnitudes (DoRA)."""
+    if getattr(config, "model_type", None) not in KNOWN or any(each.dora for each in adapters):
         return False
     names = [theirs(adapter.weight, config) for adapter in adapters]
     return all(name is not None and name != EMBEDDING for name in names)
@@ -33,7 +33,7 @@ def write_gguf_adapters(
     path: Path, adapters: Sequence[Adapter], values: Mapping[str, np.ndarray], config: Any
 ) -> None:
     """Write adapters from `values`, in our layouts; another alpha than the first one's scales B."""
-    alpha = adapters[0].alpha
+    alpha = adapters[0].plain_alpha
     kind = config.model_type
     keys = (
         text_key("general.architecture", ARCHITECTURES.get(kind, kind)),
@@ -44,7 +44,7 @@ def write_gguf_adapters(
     tensors = {}
     for adapter in adapters:
         name = theirs(adapter.weight, config)
-        share = np.float32(adapter.alpha / alpha)
+        share = np.float32(adapter.plain_alpha / alpha)
         b = InMemory(np.ascontiguousarray(values[adapter.b].T * share))
         tensors[f"{name}.lora_a"] = _tensor(values[adapter.a].T)
         laid_out = rows_laid_out(b, adapter.weight, config, back=False)

@@ -7,6 +7,7 @@
     { share = 0.25, by = "random", seed = 3 }
     { channels = [1, 5, 7] }                  these channels
     { lora = 8, alpha = 16 }                  frozen, beside a trained product of rank 8: lora.py
+    { lora = 8, alpha = 16, dora = true }     the same with magnitudes (dora.py); rslora = true
 
 An inline table is identified by its first key, its row in TABLES, which reads and writes it.
 """
@@ -23,6 +24,8 @@ LARGEST_ALPHA = 1e30
 
 SIMPLE = ("frozen", "full")
 LORA = "lora"
+VARIANTS = ("dora", "rslora")
+"""Variants of an adapter, false by default."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class ParamChoice:
     """How one parameter trains: `kind` is frozen, full, share, range, channels or lora.
 
     A share trains the channels that `by` ranks first; `channels` are (start, stop) for a range,
-    sorted indices for a set. An adapter has a `rank` and an `alpha`; `seed` draws its initial
-    values.
+    sorted indices for a set. An adapter has a `rank`, an `alpha` and its variants; `seed` draws its
+    initial values.
     """
 
     kind: str
@@ -41,6 +44,8 @@ class ParamChoice:
     seed: int = 0
     rank: int = 0
     alpha: float = 0.0
+    dora: bool = False
+    rslora: bool = False
 
     def __str__(self) -> str:
         """Return the choice in the form of a scheme file."""
@@ -98,12 +103,16 @@ def _read_lora(table: Mapping[str, Any]) -> ParamChoice | None:
         return None
     if not number or not 0 < alpha < LARGEST_ALPHA:  # type: ignore[operator]
         return None
-    return ParamChoice(LORA, rank=rank, alpha=float(alpha), seed=seed)  # type: ignore[arg-type]
+    variants = {name: table.get(name, False) for name in VARIANTS}
+    if any(type(flag) is not bool for flag in variants.values()):
+        return None
+    return ParamChoice(LORA, rank=rank, alpha=float(alpha), seed=seed, **variants)  # type: ignore[arg-type]
 
 
 def _write_lora(choice: ParamChoice) -> Mapping[str, object]:
     seed = {"seed": choice.seed} if choice.seed else {}
-    return {LORA: choice.rank, "alpha": choice.alpha, **seed}
+    variants = {name: True for name in VARIANTS if getattr(choice, name)}
+    return {LORA: choice.rank, "alpha": choice.alpha, **seed, **variants}
 
 
 TABLES: dict[str, InlineTable] = {
@@ -123,11 +132,12 @@ TABLES: dict[str, InlineTable] = {
     ),
     LORA: InlineTable(
         LORA,
-        frozenset({LORA, "alpha", "seed"}),
+        frozenset({LORA, "alpha", "seed", *VARIANTS}),
         _read_lora,
         write=_write_lora,
         form="{ lora = 8, alpha = 16 } "
-        "(rank, and what the product is scaled by: alpha / rank, above 0)",
+        "(rank, and what the product is scaled by: alpha / rank, above 0; dora = true, "
+        "rslora = true)",
     ),
 }
 """Inline tables by their identifying key."""
@@ -178,6 +188,8 @@ def write_choice(choice: ParamChoice) -> str:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return quote(value) if isinstance(value, str) else repr(value)
 
 

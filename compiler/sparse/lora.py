@@ -9,7 +9,7 @@ model's own. Later stages treat adapters as ordinary params; W has no gradient.
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.rewrite import rewrite
 from pockengine.compiler.ops.registry import Layer, lookup
 from pockengine.compiler.sparse.bias import is_added
-from pockengine.compiler.sparse.choice import FULL, LORA, ParamChoice, parse_choice
+from pockengine.compiler.sparse.choice import FULL, LORA, VARIANTS, ParamChoice, parse_choice
+from pockengine.compiler.sparse.dora import Magnitudes, Norms, refusal, rescaled_weight
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.errors import SchemeError
 
@@ -33,13 +34,19 @@ LINEAR, CONV = (1, 0), (2, 3, 1, 0)
 
 @dataclass(frozen=True)
 class Adapter:
-    """A weight's two factors. `transposed`: a linear weight stored in the graph as [out, in]."""
+    """A weight's two factors. `transposed`: a linear weight stored in the graph as [out, in].
+
+    `dora`: its outputs have magnitudes (dora.py). `rslora`: the scale is alpha / sqrt(rank)
+    (Kalajdzievski, 2023; arXiv:2312.03732).
+    """
 
     weight: str
     rank: int
     alpha: float
     seed: int = 0
     transposed: bool = False
+    dora: bool = False
+    rslora: bool = False
 
     @property
     def a(self) -> str:
@@ -54,7 +61,37 @@ class Adapter:
     @property
     def scale(self) -> float:
         """The factor of the product."""
-        return self.alpha / self.rank
+        return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
+
+    @property
+    def plain_alpha(self) -> float:
+        """The alpha of an adapter of the same scale without rsLoRA."""
+        return self.alpha * math.sqrt(self.rank) if self.rslora else self.alpha
+
+    @property
+    def kind(self) -> str:
+        """Its kind by name, as in presets."""
+        return " ".join(name for name in VARIANTS if getattr(self, name)) or LORA
+
+    @property
+    def magnitude(self) -> str:
+        """Name of DoRA's magnitudes of the outputs."""
+        return f"{self.weight}.lora_magnitude"
+
+    @property
+    def squares(self) -> str:
+        """Name of the squared norms of the weight, which DoRA needs and never changes."""
+        return f"{self.weight}.lora_squares"
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Names of its trained params."""
+        return (self.a, self.b, *([self.magnitude] if self.dora else []))
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """Names of all its params."""
+        return (*self.trained, *([self.squares] if self.dora else []))
 
 
 Factors = tuple[Adapter, Value, Value]
@@ -78,12 +115,15 @@ def lora(
     *,
     seed: int = 0,
     name: str = "lora",
+    dora: bool = False,
+    rslora: bool = False,
 ) -> Scheme:
     """Make a scheme with adapters for the weights of these patterns; `trained` params train fully.
 
     SchemeError unless rank and alpha are positive.
     """
-    choice = parse_choice({LORA: rank, "alpha": alpha, "seed": seed}, f"scheme {name}")
+    variants = {"dora": dora, "rslora": rslora}
+    choice = parse_choice({LORA: rank, "alpha": alpha, "seed": seed, **variants}, f"scheme {name}")
     rules = [*((target, choice) for target in targets), *((param, FULL) for param in trained)]
     return Scheme(name, tuple(rules))
 
@@ -108,7 +148,7 @@ def with_adapters(
     graph = clone(forward)
     add_adapters(graph, adapters)
     for adapter in adapters:
-        trained[adapter.a] = trained[adapter.b] = None
+        trained.update(dict.fromkeys(adapter.trained))
     return graph, trained, adapters
 
 
@@ -116,9 +156,12 @@ def add_adapters(graph: Graph, adapters: Sequence[Adapter]) -> None:
     """Declare the factors and add their product to every reader of their weights."""
     g = Builder(graph)
     factors: dict[Value, Factors] = {}
+    magnitudes: dict[Value, Magnitudes] = {}
     for adapter in adapters:
         param = graph.params[adapter.weight]
         factors[param.value] = (adapter, *_declare(g, adapter, param))
+        if adapter.dora:
+            magnitudes[param.value] = _declare_magnitudes(g, adapter, param)
 
     def adapted(g: Builder, node: Node) -> Sequence[Value] | None:
         weight = next((value for value in node.operands if value in factors), None)
@@ -130,7 +173,10 @@ def add_adapters(graph: Graph, adapters: Sequence[Adapter]) -> None:
             factors[node.result] = _sliced(g, node, adapter, a=a, b=b)
             return node.results
         product = _layer(node).low_rank(g, node, (a, b), adapter.transposed, adapter.scale)
-        return (g.add(node.result, product),)
+        y = g.add(node.result, product)
+        if weight in magnitudes:
+            return (magnitudes[weight].rescaled(g, node, (a, b, adapter.scale), y),)
+        return (y,)
 
     rewrite(graph, adapted)
 
@@ -139,12 +185,14 @@ def merged(adapters: Sequence[Adapter], values: Mapping[str, np.ndarray]) -> dic
     """Return `values` with every adapter's product added to its weight, and without the factors."""
     result = dict(values)
     for adapter in adapters:
-        a, b = (result.pop(name).astype(np.float64) for name in (adapter.a, adapter.b))
-        product = adapter.scale * (a @ b.reshape(b.shape[-2:]))
+        result.pop(adapter.squares, None)
+        a, b, *magnitude = (result.pop(name).astype(np.float64) for name in adapter.trained)
         weight = values[adapter.weight]
-        result[adapter.weight] = (weight + (product.T if adapter.transposed else product)).astype(
-            weight.dtype
-        )
+        whole = weight.T if adapter.transposed else weight
+        whole = whole + adapter.scale * (a @ b.reshape(b.shape[-2:]))
+        if magnitude:
+            whole = rescaled_weight(whole, *magnitude)
+        result[adapter.weight] = (whole.T if adapter.transposed else whole).astype(weight.dtype)
     return result
 
 
@@ -167,11 +215,22 @@ def _adapter(
     if problem is not None:
         raise SchemeError(f"{where}{problem}; it is for linear layers and ungrouped convolutions")
     shape = param.value.shape
+    problem = refusal(shape, readers, param.value) if choice.dora else None
+    if problem is not None:
+        raise SchemeError(f"{where}{problem}; leave dora out")
     limit = min(math.prod(shape[:-1]), shape[-1])
     if choice.rank > limit:
         raise SchemeError(f"{where}rank {choice.rank} is above {limit}, its smaller side")
     transposed = _layer(readers[0][0]).transposed(readers[0][0])
-    return Adapter(param.name, choice.rank, choice.alpha, seed=choice.seed, transposed=transposed)
+    return Adapter(
+        param.name,
+        choice.rank,
+        choice.alpha,
+        seed=choice.seed,
+        transposed=transposed,
+        dora=choice.dora,
+        rslora=choice.rslora,
+    )
 
 
 def _readers(users: Mapping[Value, list[Node]], weight: Value) -> list[tuple[Node, Value]]:
@@ -214,6 +273,13 @@ def _declare(g: Builder, adapter: Adapter, param: Param) -> tuple[Value, Value]:
         g.param(adapter.a, a, permutation=permutation),
         g.param(adapter.b, b, permutation=permutation),
     )
+
+
+def _declare_magnitudes(g: Builder, adapter: Adapter, param: Param) -> Magnitudes:
+    norms = Norms(param.contents, axis=int(adapter.transposed), squared=False)
+    magnitude = g.param(adapter.magnitude, norms)
+    squares = g.param(adapter.squares, replace(norms, squared=True), trainable=False)
+    return Magnitudes(magnitude, squares)
 
 
 def _sliced(g: Builder, node: Node, adapter: Adapter, a: Value, b: Value) -> Factors:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from pockengine.compiler.ir.graph import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
+from pockengine.compiler.sparse.choice import VARIANTS
 from pockengine.compiler.sparse.families import Recognised, recognise, unknown_family
 from pockengine.compiler.sparse.idle import influential
 from pockengine.compiler.sparse.lora import PACKED, lora
@@ -27,11 +28,13 @@ PRESETS = {
     "sparse-A-B": "weights of blocks A to B (from 0), biases from block A on, and the head",
     "lora": "adapters of rank 8 of attention's queries and values, and the head",
     "lora-RANK": "the same with adapters of this rank",
+    "dora, dora-RANK": "the same by DoRA: outputs have magnitudes too",
+    "rslora, rslora-RANK": "the same by rsLoRA: products are scaled by alpha / sqrt(rank)",
 }
 """Names of presets, with the parameters each trains."""
 
 _NAMES = re.compile(
-    r"full|bias-only|head-only|last-\d+-blocks|sparse(-\d{1,4}-\d{1,4})?|lora(-\d+)?"
+    r"full|bias-only|head-only|last-\d+-blocks|sparse(-\d{1,4}-\d{1,4})?|(lora|dora|rslora)(-\d+)?"
 )
 
 HEAD = " head"
@@ -76,8 +79,8 @@ def preset(name: str, graph: Graph) -> Scheme:
     match = re.fullmatch(r"sparse-(\d{1,4})-(\d{1,4})", name)
     if match:
         return _sparse_scheme(name, blocks, (int(match[1]), int(match[2])))
-    rank = name.removeprefix("lora").removeprefix("-")
-    return _lora_scheme(name, int(rank or 8), blocks)
+    kind, _, rank = name.partition("-")
+    return _lora_scheme(name, kind, int(rank or 8), blocks)
 
 
 def blocks_of(graph: Graph) -> list[list[str]]:
@@ -183,7 +186,7 @@ def _blocks_scheme(name: str, blocks: list[list[str]]) -> Scheme:
     return _names_scheme(name, _flat(blocks))
 
 
-def _lora_scheme(name: str, rank: int, blocks: list[list[str]]) -> Scheme:
+def _lora_scheme(name: str, kind: str, rank: int, blocks: list[list[str]]) -> Scheme:
     """Adapters for attention's queries and values, with alpha twice the rank, plus the head."""
     if rank < 1:
         raise SchemeError(f"scheme {name}: the rank must be at least 1")
@@ -194,7 +197,8 @@ def _lora_scheme(name: str, rank: int, blocks: list[list[str]]) -> Scheme:
             f"scheme {name}: no attention projection has a known name "
             f"({', '.join(QUERY_VALUE)}); name the targets in a scheme file"
         )
-    return lora(rank, 2.0 * rank, targets, head, name=name)
+    variants = {variant: True for variant in VARIANTS if variant == kind}
+    return lora(rank, 2.0 * rank, targets, head, name=name, **variants)
 
 
 def _is_query_value(name: str) -> bool:

@@ -62,7 +62,7 @@ class LmCase:
         shares = [name for name, channels in resolved.items() if channels is not None]
         if shares:
             raise FarmError(f"scheme {scheme} trains channels of {shares[0]}; PyTorch trains all")
-        factors = {name for adapter in adapters for name in (adapter.a, adapter.b)}
+        factors = {name for adapter in adapters for name in adapter.trained}
         return tuple(name for name in resolved if name not in factors)
 
     def compile(self, scheme: str, storage: Storage, bf16: bool, place: Path) -> Compiled:

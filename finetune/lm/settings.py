@@ -13,7 +13,7 @@ from pockengine.files import write_text_whole
 from pockengine.finetune.lm.methods import SUPERVISED, Method
 from pockengine.options import CompileOptions
 
-RATES = {"lora": 2e-4}
+RATES = dict.fromkeys(("lora", "dora", "rslora"), 2e-4)
 RATE = 2e-5
 """Rate of schemes that change the weights themselves."""
 

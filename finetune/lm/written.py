@@ -104,7 +104,7 @@ def _product_added(graph: Graph, adapter: Adapter, values: Mapping[str, np.ndarr
     param = graph.params[adapter.weight]
 
     def load() -> np.ndarray:
-        given = {adapter.weight: param.data, **{n: values[n] for n in (adapter.a, adapter.b)}}
+        given = {adapter.weight: param.data, **{n: values[n] for n in adapter.trained}}
         whole = merged([adapter], given)[adapter.weight]
         return _in_framework_order(graph, adapter.weight, whole)
 

@@ -1,9 +1,10 @@
 """Write adapters in the format of Hugging Face's PEFT: adapter_config.json,
 adapter_model.safetensors.
 
-`base_model.model.<module>.lora_A.weight` is [rank, in] and `lora_B.weight` [out, rank]; a
-convolution's have its window and 1x1. Fully trained params are stored beside them under their own
-names: the whole module is one of `modules_to_save`, or, if only biases train, all biases are saved.
+`base_model.model.<module>.lora_A.weight` is [rank, in], `lora_B.weight` [out, rank] and DoRA's
+`lora_magnitude_vector` [out]; a convolution's factors have its window and 1x1. Fully trained params
+are stored beside them under their own names: the whole module is one of `modules_to_save`, or, if
+only biases train, all biases are saved.
 Neither torch nor peft is needed.
 """
 
@@ -79,6 +80,8 @@ def save_adapters(tuning: TunedParams, values: Arrays, folder: Path, model: Any 
             array = values[name]
             order = np.argsort(CONV if array.ndim == 4 else LINEAR)
             tensors[key] = array.transpose(order)
+        if adapter.dora:
+            tensors[place.magnitude_key()] = values[adapter.magnitude]
         tensors.update(place.zeros(adapter, tuning.graph))
     config = {
         **about,
@@ -91,10 +94,21 @@ def save_adapters(tuning: TunedParams, values: Arrays, folder: Path, model: Any 
         "peft_type": "LORA",
         **_ranks(modules),
         "target_modules": _targets(tuning.graph, sorted(modules.values())),
-        "use_dora": False,
-        "use_rslora": False,
+        "use_dora": _all_dora(tuning.adapters),
+        "use_rslora": all(adapter.rslora for adapter in tuning.adapters),
     }
     _write(folder, config, {name: np.array(a, order="C") for name, a in sorted(tensors.items())})
+
+
+def _all_dora(adapters: Sequence[Adapter]) -> bool:
+    """Whether adapters are of DoRA; AdapterError if only some are."""
+    plain = [adapter.weight for adapter in adapters if not adapter.dora]
+    if 0 < len(plain) < len(adapters):
+        raise AdapterError(
+            f"{plain[0]} has an adapter without DoRA beside others with it, and PEFT's use_dora is "
+            "for all; save the merged weights by save_weights"
+        )
+    return not plain
 
 
 def _check_unshared(graph: Graph, weight: str) -> None:
@@ -114,7 +128,7 @@ def _plain_tensors(
     """Return what is saved beside the adapters, modules_to_save, and whether all biases are."""
     adapted = {place.module for place in places}
     layers = dict(place.layer() for place in places)
-    factors = {name for adapter in tuning.adapters for name in (adapter.a, adapter.b)}
+    factors = {name for adapter in tuning.adapters for name in adapter.trained}
     trained = [name for name in tuning.trained if name not in factors]
     whole = _whole_modules(tuning.graph, trained, task)
     loose = [name for name in trained if "." not in name]
@@ -179,12 +193,14 @@ def _fan_in_first(graph: Graph, adapter: Adapter) -> bool:
 def _ranks(modules: Mapping[Adapter, str]) -> dict[str, Any]:
     """Return the most common rank and alpha, and the modules that have others."""
     rank = Counter(adapter.rank for adapter in modules).most_common(1)[0][0]
-    alpha = Counter(adapter.alpha for adapter in modules).most_common(1)[0][0]
+    same = len({adapter.rslora for adapter in modules}) == 1
+    alphas = {m: a.alpha if same else a.plain_alpha for a, m in modules.items()}
+    alpha = Counter(alphas.values()).most_common(1)[0][0]
     return {
         "r": rank,
         "lora_alpha": _number(alpha),
         "rank_pattern": {m: a.rank for a, m in modules.items() if a.rank != rank},
-        "alpha_pattern": {m: _number(a.alpha) for a, m in modules.items() if a.alpha != alpha},
+        "alpha_pattern": {m: _number(one) for m, one in alphas.items() if one != alpha},
     }
 
 

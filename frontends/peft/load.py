@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from pockengine.compiler.ir.graph import Graph, Param
+from pockengine.compiler.sparse.choice import VARIANTS
 from pockengine.compiler.sparse.lora import CONV, LINEAR, PACKED, Adapter
 from pockengine.errors import AdapterError
 from pockengine.frontends.peft.files import CONFIG, WEIGHTS, Arrays, TunedParams
@@ -35,6 +36,7 @@ HANDLED = (
     "r",
     "rank_pattern",
     "target_modules",
+    "use_dora",
     "use_rslora",
 )
 SILENT = (
@@ -135,26 +137,28 @@ def _factors(
 ) -> dict[str, np.ndarray]:
     """Take one adapter's factors out of `tensors`."""
     place, param = place_of(graph.params, adapter.weight), graph.params[adapter.weight]
-    module, keys = place.module, place.keys()
+    module = place.module
+    keys = [*place.keys(), *([place.magnitude_key()] if adapter.dora else [])]
     missing = [key for key in keys if key not in tensors]
     if missing:
         raise AdapterError(
             f"the adapter lacks {missing[0]}; leave {adapter.weight} out of the scheme"
         )
-    a, b = (tensors.pop(key) for key in keys)
+    a, b, *magnitudes = (tensors.pop(key) for key in keys)
     place.drop_zeros(adapter, graph, tensors)
     line = _scheme_line(adapter.weight, module, config, a)
-    rank, scale = (a.shape[0] if a.ndim else 0), line.alpha / max(1, line.rank)
-    if rank != adapter.rank or not np.isclose(scale, adapter.scale, rtol=1e-6):
+    rank = a.shape[0] if a.ndim else 0
+    same_scale = np.isclose(line.scale, adapter.scale, rtol=1e-6)
+    if rank != adapter.rank or line.dora != adapter.dora or not same_scale:
         raise AdapterError(
-            f"{adapter.weight} was compiled with rank {adapter.rank} and alpha {adapter.alpha:g}; "
-            f'for this adapter the scheme must have "{adapter.weight}" = '
-            f"{{ lora = {line.rank}, alpha = {line.alpha:g} }}"
+            f"{adapter.weight} was compiled with {_choice(adapter)}; for this adapter the scheme "
+            f'must have "{adapter.weight}" = {_choice(line)}'
         )
     shapes = _factor_shapes(adapter, param)
     order = CONV if len(shapes[0]) == 4 else LINEAR
-    arrays = (_as_ours(x, order, k, s) for x, k, s in zip((a, b), keys, shapes, strict=True))
-    return dict(zip((adapter.a, adapter.b), arrays, strict=True))
+    arrays = [_as_ours(x, order, k, s) for x, k, s in zip((a, b), keys, shapes, strict=False)]
+    arrays += [_as_ours(each, None, keys[2], shapes[1][-1:]) for each in magnitudes]
+    return dict(zip(adapter.trained, arrays, strict=True))
 
 
 def _factor_shapes(adapter: Adapter, param: Param) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -164,14 +168,19 @@ def _factor_shapes(adapter: Adapter, param: Param) -> tuple[tuple[int, ...], tup
 
 
 def _scheme_line(weight: str, module: str, config: Mapping[str, Any], a: np.ndarray) -> Adapter:
-    """Return rank and alpha of a module's adapter; rsLoRA's scale is converted to an alpha."""
+    """Return a module's adapter as the config describes it."""
     rank = _setting(module, config, "r", "rank_pattern")
     alpha = _setting(module, config, "lora_alpha", "alpha_pattern")
     if not a.ndim or rank != a.shape[0]:
         raise AdapterError(f"{module}: {CONFIG} says rank {rank:g}, lora_A is {list(a.shape)}")
-    if config.get("use_rslora"):
-        alpha *= rank**0.5
-    return Adapter(weight, int(rank), alpha)
+    variants = {name: bool(config.get(f"use_{name}")) for name in VARIANTS}
+    return Adapter(weight, int(rank), alpha, **variants)
+
+
+def _choice(adapter: Adapter) -> str:
+    """Return an adapter's form in a scheme file."""
+    variants = "".join(f", {name} = true" for name in VARIANTS if getattr(adapter, name))
+    return f"{{ lora = {adapter.rank}, alpha = {adapter.alpha:g}{variants} }}"
 
 
 def _setting(module: str, config: Mapping[str, Any], name: str, patterns: str) -> float:
@@ -210,7 +219,7 @@ def _stranger(
     folder: Path, key: str, tensors: Arrays, config: Mapping[str, Any], graph: Graph
 ) -> str:
     """Return a hint for a tensor without a counterpart in the graph."""
-    match = re.fullmatch(re.escape(PREFIX) + r"(.+)\.lora_[AB]\.weight", key)
+    match = re.fullmatch(re.escape(PREFIX) + r"(.+)\.lora_(?:[AB]\.weight|magnitude_vector)", key)
     if match is None:
         return f"{folder}: the model has no parameter {_plain_name(key)}; was it another model's?"
     module, a = match[1], tensors.get(f"{PREFIX}{match[1]}.lora_A.weight")
@@ -222,5 +231,5 @@ def _stranger(
     line = _scheme_line(weight, attention, config, a)
     return (
         f"{folder}: {attention} has an adapter, but none here; the scheme must have "
-        f'"{line.weight}" = {{ lora = {line.rank}, alpha = {line.alpha:g} }}'
+        f'"{line.weight}" = {_choice(line)}'
     )

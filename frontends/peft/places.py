@@ -33,6 +33,10 @@ class AdaptedModule:
         """Return the names of the factors A and B."""
         return _keys(self.module)
 
+    def magnitude_key(self) -> str:
+        """Return the name of DoRA's magnitudes."""
+        return f"{PREFIX}{self.module}.lora_magnitude_vector"
+
     def layer(self) -> tuple[str, str]:
         """Return the adapted layer that may have a bias, and its path in PEFT's model."""
         if self.attention:

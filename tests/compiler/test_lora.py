@@ -47,7 +47,9 @@ def with_products(program: Program) -> Arrays:
     rng = np.random.default_rng(2)
     values = {name: param.data.copy() for name, param in program.params.items()}
     for adapter in program.adapters:
-        values[adapter.b] = 0.3 * rng.standard_normal(values[adapter.b].shape).astype(np.float32)
+        for name in adapter.trained[1:]:
+            drawn = 0.3 * rng.standard_normal(values[name].shape)
+            values[name] = (values[name] + drawn).astype(np.float32)
     return values
 
 
@@ -78,16 +80,22 @@ def test_gradients_are_those_of_finite_differences(case: str) -> None:
             assert abs(slope) > 5e-3
 
 
-@pytest.mark.parametrize("case", CASES)
+DORA = {
+    "magnitudes": (tied_net, lora(3, 3, ["out.weight"], dora=True), tied_batch()),
+    "root of the rank": (tied_net, lora(3, 3, ["*.weight"], rslora=True), tied_batch()),
+}
+
+
+@pytest.mark.parametrize("case", [*CASES, *DORA])
 def test_the_merged_model_predicts_what_the_adapted_does(case: str) -> None:
-    build, scheme, batch = CASES[case]
+    build, scheme, batch = {**CASES, **DORA}[case]
     graph = build()
     program = compile_program(graph, Training(scheme), check=True)
     values = with_products(program)
     plain = compile_program(build(), Training("full"), check=True)
     whole = merged(program.adapters, with_folded(graph, program.adapters, values))
     assert set(whole) >= {adapter.weight for adapter in program.adapters}
-    assert not any(name.endswith(("lora_A", "lora_B")) for name in whole)
+    assert not any(".lora_" in name for name in whole)
     data = {name: batch[name] for name in ("x", "target")}
     found = run(program.entries["evaluate"].graph, data, values)
     expected = run(plain.entries["evaluate"].graph, data, {**start(plain), **whole})
@@ -150,9 +158,11 @@ def test_micro_batches_and_a_budget_change_no_result() -> None:
 
 def test_a_scheme_file_has_adapters(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
-    path.write_text('[params]\n"fc.*" = "full"\n"c.0.weight" = { lora = 2, alpha = 4 }\n')
+    path.write_text(
+        '[params]\n"fc.*" = "full"\n"c.0.weight" = { lora = 2, alpha = 4, rslora = true }\n'
+    )
     scheme = load_scheme(path)
-    assert scheme.rules[1] == lora(2, 4, ["c.0.weight"]).rules[0]
+    assert scheme.rules[1] == lora(2, 4, ["c.0.weight"], rslora=True).rules[0]
     save_scheme(scheme, path)
     assert load_scheme(path) == scheme
     assert compile_program(residual_net(), Training(path)).adapters[0].weight == "c.0.weight"
@@ -166,14 +176,14 @@ def test_the_preset_takes_queries_values_and_the_head() -> None:
         x = g.add(g.matmul(x, net.weight(f"layer.0.attn.{name}.weight", 8, 8)), x)
     y = g.add(g.matmul(x, net.weight("head.weight", 8, 3)), net.weight("head.bias", 3))
     g.output("loss", g.cross_entropy(y, target))
-    for preset, rank in (("lora", 8), ("lora-2", 2)):
+    for preset, rank, kind in (("lora", 8, "lora"), ("lora-2", 2, "lora"), ("dora-2", 2, "dora")):
         program = compile_program(g.graph, Training(preset))
-        assert {(a.weight, a.rank, a.scale) for a in program.adapters} == {
-            ("layer.0.attn.q_proj.weight", rank, 2.0),
-            ("layer.0.attn.v_proj.weight", rank, 2.0),
+        assert {(a.weight, a.rank, a.scale, a.kind) for a in program.adapters} == {
+            ("layer.0.attn.q_proj.weight", rank, 2.0, kind),
+            ("layer.0.attn.v_proj.weight", rank, 2.0, kind),
         }
         assert {"head.weight", "head.bias"} < set(program.scheme)
-        assert len(program.scheme) == 6
+        assert len(program.scheme) == (6 if kind == "lora" else 8)
 
 
 def check_error(graph: Graph, scheme: Scheme | str, match: str) -> None:
@@ -184,6 +194,9 @@ def check_error(graph: Graph, scheme: Scheme | str, match: str) -> None:
 def test_what_cannot_have_an_adapter_is_said() -> None:
     check_error(residual_net(), lora(9, 1, ["c.0.weight"]), r"c.0.weight.*rank 9 is above 8")
     check_error(residual_net(), lora(2, 1, ["fc.bias"]), "fc.bias.*a bias; it is for linear")
+    convolution, tied = (lora(2, 1, [name], dora=True) for name in ("c.0.weight", "tied.weight"))
+    check_error(residual_net(), convolution, "c.0.weight.*DoRA is for linear layers")
+    check_error(tied_net(), tied, "tied.weight.*read transposed too; leave dora out")
     check_error(residual_net(), lora(1, 1, ["b.0.weight"]), "b.0.weight.*has 8 groups")
     check_error(residual_net(), lora(2, 1, ["d.*"]), "'d.\\*' matches no parameter")
     check_error(residual_net(), "lora-2", "no attention projection has a known name")
@@ -212,6 +225,7 @@ def embedding_net() -> Graph:
         "{ lora = 8, alpha = inf }",
         "{ lora = 8, alpha = nan }",
         "{ lora = 8, alpha = 1, beta = 2 }",
+        "{ lora = 8, alpha = 1, dora = 1 }",
     ],
 )
 def test_a_wrong_table_is_named(tmp_path: Path, value: str) -> None:

@@ -101,10 +101,21 @@ def test_blocks_refuse_what_they_cannot_hold() -> None:
             Blocks(4, 0).encode(np.full(32, number, np.float32))
 
 
-@pytest.mark.parametrize("storage", ["bf16", "f16", "int8", "int4"])
-def test_training_is_that_of_the_decoded_weights(storage: str) -> None:
+@pytest.mark.parametrize(
+    ("storage", "dora"),
+    [
+        ("bf16", False),
+        ("f16", False),
+        ("int8", False),
+        ("int4", False),
+        ("bf16", True),
+        ("int4", True),
+    ],
+)
+def test_training_is_that_of_the_decoded_weights(storage: str, dora: bool) -> None:
+    scheme = lora(4, 8, ["first", "second"], dora=dora)
     program = compile_program(
-        decoder(), Training(SCHEME, Sgd(), storage=Storage(storage)), check=True
+        decoder(), Training(scheme, Sgd(), storage=Storage(storage)), check=True
     )
     params = program.params
     dtypes = {"bf16": "bf16", "f16": "f16", "int8": "i8", "int4": "u8"}
@@ -121,10 +132,10 @@ def test_training_is_that_of_the_decoded_weights(storage: str) -> None:
             else held.blocks.decode(held.data, scales.data)
         )
     losses, values = trained(program)
-    plain = compile_program(decoder(exact), Training(SCHEME, Sgd()))
+    plain = compile_program(decoder(exact), Training(scheme, Sgd()))
     expected, ends = trained(plain)
     assert losses == expected
-    for name in ("first.lora_A", "first.lora_B", "second.lora_B"):
+    for name in (name for adapter in plain.adapters for name in adapter.params):
         assert values[name].tolist() == ends[name].tolist()
     assert losses[-1] < losses[0]
 

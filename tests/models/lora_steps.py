@@ -47,7 +47,7 @@ def ours(folder: Path, scheme: Any = "lora", storage: Storage = EXACT) -> Tuned:
     program = compile_program(graph, training)
     step = program.entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
-    factors = {name for one in program.adapters for name in (one.a, one.b)}
+    factors = {name for one in program.adapters for name in one.trained}
     start = {name: params[name].copy() for name in factors}
     controls = {"lr": np.asarray(RATE, np.float32), "seed": np.asarray(0, np.int32)}
     needed = {value.name for value in step.inputs}
@@ -73,7 +73,10 @@ def of_peft(module: Any, tuned: Tuned) -> list[float]:
         {one.rank for one in tuned.adapters},
         {one.alpha for one in tuned.adapters},
     )
-    config = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0)
+    variants = {"use_dora": tuned.adapters[0].dora, "use_rslora": tuned.adapters[0].rslora}
+    config = peft.LoraConfig(
+        r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0, **variants
+    )
     model = peft.get_peft_model(module, config).train()
     for name in tuned.whole:
         module.get_parameter(name).requires_grad_(True)

@@ -88,13 +88,16 @@ def test_blocks_hold_the_same_numbers(name: str) -> None:
     assert weight.in_blocks(Blocks(8, 0)) is None  # the other axis
 
 
-def test_lora_over_gptq_in_four_bits_trains_as_peft_over_its_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["lora", "dora"])
+def test_lora_over_gptq_in_four_bits_trains_as_peft_over_its_numbers(
+    scheme: str, tmp_path: Path
+) -> None:
     module = quantize_folder(tmp_path)
     opened = open_causal_lm(tmp_path)
     assert opened.remark == "GPTQ weights: --frozen-weights int4 keeps their exact values"
-    tuned = ours(tmp_path, storage=Storage("int4"))
+    tuned = ours(tmp_path, scheme, Storage("int4"))
     assert tuned.stored["model.layers.0.mlp.up_proj.weight"] is DType.U8
-    exact = ours(tmp_path)
+    exact = ours(tmp_path, scheme)
     assert exact.losses == pytest.approx(of_peft(module, exact), rel=1e-4)
     assert tuned.losses == pytest.approx(exact.losses, rel=1e-6)
     assert len(set(exact.losses)) == len(exact.losses)

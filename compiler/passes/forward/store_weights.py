@@ -14,7 +14,7 @@ import numpy as np
 
 from pockengine.compiler.ir.blocks import Blocks, scales_name
 from pockengine.compiler.ir.build import Builder
-from pockengine.compiler.ir.contents import Contents, Converted
+from pockengine.compiler.ir.contents import Contents, Converted, Lazy
 from pockengine.compiler.ir.graph import Graph, Node, Param, Value
 from pockengine.compiler.ir.grids import Grid
 from pockengine.compiler.ir.rewrite import rewrite
@@ -22,6 +22,7 @@ from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.ir.types import F32, TensorType
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.option_types import OneOf
+from pockengine.compiler.sparse.dora import use_stored
 from pockengine.errors import CompileError, GraphError
 
 SMALLEST = 4096
@@ -65,6 +66,15 @@ class _Stored:
         """Decode the whole weight."""
         return self._numbers(g, self.codes, self.scales, 0)
 
+    def contents(self, graph: Graph) -> Contents:
+        """Return the decoded numbers."""
+        codes, blocks = graph.params[self.codes.name].contents, self.blocks
+        if blocks is None or self.scales is None:
+            return Converted(codes, TensorType(F32, codes.type.shape))
+        scales = graph.params[self.scales.name].contents
+        type_ = TensorType(F32, blocks.shape(codes.type.shape))
+        return Lazy(type_, lambda: blocks.decode(codes.read(), scales.read()), self.codes.name)
+
     def rows(self, g: Builder, index: Value) -> Value:
         """Decode selected rows."""
         codes = g.take(self.codes, index, axis=0)
@@ -94,6 +104,7 @@ class StoreWeights(Pass):
         frozen = [param for name, param in graph.params.items() if name not in self.written]
         weights = [param for param in frozen if _is_weight(param, users.get(param.value, []))]
         forms = {param.value: _form(param, users[param.value], self.dtype) for param in weights}
+        contents = {param.value: param.contents for param in weights}
         stored = {
             param.value: _store(graph, param, form)
             for param in weights
@@ -104,6 +115,7 @@ class StoreWeights(Pass):
                 f"frozen weights are to be stored as {self.dtype}, and there are none: no weight "
                 f"of a linear layer or embedding with {SMALLEST} elements or more is frozen"
             )
+        use_stored(graph, {contents[value]: form.contents(graph) for value, form in stored.items()})
         rewrite(graph, lambda g, node: _decoded(g, node, stored))
 
 

@@ -26,7 +26,7 @@ from pockengine.compiler.optim import AdamW, LoraPlus
 from pockengine.errors import AdapterError
 from pockengine.frontends.peft.files import CONFIG
 
-RATE, STEPS = 0.3, 5
+RATE, STEPS = 0.3, 10
 
 
 def language_model() -> DistilBertForSequenceClassification:
@@ -56,7 +56,11 @@ def loss_of(outputs: dict[str, torch.Tensor], target: torch.Tensor) -> torch.Ten
 
 @pytest.fixture(scope="module")
 def compiled() -> Compiled:
-    return pockengine.compile(language_model(), language_batch(), loss=loss_of, scheme="lora-4")
+    return by_scheme("lora-4")
+
+
+def by_scheme(scheme: str) -> Compiled:
+    return pockengine.compile(language_model(), language_batch(), loss=loss_of, scheme=scheme)
 
 
 def arrays(batch: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
@@ -83,7 +87,11 @@ def train_theirs(
     return losses
 
 
-def test_peft_loads_ours_trains_alike_and_comes_back(compiled: Compiled, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["lora-4", "dora-4", "rslora-4"])
+def test_peft_loads_ours_trains_alike_and_comes_back(
+    scheme: str, compiled: Compiled, tmp_path: Path
+) -> None:
+    compiled = compiled if scheme == "lora-4" else by_scheme(scheme)
     batch = language_batch()
     ids = {"input_ids": batch["input_ids"].numpy()}
     with compiled.session() as session:
@@ -94,7 +102,9 @@ def test_peft_loads_ours_trains_alike_and_comes_back(compiled: Compiled, tmp_pat
         merged = compiled.state_dict(session)
 
     theirs = PeftModel.from_pretrained(language_model(), tmp_path / "start", is_trainable=True)
-    assert theirs.peft_config["default"].task_type == "SEQ_CLS"
+    config = theirs.peft_config["default"]
+    assert config.task_type == "SEQ_CLS"
+    assert (config.use_dora, config.use_rslora) == (scheme == "dora-4", scheme == "rslora-4")
     losses = train_theirs(theirs.eval(), batch)
     np.testing.assert_allclose(ours, losses, rtol=1e-4)
     assert losses[-1] < 0.9 * losses[0]
