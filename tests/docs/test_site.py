@@ -29,7 +29,7 @@ from pockengine.frontends.losses import LOSSES
 
 ROOT = Path(__file__).parents[2]
 MOST_WORDS = 1500
-REFERENCES = {"limits", "measured", "reference", "runner"}
+REFERENCES = {"measured", "reference"}
 RECORDS = "results"
 """A folder outside the site."""
 

@@ -1,5 +1,5 @@
-/* The data of a command: rows for the inputs of an entry, cut into batches. docs/runner.md lists
- * the file formats.
+/* The data of a command: rows for the inputs of an entry, cut into batches. docs/runner-data.md
+ * lists the file formats.
  *
  * An input [B, ...] takes B rows a batch from an array [N, ...], an input of rank 0 one number a
  * batch from an array [N / B]. Where inputs differ in B, their arrays hold whole batches, and what
