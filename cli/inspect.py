@@ -151,19 +151,19 @@ def _numbers(layers: Sequence[LayerCost]) -> list[str]:
 def _summary(facts: dict[str, Any]) -> str:
     arenas = ", ".join(f"{name} {size:,}" for name, size in facts["entries"].items())
     time = facts["modelled_step_ms"]
-    modelled = "" if time is None else f"; a step takes {time:.2f} ms by the model of its kernels"
     beyond, whole = facts["beyond_inference_bytes"], facts["arena_bytes"]
     weights = facts["params_bytes"]
-    memory = (
-        f"memory: {whole + weights:,} bytes in all, arena {whole:,}, which --memory-budget bounds, "
-        f"and {weights:,} of weights and states"
-    )
+    lines = [
+        f"{facts['trained']} params train; arena in bytes: {arenas}",
+        f"memory: {whole + weights:,} bytes in all",
+        f"  arena {whole:,}: bounded by --memory-budget",
+        f"  weights and states {weights:,}",
+    ]
     if beyond is not None:
-        memory += (
-            f"; beyond inference {beyond:,} bytes (more arena, and the optimizer's states), which "
-            "--memory of search bounds"
-        )
-    return f"{facts['trained']} params train; arena in bytes: {arenas}{modelled}\n{memory}"
+        lines.append(f"beyond inference: {beyond:,} bytes, bounded by --memory of search")
+    if time is not None:
+        lines.append(f"modelled time of a step: {time:.2f} ms")
+    return "\n".join(lines)
 
 
 def _show(artifact: Artifact, as_json: bool) -> None:
