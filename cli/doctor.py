@@ -54,6 +54,7 @@ TOOLS = (
     Tool("qemu-system-aarch64", "emulated boards", "apt-get install qemu-system-arm"),
     Tool("qemu-aarch64", "counting instructions", "apt-get install qemu-user"),
     Tool("qemu-hexagon", "the emulated Snapdragon DSP", "apt-get install qemu-user"),
+    Tool("node", "WebAssembly", "apt-get install nodejs"),
     Tool("adb", "phones", "apt-get install adb"),
     Tool("git", "commits in records, compare, history", "apt-get install git"),
 )

@@ -54,6 +54,7 @@ ISAS: Mapping[str, Isa] = {
     ),
     "helium": Isa(vector_bytes=16, registers=10),  # 8, with factors in general registers
     "dsp": Isa(vector_bytes=4, registers=16),
+    "simd128": Isa(vector_bytes=16, registers=16),  # WebAssembly; engines on x86 have 16
     "scalar": Isa(vector_bytes=4, registers=16),
 }
 """Instruction sets by name in device files."""

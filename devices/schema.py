@@ -88,7 +88,8 @@ class ToolchainSpec:
 class Emulator:
     """Emulation of the board by QEMU: program, CPU, machine, memory in bytes.
 
-    Without a machine, QEMU's user mode is used: a processor without a system.
+    Without a machine, QEMU's user mode is used: a processor without a system. The program `node`
+    runs WebAssembly, of this CPU alone.
     """
 
     cpu: str
@@ -183,6 +184,11 @@ class Device:
     def freestanding(self) -> bool:
         """Whether programs for it run without an operating system and a C library."""
         return self.compiler is not None and "freestanding" in self.compiler.target
+
+    @property
+    def wasm(self) -> bool:
+        """Whether its programs are WebAssembly modules."""
+        return self.compiler is not None and self.compiler.target.startswith("wasm32")
 
     @property
     def mhz(self) -> int:
@@ -373,6 +379,6 @@ def _arguments(device: Device) -> list[tuple[str, str, str]]:
         rows += [
             ("the emulator's cpu", device.emulator.cpu, _WORD),
             ("its machine", device.emulator.machine, rf"(?:{_WORD})?"),
-            ("its program", device.emulator.program, r"qemu-[\w-]+"),
+            ("its program", device.emulator.program, r"qemu-[\w-]+|node"),
         ]
     return rows

@@ -21,6 +21,7 @@ from pockengine.backends.cache import own_cache
 from pockengine.backends.native.decoder import find_decoder
 from pockengine.backends.native.includes import Includes
 from pockengine.backends.native.runtime_files import (
+    NODE_SCRIPT,
     is_runner,
     runtime_folders,
     runtime_sources,
@@ -79,6 +80,10 @@ PARALLEL = max(1, min(detect_cores(), detect_memory() // COMPILER_BYTES))
 SHARED_LIBC = "aarch64-linux-musl"
 """The target whose libc is built once for all of its CPUs."""
 
+WASM_SUFFIX = ".wasm"
+WASM_STACK = 1 << 20
+"""Bytes of a module's stack, as of other threads (pe_pool.c); zig's default is 16 MB."""
+
 ERROR_LINES = 12
 
 
@@ -100,7 +105,7 @@ def build(
     if device.freestanding:
         return Built()
     out.mkdir(parents=True, exist_ok=True)
-    executable = out / "pockengine-run"
+    executable = out / f"pockengine-run{WASM_SUFFIX if device.wasm else ''}"
     tell(f"linking {executable.name}")
     toolchain = find_toolchain(device)
     _link(
@@ -109,6 +114,8 @@ def build(
         executable,
         (*link_flags(device), *_asked(libraries)),
     )
+    if device.wasm:
+        shutil.copyfile(NODE_SCRIPT, out / NODE_SCRIPT.name)
     if device.toolchain.target != "native":
         return Built(executable, None)
     library = out / "libprogram.so"
@@ -153,9 +160,10 @@ def own_flags(source: Path, device: Device) -> tuple[str, ...]:
 
 def compile_flags(device: Device) -> tuple[str, ...]:
     """Return the flags common to all C files."""
+    fixed = tuple(flag for flag in FLAGS if flag != "-fPIC")
     if device.freestanding:
-        return (*(flag for flag in FLAGS if flag != "-fPIC"), *FREESTANDING)
-    return FLAGS
+        return (*fixed, *FREESTANDING)
+    return fixed if device.wasm else FLAGS
 
 
 def link_library(
@@ -184,6 +192,8 @@ def link_flags(device: Device) -> tuple[str, ...]:
     """Link flags: static if the libc is musl, so the program needs nothing of the board's
     system.
     """
+    if device.wasm:
+        return ("-s", f"-Wl,-z,stack-size={WASM_STACK}")
     static = ("-static",) if "musl" in device.toolchain.target else ()
     return (*static, "-s", "-lm", "-lpthread")
 

@@ -19,6 +19,8 @@ CORE, TRAIN, TEXT, RUNNER, SIMD = "core", "train", "text", "runner", "simd"
 BARE, GPU = "bare", "gpu"
 LIBRARY, FIRMWARE = (CORE, TRAIN, TEXT, SIMD), (CORE, SIMD)
 """Runtime folders that a program links: with an operating system, and without."""
+NODE_SCRIPT = RUNTIME / RUNNER / "wasi.mjs"
+"""What starts a WebAssembly program in Node; artifacts have it beside the program."""
 MAIN = "main"
 """The name of the C file in which the runner begins."""
 

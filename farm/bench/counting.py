@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pockengine import __version__
+from pockengine.devices import load_device
 from pockengine.errors import FarmError, PockEngineError
 from pockengine.farm.bench.case import Case
 from pockengine.farm.bench.peers import (
@@ -22,11 +23,12 @@ from pockengine.farm.bench.predictions import count_prediction
 from pockengine.farm.bench.result import F32, BenchOptions, BenchResult, CheckedScheme
 from pockengine.farm.bench.schemes import name_of
 from pockengine.farm.bench.table import TENSORFLOW
-from pockengine.farm.boards.board import UserEmulated
+from pockengine.farm.boards.board import Board, UserEmulated
 from pockengine.farm.cycles.core import modelled_devices
 from pockengine.farm.cycles.modelled import model_regions, what_it_means
 from pockengine.farm.progress import step
 from pockengine.farm.references.tflite_inference import measure_inference
+from pockengine.farm.references.timing import Timing
 from pockengine.farm.results.setup import EngineRun
 
 
@@ -53,6 +55,20 @@ def count_steps(
     beside = {record.scheme for record in result.records if record.engine in TENSORFLOW}
     floats = [one.name for one in right if one.dtype == F32]
     result.note(what_is_missing([name for name in floats if name not in beside], []))
+
+
+def counts(board: Board) -> bool:
+    """Whether instructions are counted on a board: emulated, by QEMU and not by Node."""
+    return board.emulated and not load_device(board.device).wasm
+
+
+def describe_wall_time(one: CheckedScheme) -> str:
+    """Describe the time of a step in Node, whose engine compiles to this machine's code."""
+    times = Timing.of(one.run.step_ms[1:] or one.run.step_ms)
+    return (
+        f"{one.title}: {times.median:.2f} ms of wall time per step in Node on this machine, of "
+        f"{times.n} steps; not recorded: Node counts no instructions, and browsers differ."
+    )
 
 
 def _model_step(device: str, result: BenchResult, one: CheckedScheme, folder: Path) -> None:

@@ -15,7 +15,12 @@ from pockengine.compiled import Compiled
 from pockengine.compiler.memory.timeline import live_bytes
 from pockengine.farm.bench.case import Case, dataset_of, make_case, to_torch_layout, train_in_torch
 from pockengine.farm.bench.check import Check, compare
-from pockengine.farm.bench.counting import count_runtimes, count_steps
+from pockengine.farm.bench.counting import (
+    count_runtimes,
+    count_steps,
+    counts,
+    describe_wall_time,
+)
 from pockengine.farm.bench.graphics import (
     check_gpu,
     engine_of,
@@ -108,10 +113,13 @@ def _measure(
     reason = why_not_timed(options.backend, options.board)
     if reason is not None:
         result.note(reason)
-    elif options.board.emulated:
+    elif counts(options.board):
         count_steps(options, result, right, folder)
         floats = [one for one in right if one.dtype == F32]
         count_runtimes(options, case, result, right=floats, folder=folder)
+    elif options.board.emulated:
+        for one in right:
+            result.note(describe_wall_time(one))
     elif isinstance(options.board.place, Local):
         _time(options, result, right, folder)
     else:
@@ -163,7 +171,7 @@ def _train(
         errors = f"losses within {check.loss_error:.1e}, weights {check.weight_error:.1e}"
         running.detail = "; ".join(filter(None, [errors, check.note]))
     found = partial(CheckedScheme, data=data, losses=losses, run=run, check=check)
-    counted = options.int8 and options.board.emulated and not run.instructions
+    counted = options.int8 and counts(options.board) and not run.instructions
     return found(
         name=name,
         dtype=dtype,

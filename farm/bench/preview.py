@@ -1,5 +1,6 @@
 """The first lines of a bench: the plan, the measure, and the estimated time."""
 
+from pockengine.farm.bench.counting import counts
 from pockengine.farm.bench.result import F32, BenchOptions
 from pockengine.farm.bench.room import how_to_train
 from pockengine.farm.bench.schemes import name_of
@@ -19,7 +20,7 @@ def first_lines(options: BenchOptions) -> list[str]:
     )
     board = options.board
     emulated = " (emulated)" if board.emulated else ""
-    measure = "counts its instructions" if board.emulated else "times its steps"
+    measure = "counts its instructions" if counts(board) else "times its steps"
     return [
         f"{options.model}, batch {options.batch}, on {board.name}{emulated}: {names}.",
         f"Each compiles, trains {options.steps} steps there, is compared with PyTorch, and then "

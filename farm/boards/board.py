@@ -36,7 +36,7 @@ class Emulated:
 
 @dataclass(frozen=True)
 class UserEmulated:
-    """A processor without an operating system, emulated by QEMU: a DSP, or a microcontroller.
+    """A processor without an operating system: a DSP or microcontroller by QEMU, wasm32 by Node.
 
     As a DSP is reached through its host, so is this one: by a host that answers SSH on loopback and
     starts the programs on it.

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from pockengine.backends.native.runtime_files import NODE_SCRIPT
 from pockengine.devices import Device, load_device
 from pockengine.errors import FarmError
 from pockengine.farm.boards.board import (
@@ -98,11 +99,14 @@ def launcher_of(board: Board) -> tuple[str, ...]:
     assert emulator is not None
     if shutil.which(emulator.program) is None:
         package = emulator.program if emulator.machine else "qemu-user"
+        package = "nodejs" if emulator.program == NODE else package
         raise FarmError(
             f"{emulator.program} is missing; install it with: apt-get install {package}"
         )
     if emulator.machine:
         return (emulator.program, "-M", emulator.machine, *FIRMWARE)
+    if emulator.program == NODE:
+        return (NODE, "--no-warnings", str(NODE_SCRIPT))
     return (emulator.program, "-cpu", emulator.cpu)
 
 
@@ -119,6 +123,8 @@ def guest_of(board: Board, place: Emulated) -> Guest:
         disk_mb=place.disk_mb,
     )
 
+
+NODE = "node"
 
 # QEMU for firmware: with files in its own folder, and a clock that counts instructions.
 FIRMWARE = (

@@ -13,7 +13,7 @@ from pockengine.farm.boards.board import (
     board_for,
     load_boards,
 )
-from pockengine.farm.boards.connect import guest_of, opening
+from pockengine.farm.boards.connect import guest_of, launcher_of, opening
 from pockengine.farm.images import image
 
 OWN = """
@@ -46,6 +46,18 @@ def test_only_an_emulated_board_says_so() -> None:
 
     assert board_for("rpi4", boards).emulated
     assert not board_for("host", boards).emulated
+
+
+def test_the_launcher_of_webassembly_is_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = board_for("wasm32", load_boards([BUILT_IN]))
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    program, *_, script = launcher_of(board)
+    assert program == "node"
+    assert Path(script).is_file()
+
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(FarmError, match="node is missing; install it with: apt-get install nodejs"):
+        launcher_of(board)
 
 
 def test_the_guest_is_what_the_device_file_says() -> None:

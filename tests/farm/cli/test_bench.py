@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import closing
@@ -62,6 +63,20 @@ def test_two_schemes_train_are_checked_and_stored(tmp_path: Path) -> None:
     assert all(record.ok and record.value < 1e-3 for record in errors)
     arena = {record.scheme: record.value for record in records if record.metric == "arena_bytes"}
     assert arena["bias-only"] < arena["full"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs for WebAssembly")
+def test_ten_steps_in_node_are_pytorchs(tmp_path: Path) -> None:
+    json = tmp_path / "records.jsonl"
+    how = ("--device=wasm32", "--model=cnn-8", "--steps=10", "--scheme=full", f"--json={json}")
+
+    status, output = bench(tmp_path, *how)
+
+    assert status == 0, output
+    assert "of wall time per step in Node on this machine, of 9 steps" in " ".join(output.split())
+    figures = {one.metric: one for one in map(Record.from_json, json.read_text().splitlines())}
+    assert figures["max_rel_error"].value < 1e-5
+    assert not {"step_ms", "guest_instructions"} & set(figures)
 
 
 def test_a_framework_without_a_form_of_the_model_is_left_out(

@@ -28,6 +28,7 @@ NEEDS = {
     "jetson-orin": QEMU,
     "snapdragon-dsp": "qemu-hexagon",
     "phone-arm64": "adb",
+    "wasm32": "node",
 }
 MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE = 0xFEEDFACF, 0x0100000C, 2
 
@@ -74,7 +75,7 @@ def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
     device: str, data: dict[str, np.ndarray], losses: list[float], tmp_path: Path
 ) -> None:
     if shutil.which(NEEDS.get(device, "sh")) is None:
-        pytest.skip(f"{NEEDS[device]} is not installed (./bazelw, apt-get install adb)")
+        pytest.skip(f"{NEEDS[device]} is not installed (./bazelw; apt-get install adb nodejs)")
     save_file(as_rows(data), tmp_path / "data")
 
     found = list(train(device, build(device, tmp_path), tmp_path / "data", tmp_path))

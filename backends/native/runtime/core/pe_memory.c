@@ -1,6 +1,39 @@
 #include "pe_memory.h"
 
-#if __STDC_HOSTED__
+#if defined(__wasi__) /* one linear memory, without pages of its own */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+unsigned char *pe_map(pe_mapping *mapping, size_t bytes) {
+    const size_t whole = (bytes / PE_ALIGN + 1) * PE_ALIGN;
+    unsigned char *place = whole <= bytes ? NULL : aligned_alloc(PE_ALIGN, whole);
+    *mapping = place ? (pe_mapping){place, whole} : (pe_mapping){NULL, 0};
+    if (place) {
+        memset(place, 0, whole);
+    } else {
+        errno = ENOMEM;
+    }
+    return place;
+}
+
+const unsigned char *pe_map_file(pe_mapping *mapping, int file, uint64_t offset, size_t bytes) {
+    (void)mapping, (void)file, (void)offset, (void)bytes;
+    errno = ENOSYS; /* files are read instead */
+    return NULL;
+}
+
+bool pe_map_writable(const pe_mapping *mapping) { return (void)mapping, true; }
+
+void pe_unmap(pe_mapping *mapping) {
+    free(mapping->address);
+    *mapping = (pe_mapping){NULL, 0};
+}
+
+int pe_map_error(void) { return errno; }
+
+#elif __STDC_HOSTED__
 
 #include <errno.h>
 #include <sys/mman.h>

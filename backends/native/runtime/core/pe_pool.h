@@ -9,7 +9,7 @@
 
 #include "pe_worker.h"
 
-#if !__STDC_HOSTED__ && !defined(PE_NO_THREADS)
+#if (!__STDC_HOSTED__ || defined(__wasi__)) && !defined(PE_NO_THREADS)
 #define PE_NO_THREADS
 #endif
 

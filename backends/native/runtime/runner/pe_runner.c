@@ -1,12 +1,12 @@
 #include "pe_runner.h"
 
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "pe_adapter.h"
 #include "pe_memory.h"
 #include "pe_report.h"
+#include "pe_system.h"
 
 static int64_t now_ns(void) {
     struct timespec t;
@@ -126,8 +126,7 @@ int pe_runner(const pe_program *program, int count, char **arguments) {
     static char line[4096]; /* stdio allocates a buffer of its own otherwise */
     static char message[PE_MESSAGE_BYTES];
     setvbuf(stdout, line, _IOLBF, sizeof line);
-    signal(SIGPIPE, SIG_IGN); /* whoever reads the report may go: the training is worth more */
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like a full disk */
+    pe_prepare_process();
     const char *name = count > 0 ? arguments[0] : "pockengine-run";
     pe_options options;
     if (pe_parse_options(&options, count, arguments, message) != PE_OK) {

@@ -4,10 +4,9 @@
 #ifndef PE_RUNNER_DUTY_H
 #define PE_RUNNER_DUTY_H
 
-#include <signal.h>
-
 #include "pe_options.h"
 #include "pe_runner_gauge.h"
+#include "pe_system.h"
 
 typedef struct pe_duty {
     int64_t percent; /* of the time that may compute */

@@ -53,7 +53,7 @@ static pe_status write_batch(pe_session *session, const pe_data *data, const pe_
             pe_cut_output(data, session, i, axis);
         }
         status = pe_st_write_at(writer, start + (uint64_t)batch * each,
-                                pe_tensor_data(session, &data->entry->outputs[i]), written,
+                                pe_tensor_data(session, &data->entry->outputs[i]), (size_t)written,
                                 session->message);
         start += all;
     }

@@ -1,6 +1,5 @@
 /* The command "train". */
 #include <math.h>
-#include <signal.h>
 
 #include "pe_checkpoint.h"
 #include "pe_data_augment.h"
@@ -11,19 +10,12 @@
 #include "pe_runner.h"
 #include "pe_runner_duty.h"
 #include "pe_schedule.h"
+#include "pe_system.h"
 
 static volatile sig_atomic_t signalled;
 
+/* Ends the training after its step: nothing that is being written can be lost. */
 static void on_signal(int number) { signalled = number; }
-
-/* The first signal ends the training after its step, the second one at once: nothing that is being
- * written can be lost. */
-static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-}
 
 /* Context of the training's callbacks. */
 typedef struct context {
@@ -287,7 +279,7 @@ pe_status pe_run_training(pe_session *session, pe_data *data, const pe_options *
         status = begin(session, &c, o, &training);
     }
     if (status == PE_OK) {
-        catch_signals();
+        pe_catch_signals(on_signal);
         status = pe_train(session, &training);
     }
     status = status == PE_OK ? c.rested : status;

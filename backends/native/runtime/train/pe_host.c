@@ -4,12 +4,15 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "pe_arguments.h"
 #include "pe_memory.h"
 #include "pe_text.h"
+
+#ifndef __wasi__
+#include <sys/resource.h>
+#endif
 
 /* A session with the mappings that it lives in. */
 typedef struct host {
@@ -132,6 +135,13 @@ const char *pe_message(const pe_session *session) {
     return session ? session->message : "the session is NULL";
 }
 
+#ifdef __wasi__
+
+/* Linear memory never shrinks. */
+long long pe_peak_rss_bytes(void) { return (long long)__builtin_wasm_memory_size(0) << 16; }
+
+#else
+
 /* VmHWM of /proc/self/status in bytes, or -1. Linux's getrusage is no substitute: a process starts
  * with the peak of the one that forked it. */
 static long long peak_from_proc(void) {
@@ -159,3 +169,5 @@ long long pe_peak_rss_bytes(void) {
     return (long long)usage.ru_maxrss * 1024;
 #endif
 }
+
+#endif

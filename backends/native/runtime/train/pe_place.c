@@ -7,9 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "pe_lock.h"
 
 #define BEFORE "step-"
 #define BEHIND ".safetensors"
@@ -78,8 +79,7 @@ static void remove_partial(const char *path) {
     struct stat status;
     const int file = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file >= 0) {
-        if (flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &status) == 0 &&
-            S_ISREG(status.st_mode)) {
+        if (pe_lock(file) == 0 && fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
             unlink(path);
         }
         close(file);

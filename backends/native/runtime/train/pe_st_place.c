@@ -10,11 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "pe_lock.h"
 #include "pe_safetensors.h"
 
 #define PE_SAVERS 64 /* of one path at a time */
@@ -52,7 +52,7 @@ static attempt check_partial(const pe_st_writer *writer) {
         named.st_dev != opened.st_dev) {
         return GONE; /* its saver renamed it between our open and our lock */
     }
-    const bool ours = S_ISREG(opened.st_mode) && opened.st_nlink == 1 && opened.st_uid == geteuid();
+    const bool ours = S_ISREG(opened.st_mode) && opened.st_nlink == 1 && pe_owns(&opened);
     return ours ? TAKEN : HELD_BY_ANOTHER;
 }
 
@@ -67,7 +67,7 @@ static attempt take_partial(pe_st_writer *writer) {
         return foreign ? HELD_BY_ANOTHER : FAILED;
     }
     attempt result = FAILED;
-    if (flock(writer->file, LOCK_EX | LOCK_NB) == 0) {
+    if (pe_lock(writer->file) == 0) {
         result = check_partial(writer);
     } else if (errno == EWOULDBLOCK) {
         result = HELD_BY_ANOTHER;
