@@ -71,9 +71,7 @@ PLAIN_SCHEDULE = (
     _field("total", COUNT, "updates; 0: there is no schedule", "schedule.steps", since=3),
     _field("rows", ROWS, "of the data; 0: not known", since=3),
     _field("batch", ROWS, "rows of a step; 0: not known", since=4),
-    _field(
-        "shuffled", FLAG, "each epoch anew, by the seed (pe_row_order.h)", key="shuffle", since=3
-    ),
+    _field("shuffled", FLAG, "in each epoch, by the seed (pe_row_order.h)", key="shuffle", since=3),
     _field("flip", FLAG, "of pictures, by the runner (pe_data_augment.h)", since=4),
     _field("crop", COUNT, "likewise, in pixels", since=4),
 )

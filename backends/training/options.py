@@ -63,7 +63,7 @@ class FitOptions:
     - `checkpoint` is a folder, written at each epoch's end, or `Checkpoints`. A loss that is not
       finite raises TrainingDiverged, or rolls back to a checkpoint. Without one the weights that it
       left are not finite either.
-    - `progress` is shown on terminals, unless it is said.
+    - `progress` is shown on terminals by default.
     """
 
     epochs: int | None = option(None, "Passes over all rows; or give --steps.")

@@ -3,6 +3,7 @@
 So they cannot be stale. `python docs/site/hook.py FOLDER` writes them as files.
 """
 
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,8 @@ from pockengine.docs.site.file_pages import devices_page, records_page
 from pockengine.docs.site.header_pages import header_page
 from pockengine.docs.site.operator_pages import PAGES, operator_page
 from pockengine.docs.site.python_pages import error_page, python_page
+
+SHORT_CODE = re.compile(r"<code>(?=[^<]{1,30}</code>)")
 
 
 def pages() -> dict[str, str]:
@@ -40,6 +43,11 @@ def on_files(files: Any, config: Any) -> Any:
     for place, text in pages().items():
         files.append(file.generated(config, place, content=text))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Mark short inline code, such as an option, which the style sheet keeps on one line."""
+    return SHORT_CODE.sub('<code class="short">', html)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A worker is one process that holds one framework, so that the bench can run several in turn, each
 with its own environment, and read each one's own peak memory. Requests are JSON objects:
 
-    {"do": "prepare", "folder": F, "engine": E, "threads": T}  load a job; everything starts anew
+    {"do": "prepare", "folder": F, "engine": E, "threads": T}  load a job; all state is reset
     {"do": "train", "out": FILE}        all batches once -> "losses" and "ms" of each; tensors go to
                                         FILE (safetensors)
     {"do": "predict", "out": FILE}      logits of the first batch, [N, classes], go to FILE

@@ -42,7 +42,7 @@ BLIND = (Pair("resnet8", "cifar10"), Pair("minilm-l6", "banking77"))
 
 - The method is that of the other pairs at the commit which added these lines: candidates, seeds,
   rates, epochs, threshold of reliability, budget and sizes; nothing of it is changed by what they
-  show, and a later change is said to be later.
+  show, and a later change is marked as such.
 - Said later, with both test parts still unopened: rates are tried over all epochs, no longer over
   half of them, and of pictures 1500 more of the training file judge rates and races. MCUNet on
   CIFAR-10 had missed by both (studies/results/sparse-reading.md). All else is as it was.

@@ -9,8 +9,8 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.memory.second_computation import (
+    backward_readers,
     elementwise_chain,
-    readers_on_the_way_back,
 )
 from pockengine.compiler.program import Program
 from pockengine.compiler.target import OPTIONAL, Target
@@ -30,7 +30,7 @@ def kept_after_the_pass(graph: Graph) -> set[str]:
 
     def watch(name: str, seen: Graph) -> None:
         if name == "train.recompute_elementwise":
-            readers = readers_on_the_way_back(seen, seen.outputs[LOSS])
+            readers = backward_readers(seen, seen.outputs[LOSS])
             found.update(_op(value) for value in readers)
 
     compile_program(graph, Training(), observe=watch)

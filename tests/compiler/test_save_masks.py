@@ -10,7 +10,7 @@ from pockengine.compiler.ir import BOOL, F32, I64, Builder, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ops import lookup
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.memory.second_computation import readers_on_the_way_back
+from pockengine.compiler.passes.memory.second_computation import backward_readers
 from pockengine.compiler.program import Program
 from pockengine.compiler.sparse.choice import FULL, ParamChoice
 from pockengine.compiler.sparse.scheme import Scheme
@@ -91,7 +91,7 @@ def test_bits_read_back(channels: int) -> None:
 def large_and_kept(program: Program) -> list[TensorType]:
     """Types of the large float values of the forward pass that the backward pass reads."""
     graph = program.entries["train"].graph
-    return [value.type for value in readers_on_the_way_back(graph, graph.outputs["loss"])]
+    return [value.type for value in backward_readers(graph, graph.outputs["loss"])]
 
 
 @pytest.mark.parametrize("listed", [range(4), (1, 5, 7, 12)], ids=["slice", "pick"])

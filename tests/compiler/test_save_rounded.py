@@ -8,7 +8,7 @@ from pockengine.compiler.ir import F32, I64, Builder, DType, Graph, TensorType
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
-from pockengine.compiler.passes.memory.second_computation import readers_on_the_way_back
+from pockengine.compiler.passes.memory.second_computation import backward_readers
 from pockengine.compiler.program import Program
 from pockengine.compiler.storage import Storage
 from pockengine.compiler.target import Target
@@ -86,9 +86,9 @@ def test_a_transformer_takes_less_memory(scheme: str) -> None:
 
 def test_nothing_large_and_exact_waits_for_the_backward_pass() -> None:
     graph = compiled(bert_net(2, 32, SIZES), "full", "bf16").entries["train"].graph
-    assert not readers_on_the_way_back(graph, graph.outputs["loss"])
+    assert not backward_readers(graph, graph.outputs["loss"])
     exact = compiled(bert_net(2, 32, SIZES), "full", "f32").entries["train"].graph
-    assert readers_on_the_way_back(exact, exact.outputs["loss"])
+    assert backward_readers(exact, exact.outputs["loss"])
 
 
 def test_what_is_compared_stays_exact() -> None:

@@ -126,6 +126,8 @@ def test_every_command_is_listed_with_its_options(site: Path) -> None:
     assert [name for name in ROWS if f"pockengine {name}" not in page] == []
     for option in ("--memory-budget", "--checkpoint", "--frozen-weights", "--baseline"):
         assert option in page
+    runner = (site / "runner" / "index.html").read_text()
+    assert '<code class="short">--keep N</code>' in runner  # on one line
 
 
 def test_search_finds_pages(site: Path) -> None:

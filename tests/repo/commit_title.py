@@ -33,6 +33,8 @@ def fault(title: str) -> str | None:
     first = (AREA.sub("", title).split() or [""])[0].lower()
     if first in NO_VERBS:
         return f'"{first}" does not start an imperative; write "Fix ...", "CSE: keep ..."'
+    if re.match(r"\w+ what ", AREA.sub("", title)):
+        return 'it paraphrases with "what"; name the thing'
     if first not in VERBS and re.search(r"(?:ing|ed|[^s]s)$", first):
         return f'"{first}" is not an imperative; write "Add", not "Adds", "Added" or "Adding"'
     return None

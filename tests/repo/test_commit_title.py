@@ -34,6 +34,7 @@ def test_imperatives_pass(title: str) -> None:
         ("Planner: fixes overlap of scratch", '"fixes"'),
         ("Adding kernels", '"adding"'),
         ("Planner: the size of gaps", '"the"'),
+        ("Share what kernels of two ISAs repeat", "name the thing"),
         ("Fix the planner.", "period"),
         ("Fix " + "x" * 57, "61 characters"),
     ],

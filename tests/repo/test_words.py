@@ -12,8 +12,9 @@ from pockengine.tests.repo.tree import files, read
 
 HOMEMADE = re.compile(
     r"""
-      \b(?:way\ (?:back|forward)|nobody|but\ for|so\ many|says?\ so|of\ ours|whole\ numbers?|small\
-      letters)\b
+      \b(?:way\ (?:back|forward)|nobody|but\ for|so\ many|says?\ so)\b
+    | \b(?:of\ ours|whole\ numbers?|small\ letters|anew|anybody)\b
+    | \b(?:not\ what\ is|from\ which\ on|looks?\ into|(?:is|are)\ said)\b
     | \b(?:made|makes?|making)\ again\b
     | \b(?:is|are|be|was|were)\ told\b
     | \bwhat\ (?:is|are|was)\ (?:told|held|known|said|given|kept|wanted|answered)\b
@@ -105,6 +106,7 @@ def test_prose_uses_the_terms_of_the_field() -> None:
         (".c", "int x; /* shares are made\n * again */\n"),
         (".md", "| option | takes as many threads as it is told |\n"),
         (".py", '"""Permute the dimensions; reverse them unless told otherwise."""\n'),
+        (".py", "# the numbers are those of ours, made anew\n"),
         (".py", '"""Record what one engine came to."""\n'),
         (".py", '"""Operators of two tensors: what they mean."""\n'),
     ],

@@ -21,9 +21,9 @@ from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.memory.second_computation import (
     SMALLEST,
     Backward,
+    backward_readers,
     compute_again,
     elementwise_chain,
-    readers_on_the_way_back,
 )
 
 MOST_SOURCES = 2
@@ -53,7 +53,7 @@ class RecomputeElementwise(Pass):
             return root is not wanted and whole
 
         stays = {storage(value) for value in graph.outputs.values()}
-        large = {storage(value) for value in readers_on_the_way_back(graph, loss)} - stays
+        large = {storage(value) for value in backward_readers(graph, loss)} - stays
         for wanted in [root for root in stored if root in large]:
             names = [value for value in stored[wanted] if backward.readers(value)]
             if wanted in sources or not names:

@@ -16,8 +16,8 @@ from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.memory.second_computation import (
     Backward,
+    backward_readers,
     is_mask,
-    readers_on_the_way_back,
 )
 
 
@@ -30,7 +30,7 @@ class SaveMasks(Pass):
     """
 
     def run(self, graph: Graph) -> None:
-        readers = readers_on_the_way_back(graph, graph.outputs[LOSS])
+        readers = backward_readers(graph, graph.outputs[LOSS])
         backward = Backward(graph, graph.outputs[LOSS])
         g, behind = Builder(graph), dict[Node, list[Node]]()
         for value, nodes in readers.items():

@@ -20,8 +20,8 @@ from pockengine.compiler.ops.registry import lookup
 from pockengine.compiler.passes.base import Pass
 from pockengine.compiler.passes.memory.second_computation import (
     Backward,
+    backward_readers,
     is_mask,
-    readers_on_the_way_back,
 )
 from pockengine.compiler.passes.option_types import OneOf
 
@@ -41,7 +41,7 @@ class SaveRounded(Pass):
     def run(self, graph: Graph) -> None:
         loss = graph.outputs[LOSS]
         assert loss.node is not None
-        readers = readers_on_the_way_back(graph, loss)
+        readers = backward_readers(graph, loss)
         exact = {storage(value) for value, nodes in readers.items() if _is_compared(value, nodes)}
         exact |= {storage(value) for value in loss.node.operands}  # the first that is read again
         exact |= {

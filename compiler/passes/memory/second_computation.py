@@ -19,7 +19,7 @@ def split_at(graph: Graph, loss: Value) -> tuple[list[Node], list[Node]]:
     return graph.nodes[: last + 1], graph.nodes[last + 1 :]
 
 
-def readers_on_the_way_back(graph: Graph, loss: Value) -> dict[Value, list[Node]]:
+def backward_readers(graph: Graph, loss: Value) -> dict[Value, list[Node]]:
     """Large differentiable results of nodes before the loss, with their readers after it.
 
     Graph outputs are excluded, as they stay alive anyway.

@@ -1,7 +1,7 @@
 /* Pictures in JPEG and PNG files: decoded, turned upright, scaled to cover a size and cut at their
  * middle. Colours and scaling are Pillow's, bit for bit, except the decoding of JPEG.
  *
- * Files may come from anybody. The size that a file states is checked before any of it is decoded,
+ * Files may come from anyone. The size that a file states is checked before any of it is decoded,
  * and memory is bounded by that size. stb_image does the decoding; where it was missing when the
  * runtime was compiled, every picture is refused.
  */

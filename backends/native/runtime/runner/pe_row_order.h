@@ -1,5 +1,5 @@
 /* The order in which training takes the rows of its data, as in backends/row_order.py: 0, 1,
- * 2, ..., or shuffled anew in each epoch by the seed.
+ * 2, ..., or reshuffled in each epoch by the seed.
  *
  * The shuffle is a Feistel network over the smallest even number of bits that holds the rows,
  * walked until it hits one of them: no memory, and any place is reached at once.

@@ -1,4 +1,4 @@
-/* The table is made anew on the stack: that costs less than a microsecond for every call, and
+/* The table is rebuilt on the stack: that costs less than a microsecond for every call, and
  * leaves no state that threads would share. */
 #include "pe_crc.h"
 

@@ -41,7 +41,7 @@ typedef struct pe_schedule {
     int64_t total;                          /* updates; 0: there is no schedule */
     int64_t rows;                           /* of the data; 0: not known */
     int64_t batch;                          /* rows of a step; 0: not known */
-    bool shuffled;                          /* each epoch anew, by the seed (pe_row_order.h) */
+    bool shuffled;                          /* in each epoch, by the seed (pe_row_order.h) */
     bool flip;                              /* of pictures, by the runner (pe_data_augment.h) */
     int64_t crop;                           /* likewise, in pixels */
     double factor;                          /* these three as pe_schedule.h says */
