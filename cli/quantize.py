@@ -25,25 +25,25 @@ _OPTIONS = (
         "samples",
         multiple=True,
         metavar=f"FILE|FOLDER|NAME=FILE.npy|{OWN}",
-        help=f"Train in int8, of ranges on these rows; {OWN}: MODEL's, which is int8 already.",
+        help=f"Train in int8, with ranges from these rows; {OWN}: those of an int8 MODEL.",
     ),
     click.option(
         "--quantize-method",
         "method",
         type=click.Choice(list(METHODS)),
-        help=f"How ranges are chosen on the rows; by default {_DEFAULTS.method}.",
+        help=f"Method that derives ranges from the rows; default: {_DEFAULTS.method}.",
     ),
     click.option(
         "--quantize-share",
         "share",
         type=click.FloatRange(0, 0.5, max_open=True),
-        help=f"What percentile leaves out on each side; by default {_DEFAULTS.share:g}.",
+        help=f"Share cut at each end by percentile; default: {_DEFAULTS.share:g}.",
     ),
     click.option(
         "--quantize-gradients",
         "gradients",
         type=click.Choice(GRADIENTS),
-        help=f"Of products with integers; by default {_DEFAULTS.gradients}.",
+        help=f"Gradients of integer products; default: {_DEFAULTS.gradients}.",
     ),
     click.option(
         "--quantize-input",
@@ -55,7 +55,7 @@ _OPTIONS = (
     click.option(
         "--qas/--no-qas",
         default=None,
-        help="Whether optimizers see real weights, or the integers; by default real ones.",
+        help="Optimizers update real weights, or the integers; default: real weights.",
     ),
 )
 

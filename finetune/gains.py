@@ -16,7 +16,7 @@ from pockengine.finetune.signal import ENOUGH
 from pockengine.finetune.trial import TrialOutcome
 
 UNITS = {judge.name: judge.unit for judge in JUDGES.values()} | {LOSS: "hundredths of loss"}
-"""Name of a hundredth of a gain."""
+"""Unit of a hundredth of a gain."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Reference pages of the operators that each frontend imports, from its registry.
 
-A frontend needs its framework, and frameworks do not share a process: each page is made in one of
-its own, by `python -m pockengine.docs.site.operator_pages NAME`.
+A frontend needs its framework, and frameworks do not share a process: each page is made in its own,
+by `python -m pockengine.docs.site.operator_pages NAME`.
 """
 
 import inspect

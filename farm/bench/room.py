@@ -1,4 +1,4 @@
-"""Which schemes a small device has room for, before anything is built or an emulator boots."""
+"""Select the schemes that fit a small device, before building or booting anything."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def how_to_train(options: BenchOptions) -> list[tuple[str, str]]:
 def without_room(case: Case, options: BenchOptions) -> dict[tuple[str, str], str]:
     """Return why schemes do not fit, by scheme and dtype; FarmError, with options, if none does.
 
-    It is asked of devices without files alone: theirs is the memory of the program.
+    Only for devices without files, whose memory limits the program.
     """
     device, ways = options.board.device, how_to_train(options)
     if not load_device(device).freestanding:
@@ -40,7 +40,7 @@ def without_room(case: Case, options: BenchOptions) -> dict[tuple[str, str], str
 
 
 def _what_fits(options: BenchOptions) -> str:
-    """Name options that fit; they are planned."""
+    """Name options that fit, by planning them."""
     device, model = options.board.device, options.model
     schemes = tuple(dict.fromkeys((*options.schemes, SPARSE, SMALLEST)))
     here = options.int8, options.batch

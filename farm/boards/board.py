@@ -38,7 +38,7 @@ class Emulated:
 class UserEmulated:
     """A processor without an operating system: a DSP or microcontroller by QEMU, wasm32 by Node.
 
-    As a DSP is reached through its host, so is this one: by a host that answers SSH on loopback and
+    Like a DSP, it is reached through a host: here one that answers SSH on loopback and
     starts the programs on it.
     """
 
@@ -48,8 +48,9 @@ class Remote:
     """A machine that answers SSH; `host_key` is the only key that is accepted from it.
 
     `power` is a command of this machine, which gets "on", "off" or "cycle" as its last argument.
-    `console` is a serial device ("/dev/ttyUSB0", 115200 baud) or a server of one ("tcp://host:port").
-    `launcher` starts a program there that is not the machine's own, such as a DSP's.
+    `console` is a serial device ("/dev/ttyUSB0", 115200 baud) or a server of one
+    ("tcp://host:port"). `launcher` starts a program there that is not the machine's own, such as a
+    DSP's.
     """
 
     host: str
@@ -111,7 +112,7 @@ class Board:
 
     @property
     def on_shelf(self) -> bool:
-        """Whether it is a machine of its own, which one user leases at a time."""
+        """Whether it is a separate machine, which one user leases at a time."""
         return isinstance(self.place, Remote | AdbPhone)
 
     @property
@@ -132,7 +133,7 @@ def load_boards(files: Sequence[Path] | None = None) -> list[Board]:
 
 
 def board_for(device: str, boards: Sequence[Board]) -> Board:
-    """Return the default board of a device, or the board of that name."""
+    """Return the default board of a device, or the board with that name."""
     for board in boards:
         if device in (board.device, board.name):
             return board
@@ -143,7 +144,7 @@ def board_for(device: str, boards: Sequence[Board]) -> Board:
 
 
 def _without_board(device: str) -> str:
-    """Describe how a device is built for, and how it runs if no board has it."""
+    """Describe how a device is built for, and how it runs without a board."""
     built = "built and inspected, not run" if not load_device(device).runs else "built, not run"
     return (
         f"{device} has no board, emulated or real: programs for it are {built}. Build one by "

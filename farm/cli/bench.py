@@ -62,31 +62,29 @@ EPILOG = "\n\n".join(
     "lengths",
     multiple=True,
     type=click.IntRange(min=2),
-    help="Of llm: tokens of a row; repeatable. Default: 256 and 512.",
+    help="Suite llm: tokens per row; repeatable. Default: 256 and 512.",
 )
-@click.option(
-    "--engine", "engines", multiple=True, help="Of a suite: only these peers; repeatable."
-)
+@click.option("--engine", "engines", multiple=True, help="Suites: only these peers; repeatable.")
 @click.option(
     "--python",
     "pythons",
     multiple=True,
     metavar="ENGINE=INTERPRETER",
-    help="Of runtimes: an engine's own Python, as pockengine-tvm=tvm/bin/python; repeatable.",
+    help="Suite runtimes: an engine's own Python, as pockengine-tvm=tvm/bin/python; repeatable.",
 )
-@click.option("--quick", is_flag=True, help="Of a suite: less of it; of paper: small models.")
-@click.option("--resume", is_flag=True, help="Of a suite: leave out what --json holds already.")
-@click.option("--bf16", is_flag=True, help="Of a suite: ours in bf16 too, where the CPU can.")
-@click.option("--tuned", type=click.Path(path_type=Path), help="Of a suite: a file of tune.")
+@click.option("--quick", is_flag=True, help="Suites: a shorter run; suite paper: small models.")
+@click.option("--resume", is_flag=True, help="Suites: skip measurements that --json already has.")
+@click.option("--bf16", is_flag=True, help="Suites: PockEngine in bf16 too, if the CPU can.")
+@click.option("--tuned", type=click.Path(path_type=Path), help="Suites: a file written by tune.")
 @click.option("--int8", is_flag=True, help="On a board: train in int8; with files, beside f32.")
 @click.option("--backend", type=click.Choice(list(ARCHITECTURES)), help="Train by a GPU.")
-@click.option("--report", type=click.Path(path_type=Path), help="Of a suite: a folder for HTML.")
+@click.option("--report", type=click.Path(path_type=Path), help="Suites: a folder for HTML.")
 @click.option(
     "--records",
     "joined",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Of paper: tables of these files too: memory, a chip, accuracy, LLaMA2-7B; repeatable.",
+    help="Suite paper: also tables of these files: memory, chip, accuracy, LLaMA2-7B; repeatable.",
 )
 @click.option("--baseline", help="Compare with the stored records of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")

@@ -1,7 +1,7 @@
 """TensorFlow's own on-device training: its graph of a step as a TFLite file with Flex operators.
 
 The step of `tensorflow_reference.py` is the signature `train`, as in Google's guide.
-TensorFlow's Flex delegate computes what TFLite has no operator for, as gradients of convolutions.
+TensorFlow's Flex delegate runs operators that TFLite lacks, such as gradients of convolutions.
 Wheels of TensorFlow 2.15 have that delegate, those of 2.21 do not.
 """
 
@@ -51,7 +51,7 @@ class FlexTrainer:
             raise _refusal(error) from error
 
     def predict(self, index: int) -> NDArray[np.float32]:
-        """Refuse: the file has the signature `train` alone."""
+        """Raise FarmError: the file has only the signature `train`."""
         raise FarmError("the file of Flex operators gives no logits here")
 
     def tensors(self) -> Tensors:
@@ -85,7 +85,7 @@ def convert(folder: Path) -> None:
 
 
 def _convert_apart(folder: Path) -> None:
-    """Convert in a process of its own, whose memory is none of the training's."""
+    """Convert in a separate process, so that its memory does not count."""
     process = multiprocessing.get_context("spawn").Process(target=convert, args=(folder,))
     process.start()
     process.join()

@@ -1,8 +1,8 @@
 """A phone through adb: its shell, its files, its reboot.
 
 Programs run as Android's user `shell`, from a folder below /data/local/tmp. There is no root and no
-hard link in that folder, so stored files are linked symbolically. A command's status follows a
-mark on standard error: what adb itself prints or returns is never taken for the program's.
+hard link in that folder, so stored files use symbolic links. A command's status follows a
+mark on standard error: adb's own output or status is never mistaken for the program's.
 """
 
 import math
@@ -136,11 +136,11 @@ class AdbTransport:
         return ""
 
     def power(self, action: PowerAction) -> None:
-        """Reboot the phone for "cycle"; FarmError for the others, which need a hand."""
+        """Reboot the phone for "cycle"; FarmError for other actions, which need its button."""
         if action != "cycle":
             raise FarmError(f"{self.board}: adb cannot switch a phone {action}; use its button")
         self._client.call("reboot")
-        time.sleep(GRACE_S)  # it goes on answering for a moment
+        time.sleep(GRACE_S)  # it still answers for a moment
         self._client.connect(BOOT_S)
         deadline = time.monotonic() + BOOT_S
         while self.run(["getprop", "sys.boot_completed"]).stdout.strip() != b"1":
@@ -179,7 +179,7 @@ class AdbTransport:
         limit: int,
         sink: Sink | None = None,
     ) -> RunResult:
-        """Run a POSIX text, which errors call by `argv`; once more if it could not begin."""
+        """Run a POSIX script, named `argv` in errors; retry if it could not start."""
         start, output = time.monotonic(), Output(sink)
         call = _Call(f"{self.board}: {argv[0]!r}", limit, output)
         words = call.make(self._client, text, timeout_s)
@@ -201,7 +201,7 @@ class AdbTransport:
 
 
 class _Call:
-    """One run of a text: its streams, after marks that no other output has."""
+    """One run of a script: its streams, after marks that no other output has."""
 
     def __init__(self, what: str, limit: int, output: Output) -> None:
         self._mark = f"pockengine-{token_hex(8)}"
@@ -212,11 +212,11 @@ class _Call:
 
     @property
     def started(self) -> bool:
-        """Whether the text began to run."""
+        """Whether the script started."""
         return self._stdout.started
 
     def make(self, client: AdbClient, text: str, timeout_s: float) -> str:
-        """Run the text; return what adb said of its own, or that nothing came."""
+        """Run the script; return adb's own messages, or a note that there was no output."""
         limit = max(1, math.ceil(timeout_s))
         body = LIMITED.format(text=quiet(text), limit=limit, mark=self._mark)
         try:

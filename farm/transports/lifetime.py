@@ -1,4 +1,4 @@
-"""Child processes that end with this process, however it ends."""
+"""Child processes that end when this process ends, for any reason."""
 
 import os
 from collections.abc import Iterable

@@ -196,7 +196,7 @@ def epilogue_lanes(node: Node, lanes: int, device: Device) -> int:
 
 
 def read_alone(node: Node, opened: Anchored) -> list[Parameter]:
-    """Return the parameters; those that every row reads again are marked as not aliasing a result.
+    """Return the parameters; those that every row rereads are marked as not aliasing a result.
 
     In C a result of bytes may alias anything, so each row would reload its channels' scales.
     """

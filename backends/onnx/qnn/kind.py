@@ -1,4 +1,4 @@
-"""The registry's entry of the backend qnn: it imports none of its dependencies."""
+"""The registry's entry of the backend qnn: without importing its dependencies."""
 
 from pockengine.backends.artifact import Artifact
 from pockengine.backends.protocol import Backend, BackendKind, BackendOptions

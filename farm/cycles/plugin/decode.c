@@ -46,7 +46,7 @@ static void write_general(struct instruction *made, uint32_t field) {
 
 static uint8_t vector(uint32_t field) { return (uint8_t)(FIRST_VECTOR + (field & 31)); }
 
-/* Add an operand that is read, if the letter is one; false otherwise. */
+/* Add the operand of a letter, if it is read; return false otherwise. */
 static bool operand_read(struct instruction *made, uint32_t word, char letter) {
     switch (letter) {
     case 'T':

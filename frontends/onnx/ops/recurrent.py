@@ -1,7 +1,7 @@
 """ONNX's recurrent layers: LSTM, GRU and RNN, unrolled over their steps.
 
 The products with the input are made for all steps at once. Where sequences are shorter, the state
-stays as it is beyond their end, and the output there is zero; from the other side the same rule
+stays as it is beyond their end, and the output there is zero; a reversed pass
 begins each sequence at its own end.
 """
 

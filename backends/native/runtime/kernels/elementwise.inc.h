@@ -12,7 +12,7 @@
 #error "elementwise.inc.h needs PE_BY_COLUMNS, and pe_vec.h"
 #endif
 
-/* The lanes of a row's last vector: a kernel for rows of many lengths says which. */
+/* The lanes of a row's last vector: a parameter of kernels for several lengths. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #endif

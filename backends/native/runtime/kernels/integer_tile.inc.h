@@ -1,12 +1,12 @@
 /* A tile of a product of integers: PE_MR rows and PE_NV vectors of sums that live in registers.
  *
  * Parameters, besides those of integer.inc.h:
- *   PE_MR, PE_NV   rows and vectors of a tile; the functions take those of a tile that is cut off
+ *   PE_MR, PE_NV   rows and vectors of a tile; the functions take those of a partial tile
  */
 
 #define PE_NR (PE_NV * PE_VL)
 
-/* Columns past the last whole tile: a kernel for products of many sizes says how many. */
+/* Columns past the last whole tile: a parameter of kernels for several sizes. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_N % PE_NR)
 #endif

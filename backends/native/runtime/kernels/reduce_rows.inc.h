@@ -14,7 +14,7 @@
 
 #include "reduce.inc.h"
 
-/* The lanes of a row's last vector: a kernel for rows of many lengths says which. */
+/* The lanes of a row's last vector: a parameter of kernels for several lengths. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #endif

@@ -1,5 +1,6 @@
-/* A .npz file: a ZIP archive of .npy files. It is walked from entry to entry, by the headers before
- * the data; only uncompressed entries can be read by position. Each is read once for its checksum.
+/* A .npz file: a ZIP archive of .npy files. Entries are found by the headers before
+ * their data; only uncompressed entries can be read by position. Each is read once for its
+ * checksum.
  * */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Scaling as Pillow's ImageOps.fit with Image.BILINEAR has it, bit for bit: weights in fixed point,
- * lines first, and samples of 8 bits between both ways. Compiled with -ffp-contract=off. */
+/* Scaling as Pillow's ImageOps.fit with Image.BILINEAR has it, bit for bit: fixed-point
+ * weights, lines first, and samples of 8 bits between both passes. Compiled with -ffp-contract=off.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static void drop(axis *a) {
     free(a->weights);
 }
 
-/* Weighs the samples below one new sample: a triangle around its middle. */
+/* Computes the weights of the samples below one new sample: a triangle around its middle. */
 static void weigh(const axis *a, int64_t i, int64_t size, double from, double scale,
                   double *numbers) {
     const double spread = scale < 1 ? 1 : scale, middle = from + ((double)i + 0.5) * scale;
@@ -85,7 +86,7 @@ static void fit_lines(const pe_picture *p, const axis *a, int64_t first, int64_t
     }
 }
 
-/* The part of the picture that has the new one's form, around its middle: left, top, right, bottom.
+/* The centred part of the picture with the new aspect ratio: left, top, right, bottom.
  */
 static void cut(const pe_picture *p, int64_t height, int64_t width, float *box) {
     const double w = (double)p->width, h = (double)p->height;

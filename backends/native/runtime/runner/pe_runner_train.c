@@ -70,7 +70,7 @@ static pe_training training_of(const pe_options *o, context *c) {
     };
 }
 
-/* Goes on where a checkpoint stands, if the command asks for it. */
+/* Resumes from a checkpoint, if the command asks for it. */
 static pe_status resume(pe_session *session, const pe_options *o, const pe_training *training,
                         bool *found) {
     pe_training from = *training;
@@ -85,7 +85,7 @@ static pe_status resume(pe_session *session, const pe_options *o, const pe_train
                : status;
 }
 
-/* Where the training begins, as far as the command says otherwise than its weights. */
+/* Sets the position of the training from the command's options. */
 static void place(pe_session *session, const pe_options *o) {
     pe_progress *p = &session->progress;
     const pe_program *program = session->program;
@@ -161,7 +161,7 @@ static pe_status settle_augmentation(pe_session *session, const pe_data *data, c
     return pe_check_augmentation(data, how, session->message);
 }
 
-/* Takes the numbers of schedules that have a factor. */
+/* Reads the parameters of schedules that have a factor. */
 static pe_status settle_numbers(pe_session *session, const pe_options *o) {
     pe_schedule *s = session->schedule;
     s->factor = isfinite(o->factor) ? o->factor : s->factor;
@@ -177,9 +177,9 @@ static pe_status settle_numbers(pe_session *session, const pe_options *o) {
                  : PE_OK;
 }
 
-/* The last update of the schedule: what the command says, or implies by its last step. A resumed
- * training whose command names no schedule keeps its own total, unless its end lies beyond: the
- * rate would stay there what it was at the old end. */
+/* The last update of the schedule: the command's, or that of its last step. A resumed
+ * training whose command names no schedule keeps its own total, unless the training ends later: the
+ * rate would stay constant after the old end. */
 static int64_t settle_total(const pe_session *session, const pe_options *o, int64_t until,
                             int64_t known) {
     const pe_program *program = session->program;

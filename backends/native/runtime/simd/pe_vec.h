@@ -91,7 +91,7 @@
 #if PE_NEON && defined(__aarch64__)
 #define PE_PAIR_REACH 1008
 #define PE_HIDE(x) __asm__("" : "+r"(x))
-/* Has a register of lanes computed before what follows, and nothing after it loaded earlier. */
+/* Orders a register of lanes before later code, and later loads after it. */
 #define PE_KEEP_ORDER(v) __asm__ volatile("" : "+w"(v) : : "memory")
 #else
 #define PE_PAIR_REACH 0

@@ -28,7 +28,7 @@ typedef struct pe_chat {
     pe_mapping memory;
 } pe_chat;
 
-/* Maps memory for a chat of as many tokens as the program has positions; PE_ERROR_MISMATCH where
+/* Maps memory for a chat of up to the program's number of positions; PE_ERROR_MISMATCH where
  * it generates nothing. Messages are the session's. */
 pe_status pe_chat_open(pe_chat *chat, pe_session *session, const pe_tokenizer *tokenizer);
 void pe_chat_close(pe_chat *chat);

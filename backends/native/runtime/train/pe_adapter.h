@@ -4,7 +4,7 @@
 
 #include "pe.h"
 
-/* Replaces all trained weights by those of a file; nothing changes where it does not fit. */
+/* Replaces all trained weights by those of a file; nothing changes if it does not match. */
 pe_status pe_load_adapter(pe_session *session, const char *path);
 
 #endif

@@ -8,7 +8,7 @@
 typedef struct verifying {
     int file;
     const char *path;
-    uint64_t next; /* where the digits of the next tensor stand */
+    uint64_t next; /* offset of the next tensor's digits */
 } verifying;
 
 /* Whether these bytes of the file are the text; false also where the file is too short. */
@@ -35,7 +35,7 @@ pe_status pe_st_sum(int file, const char *path, uint64_t at, uint64_t bytes, uin
     return status;
 }
 
-/* Compares a checksum with the digits that the header has for it. */
+/* Compares a checksum with its digits in the header. */
 static pe_status compare(const verifying *v, uint32_t crc, uint64_t digits_at, const char *what,
                          char *message) {
     char digits[PE_ST_DIGITS + 1];

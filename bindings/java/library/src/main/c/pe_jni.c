@@ -53,7 +53,7 @@ static jbyteArray bytes_of(JNIEnv *env, const char *text) {
     return bytes;
 }
 
-/* Throws what a status means, unless an exception is pending. */
+/* Throws the exception of a status, unless one is pending. */
 static void check(JNIEnv *env, pe_status status, const char *message) {
     if (status != PE_OK && !(*env)->ExceptionCheck(env)) {
         jbyteArray text = bytes_of(env, message);
