@@ -2,7 +2,7 @@
 
 Ops calculate with computed types. Stored types (bf16, f16, i8, u8) are only moved and cast, so a
 graph casts them first; i8 is also multiplied, by products that sum in i32. Names elsewhere derive
-from the value: safetensors' "BF16" is its upper case, C's `PE_BF16` likewise. Other tables (C's
+from the value: safetensors' "BF16" is its upper case, and so is C's `PE_BF16`. Other tables (C's
 types, a framework's) are keyed by these types.
 """
 

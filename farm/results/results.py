@@ -132,7 +132,7 @@ OPTIONAL = {"dataset", "seq_len", "note"}
 
 
 def _check_text(name: str, text: str) -> None:
-    """Refuse text that a database cannot hold: PostgreSQL knows no NUL, none knows half a pair."""
+    """Reject text that a database cannot store: NUL in PostgreSQL, lone surrogates in all."""
     if not text:
         raise FarmError(f"record: {name} is empty")
     try:
@@ -192,7 +192,7 @@ def _from_values(values: Mapping[str, object]) -> Record:
 
 
 def now() -> str:
-    """Return the present as records write it: UTC, to the second."""
+    """Return the current time in the records' form: UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -219,7 +219,7 @@ APPENDS = sql.Table("appends", METADATA, sql.Column("key", sql.Text, primary_key
 
 
 class Results:
-    """The database of records. An unavailable one is waited for; rejected records are stored
+    """The database of records. Waits for an unavailable one; rejected records are stored
     locally.
     """
 
@@ -232,11 +232,11 @@ class Results:
         self._made = False
 
     def append(self, records: Iterable[Record]) -> None:
-        """Store all of the records, once, with those that could not be stored before.
+        """Store all records once, with earlier ones that could not be stored.
 
-        DatabaseDown when the database stays away: they are kept in a file then, and stored by the
-        next call. FarmError when it refuses them: they are set aside. What earlier calls left and
-        cannot be stored, such as a line that a crash has cut, is set aside with a warning.
+        DatabaseDown if the database stays unavailable: they are kept in a file, and stored by the
+        next call. FarmError if it rejects them: they are set aside. Leftovers of earlier calls that
+        cannot be stored, such as a truncated line, are set aside with a warning.
         """
         rows = [asdict(replace(record)) for record in records]  # replace() checks them again
         unsent = self._unsent()
@@ -246,7 +246,7 @@ class Results:
                 lost = self._store(file)
             except DatabaseDown as error:
                 raise DatabaseDown(f"{error}; kept in {unsent}, the next bench stores it") from None
-            except FarmError as error:  # trying again would only be refused again
+            except FarmError as error:  # a retry would be rejected too
                 lost = f"cannot store the records of {_set_aside(file)}: {error}"
             if lost and file == own:
                 raise FarmError(lost)
@@ -269,9 +269,9 @@ class Results:
         self._writer.dispose()
 
     def _store(self, file: Path) -> str:
-        """Store a file's records unless that has been done; return what is wrong with the rest.
+        """Store a file's records unless they are stored; return the errors of the others.
 
-        The file's name is stored with them: who comes second finds it, and does nothing.
+        The file's name is stored with them: a second process finds it, and does nothing.
         """
         try:
             rows, damaged = _read_rows(file)
@@ -310,7 +310,7 @@ class Results:
 
 
 def _keep(folder: Path, rows: Iterable[Mapping[str, object]]) -> Path:
-    """Write rows to a new file, which is on the disk, and whole, once it has its name."""
+    """Write rows to a new file, complete and synced before it is renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{token_hex(8)}.part"
     with part.open("w") as stream:
@@ -353,7 +353,7 @@ def _from_row(row: Mapping[str, Any]) -> Record:
 
 
 def _add_samples(connection: sql.Connection) -> None:
-    """Give a table of records that was made before samples were kept their column."""
+    """Add the column of samples to an old table of records."""
     columns = {column["name"] for column in sql.inspect(connection).get_columns(TABLE.name)}
     if "samples" not in columns:
         connection.execute(sql.text(f"ALTER TABLE {TABLE.name} ADD COLUMN samples TEXT"))
@@ -367,7 +367,7 @@ def write_lines(records: Iterable[Record], path: Path) -> None:
 
 
 def read_lines(path: Path) -> tuple[Record, ...]:
-    """Return the records of a file of JSON lines; none where there is no file yet."""
+    """Return the records of a file of JSON lines; empty if there is no file yet."""
     if not path.exists():
         return ()
     return tuple(map(Record.from_json, path.read_text(encoding="utf-8").splitlines()))

@@ -44,7 +44,7 @@ def draws(jaxpr: Any, variable: Any) -> bool:
 
 
 def counts(jaxpr: Any, variable: Any) -> bool:
-    """Return whether a variable of uint32 only counts for keys: no other number comes of it."""
+    """Return whether a uint32 variable is used only for keys."""
     return all(
         is_key_type(result.aval) or result.aval.dtype == np.uint32
         for equation in _readers(jaxpr, {variable}, None)

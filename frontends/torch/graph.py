@@ -300,7 +300,7 @@ class _Importer(GraphWalker):
         return isinstance(self.known[name], Missing)
 
     def _of_python(self, node: Node) -> Known:
-        """Calculate of numbers, or gather results in a named tuple, as definitions of operators."""
+        """Compute with numbers, or gather results in a named tuple, as definitions of operators."""
         if node.target in ON_NUMBERS:
             known = [self.tensor(part) for part in node.args]
             return None if None in known else ON_NUMBERS[node.target](self.g, *known)
@@ -335,7 +335,7 @@ class _Importer(GraphWalker):
         return self.tensor(argument)
 
     def tensor(self, known: Any) -> Known:
-        """Replace traced names by their values, inside of lists too."""
+        """Replace traced names by their values, inside lists too."""
         if isinstance(known, Node):
             return self.memory.tensor(known)
         if isinstance(known, (list, tuple)):
@@ -367,5 +367,5 @@ class _Importer(GraphWalker):
         with torch.no_grad():
             result = node.target(*args, **kwargs)
         if str(node.target).startswith(UNFILLED):
-            result.zero_()  # whatever the memory held would be in the generated code
+            result.zero_()  # the memory's old content would be in the generated code
         return result

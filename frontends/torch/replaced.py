@@ -1,4 +1,4 @@
-"""Replace an attribute of a class, module or function of PyTorch for a while."""
+"""Replace an attribute of a PyTorch class, module or function temporarily."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ ABSENT = object()
 
 @contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute within a block; an inherited or absent one is so again afterwards."""
+    """Set an attribute within a block; afterwards an inherited or absent one is restored."""
     own = vars(owner).get(name, ABSENT)
     setattr(owner, name, value)
     try:

@@ -79,7 +79,7 @@ def sliced(w: EntryWriter, x: LiteTensor, spans: Mapping[int, Span]) -> LiteTens
 
 
 def reversed_axis(w: EntryWriter, x: LiteTensor, axis: int) -> LiteTensor:
-    """Reverse one axis: some releases of the runtime support only one at once."""
+    """Reverse one axis: some releases of the runtime support only one at a time."""
     return w.op("REVERSE_V2", x, w.numbers([axis]), shape=x.shape)
 
 

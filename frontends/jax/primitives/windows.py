@@ -60,7 +60,7 @@ class IndexWindows:
         return len(self.picked) == 1 and not self.picked_inside
 
     def labels(self, index_rank: int) -> list[Label]:
-        """Name the dimensions in our order: batch, other indices, slice."""
+        """Name the dimensions in the IR's order: batch, other indices, slice."""
         free = [d for d in range(index_rank - 1) if d not in self.index_batch]
         inside = [("slice", d) for d in (*self.picked_inside, *self.whole_dims)]
         return [*(("index", d) for d in (*self.index_batch, *free)), *inside]

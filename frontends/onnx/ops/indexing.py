@@ -18,7 +18,7 @@ REDUCTIONS = {"max": "amax", "min": "amin", "mul": "prod"}
 
 @onnx_op("Gather")
 def gather(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
-    """Read x at these places of a dimension."""
+    """Gather x at indices of a dimension."""
     places = wrapped(ctx.g, index, x.shape[axis])
     values = framework_order(ctx.g, x), framework_order(ctx.g, places)
     return plain(ctx.g.take(*values, axis=axis % x.rank))

@@ -65,9 +65,9 @@ def broadcast_to(ctx: LiteContext, options: Any, x: Tensor, target: np.ndarray) 
 def slice_(
     ctx: LiteContext, options: Any, x: Tensor, begin: np.ndarray | Tensor, sizes: np.ndarray
 ) -> Known:
-    """Take a number of elements of each dimension; a whole batch of the file is one of now.
+    """Slice each dimension by start and size; the file's batch size becomes the current one.
 
-    No elements, as a loop takes before its first step, are known.
+    An empty slice, as before a loop's first step, is a compile-time value.
     """
     starts = integers(begin) if isinstance(begin, np.ndarray) else [0] * x.rank
     triples = zip(integers(sizes), x.shape, starts, strict=True)
@@ -113,14 +113,14 @@ def cast(ctx: LiteContext, options: Any, x: Tensor) -> Tensor:
 
 @lite_op("GATHER")
 def gather(ctx: LiteContext, options: Any, x: Tensor, index: Tensor) -> Tensor:
-    """Read x at these places of a dimension."""
+    """Gather x at indices of a dimension."""
     settings = {"batch_dims": options.BatchDims()}
     return RULES["GatherV2"].apply(ctx, x, index, np.array(options.Axis()), **settings)
 
 
 @lite_op("EMBEDDING_LOOKUP")
 def embedding_lookup(ctx: LiteContext, options: Any, index: Tensor, table: Tensor) -> Tensor:
-    """Read rows of a table."""
+    """Gather rows of a table."""
     return RULES["GatherV2"].apply(ctx, table, index, np.array(0))
 
 
@@ -140,14 +140,14 @@ def concatenation(ctx: LiteContext, options: Any, *parts: Known) -> Known:
 def dynamic_update_slice(
     ctx: LiteContext, options: Any, x: Tensor, update: Tensor, starts: np.ndarray
 ) -> Tensor:
-    """Put an update into x; a place from which it would not fit moves back."""
+    """Write an update into x; an out-of-range start is clamped."""
     pairs = zip(integers(starts), x.shape, update.shape, strict=True)
     places = [min(max(start, 0), size - own) for start, size, own in pairs]
     return _put(ctx, x, update, places=places, dim=0)
 
 
 def _put(ctx: LiteContext, x: Tensor, update: Tensor, places: list[int], dim: int) -> Known:
-    """Put an update into the dimensions from one on."""
+    """Write an update into the dimensions from one on."""
     if x.shape[dim:] == update.shape[dim:]:
         return update
     low, size = places[dim], x.shape[dim]

@@ -30,7 +30,7 @@ class Opaque:
 
 @dataclass(frozen=True)
 class TensorList:
-    """A TensorList, as loops use them: its items by now (None: not written), of one shape."""
+    """A TensorList, as loops use them: its current items (None: not written), of one shape."""
 
     items: "tuple[Known | None, ...]"
     shape: Shape | None = None
@@ -38,9 +38,9 @@ class TensorList:
 
 @dataclass(frozen=True)
 class Truths:
-    """Where a tensor of truths holds: the places' coordinates, or those along one dimension.
+    """Where a boolean tensor is true: the coordinates, or those along one dimension.
 
-    How many there are depends on data, so that only the first place can be read (`truths.py`).
+    Their number depends on data, so only the first position can be read (`truths.py`).
     """
 
     mask: Tensor

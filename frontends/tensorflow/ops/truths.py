@@ -1,4 +1,4 @@
-"""Where truths hold: of places whose number depends on data, the first is a tensor of its own."""
+"""Positions of true elements: their number depends on data, but the first one is a tensor."""
 
 import math
 from collections.abc import Sequence

@@ -57,7 +57,7 @@ def convert(ctx: AtenContext, x: Tensor, dtype: object) -> Tensor:
 def broadcast_in_dim(
     ctx: AtenContext, x: Tensor, shape: Sequence[int], broadcast_dimensions: Sequence[int]
 ) -> Tensor:
-    """Put x's dimensions at the given places of the result and repeat it along the others."""
+    """Place x's dimensions at these positions of the result, and broadcast along the others."""
     wide = [1] * len(shape)
     for place, size in zip(broadcast_dimensions, x.shape, strict=True):
         wide[place] = size

@@ -121,7 +121,7 @@ def embedding(
 
 @aten("index_select.default")
 def index_select(ctx: AtenContext, x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Read x at these places of a dimension."""
+    """Gather x at indices of a dimension."""
     if not x.rank:
         x = reshape(ctx.g, x, (1,))
         return reshape(ctx.g, index_select(ctx, x, 0, reshape(ctx.g, index, (1,))), ())
