@@ -20,7 +20,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY, Problems
 
 MOST_NODES = 200_000
-"""Loops inside of loops grow without bounds; no step of this many kernels is meant."""
+"""Loops inside loops grow without bounds; no step of this many kernels is meant."""
 
 
 class FailedBody(Unsupported):

@@ -1,7 +1,7 @@
 /* A libcuda.so.1 for tests, without a GPU: it reads real cubins and runs what the CPU's prelude
  * makes of the same kernels. It refuses what a driver refuses, as far as pe_cuda.c goes, and is
  * stricter where order matters: nothing on a stream happens before it is synchronised, and memory
- * of the device faults outside of that.
+ * of the device faults outside that.
  */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
@@ -78,7 +78,7 @@ bool fake_is_there(uint64_t address, size_t bytes);
 /* Lets the device's memory be read and written, or takes that back. */
 void fake_open_memory(bool open);
 
-/* Whether a call can be made now: after cuInit, in a context, and outside of a capture. */
+/* Whether a call can be made now: after cuInit, in a context, and outside a capture. */
 int fake_ready(void);
 bool fake_capturing(void);
 

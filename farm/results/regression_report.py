@@ -111,6 +111,6 @@ def _property(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """Keep text inside of its cell, and plain."""
+    """Keep text inside its cell, and plain."""
     plain = re.sub(r"\s+", " ", text).replace("\\", "\\\\")
     return re.sub(r"([|`*_<>\[\]])", r"\\\1", plain)

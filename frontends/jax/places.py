@@ -23,7 +23,7 @@ class SourceLocation:
         return f"{self.scope or 'the top level'}{f' ({self.line})' if self.line else ''}"
 
     def of(self, equation: Any) -> "SourceLocation":
-        """Return the place of an equation inside of a function that was called here."""
+        """Return the place of an equation inside a function that was called here."""
         info = equation.source_info
         inner = str(info.name_stack).replace("/", ".")
         scope = ".".join(part for part in (self.scope, inner) if part)

@@ -66,7 +66,7 @@ def run_control(
 ) -> list[Known]:
     """Build a call, a branch or a loop at this place in the function.
 
-    The operators inside of branches and loops carry the whole path in their names, those of called
+    The operators inside branches and loops carry the whole path in their names, those of called
     functions do not.
     """
     if op.type in CALLS:

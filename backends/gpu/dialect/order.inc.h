@@ -1,7 +1,7 @@
 /* A stable sort of PE_COUNT indices, so that the terms of each sum are adjacent; every group reads
  * all indices in tiles. Reads index; writes scratch: for each place in sorted order the position of
  * its index, and the length of the run of equal indices that begins there. The length is 0 inside a
- * run and for an index outside of PE_SIZE. */
+ * run and for an index outside PE_SIZE. */
 PE_KERNEL void PE_NAME(PE_PARAMETERS) {
     PE_SHARED(pe_i64, tile, PE_ITEMS);
     const int own = pe_group() * PE_ITEMS + pe_item();

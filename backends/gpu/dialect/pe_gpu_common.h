@@ -50,7 +50,7 @@ PE_FUNCTION int pe_quotient_32(int a, int b) { return (int)pe_quotient_64(a, b);
 
 PE_FUNCTION int pe_remainder_32(int a, int b) { return (int)pe_remainder_64(a, b); }
 
-/* Shifts; a count outside of the width shifts out all bits. */
+/* Shifts; a count outside the width shifts out all bits. */
 PE_FUNCTION int pe_left_32(int a, int b) { return b >= 0 && b < 32 ? (int)((pe_u32)a << b) : 0; }
 
 PE_FUNCTION pe_i64 pe_left_64(pe_i64 a, pe_i64 b) {

@@ -174,7 +174,7 @@ def read_lite(path: Path) -> LiteModel:
         raise
     except (AttributeError, LookupError, MemoryError, struct.error, TypeError, ValueError) as error:
         check_own(error, f"it read {path}")
-        # flatbuffers and NumPy raise these for places outside of the file and sizes that do not fit
+        # flatbuffers and NumPy raise these for places outside the file and sizes that do not fit
         raise ImportModelError(f"{path} is damaged: {error}; convert the model again") from error
 
 

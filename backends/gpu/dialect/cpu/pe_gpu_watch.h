@@ -3,7 +3,7 @@
  * Kernels are built with the sanitizer; the emulation is not, and a macro selects its annotations:
  *
  * PE_GPU_BOUNDS   the address sanitizer has the stack of each fiber, and finds accesses to
- *                 local memory outside of its arrays
+ *                 local memory outside its arrays
  * PE_GPU_RACES    for the thread sanitizer each item of a launch is a thread. Only barriers of
  *                 its own group order items, and nothing orders groups: two items that access
  *                 one location of any memory, one of them writing, are a race

@@ -22,7 +22,7 @@
  *
  * Errors. Functions return PE_OK or an error, whose text is in session->message until the next
  * error. A call that fails has changed nothing, unless it says otherwise. A NULL in place of what a
- * function needs, a session that is not open and a number outside of its range are
+ * function needs, a session that is not open and a number outside its range are
  * PE_ERROR_ARGUMENT; functions without a status return NULL, 0 or false then.
  *
  * Threads. A session is used by one thread at a time; different sessions, of one program or of
@@ -66,7 +66,7 @@ typedef enum pe_status {
     PE_ERROR_SYSTEM = 3,   /* the operating system refused: threads, memory, a file */
     PE_ERROR_FORMAT = 4,   /* a file that is not a safetensors file, or a damaged one */
     PE_ERROR_MISMATCH = 5, /* a sound file of another program; code of another PE_ABI */
-    PE_ERROR_VALUE = 6,    /* an index outside of its range */
+    PE_ERROR_VALUE = 6,    /* an index outside its range */
     PE_ERROR_DIVERGED = 7, /* a loss or a param that is not finite */
 } pe_status;
 
@@ -276,7 +276,7 @@ const pe_entry *pe_find_variant(const pe_program *program, const char *name, int
 void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 
 /* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is
- * the entry's. Either array may be NULL as a whole. PE_ERROR_VALUE names an index outside of its
+ * the entry's. Either array may be NULL as a whole. PE_ERROR_VALUE names an index outside its
  * range, or a rate that is not a finite number of at least 0, before anything is computed. */
 pe_status pe_run(pe_session *session, const pe_entry *entry, const void *const *inputs,
                  void *const *outputs);

@@ -1,4 +1,4 @@
-/* The matrix multiply inside of every matmul and convolution kernel: blocks of y = A B.
+/* The matrix multiply inside every matmul and convolution kernel: blocks of y = A B.
  *
  * A block is a run of rows times a run of column panels over `depth` steps of the inner dimension.
  * A tile of PE_MR rows and PE_NV vectors lives in registers over the whole depth; each step loads

@@ -2,7 +2,7 @@
  *
  * Each row is read three times, out of the cache: maximum, sum of exp, result; softmax keeps the
  * exp where its result goes. PE_KIND picks the last step. Rows of the label PE_IGNORE do not count;
- * any other label outside of the classes gives NaN, never an access outside of the row.
+ * any other label outside the classes gives NaN, never an access outside the row.
  *
  * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_KIND, PE_LABEL (C type of labels),
  * PE_IGNORE.

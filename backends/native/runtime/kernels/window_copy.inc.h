@@ -1,4 +1,4 @@
-/* Copies the window of a result pixel, line by line, with zero points for pixels outside of the
+/* Copies the window of a result pixel, line by line, with zero points for pixels outside the
  * source.
  *
  * Parameters: those of the template that includes it, pairs_conv.inc.h or helium_product.inc.h.

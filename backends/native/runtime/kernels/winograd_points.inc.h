@@ -76,7 +76,7 @@ PE_INLINE void PE_FN(points_to_outputs)(pe_vf *y, const pe_vf *p) {
 #endif
 }
 
-/* Addresses of the pixels from (y, x) on, `count` in each direction; those outside of the image are
+/* Addresses of the pixels from (y, x) on, `count` in each direction; those outside the image are
  * zeros.
  */
 static const float PE_FN(zeros)[PE_SOURCE_C > PE_N ? PE_SOURCE_C : PE_N];

@@ -16,7 +16,7 @@ typedef struct pe_bad_rows {
 } pe_bad_rows;
 
 /* Puts others in the place of the rows of a batch in memory that hold a number which is not finite,
- * or an index outside of its range: for each the next sound row of the epoch, wrapping around
+ * or an index outside its range: for each the next sound row of the epoch, wrapping around
  * after the last, so that the same data in the same order make the same batches. PE_ERROR_VALUE
  * beyond the limit. */
 pe_status pe_data_mend(const pe_data *data, pe_session *session, int64_t epoch, int64_t batch,

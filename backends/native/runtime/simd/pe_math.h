@@ -85,7 +85,7 @@ PE_INLINE int64_t pe_quotient(int64_t a, int64_t b) {
 
 PE_INLINE int64_t pe_remainder(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
 
-/* Shifts of the bits of integers. By a number of bits outside of the width all are shifted out. */
+/* Shifts of the bits of integers. By a number of bits outside the width all are shifted out. */
 PE_INLINE int32_t pe_left_32(int32_t a, int32_t b) {
     return b >= 0 && b < 32 ? (int32_t)((uint32_t)a << b) : 0;
 }

@@ -106,7 +106,7 @@ PE_INLINE pe_vi PE_OF_WIDTH(pe_narrow_any)(pe_vi x, int32_t low, int32_t high, i
 }
 
 #if PE_NEON && PE_VL >= 8
-/* The same for limits of i8, by saturating narrowing: only limits inside of i8 are compared with.
+/* The same for limits of i8, by saturating narrowing: only limits inside i8 are compared with.
  * Others take the general form. */
 PE_INLINE pe_vi pe_narrow_sb(pe_vi x, int32_t low, int32_t high, int32_t zero) {
     if (low < INT8_MIN || high > INT8_MAX) {

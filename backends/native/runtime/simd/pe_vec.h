@@ -10,7 +10,7 @@
  *     #undef PE_VL
  *
  * Memory needs no alignment. A partial load or store touches its first n elements and nothing else
- * (the other lanes of a load are zero), so that kernels never reach outside of a buffer. Products
+ * (the other lanes of a load are zero), so that kernels never reach outside a buffer. Products
  * and sums are written with * and +: -ffp-contract=fast makes fused multiply-adds of them.
  */
 #ifndef PE_VEC_H
