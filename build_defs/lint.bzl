@@ -1,6 +1,6 @@
 """checked_files: the files of a package that the checks in tests/repo read."""
 
-_PATTERNS = [
+CHECKED = [
     "**/*.bzl",
     "**/*.c",
     "**/*.h",
@@ -12,7 +12,7 @@ _PATTERNS = [
     "BUILD",
 ]
 
-def checked_files(patterns = _PATTERNS):
+def checked_files(patterns = CHECKED):
     """Collect the package's files for tests/repo, which names every package that has some.
 
     Args:

@@ -6,10 +6,15 @@ import subprocess
 
 import pytest
 
-from pockengine.tests.repo.tree import ROOT, read
+from pockengine.tests.repo.targets import targets
+from pockengine.tests.repo.tree import ROOT
 
-LISTED = re.findall(r'^    "//(.*):(.*)",$', read(ROOT / "tests/repo/BUILD"), re.MULTILINE)
-"""Package and name of each program that is started by a test."""
+PROGRAMS = sorted(
+    target.label.removeprefix("//").replace(":", "/")
+    for target in targets().values()
+    if target.rule == "py_binary"
+)
+"""Path of each program in the folder of what Bazel builds."""
 
 
 def expect_help(program: str) -> None:

@@ -1,4 +1,4 @@
-"""The Python targets of the BUILD files, read without Bazel: sources and dependencies.
+"""The targets of the BUILD files, read without Bazel: sources, and dependencies written by hand.
 
 BUILD files are close enough to Python to be run with recorders in place of rules.
 """
@@ -20,32 +20,24 @@ RULES = ("py_binary", "py_library", "py_test", "pytest_test")
 
 @dataclass(frozen=True)
 class Target:
-    """A target of a Python rule; labels are absolute, sources relative to the root."""
+    """A target of a Python rule, or files to be checked; sources are relative to the root."""
 
     label: str
     rule: str
     sources: tuple[str, ...]
     deps: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """The target's name within its package."""
+        return self.label.partition(":")[2]
+
 
 @functools.cache
 def targets() -> dict[str, Target]:
-    """Return every Python target by label; an alias is a target with one dependency."""
+    """Return every target by its absolute label; an alias is a target with one dependency."""
     found = (target for folder in _packages() for target in _targets_of(folder))
     return {target.label: target for target in found}
-
-
-@functools.cache
-def sources_within(label: str) -> frozenset[str]:
-    """Return the sources of a target and of its transitive dependencies."""
-    seen: set[str] = set()
-    waiting = [label]
-    while waiting:
-        label = waiting.pop()
-        if label not in seen and label in targets():
-            seen.add(label)
-            waiting += targets()[label].deps
-    return frozenset(source for label in seen for source in targets()[label].sources)
 
 
 @functools.cache
@@ -68,7 +60,8 @@ def _targets_of(folder: str) -> list[Target]:
     rules: dict[str, Any] = {rule: recorder(rule) for rule in RULES}
     rules["alias"] = lambda name, actual, **_: add("alias", name, (), (actual,))
     rules["glob"] = lambda include, exclude=(), **_: list(_glob(folder, include, exclude))
-    rules["DEVICES"] = {}
+    rules["checked_files"] = lambda *_: add("checked_files", "checked_files", (), ())
+    rules |= {"DEPS": {}, "DEVICES": {}, "PACKAGES": [], "PROGRAMS": []}
     rules["native"] = SimpleNamespace(package_name=lambda: package, glob=rules["glob"])
     _run(Path(folder, "BUILD"), rules)
     return found

@@ -1,4 +1,4 @@
-"""The repository's files for the checks: the runfiles listed in tests/repo/BUILD."""
+"""The repository's files for the checks: the packages listed in build_defs/deps.bzl."""
 
 import functools
 from pathlib import Path

@@ -1,0 +1,85 @@
+"""USERS: who may depend on a folder, and on the folders under it without a row, beside tests."""
+
+_FRONTENDS = ["//", "//cli", "//docs", "//examples", "//farm/bench", "//finetune/lm", "//frontends", "//models", "//studies"]
+_JOBS = ["//cli", "//examples", "//farm/bench", "//farm/cli", "//farm/jobs", "//studies/tinyengine"]
+
+_BACKENDS = [
+    "//",
+    "//backends",
+    "//cli",
+    "//docs",
+    "//examples",
+    "//farm/bench",
+    "//farm/cli",
+    "//farm/firmware",
+    "//farm/gpu",
+    "//farm/jobs",
+    "//farm/references",
+    "//farm/report",
+    "//finetune",
+    "//studies",
+]
+
+_COMPILER = [
+    "//",
+    "//backends",
+    "//cli",
+    "//docs",
+    "//examples",
+    "//farm/bench",
+    "//farm/firmware",
+    "//farm/gpu",
+    "//farm/references",
+    "//farm/report",
+    "//finetune",
+    "//frontends",
+    "//models",
+    "//studies",
+]
+
+_FARM = [
+    "//cli",
+    "//examples",
+    "//farm/bench",
+    "//farm/boards",
+    "//farm/cli",
+    "//farm/images",
+    "//farm/jobs",
+    "//farm/labgrid",
+    "//farm/references",
+    "//farm/results",
+    "//farm/transports",
+    "//studies",
+]
+
+USERS = {
+    "backends": _BACKENDS,
+    "backends/c": ["//", "//cli", "//farm/cli", "//farm/references"],
+    "backends/native": _BACKENDS + ["//farm/boards"],
+    "backends/training": ["//", "//cli", "//finetune"],
+    "cli": ["//", "//docs"],
+    "compiler": _COMPILER,
+    "devices": _BACKENDS + ["//farm/boards", "//farm/cycles"],
+    "docs": [],
+    "examples": [],
+    "examples/federated": ["//examples"],
+    "farm": _FARM,
+    "farm/bench": ["//farm/cli", "//farm/report"],
+    "farm/boards": _JOBS + ["//farm/labgrid", "//farm/report"],
+    "farm/cli": ["//cli", "//farm"],
+    "farm/cycles": ["//cli", "//farm/bench", "//farm/cli"],
+    "farm/firmware": ["//examples", "//farm/bench", "//studies/tinyengine"],
+    "farm/gpu": ["//farm/bench"],
+    "farm/images": ["//farm/transports"],
+    "farm/jobs": _JOBS + ["//farm/firmware", "//farm/labgrid"],
+    "farm/labgrid": ["//farm/cli"],
+    "farm/references": ["//cli", "//farm/bench", "//farm/cli", "//farm/cycles", "//finetune", "//studies"],
+    "farm/report": ["//farm/cli"],
+    "farm/results": ["//cli", "//farm/bench", "//farm/cli", "//farm/jobs", "//farm/report", "//studies"],
+    "farm/transports": _JOBS + ["//farm/boards", "//farm/firmware"],
+    "finetune": ["//cli", "//finetune/lm", "//studies"],
+    "finetune/lm": ["//cli", "//examples", "//studies"],
+    "frontends": _FRONTENDS,
+    "models": ["//cli", "//examples", "//farm/bench", "//farm/references", "//finetune/lm", "//studies"],
+    "studies": ["//studies"],
+}

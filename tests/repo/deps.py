@@ -1,0 +1,128 @@
+"""Dependencies of the Python targets: the owners of what their sources import.
+
+`python -m pockengine.tests.repo.deps` writes them into build_defs/deps.bzl.
+"""
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+from pockengine import _PLACES as PUBLIC
+from pockengine.tests.repo.targets import Target, targets
+from pockengine.tests.repo.tree import ROOT, files, read
+
+FILE = Path("build_defs/deps.bzl")
+COMMAND = "python -m pockengine.tests.repo.deps"
+HEAD = f'''"""Written by `{COMMAND}`: what sources import.
+
+DEPS has the deps of each target by package and name, PACKAGES each package whose files are
+checked, and PROGRAMS each py_binary.
+"""
+'''
+LAZY = {
+    "//:root": "//:errors",
+    "//farm/cli:bench_lib": "//farm/report:report",
+    "//models:registry": "//models:models",
+}
+"""Targets that import another's modules only if their users have these."""
+
+WHEELS = {
+    name: f"@pypi//{name}"
+    for name in (
+        *("click", "cryptography", "hypothesis", "numpy", "paramiko", "pytest", "rich"),
+        *("safetensors", "sqlalchemy"),
+    )
+} | {"PIL": "@pypi//pillow", "sklearn": "@pypi//scikit_learn", "ziglang": "@zig//ziglang"}
+"""Packages that no two sets of wheels have; a framework's set is chosen in BUILD files."""
+
+
+@functools.cache
+def modules() -> dict[str, str]:
+    """Return every module's source by module name; a folder's is its __init__.py."""
+    sources = {
+        ".".join(("pockengine", *path.with_suffix("").parts)): str(path) for path in files("*.py")
+    }
+    return {name.removesuffix(".__init__"): source for name, source in sources.items()}
+
+
+@functools.cache
+def imported(source: str) -> frozenset[str]:
+    """Return what a source imports, at the top or in a function: our sources, other packages.
+
+    Imports for type checkers only do not count, nor does an __init__.py beside an imported module:
+    without it a folder is a namespace package.
+    """
+    names = set(_imports(ast.parse(read(Path(source)))))
+    return frozenset(modules().get(name, name.partition(".")[0]) for name in names)
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+        return
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+        yield from (*names, *(name.partition(".")[0] for name in names))
+    if isinstance(node, ast.ImportFrom) and node.module is not None:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from [name if name in modules() else node.module for name in names]
+        if node.module == "pockengine":
+            yield from (PUBLIC.get(alias.name, "") for alias in node.names)
+        yield node.module.partition(".")[0]  # importing pockengine.x imports pockengine
+    if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "pockengine":
+        yield PUBLIC.get(node.attr, "")  # pockengine.compile is loaded on access
+    for child in ast.iter_child_nodes(node):
+        yield from _imports(child)
+
+
+@functools.cache
+def owners() -> dict[str, str]:
+    """Return the label of each source; of a library's where a program has the source too."""
+    ranked = sorted(targets().values(), key=lambda target: target.rule == "py_library")
+    return {source: target.label for target in ranked for source in target.sources}
+
+
+@functools.cache
+def dependencies(target: Target) -> tuple[str, ...]:
+    """Return the labels of what the sources import, as buildifier sorts and shortens them."""
+    used = set().union(*(imported(path) for path in target.sources if path in owners()))
+    labels = {owners()[path] for path in used - set(target.sources) if path in owners()}
+    labels |= {WHEELS[name] for name in used if name in WHEELS}
+    labels -= {target.label, LAZY.get(target.label)}
+    if target.rule == "pytest_test":
+        labels.discard("@pypi//pytest")  # build_defs/pytest.bzl adds it
+    return tuple(sorted(map(short, labels), key=lambda label: label.replace(":", "!")))
+
+
+def short(label: str) -> str:
+    """Return //a/b for //a/b:b."""
+    package, _, name = label.partition(":")
+    return package if package.rpartition("/")[2] == name else label
+
+
+def text() -> str:
+    """Return the content of the generated file."""
+    found = sorted(targets().values(), key=lambda target: target.label.removeprefix("//"))
+    packages: dict[str, list[str]] = {}
+    for target in found:
+        rows = packages.setdefault(target.label[2:].partition(":")[0], [])
+        if target.rule in ("py_library", "py_binary", "pytest_test"):
+            deps = ", ".join(f'"{label}"' for label in dependencies(target))
+            rows += [f'        "{target.name}": [{deps}],'] if deps else []
+    lines = [HEAD, "DEPS = {"]
+    for package, rows in packages.items():
+        lines += [f'    "{package}": {{', *rows, "    },"] if rows else []
+    lines += ["}", ""]
+    for name, rule in {"PACKAGES": "checked_files", "PROGRAMS": "py_binary"}.items():
+        labels = [target.label for target in found if target.rule == rule]
+        lines += [f"{name} = [", *(f'    "{label}",' for label in labels), "]", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write the generated file."""
+    (ROOT / FILE).write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
