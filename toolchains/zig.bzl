@@ -126,6 +126,7 @@ def zig_toolchain(device, target, cpu, flags):
         supports_param_files = True,
         toolchain_config = device + "_config",
         toolchain_identifier = device,
+        visibility = ["//visibility:public"],
     )
     native.toolchain(
         name = device,
