@@ -174,6 +174,13 @@ def link_library(
     _link(find_toolchain(device), objects, out, named)
 
 
+def link_module(device: Device, objects: Sequence[Path], out: Path, exports: Sequence[str]) -> None:
+    """Link objects to a WebAssembly module that exports these symbols and needs no import."""
+    named = (f"-Wl,--export={name}" for name in exports)
+    flags = ("-mexec-model=reactor", "-Wl,--gc-sections", *link_flags(device), *named)
+    _link(find_toolchain(device), objects, out, flags)
+
+
 def archive(device: Device, objects: Sequence[Path], out: Path) -> None:
     """Make a static library, without timestamps or owners."""
     toolchain = find_toolchain(device)

@@ -2,6 +2,7 @@
 
 include/                     pe.h and the headers beside it, the program's own header
 lib/libpockengine-NAME.a     everything but the runner; also .so if the target has one
+lib/pockengine-NAME.wasm     for wasm32: a module for JavaScript
 lib/cmake/pockengine-NAME/   find_package(pockengine-NAME): pockengine::NAME
 lib/pkgconfig/               pockengine-NAME.pc
 code/CMakeLists.txt          the same target from its sources, by any toolchain (the NDK's)
@@ -20,8 +21,14 @@ from pockengine.backends.native.build import (
     compile_all,
     compile_flags,
     link_library,
+    link_module,
 )
-from pockengine.backends.native.interface import header_name, header_text, identifier
+from pockengine.backends.native.interface import (
+    header_name,
+    header_text,
+    identifier,
+    program_symbol,
+)
 from pockengine.backends.native.runtime_files import (
     FIRMWARE,
     LIBRARY,
@@ -35,6 +42,11 @@ from pockengine.devices.schema import Device
 HEADERS = ("pe.h", "pe_limits.h")
 HOSTED_HEADERS = ("pe_host.h", "pe_train.h", "pe_generate.h", "pe_tokenizer.h", "pe_chat.h")
 """Headers that need an operating system."""
+MODULE_EXPORTS = (
+    *("malloc", "free", "pe_open_by", "pe_shut", "pe_call", "pe_message"),
+    *("pe_get_param", "pe_set_param"),
+)
+"""Functions that a WebAssembly module exports beside its program; none of them uses files."""
 CALLER_FLAG = "-fno-strict-aliasing"
 """A session's memory is bytes to its caller and numbers of several types to its program."""
 SHARED_OBJECTS = ("linux", "native")
@@ -71,6 +83,9 @@ def _package_for_system(
     shared = device.cpu.arch != "hexagon" and any(
         part in device.toolchain.target for part in SHARED_OBJECTS
     )
+    if device.wasm:
+        symbol = program_symbol(name.removeprefix("pockengine-"))
+        link_module(device, objects, lib / f"{name}.wasm", (*MODULE_EXPORTS, symbol))
     if shared:
         link_library(device, objects, lib / f"lib{name}.so", libraries)
     cmake = lib / "cmake" / name
