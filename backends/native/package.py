@@ -1,6 +1,6 @@
 """An artifact as a C library: headers, archives, CMake and pkg-config files.
 
-include/                     pe.h and the headers beside it, the program's own header
+include/                     pe.h and the headers beside it, the program's own header, a module map
 lib/libpockengine-NAME.a     everything but the runner; also .so if the target has one
 lib/pockengine-NAME.wasm     for wasm32: a module for JavaScript
 lib/cmake/pockengine-NAME/   find_package(pockengine-NAME): pockengine::NAME
@@ -66,6 +66,8 @@ def package(
     for header in (*HEADERS, *(() if device.freestanding else HOSTED_HEADERS)):
         shutil.copyfile(runtime_file(header), include / header)
     (include / header_name(program.name)).write_text(header_text(program), encoding="utf-8")
+    if not device.freestanding:
+        (include / "module.modulemap").write_text(_module_map(program.name), encoding="utf-8")
     lib.mkdir()
     objects = [obj for source, obj in compile_all(code, device) if not is_runner(source)]
     archive(device, objects, lib / f"lib{name}.a")
@@ -98,6 +100,16 @@ def _package_for_system(
     pkgconfig = lib / "pkgconfig"
     pkgconfig.mkdir()
     (pkgconfig / f"{name}.pc").write_text(_pkg_config(name, libraries), encoding="utf-8")
+
+
+def _module_map(name: str) -> str:
+    """Return the headers as a module of Clang and Swift."""
+    headers = (*HEADERS, *HOSTED_HEADERS, header_name(name))
+    lines = [f"module PockEngine_{identifier(name)} {{"]
+    lines += [f'    header "{header}"' for header in headers]
+    return (
+        "\n".join([*lines, f'    link "pockengine-{identifier(name)}"', "    export *", "}"]) + "\n"
+    )
 
 
 def _cmake_config(name: str, shared: bool, libraries: Sequence[str]) -> str:

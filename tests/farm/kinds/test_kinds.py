@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from pockengine.backends.artifact import Artifact, write_artifact
+from pockengine.backends.native.toolchain import find_toolchain
 from pockengine.compiler.ir.evaluate import run
 from pockengine.devices import load_device
 from pockengine.farm.boards.board import BUILT_IN, board_for, load_boards
@@ -100,9 +102,30 @@ def test_the_packets_of_a_step_on_a_dsp_are_the_same_every_time(
 
 
 def test_apple_m1_gets_an_arm64_macho_of_the_same_program(tmp_path: Path) -> None:
-    executable = build("apple-m1", tmp_path).executable.read_bytes()
+    artifact = build("apple-m1", tmp_path)
+    executable = artifact.executable.read_bytes()
 
     magic, cpu, _, kind = struct.unpack_from("<IIII", executable)
     assert (magic, cpu, kind) == (MACHO_64_MAGIC, MACHO_ARM64, MACHO_EXECUTE)
     assert b"/usr/lib/libSystem.B.dylib" in executable
     assert b"small_cnn" in executable
+    app = link_module(artifact, tmp_path).read_bytes()
+    assert struct.unpack_from("<II", app) == (MACHO_64_MAGIC, MACHO_ARM64)
+
+
+def link_module(artifact: Artifact, folder: Path) -> Path:
+    """Build an app that imports the artifact's headers as a module and links its library."""
+    source, made = folder / "app.m", folder / "app"
+    source.write_text(
+        "@import PockEngine_small_cnn;\n"
+        "int main(void) {\n"
+        "    char message[PE_MESSAGE_BYTES];\n"
+        "    return !pe_open(&pe_program_small_cnn, 1, message);\n"
+        "}\n"
+    )
+    toolchain = find_toolchain(load_device("apple-m1"))
+    (library,) = artifact.folder.glob("lib/*.a")
+    command = [*toolchain.command, "-fmodules", f"-fmodules-cache-path={folder / 'modules'}"]
+    command += [f"-I{artifact.folder / 'include'}", str(source), str(library), "-o", str(made)]
+    subprocess.run(command, check=True, env=toolchain.environment)
+    return made
