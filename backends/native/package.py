@@ -40,7 +40,10 @@ from pockengine.compiler.program import Program
 from pockengine.devices.schema import Device
 
 HEADERS = ("pe.h", "pe_limits.h")
-HOSTED_HEADERS = ("pe_host.h", "pe_train.h", "pe_generate.h", "pe_tokenizer.h", "pe_chat.h")
+HOSTED_HEADERS = (
+    *("pe_host.h", "pe_train.h", "pe_adapter.h", "pe_generate.h"),
+    *("pe_tokenizer.h", "pe_chat.h", "pe_texts.h"),
+)
 """Headers that need an operating system."""
 MODULE_EXPORTS = (
     *("malloc", "free", "pe_open_by", "pe_shut", "pe_call", "pe_message"),
