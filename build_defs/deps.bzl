@@ -68,6 +68,9 @@ DEPS = {
     "docs": {
         "site": ["//:root", "//backends", "//backends/native", "//cli:lib", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//devices", "//frontends", "@pypi//click"],
     },
+    "examples/browser": {
+        "make": ["//:api", "//:errors", "//:root", "//compiler:optim", "//models", "@pypi//click", "@pypi//numpy", "@pypi//safetensors", "@pypi//scikit_learn"],
+    },
     "examples/federated": {
         "federated": ["//:api", "//:errors", "//:root", "//devices", "//examples:digits", "//examples/federated:lib", "//farm:lib", "//farm/boards", "@pypi//click", "@pypi//numpy", "@pypi//rich"],
         "lib": ["//:api", "//:errors", "//:root", "//backends", "//devices", "//examples:digits", "//farm:lib", "//farm/boards", "//farm/jobs", "//farm/transports", "@pypi//click", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
@@ -413,6 +416,7 @@ DEPS = {
         "test_site": ["//:errors", "//:root", "//backends", "//backends/native", "//cli:lib", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "//devices", "//docs:site", "//frontends"],
     },
     "tests/examples": {
+        "test_browser": ["//:root", "//examples/browser:make", "@pypi//numpy"],
         "test_digits": ["//:root", "//examples:digits", "//farm/boards", "@pypi//numpy"],
         "test_federated": ["//:api", "//:root", "//examples:digits", "//examples/federated:lib", "//farm/boards", "@pypi//numpy"],
         "test_library": ["//:root", "//backends", "//backends/native", "//compiler:ir", "//devices", "//tests/backends/c:programs", "//tests/backends/c:sealed", "@pypi//numpy"],
@@ -460,7 +464,7 @@ DEPS = {
         "test_soak": ["//:root", "//farm/jobs", "//tests/farm:helpers", "//tests/farm/jobs:site"],
     },
     "tests/farm/kinds": {
-        "test_kinds": ["//:root", "//backends", "//compiler:ir", "//devices", "//farm/boards", "//farm/jobs", "//farm/references", "//farm/transports", "//tests/backends/c:programs", "//tests/backends/c:runner", "@pypi//numpy", "@pypi//safetensors"],
+        "test_kinds": ["//:root", "//backends", "//backends/native", "//compiler:ir", "//devices", "//farm/boards", "//farm/jobs", "//farm/references", "//farm/transports", "//tests/backends/c:programs", "//tests/backends/c:runner", "@pypi//numpy", "@pypi//safetensors"],
     },
     "tests/farm/labgrid": {
         "lab": ["//:errors", "//:root", "//farm/labgrid", "//farm/transports", "//tests/farm:helpers"],
@@ -655,6 +659,7 @@ PACKAGES = [
     "//devices/constraints:checked_files",
     "//devices:checked_files",
     "//docs:checked_files",
+    "//examples/browser:checked_files",
     "//examples/federated:checked_files",
     "//examples:checked_files",
     "//farm/bench/paper:checked_files",
@@ -743,6 +748,7 @@ PACKAGES = [
 
 PROGRAMS = [
     "//cli:cli",
+    "//examples/browser:make",
     "//examples/federated:federated",
     "//examples:digits",
     "//examples:person",
