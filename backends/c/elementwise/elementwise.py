@@ -102,7 +102,14 @@ def emit_elementwise(node: Node, choice: Choice, device: Device) -> Kernel:
     work = Pointwise(
         title=title_of(body.nodes),
         parameters=tuple(parameters),
-        body=Body(accesses, body.nodes, body.constants, stores, by_integers=cut.by_integers),
+        body=Body(
+            accesses,
+            body.nodes,
+            body.constants,
+            stores,
+            by_integers=cut.by_integers,
+            paired=machine_of(device).paired,
+        ),
     )
     return pointwise_kernel(work, cut, device)
 

@@ -4,8 +4,8 @@ The kernel walks a `IterationSpace`: outer, row and column are the C variables o
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,13 +17,17 @@ from pockengine.backends.native.text import Code, Text, fill, indented, joined
 from pockengine.backends.space import IterationSpace, Strides
 from pockengine.compiler.ir import BOOL, Node, Value
 
+PAIR_BELOW, PAIR_ABOVE = 256, 1008
+"""Bytes before and after a pointer that AArch64's moves of two vectors reach."""
+
 
 @dataclass(frozen=True)
 class Access:
     """How a kernel walks the elements behind one pointer: strides of outer, rows and column.
 
     The column's stride is 1, or 0 if the operand is broadcast along the columns. Dimension `along`
-    of the space, if any, is looked up in the constant table `table`.
+    of the space, if any, is looked up in the constant table `table`. `stepped`: the kernel has a
+    pointer of its own to the row's elements.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Access:
     start: int = 0
     along: int | None = None
     table: Code = ""
+    stepped: bool = False
 
     @property
     def gathers(self) -> bool:
@@ -41,6 +46,8 @@ class Access:
 
 def address(access: Access, space: IterationSpace, row: str = "row") -> Text:
     """The C expression of the first element for (outer, row, column)."""
+    if access.stepped:
+        return fill("p_{}", access.name)
     outers = len(space.outer)
     terms: list[Code] = [f"io->{access.name}"]
     if access.start:
@@ -113,6 +120,8 @@ class Body:
 
     `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given`
     values are C expressions. `by_integers`: floats are in integer vectors.
+    `paired`: one instruction moves two vectors, which reaches few rows. `tiled`: tiles follow each
+    other in a block.
     """
 
     accesses: Mapping[Value, Access]
@@ -122,6 +131,8 @@ class Body:
     values: Sequence[Value] = ()
     given: Mapping[Value, Code] = field(default_factory=dict)
     by_integers: bool = False
+    paired: bool = False
+    tiled: bool = False
 
 
 def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "") -> Text:
@@ -129,8 +140,7 @@ def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "")
     needed = _needed(body)
     constant = _row_invariant(body, space, needed)
     names = dict(body.given)
-    before: list[Code] = []
-    inside: list[Code] = []
+    body, before, inside = _stepped(body, space, needed)
     for value, access in body.accesses.items():
         if value in needed:
             row = "row" if value in constant else "row + i"
@@ -148,6 +158,36 @@ def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "")
         fill("v[{}][i] = {};", index, names[value]) for index, value in enumerate(body.values)
     ]
     return _render_tile(name, extra, before, inside)
+
+
+def _stepped(
+    body: Body, space: IterationSpace, needed: Set[Value]
+) -> tuple[Body, list[Code], list[Code]]:
+    """Return a body whose pointers step from row to row, what defines them, and what steps them."""
+    before: list[Code] = []
+    inside: list[Code] = []
+
+    def step(access: Access) -> Access:
+        stride = access.strides[len(space.outer)]
+        plain = access.along is None and not access.gathers
+        if not (body.paired and plain and stride and len(space.row_sizes) == 1):
+            return access
+        kind, size = c_scalar(access.value.dtype).ctype, stride * access.value.dtype.itemsize
+        const = "const " if access.name.startswith("x") else ""
+        start = address(access, space)
+        before.append(fill("{}{} *p_{} = {};", const, kind, access.name, start))
+        below, above = PAIR_BELOW // size, PAIR_ABOVE // size
+        first = 0 if body.tiled else above + 1
+        reach = f"{stride}, {first}, {below}, {below + 1 + above}"
+        inside.append(f"PE_STEP_ROW(p_{access.name}, i, {reach});")
+        return replace(access, stepped=True)
+
+    accesses = {
+        value: step(access) if value in needed else access
+        for value, access in body.accesses.items()
+    }
+    stores = [(value, step(access)) for value, access in body.stores]
+    return replace(body, accesses=accesses, stores=stores), before, inside
 
 
 def _render_tile(name: str, extra: str, before: Sequence[Code], inside: Sequence[Code]) -> Text:

@@ -166,7 +166,7 @@ def emit_reduction(node: Node, choice: Choice, device: Device) -> Kernel:
         of_one_shape(f"/* {title} over {'rows' if cut.by_columns else 'columns'} of {space} */"),
         *defines(macros.items()),
         tail_macro(space, cut.lanes) + io_struct(parameters),
-        *_functions(reduction, cut, parameters, values_of(node, reduction.body)),
+        *_functions(reduction, cut, parameters, paired=machine_of(device).paired),
         f'#include "kernels/reduce_{"columns" if cut.by_columns else "rows"}.inc.h"',
     ]
     return define_kernel(
@@ -278,14 +278,13 @@ def _functions(
     reduction: ReductionParts,
     cut: ReductionCut,
     parameters: Sequence[Parameter],
-    values: Sequence[Value],
+    paired: bool,
 ) -> list[Code]:
     """The tile function, which computes the reduced elements, and the finish, which stores
     results.
     """
-    space, tile_rows = cut.space, 1
-    if cut.by_columns:
-        tile_rows = 8 if reduction.kind == "MOMENTS" else 4
+    space = cut.space
+    values = values_of(reduction.node, reduction.body)
     constants = reduction.body.constants
     early = {value for node in reduction.before for value in node.results}
     accesses, stores = split_accesses(parameters, values, cut.walks)
@@ -296,6 +295,8 @@ def _functions(
         stores=[(value, access) for value, access in stores if value in early],
         values=reduction.values,
         by_integers=cut.by_integers,
+        paired=paired and cut.by_columns and reduction.kind in ("MOMENTS", "SUM"),
+        tiled=reduction.kind == "SUM",
     )
     finish = Body(
         accesses,
@@ -305,11 +306,20 @@ def _functions(
         given=_results(reduction),
         by_integers=cut.by_integers,
     )
-    extra = f", pe_vf v[{len(reduction.values)}][{tile_rows}]"
+    extra = f", pe_vf v[{len(reduction.values)}][{_tile_rows(reduction, cut, paired)}]"
     return [
         tile_function(tile, space, "tile", extra),
         tile_function(finish, space, "finish", f", pe_vf s[{reduction.states}][1]"),
     ]
+
+
+def _tile_rows(reduction: ReductionParts, cut: ReductionCut, paired: bool) -> int:
+    """Most rows of a tile, as in reduce_columns.inc.h."""
+    if not cut.by_columns:
+        return 1
+    if reduction.kind != "MOMENTS":
+        return 8 if paired and reduction.kind == "SUM" else 4
+    return 32 if paired else 8
 
 
 def _results(reduction: ReductionParts) -> dict[Value, Code]:

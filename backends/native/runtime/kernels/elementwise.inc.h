@@ -24,7 +24,7 @@
 
 /* Rows that share what is loaded and computed once for all of them. */
 #if PE_PAIR_REACH
-#define PE_TILE_ROWS 8
+#define PE_TILE_ROWS 16
 #else
 #define PE_TILE_ROWS 4
 #endif

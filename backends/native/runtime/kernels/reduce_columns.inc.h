@@ -30,11 +30,17 @@
 #endif
 
 #define PE_CHAINED (PE_PAIR_REACH && PE_REDUCE == PE_REDUCE_SUM)
+/* Rows of a block's tiles. */
+#if PE_REDUCE != PE_REDUCE_MOMENTS
+#define PE_TILE_ROWS (PE_CHAINED ? 8 : 4)
+#define PE_PART_ROWS 4
+#else
+#define PE_TILE_ROWS (PE_PAIR_REACH ? 32 : 8)
+#define PE_PART_ROWS 8
+#endif
 #define PE_PITCH ((PE_COLUMNS + PE_VL - 1) / PE_VL * PE_VL)
 
 #if PE_REDUCE == PE_REDUCE_MOMENTS
-#define PE_TILE_ROWS 8
-
 /* Merges the mean and squared deviations of `rows` rows into those of `seen` others by Chan's
  * formula, which is stable for any mean. */
 PE_INLINE void PE_FN(merge)(pe_vf s[PE_STATES][1], const pe_vf mean, const pe_vf squares,
@@ -45,10 +51,7 @@ PE_INLINE void PE_FN(merge)(pe_vf s[PE_STATES][1], const pe_vf mean, const pe_vf
     s[1][0] += squares + delta * delta * (seen * share);
 }
 
-#else
-#define PE_TILE_ROWS 4
-
-#if !PE_CHAINED
+#elif !PE_CHAINED
 PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TILE_ROWS],
                                  const int rows) {
     PE_UNROLL
@@ -63,13 +66,12 @@ PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TI
     }
 }
 #endif
-#endif
 
 /* Tiles of one block of rows that a column's accumulators stay in registers for. */
 #if PE_CHAINED
 #define PE_BLOCK_TILES 4
 #else
-#define PE_BLOCK_TILES 2
+#define PE_BLOCK_TILES (PE_TILE_ROWS > PE_PART_ROWS ? 1 : 2)
 #endif
 
 PE_INLINE void PE_FN(load_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], const float *state,
@@ -176,8 +178,8 @@ PE_INLINE void PE_FN(reduce)(const PE_FN(io) * io, float *state, const ptrdiff_t
     for (; row + block <= end; row += block) {
         PE_FN(add_rows)(io, state, outer, row, PE_BLOCK_TILES, PE_TILE_ROWS, row - begin);
     }
-    for (; row + PE_TILE_ROWS <= end; row += PE_TILE_ROWS) {
-        PE_FN(add_rows)(io, state, outer, row, 1, PE_TILE_ROWS, row - begin);
+    for (; row + PE_PART_ROWS <= end; row += PE_PART_ROWS) {
+        PE_FN(add_rows)(io, state, outer, row, 1, PE_PART_ROWS, row - begin);
     }
     for (; row < end; row++) {
         PE_FN(add_rows)(io, state, outer, row, 1, 1, row - begin);
@@ -249,6 +251,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, float *scratch) {
 #undef PE_COMBINE_FLOAT
 #undef PE_NEUTRAL
 #undef PE_OUTER
+#undef PE_PART_ROWS
 #undef PE_PITCH
 #undef PE_REDUCE
 #undef PE_ROWS

@@ -111,6 +111,19 @@ PE_INLINE ptrdiff_t pe_fresh_index(ptrdiff_t i) {
     return i;
 }
 
+/* Steps a pointer of a tile to its i-th row, `stride` elements after the last one. Moves of two
+ * vectors reach few rows: after the `first` ones, each `near` rows have a pointer that is new to
+ * the compiler, `below` rows after the first of them. */
+#define PE_STEP_ROW(p, i, stride, first, below, near)                                              \
+    do {                                                                                           \
+        (p) += (i) ? (stride) : 0;                                                                 \
+        if ((i) >= (first) && ((i) - (first)) % (near) == 0) {                                     \
+            (p) += (below) * (stride);                                                             \
+            PE_HIDE(p);                                                                            \
+            (p) -= (below) * (stride);                                                             \
+        }                                                                                          \
+    } while (0)
+
 /* Copies n floats. Calls of memcpy move single vectors where it is a small loop. */
 PE_INLINE void pe_copy(float *to, const float *from, ptrdiff_t n) {
 #if PE_PAIR_REACH
