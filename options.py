@@ -9,6 +9,7 @@ from pockengine.backends.protocol import BackendOptions
 from pockengine.compiler.option import option
 from pockengine.compiler.options import Training
 from pockengine.compiler.passes.backward.differentiate import Clip
+from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.compiler.quantize.int8 import Int8
 from pockengine.compiler.sizes import Range
 from pockengine.compiler.sparse import Scheme
@@ -29,6 +30,7 @@ class CompileKeywords(TypedDict, total=False):
     memory_budget: int | None
     storage: Storage
     outputs: tuple[str, ...] | None
+    noise: EmbeddingNoise | None
     bf16: bool
     tuned: Path | str | None
     prepare: bool

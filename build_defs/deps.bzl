@@ -6,7 +6,7 @@ checked, and PROGRAMS each py_binary.
 
 DEPS = {
     "": {
-        "api": ["//:errors", "//:files", "//:root", "//backends", "//backends:fitting", "//backends/training", "//compiler", "//compiler:backward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//frontends", "//frontends/peft", "@pypi//numpy", "@pypi//safetensors"],
+        "api": ["//:errors", "//:files", "//:root", "//backends", "//backends:fitting", "//backends/training", "//compiler", "//compiler:backward", "//compiler:forward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//frontends", "//frontends/peft", "@pypi//numpy", "@pypi//safetensors"],
         "errors": ["//:root"],
         "extras": ["//:errors", "//:root"],
         "folders": ["//:errors", "//:root"],
@@ -49,7 +49,7 @@ DEPS = {
         "backward": ["//:errors", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:optim", "//compiler:sparse"],
         "cleanup": ["//:root", "//compiler:infer", "//compiler:ir", "@pypi//numpy"],
         "compiler": ["//:errors", "//:root", "//compiler:backward", "//compiler:forward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:passes", "//compiler:sparse", "@pypi//numpy"],
-        "forward": ["//:errors", "//:root", "//compiler:cleanup", "//compiler:infer", "//compiler:ir", "//compiler:sparse", "@pypi//numpy"],
+        "forward": ["//:errors", "//:root", "//compiler:cleanup", "//compiler:infer", "//compiler:ir", "//compiler:optim", "//compiler:sparse", "@pypi//numpy"],
         "infer": ["//:errors", "//:root", "//compiler:ir"],
         "integers": ["//:errors", "//:root", "//compiler:infer", "//compiler:ir", "//compiler:optim", "@pypi//numpy"],
         "ir": ["//:errors", "//:root", "@pypi//numpy"],
@@ -151,7 +151,7 @@ DEPS = {
         "lib": ["//:errors", "//:root", "@pypi//rich"],
     },
     "finetune/lm": {
-        "lm": ["//:api", "//:errors", "//:files", "//:root", "//:terminal", "//backends", "//backends/training", "//compiler", "//compiler:backward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:sparse", "//devices", "//finetune", "//frontends", "//frontends/peft", "//models", "//models:find", "@pypi//numpy", "@pypi//safetensors"],
+        "lm": ["//:api", "//:errors", "//:files", "//:root", "//:terminal", "//backends", "//backends/training", "//compiler", "//compiler:backward", "//compiler:forward", "//compiler:infer", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:sparse", "//devices", "//finetune", "//frontends", "//frontends/peft", "//models", "//models:find", "@pypi//numpy", "@pypi//safetensors"],
     },
     "finetune": {
         "finetune": ["//:api", "//:errors", "//:extras", "//:files", "//:root", "//backends", "//backends/training", "//compiler", "//compiler:ir", "//compiler:memory", "//compiler:optim", "//compiler:passes", "//compiler:quantize", "//compiler:sparse", "//devices", "//farm/references", "@pypi//numpy", "@pypi//rich", "@pypi//safetensors"],
@@ -582,13 +582,13 @@ DEPS = {
     },
     "tests/models": {
         "gptq_folder": ["//:root", "//tests/zoo:zoo_lib", "@pypi//numpy", "@pypi//safetensors"],
-        "lora_steps": ["//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "@pypi//numpy"],
+        "lora_steps": ["//:root", "//compiler", "//compiler:forward", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "@pypi//numpy"],
         "remaining": ["//:errors", "//:root", "//compiler:sparse", "//models", "//models:find", "//models:registry", "//models:tiny_training", "//tests/compiler:small_nets", "@pypi//numpy"],
         "test_decoder_files": ["//:errors", "//:root", "//compiler", "//compiler:ir", "//compiler:optim", "//compiler:passes", "//compiler:sparse", "//models", "//tests/fuzz:damage", "//tests/zoo:zoo_lib", "@pypi//hypothesis", "@pypi//numpy"],
         "test_decoding": ["//:api", "//:errors", "//:root", "//backends", "//compiler", "//devices", "//models", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_find_onnx": ["//:errors", "//:root", "//models:find", "@pypi//numpy"],
         "test_find_tensorflow": ["//:errors", "//:root", "//cli:export", "//compiler:ir", "//frontends", "//models:find", "@pypi//numpy"],
-        "test_lora_files": ["//:errors", "//:root", "//compiler:ir", "//models", "//models:find", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/zoo:zoo_lib", "@pypi//numpy"],
+        "test_lora_files": ["//:errors", "//:root", "//compiler:forward", "//compiler:ir", "//compiler:sparse", "//models", "//models:find", "//tests/models:gptq_folder", "//tests/models:lora_steps", "//tests/zoo:zoo_lib", "@pypi//numpy"],
         "test_registry": ["//:errors", "//:root", "//models:registry"],
         "test_tokenizer_table": ["//:errors", "//:root", "//backends/native", "//models", "//tests/backends/c:harness", "//tests/fuzz:damage", "//tests/models:tokenizer_kinds"],
         "test_training": ["//:root", "//models", "//tests/frontends/torch:compiled"],

@@ -65,6 +65,11 @@ TEXTS = click.Path(path_type=Path, exists=True)
     type=click.FloatRange(1),
     help="LoRA+: factors B learn at this many times the rate of factors A.",
 )
+@click.option(
+    "--neftune",
+    type=click.FloatRange(0, min_open=True),
+    help="NEFTune: noise on embeddings while training, of this alpha; 5 is common.",
+)
 @click.option("--teacher", type=FILE, help="Stored logits, for --method distill.")
 @compile_options(
     *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
@@ -172,7 +177,7 @@ def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _course(length: int, given: dict[str, Any]) -> TrainingSettings:
-    names = ("batch", "steps", "lr", "schedule", "warmup", "seed")
+    names = ("batch", "steps", "lr", "schedule", "warmup", "seed", "neftune")
     epochs = None if given["steps"] else given["epochs"] or 1
     method = Method(given["method"], given["beta"], given["teacher"])
     return TrainingSettings(length, epochs=epochs, method=method, **_taken(given, *names))

@@ -7,6 +7,7 @@ from pockengine.compiler.integers import Integers
 from pockengine.compiler.optim import NAMED, Optimizer, Sgd
 from pockengine.compiler.option import option
 from pockengine.compiler.passes.backward.differentiate import Clip
+from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.compiler.sparse.scheme import Scheme
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.errors import CompileError
@@ -23,7 +24,8 @@ class Training:
     bounds the arena of all entries: the compiler recomputes activations until it fits, or raises
     BudgetError. `storage` sets the number formats of frozen weights, saved activations and
     optimiser states. `outputs` are returned by a step besides the loss; by default all but large
-    ones. `integers` is for a graph with params stored as integers.
+    ones. `integers` is for a graph with params stored as integers. `noise` is added to embeddings
+    by the training step only.
     """
 
     scheme: Scheme | str | Path = option("full", "A preset, or a TOML file.")
@@ -36,6 +38,7 @@ class Training:
         None, "Returned by a step; '': only its loss. Default: all up to 4 MiB.", flag="--output"
     )
     integers: Integers = option(Integers)
+    noise: EmbeddingNoise | None = option(None)
 
     def __post_init__(self) -> None:
         if self.micro_batches < 1:

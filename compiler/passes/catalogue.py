@@ -15,6 +15,7 @@ from pockengine.compiler.passes.cleanup.common_subexpressions import CommonSubex
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.passes.cleanup.fold_constants import FoldConstants
 from pockengine.compiler.passes.cleanup.simplify import Simplify
+from pockengine.compiler.passes.forward.add_noise import AddNoise
 from pockengine.compiler.passes.forward.fold_scales import FoldScales
 from pockengine.compiler.passes.forward.fuse_attention import FuseAttention
 from pockengine.compiler.passes.forward.infer import InferOnly
@@ -45,6 +46,7 @@ from pockengine.errors import CompileError
 _KINDS: tuple[type[Pass], ...] = (
     AbsorbUpdates,
     AddAdapters,
+    AddNoise,
     ApplyGradients,
     CommonSubexpressions,
     DeadCode,

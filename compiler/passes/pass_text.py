@@ -16,6 +16,7 @@ from pockengine.compiler.optim import NAMED, Groups, LoraPlus, Maximize, Scaled
 from pockengine.compiler.passes.backward.differentiate import Clip
 from pockengine.compiler.passes.base import Option, Pass, options_of
 from pockengine.compiler.passes.catalogue import find_pass
+from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.compiler.passes.option_types import accepts
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.target import Target
@@ -24,7 +25,16 @@ from pockengine.errors import CompileError
 FindTarget = Callable[[str], Target]
 """Returns the target of a device name."""
 
-_DATA: tuple[type[Any], ...] = (Adapter, Clip, Groups, LoraPlus, Maximize, Scaled, *NAMED.values())
+_DATA: tuple[type[Any], ...] = (
+    Adapter,
+    Clip,
+    EmbeddingNoise,
+    Groups,
+    LoraPlus,
+    Maximize,
+    Scaled,
+    *NAMED.values(),
+)
 CALLS: Mapping[str, Callable[..., Any]] = {
     "range": range,
     "frozenset": frozenset,

@@ -24,6 +24,7 @@ from pockengine.compiler.passes.cleanup.common_subexpressions import CommonSubex
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.compiler.passes.cleanup.fold_constants import FoldConstants
 from pockengine.compiler.passes.cleanup.simplify import Simplify
+from pockengine.compiler.passes.forward.add_noise import AddNoise
 from pockengine.compiler.passes.forward.fold_scales import FoldScales
 from pockengine.compiler.passes.forward.fuse_attention import FuseAttention
 from pockengine.compiler.passes.forward.infer import InferOnly
@@ -79,6 +80,7 @@ def training_pipeline(options: PipelineOptions) -> list[Pass]:
         SetTrainable(frozenset(options.trained)),
         KeepOutputs(options.outputs),
         *_fold_frozen(options),  # while the graph is still forward, batch norm folds away
+        *([AddNoise(options.training.noise)] if options.training.noise else []),
         Differentiate(
             options.trained,
             options.training.optimizer,

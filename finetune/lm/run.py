@@ -28,6 +28,7 @@ from pockengine.backends.training.checkpoints import Checkpoints
 from pockengine.backends.training.history import History
 from pockengine.backends.training.progress import Bar, Unit
 from pockengine.backends.training.trainer import Trainer
+from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
 from pockengine.finetune.lm.callbacks import Estimate, HeldOut
@@ -39,6 +40,7 @@ from pockengine.finetune.lm.sampling import Sampling, complete
 from pockengine.finetune.lm.settings import Settings, check_same, keep
 from pockengine.finetune.lm.written import write_adapters, write_merged
 from pockengine.loaded import load
+from pockengine.models.causal_lm import CausalLM
 from pockengine.terminal import PlainConsole, Say
 
 ADAPTER = "adapter"
@@ -172,12 +174,23 @@ def _trainer(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
     ways.say(
         f"compiling: scheme {options.scheme}, {settings.course.batch} x {settings.course.length}"
     )
-    options = options.replaced(outputs=settings.course.method.outputs)
+    options = options.replaced(
+        outputs=settings.course.method.outputs, noise=_noise(prepared.model, settings)
+    )
     graph, entries = prepared.graph, prepared.entries
     with ways.compiling() as progress:
         return compile(
             graph, None, options=options, entries=entries, folder=artifact, progress=progress
         )
+
+
+def _noise(model: CausalLM, settings: Settings) -> EmbeddingNoise | None:
+    alpha = settings.course.neftune
+    if alpha is None:
+        return None
+    table = model.module.get_input_embeddings().weight
+    names = (name for name, param in model.module.named_parameters() if param is table)
+    return EmbeddingNoise(next(names), alpha)
 
 
 def _set_reference(

@@ -31,6 +31,8 @@ class TrainingSettings:
     warmup: int = 0
     seed: int = 0
     method: Method = SUPERVISED
+    neftune: float | None = None
+    """The alpha of the noise on embeddings; None: no noise."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.scalars import DType
 from pockengine.compiler.optim import Sgd
 from pockengine.compiler.options import Training
+from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.compiler.storage import EXACT, Storage
 from pockengine.models.causal_lm import open_causal_lm
@@ -40,10 +41,15 @@ def batches() -> list[dict[str, torch.Tensor]]:
     return [{"input_ids": x, "labels": x, "position_ids": positions} for x in ids]
 
 
-def ours(folder: Path, scheme: Any = "lora", storage: Storage = EXACT) -> Tuned:
+def ours(
+    folder: Path,
+    scheme: Any = "lora",
+    storage: Storage = EXACT,
+    noise: EmbeddingNoise | None = None,
+) -> Tuned:
     """Train a folder's decoder."""
     graph = open_causal_lm(folder).graph(2, LENGTH)
-    training = Training(scheme=scheme, optimizer=Sgd(), storage=storage)
+    training = Training(scheme=scheme, optimizer=Sgd(), storage=storage, noise=noise)
     program = compile_program(graph, training)
     step = program.entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from transformers.integrations.neftune import activate_neftune
 
 from pockengine.compiler.ir.contents import Contents, Lazy
 from pockengine.compiler.ir.evaluate import run
 from pockengine.compiler.ir.types import F32, TensorType
+from pockengine.compiler.ops.random import uniform
+from pockengine.compiler.passes.forward.add_noise import STREAM, EmbeddingNoise
+from pockengine.compiler.sparse.lora import lora
+from pockengine.compiler.storage import Storage
 from pockengine.models.causal_lm import open_causal_lm
 from pockengine.models.experts import separate
 from pockengine.models.hugging_face import is_decoder
@@ -124,3 +129,32 @@ def test_experts_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
     for file_name in sorted(back):
         np.testing.assert_array_equal(back[file_name].read(), held[file_name].read())
     assert len(reads) == len(set(reads))
+
+
+@pytest.mark.parametrize(
+    ("kind", "storage"),
+    [("LlamaForCausalLM", "f32"), ("LlamaForCausalLM", "bf16"), ("Gemma4ForCausalLM", "f32")],
+)
+def test_noise_is_that_of_transformers(
+    kind: str, storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, settings = {**FAMILIES, "LlamaForCausalLM": ("Llama", {})}[kind]
+    module = build(name, kind, **{**SMALL, **GROUPED, **settings, "vocab_size": 128})
+    module.bfloat16().float()  # numbers that storage keeps
+    module.save_pretrained(tmp_path)
+    noise = EmbeddingNoise("model.embed_tokens.weight", alpha=5.0)
+    scheme = lora(4, 8, ["*.q_proj.weight"])
+    tuned = ours(tmp_path, scheme, Storage(storage), noise)
+    table = module.get_input_embeddings()
+    activate_neftune(module, noise.alpha)
+
+    def drawn(x: torch.Tensor, low: float = 0.0, high: float = 1.0, **_: Any) -> torch.Tensor:
+        numbers = torch.from_numpy(uniform(0, STREAM, x.numel())).reshape(x.shape)
+        return x.copy_(low + (high - low) * numbers)
+
+    monkeypatch.setattr(torch.Tensor, "uniform_", drawn)
+    expected = of_peft(module, tuned)
+    assert tuned.losses == pytest.approx(expected, rel=1e-4)
+    plain = ours(tmp_path, scheme, Storage(storage))
+    assert max(abs(a - b) for a, b in zip(tuned.losses, plain.losses, strict=True)) > 1e-4
+    assert table.neftune_noise_alpha == noise.alpha
