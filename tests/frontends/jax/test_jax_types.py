@@ -69,7 +69,10 @@ def test_integers_as_data_and_as_indices(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_precision_trains_as_in_jax(dtype: str) -> None:
-    """Our gradients and JAX's both lie within rounding of the float32 gradients."""
+    """Our gradients are within rounding of float32's, and within twice that of JAX's own.
+
+    JAX's are off by more than 4 roundings on some CPUs.
+    """
 
     def loss(params: Any, x: Any, dtype: str) -> Any:
         half = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
@@ -89,8 +92,9 @@ def test_half_precision_trains_as_in_jax(dtype: str) -> None:
     np.testing.assert_allclose(found["loss"], expected, rtol=error)
     for name, gradient in exact.items():
         bound = error * float(np.abs(gradient).max())
-        np.testing.assert_allclose(WEIGHTS[name] - weights[name], gradient, rtol=0, atol=bound)
-        np.testing.assert_allclose(of_jax[name], gradient, rtol=0, atol=bound)
+        ours = WEIGHTS[name] - weights[name]
+        np.testing.assert_allclose(ours, gradient, rtol=0, atol=bound)
+        np.testing.assert_allclose(ours, of_jax[name], rtol=0, atol=2 * bound)
 
 
 def rounding(x: Any) -> Any:
