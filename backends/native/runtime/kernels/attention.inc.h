@@ -14,6 +14,7 @@
  */
 #define PE_FORWARD 1
 #include "attention_rows.inc.h"
+#include "pe_transpose.h"
 #include "team.inc.h"
 
 #define PE_BLOCKS ((PE_ROWS + PE_BLOCK_ROWS - 1) / PE_BLOCK_ROWS)

@@ -19,6 +19,7 @@
 #define PE_FORWARD 0
 #define PE_TOWARD (PE_DQ || PE_DK)
 #include "attention_rows.inc.h"
+#include "pe_transpose.h"
 #include "team.inc.h"
 
 /* A head's matrices, from its first row on; `values` and `keys` are transposed. */

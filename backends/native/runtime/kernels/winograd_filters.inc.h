@@ -11,6 +11,7 @@
 #error "winograd_filters.inc.h needs PE_TRANSPOSED"
 #endif
 
+#include "pe_transpose.h"
 #include "winograd_points.inc.h"
 
 #ifndef PE_NR /* gemm_tile.inc.h defines them too */
