@@ -1,4 +1,7 @@
-"""Run pytest under Bazel's test interface: filter, no sharding, JUnit report, no cache."""
+"""Run pytest under Bazel's test interface: filter, no sharding, JUnit report, no cache.
+
+Cases marked `nightly` run if the environment has NIGHTLY.
+"""
 
 import importlib.util
 import os
@@ -17,6 +20,8 @@ def arguments(environment: dict[str, str]) -> list[str]:
         chosen.append("--junitxml=" + environment["XML_OUTPUT_FILE"])
     if "TESTBRIDGE_TEST_ONLY" in environment:
         chosen += ["-k", environment["TESTBRIDGE_TEST_ONLY"]]
+    if "NIGHTLY" not in environment:
+        chosen += ["-m", "not nightly"]
     return chosen
 
 
@@ -43,6 +48,11 @@ class SettledNumbers:
     from them would try other numbers in every run, and pass or fail by them; so it draws the same
     ones in each run, alone or among others.
     """
+
+    @staticmethod
+    def pytest_configure(config: pytest.Config) -> None:
+        """Declare the mark of long cases: no settings of the project are read here."""
+        config.addinivalue_line("markers", "nightly: a long case, for --config=nightly")
 
     @staticmethod
     @pytest.hookimpl(tryfirst=True)

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+FARM = "docs/tutorials/farm.md"
 PHONE = "docs/tutorials/phone.md"
-WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", "docs/tutorials/farm.md", PHONE)
-"""Pages with emulated boards. The phone page boots none and needs adb."""
+WITH_BOARDS = ("docs/jobs.md", "docs/tutorials/board.md", FARM, PHONE)
+"""Pages with emulated boards. The phone page boots none and needs adb; the farm's runs nightly."""
 
-LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md")
-"""Pages that train for half a minute; their test runs nightly."""
+LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md", "docs/tutorials/search.md")
+"""Pages that train for half a minute or more; their test runs nightly."""
 
 METHODS = (
     "docs/howto/distill.md",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pockengine.tests.docs.page import PHONE, ROOT, WITH_BOARDS, follow
+from pockengine.tests.docs.page import FARM, PHONE, ROOT, WITH_BOARDS, follow
 from pockengine.tests.farm.helpers import needs_qemu
 
 
@@ -16,6 +16,10 @@ def needs(page: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} not installed")
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=needs(page)) for page in WITH_BOARDS])
+def marks(page: str) -> list[pytest.MarkDecorator]:
+    return [needs(page), *([pytest.mark.nightly] if page == FARM else [])]
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks(page)) for page in WITH_BOARDS])
 def test_a_page_does_what_it_says(page: str, environment: dict[str, str]) -> None:
     follow(ROOT / page, Path.cwd(), environment)

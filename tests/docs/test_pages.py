@@ -13,7 +13,6 @@ FOLLOWED = {
     "docs/index.md": (),
     "docs/tutorials/app.md": (pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake"),),
     "docs/tutorials/research.md": (),
-    "docs/tutorials/search.md": (),
 }
 CONTINUED = (
     "docs/howto/add-board.md",

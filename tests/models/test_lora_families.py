@@ -53,7 +53,17 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+NIGHTLY = ("Qwen3NextForCausalLM", "Lfm2MoeForCausalLM", "MixtralForCausalLM")
+"""Mixtures of what other families have alone."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.nightly] if kind in NIGHTLY else [])
+        for kind in FAMILIES
+    ],
+)
 def test_ten_steps_are_those_of_peft(kind: str, tmp_path: Path) -> None:
     name, settings = FAMILIES[kind]
     torch.manual_seed(0)

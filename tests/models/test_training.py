@@ -214,8 +214,11 @@ def test_ten_free_steps_follow_pytorch(name: str) -> None:
 
 @pytest.mark.parametrize(
     "build",
-    [lambda: MobileNetV3Small(CLASSES), bottlenecks, efficientnet],
-    ids=["MobileNetV3-small", "ResNet of bottlenecks", "EfficientNet-B0"],
+    [
+        pytest.param(lambda: MobileNetV3Small(CLASSES), id="MobileNetV3-small"),
+        pytest.param(bottlenecks, id="ResNet of bottlenecks", marks=pytest.mark.nightly),
+        pytest.param(efficientnet, id="EfficientNet-B0", marks=pytest.mark.nightly),
+    ],
 )
 def test_each_step_of_nets_with_batch_norms_follows_pytorch(
     build: Callable[[], nn.Module],

@@ -168,7 +168,7 @@ def test_cotangents_in_blocks_round_to_the_same_integers(channels: int) -> None:
         np.testing.assert_array_equal(param, wanted[name], err_msg=name)
 
 
-@pytest.mark.parametrize("channels", [40, 64])
+@pytest.mark.parametrize("channels", [pytest.param(40, marks=pytest.mark.nightly), 64])
 def test_c_trains_alike_with_cotangents_in_blocks(tmp_path: Path, channels: int) -> None:
     graph, _ = quantized(bottleneck(channels), [BATCH])
     whole, blocks = narrowed(graph, "host")

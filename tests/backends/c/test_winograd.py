@@ -73,7 +73,7 @@ def test_any_geometry_agrees_under_sanitizers(size: int, isa: str, tmp_path: Pat
     check_any(nodes(), ["ROWS", "COLUMNS"], partial(emit, size), isa, tmp_path, BOUND[size])
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.nightly), 4])
 def test_whole_layers_agree(size: int, tmp_path: Path) -> None:
     """Several panels, blocks that end within an image, and channels beyond one pitch."""
     same = (1, 1, 1, 1)

@@ -83,6 +83,7 @@ def test_a_machine_without_opencl_is_reported(monkeypatch: pytest.MonkeyPatch) -
         first_device()
 
 
+@pytest.mark.nightly
 @needs_qemu
 def test_the_suite_trains_each_model_and_says_on_what(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"

@@ -62,6 +62,7 @@ def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LlmResult:
         return measure_llm(measurement(folder, *SCHEMES), tmp_path_factory.mktemp("llm"))
 
 
+@pytest.mark.nightly
 def test_every_scheme_is_trained_in_pytorch_and_by_ours(result: LlmResult) -> None:
     frozen = ("pockengine", *ROUNDED, "pockengine-int4")
     assert [(line.scheme, line.engine) for line in result.lines] == [
@@ -90,6 +91,7 @@ def test_some_blocks_are_trained_beside_pytorch(folder: Path, tmp_path: Path) ->
     assert result.lines[1].error < 1e-4
 
 
+@pytest.mark.nightly
 def test_losses_of_a_scheme_are_those_of_transformers(folder: Path, result: LlmResult) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
@@ -106,6 +108,7 @@ def test_losses_of_a_scheme_are_those_of_transformers(folder: Path, result: LlmR
     assert rounded.losses != pytest.approx(ours.losses, rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_figures_become_records_and_a_table(result: LlmResult) -> None:
     records = llm_records(result, "abc", 1)
     steps = {(x.engine, x.scheme): x for x in records if x.metric == "step_ms"}

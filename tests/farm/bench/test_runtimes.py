@@ -33,6 +33,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> SuiteResult:
         return measure_runtimes(measurement, tmp_path_factory.mktemp("runtimes"))
 
 
+@pytest.mark.nightly
 def test_every_runtime_is_checked_and_timed_under_every_scheme(result: SuiteResult) -> None:
     engines = ("pockengine", "torch-eager", *(f"pockengine-{name}" for name in HERE))
     timed = [(line.engine, line.scheme) for line in result.lines]
@@ -45,6 +46,7 @@ def test_every_runtime_is_checked_and_timed_under_every_scheme(result: SuiteResu
         assert line.peak_rss_bytes > 2**20
 
 
+@pytest.mark.nightly
 def test_what_is_missing_has_a_line_that_says_so(result: SuiteResult) -> None:
     assert result.missing == {
         f"{engine} {scheme}": reason
@@ -54,6 +56,7 @@ def test_what_is_missing_has_a_line_that_says_so(result: SuiteResult) -> None:
     assert runtimes_table(result, 1).row_count == len(result.lines) + 4
 
 
+@pytest.mark.nightly
 def test_figures_become_records(result: SuiteResult) -> None:
     records = records_of(result, "abc", 1)
     steps = [record for record in records if record.metric == "step_ms"]

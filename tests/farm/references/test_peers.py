@@ -17,7 +17,12 @@ from pockengine.tests.farm.references.jobs import random_job
 
 NET, TEXT = "mobilenet_v2-0.1-32", "llama-15m-8"
 TOLERANCE = 1e-4
-CASES = (("jax-jit", NET), ("jax-jit", TEXT), ("ort-training", NET), ("mnn-train", NET))
+CASES = (
+    pytest.param("jax-jit", NET, marks=pytest.mark.nightly),
+    ("jax-jit", TEXT),
+    ("ort-training", NET),
+    ("mnn-train", NET),
+)
 
 
 def make_job(folder: Path, model: str) -> JobData:

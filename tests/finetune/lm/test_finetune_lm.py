@@ -140,7 +140,9 @@ def test_a_model_without_a_cache_gives_the_same_answers(
 @pytest.mark.parametrize(
     "more",
     [
-        ("--save-every=1", "--accumulate=2"),  # within a window of micro-batches, by a cosine
+        pytest.param(  # within a window of micro-batches, by a cosine
+            ("--save-every=1", "--accumulate=2"), marks=pytest.mark.nightly
+        ),
         ("--save-every=2", "--schedule=constant", "--trained-weights=bf16", "--states=8bit"),
     ],
     ids=str,
