@@ -421,7 +421,7 @@ DEPS = {
         "test_federated": ["//:api", "//:root", "//examples:digits", "//examples/federated:lib", "//farm/boards", "@pypi//numpy"],
         "test_library": ["//:root", "//backends", "//backends/native", "//compiler:ir", "//devices", "//tests/backends/c:programs", "//tests/backends/c:sealed", "@pypi//numpy"],
         "test_person": ["//:errors", "//:root", "//devices", "//examples:person", "//farm/boards", "@pypi//numpy", "@pypi//pillow"],
-        "test_stories": ["//:errors", "//:root", "//examples:stories", "//models", "@pypi//numpy"],
+        "test_stories": ["//:errors", "//:root", "//examples:stories", "//finetune/lm", "//models", "@pypi//numpy"],
     },
     "tests/farm/bench": {
         "remaining": ["//:errors", "//:root", "//farm/bench", "//farm/boards", "//farm/cli:bench_lib", "//farm/references", "//farm/results", "@pypi//numpy", "@pypi//rich"],

@@ -20,7 +20,8 @@ from pockengine.cli.rows import threads_option
 from pockengine.cli.steps import Steps
 from pockengine.cli.texts import LENGTH, RowForm, row_options
 from pockengine.compiler.optim import LoraPlus
-from pockengine.finetune.lm.methods import METHODS, SFT, Method
+from pockengine.finetune.lm.judging import RewardScore
+from pockengine.finetune.lm.methods import METHODS, SFT, Drawing, Method
 from pockengine.finetune.lm.prepare import prepare
 from pockengine.finetune.lm.run import Report, RunSettings, finetune
 from pockengine.finetune.lm.sampling import Sampling
@@ -33,6 +34,14 @@ REPORTS: dict[str, Callable[[Path], Callback]] = {
     "mlflow": lambda out: MlflowLog(run_name=out.name),
     "trackio": lambda out: TrackioLog(out.name),
 }
+LOSSES = (
+    "training loss: the mean over the epoch's batches, each before its own step; held-out "
+    "loss: the mean over all held-out texts"
+)
+REWARDS = (
+    "mean reward: of the answers drawn in the epoch, each before its own step; held-out "
+    "reward: the mean over the likeliest answers to held-out prompts"
+)
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 TEXTS = click.Path(path_type=Path, exists=True)
@@ -56,8 +65,8 @@ TEXTS = click.Path(path_type=Path, exists=True)
     default=SFT,
     show_default=True,
     type=click.Choice(METHODS),
-    help="Learn texts (sft), pairs (dpo, ipo, orpo), labels (kto), rewards (weighted), or the "
-    "logits of a teacher (distill).",
+    help="Learn texts (sft), pairs (dpo, ipo, orpo), labels (kto), rewards (weighted), the logits "
+    "of a teacher (distill), or from answers that the model draws (grpo).",
 )
 @click.option("--beta", default=0.1, show_default=True, help="Weight of the preference.")
 @click.option(
@@ -71,6 +80,17 @@ TEXTS = click.Path(path_type=Path, exists=True)
     help="NEFTune: noise on embeddings while training, of this alpha; 5 is common.",
 )
 @click.option("--teacher", type=FILE, help="Stored logits, for --method distill.")
+@click.option(
+    "--reward",
+    metavar="MODULE:FUNCTION",
+    help="For --method grpo: function(line, answer) returns a number.",
+)
+@click.option(
+    "--group",
+    default=4,
+    show_default=True,
+    help="Answers that grpo draws to a prompt; --batch counts answers.",
+)
 @compile_options(
     *("scheme", "optimizer", "clip", "micro_batches", "memory_budget", "bf16", "storage"),
     scheme="lora",
@@ -130,7 +150,8 @@ def finetune_lm(
     A line of --data is {"messages": [...]}, {"prompt": ..., "completion": ...} or {"text": ...}:
     answers and completions count in the loss, prompts do not. Short texts share a row, but do
     not attend to each other. Preferences are {"prompt": ..., "chosen": ..., "rejected": ...}. KTO
-    adds "label": true or false to an answer, and weighted learning "reward": a number.
+    adds "label": true or false to an answer, weighted learning "reward": a number. GRPO takes
+    {"prompt": ...}.
     """
     if given["epochs"] and given["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")
@@ -147,10 +168,9 @@ def finetune_lm(
         click.echo(remark, err=True)
     rows = prepared.training
     say(f"{rows.tokens:,} tokens in {rows.rows} rows of {settings.course.length}")
-    sampling = _sampling(settings.course.length, given)
     names = ("threads", "resume", "save_every", "merge", "callbacks")
-    steps = nullcontext if as_json else Steps
-    ways = RunSettings(sampling=sampling, say=say, compiling=steps, **_taken(given, *names))
+    run = _taken(given, *names) | {"sampling": _sampling(settings.course.length, given)}
+    ways = RunSettings(say=say, compiling=nullcontext if as_json else Steps, **run)
     report = finetune(settings, prepared, out, ways)
     if as_json:
         return print_json(_facts(report, prepared.remarks))
@@ -179,8 +199,14 @@ def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
 def _course(length: int, given: dict[str, Any]) -> TrainingSettings:
     names = ("batch", "steps", "lr", "schedule", "warmup", "seed", "neftune")
     epochs = None if given["steps"] else given["epochs"] or 1
-    method = Method(given["method"], given["beta"], given["teacher"])
+    method = Method(given["method"], given["beta"], given["teacher"], _drawing(length, given))
     return TrainingSettings(length, epochs=epochs, method=method, **_taken(given, *names))
+
+
+def _drawing(length: int, given: dict[str, Any]) -> Drawing | None:
+    if given["reward"] is None:
+        return None
+    return Drawing(given["reward"], given["group"], min(given["answer_tokens"], length - 1))
 
 
 def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:
@@ -203,10 +229,8 @@ def _show(report: Report, questions: Sequence[str], terminal: Any) -> None:
     answers = zip(questions, report.before.answers, report.after.answers, strict=False)
     for question, before, after in answers:
         terminal.print(f"\n> {question}\nbefore: {before}\nafter:  {after}")
-    terminal.print(
-        "\ntraining loss: the mean over the epoch's batches, each before its own step; held-out "
-        "loss: the mean over all held-out texts"
-    )
+    rewarded = isinstance(report.after.score or report.before.score, RewardScore)
+    terminal.print(f"\n{REWARDS if rewarded else LOSSES}")
     terminal.print(f"{report.tokens_per_second:,.0f} tokens/s, arena {report.arena_bytes:,} bytes")
     for path in report.written:
         terminal.print(f"written {path}")

@@ -28,6 +28,7 @@ from pockengine.models.hugging_face import is_hugging_face, open_folder
 from pockengine.models.registry import parse_model
 
 CROSS_ENTROPY = "cross_entropy"
+CONTRACT = "function() returns (module, example_inputs)"
 FILES = {ending: entry.framework.lower() for entry in BUILT_IN for ending in entry.endings}
 """File extensions, and the extra that each needs."""
 
@@ -101,24 +102,31 @@ def takes_batch(name: str) -> bool:
     return "batch" in inspect.signature(_factory(name)).parameters
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def import_function(name: str, contract: str) -> Callable[..., Any]:
+    """Import `package.module:function`, also from the current folder.
+
+    ImportModelError ends with the `contract` that the function has to keep.
+    """
     module_name, _, function = name.partition(":")
     if os.getcwd() not in sys.path:  # as with `python -m`; a console script lacks it
         sys.path.insert(0, os.getcwd())
     try:
-        factory: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
-        inspect.signature(factory)
+        found: Callable[..., Any] = getattr(importlib.import_module(module_name), function)
+        inspect.signature(found)
     except PockEngineError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise _no_model(name, error) from error
-    return factory
+        raise _not_kept(name, contract, error) from error
+    return found
 
 
-def _no_model(name: str, error: Exception) -> ImportModelError:
+def _factory(name: str) -> Callable[..., Any]:
+    return import_function(name, CONTRACT)
+
+
+def _not_kept(name: str, contract: str, error: Exception) -> ImportModelError:
     return ImportModelError(
-        f"{name}: {type(error).__name__}: {error}; give package.module:function, where function() "
-        "returns (module, example_inputs)"
+        f"{name}: {type(error).__name__}: {error}; give package.module:function, where {contract}"
     )
 
 
@@ -145,4 +153,4 @@ def _call_factory(name: str, batch: int | None, usual: int) -> Found:
     except PockEngineError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise _no_model(name, error) from error
+        raise _not_kept(name, CONTRACT, error) from error

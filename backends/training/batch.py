@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pockengine.backends.augmentation import Augmentation
 from pockengine.backends.training.signature import Arrays
@@ -18,6 +18,7 @@ class Batch:
     last: bool = False
 
 
+@runtime_checkable
 class DataSource(Protocol):
     """Data that training can iterate over repeatedly."""
 

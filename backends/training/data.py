@@ -5,6 +5,7 @@
   order, or a single array
 - a stream of batches: a PyTorch DataLoader, a tf.data.Dataset, a list or any other iterable of
   dicts and tuples, or a function that returns one
+- a source of its own, which makes each batch when the step before has been trained
 
 No framework is imported: tensors are recognised by their methods.
 """
@@ -35,6 +36,8 @@ def open_data(
     `batch` is the number of rows, if it is variable; by default the largest. `shuffle=None` means
     True for rows; a stream keeps its own order, and its images are not augmented.
     """
+    if isinstance(data, DataSource):
+        return data
     pictures = isinstance(data, Pictures)
     if not (isinstance(data, Mapping | tuple) or pictures or hasattr(data, "shape")):
         changed = shuffle or augmentation != AS_THEY_ARE

@@ -7,19 +7,29 @@ from pockengine.backends.session import Session
 from pockengine.backends.training.callbacks import Callback
 from pockengine.backends.training.history import Epoch
 from pockengine.backends.training.loop import Step
-from pockengine.finetune.lm.judging import judge
+from pockengine.finetune.lm.judging import Score, judge
 from pockengine.finetune.lm.prepare import FineTuneInputs
+from pockengine.finetune.lm.rollouts import Rollouts, judge_answers
 from pockengine.terminal import Say, duration
 
 WARM_UP, STEPS = 1, 10
 """The first step maps the weights' file; the next ten are timed."""
 
 
-class HeldOut(Callback):
-    """Evaluates held-out texts after each epoch, and counts tokens."""
+def judge_held_out(session: Session, prepared: FineTuneInputs, batch: int) -> Score | None:
+    """Evaluate the held-out texts or prompts; None if there are none."""
+    if prepared.prompts is not None and prepared.prompts.judging:
+        return judge_answers(session, prepared.prompts, prepared.tokenizer)
+    return None if prepared.held_out is None else judge(session, prepared.held_out, batch)
 
-    def __init__(self, prepared: FineTuneInputs, batch: int, say: Say) -> None:
-        self._prepared, self._batch, self._say = prepared, batch, say
+
+class HeldOut(Callback):
+    """Evaluates held-out texts after each epoch, and counts tokens, also of drawn answers."""
+
+    def __init__(
+        self, prepared: FineTuneInputs, batch: int, say: Say, drawn: Rollouts | None = None
+    ) -> None:
+        self._prepared, self._batch, self._say, self._drawn = prepared, batch, say, drawn
         self._session: Session | None = None
         self._rows, self._seconds, self._last = 0, 0.0, 0.0
 
@@ -36,17 +46,20 @@ class HeldOut(Callback):
 
     def on_epoch(self, epoch: Epoch) -> None:
         """Print the epoch's losses."""
-        text = f"epoch {epoch.number}, step {epoch.step}: training loss {epoch.figures['loss']:.4f}"
-        held_out = self._prepared.held_out
-        if self._session is not None and held_out is not None:
-            text += f"; {judge(self._session, held_out, self._batch)}"
-        self._say(text)
+        loss = f"training loss {epoch.figures['loss']:.4f}"
+        trained = loss if self._drawn is None else self._drawn.summary()
+        assert self._session is not None
+        score = judge_held_out(self._session, self._prepared, self._batch)
+        judged = "" if score is None else f"; {score}"
+        self._say(f"epoch {epoch.number}, step {epoch.step}: {trained}{judged}")
         self._last = time.perf_counter()
 
     def speed(self) -> float:
-        """Text tokens per second, over the steps only."""
+        """Text tokens per second, over the steps only, with the drawing of their answers."""
         rows = self._prepared.training
-        return self._rows * rows.tokens / rows.rows / max(self._seconds, 1e-9)
+        trained = self._rows * rows.tokens / rows.rows
+        tokens = trained if self._drawn is None else self._drawn.tokens
+        return tokens / max(self._seconds, 1e-9)
 
 
 class Estimate(Callback):

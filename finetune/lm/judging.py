@@ -1,4 +1,6 @@
-"""Scores of a decoder: loss and perplexity of texts, ranking of pairs, loss of rated answers."""
+"""Scores of a decoder: loss and perplexity of texts, ranking of pairs, loss of rated answers, and
+rewards of drawn ones.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -73,13 +75,30 @@ class RatedScore:
         return f"held-out loss {self.loss:.4f} ({self.answers:,} answers)"
 
 
-Score = TextScore | PairScore | RatedScore
+@dataclass(frozen=True)
+class RewardScore:
+    """Mean reward of the likeliest answers to `prompts`."""
+
+    reward: float
+    prompts: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as JSON facts."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"held-out reward {self.reward:.4g} ({self.prompts:,} prompts)"
+
+
+Score = TextScore | PairScore | RatedScore | RewardScore
 
 
 def score_of(facts: Mapping[str, Any]) -> Score | None:
     """Return the score from `facts`; None if they have none."""
     if "pairs" in facts:
         return PairScore(facts["loss"], facts["chosen"], facts["pairs"])
+    if "reward" in facts:
+        return RewardScore(facts["reward"], facts["prompts"])
     if "rated" in facts:
         return RatedScore(facts["loss"], facts["rated"])
     return TextScore(facts["loss"], facts["tokens"]) if "loss" in facts else None

@@ -1,4 +1,4 @@
-"""Losses of preferences and of rated answers, from log-probabilities of answers.
+"""Losses of preferences, and of rated or drawn answers, from log-probabilities of answers.
 
 With c and r the log-probabilities of the answers marked 1 and -1, m = c - r, and c0, r0 and m0
 before training:
@@ -9,6 +9,7 @@ before training:
     kto         1 - sigmoid(beta label (c - c0 - z))        sums; r is another row's answer
                 z = max(mean over the batch of (r - r0), 0), a constant of the backward pass
     weighted    -reward c                                   means
+    grpo        -advantage exp(c - c')                      means; c' is c without a gradient
     distill     -c, with c the mean of sum p (log q - log p) over tokens, as in teacher.py
 """
 
@@ -19,8 +20,10 @@ from pockengine.compiler.ir import Builder, Value
 from pockengine.frontends.emit.activation import log1p_exp
 from pockengine.frontends.layout import plain
 
-PAIRS, RATED, TAUGHT = "pairs", "rated", "taught"
-"""Forms of data: two answers to a prompt, one with a number, or a text with a teacher's logits."""
+PAIRS, RATED, TAUGHT, DRAWN = "pairs", "rated", "taught", "drawn"
+"""Forms of data: two answers to a prompt, one with a number, a text with a teacher's logits, or
+prompts to which the model draws answers.
+"""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Terms:
     """Inputs of a loss, values of shape (rows,), and `beta`.
 
     `scores` is what the model before training is compared by, and `reference` its value then.
-    `rating` is a row's label, 1 or -1, or its reward.
+    `rating` is a row's label, 1 or -1, its reward, or its advantage.
     """
 
     g: Builder
@@ -95,6 +98,12 @@ def _weighted(of: Terms) -> Value:
     return of.g.neg(of.g.mul(of.rating, of.chosen))
 
 
+def _grpo(of: Terms) -> Value:
+    """A step per answer leaves the ratio of probabilities at 1, so no clipping is reached."""
+    ratio = of.g.exp(of.g.sub(of.chosen, of.g.stop_gradient(of.chosen)))
+    return of.g.neg(of.g.mul(of.rating, ratio))
+
+
 def _distill(of: Terms) -> Value:
     return of.g.neg(of.chosen)
 
@@ -120,5 +129,6 @@ LOSSES_OF: Mapping[str, Loss] = {
     "orpo": Loss(_orpo, refers=False),
     "kto": Loss(_kto, RATED, sums=True, scores=both),
     "weighted": Loss(_weighted, RATED, answers=1, refers=False),
+    "grpo": Loss(_grpo, DRAWN, answers=1, refers=False),
     "distill": Loss(_distill, TAUGHT, answers=1, refers=False),
 }

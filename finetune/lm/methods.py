@@ -6,6 +6,7 @@
     orpo        odds ratio preference optimization (Hong et al., 2024; arXiv:2403.07691)
     kto         Kahneman-Tversky optimization (Ethayarajh et al., 2024; arXiv:2402.01306)
     weighted    answers weighted by their rewards (Peters and Schaal, 2007)
+    grpo        group relative policy optimization (Shao et al., 2024; arXiv:2402.03300)
     distill     stored logits of a teacher (Hinton et al., 2015; arXiv:1503.02531)
 
 A row of tokens holds one or two answers, each after the prompt; positions restart between them, so
@@ -20,28 +21,50 @@ from pockengine.compiler.ir.graph import LOSS
 from pockengine.compiler.ir.types import I64
 from pockengine.compiler.passes.cleanup.dead_code import DeadCode
 from pockengine.errors import FinetuneError
-from pockengine.finetune.lm.losses import LOSSES_OF, RATED, TAUGHT, Loss, Terms
+from pockengine.finetune.lm.losses import DRAWN, LOSSES_OF, RATED, TAUGHT, Loss, Terms
 from pockengine.finetune.lm.packing import LABELS, LOGITS, SIGNS
 from pockengine.finetune.lm.teacher import ENTROPY, INDICES, PROBABILITIES, Teacher
 
 SFT, TEXTS = "sft", "texts"
 METHODS = (SFT, *LOSSES_OF)
 REFERENCE, RATING = "reference", "rating"
-"""Inputs: the scores before training (rows, ...); labels or rewards (rows,)."""
+"""Inputs: the scores before training (rows, ...); labels, rewards or advantages (rows,)."""
 SCORES, LOSSES = "scores", "losses"
 """Outputs: each row's scores, which the reference is of (rows, ...), and its loss (rows,)."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How GRPO draws answers: `group` to each prompt, of at most `tokens`.
+
+    `reward` is a function, "module:function".
+    """
+
+    reward: str
+    group: int = 4
+    tokens: int = 48
+
+    def __post_init__(self) -> None:
+        if self.group < 2:
+            raise FinetuneError(
+                f"--group is {self.group}; give at least 2: answers to a prompt are compared"
+            )
+        if self.tokens < 1:
+            raise FinetuneError("--answer-tokens is 0; give the maximum length of drawn answers")
 
 
 @dataclass(frozen=True)
 class Method:
     """A method by its name.
 
-    `beta` is the weight of its preference, and `teacher` its file of logits.
+    `beta` is the weight of its preference, `teacher` its file of logits, and `drawing` how it draws
+    answers.
     """
 
     name: str = SFT
     beta: float = 0.1
     teacher: Path | None = None
+    drawing: Drawing | None = None
 
     def __post_init__(self) -> None:
         if self.name not in METHODS:
@@ -54,6 +77,13 @@ class Method:
                 "distill reads a teacher's logits, and needs them"
             )
 
+        if (self.drawing is None) == (self.form == DRAWN):
+            reward = self.drawing and self.drawing.reward
+            raise FinetuneError(
+                f"--method {self.name} and --reward {reward} do not go together: only grpo rewards "
+                "answers by a function, and needs one"
+            )
+
     @property
     def loss(self) -> Loss | None:
         """Its loss; None for the model's own."""
@@ -61,7 +91,7 @@ class Method:
 
     @property
     def form(self) -> str:
-        """The form of its data: TEXTS, or losses.PAIRS, RATED or TAUGHT."""
+        """The form of its data: TEXTS, or one of losses.py."""
         return TEXTS if self.loss is None else self.loss.form
 
     @property
@@ -101,7 +131,7 @@ def set_loss(graph: Graph, method: Method) -> None:
     if scores is not None:
         graph.outputs[SCORES] = scores
     reference = g.input(REFERENCE, scores.type) if loss.refers and scores is not None else None
-    rating = g.input(RATING, chosen.type) if loss.form == RATED else None
+    rating = g.input(RATING, chosen.type) if loss.form in (RATED, DRAWN) else None
     terms = Terms(
         g,
         method.beta,

@@ -11,15 +11,29 @@ from pockengine.backends.registry import backend_for
 from pockengine.compiler.ir import Graph
 from pockengine.devices import find_device
 from pockengine.errors import FinetuneError, ImportModelError
-from pockengine.finetune.lm.losses import PAIRS, RATED, TAUGHT
+from pockengine.finetune.lm.losses import DRAWN, PAIRS, RATED, TAUGHT
 from pockengine.finetune.lm.methods import TEXTS, set_loss
 from pockengine.finetune.lm.next_token import predict_one_token
 from pockengine.finetune.lm.packing import LOGITS, Packed, pack
 from pockengine.finetune.lm.pairs import PairTokens, pack_pairs, tokenize_pairs
 from pockengine.finetune.lm.rated import RatedTokens, pack_rated, tokenize_rated
+from pockengine.finetune.lm.rollouts import (
+    Prompt,
+    Prompts,
+    open_prompts,
+    prompt_rows,
+    tokenize_prompts,
+)
 from pockengine.finetune.lm.settings import Settings, Texts
 from pockengine.finetune.lm.teacher import Teacher
-from pockengine.finetune.lm.texts import Example, is_plain, read_examples, read_pairs, read_rated
+from pockengine.finetune.lm.texts import (
+    Example,
+    is_plain,
+    read_examples,
+    read_pairs,
+    read_prompts,
+    read_rated,
+)
 from pockengine.finetune.lm.tokens import (
     Tokens,
     open_tokenizer,
@@ -72,7 +86,10 @@ class Parts(Generic[T]):
 
 @dataclass(frozen=True)
 class FineTuneInputs:
-    """Inputs of a fine-tuning: model and texts; `entries` generate text with a cache."""
+    """Inputs of a fine-tuning: model and texts; `entries` generate text with a cache.
+
+    `prompts` are those of a method that draws answers.
+    """
 
     model: CausalLM
     tokenizer: Any
@@ -82,6 +99,7 @@ class FineTuneInputs:
     questions: Sequence[Sequence[int]]
     remarks: Sequence[str]
     entries: Mapping[str, Graph] = field(default_factory=dict)
+    prompts: Prompts | None = None
 
 
 def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
@@ -109,6 +127,7 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
         questions=_questions(tokenizer, prompts, parts),
         remarks=parts.remarks,
         entries=entries,
+        prompts=_prompts(settings, parts),
     )
 
 
@@ -187,7 +206,44 @@ def _taught_rows(tokenizer: Any, settings: Settings) -> Rows:
     return learned, teacher.pack(parts.judging, course.length) if parts.judging else None, parts
 
 
-_ROWS = {TEXTS: _text_rows, PAIRS: _pair_rows, RATED: _rated_rows, TAUGHT: _taught_rows}
+def _prompt_rows(tokenizer: Any, settings: Settings) -> Rows:
+    course, drawing = settings.course, settings.course.method.drawing
+    assert drawing is not None
+    _check_whole(settings)
+    if course.batch % drawing.group:
+        raise FinetuneError(
+            f"--batch is {course.batch}, and --method {course.method.name} draws {drawing.group} "
+            "answers to each prompt; give a --batch that --group divides"
+        )
+
+    def read(path: Path) -> Found[Prompt]:
+        asked = read_prompts(path)
+        room = course.length - drawing.tokens
+        found, remarks = tokenize_prompts(tokenizer, asked, path, room)
+        return Found(found, {each.example.line: each.example for each in asked}, remarks)
+
+    parts = _parts(read, settings.texts, course.seed)
+    needed = course.batch // drawing.group
+    if len(parts.training) < needed:
+        raise FinetuneError(
+            f"{settings.texts.data} leaves {len(parts.training)} prompts to train on, and a step "
+            f"takes {needed}; give more prompts, or a smaller --batch"
+        )
+    return prompt_rows(parts.training, course.length), None, parts
+
+
+def _prompts(settings: Settings, parts: Parts[Any]) -> Prompts | None:
+    drawing = settings.course.method.drawing
+    return None if drawing is None else open_prompts(parts.training, parts.judging, drawing)
+
+
+_ROWS = {
+    TEXTS: _text_rows,
+    PAIRS: _pair_rows,
+    RATED: _rated_rows,
+    TAUGHT: _taught_rows,
+    DRAWN: _prompt_rows,
+}
 
 
 def _decoding(model: CausalLM, graph: Graph, settings: Settings) -> Mapping[str, Graph]:

@@ -31,13 +31,15 @@ from pockengine.backends.training.trainer import Trainer
 from pockengine.compiler.passes.forward.add_noise import EmbeddingNoise
 from pockengine.errors import FinetuneError
 from pockengine.files import write_text_whole
-from pockengine.finetune.lm.callbacks import Estimate, HeldOut
+from pockengine.finetune.lm.callbacks import Estimate, HeldOut, judge_held_out
 from pockengine.finetune.lm.card import write_card
-from pockengine.finetune.lm.judging import Score, judge, score_of
+from pockengine.finetune.lm.judging import Score, score_of
 from pockengine.finetune.lm.prepare import FineTuneInputs
 from pockengine.finetune.lm.reference import keep_reference, read_reference, set_reference
+from pockengine.finetune.lm.rollouts import Rollouts
 from pockengine.finetune.lm.sampling import Sampling, complete
 from pockengine.finetune.lm.settings import Settings, check_same, keep
+from pockengine.finetune.lm.tokens import answer_text
 from pockengine.finetune.lm.written import write_adapters, write_merged
 from pockengine.loaded import load
 from pockengine.models.causal_lm import CausalLM
@@ -103,9 +105,10 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunS
     if settings.course.method.refers:
         _set_reference(trainer, prepared, settings, out=out, ways=ways)
     before = _before(trainer, prepared, settings, out=out, ways=ways)
-    watch = HeldOut(prepared, settings.course.batch, ways.say)
+    drawn = _rollouts(settings, prepared, ways)
+    watch = HeldOut(prepared, settings.course.batch, ways.say, drawn)
     begun = time.perf_counter()
-    history = _fit(settings, prepared, trainer, out=out, ways=ways, watch=watch)
+    history = _fit(settings, prepared, trainer, out=out, ways=ways, watch=watch, drawn=drawn)
     seconds = time.perf_counter() - begun
     session = trainer.trained
     after = glimpse(session, prepared, settings, ways)
@@ -139,24 +142,14 @@ def _memory(artifact: Artifact) -> str:
 def glimpse(
     session: Session, prepared: FineTuneInputs, settings: Settings, ways: RunSettings
 ) -> Glimpse:
-    """Evaluate the held-out texts, and generate answers."""
-    held_out = prepared.held_out
-    judged = None if held_out is None else judge(session, held_out, settings.course.batch)
+    """Evaluate the held-out texts or prompts, and generate answers."""
+    judged = judge_held_out(session, prepared, settings.course.batch)
     answers: list[list[int]] = []
     if prepared.questions and ways.sampling.tokens:
         end = prepared.tokenizer.eos_token_id
         answers = complete(session, prepared.questions, ways.sampling, end)
     both = zip(prepared.questions, answers, strict=False)
-    return Glimpse(judged, [_text(prepared.tokenizer, *ids) for ids in both])
-
-
-def _text(tokenizer: Any, question: Sequence[int], answer: Sequence[int]) -> str:
-    """Return an answer's text as a continuation of its question: alone it would lose a leading
-    space.
-    """
-    before: str = tokenizer.decode(list(question))
-    whole: str = tokenizer.decode([*question, *answer])
-    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(list(answer))
+    return Glimpse(judged, [answer_text(prepared.tokenizer, *ids) for ids in both])
 
 
 def _check_unused(out: Path) -> None:
@@ -226,6 +219,29 @@ def _before(
     return found
 
 
+def _rollouts(settings: Settings, prepared: FineTuneInputs, ways: RunSettings) -> Rollouts | None:
+    if prepared.prompts is None:
+        return None
+    course = settings.course
+    return Rollouts(
+        *(prepared.prompts, prepared.tokenizer),
+        batch=course.batch,
+        length=course.length,
+        say=ways.say,
+    )
+
+
+def _batches(settings: Settings, prepared: FineTuneInputs) -> int:
+    """Return the steps of an epoch; FinetuneError if the texts fill none."""
+    course, rows = settings.course, prepared.training.rows
+    if rows < course.batch:
+        raise FinetuneError(
+            f"the texts make {rows} rows of {course.length} tokens, and a batch has "
+            f"{course.batch}; give more texts, or a smaller --batch"
+        )
+    return rows // course.batch
+
+
 def _fit(
     settings: Settings,
     prepared: FineTuneInputs,
@@ -233,20 +249,19 @@ def _fit(
     out: Path,
     ways: RunSettings,
     watch: HeldOut,
+    drawn: Rollouts | None,
 ) -> History:
     course = settings.course
     rows = prepared.training
-    if rows.rows < course.batch:
-        raise FinetuneError(
-            f"the texts make {rows.rows} rows of {course.length} tokens, and a batch has "
-            f"{course.batch}; give more texts, or a smaller --batch"
-        )
-    steps = course.steps or (course.epochs or 1) * (rows.rows // course.batch)
+    batches = _batches(settings, prepared) if drawn is None else drawn.batches
+    steps = course.steps or (course.epochs or 1) * batches
     console = PlainConsole(_WIDTH)
-    bar = (Bar(console, steps, Unit("tokens", rows.tokens / rows.rows)),)
+    unit = Unit("tokens", rows.tokens / rows.rows) if drawn is None else Unit("answers")
+    bar = (Bar(console, steps, unit),)
     read = trainer.artifact.entries["train"].inputs
+    arrays = {name: array for name, array in rows.arrays.items() if name in read}
     return trainer.fit(
-        {name: array for name, array in rows.arrays.items() if name in read},
+        arrays if drawn is None else drawn,
         epochs=None if course.steps else course.epochs,
         steps=course.steps,
         lr=settings.rate,
@@ -254,6 +269,7 @@ def _fit(
         warmup=course.warmup,
         seed=course.seed,
         callbacks=(
+            *([drawn] if drawn else []),
             watch,
             Estimate(steps, ways.say),
             *ways.callbacks,

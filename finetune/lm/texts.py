@@ -15,6 +15,11 @@ A rated answer has a label, true or false, or a reward, a number:
     {"prompt": "...", "completion": "...", "label": true}
     {"messages": [...], "reward": 0.5}
 
+A prompt to answer is a text, or messages of which the last is not an answer. What else its line has
+is for the function that rewards answers:
+
+    {"prompt": "...", "solution": "..."}
+
 A folder is a data set that the package `datasets` has saved, with rows of these forms. Any other
 file is one long text, which is learned in pieces. Lines end only at a line feed: JSON strings may
 contain Unicode's other line ends.
@@ -35,6 +40,8 @@ Message = Mapping[str, str]
 FORMS = "messages, prompt with completion, or text"
 PAIRS = "prompt, chosen and rejected"
 RATED = "messages, or prompt with completion, and a label (true or false) or a reward"
+
+PROMPTS = "prompt: a text, or messages"
 
 T = TypeVar("T")
 Parse = Callable[[int, Mapping[str, Any]], T]
@@ -65,11 +72,11 @@ class Example:
 
     @property
     def question(self) -> "Example":
-        """The text before the last answer."""
+        """The text before the last answer, if there is one."""
         if not self.messages:
             return Example(self.line, prompt=self.prompt)
         ends = [i for i, message in enumerate(self.messages) if message["role"] == "assistant"]
-        return Example(self.line, self.messages[: ends[-1]])
+        return Example(self.line, self.messages[: ends[-1]] if ends else self.messages)
 
     @property
     def answer(self) -> str:
@@ -84,6 +91,14 @@ class Pair:
 
     chosen: Example
     rejected: Example
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt to answer, and its line."""
+
+    example: Example
+    row: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -118,6 +133,20 @@ def read_rated(path: Path, key: str) -> list[Rated]:
         return Rated(_example(number, row), _RATINGS[key](row[key]))
 
     return _parse_all(path, parse, RATED)
+
+
+def read_prompts(path: Path) -> list[Asked]:
+    """Read prompts; FinetuneError as of pairs."""
+    return _parse_all(path, _asked, PROMPTS)
+
+
+def _asked(number: int, row: Mapping[str, Any]) -> Asked:
+    if isinstance(row["prompt"], str):
+        return Asked(Example(number, prompt=_text(row, "prompt")), row)
+    messages = _messages(row, "prompt")
+    if not messages or messages[-1]["role"] == "assistant":
+        raise ValueError("its prompt has no last message that an answer follows")
+    return Asked(Example(number, messages), row)
 
 
 def _label(value: Any) -> float:

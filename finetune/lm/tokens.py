@@ -123,6 +123,15 @@ def question_ids(tokenizer: Any, question: Example) -> list[int]:
     return ids
 
 
+def answer_text(tokenizer: Any, question: Sequence[int], answer: Sequence[int]) -> str:
+    """Return an answer's text as a continuation of its question: alone it would lose a leading
+    space.
+    """
+    before: str = tokenizer.decode(list(question))
+    whole: str = tokenizer.decode([*question, *answer])
+    return whole[len(before) :] if whole.startswith(before) else tokenizer.decode(list(answer))
+
+
 def _tokens(tokenizer: Any, example: Example) -> Tokens:
     rendered = render(tokenizer, example)
     ids, spans = _encoded(tokenizer, rendered)

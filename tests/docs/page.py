@@ -17,6 +17,7 @@ LONG = ("docs/tutorials/language.md", "docs/tutorials/pictures.md", "docs/tutori
 
 METHODS = (
     "docs/howto/distill.md",
+    "docs/howto/grpo.md",
     "docs/howto/kto.md",
     "docs/howto/preferences.md",
     "docs/howto/weighted.md",

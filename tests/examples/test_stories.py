@@ -11,6 +11,7 @@ import transformers
 
 from pockengine.errors import ImportModelError
 from pockengine.examples.stories import PROMPTS, teach
+from pockengine.finetune.lm.judging import TextScore
 from pockengine.models.llama2c import write_folder
 
 DATA = Path(os.environ.get("POCKENGINE_DATA", ""))
@@ -44,8 +45,8 @@ def test_a_new_style_is_learned(model: Path, tmp_path: Path) -> None:
     part.write_text(text.read_text(encoding="utf-8")[:200_000], encoding="utf-8")
     report = teach(model, part, tmp_path / "out", "full", 25, 1)
     before, after = report.before.score, report.after.score
-    assert before is not None
-    assert after is not None
+    assert isinstance(before, TextScore)
+    assert isinstance(after, TextScore)
     assert before.loss > 4
     assert after.loss < 3.7
     assert len(report.after.answers) == len(PROMPTS)
