@@ -117,6 +117,11 @@ def advantages(rewards: np.ndarray) -> np.ndarray:
     return compared
 
 
+def draw_seed(seed: int, step: int) -> int:
+    """Return the 32-bit seed of a step's answers: generators read no more bits."""
+    return int(np.random.SeedSequence((seed, step)).generate_state(1)[0])
+
+
 def _tokens(prompt: Prompt, answer: Sequence[int]) -> Tokens:
     labels = [*[IGNORED] * len(prompt.ids), *answer]
     return Tokens(prompt.line, [*prompt.ids, *answer], labels)
@@ -183,9 +188,9 @@ class Rollouts(Callback):
         each_step = self._answers // drawing.group
         picked = order[place * each_step :][:each_step]
         prompts = [known[number] for number in picked for _ in range(drawing.group)]
-        first = (epoch * self.batches + place) * self._answers
+        number = epoch * self.batches + place
         end = self._tokenizer.eos_token_id
-        sampling = Sampling(drawing.tokens, temperature=1.0, seed=(seed << 32) + first)
+        sampling = Sampling(drawing.tokens, temperature=1.0, seed=draw_seed(seed, number))
         answers = complete(self._session, [prompt.ids for prompt in prompts], sampling, end)
         rewards = [self._rewarded(*pair) for pair in zip(prompts, answers, strict=True)]
         self._rewards += rewards

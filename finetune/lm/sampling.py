@@ -6,6 +6,7 @@ token to predict (next_token.py).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 
@@ -53,20 +54,26 @@ def complete(
 def _generated(
     session: Session, questions: Sequence[Sequence[int]], how: Sampling, end: int | None
 ) -> list[list[int]]:
-    """Answer the questions one after the other, each with its own seed."""
+    """Answer the questions one after the other, each with its own seed.
+
+    The tokens that a question begins with like the one before it are in the cache.
+    """
     length = session.positions
     if how.tokens < 1 or how.tokens >= length:
         raise FinetuneError(
             f"an answer of {how.tokens} tokens does not fit into {length} positions"
         )
     ends = () if end is None else (end,)
-    return [
-        session.generate(
-            list(ids[how.tokens - length :]),
-            Generation(how.tokens, how.temperature, how.top_p, seed=how.seed + number, ends=ends),
-        )
-        for number, ids in enumerate(questions)
-    ]
+    answers: list[list[int]] = []
+    before: list[int] = []
+    for number, ids in enumerate(questions):
+        prompt = list(ids[how.tokens - length :])
+        wish = Generation(how.tokens, how.temperature, how.top_p, seed=how.seed + number, ends=ends)
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(before, prompt, strict=False))
+        cached = min(len(list(alike)), len(prompt) - 1)
+        answers.append(session.generate(prompt, wish, cached=cached))
+        before = prompt
+    return answers
 
 
 def _answers(

@@ -17,7 +17,7 @@ from pockengine.cli.finetune_lm import finetune_lm
 from pockengine.errors import FinetuneError, PockEngineError
 from pockengine.finetune.lm.methods import Drawing, Method
 from pockengine.finetune.lm.prepare import prepare
-from pockengine.finetune.lm.rollouts import Rollouts, advantages
+from pockengine.finetune.lm.rollouts import Rollouts, advantages, draw_seed
 from pockengine.finetune.lm.settings import Settings, Texts, TrainingSettings
 from pockengine.finetune.lm.written import write_merged
 from pockengine.finetune.task import IGNORED
@@ -94,6 +94,12 @@ def test_ten_steps_are_those_of_pytorch(folder: Path, data: Path, tmp_path: Path
 def test_an_advantage_is_of_its_group() -> None:
     found = advantages(np.array([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]]))
     np.testing.assert_allclose(found, [[-1 / 1.0001, 0, 1 / 1.0001], [0, 0, 0]])
+
+
+def test_each_step_of_each_seed_draws_its_own_answers() -> None:
+    seeds = {draw_seed(seed, step) for seed in (0, 1, 2**40) for step in range(3)}
+    assert len(seeds) == 9
+    assert max(seeds) < 2**32
 
 
 def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
