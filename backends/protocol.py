@@ -35,7 +35,7 @@ class BackendOptions:
 
     bf16: bool = option(False, "Round the operands of large products to bf16.")
     tuned: Path | str | None = option(None, "A table of `pockengine tune`.")
-    prepare: bool = option(False, "Store kernels' forms of frozen weights: faster, larger.")
+    prepare: bool = option(False, "Store frozen weights prepared for kernels: faster, larger.")
 
     def refuse_all_but(self, name: str, known: frozenset[str]) -> None:
         """Raise CompileError for a requested option that backend `name` does not support."""

@@ -58,7 +58,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         ),
         "finetune-lm": Row(
             "cli.finetune_lm:finetune_lm",
-            "Fine-tune a decoder of transformers on chats or texts.",
+            "Fine-tune a transformers decoder on chats or texts.",
             "finetune-lm MODEL --data chats.jsonl --out tuned",
             ("language",),
         ),
@@ -70,7 +70,7 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         ),
         "plan-lm": Row(
             "cli.plan_lm:plan_lm",
-            "Plan the memory of a decoder's training, from its shapes alone.",
+            "Plan the memory of training a decoder, from its shapes alone.",
             "plan-lm llama2-7b --batch 1 --max-length 512",
             ("language",),
         ),
@@ -84,12 +84,12 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
     "What to train": {
         "sensitivity": Row(
             "cli.sensitivity:sensitivity_command",
-            "Measure what each tensor of MODEL is worth training.",
+            "Measure the gain of training each tensor of MODEL.",
             "sensitivity net:digits_net --train train.npz --out gains.jsonl",
         ),
         "search": Row(
             "cli.search:search_command",
-            "Find the scheme of MODEL that gains the most within a budget.",
+            "Find the scheme of MODEL with the largest gain within a budget.",
             "search net:digits_net --contributions gains.jsonl --memory 36KB",
             ("search",),
         ),
@@ -97,12 +97,12 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
     "Speed": {
         "profile": Row(
             "cli.profile_step:profile",
-            "Time every kernel of MODEL's training step here.",
+            "Time every kernel of MODEL's training step on this machine.",
             "profile net:digits_net",
         ),
         "tune": Row(
             "cli.tune:tune_command",
-            "Measure kernel plans on a device, keep the best.",
+            "Measure kernel plans on a device and store the fastest.",
             "tune net:digits_net --device rpi4 --out tuned.json",
         ),
         "compile-time": Row(
@@ -115,17 +115,17 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
         ),
     },
     "Boards": {
-        "boards": Row("farm.cli.boards:boards", "List the boards and their places.", "boards"),
+        "boards": Row("farm.cli.boards:boards", "List the boards and their addresses.", "boards"),
         "add": Row(
             "farm.cli.enroll:add",
-            "Add the board at ssh://user@host.",
+            "Add the board at ssh://user@host or adb://SERIAL.",
             "add ssh://pi@192.168.1.20",
             ("farm",),
         ),
         "ping": Row("farm.cli.enroll:ping", "Print a board's facts.", "ping rpi4-qemu", ("farm",)),
         "run": Row(
             "farm.cli.jobs:run",
-            "Run the jobs of a file on all boards that can.",
+            "Run the jobs of a file on all suitable boards.",
             "run jobs.toml --out results",
             ("farm",),
         ),
@@ -139,10 +139,10 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
             "quarantine rpi4-qemu --release",
             ("farm",),
         ),
-        "log": Row("farm.cli.jobs:log", "Print the log of the boards.", "log rpi4-qemu", ("farm",)),
+        "log": Row("farm.cli.jobs:log", "Print the history of boards.", "log rpi4-qemu", ("farm",)),
         "ab": Row(
             "farm.cli.ab:ab",
-            "Compare two artifacts in turns on a board.",
+            "Time two artifacts in turns on a board.",
             "ab rpi4-qemu before after",
             ("farm",),
         ),
@@ -150,25 +150,25 @@ SECTIONS: Mapping[str, Mapping[str, Row]] = {
     "Figures": {
         "bench": Row(
             "farm.cli.bench:main",
-            "Fine-tune on a board, check all numbers, measure.",
+            "Fine-tune on a board, check every number, and measure.",
             "bench --device rpi4",
             ("farm", "torch"),
         ),
         "results": Row(
             "farm.cli.results:results_command",
-            "List the newest of each stored figure.",
+            "List the newest record of each figure.",
             "results",
             ("farm",),
         ),
         "report": Row(
             "farm.cli.report:report",
-            "Write the stored figures as one page of HTML.",
+            "Write the stored figures as one HTML page.",
             "report --out report.html",
             ("farm", "report"),
         ),
         "cycles": Row(
             "farm.cli.cycles:cycles",
-            "Model a program's time on a board that is not here.",
+            "Model a program's time on a board that you do not have.",
             "cycles --calibration",
         ),
         "history": Row(

@@ -35,7 +35,7 @@ from pockengine.options import CompileOptions
 def compile_lm(
     model: Path, out: Path, length: int, batch: int, options: CompileOptions, as_json: bool
 ) -> None:
-    """Compile the decoder in MODEL, a folder of transformers, with its tokenizer, for a device.
+    """Compile the decoder in MODEL, a transformers folder, with its tokenizer, for a device.
 
     A device needs only the folder --out: its runner trains the model, and generates answers.
     """

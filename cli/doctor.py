@@ -61,7 +61,7 @@ TOOLS = (
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Only look; train no layer of any framework.")
+@click.option("--quick", is_flag=True, help="Skip training a layer with each framework.")
 @json_option
 def doctor(quick: bool, as_json: bool) -> None:
     """List installed and missing components, and the command that installs each.

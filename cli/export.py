@@ -53,7 +53,7 @@ def export(
     loss: str | None,
     **options: Any,
 ) -> None:
-    """Write what CHECKPOINT trained, by the model's names and in its order of dimensions.
+    """Write CHECKPOINT's trained weights with the model's names and order of dimensions.
 
     LoRA's products are merged into their weights, unless --adapters keeps them apart. A file ending
     in .onnx is the ONNX --model with tuned weights; any other is safetensors, for every framework.

@@ -65,8 +65,8 @@ TEXTS = click.Path(path_type=Path, exists=True)
     default=SFT,
     show_default=True,
     type=click.Choice(METHODS),
-    help="Learn texts (sft), pairs (dpo, ipo, orpo), labels (kto), rewards (weighted), the logits "
-    "of a teacher (distill), or from answers that the model draws (grpo).",
+    help="Learn from texts (sft), pairs (dpo, ipo, orpo), labels (kto), rewards (weighted), the "
+    "logits of a teacher (distill), or answers that the model generates (grpo).",
 )
 @click.option("--beta", default=0.1, show_default=True, help="Weight of the preference.")
 @click.option(

@@ -20,12 +20,12 @@ from pockengine.terminal import PlainConsole
 
 Command = Callable[..., None]
 
-ROWS = "Rows of a batch; by default as MODEL has it, else {}."
-OPEN = "Of an input whose sizes MODEL's file leaves open."
-FIXED = "Of an ONNX input: what it always is, a number or FILE.npy."
-TRAIN = "A constant of an ONNX or TFLite file that trains."
-FREEZE = "A weight of an ONNX or TFLite file that does not train."
-LOSS = f"cross_entropy, mse, ..., or {OWN}; by default what MODEL is made for."
+ROWS = "Rows per batch; default: MODEL's own, else {}."
+OPEN = "Sizes of an input that MODEL's file leaves open."
+FIXED = "Constant value of an ONNX input: a number or FILE.npy."
+TRAIN = "Train this constant of an ONNX or TFLite file."
+FREEZE = "Freeze this weight of an ONNX or TFLite file."
+LOSS = f"cross_entropy, mse, ..., or {OWN}; default: MODEL's own loss."
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:

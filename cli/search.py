@@ -110,30 +110,30 @@ class SearchOptions:
 @device_option
 @click.option("--evaluations", default=EVALUATIONS, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--control", is_flag=True, help="Also search at random, and show both.")
+@click.option("--control", is_flag=True, help="Also run a random search, for comparison.")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="File of the scheme, TOML."
 )
-@click.option("--weights", type=click.Path(path_type=Path), help="As for sensitivity.")
-@click.option("--classes", type=click.IntRange(2), help="As for sensitivity.")
-@field_option("optimizer", None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
+@click.option("--weights", type=click.Path(path_type=Path), help="As in sensitivity.")
+@click.option("--classes", type=click.IntRange(2), help="As in sensitivity.")
+@field_option("optimizer", None, f"{OPTIMIZER}; {DECODER_OPTIMIZER} for a decoder")
 @quantize_options
 @click.option(
-    "--validate", "tried", type=click.IntRange(1), help="Number of found schemes in the race."
+    "--validate", "tried", type=click.IntRange(1), help="Number of found schemes to train."
 )
-@data_option(required=False, words="The data to race schemes on.")
-@click.option("--validation", default=0.2, show_default=True, help="As for sensitivity.")
+@data_option(required=False, words="Data to train and compare schemes on.")
+@click.option("--validation", default=0.2, show_default=True, help="As in sensitivity.")
 @click.option(
-    "--full/--no-full", default=True, help="Also train full, to show the cost of the budget."
+    "--full/--no-full", default=True, help="Also train in full, to show the cost of the budget."
 )
 @click.option("--count", is_flag=True, help="Count instructions on devices that support it.")
-@row_options(None, " of a decoder's")
+@row_options(None, "Decoders: ")
 def search_command(model: ModelChoice, optimizer: Optimizer | None, **options: Any) -> None:
-    """Find the scheme of MODEL that gains the most within a budget on a device.
+    """Find the scheme of MODEL with the largest gain within a budget on a device.
 
     The gains are those measured by `pockengine sensitivity`; the cost is that of the compiled
-    program. With --train, the best schemes found and the presets that fit are compared by real
-    training. Writes the scheme, and the front as a picture beside it. No test set is read.
+    program. With --train, the best schemes found and the presets that fit are trained and
+    compared. Writes the scheme, and a chart of gain against memory. No test set is read.
     """
     optimizer, _ = course_of(model, optimizer)
     _search(SearchOptions(model, optimizer=optimizer, **options))

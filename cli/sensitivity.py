@@ -42,7 +42,7 @@ ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
 
 @click.command("sensitivity")
 @model_argument(8, loss=False)
-@data_option(required=True, words="Inputs and target; a decoder's texts.")
+@data_option(required=True, words="Inputs and target; texts for a decoder.")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path), help="Table file, JSON lines."
 )
@@ -58,15 +58,15 @@ ALL_CRITERIA = (*CRITERIA, *DATA_CRITERIA)
 @click.option("--upper", default=1.0, show_default=True, help="Share of the layers, from the top.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--epochs", default=5, show_default=True, type=click.IntRange(1))
-@field_option("optimizer", None, f"{OPTIMIZER}, a decoder's {DECODER_OPTIMIZER}")
+@field_option("optimizer", None, f"{OPTIMIZER}; {DECODER_OPTIMIZER} for a decoder")
 @quantize_options
 @click.option(
     "--rate",
     type=float,
-    show_default=f"{RATE:g}, a decoder's {DECODER_RATE:g}",
+    show_default=f"{RATE:g}; {DECODER_RATE:g} for a decoder",
     help="Maximum learning rate.",
 )
-@row_options(None, " of a decoder's")
+@row_options(None, "Decoders: ")
 @click.option("--workers", type=click.IntRange(1), help="Processes; default: one per core.")
 @click.option("--scheduler", default=PROCESSES, show_default=True, help="Dask scheduler, tcp://...")
 def sensitivity_command(
@@ -88,7 +88,7 @@ def sensitivity_command(
     workers: int | None,
     scheduler: str,
 ) -> None:
-    """Fine-tune one tensor of MODEL at a time beside its head, and measure what each gains.
+    """Fine-tune one tensor of MODEL at a time, together with the head, and measure its gain.
 
     DATA is .npz or .safetensors with the model's inputs and `target`, one row per example. For a
     decoder's folder it is texts, as for `finetune-lm`. A part of DATA is held out for evaluation,

@@ -36,10 +36,10 @@ def data_option(required: bool, words: str) -> Callable[[Command], Command]:
     return click.option("--train", "--data", "data", required=required, type=kind, help=words)
 
 
-def row_options(default: int | None, of: str = "") -> Callable[[Command], Command]:
+def row_options(default: int | None, prefix: str = "") -> Callable[[Command], Command]:
     """Return a decorator that adds --max-length, --truncate and --pack, combined as `form`.
 
-    `of` is inserted in each help text.
+    `prefix` starts each help text.
     """
 
     def decorate(command: Command) -> Command:
@@ -56,17 +56,19 @@ def row_options(default: int | None, of: str = "") -> Callable[[Command], Comman
                 default=default,
                 show_default=True,
                 type=click.IntRange(2),
-                help=f"Tokens of a row{of}." + ("" if default else f" By default {LENGTH}."),
+                help=f"{prefix}Tokens per row" + ("." if default else f"; default: {LENGTH}."),
             ),
             click.option(
-                "--truncate", is_flag=True, help=f"Cut texts that are longer; else left out{of}."
+                "--truncate",
+                is_flag=True,
+                help=f"{prefix}Cut longer texts instead of leaving them out.",
             ),
             click.option(
                 "--pack/--no-pack",
                 "together",
                 default=True,
                 show_default=True,
-                help=f"Texts share rows{of}.",
+                help=f"{prefix}Several texts share a row.",
             ),
         )
         for part in reversed(parts):

@@ -35,7 +35,7 @@ class Training:
     memory_budget: int | None = option(None, "Limit of the arena: 400KB; recompute to fit.")
     storage: Storage = option(EXACT)
     outputs: tuple[str, ...] | None = option(
-        None, "Returned by a step; '': only its loss. Default: all up to 4 MiB.", flag="--output"
+        None, "Output of a step; '': only the loss. Default: all up to 4 MiB.", flag="--output"
     )
     integers: Integers = option(Integers)
     noise: EmbeddingNoise | None = option(None)

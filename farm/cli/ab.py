@@ -25,7 +25,7 @@ from pockengine.farm.jobs.job import Job
 def ab(
     board: str, first: Path, second: Path, data: Path, steps: int, rounds: int, threads: int
 ) -> None:
-    """Have the artifacts FIRST and SECOND train in turns on a board; print how they compare."""
+    """Train the artifacts FIRST and SECOND in turns on a board, and compare their times."""
     arguments = ["train", "--weights", "weights", "--data", "data", "--lr", "0.01"]
     arguments += ["--steps", str(steps), "--threads", str(threads)]
     jobs = {}

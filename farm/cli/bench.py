@@ -34,7 +34,7 @@ EPILOG = "\n\n".join(
 @click.command(epilog=EPILOG)
 @click.option("--device", default=HOST, show_default=True, help="A device, a board, or all.")
 @click.option(
-    "--model", "models", multiple=True, help=f"Below. Default: {MODEL}; of a suite: all its own."
+    "--model", "models", multiple=True, help=f"Listed below. Default: {MODEL}; suites: several."
 )
 @click.option(
     "--scheme", "schemes", multiple=True, help="A preset, sparse, or a TOML file; repeatable."
@@ -54,7 +54,7 @@ EPILOG = "\n\n".join(
 @click.option(
     "--suite",
     type=click.Choice(SUITES),
-    help="Ours beside all that is installed; in C, ONNX Runtime, TFLite and TVM; decoders; a GPU; "
+    help="All installed frameworks; the backends C, ONNX Runtime, TFLite, TVM; decoders; a GPU; "
     "the paper's tables.",
 )
 @click.option(
@@ -64,7 +64,7 @@ EPILOG = "\n\n".join(
     type=click.IntRange(min=2),
     help="Suite llm: tokens per row; repeatable. Default: 256 and 512.",
 )
-@click.option("--engine", "engines", multiple=True, help="Suites: only these peers; repeatable.")
+@click.option("--engine", "engines", multiple=True, help="Suites: only this engine; repeatable.")
 @click.option(
     "--python",
     "pythons",
@@ -74,23 +74,24 @@ EPILOG = "\n\n".join(
 )
 @click.option("--quick", is_flag=True, help="Suites: a shorter run; suite paper: small models.")
 @click.option("--resume", is_flag=True, help="Suites: skip measurements that --json already has.")
-@click.option("--bf16", is_flag=True, help="Suites: PockEngine in bf16 too, if the CPU can.")
+@click.option("--bf16", is_flag=True, help="Suites: also run PockEngine in bf16.")
 @click.option("--tuned", type=click.Path(path_type=Path), help="Suites: a file written by tune.")
-@click.option("--int8", is_flag=True, help="On a board: train in int8; with files, beside f32.")
-@click.option("--backend", type=click.Choice(list(ARCHITECTURES)), help="Train by a GPU.")
-@click.option("--report", type=click.Path(path_type=Path), help="Suites: a folder for HTML.")
+@click.option("--int8", is_flag=True, help="On a board: train in int8, and in f32 if it has files.")
+@click.option("--backend", type=click.Choice(list(ARCHITECTURES)), help="Train on a GPU.")
+@click.option("--report", type=click.Path(path_type=Path), help="Suites: folder of an HTML page.")
 @click.option(
     "--records",
     "joined",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Suite paper: also tables of these files: memory, chip, accuracy, LLaMA2-7B; repeatable.",
+    help="Suite paper: also tables from this file: memory, STM32F746, accuracy, LLaMA2-7B; "
+    "repeatable.",
 )
 @click.option("--baseline", help="Compare with the stored records of this revision: main.")
 @click.option("--out", type=click.Path(path_type=Path), help="With --baseline: JUnit, Markdown.")
-@click.option("--list", "only_list", is_flag=True, help="List the boards and end.")
+@click.option("--list", "only_list", is_flag=True, help="List the boards, and exit.")
 def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
-    """Fine-tune a model on a board by several schemes, beside PyTorch and TensorFlow."""
+    """Fine-tune a model on a board with several schemes; compare with PyTorch and TensorFlow."""
     given = {**options, "database": database, "json_file": json_file}
     try:
         if options["report"] is not None:

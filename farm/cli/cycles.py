@@ -19,7 +19,7 @@ PARTS = tuple(field.name for field in fields(Cycles))
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--device", type=click.Choice(modelled_devices()), default="rpi4", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each region.")
-@click.option("--calibration", is_flag=True, help="List public figures beside the model's.")
+@click.option("--calibration", is_flag=True, help="List public figures and the model's.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @plain_errors
 def cycles(device: str, as_json: bool, calibration: bool, command: tuple[str, ...]) -> None:

@@ -45,7 +45,7 @@ def add(
     workdir: str | None,
     expected: str | None,
 ) -> None:
-    """Add a board: ask what it is. ssh://user@host shows its host key, which is pinned.
+    """Add a board and detect its device. For ssh://user@host, show the host key and pin it.
 
     adb://SERIAL is a phone: on a cable (`adb devices` lists serials), or host:port in the network.
     """

@@ -42,7 +42,7 @@ DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of t
 @click.option("--batch", help="A name; a batch of that name is resumed. Default: a new one.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder of outputs and logs.")
 @click.option("--priority", default=0, show_default=True, help="Priority in the queue for boards.")
-@click.option("--pool", help="Take boards from a coordinator: labgrid://host:port.")
+@click.option("--pool", help="Use the boards of a coordinator: labgrid://host:port.")
 @DATABASE
 @plain_errors
 def run(
@@ -53,7 +53,7 @@ def run(
     pool: str | None,
     database: str | None,
 ) -> None:
-    """Run the jobs of a TOML FILE on all boards that can: [[job]] name, program, args, device.
+    """Run the jobs of a TOML FILE on all suitable boards: [[job]] name, program, args, device.
 
     A job's output is shown as it arrives. Each attempt has a folder JOB.ATTEMPT of its outputs and
     logs in --out, by default a folder of the batch among this user's data.
@@ -115,7 +115,7 @@ def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
 @DATABASE
 @plain_errors
 def leases(as_json: bool, database: str | None) -> None:
-    """List who has which board."""
+    """List the leases of boards, with their owners."""
     with closing(Store(database)) as store, closing(Leases(store)) as client:
         held = ({key: row[key] for key in ("board", "label", "since")} for row in client.leased())
         print_rows(held, "{board} {label} since {since}", "no board is leased", as_json)
@@ -131,7 +131,7 @@ def leases(as_json: bool, database: str | None) -> None:
 def quarantine(
     board: str | None, reason: str | None, release: bool, as_json: bool, database: str | None
 ) -> None:
-    """List the boards that are shut out and why; shut one out, or let it back in."""
+    """List quarantined boards with the reasons; quarantine or release one."""
     with closing(Store(database)) as store:
         ward = Quarantine(store)
         if board and reason:
@@ -153,7 +153,7 @@ def quarantine(
 @DATABASE
 @plain_errors
 def log(board: str | None, as_json: bool, database: str | None) -> None:
-    """Print what happened to the boards, oldest first."""
+    """Print the history of boards, oldest event first."""
     with closing(Store(database)) as store:
         diary = (
             {key: row[key] for key in ("time", "board", "text")}

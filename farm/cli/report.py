@@ -43,7 +43,7 @@ def report(
     revision: str,
     database: str | None,
 ) -> None:
-    """Write the stored figures as one page of HTML.
+    """Write the stored figures as one HTML page.
 
     Its tables sort; its pictures are bars, memory over a step, accuracy over memory, and figures
     over commits.

@@ -39,7 +39,7 @@ def compare(
     database: str | None,
     out: Path | None,
 ) -> None:
-    """Compare the stored figures of a commit with those of a baseline; status 1 when worse."""
+    """Compare the stored figures of a commit with a baseline's; exit with 1 on a regression."""
     results = Results(database)
     stored = results.find({"device": device} if device else None)
     if not stored:
@@ -86,7 +86,7 @@ def _row(one: Comparison) -> dict[str, object]:
 @DATABASE
 @plain_errors
 def results_command(database: str | None, as_json: bool, **wanted: str | None) -> None:
-    """List the newest of each figure that is stored; * marks times of a busy machine."""
+    """List the newest record of each figure; * marks times measured on a busy machine."""
     records = stored(database, wanted)
     if as_json:
         for record in records:
@@ -147,7 +147,7 @@ def history(
     as_json: bool,
     database: str | None,
 ) -> None:
-    """Draw METRIC over the commits and say where it moved; `results` lists what is stored."""
+    """Draw METRIC over the commits and mark where it moved; `results` lists the stored metrics."""
     wanted = {"device": device, "model": model, "scheme": scheme, "metric": metric}
     found = trends(stored(database, {**wanted, "engine": engine}), commits_to(revision))
     if as_json:

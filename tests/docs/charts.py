@@ -91,7 +91,7 @@ def _schemes() -> str:
                 name = f"{model}, {data}, {title.removesuffix(', %')}"
                 bars.append(Bar(name, value, f"{value:.1f}", ours))
     return bar_chart(
-        "Test accuracy of searched sparse schemes beside full training, %",
+        "Test accuracy of searched sparse schemes and full training, %",
         "Mean of five seeds, Adam, rates tuned for each scheme.",
         bars,
     )

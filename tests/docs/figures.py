@@ -46,7 +46,7 @@ def summary() -> str:
         f"faster than the fastest of eight engines of other frameworks.\n"
         f"- On an emulated Raspberry Pi 4: {tensorflow / full:.1f} times fewer instructions than "
         f"TensorFlow's graph; with a sparse scheme {tensorflow / sparse:.1f} times fewer.\n"
-        f"- Searched sparse schemes: {fmean(gains):+.1f} points of test accuracy beside full "
+        f"- Searched sparse schemes: {fmean(gains):+.1f} points of test accuracy over full "
         f"training, mean of {len(gains)} pairs of model and data (least {min(gains):+.1f}), with "
         f"{memory:.1f} times less memory beyond inference.\n\n"
     )
