@@ -60,27 +60,29 @@ PROGRESS = (
     _field("steps", COUNT, 'runs of the entry "train", which is the position in the data'),
     _field("updates", COUNT, "updates of the weights"),
     _field("collected", COUNT, "micro-batches since the last update"),
-    _field("seed", SEED, "of random numbers"),
+    _field("seed", SEED, "seed of random numbers"),
 )
 """Fields of pe_progress."""
 
 PLAIN_SCHEDULE = (
-    _field("kind", NAME, "how the rate goes", "schedule.kind", key="schedule", since=3),
-    _field("rate", REAL, "the highest", "schedule.rate", since=3),
-    _field("warmup", COUNT, "updates over which the rate rises", "schedule.warmup", since=3),
-    _field("total", COUNT, "updates; 0: there is no schedule", "schedule.steps", since=3),
-    _field("rows", ROWS, "of the data; 0: not known", since=3),
-    _field("batch", ROWS, "rows of a step; 0: not known", since=4),
-    _field("shuffled", FLAG, "in each epoch, by the seed (pe_row_order.h)", key="shuffle", since=3),
-    _field("flip", FLAG, "of pictures, by the runner (pe_data_augment.h)", since=4),
-    _field("crop", COUNT, "likewise, in pixels", since=4),
+    _field("kind", NAME, "kind of schedule", "schedule.kind", key="schedule", since=3),
+    _field("rate", REAL, "maximum learning rate", "schedule.rate", since=3),
+    _field("warmup", COUNT, "updates until the maximum rate", "schedule.warmup", since=3),
+    _field("total", COUNT, "number of updates; 0: no schedule", "schedule.steps", since=3),
+    _field("rows", ROWS, "rows of the data; 0: unknown", since=3),
+    _field("batch", ROWS, "rows per step; 0: unknown", since=4),
+    _field("shuffled", FLAG, "shuffle in each epoch (pe_row_order.h)", key="shuffle", since=3),
+    _field("flip", FLAG, "mirror pictures (pe_data_augment.h)", since=4),
+    _field("crop", COUNT, "shift pictures by up to this many pixels", since=4),
 )
 """Fields of pe_schedule for every kind of schedule."""
 
 OWN_NUMBERS = (
-    _field("factor", REAL, "these three as pe_schedule.h says", "schedule.factor", since=3),
-    _field("period", COUNT, "in updates", "schedule.period", since=3),
-    _field("milestones", NUMBERS, "rising; 0 after the last", "schedule.milestones", since=3),
+    _field("factor", REAL, "parameters of the kind, see pe_schedule.h", "schedule.factor", since=3),
+    _field("period", COUNT, "number of updates", "schedule.period", since=3),
+    _field(
+        "milestones", NUMBERS, "ascending updates; 0 after the last", "schedule.milestones", since=3
+    ),
 )
 """Fields of pe_schedule for kinds with a factor."""
 

@@ -1,4 +1,4 @@
-"""Channels chosen by data: by the size of the activation that a weight reads, or by its gradient.
+"""Select channels by data: by the size of the activation that a weight reads, or by its gradient.
 
     activation   mean square of each input channel over examples and places
     fisher       squared gradient of a batch's mean loss, summed over each channel's weights, a mean

@@ -14,7 +14,7 @@ from pockengine.frontends.probabilities import CROSS_ENTROPIES
 Nudge = Callable[[np.ndarray], np.ndarray]
 
 SEED = 0
-"""Of the targets that are drawn."""
+"""Seed of random targets."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Reference:
 
 
 def draw_target(loss: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw what cross entropy or "mse" compares an output of this shape with."""
+    """Draw random targets for an output of this shape, for cross entropy or "mse"."""
     rng = np.random.default_rng(SEED)
     if loss in CROSS_ENTROPIES:
         return rng.integers(shape[1], size=(shape[0], *shape[2:]))

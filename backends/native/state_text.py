@@ -20,7 +20,7 @@ BEGIN, END = "/* state_text.py: begin */\n", "/* state_text.py: end */\n"
 
 _OTHER_NAMES = {"constant": "CONSTANT_RATE", "step": "STEPS", "multistep": "MILESTONES"}
 """C names of schedules that differ from their Python names."""
-_BELOW = " /* this one and those below have a factor */"
+_BELOW = " /* this and all later kinds have a factor */"
 
 
 def written() -> dict[str, str]:

@@ -48,7 +48,7 @@ class Builder:
         return emit
 
     def emit(self, op: str, *operands: Value, **attrs: Any) -> Node:
-        """Append one node; GraphError when the operands' types or the attrs do not fit the op."""
+        """Append one node; GraphError if the operands' types or the attrs do not fit the op."""
         definition = lookup(op)
         full = definition.complete_attrs(attrs)
         definition.check_arity(len(operands))

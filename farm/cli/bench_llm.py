@@ -1,4 +1,4 @@
-"""The run of `--suite=llm`: which models, lengths, schemes and engines, and where figures go."""
+"""Run `--suite=llm`: choose models, lengths, schemes and engines, and store the figures."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ ROUNDS, QUICK_ROUNDS = 5, 3
 WIDTH = 150
 ENGINES = (*FORMS, *dict.fromkeys(name for names in PEERS.values() for name in names))
 BLOCKS = re.compile(r"sparse-\d+-\d+$")
-"""The preset `sparse` in some blocks, measured beside what `sparse` is."""
+"""The preset `sparse` in other blocks, measured in addition to `sparse`."""
 
 
 @dataclass(frozen=True)

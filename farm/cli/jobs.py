@@ -1,4 +1,4 @@
-"""Commands of the farm about jobs and who has which board: run, leases, quarantine, log."""
+"""Farm commands for jobs and leases of boards: run, jobs, leases, quarantine, log."""
 
 import json
 import time

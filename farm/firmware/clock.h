@@ -1,6 +1,5 @@
-/* SysTick as a clock of 64 bits. QEMU with -icount shift=0 takes a nanosecond for each instruction,
- * so that ticks of a clock of CLOCK_MHZ, which link.py gives, count instructions: 1000 / CLOCK_MHZ
- * each. */
+/* SysTick as a 64-bit clock. With -icount shift=0, QEMU takes one nanosecond per instruction, so
+ * a tick of a clock of CLOCK_MHZ, which link.py defines, is 1000 / CLOCK_MHZ instructions. */
 #ifndef CLOCK_H
 #define CLOCK_H
 
@@ -8,7 +7,7 @@
 
 void clock_start(void);
 
-/* The handler of its interrupt. */
+/* Handler of the SysTick interrupt. */
 void clock_wrapped(void);
 
 uint64_t clock_ticks(void);

@@ -39,7 +39,7 @@ UNITS = {
 
 @dataclass(frozen=True)
 class EngineRun:
-    """Subject of a figure: an engine, its version, and the scheme that it trained by."""
+    """Subject of a figure: an engine, its version, and its scheme."""
 
     engine: str
     version: str
@@ -86,7 +86,7 @@ class Setup:
             batch=self.batch,
             dtype=self.dtype,
             scheme=run.scheme,
-            # Instructions are counted on one thread, whatever the board trained with.
+            # Instructions are counted on one thread, even if the board trained with several.
             threads=1 if metric.startswith("guest_") else self.threads,
             engine=run.engine,
             engine_version=run.version,
@@ -120,10 +120,10 @@ class Setup:
 
 
 TIMED = {"ms", "us", "s", "GFLOP/s", "GB/s", "tokens/s"}
-"""Units of metrics that a busy machine makes worse."""
+"""Units of metrics that a busy machine distorts."""
 
 MODELLED = {"roofline_ms", "modelled_ms"}
-"""Times that no machine takes part in."""
+"""Modelled times, which do not depend on the machine."""
 
 
 def finite_or_large(error: float) -> float:

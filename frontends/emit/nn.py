@@ -39,7 +39,7 @@ class Window:
     def ceiled(self, size: Shape) -> "Window":
         """Pad below and right so that the last, incomplete window counts (ceil_mode).
 
-        A window that would start in the padding after the picture is left out.
+        A window that would start in the padding after the picture is dropped.
         """
         padding = list(self.padding)
         for i in range(len(size)):
@@ -160,7 +160,7 @@ def _keep_statistics(
     momentum: float | Tensor,
     count: int,
 ) -> None:
-    """Update the running mean and variance, if the norm has any; `count` elements made each."""
+    """Update the running mean and variance, if the norm has any, from `count` elements each."""
     if norm.mean is None or norm.var is None:
         return
     states = (norm.mean.value, norm.var.value)
@@ -175,7 +175,7 @@ def _keep_statistics(
 
 
 def _average(g: Builder, state: Value, value: Value, share: Value) -> None:
-    """Move a running statistic by a share that is known in the step alone."""
+    """Move a running statistic by a share that is computed in the step."""
     if any(node.op == "assign" and node.operands[0] is state for node in g.graph.nodes):
         raise Unsupported("an average of all batches, of a norm that is applied twice in a step")
     old = g.mul(state, g.sub(g.scalar(1.0), share))
@@ -185,8 +185,8 @@ def _average(g: Builder, state: Value, value: Value, share: Value) -> None:
 def _track(g: Builder, state: Value, value: Value, momentum: float, scale: float) -> None:
     """Move a running statistic towards this batch's.
 
-    A layer that is applied several times in a step moves it as often, one batch after the other;
-    as a state is written once, the values join to one: s' = (1 - m) s + m v.
+    A layer that is applied several times in a step moves it each time. A state is written once per
+    step, so the values are combined into one: s' = (1 - m) s + m v.
     """
     nodes = g.graph.nodes
     before = next((n for n in nodes if n.op == "ema_update" and n.operands[0] is state), None)
@@ -275,7 +275,7 @@ def average_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
 
 
 def max_bins(g: Builder, x: Tensor, dim: int, count: int) -> Tensor:
-    """Take the maximum of dimension `dim` in as many bins, which may overlap."""
+    """Take the maximum of dimension `dim` in `count` bins, which may overlap."""
     size = x.shape[dim]
     parts = []
     for i in range(count):

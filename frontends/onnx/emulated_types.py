@@ -27,7 +27,7 @@ LARGE = np.dtype(np.uint64)
 LARGE_USE = "uint64 numbers that are calculated, or reach 2^63; cast them to int64 before"
 EMULATED: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(FLOATS, F32)}
 BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
-"""Types that an input may have beside those that ops calculate with."""
+"""Additional types of inputs, which ops do not compute with."""
 _EXACT = """
     ArgMax ArgMin Compress Concat DepthToSpace Expand Flatten Gather GatherElements GatherND
     Identity Max MaxPool Min Pad ReduceMax ReduceMin Reshape ScatterElements ScatterND Slice
@@ -38,13 +38,13 @@ EXACT = frozenset(_EXACT.split())
 
 
 def as_input(array: np.ndarray, numpy: np.dtype) -> np.ndarray:
-    """Return an example of an input of a type of the file as the graph reads it."""
+    """Convert an example input from the file's type to the graph's type."""
     dtype = BYTES.get(numpy, EMULATED.get(numpy))
     return array if dtype is None else array.astype(dtype.numpy)
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether a tensor of this type becomes one of f32."""
+    """Whether a tensor of this type becomes f32."""
     return dtype == F32.numpy or dtype in FLOATS
 
 
@@ -55,7 +55,7 @@ def emulated_dtype(numpy: Any, what: str) -> DType:
 
 
 def emulated_array(array: np.ndarray) -> np.ndarray:
-    """Return a known array in the type that holds it; Unsupported if a number does not fit."""
+    """Convert a constant array to its emulating type; Unsupported if a number does not fit."""
     dtype = EMULATED.get(array.dtype)
     if array.dtype == LARGE and array.size and int(array.max()) >= 2**63:
         raise Unsupported(LARGE_USE)
@@ -69,16 +69,16 @@ def declare_input(g: Builder, name: str, numpy: np.dtype, type_: TensorType) -> 
 
 
 class Narrow:
-    """The types of the file by name: of inputs, weights, and integers of a narrower type."""
+    """The file's types by name, of inputs, weights and narrow integers."""
 
     def __init__(self, opsets: Mapping[str, int], arrays: Mapping[str, np.ndarray]) -> None:
-        """`arrays` holds the known ones, which have their own type."""
+        """`arrays` has the constants, which keep their own type."""
         self.opsets = opsets
         self.arrays = arrays
         self.kinds: dict[str, np.dtype] = {}
 
     def fitted(self, g: Builder, node: NodeProto, results: Sequence[Any]) -> list[Any]:
-        """Bring an operator's results into the range of their types, which the standard gives."""
+        """Wrap an operator's results to the range of their types, as the standard requires."""
         fitted = list(results)
         for place, (name, result) in enumerate(zip(node.output, results, strict=False)):
             self.kinds.pop(name, None)
@@ -102,7 +102,7 @@ class Narrow:
         return kind is not None and kind.kind in "bu"
 
     def _kind(self, node: NodeProto, place: int) -> np.dtype | None:
-        """Return the type of a result: that of an input, or of an attribute."""
+        """Return the type of a result, from an input or an attribute."""
         attributes = {a.name: a.i for a in node.attribute if a.name in ("to", "dtype")}
         for code in attributes.values():
             return np.dtype(helper.tensor_dtype_to_np_dtype(code))
@@ -120,7 +120,7 @@ class Narrow:
 
 
 def _at(types: Sequence[str], place: int) -> str:
-    """Return a type by its place: the last one is that of all that follow."""
+    """Return the type at a place; the last one repeats."""
     return types[min(place, len(types) - 1)] if types else ""
 
 
@@ -134,7 +134,7 @@ def _types(op: str, opset: int, domain: str) -> tuple[list[str], list[str]]:
 
 
 def note_widened(graph: Graph, types: Mapping[str, np.dtype]) -> None:
-    """Report in one line which inputs and weights are floats of another width than here."""
+    """Report in one line the inputs and weights whose float width differs from f32."""
     read = {*graph.params, *(value.name for value in graph.inputs)}
     found = sorted({str(types[name]) for name in read & types.keys() if types[name] in FLOATS})
     if found:

@@ -14,17 +14,17 @@ from pockengine.frontends.tensorflow.model import need_tensorflow
 def to_weights(
     graph: Graph, values: Mapping[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """Give parameters and states back as TensorFlow's variables hold them, by their names.
+    """Return parameters and states in the form of TensorFlow's variables, by their names.
 
-    `values` holds arrays by name as in the compiled program, and may name a part only;
-    without it the graph's initial data are given. TensorFlow is not needed for it. Raises
-    ImportModelError for a name or shape that the graph does not have.
+    `values` maps some or all names to arrays of the compiled program; the default is the graph's
+    initial data. This does not need TensorFlow. Raises ImportModelError for a name or shape that
+    the graph does not have.
     """
     return source_arrays(graph, values)
 
 
 def load_weights(model_or_function: Any, weights: Mapping[str, np.ndarray]) -> None:
-    """Assign weights, as `to_weights` gives them, to the variables of their names.
+    """Assign the weights that `to_weights` returns to the variables of the same names.
 
     Variables that are not named keep their values. Raises ImportModelError, before anything is
     assigned, for a name that the model does not have or another shape.

@@ -1,10 +1,10 @@
-"""Branches by the values in tensors that a module takes while it is traced.
+"""Branches on tensor values in a traced module.
 
-A compiled model does the same steps for any data, so a branch must be the same for all of them. It
-is where the decision reads constants alone (a mask that forward builds), and where the other branch
-only raises an error (a check of the inputs): the examples pass it, and so must the data. Checks for
-numbers that are not finite are taken to find none. A buffer that forward leaves as it is, as a
-switch is, decides by its value at compile time.
+A compiled model runs the same steps for all data, so a branch must not depend on data. Two kinds do
+not: a decision that reads only constants (a mask that forward builds), and one whose other branch
+only raises an error (a check of the inputs), which the data must pass as the examples do. Checks
+for non-finite numbers are assumed to find none. A buffer that forward does not change, such as a
+switch, has its value at compile time.
 """
 
 import copy
@@ -29,7 +29,7 @@ from pockengine.frontends.torch.nodes import quoted
 
 T = TypeVar("T")
 Site = tuple[str, int, int]
-"""File, line, and how often this line had decided before."""
+"""File, line, and the number of earlier decisions on this line."""
 Line = tuple[str, int]
 
 DECISIONS = {torch.Tensor.__bool__, torch.equal, torch.allclose, torch.Tensor.equal}
@@ -37,7 +37,7 @@ DECISIONS |= {torch.Tensor.allclose}
 NUMBERS = {torch.Tensor.item, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__}
 NUMBERS |= {torch.Tensor.tolist}
 CONVERSIONS = {torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__}
-"""Functions that must give a number of Python."""
+"""Functions that must return a Python number."""
 
 FINITE = {"isfinite", "isnan", "isinf"}
 OF_FINITE = {
@@ -54,22 +54,22 @@ INTERNALS = tuple(f"{TORCH}{part}" for part in ("_", "fx/", "export/", "override
 
 
 class Unanswered(Exception):
-    """The trace needs to know how the module decides on its examples."""
+    """The trace needs the module's decision on its examples."""
 
 
 class Undecided(Exception):
-    """Data may take another branch at this place."""
+    """Other data may take another branch here."""
 
 
 class NumberOfData(Undecided):
-    """Data become a number of Python at this place, which a trace cannot follow."""
+    """Data become a Python number here, which a trace cannot follow."""
 
 
 class Decisions(TorchFunctionMode):
-    """Answers decisions by traced tensors that are the same for all data."""
+    """Answers decisions on traced tensors that are the same for all data."""
 
     def __init__(self, answers: "Answers | None", module: torch.nn.Module) -> None:
-        """Without `answers` a decision by data, or by a buffer of the module, raises Unanswered."""
+        """Without `answers`, a decision on data or on a buffer of the module raises Unanswered."""
         super().__init__()
         self._answers = answers
         self._seen: Counter[Line] = Counter()
@@ -99,7 +99,7 @@ class Decisions(TorchFunctionMode):
         return theirs(func, *args, **kwargs)
 
     def _is_switch(self, node: Node) -> bool:
-        """Whether a name is computed of integers in buffers alone."""
+        """Whether a value is computed from integers in buffers only."""
         buffers = {traced_node(buffer) for buffer in self._module.buffers()}
         seen, waiting = {node}, [node]
         while waiting:
@@ -123,12 +123,12 @@ class Decisions(TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Answers:
-    """Decisions of a module on its examples, and those whose other answer is an error."""
+    """A module's decisions on its examples, and those whose other answer is an error."""
 
     taken: Mapping[Site, bool]
     checks: frozenset[Site]
     buffers: Mapping[str, torch.Tensor]
-    """Buffers that it does not change."""
+    """Buffers that the module does not change."""
 
 
 def answers_of(module: torch.nn.Module, args: Any, kwargs: Any) -> Answers:
@@ -184,21 +184,21 @@ class DecisionRecorder(TorchFunctionMode):
 
 
 class Constants:
-    """Values of the traced names that depend on no parameter or input, and on no other buffer."""
+    """Values of traced names that depend on no parameter, input or other buffer."""
 
     def __init__(
         self,
         buffers: Mapping[str, torch.Tensor] | None = None,
         module: torch.nn.Module | None = None,
     ) -> None:
-        """Know what some buffers of the module hold."""
+        """Set the values of some buffers of the module."""
         self._values: dict[Node, Any] = {}
         self._known: set[Node] = set()
         self._buffers = buffers or {}
         self._module = module
 
     def value(self, node: Node) -> torch.Tensor | None:
-        """Run what has been traced since the last question, as far as it reads constants only."""
+        """Run the operators traced since the last call, as far as they read only constants."""
         mode = get_proxy_mode()
         assert mode is not None
         later = [earlier for earlier in node.graph.nodes if earlier not in self._known]
@@ -237,7 +237,7 @@ class Constants:
             self._forget(node)
 
     def _forget(self, node: Node) -> None:
-        """Give up the constants that this operator writes something else to."""
+        """Forget constants that this operator overwrites."""
         written = [self._values[x] for x in node.all_input_nodes if x in self._values]
         storages = set().union(*map(_storages, written))
         for name in [x for x, value in self._values.items() if _storages(value) & storages]:
@@ -245,7 +245,7 @@ class Constants:
 
 
 def untraced(work: Callable[[], T]) -> T:
-    """Run this in a thread of its own, where no trace is under way."""
+    """Run this in a separate thread, without a trace."""
     with ThreadPoolExecutor(1) as other:
         return other.submit(work).result()
 

@@ -15,7 +15,7 @@ from pockengine.errors import FinetuneError
 SHAKESPEARE, ALPACA = "tinyshakespeare", "alpaca"
 TUNED_LETTERS, TEST_LETTERS = 56_000, 60_000
 TEST_TASKS = 45
-"""Of 175 tasks."""
+"""Number of test tasks, of 175."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Cut:
 
 
 def cut(name: str, data: Path, folder: Path) -> Cut:
-    """Split a set of CUTS below POCKENGINE_DATA into a folder; FinetuneError if it is missing."""
+    """Split a data set of CUTS in POCKENGINE_DATA into a folder; FinetuneError if it is missing."""
     try:
         return CUTS[name](data / "text", folder)
     except (OSError, ValueError, LookupError) as error:
@@ -45,7 +45,8 @@ def _shakespeare(texts: Path, folder: Path) -> Cut:
 
 
 def _alpaca(texts: Path, folder: Path) -> Cut:
-    """Write each task's first instance as a prompt with its completion; some tasks are the test."""
+    """Write each task's first instance as a prompt with its completion; some tasks are the test
+    set."""
     lines = (texts / "alpaca_seed" / "seed_tasks.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [_row(json.loads(line)) for line in lines]
     order = np.random.default_rng(0).permutation(len(rows))

@@ -1,4 +1,4 @@
-"""The study's figures as the project's records, one JSON object a line."""
+"""The study's figures as the project's records, one JSON object per line."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -37,7 +37,7 @@ struct qemu_plugin_insn;
 /* Undefined from version 2 on. */
 __attribute__((weak)) int qemu_plugin_n_vcpus(void);
 
-/* A callback's access to the guest's registers: none, here. */
+/* A callback's access to the guest's registers: none. */
 enum { QEMU_PLUGIN_CB_NO_REGS = 0 };
 
 typedef void (*qemu_plugin_translated_t)(qemu_plugin_id_t id, struct qemu_plugin_tb *block);
@@ -62,7 +62,7 @@ typedef size_t (*qemu_plugin_insn_data_3_t)(const struct qemu_plugin_insn *instr
                                             size_t size);
 uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *instruction);
 
-/* An access of memory: its callback, and its kind. */
+/* A memory access: its callback and its kind. */
 enum { QEMU_PLUGIN_MEM_RW = 3 };
 typedef uint32_t qemu_plugin_meminfo_t;
 typedef void (*qemu_plugin_accessed_t)(unsigned int vcpu, qemu_plugin_meminfo_t info,

@@ -1,4 +1,4 @@
-"""ONNX operators that read and write at indices that are data, and those that sort."""
+"""ONNX operators that read and write at data-dependent indices, and that sort."""
 
 import math
 
@@ -13,7 +13,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 from pockengine.frontends.onnx.ops.registry import OnnxContext, integers, onnx_op
 
 REDUCTIONS = {"max": "amax", "min": "amin", "mul": "prod"}
-"""ONNX's names of combining at an index, and the shared ones."""
+"""ONNX's names of reductions at an index, and the shared names."""
 
 
 @onnx_op("Gather")
@@ -26,7 +26,7 @@ def gather(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tens
 
 @onnx_op("GatherElements")
 def gather_elements(ctx: OnnxContext, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
-    """Read x at places of a dimension that each element of index gives for itself."""
+    """Read x along a dimension, at one place for each element of index."""
     return _along(ctx, x, wrapped(ctx.g, index, x.shape[axis]), axis)
 
 
@@ -47,15 +47,15 @@ def _merged(ctx: OnnxContext, index: Tensor, sizes: tuple[int, ...]) -> Tensor:
         if flat is not None:
             part = emit.arithmetic(ctx.g, "add", emit.arithmetic(ctx.g, "mul", flat, size), part)
         flat = part
-    assert flat is not None  # ONNX wants one dimension at least
+    assert flat is not None  # ONNX requires at least one dimension
     return flat
 
 
 @onnx_op("GatherND")
 def gather_nd(ctx: OnnxContext, x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
-    """Read slices of x at places that the vectors of the last dimension of index give.
+    """Read slices of x at the places given by the vectors in the last dimension of index.
 
-    The first `batch_dims` dimensions are alike in both, and read apart.
+    The first `batch_dims` dimensions are batch dimensions of both.
     """
     g, count = ctx.g, index.shape[-1]
     batch, sizes = x.shape[:batch_dims], x.shape[batch_dims : batch_dims + count]
@@ -76,7 +76,7 @@ def gather_nd(ctx: OnnxContext, x: Tensor, index: Tensor, *, batch_dims: int = 0
 def scatter_nd(
     ctx: OnnxContext, x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
-    """Put or combine slices at places that the vectors of the last dimension of index give."""
+    """Write or combine slices at the places given by the vectors in the last dimension of index."""
     g, count = ctx.g, index.shape[-1]
     width = math.prod(x.shape[count:])
     flat = _merged(ctx, index, x.shape[:count])
@@ -101,7 +101,7 @@ def scatter_elements(
     axis: int = 0,
     reduction: str = "none",
 ) -> Tensor:
-    """Put or combine each element at a place of a dimension that it has an index for."""
+    """Write or combine each element at its index along a dimension."""
     places = wrapped(ctx.g, index, x.shape[axis])
     if reduction == "none":
         return emit_scatter.scatter(ctx.g, x, axis % x.rank, index=places, src=updates)
@@ -131,7 +131,7 @@ def top_k(
     largest: int = 1,
     sorted: int = 1,
 ) -> list[Tensor]:
-    """Take the largest or smallest along a dimension, the best first, and where they are."""
+    """Take the largest or smallest along a dimension, best first, and their indices."""
     (k,) = integers(count) or [0]
     if not 0 < k <= x.shape[axis]:
         raise Unsupported(f"the best {k} of {x.shape[axis]}")
@@ -142,7 +142,8 @@ def top_k(
 def compress(
     ctx: OnnxContext, x: Tensor, condition: np.ndarray, *, axis: int | None = None
 ) -> Tensor:
-    """Keep the places of a dimension, or of the flattened tensor, where a known mask holds."""
+    """Select the places of a dimension, or of the flattened tensor, where a constant mask is
+    true."""
     if axis is None:
         x, axis = reshape(ctx.g, x, (x.size,)), 0
     (places,) = np.nonzero(np.ravel(condition)[: x.shape[axis]])

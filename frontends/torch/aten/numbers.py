@@ -1,4 +1,4 @@
-"""Numbers that are read from tensors: scalars of the graph, through which no gradient flows."""
+"""Python numbers read from tensors, as scalars of the graph without a gradient."""
 
 import operator
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 @aten("item.default")
 def item(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Read the one element of a tensor."""
+    """Read the only element of a tensor."""
     number = reshape(ctx.g, x, ())
     return detach(ctx, number) if number.dtype is F32 else number
 

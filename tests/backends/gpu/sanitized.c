@@ -1,4 +1,4 @@
-/* Runs the kernels of a test: each pointer has an allocation of exactly its bytes.
+/* Runs the kernels of a test; each pointer has an allocation of its exact size.
  *
  * Arguments: a file with the initial bytes of all pointers; a file for their final bytes; the order
  * of items; the number of a barrier that is skipped; the number of a pointer whose allocation lacks
@@ -19,7 +19,7 @@ void counted_barrier(int number) {
     }
 }
 
-/* The end is exact; the beginning is aligned as on a device. */
+/* The end is exact; the start is aligned as on a device. */
 static void *allocate(size_t bytes) {
     void *p = NULL;
     if (posix_memalign(&p, ALIGNMENT, bytes) != 0) {

@@ -226,7 +226,7 @@ def test_a_weight_has_scales_that_fit_it(
 
 
 def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
-    """Without the zero point it is a product of other numbers."""
+    """Without the zero point the product has different numbers."""
     weights = {"w": WEIGHT, "s": np.float32(0.1)}
     nodes = [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),

@@ -75,7 +75,7 @@ int pe_item(void);
 int pe_group(void);
 void pe_gpu_wait(int line);
 void *pe_gpu_shared(size_t bytes);
-#ifndef pe_barrier /* a test may count them */
+#ifndef pe_barrier /* counted by a test */
 #define pe_barrier() pe_gpu_wait(__LINE__)
 #endif
 

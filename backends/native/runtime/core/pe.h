@@ -9,8 +9,8 @@
  *
  * Frozen params are never copied: pe_load_weights maps the file that holds them, so that sessions
  * and processes share its pages. Such a file must not be changed in place while a session is open;
- * to put another one there by renaming it is sound. A program for a device without files has them
- * compiled in. Where an accelerator runs the entries, its own memory holds the params between runs.
+ * renaming another file over it is safe. A program for a device without files has them compiled in.
+ * If an accelerator runs the entries, the params are in its memory between runs.
  *
  *     static pe_session session;
  *     pe_init(&session, &pe_program_digits, params, arena, threads);
@@ -21,13 +21,13 @@
  *     pe_train_step(&session, inputs, &controls, outputs);
  *
  * Errors. Functions return PE_OK or an error, whose text is in session->message until the next
- * error. A call that fails has changed nothing, unless it says otherwise. A NULL in place of what a
- * function needs, a session that is not open and a number outside its range are
- * PE_ERROR_ARGUMENT; functions without a status return NULL, 0 or false then.
+ * error. A call that fails has changed nothing, unless it says otherwise. A required argument that
+ * is NULL, a session that is not open, and a number outside its range are PE_ERROR_ARGUMENT;
+ * functions without a status then return NULL, 0 or false.
  *
- * Threads. A session is used by one thread at a time; different sessions, of one program or of
- * several, at once. Its own threads begin in pe_init, sleep between calls and end in pe_close. A
- * fork copies none of them: sessions are opened after it.
+ * Threads. A session is used by one thread at a time; different sessions, of the same or of
+ * different programs, may be used at once. Its own threads start in pe_init, sleep between calls
+ * and end in pe_close. fork does not copy them: open sessions after it.
  *
  * Ownership. Programs, entries and tensors are constant and live as long as the library. Memory and
  * files belong to the caller: params and arena until pe_close, arguments of a call until it
@@ -70,7 +70,7 @@ typedef enum pe_status {
     PE_ERROR_DIVERGED = 7, /* a loss or a param that is not finite */
 } pe_status;
 
-/* The types of elements; bf16, f16, i8 and u8 are stored and moved, and never calculated with. */
+/* The element types. bf16, f16, i8 and u8 are only stored and moved, not computed with. */
 typedef enum pe_dtype {
     PE_F32,
     PE_I32,
@@ -86,16 +86,16 @@ typedef enum pe_dtype {
 enum {
     PE_WRITTEN = 1,  /* some entry writes it: it is a part of every checkpoint */
     PE_FINITE = 2,   /* written, and began as finite numbers: it must be finite to be saved */
-    PE_STATE = 4,    /* an optimiser's own, not one of the model's */
-    PE_CONSTANT = 8, /* compiled in, not one of the model's: no table in flash lists it */
+    PE_STATE = 4,    /* an optimizer's state, not a param of the model */
+    PE_CONSTANT = 8, /* a constant of the compiler: no table in flash lists it */
     PE_RATE = 16,    /* an input that is `lr` of pe_controls, an f32 */
     PE_STEP = 32,    /* likewise `step`, an i32 */
     PE_SEED = 64,    /* likewise `seed`, an i32 */
 };
 
 /* A named tensor, row-major, at an offset into the arena, or as a param into the params if some
- * entry writes it, else into the frozen ones. The model's dimension i is `order[i]` here, where the
- * compiler chose another order; else all are 0. */
+ * entry writes it, else into the frozen ones. If the compiler changed the order of dimensions,
+ * the model's dimension i is `order[i]` here; otherwise all are 0. */
 typedef struct pe_tensor {
     const char *name;
     pe_dtype dtype;
@@ -131,7 +131,7 @@ typedef struct pe_entry {
                 unsigned char *arena);
 } pe_entry;
 
-/* An input with a varying dimension: which one, and the padding value. */
+/* An input with a varying dimension, its axis, and the padding value. */
 typedef struct pe_size_axis {
     const char *input;
     int axis;
@@ -139,7 +139,7 @@ typedef struct pe_size_axis {
 } pe_size_axis;
 
 /* A size that varies from run to run, such as the batch. The program has each entry once for each
- * bucket, named "train@8"; data go to the smallest bucket that holds them, padded. */
+ * bucket, named "train@8"; data are padded to the smallest bucket that holds them. */
 typedef struct pe_size_range {
     const char *name;
     int64_t low, high;
@@ -149,13 +149,13 @@ typedef struct pe_size_range {
     int axis_count;
 } pe_size_range;
 
-/* Runs entries in place of the CPU: a GPU. It has its own copy of each memory, exchanged with the
- * session's. */
+/* Runs entries instead of the CPU: a GPU. It has its own copy of each memory, which it exchanges
+ * with the session's. */
 typedef struct pe_accelerator {
     pe_status (*open)(struct pe_session *session); /* at the end of pe_init */
     void (*close)(struct pe_session *session);     /* also after an `open` that failed */
     pe_status (*run)(struct pe_session *session, const pe_entry *entry);
-    pe_status (*fetch)(struct pe_session *session); /* its params to the session's */
+    pe_status (*fetch)(struct pe_session *session); /* copies its params to the session */
     const void *code;                               /* its private data */
 } pe_accelerator;
 
@@ -176,31 +176,31 @@ typedef struct pe_program {
     const unsigned char *initial; /* the params' first `initial_bytes`; the rest is zeros */
     size_t initial_bytes;
     void (*report)(void);              /* prints the times of a profiled program; else NULL */
-    const pe_size_range *sizes;        /* NULL where none varies */
+    const pe_size_range *sizes;        /* NULL if none varies */
     const pe_accelerator *accelerator; /* NULL: this processor runs it */
-    /* Prepares, after the params, the forms of frozen ones that kernels read; NULL: none. It runs
-     * before an entry where the frozen ones are new. */
+    /* Writes the prepared forms of frozen params, which kernels read, after the params; NULL:
+     * none. It runs before an entry if the frozen params are new. */
     void (*prepare)(struct pe_worker *w, unsigned char *params, const unsigned char *frozen);
 } pe_program;
 
 /* A training's progress: the state of its next step besides the params. A file of params that is
- * not a checkpoint is at the beginning, which is all zeros. */
+ * not a checkpoint has the initial progress, all zeros. */
 /* state_text.py: begin */
 typedef struct pe_progress {
     int64_t steps;     /* runs of the entry "train", which is the position in the data */
     int64_t updates;   /* updates of the weights */
     int64_t collected; /* micro-batches since the last update */
-    uint32_t seed;     /* of random numbers */
+    uint32_t seed;     /* seed of random numbers */
 } pe_progress;
 /* state_text.py: end */
 
 /* The contents of a file of params. */
 typedef enum pe_content {
-    PE_TRAINED, /* what training writes: resumes on top of the program's weights */
+    PE_TRAINED, /* the params that training writes; loads on top of the program's weights */
     PE_WHOLE,   /* frozen weights and constants too */
 } pe_content;
 
-/* Memory of the operating system that a session has. */
+/* Memory that a session has from the operating system. */
 typedef struct pe_mapping {
     void *address;
     size_t bytes;
@@ -209,14 +209,14 @@ typedef struct pe_mapping {
 /* Memory for a team of threads, which pe_pool.h describes. */
 #define PE_TEAM_BYTES 2304
 
-/* Where a memory was written last, if both sides of an accelerator have it. */
+/* The side on which a memory was written last, if the session and an accelerator both have it. */
 enum {
     PE_PARAMS_HERE = 1,  /* in the session */
     PE_FROZEN_HERE = 2,  /* likewise; also new to the program's `prepare` */
     PE_PARAMS_THERE = 4, /* by the accelerator */
 };
 
-/* Aligned to PE_ALIGN, wherever it is; its fields are read-only except progress, schedule and
+/* A session; must be aligned to PE_ALIGN. Its fields are read-only except progress, schedule and
  * size. */
 typedef struct pe_session {
     const pe_program *program;
@@ -224,35 +224,37 @@ typedef struct pe_session {
     const unsigned char *frozen;
     unsigned char *arena;
     pe_progress progress;         /* set by loading, stored by saving; its caller counts */
-    struct pe_schedule *schedule; /* its caller's, likewise (pe_train.h); NULL: none */
-    int64_t size;                 /* of the data in memory, where one varies; 0 is the largest */
+    struct pe_schedule *schedule; /* the caller's (pe_train.h), also loaded and saved; NULL: none */
+    int64_t size;                 /* size of the current data, if it varies; 0: the largest */
     pe_mapping frozen_memory;     /* the frozen params, unless they are compiled in */
     uint32_t frozen_sum;          /* their checksum, if it is known */
     bool frozen_known;
-    int threads;       /* that it runs on, its caller among them */
+    int threads;       /* number of threads, including the caller */
     unsigned newer;    /* PE_PARAMS_HERE and the like */
-    void *accelerated; /* the accelerator's own */
+    void *accelerated; /* private data of the accelerator */
     char message[PE_MESSAGE_BYTES];
     unsigned char team[PE_TEAM_BYTES] __attribute__((aligned(PE_ALIGN)));
 } pe_session;
 
-/* How a caller was compiled. Its layout is that of every PE_ABI. */
+/* How a caller was compiled. Its layout is the same in every PE_ABI. */
 typedef struct pe_caller {
     int abi;              /* PE_ABI */
     size_t session_bytes; /* sizeof(pe_session) */
-    char *message;        /* for a refusal, of `message_bytes`; NULL: none */
+    char *message;        /* buffer of `message_bytes` for an error message; NULL: none */
     size_t message_bytes;
 } pe_caller;
 
-/* pe_init for languages that cannot call inline functions, which must pass what the C compiler
- * would. A caller of another interface is PE_ERROR_MISMATCH, and the session stays untouched. */
+/* pe_init for languages that cannot call inline functions. They pass the values that the C
+ * compiler would. A caller with another interface is PE_ERROR_MISMATCH, and the session is not
+ * changed. */
 pe_status pe_init_by(pe_session *session, const pe_program *program, void *params, void *arena,
                      int threads, const pe_caller *caller);
 
 /* Prepares a session. `params` and `arena` have the program's sizes (PE_NAME_PARAMS_BYTES and
- * PE_NAME_ARENA_BYTES of its header) and are aligned to PE_ALIGN. Params begin as the program has
- * them compiled in, else as zeros, the frozen ones too. `threads`, from 1 to PE_MOST_THREADS, are
- * limited to the program's maximum. After an error there is nothing to close. */
+ * PE_NAME_ARENA_BYTES of its header) and are aligned to PE_ALIGN. Params, also frozen ones, start
+ * with the values compiled into the program, or else with zeros. `threads`, from 1 to
+ * PE_MOST_THREADS, are limited to the program's maximum. After an error there is nothing to
+ * close. */
 static inline pe_status pe_init(pe_session *session, const pe_program *program, void *params,
                                 void *arena, int threads) {
     const pe_caller caller = {PE_ABI, sizeof(pe_session), session ? session->message : NULL,
@@ -260,8 +262,8 @@ static inline pe_status pe_init(pe_session *session, const pe_program *program, 
     return pe_init_by(session, program, params, arena, threads, &caller);
 }
 
-/* Ends the threads and unmaps the frozen params; the other memory is the caller's again. By any
- * thread; a session that is not open is unchanged. */
+/* Ends the threads and unmaps the frozen params; the other memory is the caller's again. Any
+ * thread may call it; a session that is not open is unchanged. */
 void pe_close(pe_session *session);
 
 /* The entry of this name, or NULL. */
@@ -271,8 +273,8 @@ const pe_entry *pe_find_entry(const pe_program *program, const char *name);
  * `size`, or of the largest bucket for 0. Without a varying size it is the entry of this name. */
 const pe_entry *pe_find_variant(const pe_program *program, const char *name, int64_t size);
 
-/* Where an input or output of an entry lives. Inputs may be written here instead of passed, before
- * every run (the program reuses their memory); outputs stay until the next run. */
+/* The address of an entry's input or output. Before each run, inputs may be written there instead
+ * of passed (the program reuses their memory). Outputs stay valid until the next run. */
 void *pe_tensor_data(const pe_session *session, const pe_tensor *tensor);
 
 /* Runs an entry: copies inputs[i] in (unless NULL) and outputs[i] out (unless NULL); the order is
@@ -295,45 +297,45 @@ bool pe_is_control(const pe_tensor *input);
 /* Writes the controls that an entry reads to their inputs. */
 void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls);
 
-/* Runs entry "train" (its variant for session->size) with these controls; the places of `inputs`
- * that belong to them stay NULL. Where the program has an entry "update" this collects gradients
- * alone: pe_train and pe_train_next (pe_train.h) run the update after `micro_batches` of them. */
+/* Runs entry "train" (its variant for session->size) with these controls; their elements of
+ * `inputs` are NULL. If the program has an entry "update", this only accumulates gradients:
+ * pe_train and pe_train_next (pe_train.h) run the update after `micro_batches` of them. */
 pe_status pe_train_step(pe_session *session, const void *const *inputs, const pe_controls *controls,
                         void *const *outputs);
 
-/* Runs entry "predict", as pe_train_step does "train". */
+/* Runs entry "predict", like pe_train_step. */
 pe_status pe_predict(pe_session *session, const void *const *inputs, void *const *outputs);
 
-/* Copies the params that an accelerator wrote to the session, where pe_param_data reads them.
- * Functions that read params by name or write files call it themselves; without an accelerator it
- * does nothing. */
+/* Copies the params that an accelerator wrote into the session, for pe_param_data. Functions that
+ * read params by name or write files call it themselves; without an accelerator it does
+ * nothing. */
 pe_status pe_fetch_params(pe_session *session);
 
 /* Address of a param, read-only. After runs on an accelerator, call pe_fetch_params first. */
 const void *pe_param_data(const pe_session *session, const pe_tensor *param);
 
-/* Copies one param; `bytes` must be its exact size. A frozen one that is set becomes the session's
- * own: its file is unchanged. One that is compiled in is PE_ERROR_ARGUMENT. */
+/* Copies one param; `bytes` must be its exact size. Setting a frozen param gives the session its
+ * own copy; the file is unchanged. Setting one that is compiled in is PE_ERROR_ARGUMENT. */
 pe_status pe_get_param(pe_session *session, const char *name, void *data, size_t bytes);
 pe_status pe_set_param(pe_session *session, const char *name, const void *data, size_t bytes);
 
-/* Replaces params, progress and schedule by a safetensors file's, which holds all params, or as a
- * checkpoint those that training writes, on top of the same frozen weights as the session has.
- * Nothing is changed unless the whole file is sound: its form, and the checksums of a checkpoint.
- * Frozen params are mapped if the file has the program's layout, as an artifact's weights do; from
- * other files they are copied. */
+/* Replaces params, progress and schedule by those of a safetensors file. The file has all params,
+ * or, as a checkpoint, those that training writes; the session must then have the same frozen
+ * weights. Nothing changes unless the whole file is valid, including the checksums of a
+ * checkpoint. Frozen params are mapped if the file has the program's layout, as an artifact's
+ * weights do; from other files they are copied. */
 pe_status pe_load_weights(pe_session *session, const char *path);
 
-/* Writes a checkpoint that pe_load_weights reads: first to a file beside it, then synced and
- * renamed, so that a kill at any moment leaves the old file or the new one. Params that are no
- * longer finite (PE_FINITE) are PE_ERROR_DIVERGED, and the old file stays. */
+/* Writes a checkpoint for pe_load_weights: to a temporary file, which is synced and renamed, so
+ * that a kill at any moment leaves the old file or the new one. If params are no longer finite
+ * (PE_FINITE), it fails with PE_ERROR_DIVERGED, and the old file stays. */
 pe_status pe_save_checkpoint(pe_session *session, const char *path, pe_content content);
 
 /* Whether a checkpoint could be written there now: the folder's permissions, and the space. */
 pe_status pe_try_checkpoint(pe_session *session, const char *path, pe_content content);
 
-/* Writes the weights that training changed, or all of the model's, by the model's names and in its
- * order of dimensions: no states, no constants, no progress. */
+/* Writes the trained weights, or all of the model's, with the model's names and order of
+ * dimensions, without states, constants and progress. */
 pe_status pe_export_weights(pe_session *session, const char *path, bool all);
 
 /* Checks the inputs in the arena against the entry's ranges, as pe_run does. */
@@ -347,7 +349,7 @@ pe_status pe_check_part(pe_session *session, const pe_entry *entry, int64_t part
 size_t pe_tensor_bytes(const pe_tensor *tensor);
 size_t pe_dtype_bytes(pe_dtype dtype);
 
-/* "f32" and so on, as safetensors spells it: "F32". */
+/* The name of a type in safetensors, such as "F32". */
 const char *pe_dtype_name(pe_dtype dtype);
 
 /* Formats a message and returns the status, so that `return pe_fail(...)` reads well. */

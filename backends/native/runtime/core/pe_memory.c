@@ -1,6 +1,6 @@
 #include "pe_memory.h"
 
-#if defined(__wasi__) /* one linear memory, without pages of its own */
+#if defined(__wasi__) /* one linear memory, without pages */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ int pe_map_error(void) { return errno; }
 /* Largest size whose mapping, with its alignment, a size_t can count. */
 #define PE_LARGEST (SIZE_MAX / 2 - PE_HUGE_PAGE)
 
-/* Sets the mapping; its address, or NULL. */
+/* Sets the mapping; returns its address, or NULL. */
 static unsigned char *take(pe_mapping *mapping, void *address, size_t bytes) {
     const bool failed = address == MAP_FAILED;
     *mapping = failed ? (pe_mapping){NULL, 0} : (pe_mapping){address, bytes};
@@ -77,7 +77,7 @@ const unsigned char *pe_map_file(pe_mapping *mapping, int file, uint64_t offset,
         errno = ENOMEM;
         return take(mapping, MAP_FAILED, 0);
     }
-    const size_t whole = (size_t)offset + bytes; /* from the beginning, which is a page's */
+    const size_t whole = (size_t)offset + bytes; /* from the start of a page */
     const unsigned char *begin =
         take(mapping, mmap(NULL, whole, PROT_READ, MAP_PRIVATE, file, 0), whole);
     return begin ? begin + offset : NULL;

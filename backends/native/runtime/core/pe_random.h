@@ -1,5 +1,6 @@
-/* Counter-based random numbers: number i of a stream under a seed, as compiler/ops/random.py has
- * it, bit for bit. Plain C on unsigned numbers, which compilers turn into vectors. */
+/* Counter-based random numbers: number i of a stream under a seed, equal to
+ * compiler/ops/random.py bit for bit. Plain C on unsigned numbers, which compilers turn into
+ * vectors. */
 #ifndef PE_RANDOM_H
 #define PE_RANDOM_H
 

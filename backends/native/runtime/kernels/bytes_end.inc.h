@@ -1,4 +1,4 @@
-/* Undefines the macros of the templates of products of bytes. */
+/* Undefines the macros of the byte-product templates. */
 #undef PE_A_GROUP
 #undef PE_A_PITCH
 #undef PE_DEPTH

@@ -56,7 +56,7 @@ PE_INLINE pe_vb16 PE_FN(row_bytes)(const int8_t *row, const ptrdiff_t bytes, con
 #endif
 
 #if PE_L == 32
-/* The block of group `g` of 32 columns from `n` on. */
+/* The block of group `g` of 32 columns from `n`. */
 PE_INLINE void PE_FN(block)(int8_t *to, const int8_t *b, const int g, const int n) {
 #if PE_B_TRANSPOSED
     const int tap = 4 * g / PE_TAP_BYTES, step = 4 * g % PE_TAP_BYTES;
@@ -81,7 +81,7 @@ PE_INLINE void PE_FN(block)(int8_t *to, const int8_t *b, const int g, const int 
 #endif
 }
 #elif PE_B_TRANSPOSED
-/* The words of group `g` of 16 columns from `n` on. */
+/* The words of group `g` of 16 columns from `n`. */
 PE_INLINE void PE_FN(words)(pe_vb16 words[4], const int8_t *b, const int g, const int n) {
     const int tap = 4 * g / PE_TAP_BYTES, step = 4 * g % PE_TAP_BYTES;
     const int8_t *from = b + ((ptrdiff_t)tap * PE_N + n) * PE_TAP_STEPS + step;
@@ -111,7 +111,7 @@ PE_INLINE void PE_FN(words)(pe_vb16 words[4], const int8_t *b, const int g, cons
 }
 #endif
 
-/* The sums with which the columns of a panel begin. */
+/* Initial sums of the columns of a panel. */
 PE_INLINE void PE_FN(begin)(int32_t *first, const int8_t *panel) {
     const int8_t one = (int8_t)(1 - PE_SHIFT);
     const _Alignas(4) int8_t word[4] = {one, one, one, one};
@@ -126,7 +126,7 @@ PE_INLINE void PE_FN(begin)(int32_t *first, const int8_t *panel) {
     }
 }
 
-/* Makes the panels; returns, to all threads, whether a product needs to be a `full` one. */
+/* Packs the panels; returns to all threads whether a `full` product is needed. */
 PE_INLINE int PE_FN(pack)(pe_worker *w, int8_t *panels, int32_t *first, int32_t *found,
                           const int8_t *b) {
     const pe_range share = PE_FN(share)(w, PE_PANELS, 1);

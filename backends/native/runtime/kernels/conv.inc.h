@@ -5,9 +5,9 @@
  * stay in registers from tap to tap. The weights are B, unchanged.
  *
  * The input's gradient is the same computation on dy, with weights that are transposed tap by tap
- * first. A stride s splits the input's pixels into s x s grids, each of which meets its own taps
- * (none at all where the stride is the larger: those get zeros). Threads share the rows of
- * positions, each with a window of its own, or the columns of the result, with one window.
+ * first. A stride s splits the input's pixels into s x s grids, each of which uses its own taps
+ * (none if the stride exceeds the window: these pixels get zeros). Threads share the rows of
+ * positions, each with its own window, or the columns of the result, with one window.
  *
  * Parameters, besides those of image_window.inc.h and gemm_tile.inc.h:
  *   PE_GRIDS, PE_GRID_TABLE   grids, and their initialisers; PE_ROWS is the most rows one has
@@ -105,7 +105,7 @@ PE_INLINE void PE_FN(convolve_rows)(PE_FN(block_args) * t, const float *window,
     }
 }
 
-/* `packed` holds the transposed weights, where they are; `windows` the copied rows. */
+/* `packed` has the transposed weights, if they are transposed; `windows` the copied rows. */
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *source,
                           const float *weights, float *partial, float *packed, float *windows) {
     PE_FN(block_args) t = {.io = io, .partial = partial};

@@ -14,7 +14,7 @@
 
 #define PE_SIZE PE_COLUMNS
 #define PE_REAL (PE_ROWS == PE_COLUMNS)
-#define PE_TIE (1 - 1e-5) /* of the largest size: those above it are as large */
+#define PE_TIE (1 - 1e-5) /* relative tolerance for elements of the same size */
 #define PE_LEAST 1e-100   /* the least divisor of the back-substitution */
 #define PE_LARGEST 1e100  /* elements of a vector above it shrink the vector */
 
@@ -103,7 +103,7 @@ static int PE_FN(scale)(PE_NUMBER *t, double *factor, const ptrdiff_t i, const p
     return 1;
 }
 
-/* Solves (t - t[j, j]) x = 0, x[j] = 1, of the elements of t above row j. */
+/* Solves (t - t[j, j]) x = 0 with x[j] = 1, for the elements above row j. */
 static void PE_FN(substitute)(const PE_NUMBER *t, PE_NUMBER *x, const ptrdiff_t j) {
     const PE_NUMBER value = PE_AT(t, j, j);
     const double least = fmax(DBL_EPSILON * PE_FN(sum)(value), PE_LEAST);
@@ -145,7 +145,7 @@ static void PE_FN(put)(const PE_NUMBER *v, const ptrdiff_t j, float *y) {
     }
 }
 
-/* Back to the vector z x of the matrix before it was balanced. */
+/* Transforms x back to the eigenvector z x of the matrix before balancing. */
 static void PE_FN(back)(const PE_NUMBER *z, const PE_NUMBER *x, const double *order,
                         const ptrdiff_t low, const ptrdiff_t high, PE_NUMBER *v) {
     for (ptrdiff_t i = 0; i < PE_SIZE; i++) {

@@ -1,10 +1,10 @@
-/* Matrix multiply y = epilogue(A B) of operands that are rounded to bf16, by tiles of them.
+/* Matrix multiply y = epilogue(A B) in tiles of operands rounded to bf16.
  *
- * Both are packed into tiles first (pe_amx.h), shared by the team: rows of A, and columns of B, in
- * sixteens, with all steps. Of a batch each thread packs its own pairs of matrices, one after
- * another. Then a block of 32 x 32 results at a time is summed over all steps in registers, and
- * handed to the epilogue. Threads share the rows or the columns, in 32s; blocks of columns stay in
- * the cache while a thread's rows meet them.
+ * The team first packs both into tiles (pe_amx.h): groups of 16 rows of A, and of 16 columns of B,
+ * with all steps. In a batch each thread packs its own pairs of matrices, one after another. Then
+ * each block of 32 x 32 results is summed over all steps in registers, and passed to the epilogue.
+ * Threads share the rows or the columns, in groups of 32; blocks of columns stay in the cache for
+ * all rows of a thread.
  *
  * Parameters: PE_FN, PE_VL (16), PE_M, PE_N, PE_K, PE_A_ROW, PE_A_STEP, PE_B_PITCH,
  * PE_B_TRANSPOSED, PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i), PE_FN(io), PE_FN(store) as in
@@ -24,7 +24,7 @@
 #define PE_LINE_WORDS ((PE_K + 31) / 32 * (ptrdiff_t)PE_TILE_WORDS)
 #define PE_PAIRS_OF(size) (((size) + 31) / 32)
 
-/* Tiles of A, or of B; where a second sixteen of rows or columns is missing its tiles are zero. */
+/* Tiles of A, or of B; the tiles of a missing second group of rows or columns are zero. */
 PE_INLINE void PE_FN(pack_a)(const pe_range share, float *tiles, const float *a) {
     pe_pack_tiles(share, tiles, a, PE_A_STEP == 1 ? PE_A_ROW : PE_A_STEP, PE_A_STEP == 1, 0, PE_M,
                   PE_K);

@@ -1,4 +1,4 @@
-/* A tile of a product of integers: PE_MR rows and PE_NV vectors of sums that live in registers.
+/* A tile of an integer product: PE_MR rows and PE_NV vectors of sums in registers.
  *
  * Parameters, besides those of integer.inc.h:
  *   PE_MR, PE_NV   rows and vectors of a tile; the functions take those of a partial tile
@@ -21,7 +21,7 @@ PE_INLINE void PE_FN(clear)(PE_SUMS sum[PE_MR][PE_NV], const int count, const in
     }
 }
 
-/* Add the products of one number of A for each row, `pitch` apart, and a row of B. */
+/* Add the products of one number of A per row, `pitch` apart, and a row of B. */
 PE_INLINE void PE_FN(add_products)(const PE_FN(io) * io, PE_SUMS sum[PE_MR][PE_NV], const PE_A *a,
                                    const int pitch, const PE_B *b, const int count,
                                    const int vectors, const int lanes) {
@@ -41,7 +41,7 @@ PE_INLINE void PE_FN(add_products)(const PE_FN(io) * io, PE_SUMS sum[PE_MR][PE_N
     }
 }
 
-/* Hand the sums to the epilogue, as rows from `row` and columns from `column` on. */
+/* Pass the sums to the epilogue, as rows from `row` and columns from `column`. */
 PE_INLINE void PE_FN(finish)(const PE_FN(io) * io, PE_SUMS sum[PE_MR][PE_NV], const ptrdiff_t row,
                              const int column, const int count, const int vectors,
                              const int lanes) {

@@ -1,8 +1,8 @@
 /* Max pooling, and with PE_GRADIENT its gradient, which goes to the first maximum of each window.
  *
- * Backward, a thread owns rows of the input: it looks at every window that reaches into them, finds
- * the maximum again from x, and adds dy only where the maximum lies in a row of its own. So windows
- * may overlap and threads still never write the same pixel.
+ * In the backward pass a thread owns rows of the input. It visits every window that overlaps them,
+ * finds the maximum again from x, and adds dy only if the maximum is in one of its own rows.
+ * Windows may therefore overlap, but threads never write the same pixel.
  *
  * Parameters:
  *   PE_FN, PE_VL, PE_FN(io), PE_FN(store)(io, acc, pixel, channel, lanes)   as in depthwise.inc.h
@@ -49,7 +49,7 @@ PE_INLINE PE_FN(maximum)
 
 #if PE_GRADIENT
 
-/* Add dy of window (y, x) to its maximum, where that lies in rows `begin` to `end` of the image. */
+/* Add dy of window (y, x) to its maximum, if that is in rows `begin` to `end` of the image. */
 PE_INLINE void PE_FN(give)(float *sums, const float *image, const float *dy, const int y,
                            const int x, const int begin, const int end, const int c,
                            const int lanes) {
@@ -95,7 +95,7 @@ PE_INLINE void PE_FN(give_rows)(float *sums, const float *image, const float *dy
     }
 }
 
-/* The sums of rows that are complete, through the epilogue. */
+/* Pass the sums of complete rows through the epilogue. */
 PE_INLINE void PE_FN(finish)(const PE_FN(io) * io, const float *sums, const pe_range rows) {
     for (ptrdiff_t pixel = rows.begin * PE_SOURCE_W; pixel < rows.end * PE_SOURCE_W; pixel++) {
         for (int c = 0; c < PE_CHANNELS; c += PE_VL) {

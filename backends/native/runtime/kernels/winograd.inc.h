@@ -1,20 +1,21 @@
 /* A 3x3 convolution of stride 1, or its gradient with respect to the input, by Winograd's method.
  *
- * Result tiles of r x r pixels see windows of (r + 2) x (r + 2). Windows and filters are brought to
- * (r + 2)^2 points (winograd_points.inc.h), where the convolution is one matrix multiply per point:
- * tiles x channels times channels x columns. Windows are stored in planes, one for each point;
- * filters in panels of columns, point by point. The products of a block of tiles and one panel stay
- * in the cache until they are brought back to pixels, each of which goes through the epilogue.
+ * Result tiles of r x r pixels see windows of (r + 2) x (r + 2). Windows and filters are
+ * transformed to (r + 2)^2 points (winograd_points.inc.h), where the convolution is one matrix
+ * multiply per point: tiles x channels times channels x columns. Windows are stored in planes, one
+ * for each point; filters in panels of columns, point by point. The products of a block of tiles
+ * and one panel stay in the cache until they are transformed back to pixels and passed to the
+ * epilogue.
  *
- * The input's gradient is the same computation on dy, with filters that are turned around and
- * transposed. Threads share the blocks, and first transform the filters together; or the panels,
- * each with filters of its own, and first transform the windows together. Prepared filters
- * (winograd_prepare.inc.h) replace the weights, all panels of them.
+ * The input's gradient is the same computation on dy, with flipped and transposed filters. Threads
+ * share the blocks, and first transform the filters together; or the panels, each with its own
+ * filters, and first transform the windows together. Prepared filters (winograd_prepare.inc.h)
+ * replace the weights, all panels of them.
  *
  * Parameters, besides those of winograd_points.inc.h, winograd_filters.inc.h and gemm_tile.inc.h:
  *   PE_IMAGES               batch
  *   PE_M, PE_OTHER_M        tiles in a block, and in the last one
- *   PE_PREPARED             defined where `weights` are prepared filters
+ *   PE_PREPARED             defined if `weights` are prepared filters
  *   PE_WINDOW_PLANE, PE_PRODUCT_PLANE   floats from one point to the next
  *   PE_SPLIT, PE_THREADS    as in gemm.inc.h: ROWS shares blocks, COLUMNS panels
  *   PE_SHARED_FLOATS, PE_OWN_FLOATS   scratch of all threads, and of each

@@ -1,12 +1,12 @@
 /* Gradient of a 3x3 convolution of stride 1 with respect to its weights, by Winograd's method.
  *
- * Tiles of r x r pixels of dy and the windows of x that they saw are brought to (r + 2)^2 points,
- * where the sum over tiles is one matrix multiply per point: channels x tiles times tiles x
- * columns. The sums of a block of channels and a panel of columns are brought back to the 3 x 3
- * taps at the end. Tiles are taken in blocks; where there are several, all sums wait in scratch.
+ * Tiles of r x r pixels of dy and their windows of x are transformed to (r + 2)^2 points, where the
+ * sum over tiles is one matrix multiply per point: channels x tiles times tiles x columns. At the
+ * end the sums of a block of channels and a panel of columns are transformed back to the 3 x 3
+ * taps. Tiles are processed in blocks; if there are several, all sums stay in scratch.
  *
- * Threads share the tiles, each with its own sums, which are added up at the end; or the panels,
- * and transform each block of tiles together.
+ * Threads share the tiles, each with its own sums, which are added at the end; or the panels, and
+ * transform each block of tiles together.
  *
  * Parameters, besides those of winograd_points.inc.h and gemm_tile.inc.h:
  *   PE_IMAGES               batch

@@ -1,4 +1,4 @@
-/* Batches of rows, read by their places in the files. */
+/* Batches of rows, read from their positions in the files. */
 #include "pe_data.h"
 
 #include <string.h>
@@ -18,13 +18,13 @@ int64_t pe_data_row(const pe_data *data, int64_t epoch, int64_t place) {
     return data->shuffled ? pe_shuffled_row(data->rows, data->seed, epoch, place) : place;
 }
 
-/* Whether an input has a number for each batch, and no rows. */
+/* Whether an input has one number per batch instead of rows. */
 static bool is_of_batch(const pe_data *data, int input) {
     return data->entry->inputs[input].rank == 0;
 }
 
-/* Reads rows that follow each other in the file into their slots of the batch; rows that are to be
- * padded come one by one. */
+/* Reads adjacent rows of the file into their slots of the batch; rows that need padding are read
+ * one by one. */
 static pe_status read_rows(const pe_data *data, const pe_session *session, int input, int64_t row,
                            int64_t count, int64_t slot, char *message) {
     if (data->pictures) {
@@ -53,7 +53,7 @@ static pe_status read_rows(const pe_data *data, const pe_session *session, int i
     return status;
 }
 
-/* Reads one input's rows of a batch; rows that are neighbours come in one piece. */
+/* Reads one input's rows of a batch; adjacent rows in one piece. */
 static pe_status read_column(const pe_data *data, const pe_session *session, int input,
                              int64_t epoch, int64_t batch, char *message) {
     const int64_t begin = batch * data->batch;

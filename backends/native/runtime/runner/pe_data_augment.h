@@ -1,4 +1,4 @@
-/* Random flips and crops of the pictures of a batch, as backends/augmentation.py has them. */
+/* Random flips and crops of the pictures of a batch, equal to backends/augmentation.py. */
 #ifndef PE_DATA_AUGMENT_H
 #define PE_DATA_AUGMENT_H
 
@@ -10,7 +10,7 @@ typedef struct pe_augmentation {
 } pe_augmentation;
 
 /* Checks that the data have pictures in one input, f32 [B, C, H, W] or [B, H, W, C] with 1 or 3
- * channels, that no other input has to be shifted with them, and that the crop is smaller than the
+ * channels, that no other input would need the same shift, and that the crop is smaller than the
  * pictures. */
 pe_status pe_check_augmentation(const pe_data *data, const pe_augmentation *how, char *message);
 

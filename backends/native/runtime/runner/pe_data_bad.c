@@ -23,7 +23,7 @@ static pe_status check_finite(const pe_data *data, pe_session *session, int64_t 
     return PE_OK;
 }
 
-/* Checks a row in its slot of the batch; its indices only where they are not known to be sound. */
+/* Checks a row in its slot of the batch; its indices only if they were not checked before. */
 static pe_status check_row(const pe_data *data, pe_session *session, int64_t row, int64_t slot,
                            bool indices, const pe_bad_rows *bad) {
     const pe_status status = bad->limit >= 0 ? check_finite(data, session, slot) : PE_OK;
@@ -54,7 +54,7 @@ static pe_status note(const pe_data *data, pe_session *session, int64_t row, pe_
     return PE_OK;
 }
 
-/* Reads the next sound row of the epoch to where the row of a place was bad. */
+/* Replaces the bad row of a place by the next valid row of the epoch. */
 static pe_status replace_row(const pe_data *data, pe_session *session, int64_t epoch, int64_t place,
                              int64_t slot, pe_bad_rows *bad) {
     for (int64_t i = 0; i < data->rows; i++) {

@@ -15,7 +15,7 @@ enum { DEEPEST = 16 /* folders within a class */ };
 
 static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '.'; }
 
-/* By bytes, whatever the locale. */
+/* Compares bytes, independent of the locale. */
 static int compare(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
@@ -26,7 +26,7 @@ static bool is_picture(const char *name) {
                       strcasecmp(ending, ".png") == 0);
 }
 
-/* Makes room for one more of `count` items of `bytes` each: they are twice as many at powers of 2.
+/* Reserves memory for one more than `count` items of `bytes` each; doubles it at powers of 2.
  */
 static bool grow(void *items, int64_t count, size_t bytes) {
     void **place = items;
@@ -65,8 +65,8 @@ static pe_status add_class(pe_picture_list *list, const char *name, char *messag
 
 static pe_status list_folder(const char *folder, int depth, pe_picture_list *list, char *message);
 
-/* Adds the folder's item of this name. A link to a folder is followed for a class alone, so that
- * none leads in circles. */
+/* Adds the folder's item of this name. A link to a folder is followed only for a class, to avoid
+ * cycles. */
 static pe_status take(const char *folder, const char *name, int depth, pe_picture_list *list,
                       char *message) {
     char path[PATH_MAX];

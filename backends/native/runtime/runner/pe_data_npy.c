@@ -6,7 +6,7 @@
 
 #include "pe_data_source.h"
 
-/* NumPy pads to multiples of 64; only structured dtypes, which are no rows, need much more. */
+/* NumPy pads to multiples of 64; only structured dtypes, which are unsupported, need much more. */
 enum { HEADER_BYTES = 1024 };
 
 static const char magic[] = "\x93NUMPY";
@@ -43,7 +43,7 @@ static void expect(npy_text *t, const char *word) {
     }
 }
 
-/* The dtype's name in safetensors, or unchanged if its elements are not of our types. */
+/* The dtype's name in safetensors; unchanged if unsupported. */
 static void take_dtype(npy_text *t, pe_st_tensor *tensor) {
     static const char *const known[][2] = {
         {"<f4", "F32"}, {"<i4", "I32"}, {"<i8", "I64"}, {"|b1", "BOOL"}};

@@ -1,7 +1,7 @@
 /* A .npz file: a ZIP archive of .npy files. Entries are found by the headers before
  * their data; only uncompressed entries can be read by position. Each is read once for its
- * checksum.
- * */
+ *
+ * checksum. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ static pe_status read_at(const npz_entry *e, uint64_t offset, void *data, size_t
                : bad(e, "it ends too early");
 }
 
-/* Takes the sizes of an entry from its extra fields, where they are too large for its header. */
+/* Reads the sizes of an entry from its extra fields if they are too large for its header. */
 static pe_status read_wide_sizes(const npz_entry *e, uint64_t offset, size_t length,
                                  uint64_t *stored, uint64_t *size) {
     unsigned char extra[EXTRA_BYTES];
@@ -65,7 +65,7 @@ static pe_status read_wide_sizes(const npz_entry *e, uint64_t offset, size_t len
     return status == PE_OK ? bad(e, "an entry does not say its size") : status;
 }
 
-/* Takes the name of an entry, which becomes the tensor's. */
+/* Reads the name of an entry, which becomes the tensor's. */
 static pe_status read_name(npz_entry *e, uint64_t offset, size_t length) {
     char *name = e->tensor.name;
     if (length >= sizeof e->tensor.name) {

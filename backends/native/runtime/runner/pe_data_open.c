@@ -66,7 +66,7 @@ static pe_status refuse(const visit_context *c, const pe_tensor *input, const pe
                    pe_dtype_name(input->dtype), wants, range);
 }
 
-/* Takes the size that varies within rows; all arrays must have the same. */
+/* Reads the size that varies within rows; it must be the same in all arrays. */
 static pe_status take_size(pe_data *data, const pe_tensor *input, const pe_st_tensor *array,
                            char *message) {
     const pe_size_axis *axis = pe_find_axis(data->program, input->name);
@@ -272,7 +272,7 @@ static int64_t count_rows(const pe_data *data, int input) {
     return !data->whole ? rows : rows % take ? -1 : rows / take;
 }
 
-/* Checks that all arrays are there, and of one length; that is the data's. */
+/* Checks that all arrays exist and have the same number of rows, which is that of the data. */
 static pe_status settle_rows(pe_data *data, char *message) {
     const pe_entry *entry = data->entry;
     for (int i = 0; i < entry->input_count; i++) {
@@ -304,7 +304,7 @@ static pe_status settle_rows(pe_data *data, char *message) {
     return PE_OK;
 }
 
-/* Checks the inputs that have a number for each batch, a short last one among them. */
+/* Checks the inputs that have one number per batch, including a short last one. */
 static pe_status check_numbers(const pe_data *data, char *message) {
     const int64_t batches = (data->rows + data->batch - 1) / data->batch;
     for (int i = 0; i < data->entry->input_count; i++) {

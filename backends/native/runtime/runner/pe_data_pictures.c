@@ -10,7 +10,7 @@ enum { SAMPLES = 256, MEGAPIXELS = 50, MILLION = 1000000 };
 
 static bool is_channels(int64_t size) { return size == 1 || size == 3; }
 
-/* Reads the shape of an input; false where it holds no pictures. */
+/* Reads the shape of an input; false if it does not take pictures. */
 static bool read_shape(const pe_tensor *input, pe_picture_shape *shape) {
     const int64_t *size = input->shape;
     if (input->dtype != PE_F32 || input->rank != 4) {
@@ -148,7 +148,7 @@ pe_status pe_pictures_fault(const pe_data *data, int64_t row, char *message) {
     return pe_picture_read(p->list.files[row].path, &p->shape, p->most, p->samples, message);
 }
 
-/* Writes the samples of one picture as the numbers that are trained on. */
+/* Writes the samples of one picture as normalized numbers. */
 static void write_numbers(const pe_pictures *p, float *to) {
     const pe_picture_shape *s = &p->shape;
     const int64_t pixels = s->height * s->width;

@@ -12,10 +12,10 @@ pe_status pe_npy_read(int file, const char *path, uint64_t begin, uint64_t end,
 /* Visits the arrays of a .npz file, which are stored and not deflated. */
 pe_status pe_npz_read(int file, const char *path, const pe_st_visitor *visitor, char *message);
 
-/* Whether a path is one of texts by its name. */
+/* Whether a path names a file of texts. */
 bool pe_is_texts(const char *path);
 
-/* Takes the rows that a file of texts makes; `form` is NULL where no tokenizer is given. */
+/* Uses the rows of a file of texts; `form` is NULL without a tokenizer. */
 pe_status pe_texts_open(pe_data *data, const char *path, const pe_row_form *form, char *message);
 
 #endif

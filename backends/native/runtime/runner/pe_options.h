@@ -29,7 +29,7 @@ typedef struct pe_options {
     int64_t skip_bad, batch, crop;
     int schedule; /* pe_schedule_kind, or -1 */
     int roll_back, whole, all, params, shuffle, flip;
-    double rate, factor;       /* NAN where it is not given */
+    double rate, factor;       /* NAN if missing */
     double temperature, top_p; /* likewise */
     int64_t limit;
     const char *tokenizer, *adapter;

@@ -10,7 +10,7 @@
 #include "pe_safetensors.h"
 #include "pe_text.h"
 
-/* Bytes of a file beside its pixels, and for each of them: 16 bits of four channels. */
+/* Maximum bytes of a file: a fixed part, and for each pixel 16 bits of four channels. */
 enum { EXTRA_BYTES = 1 << 20, PIXEL_BYTES = 8 };
 
 int pe_picture_turn(const unsigned char *tiff, size_t bytes) {
@@ -100,7 +100,7 @@ static const char *decode(const char *path, int64_t most, pe_picture *picture, i
     return fault;
 }
 
-/* A pixel as `to` channels: of colours the grey that ITU-R 601 gives, as Pillow rounds it. */
+/* A pixel as `to` channels; colours become grey by ITU-R 601, rounded as in Pillow. */
 static void convert(const unsigned char *from, int64_t channels, unsigned char *to,
                     int64_t wanted) {
     const bool grey = channels < 3;
@@ -116,7 +116,7 @@ static void convert(const unsigned char *from, int64_t channels, unsigned char *
     }
 }
 
-/* Turns a picture upright, with 1 or 3 channels. */
+/* Rotates a picture by its EXIF orientation, with 1 or 3 channels. */
 static bool turn_upright(pe_picture *p, int turn, int64_t channels) {
     const bool over = turn >= 5;                                         /* lines become columns */
     const bool right = turn == 2 || turn == 3 || turn == 7 || turn == 8; /* from where x is read */

@@ -1,9 +1,9 @@
-/* Pictures in JPEG and PNG files: decoded, turned upright, scaled to cover a size and cut at their
- * middle. Colours and scaling are Pillow's, bit for bit, except the decoding of JPEG.
+/* Pictures in JPEG and PNG files: decoded, rotated by EXIF, scaled to cover a size and cropped
+ * around the center. Colours and scaling are Pillow's, bit for bit, except the decoding of JPEG.
  *
  * Files may come from anyone. The size that a file states is checked before any of it is decoded,
- * and memory is bounded by that size. stb_image does the decoding; where it was missing when the
- * runtime was compiled, every picture is refused.
+ * and memory is bounded by that size. stb_image decodes; if it was missing when the runtime was
+ * compiled, every picture is rejected.
  */
 #ifndef PE_PICTURE_H
 #define PE_PICTURE_H
@@ -16,7 +16,8 @@ typedef struct pe_picture {
     unsigned char *samples; /* from malloc */
 } pe_picture;
 
-/* Where pictures go: [channels, height, width] with `planes`, else [height, width, channels]. */
+/* Destination of pictures: [channels, height, width] with `planes`, otherwise [height, width,
+ * channels]. */
 typedef struct pe_picture_shape {
     int64_t height, width, channels; /* 1 or 3 channels */
     bool planes;
@@ -31,14 +32,14 @@ typedef struct pe_picture_header {
 /* Whether this runtime can decode pictures. */
 bool pe_picture_decodes(void);
 
-/* Reads a picture of at most `most` pixels into shape->height x width x channels samples. An error
- * names the file and the fault; `samples` then holds anything. */
+/* Reads a picture of at most `most` pixels into shape->height x width x channels samples. An
+ * error names the file and the fault; `samples` is then undefined. */
 pe_status pe_picture_read(const char *path, const pe_picture_shape *shape, int64_t most,
                           unsigned char *samples, char *message);
 
-/* For pe_picture*.c alone. Faults of a file are texts, or NULL where there is none. */
+/* For pe_picture*.c only. A fault of a file is a text, or NULL for none. */
 
-/* Checks the parts of a file in memory, and leaves those that a decoder needs, joined without gaps.
+/* Checks the parts of a file in memory, and removes all that the decoder does not need.
  */
 const char *pe_picture_clean(unsigned char *file, size_t *bytes, pe_picture_header *header);
 const char *pe_jpeg_clean(unsigned char *file, size_t *bytes, pe_picture_header *header);
@@ -47,11 +48,12 @@ const char *pe_png_clean(unsigned char *file, size_t *bytes, pe_picture_header *
 /* EXIF's orientation in a TIFF block; 1 if it is missing. */
 int pe_picture_turn(const unsigned char *tiff, size_t bytes);
 
-/* Decodes a file that was cleaned; with as many channels as it has, 1 to 4. */
+/* Decodes a cleaned file with all its channels, 1 to 4. */
 const char *pe_picture_decode(const unsigned char *file, size_t bytes,
                               const pe_picture_header *header, pe_picture *picture);
 
-/* Scales by triangle weights over the area of a new pixel, lines first; false without memory.
+/* Scales with triangle weights over the area of a new pixel, lines first; false if memory is
+ * exhausted.
  */
 bool pe_picture_fit(const pe_picture *picture, int64_t height, int64_t width,
                     unsigned char *samples);

@@ -12,7 +12,7 @@ static _Thread_local size_t left;
 
 enum { HEAD = 16 /* keeps blocks aligned; holds their sizes */ };
 
-/* Memory of zeros, so that no picture shows what another one left. */
+/* Zeroed memory, so that no picture shows data of another. */
 static void *allocate(size_t bytes) {
     unsigned char *block = bytes <= left ? calloc(1, bytes + HEAD) : NULL;
     if (!block) {
@@ -60,8 +60,8 @@ bool pe_picture_decodes(void) { return true; }
 
 const char *pe_picture_decode(const unsigned char *file, size_t bytes,
                               const pe_picture_header *header, pe_picture *picture) {
-    /* Most is taken by a PNG of 16 bits and four channels that does not compress: 24 bytes a pixel,
-     * and blocks of a JPEG reach beyond its edges. */
+    /* The maximum is an incompressible PNG with 16 bits and four channels: 24 bytes per pixel.
+     * Blocks of a JPEG extend beyond its edges. */
     left = 32 * (size_t)(header->height + 64) * (size_t)(header->width + 64) + ((size_t)1 << 20);
     int width = 0, height = 0, channels = 0;
     unsigned char *samples = stbi_load_from_memory(file, (int)bytes, &width, &height, &channels, 0);

@@ -1,5 +1,5 @@
-/* Scaling as Pillow's ImageOps.fit with Image.BILINEAR has it, bit for bit: fixed-point
- * weights, lines first, and samples of 8 bits between both passes. Compiled with -ffp-contract=off.
+/* Scaling equal to Pillow's ImageOps.fit with Image.BILINEAR, bit for bit: fixed-point weights,
+ * lines first, and 8-bit samples between the two passes. Compiled with -ffp-contract=off.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -8,10 +8,10 @@
 #include "pe_picture.h"
 
 enum {
-    BITS = 22 /* of a weight after the binary point: 8 of a sample and 2 for overshoot are left */
+    BITS = 22 /* fraction bits of a weight; leaves 8 for a sample and 2 for overshoot */
 };
 
-/* The weights by which samples along one axis make `count` new ones. */
+/* The weights that turn samples along one axis into `count` new ones. */
 typedef struct axis {
     int64_t count, most;
     int64_t *begin, *taken;

@@ -1,6 +1,6 @@
-/* The segments of a JPEG file. What goes to the decoder is rewritten from the parsed segments
- * here, so that both see the same segments. Tables of Huffman codes are checked: stb_image before
- * 2.28 trusts their sizes. */
+/* The segments of a JPEG file. The decoder gets a file rewritten from the segments parsed here,
+ * so both see the same segments. Tables of Huffman codes are checked: stb_image before 2.28
+ * trusts their sizes. */
 #include <string.h>
 
 #include "pe_picture.h"
@@ -37,7 +37,7 @@ static void emit(stream *s, const unsigned char *data, size_t bytes) {
     s->made += bytes;
 }
 
-/* Whether 16 counts of codes by their lengths are a prefix code of at most 256 symbols. */
+/* Whether 16 counts of codes by length form a prefix code of at most 256 symbols. */
 static bool is_code(const unsigned char *counts, size_t *symbols) {
     uint32_t code = 0;
     *symbols = 0;
@@ -73,7 +73,7 @@ static const char *take_frame(stream *s, const unsigned char *data, size_t bytes
     return data[5] == 1 || data[5] == 3 ? NULL : "its channels are neither grey nor three colours";
 }
 
-/* Copies a scan's codes up to the next marker; a byte of all ones is data where 0 follows it. */
+/* Copies a scan's codes up to the next marker; a byte 0xFF followed by 0 is data. */
 static const char *copy_codes(stream *s) {
     while (s->bytes - s->at >= 2) {
         const unsigned char *at = s->file + s->at;
@@ -90,7 +90,7 @@ static const char *copy_codes(stream *s) {
     return "it ends too early";
 }
 
-/* Takes the segment of a marker: its text of `bytes` bytes at `data`. */
+/* Handles the segment of a marker, with `bytes` bytes at `data`. */
 static const char *take(stream *s, int marker, const unsigned char *data, size_t bytes) {
     static const char exif[] = "Exif\0";
     const bool frame = marker >= SOF0 && marker <= SOF2;

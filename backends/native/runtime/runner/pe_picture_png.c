@@ -1,4 +1,4 @@
-/* The chunks of a PNG file. Only those that say what the pixels are go to the decoder; their
+/* The chunks of a PNG file. Only those that define pixels are passed to the decoder; their
  * checksums are verified here. */
 #include <string.h>
 
@@ -15,14 +15,14 @@ static bool is(const unsigned char *chunk, const char *type) {
     return memcmp(chunk + 4, type, 4) == 0;
 }
 
-/* Whether a decoder needs a chunk: what is transparent does not matter, nor pixels that are none,
- * which stb_image would copy to NULL. */
+/* Whether a decoder needs a chunk. Transparency is ignored, and so are empty pixel chunks, which
+ * stb_image would copy to NULL. */
 static bool is_needed(const unsigned char *chunk) {
     return is(chunk, "IHDR") || is(chunk, "PLTE") || is(chunk, "IEND") ||
            (is(chunk, "IDAT") && number(chunk) > 0);
 }
 
-/* Takes one chunk; the first says the size. */
+/* Handles one chunk; the first has the size. */
 static const char *take(const unsigned char *chunk, size_t length, bool first,
                         pe_picture_header *header) {
     if (first != is(chunk, "IHDR") || (first && length != 13)) {

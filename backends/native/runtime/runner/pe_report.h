@@ -25,13 +25,13 @@ void pe_print_end_of_pause(int64_t after, int64_t ns);
 /* A line for each class of a folder of pictures; `pictures` may be NULL. */
 void pe_print_classes(const pe_pictures *pictures);
 
-/* The last line of a command: rows of its data, threads, memory, and how long it took to begin. */
+/* The last line of a command: rows of its data, threads, memory, and startup time. */
 void pe_print_summary(const pe_session *session, int64_t rows, int64_t init_ns);
 
 /* The program: sizes, entries with their inputs and outputs, and with `params` every param. */
 void pe_print_info(const pe_program *program, bool params);
 
-/* Prints to standard error which lines of texts are not used as they are. */
+/* Prints to standard error which lines of texts were left out or cut. */
 void pe_print_texts(const pe_texts *texts, const char *path);
 
 #endif

@@ -2,7 +2,7 @@
  * 2, ..., or reshuffled in each epoch by the seed.
  *
  * The shuffle is a Feistel network over the smallest even number of bits that holds the rows,
- * walked until it hits one of them: no memory, and any place is reached at once.
+ * repeated until the result is a row. It needs no memory, and any place is computed directly.
  */
 #ifndef PE_ROW_ORDER_H
 #define PE_ROW_ORDER_H

@@ -13,12 +13,12 @@ enum {
     PE_EXIT_SUCCESS = 0,
     PE_EXIT_FAILURE = 1, /* standard error explains it */
     PE_EXIT_USAGE = 2,
-    PE_EXIT_DIVERGED = 3,   /* the last sound checkpoint is kept */
+    PE_EXIT_DIVERGED = 3,   /* the last valid checkpoint is kept */
     PE_EXIT_UNREPORTED = 4, /* all is done and saved, but standard output was closed or full */
-    PE_EXIT_STOPPED = 5,    /* by SIGTERM or SIGINT, after the step that was under way; saved */
+    PE_EXIT_STOPPED = 5,    /* by SIGTERM or SIGINT, after the current step; saved */
 };
 
-/* Runs a command as main's arguments say it; returns the exit code. */
+/* Runs a command with main's arguments; returns the exit code. */
 int pe_runner(const pe_program *program, int count, char **arguments);
 
 /* Trains on batches of the data; *stopped is whether a signal ended it. */
@@ -35,7 +35,7 @@ pe_status pe_run_prediction(pe_session *session, pe_data *data, const pe_options
 /* Answers the lines of standard input, each as the next question of one chat. */
 pe_status pe_run_chat(pe_session *session, const pe_options *options);
 
-/* Prints the means of scalar outputs over all batches but a short last one. */
+/* Prints the means of scalar outputs over all whole batches. */
 pe_status pe_run_evaluation(pe_session *session, pe_data *data);
 
 #endif

@@ -1,5 +1,5 @@
-/* Ends the runner before anything else runs, where its processor lacks what kernels need. Compiled
- * as pe_cpu.c is. */
+/* Exits before anything else runs if the processor lacks an extension that kernels need.
+ * Compiled like pe_cpu.c. */
 #include <unistd.h>
 
 #include "pe_host.h"

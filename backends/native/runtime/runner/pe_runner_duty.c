@@ -5,13 +5,13 @@
 #include "pe_report.h"
 
 #define SECOND_NS 1000000000
-#define SLICE_NS 100000000 /* the signal that ends a rest may go to another thread than this */
+#define SLICE_NS 100000000 /* a signal may be delivered to another thread, so sleep in slices */
 
-/* Looks at a file that cannot be read, a second apart: a sensor that is busy says EAGAIN. */
+/* Attempts to read a file, a second apart: a busy sensor returns EAGAIN. */
 #define LOOKS 3
 
-/* Degrees, or points of a battery, by which it gets better in a pause: without them a training
- * would stop and go at each step. */
+/* Hysteresis of a pause in degrees, or points of battery: without it a training would stop and
+ * go at each step. */
 #define BETTER 5
 
 static const pe_quantity temperature = {
@@ -79,7 +79,7 @@ static bool is_beyond(const pe_gauge *gauge, double value, int64_t limit) {
     return gauge->above ? value > (double)limit : value < (double)limit;
 }
 
-/* Reads a gauge, and where that fails again. */
+/* Reads a gauge; retries on failure. */
 static pe_status look(const pe_duty *duty, const pe_gauge *gauge, double *value, char *message) {
     pe_status status = pe_gauge_read(gauge, value, message);
     for (int i = 1; i < LOOKS && status != PE_OK && !*duty->signalled; i++) {
@@ -89,7 +89,7 @@ static pe_status look(const pe_duty *duty, const pe_gauge *gauge, double *value,
     return status;
 }
 
-/* Waits while a gauge asks for it, and looks each second. */
+/* Waits while a gauge requires it; checks each second. */
 static pe_status pause_by(const pe_duty *duty, const pe_gauge *gauge, int64_t after,
                           char *message) {
     const int64_t begin = now_ns();

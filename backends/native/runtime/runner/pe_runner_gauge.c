@@ -11,7 +11,7 @@
 
 enum { NUMBER_BYTES = 32 };
 
-/* Reads the beginning of a file; false, with errno, where that fails. A FIFO is not waited for. */
+/* Reads the start of a file; false, with errno, on failure. Does not wait for a FIFO. */
 static bool read_text(const char *path, char text[NUMBER_BYTES]) {
     const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0) {

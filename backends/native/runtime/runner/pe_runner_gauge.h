@@ -4,28 +4,27 @@
 
 #include "pe_safetensors.h"
 
-/* Meaning of such a file, and its path: FOLDER/ITEM.../NAME. */
+/* The kind of such a file, and its path: FOLDER/ITEM.../NAME. */
 typedef struct pe_quantity {
     const char *kind, *option; /* "temperature", and the option that names its file */
     const char *unit;
-    int64_t scale;       /* the file counts in thousandths: 1000 */
+    int64_t scale;       /* units of the file per unit: 1000 for thousandths */
     int64_t least, most; /* the valid range, in units */
     const char *folder, *item, *name;
 } pe_quantity;
 
-/* A file, with the numbers beyond which a training pauses and goes on, in units. */
+/* A file, with the thresholds at which a training pauses and continues, in units. */
 typedef struct pe_gauge {
     const pe_quantity *quantity;
-    bool above; /* whether beyond is above */
+    bool above; /* whether a training pauses above the threshold */
     int64_t pause, go_on;
     char path[PE_ST_PATH_BYTES];
 } pe_gauge;
 
-/* Takes the file `given`, or where that is NULL the first one, by name, that can be read; reads it
- * once. */
+/* Selects the file `given`, or if that is NULL the first readable one by name; reads it once. */
 pe_status pe_gauge_open(pe_gauge *gauge, const char *given, double *value, char *message);
 
-/* Reads what the file says now, in units. */
+/* Reads the current value, in units. */
 pe_status pe_gauge_read(const pe_gauge *gauge, double *value, char *message);
 
 #endif

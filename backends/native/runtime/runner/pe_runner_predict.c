@@ -33,7 +33,7 @@ static pe_status run_batch(pe_session *session, pe_data *data, int64_t batch) {
     return status;
 }
 
-/* Writes the outputs of one batch; those of rows that only fill up a short one are left out. */
+/* Writes the outputs of one batch, without those of padding rows. */
 static pe_status write_batch(pe_session *session, const pe_data *data, const pe_st_content *content,
                              pe_st_writer *writer, int64_t batch) {
     const int64_t left = content->rows - batch * data->batch;
@@ -60,7 +60,7 @@ static pe_status write_batch(pe_session *session, const pe_data *data, const pe_
     return status;
 }
 
-/* The outputs as the file has them: a size that varies within rows is that of the data. */
+/* The outputs in the file's form: a size that varies within rows is that of the data. */
 static pe_status shape_outputs(pe_session *session, const pe_data *data, pe_tensor *outputs) {
     const pe_entry *entry = data->entry;
     if (entry->output_count > PE_OUTPUTS) {
@@ -146,7 +146,7 @@ static void print_means(const pe_data *data, const double *sums, int64_t batches
     puts("}");
 }
 
-/* Adds the scalar outputs of a batch, as often as it has rows. */
+/* Adds the scalar outputs of a batch, weighted by its rows. */
 static void add_outputs(const pe_session *session, const pe_data *data, double *sums) {
     for (int i = 0; i < data->entry->output_count && i < PE_OUTPUTS; i++) {
         if (is_number(&data->entry->outputs[i])) {

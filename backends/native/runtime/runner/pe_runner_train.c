@@ -14,7 +14,7 @@
 
 static volatile sig_atomic_t signalled;
 
-/* Ends the training after its step: nothing that is being written can be lost. */
+/* Requests the end of the training after the current step, so no write is interrupted. */
 static void on_signal(int number) { signalled = number; }
 
 /* Context of the training's callbacks. */
@@ -23,7 +23,7 @@ typedef struct context {
     pe_bad_rows *bad;
     pe_augmentation augmentation;
     pe_duty duty;
-    pe_status rested; /* an error, in `message`, ends the training, saved */
+    pe_status rested; /* an error, in `message`, ends the training after saving */
     char *message;
 } context;
 

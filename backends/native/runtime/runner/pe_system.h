@@ -1,4 +1,4 @@
-/* Signals and the working folder; WASI has no signals, and begins in the root. */
+/* Signals and the working folder; WASI has no signals, and starts in the root folder. */
 #ifndef PE_SYSTEM_H
 #define PE_SYSTEM_H
 
@@ -11,7 +11,7 @@ typedef int sig_atomic_t;
 
 static inline void pe_catch_signals(void (*handler)(int)) { (void)handler; }
 
-/* Relative paths are those of $PWD, where the host sets it. */
+/* Relative paths start at $PWD if the host sets it. */
 static inline void pe_prepare_process(void) {
     const char *folder = getenv("PWD");
     if (folder) {
@@ -33,7 +33,7 @@ static inline void pe_catch_signals(void (*handler)(int)) {
 }
 
 static inline void pe_prepare_process(void) {
-    signal(SIGPIPE, SIG_IGN); /* whoever reads the report may go: the training is worth more */
+    signal(SIGPIPE, SIG_IGN); /* the training continues if the reader of the report exits */
     signal(SIGXFSZ, SIG_IGN); /* a file that grows too large is an error like a full disk */
 }
 

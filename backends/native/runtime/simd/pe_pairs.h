@@ -1,5 +1,5 @@
-/* Pairs of 16-bit numbers in a word: the DSP extension of Arm's microcontrollers, and what it means
- * elsewhere.
+/* Pairs of 16-bit numbers in a word: the DSP extension of Arm's microcontrollers, with portable
+ * equivalents.
  *
  * Four bytes in memory order are two pairs, (0, 2) and (1, 3), so that one instruction widens each.
  */
@@ -30,7 +30,7 @@ PE_INLINE uint32_t pe_load_bytes(const int8_t *p, const int count) {
 }
 
 #if PE_DSP
-/* Bytes 0 and 2, or 1 and 3, each with one of the summands added. */
+/* Bytes 0 and 2, or 1 and 3, each plus its summand. */
 PE_INLINE pe_pair pe_even_bytes(const uint32_t bytes, const pe_pair summands) {
     return (pe_pair)__sxtab16((int16x2_t)summands, (int8x4_t)bytes);
 }
@@ -89,8 +89,8 @@ PE_INLINE pe_pair pe_join_upper(const pe_pair a, const pe_pair b) {
     return a >> 16 | (b & 0xFFFF0000u);
 }
 
-/* Adds the products of four bytes from `a` on, each raised by a summand, with eight pairs from
- * `packed` on: four sums. Compilers keep more in registers than there are, hence the instructions.
+/* Adds the products of four bytes at `a`, each plus a summand, with the eight pairs at `packed`, to
+ * four sums. Inline assembly, because compilers spill registers here.
  */
 PE_INLINE pe_vi4 pe_add_word(pe_vi4 sum, const int8_t *a, const pe_pair summands,
                              const pe_pair *packed) {

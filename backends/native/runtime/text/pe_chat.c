@@ -1,4 +1,4 @@
-/* Keeps the text of a chat, and which of its tokens the session has read. */
+/* Stores the text of a chat, and the tokens that the session has processed. */
 #include "pe_chat.h"
 
 #include <string.h>
@@ -61,7 +61,7 @@ static bool append_answer(pe_chat *chat, const int64_t *tokens, int64_t count) {
     return true;
 }
 
-/* Number of the first tokens that the session has read already; never the last one. */
+/* Number of leading tokens that the session has already processed; never includes the last one. */
 static int64_t same_tokens(const pe_chat *chat, int64_t count) {
     int64_t same = 0;
     while (same < count - 1 && same < chat->read_count && chat->read[same] == chat->tokens[same]) {
@@ -70,7 +70,7 @@ static int64_t same_tokens(const pe_chat *chat, int64_t count) {
     return same;
 }
 
-/* Generates after the first `count` of chat->tokens, into what follows them. */
+/* Generates tokens after the first `count` of chat->tokens, and appends them. */
 static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how, int64_t *made) {
     const pe_tokenizer *t = chat->tokenizer;
     int64_t ends[ENDS];
@@ -84,7 +84,7 @@ static pe_status generate(pe_chat *chat, int64_t count, const pe_generation *how
         pe_generate(chat->session, chat->tokens, count, same_tokens(chat, count), &own,
                     chat->tokens + count, made);
     chat->read_count = 0;
-    if (status == PE_OK) { /* the last token of an answer may not be read */
+    if (status == PE_OK) { /* the last token of an answer may not have been processed */
         chat->read_count = count + (*made ? *made - 1 : 0);
         memcpy(chat->read, chat->tokens, (size_t)chat->read_count * sizeof(int64_t));
     }

@@ -1,8 +1,8 @@
-/* A chat with a decoder: questions in, tokens of the answers out.
+/* A chat with a decoder: takes questions and returns the tokens of the answers.
  *
- * The texts around questions and answers are those of the model's chat template, which
- * models/tokenizer_table.py wrote into the tokenizer's table as literal pieces. Without them each
- * question is a text of its own, which is completed.
+ * The text around questions and answers comes from the model's chat template, which
+ * models/tokenizer_table.py writes into the tokenizer's table as literal pieces. Without a template
+ * each question is a separate text, which the model completes.
  */
 #ifndef PE_CHAT_H
 #define PE_CHAT_H
@@ -28,14 +28,14 @@ typedef struct pe_chat {
     pe_mapping memory;
 } pe_chat;
 
-/* Maps memory for a chat of up to the program's number of positions; PE_ERROR_MISMATCH where
- * it generates nothing. Messages are the session's. */
+/* Maps memory for a chat of up to the program's number of positions; PE_ERROR_MISMATCH if the
+ * program has no entries for generation. Error messages are in the session. */
 pe_status pe_chat_open(pe_chat *chat, pe_session *session, const pe_tokenizer *tokenizer);
 void pe_chat_close(pe_chat *chat);
 
-/* Answers a question of these bytes by how->notify, and returns the number of tokens in *made. The
- * ends of an answer are the tokenizer's, whatever how->ends has. After an error the chat is as it
- * was before the question. */
+/* Answers a question, passes each token to how->notify, and returns the number of tokens in
+ * *made. The tokenizer's end tokens end an answer; how->ends is ignored. After an error the chat
+ * is in its state before the question. */
 pe_status pe_chat_answer(pe_chat *chat, const char *question, size_t bytes,
                          const pe_generation *how, int64_t *made);
 

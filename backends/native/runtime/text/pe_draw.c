@@ -1,4 +1,4 @@
-/* Draws a token by its logits. */
+/* Samples a token from its logits. */
 #include <math.h>
 #include <string.h>
 
@@ -25,8 +25,9 @@ static double share_above(const float *weights, int64_t count, float least) {
     return sum;
 }
 
-/* The largest number such that weights of at least that have this sum together. Weights are not
- * negative, so they are ordered as their bits are, and 31 halvings find it without sorting. */
+/* The largest threshold such that the weights of at least this size have this sum. Weights are
+ * not negative, so they sort like their bits, and 31 bisections find the threshold without
+ * sorting. */
 static float least_weight(const float *weights, int64_t count, double sum) {
     uint32_t low = 0, high = 0x3f800001; /* above 1, the largest weight */
     while (high - low > 1) {

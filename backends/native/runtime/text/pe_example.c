@@ -1,4 +1,4 @@
-/* Reads a line of JSON, and writes its text as finetune/lm/templates.py does. */
+/* Reads a line of JSON, and renders its text like finetune/lm/templates.py. */
 #include "pe_example.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void append_piece(pe_example *e, pe_tk_section section) {
     append(e, pe_tk_words(e->tokenizer, section), pe_tk_count(e->tokenizer, section));
 }
 
-/* Notes that a part begins, or ends, at the end of the text. */
+/* Records that a part starts or ends at the current end of the text. */
 static void note_place(pe_example *e) {
     if (e->place_count == e->place_room) {
         const int room = 2 * e->place_room + 16;
@@ -50,7 +50,7 @@ static void note_place(pe_example *e) {
     e->places[e->place_count++] = e->bytes;
 }
 
-/* A text without the spaces around it. */
+/* A text without surrounding spaces. */
 static slice stripped(const pe_example *e, slice from) {
     from.bytes = pe_tk_strip(e->tokenizer, &from.text, from.bytes);
     return from;
@@ -85,7 +85,7 @@ static void append_answer(pe_example *e, slice content) {
 
 /* A question, with the template's prefix. */
 static void append_question(pe_example *e, slice content, role before) {
-    if (before == ASSISTANT) { /* the text that closes an answer is written already */
+    if (before == ASSISTANT) { /* the end of the answer is already written */
         const size_t closed = pe_tk_count(e->tokenizer, PE_TK_CLOSED);
         const char *again = (const char *)pe_tk_words(e->tokenizer, PE_TK_ASK_AGAIN);
         append(e, again + closed, pe_tk_count(e->tokenizer, PE_TK_ASK_AGAIN) - closed);
@@ -95,7 +95,7 @@ static void append_question(pe_example *e, slice content, role before) {
     append_content(e, content, PE_TK_STRIPS_USER);
 }
 
-/* Writes a message as the template does. */
+/* Renders a message with the template. */
 static const char *append_templated(pe_example *e, role who, role before, slice content) {
     const unsigned chat = pe_tk_head_of(e->tokenizer)->chat;
     if (!(chat & PE_TK_LEARNS)) {
@@ -118,7 +118,7 @@ static const char *append_templated(pe_example *e, role who, role before, slice 
     return NULL;
 }
 
-/* Writes a message without a template. */
+/* Renders a message without a template. */
 static const char *append_plain(pe_example *e, slice name, slice content) {
     const bool answer = role_of(name) == ASSISTANT;
     append(e, "### ", 4);
@@ -151,7 +151,7 @@ static slice take_text(pe_json *j, char **free_text) {
     return result;
 }
 
-/* Takes a message; unknown keys are skipped. */
+/* Reads a message; unknown keys are skipped. */
 static void take_message(pe_json *j, char *strings, slice *name, slice *content) {
     *name = *content = (slice){NULL, 0};
     pe_json_expect(j, '{', "a message that is no object");
@@ -202,7 +202,7 @@ static void take_messages(pe_example *e, pe_json *j) {
     e->ends = !templated && before == ASSISTANT;
 }
 
-/* Content of a line; `messages` is where their list begins. */
+/* Content of a line; `messages` is the start of their list. */
 typedef struct members {
     slice prompt, completion, text;
     pe_json messages;
@@ -238,7 +238,7 @@ static void take_members(pe_example *e, pe_json *j, members *m) {
     }
 }
 
-/* Writes a prompt with its completion, or a text. */
+/* Renders a prompt with its completion, or a text. */
 static void append_texts(pe_example *e, const members *m) {
     const slice learned = m->completion.text ? m->completion : m->text;
     if (!learned.text || (m->completion.text && !m->prompt.text)) {

@@ -14,7 +14,7 @@ typedef struct step {
     float *logits;
     int64_t tokens;
     int64_t vocabulary;
-    int64_t positions; /* one more than the last one that its first token may have */
+    int64_t positions; /* one more than the largest position of its first token */
 } step;
 
 static const pe_tensor *named(const pe_tensor *tensors, int count, const char *name,
@@ -70,8 +70,8 @@ int64_t pe_positions(const pe_program *program) {
     return entry ? positions_of(entry) : 0;
 }
 
-/* Reads `count` tokens, at most those of a chunk, from position `start` on. The padding of the
- * chunk lies after all positions that later tokens see, until these replace it. */
+/* Processes `count` tokens, at most a chunk, from position `start`. The chunk's padding is at
+ * positions that later tokens overwrite before they are visible. */
 static pe_status read_tokens(pe_session *session, const step *s, const int64_t *tokens,
                              int64_t count, int64_t start) {
     for (int64_t i = 0; i < s->tokens; i++) {
@@ -84,7 +84,7 @@ static pe_status read_tokens(pe_session *session, const step *s, const int64_t *
     return pe_run(session, s->entry, NULL, NULL);
 }
 
-/* Reads a prompt from position `at` on; *end is the step whose logits follow it. */
+/* Processes a prompt from position `at`; *end is the step that returns the logits after it. */
 static pe_status read_prompt(pe_session *session, const step *one, const step *chunk,
                              const int64_t *prompt, int64_t count, int64_t at, const step **end) {
     while (at < count) {
@@ -135,7 +135,7 @@ static bool is_end(const pe_generation *how, int64_t token) {
     return false;
 }
 
-/* Draws tokens, each read before the next, from the logits of `s` on. */
+/* Samples tokens one after another, starting with the logits of `s`. */
 static pe_status extend(pe_session *session, const step *one, const step *s, int64_t at,
                         const pe_generation *how, int64_t *tokens, int64_t *made) {
     for (*made = 0; *made < how->limit;) {

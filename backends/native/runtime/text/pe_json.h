@@ -1,6 +1,6 @@
-/* A strict reader of JSON in memory; private to the reader of texts.
+/* A strict JSON reader in memory; private to the reader of texts.
  *
- * A reader stops at its first fault: all that follows takes nothing.
+ * It stops at its first fault, and later calls have no effect.
  */
 #ifndef PE_JSON_H
 #define PE_JSON_H
@@ -9,16 +9,16 @@
 
 typedef struct pe_json {
     const unsigned char *at, *end;
-    const char *fault; /* NULL, or what is wrong before `at` */
+    const char *fault; /* NULL, or the fault before `at` */
 } pe_json;
 
-/* Notes what is wrong, unless something was before. */
+/* Records the first fault. */
 void pe_json_bad(pe_json *j, const char *fault);
 
-/* Takes this character if it is next, after white space. */
+/* Consumes this character if it is next, after white space. */
 bool pe_json_accept(pe_json *j, char token);
 
-/* Takes this character, which `fault` says is missing. */
+/* Consumes this character; if it is missing, records `fault`. */
 void pe_json_expect(pe_json *j, char token, const char *fault);
 
 /* The next character after white space, or 0 at the end. */
@@ -28,7 +28,7 @@ int pe_json_peek(pe_json *j);
  */
 size_t pe_json_string(pe_json *j, char *text);
 
-/* Takes any value. */
+/* Consumes any value. */
 void pe_json_skip(pe_json *j);
 
 #endif

@@ -27,10 +27,10 @@ typedef struct reader {
     bool *within;
     size_t *mapped;
     void *work;
-    size_t room; /* bytes of a text that these have memory for */
+    size_t room; /* capacity in bytes of text */
     int map_room;
     int64_t row_room;
-    open_row open[OPEN_ROWS + 1]; /* by their numbers */
+    open_row open[OPEN_ROWS + 1]; /* line numbers */
     int open_count;
 } reader;
 
@@ -43,7 +43,7 @@ static void *resized(void *memory, size_t count, size_t size, bool *failed) {
 
 static size_t tokens_of(size_t bytes) { return 3 * bytes + 16; }
 
-/* Makes room for the tokens of the example. */
+/* Reserves memory for the tokens of the example. */
 static bool make_room(reader *r) {
     const pe_example *e = &r->example;
     bool failed = false;
@@ -61,7 +61,7 @@ static bool make_room(reader *r) {
     return !failed;
 }
 
-/* Tokens of the example, which is not empty, with the one that ends it. */
+/* Tokens of a non-empty example, with the end token. */
 static int64_t tokenize(reader *r) {
     const pe_example *e = &r->example;
     const pe_tokenizer *t = r->form->tokenizer;
@@ -96,7 +96,7 @@ static void note(pe_text_lines *lines, int64_t line) {
     lines->count++;
 }
 
-/* Begins a row, with room for all its tokens. */
+/* Starts a row, with memory for all its tokens. */
 static bool begin_row(reader *r) {
     pe_texts *t = r->texts;
     if (t->rows == r->row_room) {
@@ -119,7 +119,7 @@ static bool begin_row(reader *r) {
     return true;
 }
 
-/* Closes the fullest row, if there are too many, or it has no room. */
+/* Closes the fullest row if it is full, or if too many rows are open. */
 static void close_row(reader *r, bool full) {
     int fullest = 0;
     for (int i = 1; i < r->open_count; i++) {
@@ -132,7 +132,7 @@ static void close_row(reader *r, bool full) {
     }
 }
 
-/* Puts the tokens into the first row with room, or into a new one. */
+/* Adds the tokens to the first row with enough room, or to a new one. */
 static bool pack(reader *r, int64_t count) {
     pe_texts *t = r->texts;
     int place = 0;
@@ -155,7 +155,7 @@ static bool pack(reader *r, int64_t count) {
     return true;
 }
 
-/* Takes the example of a line; false without memory. */
+/* Adds the example of a line; false if memory is exhausted. */
 static bool take(reader *r, int64_t line) {
     pe_texts *t = r->texts;
     if (r->example.empty) {

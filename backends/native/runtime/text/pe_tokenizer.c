@@ -37,7 +37,7 @@ size_t pe_tokenizer_longest(const pe_tokenizer *tokenizer) {
     return pe_tk_head_of(tokenizer)->longest;
 }
 
-/* Whether one of the parts between these places has all that lies from `begin` to `end`. */
+/* Whether one of the parts contains the interval from `begin` to `end`. */
 static bool is_within(const size_t *places, int count, size_t begin, size_t end) {
     for (int i = 0; places && i + 1 < count; i += 2) {
         if (places[i] <= begin && end <= places[i + 1]) {
@@ -132,7 +132,7 @@ static bool is_mark(const unsigned char *text, size_t bytes, size_t at) {
     return bytes - at >= MARK_BYTES && memcmp(text + at, MARK, MARK_BYTES) == 0;
 }
 
-/* Replaces spaces by marks, with one before them if the tokenizer has it so. */
+/* Replaces spaces by marks, and adds a leading mark if the tokenizer does. */
 static size_t with_marks(const writer *w, const unsigned char *text, size_t bytes, bool first) {
     const bool begun = text[0] == ' ' || is_mark(text, bytes, 0);
     size_t written = 0;
@@ -171,7 +171,7 @@ static size_t end_of_piece(const writer *w, const unsigned char *text, size_t by
     return at;
 }
 
-/* Normalizes a text into w->part, unless it is so already; *result is where it then lies. */
+/* Normalizes a text into w->part, unless it is already normalized; *result points to the result. */
 static size_t normalize(writer *w, const unsigned char *text, size_t bytes, bool first,
                         const unsigned char **result) {
     *result = w->part;
@@ -196,7 +196,7 @@ static void map_places(writer *w, const unsigned char *text, size_t at, size_t b
     }
 }
 
-/* Writes the tokens of a part of the text without added ones. */
+/* Writes the tokens of a part of the text without added tokens. */
 static void write_part(writer *w, const unsigned char *whole, size_t begin, size_t stop) {
     if (begin == stop) {
         return;

@@ -41,7 +41,7 @@ static const uint32_t *merge_of(const pe_tokenizer *t, uint32_t left, uint32_t r
     return pe_tk_find(t, PE_TK_MERGES, 4, 2, (const uint32_t[]){left, right});
 }
 
-/* Puts the merge of a symbol with the next one onto the heap, if there is one. */
+/* Pushes the merge of a symbol with the next one onto the heap, if there is one. */
 static void offer(const pe_tokenizer *t, const pe_tk_symbol *symbols, int32_t at, pe_tk_merge *heap,
                   int32_t *count) {
     if (at < 0 || symbols[at].after < 0) {
@@ -53,7 +53,7 @@ static void offer(const pe_tokenizer *t, const pe_tk_symbol *symbols, int32_t at
     }
 }
 
-/* Whether the symbols of a merge are still those that it was made for. */
+/* Whether the symbols of a merge are unchanged since it was pushed. */
 static bool holds(const pe_tokenizer *t, const pe_tk_symbol *symbols, const pe_tk_merge *merge) {
     const pe_tk_symbol *left = &symbols[merge->at];
     if (left->token == PE_NO_TOKEN || left->after < 0) {

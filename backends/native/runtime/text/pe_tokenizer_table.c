@@ -1,4 +1,4 @@
-/* Reads the table of a tokenizer: its form, hash tables, characters and their classes. */
+/* Reads a tokenizer's table: header, hash tables, characters and their classes. */
 #include "pe_tokenizer_table.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The table of a tokenizer, as models/tokenizer_table.py writes it: numbers of 32 bits, then
- * sections. All is little-endian. */
+/* A tokenizer's table, written by models/tokenizer_table.py: 32-bit numbers, then sections, in
+ * little-endian order. */
 #ifndef PE_TOKENIZER_TABLE_H
 #define PE_TOKENIZER_TABLE_H
 
@@ -13,8 +13,8 @@
 enum {
     PE_TK_BYTES = 1,        /* symbols are bytes, not characters */
     PE_TK_FALLBACK = 2,     /* an unknown character is its bytes */
-    PE_TK_FUSE = 4,         /* neighbours that are unknown are one token */
-    PE_TK_WHOLE = 8,        /* a piece that is a token is not made of merges */
+    PE_TK_FUSE = 4,         /* adjacent unknown symbols are one token */
+    PE_TK_WHOLE = 8,        /* a piece that is a token is not merged from symbols */
     PE_TK_NFC = 16,         /* text is normalized */
     PE_TK_MARK = 32,        /* a space is U+2581 */
     PE_TK_PREPEND = 64,     /* a part begins with U+2581 */
@@ -29,17 +29,17 @@ enum {
 
 /* Flags of a chat template. */
 enum {
-    PE_TK_LEARNS = 1,         /* its chats can be learned from */
-    PE_TK_TURNS = 2,          /* ... also those of several answers */
-    PE_TK_HAS_SYSTEM = 4,     /* a system's text may come first */
-    PE_TK_STRIPS_USER = 8,    /* texts lose the spaces around them */
+    PE_TK_LEARNS = 1,         /* usable for training */
+    PE_TK_TURNS = 2,          /* ... also on chats with several answers */
+    PE_TK_HAS_SYSTEM = 4,     /* a system message may come first */
+    PE_TK_STRIPS_USER = 8,    /* questions are stripped of surrounding spaces */
     PE_TK_STRIPS_ANSWER = 16, /* likewise answers */
-    PE_TK_STRIPS_SYSTEM = 32, /* likewise that of the system */
+    PE_TK_STRIPS_SYSTEM = 32, /* likewise system messages */
 };
 
 /* How a text is split into pieces; see pe_tokenizer_split.c. */
 enum {
-    PE_TK_SPLIT = 1,       /* it is split at all */
+    PE_TK_SPLIT = 1,       /* text is split */
     PE_TK_ANY_CASE = 2,    /* contractions in any case */
     PE_TK_PREFIX = 4,      /* any one character may precede letters, not only a space */
     PE_TK_LINES = 8,       /* line ends follow punctuation, and end a run of spaces */
@@ -72,7 +72,7 @@ typedef enum pe_tk_section {
     PE_TK_BYTE_IDS,   /* u32 token of each byte */
     PE_TK_MERGES,     /* a hash table of left, right, rank, result */
     PE_TK_WORDS,      /* a hash table of tokens by their bytes */
-    PE_TK_ADDED,      /* likewise those that are found before all else */
+    PE_TK_ADDED,      /* likewise tokens that are matched first */
     PE_TK_LENGTHS,    /* u32 lengths of these in bytes, the longest first */
     PE_TK_BEGIN,      /* u32 tokens that begin a text */
     PE_TK_END,        /* ... and end it */
@@ -124,13 +124,13 @@ const uint32_t *pe_tk_find(const pe_tokenizer *t, pe_tk_section section, int wid
 uint32_t pe_tk_token(const pe_tokenizer *t, pe_tk_section section, const unsigned char *text,
                      size_t bytes);
 
-/* A character at `at` and its bytes; a byte that begins none is one above U+10FFFF. */
+/* The character at `at` and its bytes; an invalid byte is a character above U+10FFFF. */
 uint32_t pe_tk_character(const unsigned char *text, size_t bytes, size_t at, size_t *length);
 
 /* Its classes. */
 unsigned pe_tk_class(const pe_tokenizer *t, uint32_t character);
 
-/* Takes the spaces around a text away, as str.strip does; returns the bytes that are left. */
+/* Strips surrounding spaces like str.strip; returns the remaining bytes. */
 size_t pe_tk_strip(const pe_tokenizer *t, const char **text, size_t bytes);
 
 /* The end of the piece that begins at `at`. */
@@ -140,20 +140,20 @@ size_t pe_tk_piece(const pe_tokenizer *t, const unsigned char *text, size_t byte
 size_t pe_tk_nfc(const pe_tokenizer *t, const unsigned char *text, size_t bytes,
                  unsigned char *result, uint32_t *room);
 
-/* Parts of a text, each from one place up to the next, and which tokens lie within one. */
+/* Parts of a text as intervals, and which tokens are within one. */
 typedef struct pe_tk_parts {
-    const size_t *places; /* of a begin and an end in turn, rising */
+    const size_t *places; /* alternating starts and ends, ascending */
     size_t *mapped;       /* memory for as many */
     int count;
     bool *within; /* for each token */
 } pe_tk_parts;
 
-/* pe_tokenize, which also notes the tokens within parts of the text, if there are any. */
+/* pe_tokenize, which also marks the tokens within parts of the text, if there are any. */
 int64_t pe_tk_tokenize(const pe_tokenizer *tokenizer, const char *text, size_t text_bytes,
                        unsigned marks, int64_t *tokens, int64_t room, void *memory,
                        pe_tk_parts *parts);
 
-/* A symbol of a piece with its place there, and a merge that waits. */
+/* A symbol of a piece with its position, and a pending merge. */
 typedef struct pe_tk_symbol {
     uint32_t token, begin, end;
     int32_t before, after;
@@ -165,7 +165,7 @@ typedef struct pe_tk_merge {
 } pe_tk_merge;
 
 /* Merges the tokens of a piece; returns their number, and leaves them in `symbols`. The heap has
- * room for three merges a symbol. */
+ * room for three merges per symbol. */
 int32_t pe_tk_merge_all(const pe_tokenizer *t, pe_tk_symbol *symbols, int32_t count,
                         pe_tk_merge *heap);
 

@@ -1,4 +1,4 @@
-/* Weights as the model has them: by its names, and in its order of dimensions. */
+/* Weights with the model's names and order of dimensions. */
 #include <string.h>
 #include <unistd.h>
 
@@ -96,7 +96,7 @@ pe_status pe_export_weights(pe_session *session, const char *path, bool all) {
     return status == PE_OK ? pe_st_commit(&writer, session->message) : status;
 }
 
-/* A file that is checked first, and read when all of it fits. */
+/* A file that is checked first, and read only if all of it fits. */
 typedef struct adapter {
     pe_session *session;
     const char *path;

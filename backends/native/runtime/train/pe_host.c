@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #endif
 
-/* A session with the mappings that it lives in. */
+/* A session with its mappings. */
 typedef struct host {
     pe_session session;
     pe_schedule schedule;

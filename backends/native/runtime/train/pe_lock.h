@@ -1,4 +1,4 @@
-/* Locks and owners of files; WASI has neither, and one program uses a file at a time there. */
+/* Locks and owners of files. WASI has neither; there, one program uses a file at a time. */
 #ifndef PE_LOCK_H
 #define PE_LOCK_H
 
@@ -16,7 +16,7 @@ static inline bool pe_owns(const struct stat *file) { return (void)file, true; }
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Locks an open file for this process alone: 0, or -1 with errno. Closing it ends the lock. */
+/* Locks an open file for this process: 0, or -1 with errno. Closing it ends the lock. */
 static inline int pe_lock(int file) { return flock(file, LOCK_EX | LOCK_NB); }
 
 static inline bool pe_owns(const struct stat *file) { return file->st_uid == geteuid(); }

@@ -14,7 +14,7 @@
 
 #define BEFORE "step-"
 #define BEHIND ".safetensors"
-#define DIGITS 10 /* of INT32_MAX, so that names sort as numbers do */
+#define DIGITS 10 /* digits of INT32_MAX, so that names sort like numbers */
 
 bool pe_place_is_folder(const pe_place *place) {
     struct stat status;
@@ -42,7 +42,7 @@ pe_status pe_place_path(const pe_place *place, int64_t step, char *path, char *m
                                   strerror(ENAMETOOLONG));
 }
 
-/* The step that a name is of, -1 for other files; *rest is the remainder of the name. */
+/* The step of a checkpoint's name, -1 for other files; *rest is the remainder of the name. */
 static int64_t step_in(const char *name, const char **rest) {
     const size_t before = sizeof BEFORE - 1, behind = sizeof BEHIND - 1;
     if (strncmp(name, BEFORE, before) != 0 || strspn(name + before, "0123456789") != DIGITS ||
@@ -86,7 +86,7 @@ static void remove_partial(const char *path) {
     }
 }
 
-/* The least step that is kept. */
+/* The smallest step that is kept. */
 static int64_t oldest_kept(const pe_place *place) {
     int64_t step = INT64_MAX;
     for (int i = 0; i < place->keep && step >= 0; i++) {

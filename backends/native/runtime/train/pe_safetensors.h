@@ -1,9 +1,9 @@
 /* Strict reader and writer of safetensors files, in constant memory and without allocation.
  *
- * The reader streams the header through a small buffer and visits one tensor after the other. It
- * refuses what the writers of this format never produce: tensors that do not follow each other
- * without gaps in the header's order (so they cannot overlap), sizes that disagree with dtype and
- * shape, a file longer or shorter than its header says, a header above PE_ST_HEADER_LIMIT.
+ * The reader streams the header through a small buffer and visits the tensors one by one. It
+ * rejects files that no writer of this format produces: tensors with gaps or out of the header's
+ * order (so they cannot overlap), sizes that disagree with dtype and shape, a file longer or
+ * shorter than its header says, a header above PE_ST_HEADER_LIMIT.
  */
 #ifndef PE_SAFETENSORS_H
 #define PE_SAFETENSORS_H
@@ -18,11 +18,11 @@ _Static_assert(sizeof(off_t) == 8, "files may exceed 2 GiB: compile with -D_FILE
 #define PE_ST_NAME_BYTES 512
 #define PE_ST_PATH_BYTES 4096
 #define PE_ST_TEXT_BYTES 80
-#define PE_ST_PREFIX 8 /* bytes of the header's length, with which a file begins */
+#define PE_ST_PREFIX 8 /* bytes of the header's length, at the start of a file */
 
-/* How a file with checksums begins, after its header's length. 8 hexadecimal digits of the header
- * follow (of its length and itself, with '0' in their own place), then PE_ST_SUMS, then 8 digits
- * for each tensor. */
+/* The start of a file with checksums, after its header's length. 8 hexadecimal digits of the
+ * header follow (of its length and itself, with '0' in their own place), then PE_ST_SUMS, then 8
+ * digits for each tensor. */
 #define PE_ST_SEAL "{\"__metadata__\":{\"pockengine.header\":\""
 #define PE_ST_SUMS "\",\"pockengine.tensors\":\""
 #define PE_ST_DIGITS 8
@@ -39,8 +39,8 @@ typedef struct pe_st_tensor {
     uint64_t bytes;
 } pe_st_tensor;
 
-/* Is shown every tensor in order, and every pair of texts in `__metadata__` (cut off at
- * PE_ST_TEXT_BYTES) unless `text` is NULL. The first error ends the visit. */
+/* Called with every tensor in order, and, unless `text` is NULL, with every pair of texts in
+ * `__metadata__` (cut off at PE_ST_TEXT_BYTES). The first error ends the visit. */
 typedef struct pe_st_visitor {
     pe_status (*tensor)(void *context, const pe_st_tensor *tensor, char *message);
     pe_status (*text)(void *context, const char *key, const char *value, char *message);
@@ -53,8 +53,8 @@ pe_status pe_st_read(int file, const char *path, const pe_st_visitor *visitor, c
 /* Opens a file for reading; *file is its descriptor. */
 pe_status pe_st_open(const char *path, int *file, char *message);
 
-/* Checks the checksums of an open file: its header's, and those of all tensors. *sealed is whether
- * it has any; a file without is sound. */
+/* Checks the checksums of an open file: its header's, and those of all tensors. *sealed is
+ * whether it has any; a file without checksums is valid. */
 pe_status pe_st_verify(int file, const char *path, bool *sealed, char *message);
 
 /* Size of an open file. */
@@ -68,7 +68,7 @@ pe_status pe_st_read_at(int file, const char *path, uint64_t offset, void *data,
 pe_status pe_st_sum(int file, const char *path, uint64_t at, uint64_t bytes, uint32_t *crc,
                     char *message);
 
-/* A file that is being written under another name. */
+/* A file that is being written under a temporary name. */
 typedef struct pe_st_writer {
     int file;
     uint64_t data_start;
@@ -76,11 +76,12 @@ typedef struct pe_st_writer {
     char partial[PE_ST_PATH_BYTES + 16];
 } pe_st_writer;
 
-/* Takes an empty partial file beside the path for this writer alone. A path that is there must be a
- * regular file, or a link, which is itself replaced: its target is unchanged. */
+/* Creates or takes over an empty partial file next to the path, for this writer only. An
+ * existing path must be a regular file, or a link, which is itself replaced: its target is
+ * unchanged. */
 pe_status pe_st_take_place(pe_st_writer *writer, const char *path, char *message);
 
-/* Whether a file of this size could be written there now; leaves nothing behind. */
+/* Whether a file of this size could be written there now; leaves no file. */
 pe_status pe_st_try_place(const char *path, uint64_t bytes, char *message);
 
 /* A text of `__metadata__`. */
@@ -113,15 +114,15 @@ bool pe_st_takes(const pe_st_content *content, int tensor);
 /* Size of the whole file. */
 uint64_t pe_st_file_bytes(const pe_st_content *content);
 
-/* Takes a place and writes the header; the data begin at writer->data_start. */
+/* Creates the partial file and writes the header; the data start at writer->data_start. */
 pe_status pe_st_create(pe_st_writer *writer, const char *path, const pe_st_content *content,
                        char *message);
 
-/* Writes data at an offset from data_start. On an error the partial file is gone. */
+/* Writes data at an offset from data_start. On an error the partial file is removed. */
 pe_status pe_st_write_at(pe_st_writer *writer, uint64_t offset, const void *data, size_t bytes,
                          char *message);
 
-/* Syncs the partial file and renames it to the path. On an error the partial file is gone. */
+/* Syncs the partial file and renames it to the path. On an error the partial file is removed. */
 pe_status pe_st_commit(pe_st_writer *writer, char *message);
 
 /* Removes the partial file. */

@@ -14,7 +14,7 @@
  *     one-cycle    a cosine up from 1 / 25 until p = factor, then down to 1 / 250000, which it
  *                  reaches at the last step (arXiv 1708.07120)
  *
- * No step of a run has the rate 0. Beyond `total` the factor stays what it is at the end.
+ * No step of a run has the rate 0. After `total` the factor keeps its last value.
  */
 #ifndef PE_SCHEDULE_H
 #define PE_SCHEDULE_H

@@ -16,7 +16,7 @@ typedef struct pe_st_header {
     unsigned char buffer[4096];
 } pe_st_header;
 
-/* Notes what is wrong, unless something was before. */
+/* Records the first fault. */
 pe_status pe_st_bad(pe_st_header *h, const char *fact);
 
 /* The next character, or 0 at the header's end or after a failure. */
@@ -24,7 +24,7 @@ int pe_st_peek(pe_st_header *h);
 
 void pe_st_skip_space(pe_st_header *h);
 
-/* Takes this token if it is next. */
+/* Consumes this token if it is next. */
 bool pe_st_accept(pe_st_header *h, char token);
 
 void pe_st_expect(pe_st_header *h, char token);

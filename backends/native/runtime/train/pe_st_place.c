@@ -1,8 +1,8 @@
-/* The place of a file that is being written: a partial file beside its path, renamed at the end.
+/* Atomic replacement of a file: a partial file next to its path, renamed at the end.
  *
- * The partial file is path.partial, and where a live saver holds that, path.partial1 and so on. Its
- * saver locks it, so that two savers never write one file, and what a killed run left behind is
- * taken over by the next. A link at the path is itself replaced, as files.py does.
+ * The partial file is path.partial, or path.partial1 and so on if a live process has locked that.
+ * The lock ensures that two processes never write one file, and that the next run takes over the
+ * file of a killed one. A link at the path is itself replaced, as files.py does.
  */
 #define _GNU_SOURCE /* fallocate */
 #include <errno.h>
@@ -26,8 +26,8 @@ static pe_status refuse(const pe_st_writer *writer, int error, char *message) {
     return pe_fail(message, PE_ERROR_SYSTEM, "cannot write %s: %s", writer->path, strerror(error));
 }
 
-/* Checks that nothing but a regular file, or a link to one, is replaced. `*mode` becomes its
- * permissions where there is one. */
+/* Checks that only a regular file, or a link to one, is replaced. `*mode` becomes its
+ * permissions, if it exists. */
 static pe_status check_place(const pe_st_writer *writer, mode_t *mode, char *message) {
     struct stat status;
     if (stat(writer->path, &status) != 0) {
@@ -41,8 +41,8 @@ static pe_status check_place(const pe_st_writer *writer, mode_t *mode, char *mes
                          writer->path);
 }
 
-/* Whether the open file is still the partial file by name, and has no other link: a hard link to a
- * foreign file must not be truncated. */
+/* Whether the open file still has the partial file's name, and no other link: a hard link to
+ * another file must not be truncated. */
 static attempt check_partial(const pe_st_writer *writer) {
     struct stat opened, named;
     if (fstat(writer->file, &opened) != 0) {
@@ -158,7 +158,7 @@ pe_status pe_st_try_place(const char *path, uint64_t bytes, char *message) {
 
 void pe_st_abandon(pe_st_writer *writer) {
     if (writer->file >= 0) {
-        unlink(writer->partial); /* while it is locked: afterwards it may be another saver's */
+        unlink(writer->partial); /* while it is locked: later it may belong to another process */
         close(writer->file);
         writer->file = -1;
     }

@@ -1,17 +1,17 @@
-/* The checksums of a file: of its header, which holds those of its tensors. */
+/* Verifies a file's checksums: of its header, which contains those of its tensors. */
 #include <string.h>
 
 #include "pe_crc.h"
 #include "pe_safetensors.h"
 
-/* A file whose tensors are compared one after the other with the header's checksums. */
+/* A file whose tensors are compared one by one with the header's checksums. */
 typedef struct verifying {
     int file;
     const char *path;
     uint64_t next; /* offset of the next tensor's digits */
 } verifying;
 
-/* Whether these bytes of the file are the text; false also where the file is too short. */
+/* Whether the file has this text at a position; also false if the file is too short. */
 static bool holds(int file, const char *path, uint64_t at, const char *text) {
     char found[64], ignored[PE_MESSAGE_BYTES];
     const size_t length = strlen(text);

@@ -17,14 +17,14 @@ static int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The rate of the update that comes. */
+/* The rate of the next update. */
 static float next_rate(const pe_session *session) {
     const pe_schedule *schedule = session->schedule;
     return (float)(schedule->rate * pe_schedule_factor(schedule, session->progress.updates + 1));
 }
 
-/* The controls of the step that comes, for the entry that updates weights or for one that only
- * collects gradients. Random numbers depend on seed and step alone. */
+/* The controls of the next step, for the entry that updates weights or one that only accumulates
+ * gradients. Random numbers depend only on seed and step. */
 static pe_controls next_controls(const pe_session *session, bool updates) {
     const pe_progress *p = &session->progress;
     const uint32_t seed = p->seed * 0x9E3779B9U + (uint32_t)(p->steps + 1);
@@ -44,7 +44,7 @@ static const pe_tensor *find_loss(const pe_session *session) {
     return NULL;
 }
 
-/* Counts a step that has been made. */
+/* Counts a completed step. */
 static void count_step(pe_progress *p, bool collects, bool updated) {
     p->steps++;
     p->collected = collects && !updated ? p->collected + 1 : 0;
@@ -190,7 +190,8 @@ static pe_status step_once(pe_session *session, const pe_training *training, boo
     return PE_OK;
 }
 
-/* Goes back to the last checkpoint, but not in the data: the same batches would fail again. */
+/* Returns to the last checkpoint, but not to its position in the data: the same batches would
+ * fail again. */
 static pe_status roll_back(pe_session *session, const pe_training *training) {
     char why[PE_MESSAGE_BYTES];
     bool found;
@@ -217,7 +218,7 @@ static bool is_due(const pe_session *session, const pe_training *training, bool 
     return training->place.path && (last || (every > 0 && session->progress.steps % every == 0));
 }
 
-/* Checks what a training needs from its first step to its end, and makes its folder. */
+/* Checks all requirements of a training before its first step, and creates its folder. */
 static pe_status check_training(pe_session *session, const pe_training *training) {
     const pe_status status = pe_check_arguments(session, "pe_train", training && training->read);
     if (status != PE_OK) {
@@ -243,7 +244,7 @@ pe_status pe_train(pe_session *session, const pe_training *training) {
         return status;
     }
     if (training->roll_back && pe_place_newest(&training->place, INT64_MAX) < 0) {
-        status = save(session, training); /* there must be something to go back to */
+        status = save(session, training); /* a rollback needs a checkpoint */
     }
     bool dirty = true;
     while (status == PE_OK && go_on && session->progress.steps < training->until) {
