@@ -1,6 +1,6 @@
 """Inline blocks of a traced module: `with torch.no_grad():`, autocast that is off.
 
-PyTorch traces such a block as a graph of its own, which an operator runs. Its nodes move into the
+PyTorch traces such a block as a separate graph, which an operator runs. Its nodes move into the
 module's graph, so that other code sees one graph.
 """
 
@@ -25,7 +25,7 @@ UNRECORDED = "unrecorded"
 
 
 def inline_blocks(program: "ExportedProgram") -> None:
-    """Put the nodes of all blocks into the graph of the module; enabled autocast stays."""
+    """Inline the nodes of all blocks into the module's graph; enabled autocast stays."""
     root = program.graph_module
     for part in root.modules():
         if isinstance(part, GraphModule):
@@ -36,7 +36,7 @@ def inline_blocks(program: "ExportedProgram") -> None:
 
 
 def has_effect(node: Node) -> bool:
-    """Whether an operator does more than give a result, as a block that is refused may."""
+    """Whether an operator has a side effect, as a rejected block may have."""
     return bool(node.is_impure()) or str(node.target) in BLOCKS
 
 

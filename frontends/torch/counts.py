@@ -1,9 +1,9 @@
 """Checks whether a mask is true anywhere: `mask.any()`, `mask.sum() == 0`, `len(rows)`.
 
-What is computed of a count is computed for some counts beside. A question whose answer for none
-differs from that for any more asks whether there are any. A trace and a run on numbers both follow
-counts by this, so they find the same questions. The elements of a tensor may each be a count, as
-those of `mask.sum(0)` or of `bincount` are: a property of one of them holds for all.
+Everything computed from a count is also computed for some other counts. A question whose answer for
+none differs from that for any more asks whether there are any. A trace and a run on numbers both
+follow counts by this, so they find the same questions. Each element of a tensor may be a count, as
+in `mask.sum(0)` or `bincount`: a property of one element holds for all.
 """
 
 import builtins
@@ -47,7 +47,7 @@ ELEMENTWISE = frozenset(_ELEMENTWISE.split())
 """Functions of counts whose results are followed."""
 
 MOVES = frozenset(_MOVES.split())
-"""Functions whose results have elements of their first argument alone."""
+"""Functions whose results contain only elements of their first argument."""
 
 CASTS = {torch.Tensor.to, torch.Tensor.int, torch.Tensor.long, torch.Tensor.float}
 NUMBERS: dict[Any, Callable[[Any], Any]] = {
@@ -55,10 +55,10 @@ NUMBERS: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor.__float__: float,
     torch.Tensor.__index__: int,
 }
-"""Functions by which a guard reads a Python number, which no trace follows."""
+"""Functions with which a guard reads a Python number, which a trace cannot follow."""
 
 ASKS = {torch.Tensor.__bool__, torch.Tensor.item, torch.Tensor.tolist, *NUMBERS}
-"""Functions by which a guard decides."""
+"""Functions with which a guard decides."""
 
 LEN = builtins.len
 
@@ -70,10 +70,11 @@ class Counts:
         self._masks: dict[int, torch.Tensor] = {}
         """Masks whose elements are numbers, by their ids."""
         self._known: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
-        """By a tensor's id: the tensor, and an element of it where none, one, two and all are."""
+        """By a tensor's id: the tensor, and its element if none, one, two and all rows are
+        selected."""
 
     def call(self, run: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
-        """Call a function by `run`, and follow what it counts, or computes of a count."""
+        """Call a function through `run`, and follow counts and values computed from them."""
         if func is torch.Tensor.__iter__:
             return iter(self.call(run, torch.unbind, args, kwargs))
         result = run(func, *args, **kwargs)
@@ -94,7 +95,7 @@ class Counts:
         return value.dtype is torch.bool or id(value) in self._masks
 
     def values(self, value: Any) -> list[torch.Tensor]:
-        """Return an element that is followed where none, one, two and all are true."""
+        """Return a followed element for none, one, two and all true elements."""
         return self._known[id(value)][1]
 
     def asks_for_any(self, value: Any) -> bool | None:
@@ -154,7 +155,7 @@ def lengths() -> Iterator[None]:
 
 
 class Guards(TorchFunctionMode):
-    """Answers guards in a trace: there are some, on lines where it makes no difference."""
+    """Answers guards in a trace that rows exist, on lines where this makes no difference."""
 
     def __init__(self, lines: Collection[Line]) -> None:
         super().__init__()
@@ -165,7 +166,7 @@ class Guards(TorchFunctionMode):
         self._stack = ExitStack()
 
     def __enter__(self) -> "Guards":
-        """Make `len` a guard too, if there are rows."""
+        """Treat `len` as a guard too, if there are rows."""
         if self._lines:
             self._stack.enter_context(lengths())
         super().__enter__()

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 CHECKS = ("aten._assert", "aten.sym_constrain")
-"""How operators are called that only check; they give nothing."""
+"""Names of operators that only check, and return nothing."""
 
 
 def drop_dead(program: "ExportedProgram") -> None:
-    """Drop checks that PyTorch adds, counts of batches, and whatever nothing reads."""
+    """Drop checks that PyTorch adds, counts of batches, and unused nodes."""
     graph = program.graph
     buffers = program.graph_signature.inputs_to_buffers
     for node in list(graph.nodes):

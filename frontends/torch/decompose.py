@@ -17,8 +17,8 @@ from pockengine.frontends.torch.definitions import DEFINITIONS
 def decompose(node: Node) -> GraphModule | None:
     """Trace the definition of one operator; None if PyTorch has none.
 
-    The graph's placeholders are `node.all_input_nodes`, in order. Only operators that write
-    to nothing are looked up.
+    The graph's placeholders are `node.all_input_nodes`, in order. Only operators without side
+    effects are looked up.
     """
     sources = node.all_input_nodes
     if not all(_is_tensor(source) for source in sources):
@@ -44,7 +44,7 @@ def _traced(node: Node, mode: Any, examples: list[Any]) -> GraphModule | None:
 
 @contextmanager
 def _without_onednn() -> Iterator[None]:
-    """Keep definitions from ending in oneDNN's operators, whose LSTM nothing defines."""
+    """Prevent definitions that use oneDNN's operators, whose LSTM has no definition."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
@@ -54,7 +54,7 @@ def _without_onednn() -> Iterator[None]:
 
 
 def _call(node: Node, definition: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the node's tensors alone that applies a definition."""
+    """Return a function of the node's tensors that applies a definition."""
 
     def call(*values: torch.Tensor) -> Any:
         known = dict(zip(node.all_input_nodes, values, strict=True))
@@ -82,7 +82,7 @@ def missing_rule(graph: GraphModule) -> str | None:
 
 
 def _definitions(target: Any) -> list[Callable[..., Any]]:
-    """Return what there is for an operator: ours, PyTorch's kernel made of others, its formula."""
+    """Return an operator's definition: ours, PyTorch's composite kernel, or its formula."""
     if target._schema.is_mutable:
         plain = _functional(target)
         if not isinstance(plain, torch._ops.OpOverload):

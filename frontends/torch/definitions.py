@@ -156,7 +156,7 @@ def pinv(
     rtol: torch.Tensor | None = None,
     hermitian: bool = False,
 ) -> torch.Tensor:
-    """Invert what singular values there are above a limit.
+    """Invert the singular values above a limit.
 
     The gradient is that of a constant rank, which equal singular values do not disturb.
     """
@@ -206,7 +206,7 @@ def log_ndtr(x: torch.Tensor) -> torch.Tensor:
 
 @define(aten.special_ndtri.default)
 def ndtri(x: torch.Tensor) -> torch.Tensor:
-    """Return up to where the normal distribution has a share of x."""
+    """Return the quantile x of the normal distribution."""
     return math.sqrt(2) * torch.erfinv(2 * x - 1)
 
 
@@ -231,7 +231,7 @@ def mode(
 
 @define(aten.masked_scatter.default)
 def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """Put the first elements of source, in sequence, where the mask is true."""
+    """Write the first elements of source, in sequence, where the mask is true."""
     x, mask = torch.broadcast_tensors(x, mask)
     order = mask.flatten().float().cumsum(0) - 1  # exact up to 2²⁴ elements
     places = order.clamp(0, source.numel() - 1).long()
@@ -242,7 +242,7 @@ def masked_scatter(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) ->
 def diagonal_scatter(
     x: torch.Tensor, source: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> torch.Tensor:
-    """Put source on a diagonal."""
+    """Write source to a diagonal."""
     y = x.clone()
     y.diagonal(offset, dim1, dim2).copy_(source)
     return y

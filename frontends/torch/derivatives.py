@@ -69,7 +69,8 @@ def _gradients_of(
     *_: Any,
     **__: Any,
 ) -> tuple[torch.Tensor, ...]:
-    """Return what `torch.autograd.grad` does; 0 where an input has no part in the outputs."""
+    """Return the result of `torch.autograd.grad`; 0 for an input that the outputs do not depend
+    on."""
     if not all(isinstance(x, torch.Tensor) for x in (*outputs, *inputs)):
         raise ImportModelError("torch.autograd.grad is given edges of a graph; give it tensors")
     gradients = [

@@ -1,9 +1,9 @@
 """Detect guards on empty selections that only skip work without effect.
 
-Experts of a mixture are often guarded by `if rows.numel() == 0: continue`, or by `mask.any()`.
-Where no row is selected, sums over them are 0 and writes of them change nothing, so the guard does
-not matter, unless one side of it does something else. To find out, the module runs in trials, each
-of which empties one mask: once unchanged, once with guards that find some rows.
+Experts of a mixture are often guarded by `if rows.numel() == 0: continue`, or by `mask.any()`. If
+no row is selected, sums over the rows are 0 and writes of them change nothing, so the guard has no
+effect, unless one side of it does something else. To find out, the module runs in trials, each of
+which empties one mask: once unchanged, once with guards that find some rows.
 """
 
 import sys
@@ -22,7 +22,7 @@ from pockengine.frontends.torch.trials import Trials
 SIZES = {torch.numel, torch.Tensor.numel, torch.Tensor.nelement, torch.Tensor.size}
 SIZES |= {torch.Tensor.shape.__get__}
 EXTREMES = {getattr(part, name) for part in (torch, torch.Tensor) for name in ("min", "max")}
-"""Functions that raise where there is no element, as in checks of a range, which are passed."""
+"""Functions that raise without elements, as in range checks, which are skipped."""
 
 MOST_TRIALS = 128
 """Trials of one module, each up to two runs of it."""
@@ -59,7 +59,7 @@ class Some(int):
 
 
 class Emptied(TorchFunctionMode):
-    """Makes one trial; where `hidden`, sizes and counts of 0 deny it."""
+    """Runs one trial; with `hidden`, sizes and counts of 0 compare as if they were not."""
 
     def __init__(
         self, trial: Any = None, *, hidden: bool = False, counted: int | None = None
@@ -72,9 +72,9 @@ class Emptied(TorchFunctionMode):
         self.counts = Counts()
         self.trials = Trials(trial, self.counts)
         self.denied: set[Line] = set()
-        """Lines that saw rows where there are none."""
+        """Lines that were shown rows though there are none."""
         self.numbers = 0
-        """How often a number of Python was asked for."""
+        """Number of reads of a Python number."""
         self._hidden = hidden
         self._counted = counted
 
@@ -111,7 +111,7 @@ class Emptied(TorchFunctionMode):
 
 
 def _denied(result: Any, some: bool, *, python: bool) -> Any:
-    """Return the opposite of "there are none", unchanged where there are some."""
+    """Invert the answer "there are none"; leave "there are some" unchanged."""
     if isinstance(result, list):
         seen = [_denied(part, some, python=False) for part in result]
         same = all(one is other for one, other in zip(seen, result, strict=True))
@@ -124,7 +124,7 @@ def _denied(result: Any, some: bool, *, python: bool) -> Any:
 def guards_of_nothing(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> set[Line]:
     """Return the lines whose guards of empty masks change no result and no gradient.
 
-    None are returned where one guard changes something.
+    Returns none if one guard has an effect.
     """
     natural, lines = Emptied(), set()
     with lengths():

@@ -71,7 +71,7 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _NoCasts(TorchFunctionMode):
-    """Computes in float32 where the result would have 16 bits."""
+    """Computes in float32 if the result would have 16 bits."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -34,7 +34,7 @@ class TorchFrontend(Frontend):
         return model if hasattr(model, "forward") else model.module()
 
     def graph(self, model: Any, inputs: Any, loss: Any) -> Graph:
-        """Import a module; ImportModelError if nothing of it is a loss."""
+        """Import a module; ImportModelError if it has no loss."""
         graph = from_torch(model, inputs, loss=loss)
         if LOSS not in graph.outputs:
             raise ImportModelError(

@@ -121,7 +121,7 @@ def _stand_in(function: Any, ambient: bool) -> Callable[..., Any]:
 
 
 def _records_gradients(ambient: bool) -> bool:
-    """Whether the trace under way takes gradients at this point."""
+    """Whether the current trace takes gradients at this point."""
     mode = get_proxy_mode()
     if mode is None:
         return False

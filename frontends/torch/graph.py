@@ -75,7 +75,7 @@ ROUNDED = (
 def import_program(
     program: "ExportedProgram", module: "nn.Module", loss: "str | Loss | None"
 ) -> Graph:
-    """Build the graph; ImportModelError lists whatever has no equivalent.
+    """Build the graph; ImportModelError lists everything that has no equivalent.
 
     With a loss that is a function, the program is that of `with_loss`.
     """
@@ -113,16 +113,16 @@ class _Importer(GraphWalker):
         self.memory = Memory(self.g, self._derive)
         self.known = self.memory.known
         self.state: set[Node] = set()
-        """Placeholders of parameters, buffers and tensors that the module holds."""
+        """Placeholders of the module's parameters, buffers and tensors."""
         self.buffers: dict[Node, Tensor] = {}
         """Placeholders of buffers that a step may write, and their values before it."""
         self.scratch: set[Node] = set()
-        """Placeholders of tensors that no step keeps."""
+        """Placeholders of tensors whose values do not persist between steps."""
         self.variables: set[Node] = set()
         """Names that a derivative within the model is taken of."""
 
     def declare(self, program: "ExportedProgram", module: "nn.Module") -> None:
-        """Take in the placeholders."""
+        """Register the placeholders."""
         declared = declare(self.g, program, module, self.problems)
         inputs = program.graph_signature.user_inputs
         for node in placeholders(program.graph.nodes):
@@ -151,7 +151,7 @@ class _Importer(GraphWalker):
                 self._call(node)
 
     def keep_buffers(self, program: "ExportedProgram", module: "nn.Module") -> None:
-        """Write the last value of each buffer that the step gives another one."""
+        """Write the last value of each buffer that the step changes."""
         names = program.graph_signature.inputs_to_buffers
         written = [
             node for node, before in self.buffers.items() if self.known[node] not in (before, None)
@@ -228,7 +228,7 @@ class _Importer(GraphWalker):
         return self._apply(node, overload)
 
     def _part(self, node: Node) -> Known:
-        """Return one of an operator's results; when asked again, after a write, compute them."""
+        """Return one of an operator's results; recompute them if requested again after a write."""
         sequence, index = node.args
         parts = self._derive(sequence) if node in self.known else self.known[sequence]
         return parts if parts is None or isinstance(parts, Missing) else parts[index]
@@ -274,7 +274,7 @@ class _Importer(GraphWalker):
                 self.check_result(built, tuple(value.shape), WITHIN.get(value.dtype), named)
 
     def _is_complex(self, node: Node) -> bool:
-        """Whether an operator reads or gives complex numbers."""
+        """Whether an operator reads or returns complex numbers."""
         values = [name.meta.get("val") for name in (node, *node.all_input_nodes)]
         parts = [
             x for value in values for x in (value if isinstance(value, tuple | list) else [value])

@@ -22,8 +22,8 @@ Loss = Callable[..., Any]
 def with_loss(module: nn.Module, loss: Loss) -> nn.Module:
     """Return a copy of the module whose forward takes the loss's tensors too, by their names.
 
-    It returns (outputs, loss) and shares all parameters and submodules, under their names. What the
-    loss itself holds is a submodule `loss`, or `loss_module` where the module has a `loss`.
+    It returns (outputs, loss) and shares all parameters and submodules, under their names. The loss
+    is a submodule `loss`, or `loss_module` if the module already has a `loss`.
     """
     kind, names = type(module), loss_inputs(module, loss)
 
@@ -95,7 +95,7 @@ def _trained_module(module: nn.Module, loss: Loss) -> nn.Module | None:
 
 
 def _trains(module: nn.Module, own: set[int]) -> bool:
-    """Return whether a module has parameters that train, beside the model's own."""
+    """Return whether a module has trainable parameters in addition to the model's."""
     return any(tensor.requires_grad and id(tensor) not in own for tensor in module.parameters())
 
 

@@ -1,8 +1,8 @@
 """Rows that a mask marks, where a model takes one of each example: `x[mask].view(n, -1, m)[:, i]`.
 
-How many rows a mask marks depends on the data, but not the shape of one for each example. Models
-read their sentence so at the last mark of its end. An internal operator replaces the
-three; examples with unequal numbers of marks make its result NaN, as PyTorch's view would mix them.
+The number of marked rows depends on the data, but the shape of one row per example does not. Models
+read their sentence so at the last mark of its end. An internal operator replaces the three;
+examples with unequal numbers of marks make its result NaN, as PyTorch's view would mix them.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ def pick_marked(program: "ExportedProgram") -> None:
 
 
 def _pick(graph: Graph, index: Node) -> None:
-    """Replace the selections by this mask that are of a known form."""
+    """Replace this mask's selections that have a supported form."""
     x, indices = index.args
     mask = indices[0]
     if len(indices) != 1 or not _is_mask(mask):
@@ -61,7 +61,7 @@ def _is_mask(node: Any) -> bool:
 
 
 def _are_sizes(sizes: Sequence[Any], expected: Sequence[int]) -> bool:
-    """Whether these sizes are known, and are those."""
+    """Whether these sizes are known and have these values."""
     return all(isinstance(size, int) for size in sizes) and tuple(sizes) == tuple(expected)
 
 

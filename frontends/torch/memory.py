@@ -52,7 +52,7 @@ class Memory:
         self._constants: dict[Node, Tensor] = {}
         """Constants that something in the graph reads."""
         self._attached: set[Node] = set()
-        """Detached names whose elements were written with a gradient of their own since then."""
+        """Detached names whose elements were later written with their own gradient."""
 
     def add(self, name: Node, value: Known, origin: Node | None = None) -> None:
         """Take in a name; `origin` is the name that it is another one of."""
@@ -69,7 +69,8 @@ class Memory:
         return self.known[name]
 
     def check_apart(self, node: Node) -> None:
-        """Raise Unsupported for an operator that writes where it reads, by another view."""
+        """Raise Unsupported for an operator that writes to memory that it reads through another
+        view."""
         for written in written_by(node):
             if any(self.storages.overlaps(written, source) for source in node.all_input_nodes):
                 raise Unsupported(OVERLAP)
@@ -121,7 +122,7 @@ class Memory:
         return isinstance(value, Tensor) and _is_float(value) and trains(self.g, value)
 
     def _unrecorded(self, name: Node, value: Known) -> Known:
-        """Return a value that a write left without autograd's knowledge."""
+        """Return a value that was written outside autograd."""
         before = self.current(name)
         if value is None or not _is_float(value):
             return value
@@ -133,7 +134,7 @@ class Memory:
         return plain(result.result)
 
     def detached(self, value: Known) -> Known:
-        """Return a value, or a list of some, that no gradient flows through."""
+        """Return a value, or a list of values, without a gradient."""
         if isinstance(value, (list, tuple)):
             return [self.detached(part) for part in value]
         if isinstance(value, Complex):
@@ -156,7 +157,7 @@ class Memory:
         return self._constants[name]
 
     def in_graph(self, known: Tensor | torch.Tensor) -> Tensor:
-        """Return a value, a constant put into the graph."""
+        """Return a value; a constant is first added to the graph."""
         return self._constant(known) if isinstance(known, torch.Tensor) else known
 
     def _constant(self, data: torch.Tensor) -> Tensor:

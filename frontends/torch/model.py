@@ -1,7 +1,7 @@
 """PyTorch modules through `torch.export`: the public face of the PyTorch frontend.
 
-`from_torch` takes a module as the user has it (train or eval mode, any parameter names) and gives a
-forward `Graph`; `to_state_dict` takes tuned weights back. torch is imported when they are called.
+`from_torch` converts a user's module (train or eval mode, any parameter names) to a forward
+`Graph`; `to_state_dict` exports tuned weights. torch is imported when they are called.
 """
 
 import inspect
@@ -32,25 +32,24 @@ def from_torch(
     `example_inputs` are the positional (sequence) or named (mapping) arguments of `forward`; their
     shapes and types become the graph's. The graph's inputs carry the names of forward's parameters,
     and its params the module's own names; a frozen parameter (requires_grad False) stays frozen.
-    Parameters that forward does not use are left out. Those on the device `meta` come in as shapes
-    alone, and `ir/attach.py` gives them numbers.
+    Parameters that forward does not use are left out. Parameters on the device `meta` are imported
+    as shapes, and `ir/attach.py` adds the numbers.
 
-    What has 16 bits becomes float32, without autocast, with a warning. In train() mode batch norm
+    16-bit types become float32, without autocast, with a warning. In train() mode batch norm
     updates its running statistics, in eval() mode they are frozen.
 
     `loss` "cross_entropy" (labels: int64) or "mse" adds an input `target` for the module's first
     output and an output `loss`. A function or module `loss(outputs, target, ...)` is traced with
-    the model: examples of what it takes after the outputs (parameters without default) follow the
-    model's own in `example_inputs`, and become inputs by their names. A module that returns one
-    scalar is taken to return its loss.
+    the model: examples of its further parameters (without default) follow the model's own in
+    `example_inputs`, and become inputs with their names. A module that returns one scalar is taken
+    to return its loss.
 
     A loss's own parameters train too, as `loss.` and their names. Random numbers are ours: dropout
     and stochastic depth are none when predicting, noise that forward draws itself stays. A module
-    of `convert_pt2e` is imported as the real numbers that its integers stand for, which keep the
-    names of its buffers; with `integers` activations are rounded as it says, and weights are held
-    so.
+    of `convert_pt2e` is imported with the real values of its integers, under the names of its
+    buffers; with `integers`, activations are rounded and weights stored as in the module.
 
-    ImportModelError names everything that cannot be imported, and where it stands.
+    ImportModelError names everything that cannot be imported, with its place.
     """
     torch = _torch("from_torch")
     if not isinstance(module, torch.nn.Module):
@@ -94,12 +93,12 @@ def to_state_dict(
     module: "nn.Module | None" = None,
     steps: int = 0,
 ) -> "dict[str, torch.Tensor]":
-    """Give parameters and states back as PyTorch tensors, in PyTorch's own order of dimensions.
+    """Return parameters and states as PyTorch tensors, in PyTorch's order of dimensions.
 
-    `values` holds arrays by name as in the compiled program, and may name a part only;
-    without it the graph's initial data are given. With `module`, the one that was imported, the
-    result is its whole state_dict, which loads strictly: what the program does not hold (frozen,
-    unused) is the module's own, and batch norms have counted `steps` more steps.
+    `values` maps some or all names to arrays of the compiled program; the default is the graph's
+    initial data. With `module`, the imported one, the result is its complete state_dict: parameters
+    that the program does not have (frozen, unused) are the module's own, and the counters of batch
+    norms are increased by `steps`.
 
     Raises ImportModelError for a name or shape that the graph does not have.
     """
@@ -172,7 +171,7 @@ def checked_inputs(
 
 
 def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Copy a tensor that is given twice: a trace takes it for one input, whoever reads it.
+    """Copy a tensor that is passed twice: a trace would treat it as one input.
 
     Those of 16 bits become float32.
     """

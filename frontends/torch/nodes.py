@@ -24,7 +24,7 @@ WHY = "selected"
 """Key in a selecting operator's metadata: the reason why not all rows can be computed."""
 
 OF_PAIRS = {"aten.max.other": "maximum", "aten.min.other": "minimum"}
-"""Overloads that go element by element where others of their names go along a dimension."""
+"""Elementwise overloads of names whose other overloads work along a dimension."""
 
 
 def arguments_of(node: Node) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def written_by(node: Node) -> list[Node]:
 
 
 def check_order(node: Node) -> None:
-    """Refuse strides over elements that are in another order than those of their tensor.
+    """Reject strides that traverse elements in another order than their tensor.
 
     Raises Unsupported.
     """
@@ -130,7 +130,7 @@ def module_path(node: Node) -> str:
 
 
 def source_line(node: Node) -> str:
-    """Return the line of the module's code that called this operator, and where it stands."""
+    """Return the line of the module's code that called this operator, with file and number."""
     lines = [line.strip() for line in node.meta.get("stack_trace", "").splitlines()]
     places = [index for index, line in enumerate(lines[:-1]) if line.startswith("File ")]
     match = re.match(r'File "(.*)", line (\d+)', lines[places[-1]]) if places else None
@@ -138,13 +138,13 @@ def source_line(node: Node) -> str:
 
 
 def quoted(file: str, number: int) -> str:
-    """Return a line of the module's code, as far as it can be read, and where it stands."""
+    """Return a line of the module's code, if it can be read, with file and number."""
     text = linecache.getline(file, number).strip()
     return f"`{text}` at {file}:{number}" if text else f"at {file}:{number}"
 
 
 def without_elements(node: Node) -> Any:
-    """Return constants for results without elements, which hold no number to compute."""
+    """Return constants for results without elements, which need no computation."""
     values = node.meta["val"]
     if isinstance(values, torch.Tensor):
         return torch.empty(values.shape, dtype=values.dtype)

@@ -1,6 +1,6 @@
 """PyTorch's optimizers, groups of parameters included, as ours, which have PyTorch's meaning.
 
-The learning rate is given at each step. It is that of the first group; other groups keep their
+The learning rate is an input of each step. It is that of the first group; other groups keep their
 ratio to it, where a scheduler has changed the rates the one from before.
 """
 
@@ -38,7 +38,7 @@ Settings = Mapping[str, Any]
 
 
 class Absent:
-    """The update of a parameter that PyTorch's optimizer was not given: nothing may."""
+    """The update of a parameter that PyTorch's optimizer does not have: none."""
 
     def update(self, update: Update) -> NoReturn:
         """Raise CompileError."""

@@ -20,7 +20,7 @@ LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 class PackedSequences(TorchFunctionMode):
-    """Runs what PyTorch does with packed sequences by ordinary operators."""
+    """Replaces PyTorch's functions on packed sequences by ordinary operators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class PackedSequences(TorchFunctionMode):
             return _pack(args[0], self._numbers(args[1]), *args[2:])
         if name == "_pad_packed_sequence":
             return _pad(args[0], self._numbers(args[1]), *args[2:])
-        if func is torch.zeros:  # a recurrent layer's first state, for as many as step 0 holds
+        if func is torch.zeros:  # a recurrent layer's first state, for the sequences of step 0
             args = tuple(self._size(part) for part in args)
         if name in LAYERS and _is_packed(args):
             return _run(func, args[0], self._numbers(args[1]), *args[2:])

@@ -102,7 +102,7 @@ def whole_state(
 
 
 def _as_integers(tensor: torch.Tensor, stored: torch.Tensor, param: Param | None) -> torch.Tensor:
-    """Return a tuned tensor where the module has it, as integers where it has such."""
+    """Return a tuned tensor in the module's form: as integers if the module stores integers."""
     if stored.dtype.is_floating_point or stored.dtype.is_complex:
         return tensor.to(stored.device, stored.dtype)
     dtype = stored.detach().cpu().numpy().dtype
@@ -110,7 +110,7 @@ def _as_integers(tensor: torch.Tensor, stored: torch.Tensor, param: Param | None
 
 
 def _batches(graph: Graph, statistic: str) -> int:
-    """Return how many batches a step puts into a running statistic."""
+    """Return the number of batches with which a step updates a running statistic."""
     return sum(
         len(batch_statistics(node.operands[1]))
         for node in graph.nodes

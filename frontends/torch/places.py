@@ -14,7 +14,7 @@ ADDED = ("aten.add.Tensor", "aten.add.Scalar")
 
 
 class Distances(TorchFunctionMode):
-    """Gives a trace the distance of a slice's end from its start, which must be in bounds."""
+    """Tells a trace the distance from a slice's start to its end, which must be in bounds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class Distances(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Read a number; one that is so much more than another is calculated of that."""
+        """Read a number; one with a known distance to another is computed from it."""
         if func is torch.ops.aten.slice and len(args) == 5:
             _lies_within(*args[:4])
         if func is not torch.Tensor.item or args[0].is_floating_point():

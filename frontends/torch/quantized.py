@@ -125,7 +125,7 @@ class _Rewriter:
         return source
 
     def _range(self, node: Node) -> _Range:
-        """Read an operator's settings, all of which must be known."""
+        """Read an operator's settings, which must all be constants."""
         said = arguments_of(node)
         scales, zeros, low, high = (
             self._numbers(node, next(said[name] for name in names if name in said))
@@ -183,7 +183,7 @@ def _calls(part: nn.Module, names: tuple[str, ...]) -> list[Node]:
 
 
 def _as(known: _Range, real: np.ndarray) -> np.ndarray:
-    """Return the integers that a module makes of a weight that it holds as floats."""
+    """Return the integers to which a module quantizes a float weight."""
     return np.clip(known.quantization.rounded(real, known.dtype), known.low, known.high)
 
 

@@ -75,7 +75,7 @@ def _predicted(
     try:
         _set_training(training, False)
         results = torch.func.functional_call(module, dict(state), *inputs)
-    except Exception:  # the model's own code, which may be for training alone
+    except Exception:  # the model's own code, which may support only training
         return {}
     finally:
         _set_training(training, True)
@@ -107,7 +107,7 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
 
 
 def _state(module: nn.Module, nudge: Nudge) -> dict[str, torch.Tensor]:
-    """Copy parameters and buffers; tied ones are given once, under their first name."""
+    """Copy parameters and buffers; tied ones once, under their first name."""
     state = {name: x.detach().clone() for name, x in module.named_buffers()}
     for name, x in module.named_parameters():
         state[name] = _nudged(x.detach(), nudge).clone().requires_grad_(x.requires_grad)

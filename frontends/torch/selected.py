@@ -1,13 +1,13 @@
 """Rows that data select, `x[mask]` and `nonzero`, computed for all that could be selected.
 
-How many rows a mask selects is the data's matter, but not how many there are to select from. Where
-all that reads selected rows goes row by row, sums over them, or writes each where it came from, as
-experts of a mixture do, it is computed for every row, and what was not selected is left out of sums
-and writes. In place of rows that were not selected stands one that was, so that what its rows
-are spared (a logarithm of 0) they are spared too; no gradient flows into these.
+The number of rows that a mask selects depends on the data, but the number of all rows does not.
+Where all that reads selected rows goes row by row, sums over them, or writes each where it came
+from, as experts of a mixture do, it is computed for every row, and what was not selected is left
+out of sums and writes. Rows that were not selected are replaced by a selected row, so that they
+cause no errors that the mask avoids (a logarithm of 0); they get no gradient.
 
-A family is all that was selected by one mask. It stays as it is, and is refused, where something
-reads it in another way.
+A family is all that was selected by one mask. If an operator reads the rows in another way, the
+selection stays unchanged and is rejected.
 """
 
 import operator
@@ -43,7 +43,7 @@ SELECTORS |= {torch.nonzero, torch.Tensor.nonzero, torch.where, torch.argwhere}
 
 
 class SameSizes(TorchFunctionMode):
-    """Gives a trace the number of rows that a constant mask selects; equal masks share it."""
+    """Tells a trace the number of rows that a constant mask selects; equal masks share it."""
 
     def __init__(self, *, filled: bool = False) -> None:
         """With `filled` each mask is taken to select a row at least, so that guards are passed."""
@@ -117,7 +117,7 @@ class SelectionFamily:
 
 
 def select_all(program: "ExportedProgram") -> None:
-    """Compute all rows where it makes no difference; say of the others why not."""
+    """Compute all rows where that makes no difference; report the reason for the others."""
     graph = program.graph_module.graph
     families = _families(graph)
     by_symbol = {symbol: family for family in families for symbol in family.symbols}
@@ -187,7 +187,7 @@ def _families(graph: Graph) -> list[SelectionFamily]:
 
 
 def _key(node: Any) -> Any:
-    """Return what is equal for names that stand for the same value."""
+    """Return a key that is equal for names of the same value."""
     if not isinstance(node, Node):
         return tuple(map(_key, node)) if isinstance(node, (list, tuple)) else repr(node)
     plain = node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
@@ -218,7 +218,7 @@ def is_written(node: Node) -> bool:
 
 
 def _shares(one: Node, other: Node) -> bool:
-    """Whether one of them may be a view of the other, as the later one's operator says."""
+    """Whether one may be a view of the other, judging by the later one's operator."""
     later, earlier = (one, other) if other in one.all_input_nodes else (other, one)
     if not isinstance(later.target, torch._ops.OpOverload):
         return True

@@ -1,4 +1,4 @@
-"""Which operators go row by row over selected rows, so that unused rows can be added."""
+"""Operators that process selected rows one by one, so that unused rows can be added."""
 
 import math
 from collections.abc import Callable
@@ -19,7 +19,7 @@ COUNTED = {"add", "sub", "mul", "div"}
 
 BY_ELEMENT = {"maximum", "minimum", "log_sigmoid", "hardswish", "rsub", "where", "masked_fill"}
 BY_ELEMENT |= {"copy", "fill", "zero"}
-"""Operators that go element by element, though PyTorch does not mark all their overloads so."""
+"""Elementwise operators; PyTorch does not mark all their overloads as such."""
 
 CREATED = {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full"}
 LOSSES = {
@@ -67,7 +67,7 @@ class FamilyReader:
 
 
 def problem(reader: FamilyReader, node: Node) -> str:
-    """Return why this node cannot be given more rows; None if it can."""
+    """Return why more rows cannot be added to this node; None if it can."""
     if node.op != "call_function":
         return "depends on what is selected"
     if reader.row(node) == -1:

@@ -1,4 +1,4 @@
-"""Compute every row in place of those that a mask selects, and leave the others out of sums."""
+"""Compute all rows instead of those that a mask selects, and leave the others out of sums."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Rewriter:
     """Rewrites the readers of one family in the order of the graph."""
 
     def __init__(self, graph: Graph, reader: FamilyReader, mask: Node, first: Node) -> None:
-        """Put before `first` which rows are selected, one of them, and how many they are."""
+        """Insert before `first` the selected rows, the index of one of them, and their number."""
         self._graph = graph
         self._reader = reader
         self._here = first
@@ -39,7 +39,7 @@ class Rewriter:
         self._shape = _shape(mask)
         self._size = math.prod(self._shape)
         self._places: dict[Node, int] = {}
-        """Which coordinate of the selected places a node is, where it is one."""
+        """The coordinate of the selected places that a node is, if it is one."""
         self._listed: set[Node] = set()
         """The places as `nonzero` lists them, a row for each."""
         whole = mask.meta["val"].dtype is torch.bool
@@ -107,7 +107,7 @@ class Rewriter:
         return node
 
     def _settle(self, node: Node) -> None:
-        """Find out what this node gives now."""
+        """Recompute this node's example value."""
         if node.op == "call_function":
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda x: x.meta["val"])
             with self._mode, torch.no_grad():
@@ -135,7 +135,7 @@ class Rewriter:
             self._reader.masks[new] = self._reader.masks[node]
 
     def _replace_size(self, node: Node) -> None:
-        """Give the number of all rows to shapes, and that of the selected ones to arithmetic."""
+        """Use the number of all rows in shapes, and of the selected rows in arithmetic."""
         for user in list(node.users):
             instead = self._count if name_of(user) in COUNTED else self._size
             user.args = torch.fx.map_arg(user.args, lambda x, new=instead: new if x is node else x)
@@ -169,7 +169,7 @@ class Rewriter:
         return self._filled(copied, dim)
 
     def _gather(self, node: Node) -> Node:
-        """Read along a dimension; where no row is selected, at the first place."""
+        """Read along a dimension; at the first place if no row is selected."""
         x, dim, index, *_ = arguments_of(node).values()
         if not is_place(self._reader, index):
             index = self._call(aten.mul.Tensor, index, self._any)
@@ -180,7 +180,7 @@ class Rewriter:
         return self._call(node.target, *node.args)
 
     def _filled(self, rows: Node, dim: int) -> Node:
-        """Put one selected row in place of those that are not selected.
+        """Replace rows that are not selected by one selected row.
 
         Where none is, the first one stands there, or 0 among integers, which are places perhaps.
         """
@@ -197,7 +197,7 @@ class Rewriter:
         return self._call(aten.reshape.default, self._mask, shape)
 
     def _masked(self, rows: Node, dim: int, other: float = 0) -> Node:
-        """Put a number in place of rows that are not selected."""
+        """Replace rows that are not selected by a number."""
         value = rows.meta["val"]
         number = self._call(aten.full.default, [], other)
         number = self._call(aten.to.dtype, number, value.dtype)
@@ -210,7 +210,7 @@ class Rewriter:
         return row is not None and (not dims or row in [dim % rank for dim in dims])
 
     def _sum(self, node: Node) -> Node:
-        """Add up what is selected, and divide by how much that is."""
+        """Sum the selected elements, and divide by their number."""
         x: Any = node.args[0]
         named = arguments_of(node)
         if named.get("dtype") is not None:
@@ -230,7 +230,7 @@ class Rewriter:
         return self._call(aten.div.Tensor, total, number)
 
     def _loss(self, node: Node) -> Node:
-        """Compute the loss of each element, and the sum or mean of those that are selected."""
+        """Compute the loss of each element, and the sum or mean over the selected ones."""
         named = arguments_of(node)
         how, row = named["reduction"], self._reader.row(node.args[0])
         assert row is not None
@@ -259,7 +259,7 @@ class Rewriter:
         return self._call(node.target, *args)
 
     def _spoken(self, node: Node) -> Node:
-        """Cut labels that lie one sample after the other into rows, as long as they may be."""
+        """Split concatenated labels of all samples into rows of the maximum length."""
         x, labels, lengths, label_lengths, blank = node.args
         longest = self._size
         if self._shape[:-1] == _shape(x)[1:2] and self._counts(label_lengths):
@@ -343,7 +343,7 @@ class Rewriter:
         return self._call(aten.slice.Tensor, written, 0, 0, size)
 
     def _stored(self, node: Node, value: Node) -> Node:
-        """Return what an operator gives; the one in place writes it to its tensor."""
+        """Return an operator's result; an in-place operator writes it to its tensor."""
         if not written_by(node):
             return value
         return self._call(aten.copy_.default, node.args[0], value)

@@ -20,7 +20,7 @@ from pockengine.frontends.torch.replaced import replaced
 
 
 class _Size(int):
-    """A size that notes how it compares on a line, and says the opposite there where it is to."""
+    """A size that records comparisons on a line, and inverts selected ones."""
 
     watch: "_ComparisonRecorder"
 
@@ -40,7 +40,7 @@ _Size.__hash__ = int.__hash__  # type: ignore[method-assign]
 
 
 class _ComparisonRecorder(TorchFunctionMode):
-    """Follows what sizes are compared with on one line."""
+    """Records the comparisons of sizes on one line."""
 
     def __init__(self, line: Line, *, turned: bool) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Replace untraceable PyTorch functions by traceable ones.
 
-A trace cannot run the kernels of `ctc_loss` and `lstsq`, and stops where a function looks at the
-data: `gaussian_nll_loss` for negative variances, `cov` for weights, an encoder for a causal mask.
-While tracing, the functions here stand in for them.
+A trace cannot run the kernels of `ctc_loss` and `lstsq`, and fails if a function checks the data:
+`gaussian_nll_loss` for negative variances, `cov` for weights, an encoder for a causal mask. While
+tracing, the functions here stand in for them.
 """
 
 import math
@@ -44,7 +44,7 @@ LIBRARY.impl(
 
 @contextmanager
 def stand_ins() -> Iterator[None]:
-    """Replace what cannot be traced while a module is traced."""
+    """Replace functions that cannot be traced while a module is traced."""
     causal = replaced(transformer, "_detect_is_causal_mask", _is_called_causal)
     norms = replaced(batchnorm._BatchNorm, "forward", _batch_norm)
     lists = _sliced(nn.ModuleList, nn.ModuleList)
@@ -54,12 +54,12 @@ def stand_ins() -> Iterator[None]:
 
 
 class _Calls(TorchFunctionMode):
-    """Calls what stands in for a function."""
+    """Calls the replacement of a function."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Call the function, or what stands in for it."""
+        """Call the function or its replacement."""
         kwargs = kwargs or {}
         return INSTEAD[func](*args, **kwargs) if func in INSTEAD else theirs(func, *args, **kwargs)
 
@@ -136,7 +136,7 @@ def ctc_loss(
 
 
 def _rows(targets: torch.Tensor, lengths: torch.Tensor, sizes: Any) -> torch.Tensor:
-    """Cut labels that lie one sample after the other into rows, as long as the longest may be."""
+    """Split concatenated labels of all samples into rows of the maximum length."""
     longest = len(targets) if isinstance(sizes, torch.Tensor) else max(sizes)
     starts = lengths.cumsum(0) - lengths
     places = starts.unsqueeze(1) + torch.arange(longest)
@@ -151,7 +151,7 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """Compute what PyTorch does; variances are taken to be at least 0."""
+    """Compute PyTorch's result; variances are assumed to be at least 0."""
     if not isinstance(var, torch.Tensor):
         var = torch.full_like(input, var)
     elif var.size() != input.size() and input.size()[:-1] == var.size():
@@ -183,7 +183,7 @@ def repeat_interleave(
     *,
     output_size: int | None = None,
 ) -> torch.Tensor:
-    """Repeat parts as often as a tensor says, `output_size` parts in all."""
+    """Repeat parts by the counts in a tensor, `output_size` parts in all."""
     if not isinstance(repeats, torch.Tensor) or output_size is None:
         arguments = () if repeats is None else (repeats, dim)
         y: torch.Tensor = torch.repeat_interleave(input, *arguments, output_size=output_size)

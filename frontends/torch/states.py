@@ -24,7 +24,8 @@ OVERWRITES = ("aten.copy_.default", "aten.fill_.Scalar", "aten.zero_.default")
 
 
 def is_scratch(name: Node) -> bool:
-    """Whether all of a tensor is written before anything reads it, so that no step keeps it."""
+    """Whether a tensor is fully written before it is read, so that it does not persist between
+    steps."""
     first = next((node for node in name.graph.nodes if name in node.all_input_nodes), None)
     if first is None or str(first.target) not in OVERWRITES:
         return False
@@ -32,7 +33,7 @@ def is_scratch(name: Node) -> bool:
 
 
 def renewed(g: Builder, value: Tensor) -> Tensor:
-    """Return a value that a buffer is given, as a node of its own.
+    """Return a buffer's new value as a separate node.
 
     `use_running_statistics` knows by the node what reads the buffer.
     """

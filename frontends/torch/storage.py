@@ -17,15 +17,15 @@ class Origin:
 
 
 class Storages:
-    """Groups names by the memory that they look at, and knows the origin of each."""
+    """Groups names by their memory, and records the origin of each."""
 
     def __init__(self) -> None:
-        """Know no name yet."""
+        """Start without names."""
         self._names: dict[int, list[Node]] = {}
         self._origins: dict[Node, Origin] = {}
         self._outdated: set[Node] = set()
         self._merged: dict[int, int] = {}
-        """Storages of fake tensors that are another one in eager PyTorch."""
+        """Storages of fake tensors that alias another one in eager PyTorch."""
 
     def add(self, name: Node, origin: Node | None = None) -> None:
         """Take in a name, if it is a tensor; `origin` is the name that it is another one of."""
@@ -49,7 +49,8 @@ class Storages:
             self._merged[storage] = self._merged.get(other, other)
 
     def origin(self, name: Node) -> Origin | None:
-        """Return what this name is a view of; None for the name that made the memory."""
+        """Return the name that this name is a view of; None for the name that allocated the
+        memory."""
         return self._origins.get(name)
 
     def path(self, name: Node) -> list[Node]:
@@ -73,11 +74,11 @@ class Storages:
         return one != other and _overlap(written, read)
 
     def is_outdated(self, name: Node) -> bool:
-        """Return whether a write through another name has changed what this one shows."""
+        """Return whether a write through another name has changed this one's value."""
         return name in self._outdated
 
     def update(self, name: Node) -> None:
-        """Note that a name stands for the memory's present content."""
+        """Record that a name has the memory's current content."""
         self._outdated.discard(name)
 
     def sharers(self, name: Node) -> list[Node]:
@@ -97,7 +98,8 @@ def _sources(name: Node) -> list[Node]:
 
 
 def _passed_through(name: Node) -> Node | None:
-    """Return what a dropout that drops nothing gives back itself; its fake tensor is a copy."""
+    """Return the input of an inactive dropout, which eager PyTorch returns itself; its fake tensor
+    is a copy."""
     if name.op != "call_function" or not str(name.target).endswith("dropout.default"):
         return None
     x, p, train = name.args
@@ -114,7 +116,7 @@ def _overlap(one: Node, other: Node) -> bool:
     tensors = [name.meta["val"] for name in (one, other)]
     places = [n for t in tensors for n in (t.storage_offset(), *t.shape, *t.stride())]
     if tensors[0].dtype is not tensors[1].dtype or not all(isinstance(n, int) for n in places):
-        return True  # also where a view begins is read from a tensor: x[i] with i of no dimension
+        return True  # a view's start may also be read from a tensor: x[i] with a scalar i
     size = tensors[0].element_size()
     memory = np.empty(tensors[0].untyped_storage().nbytes(), np.uint8)  # only its addresses matter
     views = [

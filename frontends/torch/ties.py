@@ -1,4 +1,4 @@
-"""The gradient of an element that equals its bound, as the installed PyTorch has it."""
+"""The gradient of an element that equals its bound, as in the installed PyTorch."""
 
 import functools
 from collections.abc import Callable

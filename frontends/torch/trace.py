@@ -90,7 +90,7 @@ class _Known:
 def _traced(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
-    """Trace the module, after asking it what its trace cannot know."""
+    """Trace the module, after running it for decisions that a trace cannot make."""
     known = _Known()
     while True:
         try:
@@ -142,7 +142,7 @@ def _export(
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep a trace that fails from printing its graph and its advice: the error says it all."""
+    """Prevent a failed trace from printing its graph and advice; the error has all details."""
     with ExitStack() as stack:
         for name in ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor"):
             log = logging.getLogger(name)
@@ -154,7 +154,7 @@ def _silence() -> Iterator[None]:
 
 @contextmanager
 def _unchanged(module: torch.nn.Module) -> Iterator[None]:
-    """Restore what a module assigns to attributes, which in a trace are no real tensors."""
+    """Restore attributes that a module assigns; in a trace they are not real tensors."""
     before = [(part, dict(vars(part))) for part in module.modules()]
     try:
         yield
@@ -181,7 +181,7 @@ def _explained(
 ) -> PockEngineError:
     """Explain in the user's terms why a module could not be run or traced, or that we failed.
 
-    `counted` says that the module took a count of a mask for a number.
+    `counted` means that the module converted a mask's count to a Python number.
     """
     if "data-dependent" in str(error) and (counted or ROWS in str(error)):
         where = _user_place(error) or _first_line(error)
@@ -218,7 +218,7 @@ def _mask_advice(error: Exception) -> str:
 
 
 def _known_words(error: Exception, name: str) -> str | None:
-    """Return what to say of an error that PyTorch raises for a known reason."""
+    """Return the message for an error that PyTorch raises for a known reason."""
     line = _user_place(error)
     place = f" ({line})" if line else ""
     text = f"{type(error).__name__}: {error}"
@@ -241,7 +241,7 @@ def _known_words(error: Exception, name: str) -> str | None:
 
 
 def _runs(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a copy of the module runs where nothing is traced."""
+    """Whether a copy of the module runs without a trace."""
     try:
         copied, inputs = copied_module(module), copy.deepcopy((args, kwargs))
         with torch.no_grad(), torch.random.fork_rng():
@@ -282,7 +282,7 @@ def _conversion(where: str) -> str:
 
 @contextmanager
 def settings(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Set what training needs in the configurations of the module's parts."""
+    """Set the configuration fields of the module's parts that training requires."""
     labels = kwargs.get("labels")
     classes = labels is not None and not labels.is_floating_point()
     with ExitStack() as stack:
@@ -304,7 +304,7 @@ def settings(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> Iterator[Non
 
 
 def _without_caches(output: Any) -> Any:
-    """Return a module's results without the keys that it keeps for a next token, as PEFT's do."""
+    """Return a module's results without its cache of keys, which PEFT's models return."""
     return pytree.tree_map(lambda x: None if _is_cache(x) else x, output, is_leaf=_is_cache)
 
 
@@ -322,7 +322,7 @@ def _configurations(module: torch.nn.Module) -> list[Any]:
 
 
 def _may_classify(config: Any) -> bool:
-    """Whether a model finds out from its labels what it is to do, and may find classes."""
+    """Whether a model infers its task from its labels, and may infer classification."""
     return getattr(config, "problem_type", "") is None and getattr(config, "num_labels", 1) > 1
 
 

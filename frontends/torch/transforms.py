@@ -1,7 +1,7 @@
 """Transforms of functions (`torch.func`) that a module applies while it is traced.
 
-`vmap` calls its function for each row, which is what it means. Derivatives are traced
-(`derivatives.py`), except `Tensor.backward` and dual numbers, which are refused by name.
+`vmap` calls its function once per row. Derivatives are traced (`derivatives.py`), except
+`Tensor.backward` and dual numbers, which are refused by name.
 """
 
 import sys
@@ -26,7 +26,7 @@ MOST_ROWS = 256
 
 PUBLIC = {"torch._functorch.apis": "torch.func", "torch._functorch.eager_transforms": "torch.func"}
 PUBLIC |= {"torch._tensor": "torch"}
-"""The modules that users know, by those that hold the functions."""
+"""Public modules, by the modules that define the functions."""
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def _row(flat: list[Any], dims: list[int | None], row: int) -> list[Any]:
 
 
 def _stacked(results: list[Any], out_dims: Any) -> Any:
-    """Stack what the calls returned, each tensor along its own dimension."""
+    """Stack the results of the calls, each tensor along its own dimension."""
     flat = [pytree.tree_flatten(result)[0] for result in results]
     spec = pytree.tree_flatten(results[0])[1]
     if isinstance(results[0], torch.Tensor) and isinstance(out_dims, tuple):

@@ -1,7 +1,8 @@
 """Trials with other data: masks that are all false or all true, classes without rows.
 
-A trial changes one of them where it is made, so that all that is computed of it agrees: masks and
-counts of a class, as those of rows for an expert, are changed by giving its rows another class.
+A trial changes one of them where it is created, so that all values computed from it agree. Masks
+and counts of a class, such as the rows of an expert, are changed by assigning another class to its
+rows.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ EMPTY, FULL, CLASS = "empty", "full", "class"
 
 
 class Trials:
-    """The trials that a run of a module offers, and the one that it makes."""
+    """The trials that a run of a module finds, and the one that it applies."""
 
     def __init__(self, trial: Any, counts: Counts) -> None:
         """Start a run; `trial` is one of those that an earlier run has `seen`."""
@@ -32,10 +33,10 @@ class Trials:
         self._made: dict[int, tuple[torch.Tensor, Any, Any]] = {}
         """Masks by their ids, with the trials by which each is empty and full."""
         self._of_classes: dict[int, torch.Tensor] = {}
-        """What is computed of comparisons with classes."""
+        """Values computed from comparisons with classes."""
 
     def start(self, buffers: Iterable[torch.Tensor], inputs: Iterable[Any]) -> None:
-        """Change what a module starts from, if the trial is of one of these."""
+        """Change an input of the module, if the trial is about one."""
         self._constants = {id(x): x for x in buffers if x.dtype is not torch.bool}
         for x in (*buffers, *inputs):
             if not isinstance(x, torch.Tensor) or id(x) in self._constants:
@@ -46,7 +47,7 @@ class Trials:
                 self._made[id(x)] = (x, *self._made.pop(id(changed), (x, None, None))[1:])
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function, note what could be otherwise, and change it where it is to be."""
+        """Call a function, record possible trials, and apply the selected one."""
         read = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         if func in BY_MASK and len(args) == 1 and args[0].dtype is not torch.bool:
             args = (self._changed_mask(args[0], func),)
@@ -59,7 +60,7 @@ class Trials:
         return result if same else type(result)(parts)
 
     def _taken(self, func: Any, source: Any, read: list[torch.Tensor], result: Any) -> Any:
-        """Take in a result, and return what it is by the trial."""
+        """Record a result, and return its value under the trial."""
         if not isinstance(result, torch.Tensor):
             return result
         if all(id(x) in self._constants for x in read):
@@ -88,7 +89,7 @@ class Trials:
         return torch.where(x == classes, others[0] if others else abs(classes - 1), x)
 
     def _changed_mask(self, mask: torch.Tensor, *source: Any) -> torch.Tensor:
-        """Return a mask as the trial says; others of its source are changed too."""
+        """Return a mask under the trial; other masks of its source change too."""
         if id(mask) in self._of_classes:
             return mask
         digest = _digest((*source, mask))
@@ -135,13 +136,13 @@ class Trials:
 
 
 def _flat(x: torch.Tensor) -> str:
-    """Return what is equal for tensors of the same integers in the same order."""
+    """Return a key that is equal for tensors with the same integers in the same order."""
     data = x.detach().reshape(-1).to(torch.int64).numpy().tobytes()
     return hashlib.sha256(data).hexdigest()
 
 
 def _digest(parts: Any) -> Any:
-    """Return what is equal for calls of the same function on the same numbers."""
+    """Return a key that is equal for calls of the same function on the same numbers."""
     if isinstance(parts, torch.Tensor):
         data = parts.detach().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
         return (tuple(parts.shape), str(parts.dtype), hashlib.sha256(data).digest())

@@ -13,9 +13,9 @@ from torch import nn
 
 @contextmanager
 def standing_in(module: nn.Module) -> Iterator[None]:
-    """Put parameters that nothing writes in place of those on `meta`, for a trace.
+    """Replace parameters on `meta` by ones without content, for a trace.
 
-    Tracing knows inputs to lie on the CPU, and wants all parameters there. The memory of these is
+    Tracing assumes inputs on the CPU, and requires all parameters there. The memory of these is
     reserved and never touched.
     """
     places = [

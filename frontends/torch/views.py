@@ -62,7 +62,7 @@ def put_back_at(g: Builder, whole: Tensor, part: Tensor, dim: int, start: Tensor
 def put_back_constant(
     whole: torch.Tensor, part: torch.Tensor, view: Node, origin: Node
 ) -> torch.Tensor:
-    """Write to tensors that are known while importing."""
+    """Write to tensors that are constant at import."""
     flat = whole.flatten().clone()
     flat[_places(view, origin).flatten()] = part.flatten()
     return flat.reshape(whole.shape)
@@ -114,7 +114,7 @@ def _moved(view: Node, origin: Node, numbers: torch.Tensor) -> Any:
 
 
 def _maker(view: Node) -> Node:
-    """Return the operator of a view; for a part of a list, the one that made the list."""
+    """Return the operator of a view; for a part of a list, the operator of the list."""
     return view.args[0] if view.target is operator.getitem else view
 
 
@@ -152,7 +152,7 @@ def _replaced(g: Builder, whole: Tensor, part: Tensor, dim: int, index: np.ndarr
 
 
 def _pieces(g: Builder, whole: Tensor, dim: int, start: int, stop: int) -> list[Tensor]:
-    """Cut start:stop of a dimension, out of the parts where a tensor was put together from some.
+    """Slice start:stop of a dimension, from its parts if the tensor is a concatenation.
 
     A loop that writes row by row thus ends in one concatenation, not one per row.
     """

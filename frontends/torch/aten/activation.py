@@ -54,9 +54,9 @@ def feature_alpha_dropout(ctx: AtenContext, x: Tensor, p: float, train: bool) ->
 
 
 def _alpha_dropout(ctx: AtenContext, x: Tensor, p: float, *, whole_channels: bool) -> Tensor:
-    """Return a x + b where kept, else a limit + b.
+    """Return a x + b for kept elements, else a limit + b.
 
-    What `_survival` gives is 1 in prediction, where there is no dropout: x itself.
+    In prediction there is no dropout: `_survival` returns 1, and the result is x.
     """
     if p == 0:
         return Tensor(x.value, x.layout, x.copies)
@@ -80,7 +80,7 @@ def _survival(ctx: AtenContext, x: Tensor, p: float, whole_channels: bool) -> Te
 
 @aten("one_hot.default")
 def one_hot(ctx: AtenContext, x: Tensor, num_classes: int) -> Tensor:
-    """Give each index a row that is one at its place."""
+    """Return one row per index, with a one at its place."""
     if num_classes < 1:
         raise Unsupported("one_hot without a number of classes; pass num_classes")
     places = plain(ctx.g.constant(_arange(num_classes, x)))

@@ -1,4 +1,4 @@
-"""ATen operators on the bits of integers, and on booleans, which they take for one bit each."""
+"""ATen operators on the bits of integers, and on booleans as single bits."""
 
 from pockengine.compiler.ir import BOOL, F32
 from pockengine.frontends import emit

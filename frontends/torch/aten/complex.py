@@ -127,7 +127,7 @@ for _name in ("_conj", "_conj_physical", "conj_physical"):
 
 @_complex("view_as_real.default")
 def view_as_real(ctx: AtenContext, x: Complex) -> Tensor:
-    """Put both parts side by side in a last dimension."""
+    """Stack both parts in a new last dimension."""
     parts = [reshape(ctx.g, part, (*x.shape, 1)) for part in (x.real, x.imag)]
     return emit.concat(ctx.g, parts, len(x.shape))
 
@@ -176,7 +176,7 @@ def sub(ctx: AtenContext, x: Operand, other: Operand, alpha: float = 1) -> Compl
 
 
 def _whole(ctx: AtenContext, x: Complex) -> Complex:
-    """Give both parts the result's shape."""
+    """Broadcast both parts to the result's shape."""
     return emit_complex.each(lambda part: emit.broadcast(ctx.g, part, ctx.shape), x)
 
 

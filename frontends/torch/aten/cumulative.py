@@ -7,13 +7,13 @@ from pockengine.frontends.torch.aten.registry import AtenContext, aten
 
 @aten("cummax.default")
 def cummax(ctx: AtenContext, x: Tensor, dim: int) -> list[Tensor]:
-    """Return the largest so far along a dimension, and where it is."""
+    """Return the cumulative maximum along a dimension, and its index."""
     return best_so_far(ctx.g, x, dim, "gt")
 
 
 @aten("cummin.default")
 def cummin(ctx: AtenContext, x: Tensor, dim: int) -> list[Tensor]:
-    """Return the smallest so far along a dimension, and where it is."""
+    """Return the cumulative minimum along a dimension, and its index."""
     return best_so_far(ctx.g, x, dim, "lt")
 
 

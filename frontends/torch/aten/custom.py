@@ -1,4 +1,4 @@
-"""Our own operators in a trace: gradients that a model defines, and those that it takes."""
+"""Internal operators in a trace: gradients that a model defines, and gradients that it computes."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def cotangent(ctx: AtenContext, y: Tensor) -> Tensor:
 def custom_gradient(
     ctx: AtenContext, y: Tensor, cotangent: Tensor, x: Sequence[Tensor], dx: Sequence[Tensor]
 ) -> Tensor:
-    """y, whose gradient to each x is the dx that the cotangent gives."""
+    """y, whose gradient with respect to each x is its dx, computed from the cotangent."""
     pairs = [tensor for pair in zip(x, dx, strict=True) for tensor in pair]
     values = [framework_order(ctx.g, tensor) for tensor in (y, cotangent, *pairs)]
     return plain(ctx.g.emit("custom_gradient", *values).result)
@@ -45,7 +45,7 @@ def variable(ctx: AtenContext, x: Tensor) -> Tensor:
 def gradients(
     ctx: AtenContext, y: Sequence[Tensor], dy: Sequence[Tensor], x: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Return the gradient of each x that results y with cotangents dy give it; 0 where none."""
+    """Return the gradient of each x from results y with cotangents dy; 0 if there is none."""
     g = ctx.g
     cotangents: dict[Value, Value] = {}
     for result, slope in zip(y, dy, strict=True):

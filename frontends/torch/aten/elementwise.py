@@ -100,7 +100,7 @@ def _same(ctx: AtenContext, x: Tensor) -> Tensor:
 
 @aten("angle.default")
 def angle(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Return pi where x is negative, else 0, or NaN where it is that; its gradient is 0."""
+    """Return pi for negative x, NaN for NaN, else 0; its gradient is 0."""
     x = detach(ctx, emit.cast(ctx.g, x, F32))
     sign = emit.choose(ctx.g, emit.arithmetic(ctx.g, "lt", x, 0.0), math.pi, 0.0)
     return emit.choose(ctx.g, _same(ctx, x), sign, x)
@@ -212,7 +212,7 @@ def where(ctx: AtenContext, condition: Tensor, x: Operand, other: Operand) -> Te
 
 @aten("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(ctx: AtenContext, x: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    """Put the value where the mask holds."""
+    """Write the value where the mask is true."""
     if not isinstance(value, Tensor):
         value = emit.scalar(ctx.g, value, x.dtype)
     return emit.elementwise(ctx.g, "where", mask, emit.cast(ctx.g, value, x.dtype), x)
@@ -239,7 +239,7 @@ def clamp_max(ctx: AtenContext, x: Tensor, max: Number) -> Tensor:
 
 
 def _clamp() -> str:
-    """Return the op whose gradient on the bounds is that of PyTorch's clamp."""
+    """Return the op with the gradient of PyTorch's clamp on the bounds."""
     return "clamp" if share_of_tie("number") else "hardtanh"
 
 
@@ -275,7 +275,7 @@ def same(ctx: AtenContext, x: Tensor, **_: Any) -> Tensor:
 
 @aten("copy.default")
 def copy(ctx: AtenContext, x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    """Take another tensor's numbers in x's shape and type."""
+    """Return another tensor's numbers in x's shape and type."""
     return emit.broadcast(ctx.g, emit.cast(ctx.g, src, x.dtype), x.shape)
 
 

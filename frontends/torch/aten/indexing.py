@@ -1,6 +1,6 @@
 """ATen operators that read and write at tensors of indices in several dimensions.
 
-Indices are merged into one along one dimension. Where a place is written twice, the last one wins,
+Indices are merged into one along one dimension. If a place is written twice, the last write wins,
 as in eager PyTorch on a CPU.
 """
 
@@ -34,7 +34,7 @@ class MergedIndex:
     shape: tuple[int, ...]
 
     def restored(self, ctx: AtenContext, x: Tensor) -> Tensor:
-        """Give a tensor of x's shape the dimensions back that x had at first."""
+        """Restore the original dimensions of x in a tensor of x's shape."""
         back = tuple(int(dim) for dim in np.argsort(self.order))
         return permute(reshape(ctx.g, x, self.shape), back)
 
@@ -58,7 +58,7 @@ def _places(ctx: AtenContext, x: Tensor, indices: Sequence[Tensor | None]) -> Me
                 ctx.g, "add", emit.arithmetic(ctx.g, "mul", index, x.shape[dim]), part
             )
         index = part
-    assert index is not None  # ATen gives one at least
+    assert index is not None  # ATen has at least one
     shape = moved.shape
     lines = reshape(ctx.g, moved, (*shape[:at], merged, *shape[at + len(dims) :]))
     return MergedIndex(lines, index, at, order=order, shape=shape)
@@ -106,7 +106,7 @@ def index_put(
 
 
 def _known_places(ctx: AtenContext, index: Tensor | None) -> list[Tensor | None]:
-    """Return an index unchanged, and of a constant mask the positions where it is true."""
+    """Return an index unchanged; for a constant mask return the positions where it is true."""
     if index is None or index.dtype is not BOOL:
         return [index]
     mask = ctx.g.graph.constants.get(index.value)
@@ -119,7 +119,7 @@ def _known_places(ctx: AtenContext, index: Tensor | None) -> list[Tensor | None]
 def _put_where(
     ctx: AtenContext, x: Tensor, dim: int, mask: Tensor | None, values: Tensor, *, accumulate: bool
 ) -> Tensor:
-    """Put or add values that are the same for all places where a mask from `dim` on holds."""
+    """Write or add values that are equal at all places where a mask, from `dim` on, is true."""
     assert mask is not None
     g, after = ctx.g, x.rank - dim - mask.rank
     if values.rank > after:
@@ -136,7 +136,7 @@ def _put_where(
 
 @aten("fill_diagonal.default")
 def fill_diagonal(ctx: AtenContext, x: Tensor, fill_value: Number, wrap: bool = False) -> Tensor:
-    """Put one number on the diagonal of a matrix, or of a cube of any rank."""
+    """Write one number to the diagonal of a matrix, or of a cube of any rank."""
     marked = torch.zeros(x.shape, dtype=torch.bool).fill_diagonal_(True, wrap=wrap)
     here = plain(ctx.g.constant(marked.numpy()))
     number = emit.scalar(ctx.g, np.asarray(fill_value, x.dtype.numpy).item(), x.dtype)
@@ -145,7 +145,7 @@ def fill_diagonal(ctx: AtenContext, x: Tensor, fill_value: Number, wrap: bool = 
 
 @aten("index_copy.default")
 def index_copy(ctx: AtenContext, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Put slices at places of a dimension."""
+    """Write slices at places of a dimension."""
     return _along(ctx, x, dim, index=index, source=source, accumulate=False)
 
 
@@ -163,7 +163,7 @@ def index_add(
 def index_fill(
     ctx: AtenContext, x: Tensor, dim: int, index: Tensor, value: Tensor | Number
 ) -> Tensor:
-    """Put one number at places of a dimension, however often each is named."""
+    """Write one number at places of a dimension; places may repeat."""
     if not isinstance(value, Tensor):
         value = emit.scalar(ctx.g, float(value), F32)
     size = x.shape[dim] if x.rank else 1
@@ -192,7 +192,7 @@ def _along(
 
 @aten("put.default")
 def put(ctx: AtenContext, x: Tensor, index: Tensor, source: Tensor, accumulate: bool) -> Tensor:
-    """Put or add numbers at places of the flattened tensor."""
+    """Write or add numbers at places of the flattened tensor."""
     flat, lines = reshape(ctx.g, x, (x.size,)), reshape(ctx.g, source, (source.size,))
     places = wrapped(ctx.g, reshape(ctx.g, index, (index.size,)), x.size)
     written = write_lines(ctx.g, flat, 0, index=places, lines=lines, accumulate=accumulate)

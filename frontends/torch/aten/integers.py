@@ -1,4 +1,4 @@
-"""The operator that `quantized.py` puts in place of a quantize and its dequantize."""
+"""The operator with which `quantized.py` replaces a quantize and its dequantize."""
 
 from pockengine.frontends.emit.integers import rounded
 from pockengine.frontends.layout import Tensor

@@ -144,7 +144,7 @@ def bce_with_logits(
 
 @aten("multilabel_margin_loss.default")
 def multilabel_margin_loss(ctx: AtenContext, x: Tensor, target: Tensor, reduction: int) -> Tensor:
-    """Average over the classes how far each one that is not a label comes within 1 of each label.
+    """Average, over the classes, the amount by which each non-label comes within 1 of each label.
 
     A row's labels end before its first -1.
     """

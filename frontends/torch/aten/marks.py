@@ -1,4 +1,4 @@
-"""Rows that a mask marks: our operator that `frontends/torch/marks.py` makes of them."""
+"""Rows that a mask marks: the internal operator of `frontends/torch/marks.py`."""
 
 import math
 
@@ -40,7 +40,8 @@ def marked(ctx: AtenContext, x: Tensor, mask: Tensor, number: int) -> Tensor:
 
 
 def _where_equal(ctx: AtenContext, count: Tensor, number: int, picked: Tensor) -> Tensor:
-    """Make all NaN unless each example has as many marks as the first, and the one that is read."""
+    """Return NaN everywhere unless each example has as many marks as the first, including the one
+    that is read."""
     g = ctx.g
     ends = [
         emit.reduce(g, f"reduce_{end}", count, dims=[0, 1], keepdims=True) for end in ("min", "max")

@@ -121,13 +121,13 @@ def define_max_pools(rank: int, pool: Callable[[Builder, Tensor, Window], Tensor
 
     @aten(f"max_pool{rank}d_with_indices.default")
     def max_pool_with_indices(ctx: AtenContext, x: Tensor, **window: Any) -> list[Tensor]:
-        """Take each window's maximum, and where in its channel it was."""
+        """Take each window's maximum, and its place in the channel."""
         places = max_places(ctx.g, batched(ctx, x, rank), max_window(x, rank, **window))
         return [max_pool(ctx, x, **window), reshape(ctx.g, places, ctx.shape)]
 
     @aten(f"max_unpool{rank}d.default")
     def max_unpool(ctx: AtenContext, x: Tensor, indices: Tensor, **_: Any) -> Tensor:
-        """Put maxima back where they were, zeros elsewhere."""
+        """Write maxima to their original places, and zeros elsewhere."""
         whole, places = (batched(ctx, part, rank) for part in (x, indices))
         return reshape(ctx.g, unpooled(ctx.g, whole, places, ctx.shape[-rank:]), ctx.shape)
 
@@ -152,7 +152,8 @@ def average(
     divisor_override: int | None,
     **sizes: Sequence[int],
 ) -> Tensor:
-    """Average each window of (N, C, ...) or (C, ...); `pool` takes whether padding counts."""
+    """Average each window of (N, C, ...) or (C, ...); `pool` takes a flag whether padding
+    counts."""
     window, batch = pool_window(rank=rank, **sizes), batched(ctx, x, rank)
     ceiled = window.ceiled(batch.shape[2:]) if ceil_mode else window
     if divisor_override is not None:

@@ -35,7 +35,7 @@ def topk(
 
 @aten("kthvalue.default")
 def kthvalue(ctx: AtenContext, x: Tensor, k: int, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the k-th smallest along a dimension, and where it is."""
+    """Take the k-th smallest along a dimension, and its index."""
     if not x.rank:
         return best(ctx.g, x, 0, count=1, descending=False)
     parts = [
@@ -47,7 +47,7 @@ def kthvalue(ctx: AtenContext, x: Tensor, k: int, dim: int, keepdim: bool) -> li
 
 @aten("median.dim")
 def median_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the median along a dimension, the lower one of two, and where it is; NaN if any is."""
+    """Take the median along a dimension, the lower one of two, and its index; NaN if any is."""
     size = x.shape[dim] if x.rank else 1
     middle, place = kthvalue(ctx, x, (size + 1) // 2, dim=dim, keepdim=keepdim)
     if x.dtype is not F32:

@@ -1,6 +1,6 @@
 """ATen operators that only move elements to constant positions, as gathers at constant indices.
 
-The indices come from PyTorch: the operator runs on the numbers 1, 2, 3, ... at import, and 0 marks
+PyTorch computes the indices at import: the operator runs on the numbers 1, 2, 3, ..., and 0 marks
 an element filled with zero.
 """
 

@@ -1,7 +1,7 @@
 """ATen operators that draw random numbers, by our own counter and the step's seed.
 
-Each draws from a stream of its own. A module's own noise stays when predicting, as its code has
-it; code that only implements dropout (`idioms/drop_path.py`) goes.
+Each operator has its own stream. In prediction a module's own noise stays, as in its code, but code
+that implements dropout (`idioms/drop_path.py`) is removed.
 """
 
 import math
@@ -110,7 +110,7 @@ def bernoulli_of(ctx: AtenContext, x: Tensor, p: Operand, **_: Any) -> Tensor:
     "random.to",
 )
 def randint(ctx: AtenContext, **bounds: Any) -> Tensor:
-    """Draw integers from `low` up to but without `high`."""
+    """Draw integers in [`low`, `high`)."""
     low = bounds.get("low", bounds.get("from", 0)) or 0
     high = bounds.get("high", bounds.get("to"))
     if ctx.dtype not in (F32, I32, I64) or high is None or high - low > MOST_DRAWN:

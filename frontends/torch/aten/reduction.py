@@ -67,13 +67,13 @@ def min_all(ctx: AtenContext, x: Tensor) -> Tensor:
 
 @aten("max.dim")
 def max_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the maximum along a dimension, and where it is; one of equal elements counts."""
+    """Take the maximum along a dimension, and its index; one of equal elements counts."""
     return _best(ctx, x, x, dim)
 
 
 @aten("min.dim")
 def min_dim(ctx: AtenContext, x: Tensor, dim: int, keepdim: bool) -> list[Tensor]:
-    """Take the minimum along a dimension, and where it is; one of equal elements counts."""
+    """Take the minimum along a dimension, and its index; one of equal elements counts."""
     return _best(ctx, x, _turned(ctx, x), dim)
 
 
@@ -85,7 +85,7 @@ def _turned(ctx: AtenContext, x: Tensor) -> Tensor:
 
 
 def _best(ctx: AtenContext, x: Tensor, key: Tensor, dim: int) -> list[Tensor]:
-    """Take the element of x where the key is largest, and its place, in the result's shape."""
+    """Take the element of x at the largest key, and its index, in the result's shape."""
     if not x.rank:
         x, key, dim = reshape(ctx.g, x, (1,)), reshape(ctx.g, key, (1,)), 0
     place = _argmax(ctx, key, dim)
@@ -279,7 +279,7 @@ def pdist(ctx: AtenContext, x: Tensor, p: float) -> Tensor:
 
 @aten("_safe_softmax.default")
 def safe_softmax(ctx: AtenContext, x: Tensor, dim: int, dtype: object = None) -> Tensor:
-    """Softmax, but zeros where everything is -infinity."""
+    """Softmax; zeros if all elements are -infinity."""
     top = emit.reduce(ctx.g, "reduce_max", x, [dim], keepdims=True)
     hidden = emit.arithmetic(ctx.g, "eq", top, -math.inf)
     zero = emit.scalar(ctx.g, 0.0, F32)

@@ -27,7 +27,8 @@ class AtenContext:
 
 @dataclass(frozen=True)
 class Missing:
-    """A result that a rule leaves out; whatever reads it cannot be imported, for this reason."""
+    """A result that a rule does not compute; an operator that reads it is unsupported for this
+    reason."""
 
     reason: str
 

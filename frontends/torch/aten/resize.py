@@ -27,7 +27,8 @@ def _define_nearest(kind: str, rank: int) -> None:
         factors: list[float | None] = [*(scale_factors or scales.values())] or [None] * rank
         for dim, scale in enumerate(factors, start=2):
             numbers = torch.arange(x.shape[dim], dtype=torch.float32).reshape(1, 1, -1)
-            # PyTorch takes either the size or the scale; the scale, where given, decides places.
+            # PyTorch takes either the size or the scale; a given scale determines the sampling
+            # places.
             size = None if scale else [ctx.shape[dim]]
             places = line(numbers, size, [scale] if scale else None).flatten().numpy()
             x = _nearest(ctx, x, dim, places[: ctx.shape[dim]].astype(np.int64))

@@ -25,7 +25,8 @@ def scatter(
     src: Tensor | None = None,
     value: Number | None = None,
 ) -> Tensor:
-    """Put each element of src, or one number, at its place of a dimension; the last one wins."""
+    """Write each element of src, or one number, at its place of a dimension; the last write
+    wins."""
     return emit_scatter.scatter(
         ctx.g, x, dim, index=index, src=(value or 0) if src is None else src
     )
@@ -67,7 +68,7 @@ def index_reduce(
 
 @aten("take_along_dim.default")
 def take_along_dim(ctx: AtenContext, x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """Read x at places that each element gives for itself, the other dimensions broadcast."""
+    """Read x at one place for each element; the other dimensions are broadcast."""
     if dim is None:
         x, indices, dim = reshape(ctx.g, x, (x.size,)), reshape(ctx.g, indices, (indices.size,)), 0
     dim %= x.rank

@@ -183,14 +183,15 @@ def attention(
 
 
 def _blind_rows(ctx: AtenContext, mask: Tensor) -> Tensor | None:
-    """Return which queries may see nothing, and so give zeros; None if each sees something."""
+    """Return which queries see nothing, so that their result is zeros; None if each sees
+    something."""
     known = ctx.g.graph.constants.get(mask.value)
     if known is not None:
         seen = known if mask.dtype is BOOL else known > -np.inf
         if seen.any(mask.layout.index(mask.rank - 1)).all():
             return None
     if mask.dtype is F32 and emit.trains(ctx.g, mask):
-        return None  # a bias that is learnt hides nothing
+        return None  # a trained bias hides nothing
     most = emit.reduce(ctx.g, "reduce_max", mask, [-1], keepdims=True)
     if mask.dtype is BOOL:
         return emit.unary("logical_not")(ctx.g, most)
@@ -232,7 +233,7 @@ def conv_transpose2d(
 ) -> Tensor:
     """Undo the shape of a convolution: the input gradient of the one with this weight.
 
-    Output padding takes back what padding cuts off below and right, then adds zeros.
+    Output padding restores what padding crops below and right, then adds zeros.
     """
     picture = batched(ctx, x, 2)
     channels, height, width = ctx.shape[-3:]

@@ -1,4 +1,4 @@
-"""ATen operators that rearrange elements: most of them move nothing until somebody needs it."""
+"""ATen operators that rearrange elements; most move data only when a consumer needs it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,7 +54,7 @@ def swap_last(ctx: AtenContext, x: Tensor) -> Tensor:
 
 @aten("squeeze.default", "squeeze.dim", "squeeze.dims")
 def squeeze(ctx: AtenContext, x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Drop dimensions of size 1: all, or those of the given ones that have it."""
+    """Drop dimensions of size 1: all, or only among the given ones."""
     dims = range(x.rank) if dim is None else [dim] if isinstance(dim, int) else dim
     return emit.squeeze(ctx.g, x, [d for d in dims if x.rank and x.shape[d] == 1])
 
@@ -119,7 +119,7 @@ def narrow(ctx: AtenContext, x: Tensor, dim: int, start: Tensor | int, length: i
 
 @aten("select.int")
 def select(ctx: AtenContext, x: Tensor, dim: int, index: Tensor | int) -> Tensor:
-    """Take one element along a dimension, which goes away."""
+    """Take one element along a dimension, and drop the dimension."""
     if isinstance(index, Tensor):
         return emit.squeeze(ctx.g, slice_at(ctx.g, x, dim, start=index, size=1), [dim])
     index %= x.shape[dim]
@@ -209,7 +209,7 @@ def full(ctx: AtenContext, fill_value: Number, **_: Any) -> Tensor:
 
 @aten("fill.Scalar", "fill.Tensor")
 def fill(ctx: AtenContext, x: Tensor, value: Operand) -> Tensor:
-    """Put one number everywhere."""
+    """Fill with one number."""
     if not isinstance(value, Tensor):
         return _constant(ctx, value)
     return emit.broadcast(ctx.g, emit.cast(ctx.g, value, x.dtype), ctx.shape)
@@ -217,7 +217,7 @@ def fill(ctx: AtenContext, x: Tensor, value: Operand) -> Tensor:
 
 @aten("zero.default")
 def zero(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Put zeros everywhere."""
+    """Fill with zeros."""
     return _constant(ctx, 0)
 
 

@@ -18,12 +18,12 @@ def both_sides(padding: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def batched(ctx: AtenContext, x: Tensor, rank: int) -> Tensor:
-    """Give a single picture or volume (C, ...) of this rank a batch of one."""
+    """Add a batch of one to a single picture or volume (C, ...) of this rank."""
     return x if x.rank == rank + 2 else reshape(ctx.g, x, (1, *x.shape))
 
 
 def as_pictures(ctx: AtenContext, x: Tensor) -> Tensor:
-    """Make pictures of height 1 of lines (N, C, L), or (C, L)."""
+    """Convert lines (N, C, L), or (C, L), to pictures of height 1."""
     return reshape(ctx.g, x, (x.shape[0] if x.rank == 3 else 1, x.shape[-2], 1, x.shape[-1]))
 
 
@@ -50,7 +50,7 @@ def pool_window(
     dilation: Sequence[int] = (1,),
     rank: int = 2,
 ) -> Window:
-    """Return the window of a pool, whose stride is its size where none is written."""
+    """Return the window of a pool; the default stride is its size."""
     kernel = each(kernel_size, rank)
     steps = each(stride, rank) if stride else kernel
     return Window(kernel, steps, both_sides(padding, rank), each(dilation, rank))
