@@ -38,7 +38,7 @@ def own_fault(error: BaseException, doing: str, *packages: str) -> InternalError
 
 
 def check_own(error: BaseException, doing: str, *packages: str) -> None:
-    """Raise InternalError for a mistake that our own code made while it read a file.
+    """Raise InternalError for a bug in our code while reading a file.
 
     Exceptions of a library for a damaged file, and numbers that do not fit, are the file's.
     """

@@ -76,7 +76,7 @@ def is_loss(output: Tensor) -> bool:
 
 
 def with_loss_named(outputs: Mapping[str, T], is_loss: Callable[[T], bool]) -> dict[str, T]:
-    """Return outputs by name, with the one that can be a loss named so where none is.
+    """Return outputs by name; if none is named `loss`, the only candidate is.
 
     In a tuple, as transformers returns it, or in a file of ONNX the loss has no name.
     """

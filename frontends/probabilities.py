@@ -22,7 +22,7 @@ CLASSES = 1
 OPEN, LOGITS, PROBABILITIES = "cross_entropy", "cross_entropy_logits", "cross_entropy_probabilities"
 CROSS_ENTROPIES = (OPEN, LOGITS, PROBABILITIES)
 LEAST = 1e-37
-"""A probability is taken to be no less: f32 still holds it in full."""
+"""Lower limit of probabilities, the least with full precision in f32."""
 SLACK = 0.05
 """How far a sum of probabilities may be from one: they may be clipped, smoothed or rounded."""
 ROUNDING = 1e-6
@@ -33,7 +33,7 @@ SAME = ("quantize", "dequantize", "stop_gradient")
 
 
 def as_logits(g: Builder, output: Tensor, loss: str) -> Tensor:
-    """Return the logits of (N, C, ...) outputs: themselves, or probabilities' logarithms.
+    """Return the logits of (N, C, ...) outputs: the outputs, or the logarithms of probabilities.
 
     `loss` is one of CROSS_ENTROPIES. Raises ImportModelError if they cannot be determined.
     """

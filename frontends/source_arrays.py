@@ -13,9 +13,8 @@ def source_arrays(
 ) -> dict[str, np.ndarray]:
     """Return copies of parameters and states, by name, in the layout of the imported model.
 
-    `values` holds arrays by name as in the compiled program, and may name a part only;
-    without it the graph's initial data are given. Raises ImportModelError for a name or shape that
-    the graph does not have.
+    `values` maps some or all names to arrays of the compiled program; the default is the graph's
+    initial data. Raises ImportModelError for a name or shape that the graph does not have.
     """
     if values is None:
         values = {name: param.data for name, param in graph.params.items()}

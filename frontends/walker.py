@@ -20,7 +20,7 @@ from pockengine.frontends.layout import Tensor, framework_order, plain
 from pockengine.frontends.problems import EMPTY, Problems
 
 MOST_NODES = 200_000
-"""Loops inside loops grow without bounds; no step of this many kernels is meant."""
+"""Nested loops grow without bounds; no real step has this many kernels."""
 
 
 class FailedBody(Unsupported):
@@ -33,7 +33,7 @@ class GraphWalker:
     framework: ClassVar[str]
     """Its name in errors."""
     damage: ClassVar[tuple[type[Exception], ...]] = ()
-    """What rules raise beside our errors where what a file says does not fit together."""
+    """Exceptions that rules raise, in addition to our errors, for inconsistent files."""
     packages: ClassVar[tuple[str, ...]] = ()
     """Distributions whose versions an error of our own code names."""
     complex_result: ClassVar[str] = "complex numbers; return their real parts, sizes or angles"
@@ -105,7 +105,7 @@ class GraphWalker:
 
 
 def constant(g: Builder, data: np.ndarray) -> Tensor:
-    """Put a known array of real numbers into the graph."""
+    """Add a constant array of real numbers to the graph."""
     dtype = dtype_of(data)
     if not data.size:
         raise Unsupported(EMPTY)
@@ -113,6 +113,6 @@ def constant(g: Builder, data: np.ndarray) -> Tensor:
 
 
 def complex_constant(g: Builder, data: np.ndarray) -> Complex:
-    """Put a known array of complex numbers into the graph."""
+    """Add a constant array of complex numbers to the graph."""
     parts = (data.real, data.imag)
     return Complex(*(constant(g, np.ascontiguousarray(part, np.float32)) for part in parts))

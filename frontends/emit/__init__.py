@@ -90,7 +90,7 @@ def number(g: Builder, x: Tensor) -> Number | None:
 
 
 def reduce(g: Builder, op: str, x: Tensor, dims: Sequence[int], keepdims: bool) -> Tensor:
-    """Reduce over the framework's dimensions; none given means all.
+    """Reduce over the framework's dimensions; by default all.
 
     Masks are counted in floats, exactly, as no backend reduces anything else.
     """
@@ -114,7 +114,7 @@ def _is_mask(x: Tensor) -> bool:
 
 
 def along_last(g: Builder, op: str, x: Tensor, dim: int) -> Tensor:
-    """Apply an op that works along our last axis, such as softmax, to dimension `dim`."""
+    """Apply an op along our last axis, such as softmax, to dimension `dim`."""
     if not x.rank:
         line = plain(g.reshape(x.value, shape=(1,)))
         return squeeze(g, along_last(g, op, line, 0), [0])

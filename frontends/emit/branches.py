@@ -1,6 +1,7 @@
 """Data-dependent branches: compute all of them, and select one's results.
 
-A branch that is not taken may give NaN, also in its gradients, which are masked at its inputs.
+A branch that is not selected may result in NaN, also in its gradients, which are masked at its
+inputs.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Cumulative operations along a line: maxima, minima, or any associative combination.
 
-After k rounds each element knows the best of the 2^k elements that end with it (Hillis and Steele,
-Data parallel algorithms, 1986). Places are found so, and the values are read from them: the
-gradient flows to one element each, as in PyTorch.
+After k rounds each element has the best of the last 2^k elements (Hillis and Steele, Data parallel
+algorithms, 1986). This finds the indices, at which the values are then read: the gradient flows to
+one element each, as in PyTorch.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def best_so_far(g: Builder, x: Tensor, dim: int, better: str) -> list[Tensor]:
 
 
 def _places(g: Builder, lines: Tensor, better: str) -> Tensor:
-    """Return where the best so far is along the last dimension."""
+    """Return the index of the cumulative best along the last dimension."""
     size = lines.shape[-1]
     best = emit.unary("stop_gradient")(g, lines) if lines.dtype is F32 else lines
     places = plain(g.constant(np.broadcast_to(np.arange(size), lines.shape).copy()))
@@ -74,7 +74,7 @@ def _places(g: Builder, lines: Tensor, better: str) -> Tensor:
 
 
 def _keeps(g: Builder, better: str, earlier: Tensor, later: Tensor) -> Tensor:
-    """Return where the earlier one stays the best."""
+    """Return where the earlier element remains the best."""
     ahead = emit.arithmetic(g, better, earlier, later)
     if earlier.dtype is not F32:
         return ahead
@@ -116,7 +116,7 @@ def log_add(g: Builder, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _interleaved(g: Builder, even: Tensor, odd: Tensor, dim: int, count: int) -> Tensor:
-    """Take elements of both in turn; `even` may have one more than `odd` has."""
+    """Interleave the elements of both; `even` may have one more than `odd` has."""
     lead, tail = odd.shape[:dim], odd.shape[dim + 1 :]
     halves = [
         reshape(g, emit.slice_dim(g, part, dim, start=0, stop=count), (*lead, count, 1, *tail))

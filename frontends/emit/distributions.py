@@ -1,4 +1,4 @@
-"""Distributions that take more than a formula on uniform numbers, and random orders and choices."""
+"""Distributions that need more than a formula on uniform numbers, and random orders and choices."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from pockengine.frontends.emit.random import LEAST, box_muller, exponential, uni
 from pockengine.frontends.layout import Tensor, framework_order, plain, reshape
 
 LOG_TINY = -87.0
-"""Logarithm of a number that f32 holds in full."""
+"""Logarithm of a number that f32 represents with full precision."""
 
 LOG_SMALL = -40.0
 """Logarithm of a number beside which 1 + x is 1."""
@@ -22,7 +22,7 @@ TRIES = 8
 """Of drawing by rejection: one is rejected in twenty at most, so that all are in 4e-11."""
 
 Draw = Callable[[str, Shape], Tensor]
-"""Draws uniform numbers of a shape for a use, which is a name: each use is another stream."""
+"""Draws uniform numbers of a shape for a named use; each use has its own stream."""
 
 
 def gumbel(g: Builder, shape: Shape) -> Tensor:
@@ -42,8 +42,8 @@ def log_gamma(g: Builder, shape: Shape, alpha: emit.Operand, draw: Draw) -> Tens
 
     By the method of Marsaglia and Tsang (2000), which rejects some draws: `TRIES` are computed, and
     the first accepted one is taken. Below an alpha of 1 it is that of alpha + 1 times u^(1 /
-    alpha). The gradient of alpha is that of the drawn quantile (Figurnov et al. 2018), as
-    frameworks have it.
+    alpha). The gradient of alpha is that of the drawn quantile (Figurnov et al. 2018), as in the
+    frameworks.
     """
     whole = emit.arithmetic(g, "mul", alpha, plain(g.constant(np.ones(shape, np.float32))))
     if not emit.trains(g, whole):

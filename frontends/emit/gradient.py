@@ -25,7 +25,7 @@ def with_gradient(g: Builder, y: Tensor, *formulas: tuple[Value, Formula]) -> Te
 
 
 def variable(g: Builder, x: Tensor) -> Tensor:
-    """Return x as a value of its own, which a derivative within the model can be taken of."""
+    """Return x as a separate value, with respect to which the model can take a derivative."""
     return with_gradient(g, x, (x.value, lambda dy: dy))
 
 
@@ -87,7 +87,7 @@ class OwnGradient:
     def results(
         self, results: Sequence[Tensor], pairs: Sequence[tuple[Tensor, Tensor]]
     ) -> list[Tensor]:
-        """Return the results; each pair (x, dx) gives x the gradient dx."""
+        """Return the results; for each pair (x, dx) the gradient of x is dx."""
         g = self._g
         lines = [reshape(g, result, (result.size,)) for result in results]
         whole = framework_order(g, emit.concat(g, lines, 0))

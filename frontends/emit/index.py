@@ -12,7 +12,7 @@ MOST_COMPARED = 4096
 
 
 def wrapped(g: Builder, index: Tensor, size: int) -> Tensor:
-    """Make negative indices count from the end."""
+    """Convert negative indices, which count from the end."""
     data = g.graph.constants.get(index.value)
     if data is not None:
         whole = np.where(data < 0, data + size, data)
@@ -51,7 +51,7 @@ def last_writers(g: Builder, index: Tensor, *, known_only: bool = False) -> Tens
 
 
 def _distinct(g: Builder, index: Value) -> bool:
-    """Return whether each line is known, and has no index twice."""
+    """Return whether each line is constant, without repeated indices."""
     value, count = index, index.shape[-1]
     while value.node is not None and value.node.op == "reshape":
         value = value.node.operands[0]
@@ -65,7 +65,7 @@ def _distinct(g: Builder, index: Value) -> bool:
 def write_lines(
     g: Builder, x: Tensor, dim: int, index: Tensor, lines: Tensor, *, accumulate: bool
 ) -> Tensor:
-    """Put or add slices at these places of a dimension; `index` is (n,), counted from 0."""
+    """Write or add slices at these places of a dimension; `index` is (n,), counted from 0."""
     if x.dtype is not F32:
         if accumulate:
             raise Unsupported(f"adding at indices of {x.dtype.value}; convert to float32 first")
@@ -87,7 +87,7 @@ def write_lines(
 
 
 def _picked_lines(g: Builder, x: Tensor, dim: int, index: Tensor, lines: Tensor) -> Tensor:
-    """Scatter slices of integers or bools: each position reads the last slice that is put there."""
+    """Scatter slices of integers or bools: each position gets the last slice written to it."""
     numbers = plain(g.constant(np.arange(1, index.size + 1, dtype=np.float32)))
     last = framework_order(g, _where_last(g, index, numbers, 0))
     places, shape = framework_order(g, index), (x.shape[dim],)
@@ -101,7 +101,7 @@ def _picked_lines(g: Builder, x: Tensor, dim: int, index: Tensor, lines: Tensor)
 
 
 def _where_last(g: Builder, index: Tensor, lines: Tensor, dim: int) -> Tensor:
-    """Put zero into slices whose place a later one overwrites."""
+    """Zero the slices whose place a later slice overwrites."""
     last = last_writers(g, index)
     if last is None:
         return lines
@@ -110,6 +110,6 @@ def _where_last(g: Builder, index: Tensor, lines: Tensor, dim: int) -> Tensor:
 
 
 def only_last(g: Builder, last: Tensor, values: Tensor) -> Tensor:
-    """Put zero where `last` is not; a gradient still flows there, as PyTorch lets it."""
+    """Write zero where `last` is false; a gradient still flows there, as in PyTorch."""
     nothing = emit.arithmetic(g, "sub", values, emit.unary("stop_gradient")(g, values))
     return emit.elementwise(g, "where", last, values, nothing)

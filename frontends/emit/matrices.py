@@ -104,7 +104,7 @@ def eig(g: Builder, a: Tensor | Complex) -> tuple[Complex, Complex]:
 
 
 def svd(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return left vectors, singular values from the largest on, and right vectors, as columns."""
+    """Return left vectors, singular values in descending order, and right vectors, as columns."""
     rows = a.shape[-2]
     whole = plain(g.svd(framework_order(g, a)))
     values = emit.squeeze(g, emit.slice_dim(g, whole, -2, start=0, stop=1), [-2])
@@ -148,14 +148,14 @@ def lu(g: Builder, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def ordered(g: Builder, x: Tensor, rows: Tensor) -> Tensor:
-    """Put the rows of each matrix in an order, rows[i] to row i."""
+    """Reorder the rows of each matrix: rows[i] becomes row i."""
     places = emit.broadcast(g, reshape(g, rows, (*rows.shape, 1)), x.shape)
     values = (framework_order(g, part) for part in (x, places))
     return plain(g.take_along(*values, axis=x.rank - 2))
 
 
 def _above(g: Builder, x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-    """Cut each matrix below some rows."""
+    """Keep only the first rows of each matrix."""
     return (
         emit.slice_dim(g, x, -2, start=0, stop=rows),
         emit.slice_dim(g, x, -2, start=rows, stop=x.shape[-2]),

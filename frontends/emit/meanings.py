@@ -21,12 +21,12 @@ Emitter = Callable[..., Tensor]
 
 
 def _apply(op: str) -> Emitter:
-    """Return what applies an op to its operands."""
+    """Return a function that applies an op to its operands."""
     return lambda g, *operands: emit.elementwise(g, op, *operands)
 
 
 def _combine(op: str) -> Emitter:
-    """Return what combines any number of tensors by an op of two."""
+    """Return a function that combines any number of tensors with a binary op."""
 
     def formula(g: Builder, first: Tensor, *others: Tensor) -> Tensor:
         for other in others:
@@ -37,7 +37,7 @@ def _combine(op: str) -> Emitter:
 
 
 def _scale(op: str, inside: float, outside: float) -> Emitter:
-    """Return what applies an op of one operand with a factor before it and one after it."""
+    """Return a function that applies a unary op with a factor before and after it."""
 
     def formula(g: Builder, x: Tensor) -> Tensor:
         return emit.weighted(g, emit.unary(op)(g, emit.weighted(g, x, inside)), outside)
@@ -119,7 +119,7 @@ FORMULAS: dict[str, Emitter] = {
 
 
 def emitter(meaning: str) -> Emitter:
-    """Return what emits a meaning; GraphError if no op or formula has this name."""
+    """Return the function that emits a meaning; GraphError if no op or formula has this name."""
     formula = FORMULAS.get(meaning)
     if formula is not None:
         return formula

@@ -60,9 +60,9 @@ def _flat(places: Sequence[np.ndarray | int], sizes: Sequence[int]) -> np.ndarra
 
 
 def unpooled(g: Builder, x: Tensor, places: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Put the elements of each channel of (N, C, ...) at their places of a channel of zeros.
+    """Write the elements of each channel of (N, C, ...) to their places in a channel of zeros.
 
-    Windows that overlap may give one element twice; each then takes the whole gradient.
+    Overlapping windows may contain an element twice; each then gets the whole gradient.
     """
     lines = (*x.shape[:2], math.prod(x.shape[2:]))
     whole = (*x.shape[:2], math.prod(sizes))

@@ -1,4 +1,4 @@
-"""Random numbers in our ops: every draw of a program has a stream of its own under the step's seed.
+"""Random numbers in our ops: every draw of a program has its own stream under the step's seed.
 
 The numbers differ from the framework's; their distribution does not.
 """

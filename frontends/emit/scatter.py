@@ -25,7 +25,7 @@ def scatter_add(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor) -> 
 
 
 def _cut(g: Builder, src: Tensor, index: Tensor) -> Tensor:
-    """Leave what has an index."""
+    """Keep only the elements with an index."""
     return emit.slice_(g, src, start=(0,) * src.rank, stop=index.shape, step=(1,) * src.rank)
 
 
@@ -49,7 +49,8 @@ def _hits(g: Builder, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def scatter(g: Builder, x: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
-    """Put each element of src, or one number, at its place of a dimension; the last one wins."""
+    """Write each element of src, or one number, at its place of a dimension; the last write
+    wins."""
     if not x.rank:
         line = src if not isinstance(src, Tensor) else reshape(g, src, (1,))
         return reshape(

@@ -60,7 +60,7 @@ def _sign(g: Builder, value: Value, known: dict[Value, Sign]) -> Sign | list[Val
 
 
 def _combine(op: str, signs: list[Sign]) -> Sign:
-    """Return the sign that an op's result has by those of its operands."""
+    """Return the sign of an op's result from those of its operands."""
     least, most = min(signs), max(signs)
     if op == "maximum":
         return most

@@ -80,7 +80,7 @@ def conv_transpose3d(
 
 
 def _spread_pictures(g: Builder, x: Tensor, weight: Tensor, window: Window, groups: int) -> Value:
-    """Return what each slice adds under each tap of the depth: (N, D, H, W, groups, KD, O)."""
+    """Return each slice's contribution under each tap of the depth: (N, D, H, W, groups, KD, O)."""
     kernel, value = stored(g, weight, HWDIO), stored(g, x, NDHWC)
     rows, columns, depth, outputs, inputs = kernel.shape
     batch, slices, height, width, _ = value.shape
@@ -101,7 +101,7 @@ def _spread_pictures(g: Builder, x: Tensor, weight: Tensor, window: Window, grou
 
 
 def _spread_out(g: Builder, x: Value, step: int, first: int, size: int) -> Value:
-    """Put axis 1 at the places first, first + step, ... of `size`, zeros between."""
+    """Spread axis 1 to the places first, first + step, ... of `size`, with zeros between."""
     batch, count, *sizes = x.shape
     none = (0,) * len(sizes)
     if step > 1:

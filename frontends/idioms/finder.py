@@ -27,7 +27,7 @@ class Finder:
         """A batch norm's statistics, computed by separate nodes: the op's own."""
 
     def number(self, value: Value) -> float | None:
-        """Return the number that all elements of a value equal, if known."""
+        """Return the number that all elements of a value equal, if it is constant."""
         data = self.g.graph.constants.get(core(value))
         if data is None or not data.size or not np.all(data == data.flat[0]):
             return None
@@ -101,7 +101,7 @@ def terms(value: Value, sign: int = 1, depth: int = DEPTH) -> Iterator[tuple[int
 
 
 def factors(value: Value, depth: int = DEPTH) -> tuple[int, list[Value]]:
-    """Split a product into its sign and its factors, whose broadcasting is left to the product."""
+    """Split a product into its sign and its factors; the product broadcasts them."""
     inner = unbroadcast(value)
     node = inner.node
     if node is None or node.op not in ("mul", "neg") or not depth:

@@ -36,7 +36,8 @@ class _Moments:
     axes: tuple[int, ...]
 
     def fits(self, statistic: Value) -> bool:
-        """Whether broadcasting puts a statistic's numbers where in x they were taken."""
+        """Whether broadcasting aligns a statistic with the places of x from which it was
+        computed."""
         shape = unbroadcast(statistic).shape
         expected = [1 if axis in self.axes else size for axis, size in enumerate(self.x.shape)]
         return [1] * (len(expected) - len(shape)) + [*shape] == expected or shape == self.x.shape

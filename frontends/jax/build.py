@@ -72,7 +72,7 @@ def _key(jaxpr: Any, variable: Any, leaf: Leaf, used: bool) -> Known:
 
 
 def _declare(walker: JaxprWalker, leaf: Leaf, used: bool, forward: bool) -> Known:
-    """Declare one array; unread arrays are left out, unless they are inputs."""
+    """Declare one array; unread arrays are dropped, unless they are inputs."""
     if not used and leaf.role != "input":
         return None
     with walker.noting(leaf.name, f"the {leaf.role}s"):

@@ -28,7 +28,7 @@ LONGEST = 20_000
 
 BODIES = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 OWN_GRADIENTS = ("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr")
-"""Calls of functions with a gradient of their own; the last is of JAX before 0.7."""
+"""Calls of functions with custom gradients; the last is from JAX before 0.7."""
 
 SAME_GRADIENT = {"_sinc_maclaurin", "_softmax", "logaddexp", "logaddexp2", "relu", "relu6"}
 """JAX's own functions whose rule is for speed or exactness: ours derives the same."""
@@ -48,7 +48,7 @@ CALLS: Mapping[str, Callable[..., Tensor]] = {
     "_normal": random.normal,
     "_uniform": random.uniform,
 }
-"""Functions of JAX itself with a rule of their own."""
+"""Functions of JAX with their own rules."""
 
 
 def inline(
@@ -132,7 +132,7 @@ def _item(walker: "JaxprWalker", row: "Known", index: int) -> "Known":
 
 
 def _stack(walker: "JaxprWalker", parts: Sequence["Known"]) -> "Known":
-    """Put a loop's results together along a new first dimension."""
+    """Stack a loop's results along a new first dimension."""
     if any(part is None for part in parts):
         return None
     if not any(isinstance(part, (Tensor, Key)) for part in parts):
@@ -145,7 +145,7 @@ def _stack(walker: "JaxprWalker", parts: Sequence["Known"]) -> "Known":
 def cond(
     walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Select a branch that is known now, or compute all and select by data."""
+    """Select a branch at import if possible, or compute all and select by data."""
     index, *arguments = operands
     bodies = equation.params["branches"]
     if index is None:
@@ -183,7 +183,7 @@ def _chosen(
 def linear_solve(
     walker: "JaxprWalker", equation: Any, operands: list["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Solve by the function that the equation holds; its gradient is the equation's own."""
+    """Solve with the equation's function; the gradient is the equation's own."""
     trains = any(isinstance(x, Tensor) and emit.trains(walker.g, x) for x in operands)
     if walker.forward and trains:
         if equation.params["jaxprs"].transpose_solve is None:
@@ -224,7 +224,7 @@ def while_(
 
 
 def key_result(name: str, equation: Any, operands: Sequence["Known"]) -> list["Known"]:
-    """Name the keys that a primitive derives from others; keys are all that it may give."""
+    """Name the keys that a primitive derives from others; it may return only keys."""
     key = next(operand for operand in operands if isinstance(operand, Key))
     if name in ("random_wrap", "random_unwrap", "copy", "device_put", "optimization_barrier"):
         return [key] * len(equation.outvars)
@@ -283,4 +283,4 @@ CONTROL: Mapping[str, Callable[..., list["Known"]]] = {
     "scan": scan,
     "while": while_,
 }
-"""Primitives that hold jaxprs."""
+"""Primitives with jaxprs."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def reduce_window(
     walker: "JaxprWalker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Combine each window, from the initial values on; places in the padding are left out."""
+    """Combine each window, starting from the initial values; padding is skipped."""
     params = dict(equation.params)
     body = ClosedJaxpr(params.pop("jaxpr"), params.pop("consts"))
     name, count = _monoid(body), len(equation.outvars)
@@ -41,7 +41,7 @@ def reduce_window(
 def reduce(
     walker: "JaxprWalker", equation: Any, operands: Sequence["Known"], place: SourceLocation
 ) -> list["Known"]:
-    """Combine all elements along some dimensions, from the initial values on."""
+    """Combine all elements along some dimensions, starting from the initial values."""
     body, dims = equation.params["jaxpr"], equation.params["dimensions"]
     name, count = _monoid(body), len(equation.outvars)
     tensors = [walker.tensor(operand) for operand in operands]
@@ -111,4 +111,4 @@ def _where(walker: "JaxprWalker", here: np.ndarray, new: "Known", old: "Known") 
 
 
 COMBINING = {"reduce": reduce, "reduce_window": reduce_window}
-"""Primitives that combine elements by a function that the equation holds."""
+"""Primitives that combine elements with the equation's function."""

@@ -34,7 +34,7 @@ REASONS = {
     "io_callback": "a call back into Python, which the device does not have; express it in JAX",
     "ffi_call": "a call of foreign code, which the device does not have; express it in JAX",
 }
-"""Why some primitives have no rule."""
+"""Reasons why some primitives have no rule."""
 
 SILENT = {"debug_callback", "debug_print"}
 """Primitives that only print values; they are omitted on the device."""
@@ -50,7 +50,7 @@ class JaxprWalker(GraphWalker):
     framework = "JAX"
 
     def __init__(self, name: str, *, forward: bool) -> None:
-        """Start an empty graph; `forward` says that it will be differentiated."""
+        """Start an empty graph; `forward` means that it will be differentiated."""
         super().__init__(name, checks_indices=False)
         self.forward = forward
         self._smooth = False
@@ -121,7 +121,7 @@ class JaxprWalker(GraphWalker):
     def _combine(
         self, name: str, equation: Any, operands: list[Known], place: SourceLocation
     ) -> list[Known]:
-        """Combine elements by a function that the equation holds."""
+        """Combine elements with the equation's function."""
         if any(operand is None for operand in operands):
             return [None] * len(equation.outvars)
         return self._checked(COMBINING[name](self, equation, operands, place), equation)
@@ -135,7 +135,8 @@ class JaxprWalker(GraphWalker):
         return [DRAWN[name](self.context(equation), key, *arguments, **equation.params)]
 
     def _emit(self, name: str, equation: Any, operands: list[Known]) -> list[Known]:
-        """Build an equation of real tensors by its primitive's rule; empty ones come to nothing."""
+        """Build an equation of real tensors with its primitive's rule; empty tensors are
+        skipped."""
         if name not in RULES:
             raise Unsupported(REASONS.get(name, NO_RULE))
         if name == "bitcast_convert_type" and _is_narrow(equation):
@@ -219,7 +220,7 @@ class JaxprWalker(GraphWalker):
         return self._operand(known, False)
 
     def _operand(self, known: Known, scalars: bool) -> Tensor:
-        """Put a known array into the graph; one of equal elements as a number that is repeated."""
+        """Add a constant array to the graph; equal elements become one broadcast number."""
         if isinstance(known, Tensor):
             return known
         if isinstance(known, Complex):
@@ -238,7 +239,7 @@ def _is_known(operand: Known) -> bool:
 
 
 def _is_complex(equation: Any, operands: Sequence[Known]) -> bool:
-    """Return whether complex numbers go into an equation, or come out of it."""
+    """Return whether an equation has complex operands or results."""
     types = [variable.aval.dtype for variable in equation.outvars]
     return any(isinstance(operand, Complex) for operand in operands) or any(
         getattr(type_, "kind", "") == "c" for type_ in types
@@ -263,14 +264,14 @@ def _is_empty(operand: Known) -> bool:
 
 
 def _static(operand: Known) -> np.ndarray:
-    """Return an array that is known now."""
+    """Return a constant array."""
     if isinstance(operand, (Tensor, Complex)):
         raise Unsupported("an operand that must be known at compile time, and depends on data")
     return np.asarray(operand)
 
 
 def _known_constant(value: Any, dtype: Any = None) -> Known:
-    """Keep a constant as a NumPy array; keys stay JAX's, which alone can use them."""
+    """Convert a constant to a NumPy array; keys stay JAX arrays, because only JAX can use them."""
     if "key<" in str(getattr(value, "dtype", "")):
         return value
     return np.asarray(value, dtype)

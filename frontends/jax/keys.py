@@ -64,7 +64,7 @@ def _readers(jaxpr: Any, held: set[Any], through: set[str] | None) -> Iterator[A
             continue
         bodies = [body for value in equation.params.values() for body in _bodies(value)]
         for body in bodies:
-            # A branch, or a body of a loop, has the last operands: constants of others come first.
+            # A branch or a loop body takes the last operands; constants of others come first.
             inner = zip(body.invars[::-1], read[::-1], strict=False)
             yield from _readers(body, {variable for variable, is_held in inner if is_held}, through)
         if not bodies:

@@ -1,7 +1,7 @@
 """JAX functions and Flax modules: the public face of the JAX frontend.
 
-`from_jax` takes a function of pytrees or a Flax module and gives a forward `Graph`, or a whole
-step; `to_pytree` takes tuned weights back. jax is imported when they are called.
+`from_jax` converts a function of pytrees or a Flax module to a forward `Graph`, or to a whole step;
+`to_pytree` exports tuned weights. jax is imported when they are called.
 """
 
 import sys
@@ -36,10 +36,10 @@ def from_jax(
     `loss` "cross_entropy" (logits with classes last, labels int64) or "mse" adds an input `target`
     for the first result and an output `loss`. Otherwise a scalar that comes first is the loss.
 
-    `carried` imports a whole step that holds its own gradients and updates: its first `carried`
+    `carried` imports a whole step that computes its own gradients and updates: its first `carried`
     arguments are states, and its first results their new values. Compile it by `compile_entries`.
 
-    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    Raises ImportModelError naming everything that cannot be imported, with its place.
     """
     if loss is not None and loss not in LOSSES:
         raise ImportModelError(f"unknown loss {loss!r}; known are {', '.join(LOSSES)}")
@@ -55,10 +55,10 @@ def to_pytree(graph: Graph, values: Mapping[str, np.ndarray], tree: Any, argumen
     """Return a copy of the pytree with tuned weights in place of the leaves of their names.
 
     `tree` is the argument of `from_jax`: its first one, or the nnx module, of which a copy is
-    returned. `values` holds arrays by name as in the compiled program, and may name a part
-    only; names that the tree does not have (states of optimisers) are left out. `argument` is the
-    name of the tree's argument, where a step carries several. Raises ImportModelError for a shape
-    that is not the graph's.
+    returned. `values` maps some or all names to arrays of the compiled program; names that the tree
+    does not have (states of optimisers) are left out. `argument` is the name of the tree's
+    argument, where a step carries several. Raises ImportModelError for a shape that is not the
+    graph's.
     """
     _need_jax("to_pytree")
     from pockengine.frontends.jax.build import put_back

@@ -18,7 +18,7 @@ from pockengine.frontends.jax.optax_chain import Before, Link, Moved
 
 @dataclass(frozen=True)
 class Rate(Link):
-    """scale_by_learning_rate: the rate comes with each step."""
+    """scale_by_learning_rate: the rate is an input of each step."""
 
     def scalars(self, update: Update, before: Before) -> Sequence[Value]:
         """Return the rate."""
@@ -48,7 +48,7 @@ class Limit(Link):
     max_delta: float
 
     def move(self, g: Builder, p: Value, u: Value, *inputs: Value) -> Moved:
-        """U, but no further than +-max_delta."""
+        """U, clipped to +-max_delta."""
         return g.clamp(u, min=-self.max_delta, max=self.max_delta), ()
 
 

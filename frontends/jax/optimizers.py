@@ -38,14 +38,14 @@ from pockengine.frontends.jax.optax_links import (
 
 STEPS = 12
 TOLERANCE = 1e-4
-"""Of a step's size; f32 in another order differs by a few 1e-6."""
+"""Tolerance relative to a step's size; another order of f32 operations differs by a few 1e-6."""
 
 ANY_STEP = "write the whole step and give it to pockengine.compile_step, which takes any"
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A transformation that is not a chain: the function that made it, and its settings."""
+    """A transformation that is not a chain: the function that created it, and its settings."""
 
     name: str
     settings: Mapping[str, Any]
@@ -199,7 +199,7 @@ def _refused(parts: Sequence[_Part], fact: str) -> ImportModelError:
 
 
 def _agree(transformation: Any, optimizer: Optimizer, rate: float) -> bool:
-    """Make some steps by both, on params of which half are 0: there a step loses no digits."""
+    """Run some steps of both, on params of which half are 0, where a step loses no digits."""
     rng = np.random.default_rng(0)
     shapes: dict[str, tuple[int, ...]] = {"w": (5, 4), "b": (6,), "s": (1,)}
     graph = _updates(optimizer, shapes)

@@ -9,7 +9,7 @@ from typing import Any
 from pockengine.frontends.faults import OURS
 
 LIBRARIES = ("jax", "jaxlib", "flax", "optax", "chex", "equinox", "haiku")
-"""Packages whose own lines are left out of messages."""
+"""Packages whose lines are omitted from messages."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class PytreeFunction:
 class TracedFunction:
     """A jaxpr with a leaf for each of its inputs and a name for each of its results.
 
-    `writes` says for some results which leaf's new value they are.
+    `writes` maps results to the leaves whose new values they are.
     """
 
     name: str
@@ -76,7 +76,7 @@ def named_leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def joined(*parts: str) -> str:
-    """Put the parts of a name together, empty ones left out."""
+    """Join the non-empty parts of a name."""
     return ".".join(part for part in parts if part)
 
 
@@ -159,7 +159,7 @@ def _carried(
 
 
 def _form(tree: Any) -> Any:
-    """Return what must agree between a state and its new value."""
+    """Return the properties in which a state and its new value must agree."""
     leaves, structure = jax.tree_util.tree_flatten(tree)
     return structure, [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
 
@@ -189,7 +189,7 @@ def bound(function: Callable[..., Any], inputs: Any, first: tuple[str, ...] = ()
 
 
 def resized(arguments: Mapping[str, Any], axes: Mapping[str, int], size: int) -> dict[str, Any]:
-    """Give arrays another size along the dimensions in `axes`: rows are repeated or dropped."""
+    """Resize arrays along the dimensions in `axes`: rows are repeated or dropped."""
 
     def changed(name: str, leaf: Any) -> Any:
         if name not in axes:
@@ -215,7 +215,7 @@ def is_static(value: Any) -> bool:
 def with_statics(
     function: Callable[..., Any], arguments: Mapping[str, Any], by_name: bool
 ) -> Callable[..., Any]:
-    """Return a function of the arrays alone, in order; plain values are filled in."""
+    """Return a function of only the arrays, in order; plain values are bound."""
     names = [name for name, value in arguments.items() if not is_static(value)]
 
     def call(*arrays: Any) -> Any:

@@ -23,7 +23,7 @@ Run = Callable[[GraphProto, Sequence[Known]], list[Known]]
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """Return the graphs that an operator holds."""
+    """Return the subgraphs of an operator."""
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
             yield attribute.g
@@ -132,7 +132,7 @@ CONTROL: Mapping[str, Callable[..., list[Known]]] = {
     "Loop": build_loop,
     "Scan": build_scan,
 }
-"""The operators that hold graphs."""
+"""Operators with subgraphs."""
 
 
 def _list(attributes: Mapping[str, AttributeProto], name: str, count: int) -> list[int]:
@@ -151,7 +151,7 @@ def _row(g: Builder, x: Tensor, axis: int, at: int) -> Tensor:
 
 
 def stacked(g: Builder, parts: Sequence[Known], axis: int) -> Known:
-    """Join what every step gives along a new dimension."""
+    """Stack the results of all steps along a new dimension."""
     if not parts:
         raise Unsupported("a loop of no steps whose outputs would be empty")
     known = [part for part in parts if isinstance(part, np.ndarray)]

@@ -30,7 +30,7 @@ def with_real_products(model: ModelProto) -> ModelProto:
     for node in copy.graph.node:
         nodes += made.get(id_of(node), [] if id_of(node) in gone else [node])
     read = {name for node in nodes for name in node.input} | {o.name for o in copy.graph.output}
-    for kind in ("Mul", DYNAMIC):  # nodes that made scales, then the nodes that made those
+    for kind in ("Mul", DYNAMIC):  # nodes that compute scales, then their inputs
         nodes = [n for n in nodes if n.op_type != kind or read.intersection(n.output)]
         read = {name for n in nodes for name in n.input} | {o.name for o in copy.graph.output}
     del copy.graph.node[:]
@@ -54,7 +54,7 @@ class _Product:
     scale: str
 
     def real(self) -> Iterator[NodeProto]:
-        """Make the product with the weight's real numbers."""
+        """Create the product with the weight's real numbers."""
         weight = f"{self.node.input[1]}.real"
         zero = self.node.input[3:4]
         axis = 0 if self.node.op_type == "ConvInteger" else 1
@@ -92,7 +92,7 @@ def _product(
     graph: tuple[Mapping[str, NodeProto], Mapping[str, list[NodeProto]]],
     weights: set[str],
 ) -> Iterator[_Product]:
-    """Match what reads one product of integers; nothing if it is something else."""
+    """Match the readers of one integer product; None for another form."""
     makers, readers = graph
     casts = readers.get(id_of(node), [])
     if quantised.op_type != DYNAMIC or [c.op_type for c in casts] != ["Cast"]:

@@ -109,7 +109,7 @@ def without_data(model: ModelProto) -> ModelProto:
 
 
 def _copy_field(target: object, name: str, value: object) -> None:
-    """Set one field of a message, whatever its kind."""
+    """Set one field of a message, of any kind."""
     current = getattr(target, name)
     if hasattr(current, "MergeFrom"):
         current.MergeFrom(value)
@@ -180,7 +180,7 @@ def _element_count(tensor: TensorProto, itemsize: int) -> int | None:
 
 
 def _external(tensor: TensorProto, name: str, count: int, folder: Path | None) -> np.ndarray:
-    """Read a tensor from the file beside the model that it names."""
+    """Read a tensor from the external file that it names."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:

@@ -69,7 +69,7 @@ def import_graph(model: ModelProto, folder: Path | None, choices: Choices) -> tu
 
 
 def _drop_unread(graph: Graph, read: set[Value]) -> None:
-    """Remove unread weights, such as those of a branch that is not taken."""
+    """Remove unread weights, such as those of a branch that is not selected."""
     read = read.union(*(node.operands for node in graph.nodes))
     for name in [name for name, param in graph.params.items() if param.value not in read]:
         del graph.params[name]
@@ -79,7 +79,7 @@ class _Importer(GraphWalker):
     """One import: the current value of each name.
 
     A name is known as an array, a tensor or both: `arrays` are the values known at compile time,
-    initializers among them; `weights` names those of them that become params.
+    initializers among them; `weights` names the arrays that become params.
     """
 
     damage = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
@@ -176,13 +176,13 @@ class _Importer(GraphWalker):
             self._weight(name, data, not state and self.roles.trains(name, data))
 
     def _weight(self, name: str, data: np.ndarray, trainable: bool) -> None:
-        """Make a param in the layout preferred by all its readers."""
+        """Create a param in the layout that all its readers prefer."""
         wishes = {use.wish for use in self.uses.get(name, [])}
         wish = wishes.pop() if len(wishes) == 1 else None
         self._param(name, data, wish if wish is not None else identity(data.ndim), trainable)
 
     def _param(self, name: str, data: np.ndarray, layout: Layout, trainable: bool = True) -> Tensor:
-        """Make a param of an array in the framework's order."""
+        """Create a param of an array in the framework's order."""
         if name in CONTROLS:
             raise Unsupported("the training step has an input of this name; rename the weight")
         value = self.g.param(
@@ -262,7 +262,7 @@ class _Importer(GraphWalker):
                 self._weight(name, data, trains)
 
     def _known(self, name: str) -> Any:
-        """Return an array where the value is known now and no weight, else a tensor or a list."""
+        """Return an array for a constant that is not a weight, else a tensor or a list."""
         if name in self.arrays and name not in self.weights:
             return self.arrays[name]
         return self.sequences[name] if name in self.sequences else self._tensor(name)
@@ -280,7 +280,7 @@ class _Importer(GraphWalker):
         return [self._known(output.name) for output in body.output]
 
     def _inner_initializer(self, tensor: TensorProto) -> None:
-        """Take in a body's initializer, each time that the body is built."""
+        """Register a body's initializer, each time the body is built."""
         if tensor.name not in self.weights:
             self.arrays.pop(tensor.name, None)
             self.tensors.pop(tensor.name, None)
@@ -289,7 +289,7 @@ class _Importer(GraphWalker):
             raise Unsupported(f"two weights named {tensor.name!r}; rename one")
 
     def _type(self, name: str) -> np.dtype:
-        """Return the type that the file gives a value, or else the type it has here."""
+        """Return a value's type in the file, or else its type in the graph."""
         own = self.arrays[name].dtype if name in self.arrays else self._tensor(name).dtype.numpy
         return self.narrow.kinds.get(name, own)
 
@@ -332,7 +332,7 @@ class _Importer(GraphWalker):
         return [built] if built is None or isinstance(built, (Tensor, np.ndarray)) else built
 
     def _attribute_weight(self, name: str, data: np.ndarray) -> Tensor:
-        """Make a param of numbers that the file has as an attribute; once, also in a loop."""
+        """Create a param of numbers from an attribute; only once, even in a loop."""
         if name in self.weights:
             return self.tensors[name]
         return self._param(name, data.astype(np.float32), identity(data.ndim))

@@ -51,7 +51,7 @@ def flat_nodes(model: ModelProto) -> Sequence[NodeProto]:
 
 
 def is_control(node: NodeProto) -> bool:
-    """Return whether this is an operator that holds graphs."""
+    """Return whether this operator has subgraphs."""
     return node.domain in ("", "ai.onnx") and node.op_type in CONTROL
 
 
@@ -80,7 +80,7 @@ def _expandable(model: ModelProto) -> list[tuple[str, str]]:
 
 
 def _write_defaults(model: ModelProto, functions: Sequence[tuple[str, str]]) -> None:
-    """Write attributes that are left out into calls: bodies refer to them without a default."""
+    """Add missing attributes to calls: bodies refer to them without a default."""
     versions = {entry.domain: entry.version for entry in model.opset_import}
     for node in nested(model.graph.node):
         if (node.domain, node.op_type) in functions:

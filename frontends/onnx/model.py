@@ -1,6 +1,6 @@
 """ONNX models: the public face of the ONNX frontend.
 
-`from_onnx` takes a file or a model in memory, opsets 7 and newer, and gives a forward `Graph`;
+`from_onnx` converts a file or a model in memory, of opset 7 or newer, to a forward `Graph`;
 `to_initializers` takes tuned weights back. onnx is imported when they are called.
 """
 
@@ -49,12 +49,12 @@ def from_onnx(
     for the first output of floats and an output `loss`. `shapes` gives shapes that the file leaves
     open; `constants` the values of inputs that shapes depend on.
 
-    A quantised model (QDQ pairs, QLinearConv, QLinearMatMul) is imported as the real numbers that
-    its integers stand for; with `integers` they are rounded as it says, and weights are held so.
+    A quantised model (QDQ pairs, QLinearConv, QLinearMatMul) is imported with the real values of
+    its integers; with `integers`, activations are rounded and weights stored as in the model.
 
     Equal weights that an exporter plainly merged are taken apart (untie.py). Warns of those that it
     may have merged, and of what it folded, which train unlike the model's own. Raises
-    ImportModelError naming everything that cannot be imported, and where it stands.
+    ImportModelError naming everything that cannot be imported, with its place.
     """
     _check_loss(loss)
     _need_onnx("from_onnx")
@@ -127,15 +127,15 @@ def declared_inputs(model: "str | Path | onnx.ModelProto") -> tuple[Declared, ..
 def to_initializers(
     model: "str | Path | onnx.ModelProto", graph: Graph, values: Mapping[str, np.ndarray]
 ) -> "onnx.ModelProto":
-    """Return a copy of the model with tuned weights in place of those of their names.
+    """Return a copy of the model with the weights of these names replaced by tuned ones.
 
-    They are initializers, or attributes where linear models of scikit-learn have them. Data beside
-    the model's file come into the copy: save one of more than 2 GB by
-    `onnx.save(..., save_as_external_data=True)`.
+    They are initializers, or attributes where linear models of scikit-learn have them. The copy
+    includes external data: save a copy of more than 2 GB with `onnx.save(...,
+    save_as_external_data=True)`.
 
-    `values` holds arrays by name as in the compiled program, and may name a part only. Those
-    that the model has no weight for (states of optimisers) are left out. Raises ImportModelError
-    for a shape that is not the graph's.
+    `values` maps some or all names to arrays of the compiled program. Names without a weight in the
+    model (optimizer states) are ignored. Raises ImportModelError for a shape that is not the
+    graph's.
     """
     _need_onnx("to_initializers")
     from onnx import ModelProto

@@ -24,7 +24,7 @@ from pockengine.frontends.onnx.weights import place_of
 
 @dataclass(frozen=True)
 class IntegerForm:
-    """An operator on integers: the real one, and where its inputs have what.
+    """An operator on integers: its real equivalent, and the positions of its inputs.
 
     Each of `operands` begins three inputs: integers, scale, zero point; `axis` is that of a second
     operand's scales. The scale and zero point of the result begin at `result`.
@@ -143,7 +143,7 @@ class _Rewriter:
         return []
 
     def _of_input(self, node: NodeProto) -> Iterator[NodeProto]:
-        """Compute the real numbers of an input of integers, which is given as such."""
+        """Compute the real numbers of an input that is passed as integers."""
         scale, zero, _ = self._parts(node, 0)
         if scale.size != 1 or not (np.isfinite(scale).all() and (scale > 0).all()):
             raise _refused(node, "an input has one scale, positive and finite")

@@ -23,7 +23,7 @@ IGNORED: Mapping[str, tuple[str, ...]] = {
 }
 """Attributes of recurrent layers that the standard's evaluator ignores."""
 LENGTHS = 4
-"""The input of a recurrent layer that holds the lengths of sequences, which it ignores too."""
+"""The input of a recurrent layer with the lengths of sequences, which the evaluator ignores."""
 DIRECTIONS_SINCE = (1, 23)
 """The release of ONNX from which the evaluator runs recurrent layers backwards."""
 
@@ -76,7 +76,7 @@ def _by_runtime(model: Any, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray
         session = onnxruntime.InferenceSession(source, options, ["CPUExecutionProvider"])
         names = [output.name for output in session.get_outputs()]
         return dict(zip(names, session.run(names, feed), strict=True))
-    except Exception:  # it has exceptions of its own for newer opsets, kinds and operators
+    except Exception:  # it has its own exceptions for newer opsets, kinds and operators
         return None
 
 

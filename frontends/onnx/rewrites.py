@@ -52,7 +52,7 @@ def parameters_of(model: ModelProto) -> list[str]:
 
 
 def _lost(stated: Sequence[str], trained: Sequence[str]) -> str:
-    """Name the parameters that did not become weights one by one, under whatever name."""
+    """Name the parameters that did not become separate weights under any name."""
     lost = [name for name in stated if name not in trained]
     made = [name for name in trained if name not in stated]
     if len(made) >= len(lost):

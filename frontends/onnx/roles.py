@@ -72,7 +72,8 @@ class Roles:
     def __init__(
         self, model: ModelProto, nodes: Sequence[NodeProto], chosen: Mapping[str, bool]
     ) -> None:
-        """Look at who reads what; `chosen` says of names whether they train, and wins."""
+        """Find the readers of each name; `chosen` maps names to whether they train, and takes
+        precedence."""
         self.chosen = chosen
         self.kinds = _kinds(model.graph)
         self.literals = model.producer_name in LITERALS or bool(self.kinds)
@@ -260,7 +261,7 @@ def _float_names(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
 
 
 def _readers(nodes: Sequence[NodeProto]) -> dict[str, list[ConstantReader]]:
-    """Return who reads each name, also through what only moves its elements."""
+    """Return the readers of each name, also through operators that only move elements."""
     origin: dict[str, str] = {}
     readers: dict[str, list[ConstantReader]] = {}
     for node in nodes:
@@ -273,7 +274,8 @@ def _readers(nodes: Sequence[NodeProto]) -> dict[str, list[ConstantReader]]:
 
 
 def _bare(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
-    """Return what arithmetic with constants makes of the inputs before the first layer."""
+    """Return the values that arithmetic with constants computes from the inputs before the first
+    layer."""
     if not any(node.op_type in LAYERS and "Gather" not in node.op_type for node in nodes):
         return set()  # arithmetic is all there is
     constants = _constants(graph, nodes)

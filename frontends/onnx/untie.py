@@ -1,4 +1,4 @@
-"""Give weights back that an exporter stored once because they were equal when it ran.
+"""Separate weights that an exporter stored once because they were equal when it ran.
 
 Fresh biases are all zeros and scales of norms all ones, so exporters for inference keep one of them
 for all. Only weights of one repeated number are taken apart, and only where the file shows that
@@ -21,7 +21,7 @@ from pockengine.frontends.onnx.file import array_of
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Where PyTorch's exporter writes the modules around an operator, outermost first, and its node."""
 GENERATED = "onnx::"
-"""How names begin that PyTorch's older exporter makes up."""
+"""Prefixes of names that PyTorch's older exporter generates."""
 NORM = {1: "weight", 2: "bias"}
 LEAVES: Mapping[str, Mapping[int, str]] = {
     "BatchNormalization": {**NORM, 3: "running_mean", 4: "running_var"},

@@ -46,7 +46,7 @@ HEADS: Mapping[str | None, tuple[str, ...]] = {
     "TOKEN_CLS": ("classifier", "score"),
     "QUESTION_ANS": ("qa_outputs",),
 }
-"""Modules that PEFT trains and saves whole for a task, whatever else is asked for."""
+"""Modules that PEFT always trains and saves whole for a task."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ def _check_unshared(graph: Graph, weight: str) -> None:
 def _plain_tensors(
     tuning: TunedParams, values: Arrays, places: Sequence[AdaptedModule], task: str | None
 ) -> tuple[dict[str, np.ndarray], list[str], bool]:
-    """Return what is saved beside the adapters, modules_to_save, and whether all biases are."""
+    """Return the params saved in addition to adapters, modules_to_save, and whether all biases are
+    saved."""
     adapted = {place.module for place in places}
     layers = dict(place.layer() for place in places)
     factors = {name for adapter in tuning.adapters for name in adapter.trained}

@@ -184,7 +184,8 @@ def _choice(adapter: Adapter) -> str:
 
 
 def _setting(module: str, config: Mapping[str, Any], name: str, patterns: str) -> float:
-    """Return a number of the config for this module: a pattern's, where one names it."""
+    """Return a number of the config for this module: that of a matching pattern, if there is
+    one."""
     value: Any = config.get(name)
     for pattern, special in reversed((config.get(patterns) or {}).items()):
         literal = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")

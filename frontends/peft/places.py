@@ -1,4 +1,4 @@
-"""The place of a weight's adapter in PEFT's files: beside its module.
+"""The place of a weight's adapter in PEFT's files: next to its module.
 
 Of nn.MultiheadAttention PEFT adapts the packed weight and the output projection together, and
 releases so far (0.21.2) add the second's product twice as they compute

@@ -1,8 +1,8 @@
 """TensorFlow and Keras: models and functions become a forward `Graph`.
 
 Public: `from_tensorflow` (import), `to_weights` and `load_weights` (tuned weights back),
-`to_optimizer` (Keras's optimizers), `is_tensorflow` (whose model is it). Everything else is how it
-is done. TensorFlow is imported only when `from_tensorflow` or `load_weights` is called.
+`to_optimizer` (Keras's optimizers), `is_tensorflow` (whose model is it). All other modules are
+internal. TensorFlow is imported only when `from_tensorflow` or `load_weights` is called.
 """
 
 from pockengine.frontends.tensorflow.model import from_tensorflow

@@ -19,7 +19,7 @@ from pockengine.frontends.layout import Tensor
 from pockengine.frontends.tensorflow.ops import Known
 
 MAX_STEPS = 4096
-"""Steps of one loop: each becomes code of its own."""
+"""Maximum steps of one loop: each becomes separate code."""
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 LOOPS = ("While", "StatelessWhile")
@@ -33,7 +33,7 @@ class Library:
     """The functions that a graph's operators call, by name."""
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
-        """Take TensorFlow's FunctionDefs."""
+        """Register TensorFlow's FunctionDefs."""
         self._definitions = definitions
         self._graphs: dict[str, Any] = {}
 
@@ -87,7 +87,7 @@ def _branch(op: Any, values: Sequence[Known], library: Library) -> tuple[Any, li
 
 
 def _bodies(op: Any) -> list[Any]:
-    """Return the branches by number; an `if` takes the first one where it does not hold."""
+    """Return the branches by number; branch 0 of an `if` is the false one."""
     if op.type in ("If", "StatelessIf"):
         return [op.get_attr("else_branch"), op.get_attr("then_branch")]
     return list(op.get_attr("branches"))

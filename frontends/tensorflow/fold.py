@@ -37,11 +37,11 @@ BOUNDS: dict[str, bounds.Bound] = {
     "Range": bounds.ranged,
     "Tile": bounds.tiled,
 }
-"""Operator -> the largest number of elements that it can give."""
+"""Operator -> maximum number of elements of its result."""
 
 
 def fold(op: Any, arrays: bounds.Arrays, elements: int | None = None) -> list[np.ndarray]:
-    """Compute an operator; Unsupported when it cannot be, or gives too much.
+    """Compute an operator; Unsupported if it cannot be evaluated, or its result is too large.
 
     `elements` is the number of results, if its shapes determine it.
     """
@@ -57,13 +57,13 @@ def fold(op: Any, arrays: bounds.Arrays, elements: int | None = None) -> list[np
         )
     except Unsupported:
         raise
-    except Exception as error:  # the kernels raise whatever they like on nonsense
+    except Exception as error:  # kernels raise any exception on invalid input
         raise Unsupported(f"its constant result cannot be computed: {error}") from error
     return [np.asarray(result) for result in results]
 
 
 def _attributes(op: Any) -> list[Any]:
-    """Return the attributes as the eager runtime wants them: name, value, name, value, ..."""
+    """Return the attributes in the form of the eager runtime: name, value, name, value, ..."""
     attributes: list[Any] = []
     for attribute in op.op_def.attr:
         value = op.get_attr(attribute.name)

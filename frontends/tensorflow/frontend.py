@@ -73,7 +73,7 @@ class TensorFlowFrontend(Frontend):
         return to_optimizer(given) if hasattr(given, "get_config") else named_optimizer(given)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
-        """Return what `model.set_weights` takes for a Keras model; else arrays by name."""
+        """Return a list for `model.set_weights` of a Keras model; else arrays by name."""
         tuned = to_weights(graph, values)
         if not hasattr(model, "set_weights"):
             return tuned

@@ -52,7 +52,7 @@ REASONS = {
     ),
 }
 FOLDED = {"bool", "float32", "int32", "int64"}
-"""Types of results that are computed now where all inputs are known."""
+"""Types of results that are computed at import if all inputs are constant."""
 
 TRAINED_WRITE = "it changes a trainable variable; only states, such as running statistics, are kept"
 
@@ -85,7 +85,7 @@ class Importer(GraphWalker):
     def extend(
         self, graph: Any, tensors: Sequence[Any], known: dict[str, Known], place: str
     ) -> None:
-        """Build what further tensors of a function need that is not known yet."""
+        """Build the missing dependencies of further tensors of a function."""
         waiting, needed = [tensor.op for tensor in tensors], set()
         while waiting:
             op = waiting.pop()
@@ -155,7 +155,7 @@ class Importer(GraphWalker):
         return self._apply(op, values)
 
     def _known(self, op: Any, values: Sequence[Known]) -> Sequence[Known]:
-        """Compute an operator on known arrays that gives arrays of known shapes, else build it."""
+        """Evaluate an operator on constants if its results have static shapes; else build it."""
         shapes = [_static_shape(output) for output in op.outputs]
         plain_types = all(output.dtype.name in FOLDED for output in op.outputs)
         if None in shapes or not plain_types or op.op_def.is_stateful or "Random" in op.type:
@@ -214,11 +214,11 @@ class Importer(GraphWalker):
         return value
 
     def _assign(self, op: Any, variable: Known, value: Known, place: str) -> list[Known]:
-        """Note a write; reads that follow give the new value."""
+        """Record a write; later reads return the new value."""
         if not isinstance(variable, Variable):
             raise Unsupported("it writes a resource that is no variable of the model")
         if variable.data.dtype != F32.numpy:
-            return []  # a counter: its readers are refused where they read it
+            return []  # a counter: its readers are rejected when they read it
         if variable.trainable:
             raise Unsupported(TRAINED_WRITE)
         if isinstance(value, Opaque):
@@ -252,7 +252,7 @@ class Importer(GraphWalker):
         return super().tensor(value)
 
     def place(self, path: str) -> str:
-        """Return the layers that contain an operator, by the names that the user knows.
+        """Return the layers that contain an operator, by the user's names.
 
         Keras numbers the scopes of one trace on (`dense_1` of the layer `dense`).
         """

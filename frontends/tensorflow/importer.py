@@ -39,7 +39,7 @@ PENALTY = "penalty"
 
 
 def import_subject(model: Any, example_inputs: Any, loss: Any, training: bool) -> Graph:
-    """Build the graph; ImportModelError lists whatever has no equivalent."""
+    """Build the graph; ImportModelError lists everything that has no equivalent."""
     subject = subject_of(model, training)
     arguments = arguments_of(subject, example_inputs)
     _build_weights(subject, arguments)
@@ -84,7 +84,7 @@ def _finish(importer: Importer, outputs: dict[str, Tensor], shared: str | None) 
 
 
 def _build_weights(subject: TraceSubject, arguments: Arguments) -> None:
-    """Run a Keras model that has no weights yet once, so that it makes them."""
+    """Run a Keras model that has no weights yet once, to create them."""
     model = subject.model
     if model is not None and not model.built:
         try:
@@ -134,7 +134,7 @@ def _by_handle(subject: TraceSubject, concrete: Any) -> dict[int, tuple[str, Any
 
 
 def _others(subject: TraceSubject, concrete: Any) -> list[Any]:
-    """Return the variables that the function captures beside the subject's own."""
+    """Return the variables that the function captures in addition to the subject's own."""
     known = {id(_handle(variable)) for variable in subject.variables}
     captured = {id(outer): index for index, (outer, _) in enumerate(concrete.graph.captures)}
     others = [v for v in concrete.variables if id(_handle(v)) not in known]
@@ -142,7 +142,7 @@ def _others(subject: TraceSubject, concrete: Any) -> list[Any]:
 
 
 def _handle(variable: Any) -> Any:
-    """Return the resource of TensorFlow's variable, which one of Keras holds as its value."""
+    """Return the resource of TensorFlow's variable, which is the value of a Keras variable."""
     inner = getattr(variable, "value", variable)
     return inner.handle if hasattr(inner, "handle") else variable.handle
 

@@ -121,7 +121,7 @@ def _model(part: dict[str, Any], name: str, config: dict[str, Any]) -> dict[str,
 
 
 def _with_input(layers: list[Any]) -> list[Any]:
-    """Put an input layer first, where an older Keras has the shape in the first layer only."""
+    """Add an input layer if an older Keras has the shape in the first layer only."""
     first = layers[0] if layers else {}
     shape = first.get("batch_input_shape")
     if shape is None or first.get("class_name") == "InputLayer":
@@ -134,7 +134,7 @@ class _Calls:
     """The calls of a functional model's layers, whose tensors are lists of a name and numbers."""
 
     def __init__(self, layers: list[Any]) -> None:
-        """Take the layers; a model among them counts the call that made it, in Keras 2."""
+        """Register the layers; in Keras 2 a nested model counts the call that created it."""
         self.kinds = {layer["name"]: layer["class_name"] for layer in layers}
         self.made = {
             layer["name"]

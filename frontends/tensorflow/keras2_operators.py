@@ -1,6 +1,6 @@
 """Functions of TensorFlow that Keras 2 wrote into its files as layers, such as those of `x + y`.
 
-Keras 3 has no such layers. A file names a function; only those that compute are called.
+Keras 3 has no such layers. A file names a function; only functions without side effects are called.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ HARD_SIGMOID = {
     "config": "pockengine>keras2_hard_sigmoid",
     "registered_name": "pockengine>keras2_hard_sigmoid",
 }
-"""Keras 2's activation `hard_sigmoid`; Keras 3 has another of that name."""
+"""Keras 2's activation `hard_sigmoid`; Keras 3 has a different function of that name."""
 OPERATORS = frozenset({"SlicingOpLambda", "TFOpLambda"})
 FOLDERS = ("linalg", "math", "nn")
 """Modules of TensorFlow all of whose functions only compute."""
@@ -89,12 +89,12 @@ class Operator(keras.layers.Layer):
     """A layer that calls a function of TensorFlow which only computes."""
 
     def __init__(self, function: str, **kwargs: Any) -> None:
-        """Take the name of a function, such as `nn.relu`; ImportModelError for others."""
+        """Store the name of a function, such as `nn.relu`; ImportModelError for others."""
         super().__init__(autocast=False, **kwargs)
         self.function = _function(function)
 
     def call(self, *args: Any, first: Any = None, name: str | None = None, **kwargs: Any) -> Any:
-        """Call the function, on `first` where the first argument is a number.
+        """Call the function, with `first` if the first argument is a number.
 
         The name that Keras 2 gave the operator has no meaning.
         """

@@ -37,14 +37,14 @@ OWN_MODULES = frozenset(
     }
 )
 OWN_OPERATIONS = re.compile(r"keras\.src\.ops\.(core|linalg|math|nn|numpy)")
-"""Operations as layers, which Keras files under where they are defined."""
+"""Operations as layers, which Keras stores under their defining module."""
 NAME = re.compile(r"[A-Za-z_]\w*")
 _CODE = """
     FlaxLayer HashedCrossing IndexLookup IntegerLookup JaxLayer Lambda StringLookup TFSMLayer
     TextVectorization TorchModuleWrapper __lambda__ __typespec__
 """
 CODE = frozenset(_CODE.split())
-"""Classes that hold code, or read other files."""
+"""Classes that contain code, or read other files."""
 MOST_CONFIG = 64 << 20
 MOST_ENTRIES = 10_000
 ROOMY = 256 << 20

@@ -73,7 +73,7 @@ def _term(output: str, target: str, entry: Any) -> Term:
 
 
 def loss_of(loss: Any) -> Callable[[Any, Any], Any]:
-    """Return a function of (target, output) that gives one number."""
+    """Return a function of (target, output) that returns one number."""
     if loss == "cross_entropy":  # of logits, as in every frontend
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     if isinstance(loss, str):

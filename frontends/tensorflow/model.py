@@ -1,7 +1,7 @@
 """The public face of the TensorFlow frontend.
 
-`from_tensorflow` takes a Keras model, a function or the path of a saved one and gives a forward
-`Graph`. TensorFlow is imported when it is called.
+`from_tensorflow` converts a Keras model, a function or a saved model to a forward `Graph`.
+TensorFlow is imported when it is called.
 """
 
 import re
@@ -38,8 +38,8 @@ def from_tensorflow(
 
     `example_inputs` are the positional (sequence) or named (mapping) arguments; their shapes and
     types become the graph's. The graph's inputs carry the names of the model's inputs or of the
-    function's parameters, and its params the variables' names (`conv1/kernel`); what is not
-    trainable stays frozen.
+    function's parameters, and its params the variables' names (`conv1/kernel`); variables that are
+    not trainable stay frozen.
 
     `training` is the argument of a Keras model's call: batch norm normalises by the batch and
     updates its running statistics, dropout drops; layers that are not trainable stay as they are.
@@ -49,8 +49,8 @@ def from_tensorflow(
     functions `loss(target, output)` are traced with the model; the penalties of Keras's
     regularizers are added. A function that returns one scalar is taken to return its loss.
 
-    `trainable` says of weights of a `.tflite` file by name whether they train.
-    Raises ImportModelError naming everything that cannot be imported, and where it stands.
+    `trainable` maps names of weights of a `.tflite` file to whether they train. Raises
+    ImportModelError naming everything that cannot be imported, with its place.
     """
     need_tensorflow("from_tensorflow")
     from pockengine.frontends.tensorflow.importer import import_subject
@@ -72,8 +72,8 @@ def from_integers(
 ) -> Graph:
     """Import an int8 `.tflite` file with the ranges of its tensors, to train in int8.
 
-    Inputs are i8 where the file's are integers; of u8 they are 128 less. ImportModelError for what
-    carries no ranges.
+    Inputs are i8 if the file's are integers; u8 inputs are reduced by 128. ImportModelError for a
+    model without ranges.
     """
     need_tensorflow("from_tensorflow")
     if not isinstance(model, (str, Path)) or Path(model).suffix != ".tflite":

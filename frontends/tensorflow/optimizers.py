@@ -1,9 +1,9 @@
 """Keras's optimizers with Keras's semantics, and the conversion of Keras objects to ours.
 
 They differ from PyTorch's of the same names: epsilon stands elsewhere, momentum carries the rate
-along, weight decay is always decoupled. The learning rate itself is given at each step. One thing
-is not followed: where a batch reads a row of an embedding several times, Keras squares each of its
-gradients for the second moment, and we their sum, as for every other weight.
+along, weight decay is always decoupled. The learning rate itself is an input of each step. One
+thing is not followed: where a batch reads a row of an embedding several times, Keras squares each
+of its gradients for the second moment, and we their sum, as for every other weight.
 """
 
 import re
@@ -29,7 +29,7 @@ from pockengine.compiler.optim.muon import MATCH_RMS_ADAMW
 from pockengine.errors import ImportModelError
 
 RMS_RATE = 0.2
-"""What Keras's Muon and PyTorch's "match_rms_adamw" scale their steps by."""
+"""Scale of the steps of Keras's Muon and PyTorch's "match_rms_adamw"."""
 
 REFUSED = {
     "clipnorm": "pass clip= to pockengine.compile instead",
@@ -214,7 +214,7 @@ class KerasAdafactor:
 
 
 def to_optimizer(optimizer: Any) -> Optimizer:
-    """Return our optimizer that does what this one of Keras does.
+    """Return our equivalent of a Keras optimizer.
 
     Its learning rate is not taken over: the rate is an input of each step. Raises ImportModelError
     for an optimizer, or a setting of it, that there is no equivalent for.
@@ -270,7 +270,7 @@ def _lamb(config: dict[str, Any]) -> Optimizer:
 
 
 def _muon(config: dict[str, Any]) -> Optimizer:
-    """Momentum that sums what PyTorch's averages has the same direction."""
+    """Momentum that sums instead of averaging, as in PyTorch, has the same direction."""
     if config["rms_rate"] != RMS_RATE:
         raise ImportModelError(
             f"Muon(rms_rate={config['rms_rate']}) is not supported; leave it at {RMS_RATE}"

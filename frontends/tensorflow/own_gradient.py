@@ -40,7 +40,7 @@ def is_ctc_loss(op: Any) -> bool:
 
 
 def sources_of(op: Any) -> Sequence[Any]:
-    """Return what an operator reads; a CTC loss is computed from its arguments."""
+    """Return the inputs of an operator; a CTC loss is computed from its arguments."""
     if not is_ctc_loss(op):
         return list(op.inputs)
     turned = _turned(op)
@@ -93,9 +93,11 @@ def has_own_gradient(g: Builder, op: Any, values: Sequence[Any]) -> bool:
 
 
 def build(importer: "Importer", op: Any, known: dict[str, Any], function: str) -> list[Any]:
-    """Build what `tf.custom_gradient` wraps: its results, then the arguments as they are.
+    """Build the function wrapped by `tf.custom_gradient`: its results, then the unchanged
+    arguments.
 
-    The user's rule is run once, in TensorFlow's graph; what it adds there is built as a formula.
+    The user's rule runs once, in TensorFlow's graph; the operators that it adds are built as a
+    formula.
     """
     g = importer.g
     values = [known[source.name] for source in sources_of(op)]
@@ -172,7 +174,7 @@ def _traced(op: Any, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _gradient_function(name: str) -> Any:
-    """Return the Python function that gives the gradient; None if this process has none."""
+    """Return the Python function of the gradient; None if this process has none."""
     try:
         wrapper = ops.gradient_registry.lookup(name)
     except LookupError:
@@ -185,7 +187,7 @@ def _gradient_function(name: str) -> Any:
 
 
 def _closure(function: Any) -> Iterator[Any]:
-    """Yield the functions that a function holds."""
+    """Yield the functions that a function refers to."""
     for cell in getattr(function, "__closure__", None) or ():
         try:
             content = cell.cell_contents
@@ -213,7 +215,7 @@ def _is_swish(op: Any) -> bool:
 
 
 def check_model(model: Any, loss: Any) -> None:
-    """Raise ImportModelError for a Keras model that trains by code of its own."""
+    """Raise ImportModelError for a Keras model with its own training code."""
     if loss is not None:
         for name in OWN_METHODS:
             maker = next((c for c in type(model).__mro__ if name in vars(c)), None)

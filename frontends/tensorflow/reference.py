@@ -65,7 +65,7 @@ def _predicted(model: Any, arguments: Arguments, tensors: list[Any]) -> dict[str
 
 @contextmanager
 def without_noise(model: Any) -> Iterator[None]:
-    """Turn what adds noise in a Keras model off for a while: dropout, of cells too, and normal."""
+    """Temporarily disable noise in a Keras model: dropout, also of cells, and Gaussian noise."""
     strengths = [
         (layer, name, getattr(layer, name))
         for layer in getattr(model, "_flatten_layers", list)()
@@ -81,7 +81,7 @@ def without_noise(model: Any) -> Iterator[None]:
 
 
 def _strengths(layer: Any) -> tuple[str, ...]:
-    """Return the attributes of a layer that say how strong its noise is."""
+    """Return the attributes of a layer that set the strength of its noise."""
     if isinstance(layer, keras.layers.GaussianNoise):
         return ("stddev",)
     if isinstance(layer, (keras.layers.SimpleRNNCell, keras.layers.GRUCell, keras.layers.LSTMCell)):
@@ -94,7 +94,7 @@ def _strengths(layer: Any) -> tuple[str, ...]:
 
 @contextmanager
 def _restored(variables: list[Any], nudge: Nudge) -> Iterator[None]:
-    """Nudge the trained variables, and give all of them their values back at the end."""
+    """Nudge the trained variables, and restore all variables at the end."""
     before = [np.array(variable.numpy()) for variable in variables]
     for variable, array in zip(variables, before, strict=True):
         if variable.trainable and array.dtype == np.float32:

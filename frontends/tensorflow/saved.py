@@ -75,7 +75,7 @@ def _signature(path: Path) -> Any:
 
 
 def _loaded(path: Path, graph: bytes) -> Any:
-    """Load what was looked into, and of the variables those that it has."""
+    """Load a checked file, with the variables that it has."""
     options = tf.saved_model.LoadOptions(allow_partial_checkpoint=True)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "saved_model.pb").write_bytes(graph)

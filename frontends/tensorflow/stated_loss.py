@@ -27,7 +27,7 @@ OBJECT, PATH, WORDS = 1, 3, 5
 
 
 def stated_loss(path: Path, outputs: Callable[[], Sequence[str]]) -> Any:
-    """Return the loss of a file that was looked into, as `from_tensorflow` takes it.
+    """Return the loss of a checked file, in the form of `from_tensorflow`.
 
     `outputs` returns the names of the model's outputs, in its order; those of a SavedModel are in
     any. None if the file has no loss. A loss that is not known here is returned as its name, which
@@ -72,7 +72,7 @@ def _of_outputs(loss: Any, weights: Any, outputs: Sequence[str], ordered: bool) 
 def _training(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return what the file keeps of `compile`'s arguments, and a SavedModel's own description.
 
-    Both are empty where the file keeps none.
+    Both are empty if the file has none.
     """
     if path.is_dir():
         words = _root_of(path / METADATA)

@@ -27,7 +27,7 @@ TRACEBACK_SKIPS = (
 
 @dataclass(frozen=True)
 class TraceSubject:
-    """What is traced: `call` takes tensors as the user passes them; `model` is a Keras model.
+    """A traced call: `call` takes tensors as the user passes them; `model` is a Keras model.
 
     `owner` has the variables, a Keras model only once it is built.
     """
@@ -39,7 +39,7 @@ class TraceSubject:
 
     @property
     def variables(self) -> list[Any]:
-        """Variables in the order of who holds them."""
+        """Variables in the order of their owners."""
         return list(getattr(self.owner, "variables", ()))
 
 
@@ -111,7 +111,7 @@ def is_keras_model(model: Any) -> bool:
 def trace(subject: TraceSubject, arguments: Arguments, loss: Any) -> TracedModel:
     """Trace the call, and Keras's losses of its outputs where there are any.
 
-    ImportModelError tells in the user's terms what TensorFlow cannot trace.
+    ImportModelError describes in the user's terms what TensorFlow cannot trace.
     """
     outputs: list[str] = []
     targets: dict[str, Any] = {}

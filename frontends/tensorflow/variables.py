@@ -14,9 +14,9 @@ from pockengine.frontends.problems import EMPTY
 from pockengine.frontends.tensorflow.ops import Known, Opaque
 
 DEPTHWISE: Layout = (0, 1, 3, 2)
-"""Our (KH, KW, 1, C) of a depthwise kernel that TensorFlow holds as (KH, KW, C, 1)."""
+"""Our (KH, KW, 1, C) of a depthwise kernel that TensorFlow stores as (KH, KW, C, 1)."""
 RESERVED = {*CONTROLS, "target"}
-"""Inputs that a training step has of its own."""
+"""Inputs that a training step adds."""
 
 
 @dataclass(eq=False)
@@ -34,7 +34,7 @@ class Variable:
     current: Known = None
 
     def read(self, g: Builder) -> Known:
-        """Return what the variable holds; the first read declares the param."""
+        """Return the variable's value; the first read declares the param."""
         if self.current is None:
             self.current = self._declare(g)
         return self.current
@@ -94,7 +94,7 @@ class Uses:
 
 
 def uses_of(handle: Any, may_write: bool) -> Uses:
-    """Look at who reads and writes a handle; functions that get it may write where told so."""
+    """Find the uses of a handle; a function that receives it counts as a writer if `may_write`."""
     reads: list[Any] = []
     written = False
     for user in handle.consumers():

@@ -124,7 +124,7 @@ def _denied(result: Any, some: bool, *, python: bool) -> Any:
 def guards_of_nothing(module: torch.nn.Module, args: Any, kwargs: Mapping[str, Any]) -> set[Line]:
     """Return the lines whose guards of empty masks change no result and no gradient.
 
-    Returns none if one guard has an effect.
+    The result is empty if a guard has an effect.
     """
     natural, lines = Emptied(), set()
     with lengths():

@@ -138,7 +138,7 @@ def div(ctx: JaxContext, a: Operand, b: Operand, **_: Any) -> Complex:
 
 @_rule("integer_pow")
 def integer_pow(ctx: JaxContext, x: Complex, *, y: int, **_: Any) -> Complex:
-    """Multiply some times."""
+    """Raise to an integer power by multiplication."""
     if not 1 <= y <= 8:
         raise Unsupported(f"the power {y} of complex numbers; multiply them")
     power = x
@@ -148,7 +148,7 @@ def integer_pow(ctx: JaxContext, x: Complex, *, y: int, **_: Any) -> Complex:
 
 
 def _whole(ctx: JaxContext, x: Complex) -> Complex:
-    """Give both parts the result's shape."""
+    """Broadcast both parts to the result's shape."""
     return emit_complex.each(lambda part: emit.broadcast(ctx.g, part, ctx.shape), x)
 
 
@@ -223,7 +223,7 @@ def fft(
             y = fourier.fft(g, y, dim, 1.0, forward=False)
         return fourier.irfft(g, y, last, points=int(fft_lengths[-1]), factor=factor)
     if kind == "RFFT":
-        assert isinstance(x, Tensor)  # JAX takes no complex ones
+        assert isinstance(x, Tensor)  # JAX does not support complex ones
         y, left = fourier.rfft(g, x, last, factor, whole=False), others
     else:
         y, left = (

@@ -1,6 +1,6 @@
 """Convolution with any order of dimensions; its gradients are the same primitive.
 
-Pictures are (N, C, H, W) here and kernels (O, I, KH, KW): a matter of layouts, nothing moves.
+Pictures are (N, C, H, W) here and kernels (O, I, KH, KW); only layouts change, no data moves.
 """
 
 import math
@@ -34,9 +34,11 @@ class _Sweep:
 def conv_general_dilated(
     ctx: JaxContext, x: Tensor, w: Tensor, *, dimension_numbers: Any, **params: Any
 ) -> Tensor:
-    """Convolve; a spread picture makes it the gradient of a convolution's picture.
+    """Convolve; with a dilated picture it is the gradient of a convolution with respect to its
+    picture.
 
-    A kernel that is larger than the result, or groups of the batch, make it that of a weight.
+    With a kernel larger than the result, or groups of the batch, it is the gradient with respect to
+    a weight.
     """
     numbers = dimension_numbers
     if x.rank == 5:
@@ -70,7 +72,7 @@ def _volume(ctx: JaxContext, x: Tensor, w: Tensor, numbers: Any, params: dict[st
 
 
 def _picture(g: Builder, x: Tensor) -> Tensor:
-    """Make a picture of height 1 of a line."""
+    """Convert a line to a picture of height 1."""
     return x if x.rank == 4 else reshape(g, x, (*x.shape[:2], 1, x.shape[2]))
 
 

@@ -217,7 +217,7 @@ def stop_gradient(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
 def reduce_precision(
     ctx: JaxContext, x: Tensor, *, exponent_bits: int, mantissa_bits: int, **_: Any
 ) -> Tensor:
-    """Return x, where that has no more bits than are asked for, or round it to bf16."""
+    """Return x if it has at most the requested bits; otherwise round it to bf16."""
     if (exponent_bits, mantissa_bits) == (8, 7):
         return rounded(ctx.g, x, DType.BF16, forward=ctx.forward)
     if exponent_bits < 8 or mantissa_bits < 23:
@@ -296,7 +296,7 @@ def _mean(ctx: JaxContext, x: Tensor, y: Tensor) -> Tensor | None:
 
 @primitive("clamp")
 def clamp(ctx: JaxContext, low: Tensor, x: Tensor, high: Tensor, **_: Any) -> Tensor:
-    """Keep x between two bounds; on one of them nothing has a gradient."""
+    """Clamp x between two bounds; on a bound there is no gradient."""
     known = [ctx.g.graph.constants.get(bound.value) for bound in (low, high)]
     if x.dtype is F32 and all(bound is not None and bound.ndim == 0 for bound in known):
         least, most = (float(bound) for bound in known if bound is not None)
@@ -332,7 +332,7 @@ def select_n(ctx: JaxContext, which: Tensor, *cases: Tensor, **_: Any) -> Tensor
 
 @primitive("convert_element_type")
 def convert_element_type(ctx: JaxContext, x: Tensor, **_: Any) -> Tensor:
-    """Cast; a float loses its fraction on the way to an integer."""
+    """Cast; a float is truncated to an integer."""
     if ctx.dtypes[0] in INTEGERS:
         return converted(ctx.g, x, ctx.dtypes[0])
     return emit.cast(ctx.g, x, ctx.dtype)

@@ -23,7 +23,7 @@ EMULATED: Mapping[np.dtype, DType] = {**INTEGERS, **dict.fromkeys(HALVES, F32)}
 """NumPy's type -> the IR type that represents it."""
 
 BYTES = {np.dtype(np.int8): DType.I8, np.dtype(np.uint8): DType.U8}
-"""Types that an input may have beside those that ops calculate with."""
+"""Additional types of inputs, which ops do not compute with."""
 
 _MOVING = """
     all_gather broadcast_in_dim clamp concatenate copy copy_p cummax cummin device_put dynamic_slice
@@ -61,6 +61,6 @@ def input_type(dtype: np.dtype) -> DType | None:
 
 
 def plain_array(array: np.ndarray) -> np.ndarray:
-    """Return a known array in the type that holds it."""
+    """Convert a constant array to its emulating type."""
     dtype = EMULATED.get(array.dtype)
     return array if dtype is None else array.astype(dtype.numpy)

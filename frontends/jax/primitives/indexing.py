@@ -64,7 +64,7 @@ def gather(
     fill_value: Any,
     **_: Any,
 ) -> Tensor:
-    """Read elements or slices of x at places that each index vector gives."""
+    """Read elements or slices of x at the places given by index vectors."""
     _check_mode(mode)
     g, windows = ctx.g, gather_windows(x, dimension_numbers, slice_sizes)
     single = all(x.shape[dim] == 1 for dim in windows.picked)
@@ -91,7 +91,7 @@ def gather(
 
 
 def _clipped(g: Builder, index: Tensor, windows: IndexWindows) -> Tensor:
-    """Move single indices inside, which then are where the gradient goes too."""
+    """Clamp single indices into range; the gradient goes to the clamped places too."""
     most = windows.shape[windows.picked[0]] - 1
     data = known(g, index)
     if data is not None:
@@ -100,7 +100,7 @@ def _clipped(g: Builder, index: Tensor, windows: IndexWindows) -> Tensor:
 
 
 def _filled(ctx: JaxContext, inside: Tensor, y: Tensor, value: Any) -> Tensor:
-    """Put the value where y was read outside."""
+    """Write the value where y was read out of range."""
     if y.dtype is BOOL:
         outside = emit.unary("logical_not")(ctx.g, inside)
         wide = emit.broadcast(ctx.g, outside, y.shape)
@@ -199,7 +199,7 @@ def _scatter_sum(
     op: str,
     **_: Any,
 ) -> Tensor:
-    """Add updates to x at places that each index vector gives, or subtract them."""
+    """Add updates to x, or subtract them, at the places given by index vectors."""
     g = ctx.g
     if x.dtype is BOOL:
         raise Unsupported("sums of booleans; cast them to int32")
@@ -223,7 +223,7 @@ def scatter(
     unique_indices: bool,
     **_: Any,
 ) -> Tensor:
-    """Replace elements of x at places; where several go to one, the last wins."""
+    """Replace elements of x at places; if several write to one, the last wins."""
     windows, places = _written(
         ctx.g, x, index, updates=updates, numbers=dimension_numbers, mode=mode
     )
@@ -275,7 +275,7 @@ def _replaced(
     windows: IndexWindows,
     last: Tensor | None,
 ) -> Tensor:
-    """Put rows in x; those that are not the last ones at their place are left out."""
+    """Write rows to x; only the last one at each place counts."""
     floats = emit.cast(g, rows, F32) if rows.dtype is BOOL else rows
     if last is not None:
         written = reshape(g, last, (*last.shape, 1))
@@ -294,7 +294,7 @@ def _nonzero(g: Builder, x: Tensor) -> Tensor:
 
 
 def _combining(name: str) -> Callable[..., Tensor]:
-    """Return the rule that combines updates with elements of x at places that indices give."""
+    """Return the rule that combines updates with elements of x at indexed places."""
 
     def rule(
         ctx: JaxContext,

@@ -92,7 +92,7 @@ def svd(
     subset_by_index: Any = None,
     **_: Any,
 ) -> list[Tensor]:
-    """Return singular values from the largest on, and left and right vectors."""
+    """Return singular values in descending order, and left and right vectors."""
     rows, columns = a.shape[-2:]
     if compute_uv and full_matrices and rows != columns:
         raise Unsupported("vectors that complete those of singular values; say full_matrices=False")

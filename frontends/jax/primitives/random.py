@@ -1,11 +1,11 @@
 """Random numbers: JAX's keys become streams of our counter-based numbers.
 
-A key that is an argument has no numbers: what matters is which key it is. Each key that a program
-derives from it (split, folded, sliced) has a name made of how it was derived, and each name a
-stream under the step's `seed`. The numbers differ from JAX's; their distribution does not, and the
-same key gives the same numbers, so that recomputed code draws what it drew before. The step's seed
-already differs from step to step: a number that is known only then, such as the step's own, adds
-nothing to a key that it is folded into but a name.
+A key that is an argument has no numbers, only an identity. Each key that a program derives from it
+(split, folded, sliced) has a name made of how it was derived, and each name a stream under the
+step's `seed`. The numbers differ from JAX's; their distribution does not, and the same key gives
+the same numbers, so that recomputed code draws what it drew before. The step's seed already differs
+from step to step: a number that is known only then, such as the step's own, adds nothing to a key
+that it is folded into but a name.
 """
 
 from collections.abc import Callable, Hashable

@@ -50,13 +50,13 @@ for _name, _op in COLLECTIVES.items():
 
 @primitive("reduce_and")
 def reduce_and(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
-    """Whether all hold."""
+    """Whether all are true."""
     return _reduce_bool(ctx, "reduce_min", x, axes)
 
 
 @primitive("reduce_or")
 def reduce_or(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
-    """Whether any holds."""
+    """Whether any is true."""
     return _reduce_bool(ctx, "reduce_max", x, axes)
 
 
@@ -68,7 +68,7 @@ def _reduce_bool(ctx: JaxContext, op: str, x: Tensor, axes: Sequence[int]) -> Te
 
 @primitive("reduce_xor")
 def reduce_xor(ctx: JaxContext, x: Tensor, *, axes: Sequence[int], **_: Any) -> Tensor:
-    """Whether an odd number of them hold."""
+    """Whether an odd number of them are true."""
     if x.dtype is not BOOL:
         raise Unsupported("bits of integers; use arithmetic or booleans")
     count = _reduce(ctx.g, "reduce_sum", emit.cast(ctx.g, x, F32), axes)

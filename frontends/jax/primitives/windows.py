@@ -1,8 +1,8 @@
 """Positions of the slices that JAX's gather reads and its scatter writes.
 
-Each index vector says where a slice of x starts, along some dimensions. The dimensions of x are
-batch, picked and rest: along `picked` an index counts, and all of those are merged into one number.
-An index lies inside if its whole slice does; the mode decides what happens outside.
+Each index vector is the start of a slice of x along some dimensions. The dimensions of x are batch,
+picked and rest: along `picked` an index counts, and all of those are merged into one number. An
+index is in range if its whole slice is; the mode defines the result outside.
 """
 
 import math
@@ -80,8 +80,8 @@ class IndexWindows:
 class FlatIndex:
     """Index vectors as one number each, (batch, count); outside x they are -1 or clamped.
 
-    `inside` has the shape of the index vectors; None if all of them are known to lie inside. `lead`
-    are the sizes of the labels that count makes.
+    `inside` has the shape of the index vectors; None if all of them are known to be in range.
+    `lead` are the sizes of the labels that count makes.
     """
 
     flat: Tensor
@@ -90,7 +90,7 @@ class FlatIndex:
 
 
 def known(g: Builder, x: Tensor) -> np.ndarray | None:
-    """Return a tensor's data where they are known, repeated and reshaped ones too."""
+    """Return a tensor's data if constant, also through repeats and reshapes."""
     value, shape = x.value, x.value.shape
     while value.node is not None and value.node.op in ("broadcast_to", "reshape"):
         if value.type.size != value.node.operands[0].type.size != 1:

@@ -182,7 +182,7 @@ def one_hot_encoder(
     cats_strings: list[str] | None = None,
     zeros: int = 1,
 ) -> Tensor:
-    """One-hot encode each number by its category; a number without one gives zeros."""
+    """One-hot encode each number by its category; zeros for a number without one."""
     if not cats_int64s:
         raise Unsupported("categories that are text; number them before the model")
     if not zeros:
@@ -205,7 +205,7 @@ def label_encoder(
     default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Tensor:
-    """Exchange numbers for numbers; those that are no key for the default."""
+    """Map numbers to numbers; the default for those that are not a key."""
     keys = keys_floats or keys_int64s
     values = values_floats or values_int64s
     if not keys or not values or len(keys) != len(values) or len(keys) > MOST_KEYS:

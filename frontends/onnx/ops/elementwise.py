@@ -76,7 +76,7 @@ for _name, (_meaning, _settings) in SETTINGS.items():
 def is_inf(
     ctx: OnnxContext, x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1
 ) -> Tensor:
-    """Whether x is infinite, on the sides that are asked for."""
+    """Whether x is infinite, with the requested signs."""
     g = ctx.g
     sides = [(detect_negative, -math.inf), (detect_positive, math.inf)]
     found = [emit.arithmetic(g, "eq", x, side) for detected, side in sides if detected]
@@ -117,7 +117,7 @@ def shrink(ctx: OnnxContext, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5
 
 @onnx_op("Pow")
 def power(ctx: OnnxContext, x: Tensor, exponent: Tensor) -> Tensor:
-    """x to a power; known ones by products where they can be."""
+    """x to a power; constant exponents become products if possible."""
     known = short_power(ctx.g, x, exponent)
     if known is not None:
         return known
@@ -167,7 +167,7 @@ def dropout(
     ratio: float = 0.5,
     seed: int = 0,
 ) -> list[Tensor]:
-    """Zero a share of the elements and scale the rest up, when training; also give the mask.
+    """Zero a share of the elements and scale the rest up, in training; also return the mask.
 
     The random numbers are ours, from the input `seed` of the step; the attribute is ignored.
     """

@@ -39,7 +39,7 @@ def _along(ctx: OnnxContext, x: Tensor, places: Tensor, axis: int) -> Tensor:
 
 
 def _merged(ctx: OnnxContext, index: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """Make one index into the joined dimensions of the vectors (..., n) into n of them."""
+    """Convert index vectors (..., n) into n dimensions to one index into the merged dimensions."""
     flat = None
     for dim, size in enumerate(sizes):
         part = emit.slice_dim(ctx.g, index, -1, start=dim, stop=dim + 1)

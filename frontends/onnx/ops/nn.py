@@ -129,7 +129,7 @@ def layer_normalization(
 ) -> list[Tensor]:
     """Normalise the dimensions from `axis` on to mean 0 and variance 1; scale and shift.
 
-    On request, also give the mean and the inverse of the deviation.
+    On request, also return the mean and the inverse of the standard deviation.
     """
     y = emit_norm.layer_norm(ctx.g, x, x.rank - axis % x.rank, scale=scale, shift=bias, eps=epsilon)
     if not any(ctx.wanted[1:]):

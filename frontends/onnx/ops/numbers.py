@@ -29,7 +29,7 @@ def random_normal(
     scale: float = 1.0,
     seed: float = 0.0,
 ) -> Tensor:
-    """Draw normal numbers of a shape or that of x, others at every step."""
+    """Draw normal numbers of a shape or of x's shape, different in every step."""
     drawn = emit_random.normal(ctx.g, _drawn_shape(x, shape, dtype))
     return emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, drawn, scale), mean)
 
@@ -45,7 +45,7 @@ def random_uniform(
     low: float = 0.0,
     seed: float = 0.0,
 ) -> Tensor:
-    """Draw evenly distributed numbers of a shape or that of x, others at every step."""
+    """Draw uniform numbers of a shape or of x's shape, different in every step."""
     drawn = emit_random.uniform(ctx.g, _drawn_shape(x, shape, dtype))
     return emit.arithmetic(ctx.g, "add", emit.weighted(ctx.g, drawn, high - low), low)
 
@@ -80,7 +80,7 @@ for _name in ("And", "Or", "Xor"):
 
 @onnx_op("BitShift")
 def bit_shift(ctx: OnnxContext, x: Tensor, by: Tensor, *, direction: str) -> Tensor:
-    """Shift the bits, zeros coming in: the standard has it of unsigned integers alone."""
+    """Shift the bits, filling with zeros; the standard defines it for unsigned integers only."""
     _check_bits(x)
     return emit.elementwise(ctx.g, f"shift_{direction.lower()}", x, by)
 

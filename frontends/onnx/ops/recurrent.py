@@ -1,8 +1,8 @@
 """ONNX's recurrent layers: LSTM, GRU and RNN, unrolled over their steps.
 
-The products with the input are made for all steps at once. Where sequences are shorter, the state
-stays as it is beyond their end, and the output there is zero; a reversed pass
-begins each sequence at its own end.
+The products with the input are computed for all steps at once. After the end of a shorter sequence
+the state does not change and the output is zero. A reversed pass starts each sequence at its own
+end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from pockengine.frontends.layout import Tensor, permute, plain, reshape
 from pockengine.frontends.onnx.ops.registry import OnnxContext, onnx_op
 
 MOST_STEPS = 4096
-"""Steps of one layer: each becomes code of its own."""
+"""Maximum steps of one layer: each becomes separate code."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """Whether each of a layer's passes is reversed."""
 
@@ -53,7 +53,7 @@ ACTIVATIONS: dict[str, tuple[Callable[..., Tensor], tuple[float, ...]]] = {
     "tanh": (emitter("tanh"), ()),
     "thresholdedrelu": (activation.threshold, (1.0,)),
 }
-"""Activations by lowercase name, with the values of alpha and beta not given."""
+"""Activations by lowercase name, with the default alpha and beta."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _build(
 
 
 def _joined(g: Builder, results: list[tuple[Tensor, State]], batch_first: bool) -> list[Tensor]:
-    """Return the outputs and last states of all passes, each pass a row of its own dimension."""
+    """Return the outputs and last states of all passes, stacked along a new dimension."""
     time, batch, hidden = results[0][0].shape
     y = emit.concat(g, [reshape(g, out, (time, 1, batch, hidden)) for out, _ in results], 1)
     last = [
@@ -300,7 +300,7 @@ def _joined(g: Builder, results: list[tuple[Tensor, State]], batch_first: bool) 
 def _initial(
     g: Builder, state: Tensor | None, number: int, layout: int, batch: int, hidden: int
 ) -> Tensor:
-    """Return the state that a pass begins with, (batch, hidden); zeros where none is given."""
+    """Return the initial state of a pass, (batch, hidden); zeros by default."""
     if state is None:
         return plain(g.constant(np.zeros((batch, hidden), np.float32)))
     return _row(g, permute(state, (1, 0, 2)) if layout else state, number)
@@ -322,7 +322,7 @@ def rnn(
     h: Tensor | None = None,
     **options: Any,
 ) -> list[Tensor]:
-    """Run a plain recurrent layer; give all outputs and the last one."""
+    """Run a plain recurrent layer; return all outputs and the last one."""
     kind = _Kind(1, ("tanh",), _rnn_step)
     return _build(ctx, kind, _Options(**options), tensors=(x, w, r, b, lengths, None), initial=(h,))
 
@@ -340,7 +340,7 @@ def gru(
     linear_before_reset: int = 0,
     **options: Any,
 ) -> list[Tensor]:
-    """Run a layer of gated recurrent units; give all outputs and the last one."""
+    """Run a layer of gated recurrent units; return all outputs and the last one."""
     after = bool(linear_before_reset)
     kind = _Kind(3, ("sigmoid", "tanh"), partial(_gru_step, after=after))
     return _build(
@@ -368,7 +368,8 @@ def lstm(
     input_forget: int = 0,
     **options: Any,
 ) -> list[Tensor]:
-    """Run a layer of long short-term memory; give all outputs, the last one and the last memory."""
+    """Run a layer of long short-term memory; return all outputs, the last one and the last
+    memory."""
     step = partial(_lstm_step, coupled=bool(input_forget))
     kind = _Kind(4, ("sigmoid", "tanh", "tanh"), step)
     return _build(ctx, kind, _Options(**options), tensors=(x, w, r, b, lengths, p), initial=(h, c))

@@ -77,7 +77,7 @@ def _points(ctx: OnnxContext, corners: Tensor, dim: int, count: int, half: bool)
 
 
 def _bordered(ctx: OnnxContext, place: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
-    """Return the neighbours of places along one dimension; those far outside weigh nothing."""
+    """Return the neighbours of places along one dimension; those far outside have weight 0."""
     g = ctx.g
     after = emit.arithmetic(g, "ge", place, -1.0)
     before = emit.arithmetic(g, "le", place, float(size))
@@ -102,7 +102,7 @@ def deform_conv(
     pads: list[int] | None = None,
     strides: list[int] | None = None,
 ) -> Tensor:
-    """Convolve pictures by windows whose elements are each moved by an offset of their own."""
+    """Convolve pictures with windows whose elements are each moved by their own offset."""
     if x.rank != 4:
         raise Unsupported(f"moved windows over {list(x.shape)}; use pictures")
     g, (batch, channels, *_), made = ctx.g, x.shape, weight.shape[0]

@@ -1,9 +1,9 @@
 """Rules of the ONNX frontend: one small function for each operator.
 
-A rule is called with a context, the operator's inputs in order (None if one is left out) and its
-attributes by name; its keyword-only parameters are the supported attributes. Inputs are `Tensor`s,
-except the positions in `static`, which are NumPy arrays because shapes depend on them. A rule
-returns one result or a sequence of them; a NumPy array is a result known at compile time.
+A rule is called with a context, the operator's inputs in order (None if missing) and its attributes
+by name; its keyword-only parameters are the supported attributes. Inputs are `Tensor`s, except the
+positions in `static`, which are NumPy arrays because shapes depend on them. A rule returns one
+result or a sequence of them; a NumPy array is a result known at compile time.
 """
 
 import inspect
@@ -31,9 +31,9 @@ Wish = Callable[[int, Mapping[str, Any]], Layout | None]
 class OnnxContext:
     """A rule's context, besides its inputs and attributes.
 
-    `wanted` says of each of the operator's outputs whether it has a name; `training` whether the
-    model is imported in training mode; `find` returns any tensor that the graph has by now;
-    `weight` makes a param of an attribute.
+    `wanted` is whether each of the operator's outputs has a name; `training` whether the model is
+    imported in training mode; `find` returns any tensor that the graph has by now; `weight` creates
+    a param from an attribute.
     """
 
     g: Builder

@@ -56,7 +56,7 @@ SIMPLE = "simple"
 
 @dataclass(frozen=True)
 class _Sampling:
-    """How a new element comes from old ones."""
+    """How new elements are computed from old ones."""
 
     mode: str
     places: str

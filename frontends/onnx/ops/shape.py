@@ -42,7 +42,7 @@ def reshape_(ctx: OnnxContext, x: Tensor, target: np.ndarray, *, allowzero: int 
 
 @onnx_op("Flatten")
 def flatten(ctx: OnnxContext, x: Tensor, *, axis: int = 1) -> Tensor:
-    """Make a matrix of the dimensions before and from `axis` on."""
+    """Reshape to a matrix: the dimensions before `axis`, and from `axis` on."""
     axis = axis % x.rank if axis != x.rank else axis
     return reshape(ctx.g, x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
@@ -122,7 +122,7 @@ def slice_(
     axes: np.ndarray | None = None,
     steps: np.ndarray | None = None,
 ) -> Tensor:
-    """Take start:end:step of some dimensions, as Python means it."""
+    """Take start:end:step of some dimensions, with Python's semantics."""
     first, last = integers(starts) or [], integers(ends) or []
     dims = dims_of(x.rank, axes, None) or list(range(len(first)))
     strides = integers(steps) or [1] * len(first)
@@ -251,7 +251,7 @@ def trilu(ctx: OnnxContext, x: Tensor, k: np.ndarray | None = None, *, upper: in
 def one_hot(
     ctx: OnnxContext, index: Tensor, depth: np.ndarray, values: np.ndarray, *, axis: int = -1
 ) -> Tensor:
-    """Give each index a line, along a new dimension, that is on at its place and off elsewhere."""
+    """One-hot encode each index along a new dimension, with values on and off."""
     count = int(np.ravel(depth)[0])
     dim = axis % (index.rank + 1)
     if not 1 <= count <= 2**20:

@@ -1,7 +1,7 @@
 """Operators of the domain ai.onnx.preview.training: optimisers as plain functions, and gradients.
 
-An optimiser takes the rate R, the count T of updates before, then for n tensors all their values,
-all their gradients and all their states, and gives all new values and all new states.
+An optimiser takes the rate R, the count T of earlier updates, then for n tensors all values, all
+gradients and all states. It returns all new values and all new states.
 """
 
 import math
@@ -32,7 +32,7 @@ def _regularised(ctx: OnnxContext, x: Tensor, gradient: Tensor, coefficient: flo
 
 
 def _for_each(tensors: Sequence[Tensor], states: int, step: Step) -> list[Tensor]:
-    """Apply an optimiser to each of its tensors, which come grouped by kind."""
+    """Apply an optimiser to each of its tensors, which are grouped by kind."""
     kinds = 2 + states
     count = len(tensors) // kinds
     if not count or len(tensors) != count * kinds:

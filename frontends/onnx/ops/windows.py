@@ -52,12 +52,12 @@ def window_of(
 
 
 def _picture(ctx: OnnxContext, x: Tensor) -> Tensor:
-    """Make a picture of height 1 of a line."""
+    """Convert a line to a picture of height 1."""
     return reshape(ctx.g, x, (*x.shape[:2], 1, x.shape[2])) if x.rank == 3 else x
 
 
 def _as_line(ctx: OnnxContext, x: Tensor, y: Tensor) -> Tensor:
-    """Make a line of the picture again if `x` is one."""
+    """Convert the picture back to a line if `x` is one."""
     return reshape(ctx.g, y, (*y.shape[:2], y.shape[3])) if x.rank == 3 else y
 
 

@@ -58,7 +58,8 @@ def _read(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> li
 
 
 def _assign(walker: "OperatorWalker", options: Any, values: Sequence[Known]) -> list[Known]:
-    """Give a variable its first value; one that changes is a state, which no step keeps."""
+    """Set a variable's initial value; one that changes is a state, which does not persist between
+    steps."""
     handle, value = values
     if handle.name in walker.variables:
         raise Unsupported(

@@ -40,7 +40,7 @@ def _names(enum: type) -> dict[int, str]:
 
 
 _DECODERS = ("DENSIFY", "DEQUANTIZE")
-"""Operators by which a constant of few bytes becomes one of floats."""
+"""Operators that decode a compact constant to floats."""
 
 _TYPES = _names(schema.TensorType)
 _OPERATORS = _names(schema.BuiltinOperator)
@@ -121,7 +121,7 @@ class FileTensor:
 
 @dataclass(frozen=True)
 class FileOperator:
-    """One operator: its name in the schema, tensors by number (-1: left out), and its options.
+    """One operator: its name in the schema, tensors by number (-1: missing), and its options.
 
     Those of a custom operator are bytes.
     """
@@ -144,7 +144,7 @@ class LiteGraph:
 
 @dataclass(frozen=True)
 class LiteModel:
-    """The subgraphs of a file; `names` are those that its signature gives to tensors."""
+    """The subgraphs of a file; `names` are the signature's names of tensors."""
 
     name: str
     names: dict[int, str]
@@ -207,7 +207,7 @@ def _decoded(
 ) -> tuple[tuple[FileTensor, ...], tuple[FileOperator, ...]]:
     """Replace operators that decode constants by the decoded constants.
 
-    A result is named as the constant is, which is what users know.
+    A result has the constant's name, which users know.
     """
     remaining = []
     for operator in operators:
@@ -220,7 +220,7 @@ def _decoded(
 
 
 def _signature(model: Any) -> dict[int, str]:
-    """Return the names that the first signature gives to inputs and outputs."""
+    """Return the first signature's names of inputs and outputs."""
     if not model.SignatureDefsLength():
         return {}
     signature = model.SignatureDefs(0)
@@ -283,5 +283,5 @@ def _tensor(model: Any, tensor: Any) -> FileTensor:
 
 
 def _numbers(array: Any) -> tuple[int, ...]:
-    """Read a vector, which flatbuffers gives as 0 when it is absent."""
+    """Read a vector; flatbuffers returns 0 if it is absent."""
     return tuple(int(number) for number in array) if isinstance(array, np.ndarray) else ()

@@ -1,8 +1,8 @@
 """Import TFLite models: float ones directly, int8 ones as dequantised real numbers.
 
-Quantised weights are imported dequantised, and the rounding of activations is left out: training
-happens in floats. Or, with `integers`, it happens in the file's integers (rounding.py). A model
-converted for one sample is imported for the batch of the example inputs.
+Quantised weights are imported dequantised, and activations are not rounded: training is in floats.
+Or, with `integers`, it happens in the file's integers (rounding.py). A model converted for one
+sample is imported for the batch of the example inputs.
 """
 
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ def from_lite(
     integers: bool = False,
     trainable: Mapping[str, bool] | None = None,
 ) -> Graph:
-    """Import a .tflite file; ImportModelError lists whatever has no equivalent.
+    """Import a .tflite file; ImportModelError lists everything that has no equivalent.
 
-    `trainable` says of weights by name whether they train, where `roles.py` decides otherwise.
-    With `integers`, weights and activations have the ranges of the file, which must be in int8.
+    `trainable` maps names of weights to whether they train, and overrides `roles.py`. With
+    `integers`, weights and activations have the ranges of the file, which must be in int8.
     """
     if loss is not None and loss not in LOSSES:
         raise ImportModelError(

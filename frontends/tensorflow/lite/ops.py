@@ -18,9 +18,9 @@ from pockengine.frontends.tensorflow.ops.nn import NCHW_OF_NHWC, NHWC_OF_NCHW, w
 from pockengine.frontends.tensorflow.ops.registry import integers
 
 OHWI: Layout = (1, 2, 3, 0)
-"""Our (KH, KW, I, O) of a weight that TFLite holds as (O, KH, KW, I)."""
+"""Our (KH, KW, I, O) of a weight that TFLite stores as (O, KH, KW, I)."""
 DEPTHWISE: Layout = (1, 2, 0, 3)
-"""Our (KH, KW, 1, C) of a depthwise weight that TFLite holds as (1, KH, KW, C)."""
+"""Our (KH, KW, 1, C) of a depthwise weight that TFLite stores as (1, KH, KW, C)."""
 
 
 def _define(name: str, meaning: str) -> None:
@@ -82,7 +82,7 @@ def conv2d(
 def depthwise_conv2d(
     ctx: LiteContext, options: Any, x: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """Convolve each channel by filters of its own, given as (1, KH, KW, C M)."""
+    """Convolve each channel with its own filters, (1, KH, KW, C M)."""
     return _convolved(
         ctx, options, x, kernel=permute(weight, (3, 0, 1, 2)), bias=bias, groups=x.shape[3]
     )

@@ -1,6 +1,6 @@
 """Recurrent layers of TFLite, unrolled over their steps.
 
-States start at zero, as after `reset_all_variables`: a step of training keeps none of the last.
+States start at zero, as after `reset_all_variables`: they do not persist between training steps.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -105,7 +105,7 @@ def _unrolled(
 
 
 def _lstm(g: Builder, options: Any, x: Tensor, cell: Cell, backwards: bool = False) -> Tensor:
-    """Run an LSTM from a zero state; one product with the input gives the gates of all steps."""
+    """Run an LSTM from a zero state; one product with the input computes the gates of all steps."""
     if any(norm is not None for norm in cell.norms):
         raise Unsupported("an LSTM with layer norms; keep the layers apart when converting")
     last = cell.recurrent[1]

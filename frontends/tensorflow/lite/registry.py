@@ -1,9 +1,9 @@
 """Rules of TFLite's operators, by their names in the schema.
 
-A rule is called with the context, the operator's options and its inputs (None if one is left
-out, or is a state that starts at zero). The positions in `static` arrive as NumPy arrays, those in
-`either` so where they are known. `wishes` says in which order of dimensions our ops want an input
-that the file holds, `bias` which input is one.
+A rule is called with the context, the operator's options and its inputs (None if one is missing, or
+is a state that starts at zero). The positions in `static` arrive as NumPy arrays, those in `either`
+so where they are known. `wishes` says in which order of dimensions our ops want an input that the
+file holds, `bias` which input is one.
 """
 
 import inspect
@@ -43,7 +43,7 @@ class LiteContext(TfContext):
         )
 
     def grown(self, place: int, sizes: Sequence[int]) -> list[int]:
-        """Return sizes that the file has, with that of a whole batch of an input as it is now."""
+        """Return the file's sizes, with the batch size replaced by the current one."""
         found = list(sizes)
         if self.rows != 1 and found and found[0] == self.declared[place][0]:
             found[0] *= self.rows
@@ -70,7 +70,7 @@ class LiteRule:
         return operands_of(self.apply)[1:]
 
     def taken(self, place: int, value: Known, tensor: Callable[[Known], Tensor]) -> Known:
-        """Return an input in the form that the rule takes it in."""
+        """Return an input in the rule's form."""
         if value is None:
             return None
         if place in self.static and not isinstance(value, np.ndarray):

@@ -16,7 +16,7 @@ MOST_NAMED = 5
 
 
 def bare_tensors(graph: LiteGraph) -> set[int]:
-    """Return what arithmetic with constants makes of the inputs, where a layer follows."""
+    """Return the values that arithmetic with constants computes from the inputs before a layer."""
     if not any(operator.name in LAYERS for operator in graph.operators):
         return set()  # arithmetic is all there is
     bare = set(graph.inputs)

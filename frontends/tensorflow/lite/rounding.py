@@ -1,7 +1,7 @@
 """Integers of an int8 file: integer inputs, and results rounded to integers.
 
-The graph computes with real numbers; the passes of `compiler/passes/integers/` make of it what the
-file says, in TensorFlow Lite's reference arithmetic. A file's u8 is i8 here, 128 less.
+The graph computes with real numbers; the passes of `compiler/passes/integers/` convert it to the
+file's integers, with TensorFlow Lite's reference arithmetic. A file's u8 is i8 here, 128 less.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Walk a TFLite file's subgraphs and build our graph, operator by operator.
 
 Compile-time values stay NumPy arrays: integers of the file, shapes, and values computed from these.
-Branches are taken and loops unrolled where that decides.
+Branches are selected and loops unrolled if the condition is constant.
 """
 
 import struct
@@ -70,7 +70,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class TensorReader:
-    """Who reads a tensor: an operator by its position, and at which place of its inputs."""
+    """A reader of a tensor: the operator's position, and the index of the input."""
 
     position: int = -1
     place: int = -1
@@ -217,7 +217,7 @@ class OperatorWalker(GraphWalker):
         return self._params[key]
 
     def _param(self, frame: Frame, number: int, reader: TensorReader) -> Tensor:
-        """Take floats that the file holds for a param.
+        """Register the file's floats as a param.
 
         A bias of zeros stays so: converters add one to a convolution that has none.
         """
@@ -278,7 +278,7 @@ def _context(graph: LiteGraph, operator: FileOperator) -> Declared:
 def _folded(
     rule: LiteRule, operator: FileOperator, declared: Declared, values: Sequence[Known]
 ) -> list[Known]:
-    """Compute an operator of known arrays: build it alone, and evaluate that."""
+    """Evaluate an operator on constants: build it alone, and evaluate that."""
     g = Builder(Graph("constants"))
     inputs = [rule.taken(place, x, partial(in_graph, g)) for place, x in enumerate(values)]
     built = rule.apply(LiteContext(g, (), 1, *declared), operator.options, *inputs)

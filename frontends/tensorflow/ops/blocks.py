@@ -1,4 +1,4 @@
-"""Space to batch and back, by which TensorFlow spells dilated convolutions.
+"""Space to batch and back, with which TensorFlow expresses dilated convolutions.
 
 A tensor that is spread over the batch remembers what it was, so that a convolution of it becomes
 one dilated convolution of what it was; what was built for the detour is dead then.
@@ -18,7 +18,7 @@ from pockengine.frontends.tensorflow.ops.registry import TfContext, integers, tf
 
 @dataclass(eq=False)
 class Spread(Tensor):
-    """A tensor of which every `block`-th pixel went to another part of the batch.
+    """A tensor whose pixels are distributed over the batch in blocks.
 
     `whole` is the padded tensor before that.
     """
@@ -47,7 +47,7 @@ def space_to_batch(ctx: TfContext, x: Tensor, block: np.ndarray, pads: np.ndarra
 
 @tf_op("BatchToSpaceND", static=(1, 2))
 def batch_to_space(ctx: TfContext, x: Tensor, block: np.ndarray, crops: np.ndarray) -> Tensor:
-    """Put the parts of the batch together again, and crop."""
+    """Reassemble the parts of the batch, and crop."""
     sizes = tuple(integers(block))
     if isinstance(x, Spread) and x.whole is not None and x.block == sizes:
         return _crop(ctx, x.whole, crops)

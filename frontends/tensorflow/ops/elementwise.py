@@ -55,7 +55,7 @@ MEANINGS = alike(
     "TruncateMod": "rem",
     "Zeta": "zeta",
 }
-"""Operators whose numbers and gradients are those of a meaning."""
+"""Operators with the numbers and gradients of a shared meaning."""
 
 ZERO_KEEPING = {
     "Inv": "reciprocal",
@@ -63,7 +63,7 @@ ZERO_KEEPING = {
     "Rsqrt": "rsqrt",
     "Sqrt": "sqrt",
 }
-"""Operators whose gradient is 0 where the cotangent is, whatever the slope."""
+"""Operators whose gradient is 0 where the cotangent is 0, for any slope."""
 
 IDENTITY = ("CheckNumerics", "EnsureShape", "Identity", "PreventGradient", "Snapshot")
 
@@ -112,7 +112,7 @@ def div_no_nan(ctx: TfContext, a: Tensor, b: Tensor) -> Tensor:
     if emit.number(ctx.g, b):
         return emit.elementwise(ctx.g, "div", a, b)
     zero = emit.arithmetic(ctx.g, "eq", b, 0.0)
-    # A divisor of 1 keeps infinities, and the gradients that they would poison, out.
+    # A divisor of 1 avoids infinities, and NaN gradients.
     safe = emit.choose(ctx.g, zero, 1.0, b)
     return emit.choose(ctx.g, zero, 0.0, emit.elementwise(ctx.g, "div", a, safe))
 
@@ -199,7 +199,7 @@ def invert(ctx: TfContext, x: Tensor) -> Tensor:
 
 @tf_op("Pow")
 def power(ctx: TfContext, x: Tensor, exponent: Tensor) -> Tensor:
-    """x to a power; known ones by products where they can be."""
+    """x to a power; constant exponents become products if possible."""
     known = short_power(ctx.g, x, exponent)
     if known is not None:
         return known
@@ -207,7 +207,7 @@ def power(ctx: TfContext, x: Tensor, exponent: Tensor) -> Tensor:
 
 
 def _log_above(ctx: TfContext, x: Value) -> Value:
-    """Return the logarithm where there is one, else 0."""
+    """Return the logarithm where it is defined, else 0."""
     g, one = ctx.g, ctx.g.scalar(1.0)
     return g.log(g.where(g.gt(x, g.scalar(0.0)), x, one))
 
@@ -215,7 +215,7 @@ def _log_above(ctx: TfContext, x: Value) -> Value:
 def _define_extreme(name: str, op: str, wins: str) -> None:
     @tf_op(name)
     def rule(ctx: TfContext, a: Tensor, b: Tensor) -> Tensor:
-        """Choose; at a tie the gradient goes to a, where our op would halve it."""
+        """Choose; at a tie the gradient goes to a, while our op would halve it."""
         g, y = ctx.g, emit.elementwise(ctx.g, op, a, b)
         if a.dtype is not F32 or not (emit.trains(g, a) or emit.trains(g, b)):
             return y

@@ -23,7 +23,7 @@ _KEEPING = """
     StopGradient StridedSlice Tile Transpose Unpack ZerosLike
 """
 BYTES = WRAPPING.union(_KEEPING.split())
-"""Operators that bytes may go through."""
+"""Operators that may process bytes."""
 
 
 def as_byte(g: Builder, x: Tensor) -> Tensor:
@@ -44,7 +44,7 @@ def checked(op: Any) -> None:
 
 
 def emulated(array: np.ndarray) -> np.ndarray:
-    """Return a known array in the type that holds it."""
+    """Convert a constant array to its emulating type."""
     return array.astype(EMULATED.get(array.dtype.name, array.dtype))
 
 

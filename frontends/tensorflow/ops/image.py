@@ -55,7 +55,7 @@ def projective_transform(
 
 
 def _check_fixed(g: Builder, x: Tensor, transforms: Tensor) -> None:
-    """Refuse what TensorFlow gives no gradient, or another one."""
+    """Reject resizes for which TensorFlow has no gradient, or a different one."""
     if emit.trains(g, transforms):
         raise Unsupported("a projection that is trained, to which TensorFlow gives no gradient")
     if emit.trains(g, x):
@@ -66,7 +66,7 @@ def _check_fixed(g: Builder, x: Tensor, transforms: Tensor) -> None:
 
 
 def _mapped(g: Builder, place: Tensor, size: int, fill_mode: str) -> Tensor:
-    """Bring coordinates into the picture as the mode says; "CONSTANT" leaves them."""
+    """Map coordinates into the picture by the mode; "CONSTANT" leaves them."""
     if fill_mode == "CONSTANT":
         return place
     if fill_mode == "REFLECT":

@@ -1,4 +1,4 @@
-"""TensorLists, which loops read and write step by step; they are gone once loops are unrolled."""
+"""TensorLists, which loops read and write step by step; unrolling the loops removes them."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def _shape(array: np.ndarray) -> Shape | None:
 def reserve(
     ctx: TfContext, shape: np.ndarray, count: np.ndarray, *, element_dtype: np.dtype
 ) -> TensorList:
-    """Make a list of unwritten items."""
+    """Create a list of unwritten items."""
     return TensorList((None,) * integers(count)[0], _shape(shape))
 
 
@@ -29,7 +29,7 @@ def reserve(
 def empty(
     ctx: TfContext, shape: np.ndarray, most: np.ndarray, *, element_dtype: np.dtype
 ) -> TensorList:
-    """Make a list without items."""
+    """Create a list without items."""
     return TensorList((), _shape(shape))
 
 

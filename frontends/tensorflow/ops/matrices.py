@@ -17,7 +17,7 @@ ZERO, OPEN = np.array(0), np.array(-1)
 
 
 def moved(ctx: TfContext, places: np.ndarray, parts: list[Tensor], fill: Any = 0) -> Tensor:
-    """Gather elements of the concatenated tensors, counted from 1; index 0 gives `fill`."""
+    """Gather elements of the concatenated tensors, counted from 1; index 0 returns `fill`."""
     g, flat = ctx.g, [reshape(ctx.g, part, (part.size,)) for part in parts]
     line = emit.concat(g, flat, 0)
     index = np.maximum(places - 1, 0).astype(np.int32).reshape(-1)
@@ -49,7 +49,7 @@ def matrix_diag(
     *,
     align: str = "RIGHT_LEFT",
 ) -> Tensor:
-    """Put lines on the diagonals of matrices, and the padding elsewhere."""
+    """Write lines to the diagonals of matrices, and the padding elsewhere."""
     places = tf.raw_ops.MatrixDiagV3(
         diagonal=numbered(x)[0], k=k, num_rows=rows, num_cols=columns, padding_value=0, align=align
     )
@@ -87,7 +87,7 @@ def matrix_set_diag(
 
 @tf_op("Diag")
 def diag(ctx: TfContext, x: Tensor) -> Tensor:
-    """Put all elements on a diagonal."""
+    """Write all elements to a diagonal."""
     return moved(ctx, tf.linalg.tensor_diag(numbered(x)[0]).numpy(), [x])
 
 
@@ -99,7 +99,7 @@ def diag_part(ctx: TfContext, x: Tensor) -> Tensor:
 
 @tf_op("Roll", static=(1, 2))
 def roll(ctx: TfContext, x: Tensor, shift: np.ndarray, axis: np.ndarray) -> Tensor:
-    """Move elements along dimensions; those at the end come back at the start."""
+    """Roll elements along dimensions, wrapping around."""
     for steps, dim in zip(integers(shift), integers(axis), strict=True):
         size = x.shape[dim]
         first = -steps % size
@@ -191,7 +191,7 @@ def qr(ctx: TfContext, a: Tensor, *, full_matrices: bool = False) -> list[Tensor
 def svd(
     ctx: TfContext, a: Tensor, *, compute_uv: bool = True, full_matrices: bool = False
 ) -> list[Tensor]:
-    """Return singular values from the largest on, and left and right vectors as columns."""
+    """Return singular values in descending order, and left and right vectors as columns."""
     if compute_uv and full_matrices and a.shape[-1] != a.shape[-2]:
         raise Unsupported("vectors that complete those of singular values; say full_matrices=False")
     left, values, right = matrices.svd(ctx.g, a)

@@ -85,7 +85,7 @@ def window_of(
 
 
 def _define_convolution(name: str, kernel_of: Callable[[Builder, Tensor], Tensor]) -> None:
-    """Define a rule; `kernel_of` gives the kernel (O, I / groups, KH, KW) of a weight."""
+    """Define a rule; `kernel_of` returns the kernel (O, I / groups, KH, KW) of a weight."""
 
     @tf_op(name)
     def convolve(
@@ -164,7 +164,8 @@ def conv2d_transpose(
     data_format: str = "NHWC",
     dilations: Sequence[int] = (1, 1, 1, 1),
 ) -> Tensor:
-    """Transposed convolution: the gradient of the convolution that gives x, by its input."""
+    """Transposed convolution: the gradient of a convolution with result x, with respect to its
+    input."""
     if data_format != "NHWC":
         raise Unsupported("a transposed convolution of NCHW; use channels_last")
     shape = tuple(integers(sizes))
@@ -226,7 +227,7 @@ def fused_batch_norm(
     data_format: str = "NHWC",
     is_training: bool = True,
 ) -> list[Tensor | Opaque]:
-    """Normalise by the batch's statistics, which are given too, or by these.
+    """Normalise by the batch's statistics, which are also returned, or by the given ones.
 
     Where they are the batch's, Keras 2's layer norm gives arrays without elements.
     The variance that is given is the unbiased one, meant for running statistics.

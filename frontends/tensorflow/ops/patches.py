@@ -1,4 +1,4 @@
-"""TensorFlow operators that cut pictures into patches or blocks, and those that resample them."""
+"""TensorFlow operators that split pictures into patches or blocks, and that resample them."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def image_patches(
     rates: Sequence[int],
     padding: str,
 ) -> Tensor:
-    """Put the pixels of each window side by side, as channels of one pixel."""
+    """Concatenate the pixels of each window, as channels of one pixel."""
     return _patches(ctx, x, ksizes[1:-1], strides=strides[1:-1], rates=rates[1:-1], padding=padding)
 
 
@@ -31,7 +31,7 @@ def image_patches(
 def volume_patches(
     ctx: TfContext, x: Tensor, *, ksizes: Sequence[int], strides: Sequence[int], padding: str
 ) -> Tensor:
-    """Put the elements of each window of a volume side by side, as channels of one element."""
+    """Concatenate the elements of each window of a volume, as channels of one element."""
     return _patches(ctx, x, ksizes[1:-1], strides=strides[1:-1], rates=(1, 1, 1), padding=padding)
 
 
@@ -69,7 +69,7 @@ def _patches(
 def space_to_depth(
     ctx: TfContext, x: Tensor, *, block_size: int, data_format: str = "NHWC"
 ) -> Tensor:
-    """Put blocks of pixels side by side, as channels."""
+    """Concatenate blocks of pixels, as channels."""
     if data_format != "NHWC":
         raise Unsupported("SpaceToDepth of NCHW; use channels_last")
     n, height, width, channels = x.shape

@@ -134,7 +134,7 @@ def cross_entropy(ctx: TfContext, logits: Tensor, targets: Tensor) -> list[Tenso
 
 @tf_op("TopKV2", static=(1,))
 def top_k(ctx: TfContext, x: Tensor, count: np.ndarray) -> list[Tensor]:
-    """Take the largest of the last dimension, the best first, and where they are."""
+    """Take the largest of the last dimension, best first, and their indices."""
     values, places = best(ctx.g, x, -1, count=int(count), descending=True)
     return [values, emit.cast(ctx.g, places, I32)]
 

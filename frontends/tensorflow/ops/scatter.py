@@ -42,7 +42,7 @@ def _table(g: Builder, x: Tensor, tail: Shape) -> Tensor:
 
 @tf_op("GatherNd")
 def gather_nd(ctx: TfContext, x: Tensor, index: Tensor) -> Tensor:
-    """Read what index vectors name."""
+    """Read the elements or slices at index vectors."""
     g = ctx.g
     places, tail = _lines(g, index, x.shape)
     rows = g.take(framework_order(g, _table(g, x, tail)), framework_order(g, places), axis=0)
@@ -77,7 +77,7 @@ _define_sum("TensorScatterSub", "sub")
 
 @tf_op("TensorScatterUpdate")
 def scatter_update(ctx: TfContext, x: Tensor, index: Tensor, updates: Tensor) -> Tensor:
-    """Replace what index vectors name; the last one wins."""
+    """Replace the elements or slices at index vectors; the last write wins."""
     g = ctx.g
     places, tail = _lines(g, index, x.shape)
     table, lines = _table(g, x, tail), _table(g, updates, tail)
@@ -124,7 +124,7 @@ SEGMENTS = {"Sum": ("sum", 0.0), "Prod": ("prod", 1.0), "Mean": ("mean", 0.0)} |
 def _segments(
     ctx: TfContext, x: Tensor, ids: Tensor, count: int, kind: str, empty: float
 ) -> Tensor:
-    """Combine the slices of each of `count` segments; those of a negative number are left out."""
+    """Combine the slices of each of `count` segments; negative numbers are skipped."""
     g, tail = ctx.g, x.shape[ids.rank :]
     rows, places = _table(g, x, tail), reshape(g, ids, (ids.size,))
     shape = (count, prod(tail))

@@ -15,7 +15,7 @@ from pockengine.frontends.tensorflow.ops.truths import columns
 
 @tf_op("Shape")
 def shape(ctx: TfContext, x: Tensor, *, out_type: np.dtype) -> np.ndarray:
-    """Return the shape, which is known."""
+    """Return the shape, a constant."""
     return np.array(x.shape, out_type)
 
 
@@ -212,7 +212,7 @@ def _gather_batch(ctx: TfContext, x: Tensor, index: Tensor, dim: int, batch_dims
 def one_hot(
     ctx: TfContext, index: Tensor, depth: np.ndarray, on: Tensor, off: Tensor, *, axis: int = -1
 ) -> Tensor:
-    """Give each index a line, along a new dimension, that is on at its place and off elsewhere."""
+    """One-hot encode each index along a new dimension, with values on and off."""
     count = integers(depth)[0]
     dim = axis % (index.rank + 1)
     line: Shape = tuple(count if other == dim else 1 for other in range(index.rank + 1))

@@ -28,7 +28,8 @@ OPEN = (
 
 @dataclass(frozen=True)
 class DynamicSpan:
-    """A known number of elements from a place that is data; the place is taken to be in range."""
+    """A constant number of elements from a data-dependent start, which is assumed to be in
+    range."""
 
     start: Tensor
     size: int
@@ -36,7 +37,7 @@ class DynamicSpan:
 
 @tf_op("Slice", static=(2,), either=(1,))
 def slice_(ctx: TfContext, x: Tensor, begin: np.ndarray | Tensor, sizes: np.ndarray) -> Tensor:
-    """Take a number of elements of each dimension from a place on; -1 is all the rest."""
+    """Take a number of elements of each dimension from a start; -1 means all remaining ones."""
     index: list[Any] = []
     for start, size, whole in zip(_places(ctx.g, begin), integers(sizes), x.shape, strict=True):
         if isinstance(start, int):
@@ -94,7 +95,7 @@ def _part(g: Builder, low: Place | None, high: Place | None, step: int) -> slice
 
 
 def _places(g: Builder, indices: np.ndarray | Tensor) -> list[Place]:
-    """Read the numbers of a vector one by one; those that are known are numbers."""
+    """Read the elements of a vector one by one; constant ones as numbers."""
     if isinstance(indices, np.ndarray):
         return list(integers(indices))
     return [_element(g, indices.value, i) for i in range(indices.size)]
@@ -120,7 +121,7 @@ def _element(g: Builder, value: Value, i: int) -> Place:
 
 
 def _steps_from(g: Builder, value: Value) -> tuple[Value, int]:
-    """Return what a number was made of by adding numbers that are known, and their sum."""
+    """Split a number into a value and the sum of the constants added to it."""
     node = value.node
     if node is None or any(operand.dtype not in (I32, I64) for operand in node.operands):
         return value, 0
@@ -139,7 +140,7 @@ def _steps_from(g: Builder, value: Value) -> tuple[Value, int]:
 
 
 def _alike(a: Value, b: Value, depth: int = MOST_COMPARED) -> bool:
-    """Return whether two values are, or are computed in the same way of the same."""
+    """Return whether two values are identical, or computed in the same way from the same values."""
     if a is b:
         return True
     if not depth or a.node is None or b.node is None:

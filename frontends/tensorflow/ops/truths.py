@@ -19,7 +19,7 @@ VALUE_SHAPE = (
     "tf.where(condition, a, b)"
 )
 READING = ("Cast", "Identity", "StridedSlice", "Unpack")
-"""Operators that take places before one of them is read."""
+"""Operators that may process positions before one is read."""
 
 
 def check_truths(op: Any, values: Sequence[Any]) -> None:
@@ -43,7 +43,7 @@ def columns(places: Truths, count: int, axis: int) -> list[Truths]:
 
 
 def converted(places: Truths, numpy: Any) -> Truths:
-    """Give places as numbers of another type."""
+    """Convert positions to another type."""
     return replace(places, dtype=known_dtype(numpy, f"places as {np.dtype(numpy).name}"))
 
 

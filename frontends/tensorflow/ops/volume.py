@@ -70,7 +70,8 @@ def conv3d_transpose(
     data_format: str = "NDHWC",
     dilations: Sequence[int] = (1, 1, 1, 1, 1),
 ) -> Tensor:
-    """Transposed convolution: the gradient of the convolution that gives x, by its input."""
+    """Transposed convolution: the gradient of a convolution with result x, with respect to its
+    input."""
     volume, kernel = _channels_first(x, data_format), permute(weight, OIDHW_OF_DHWIO)
     size = tuple(integers(sizes))[1:4]
     window = _window(size, kernel.shape[2:], strides, dilations=dilations, padding=padding)

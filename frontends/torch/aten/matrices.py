@@ -161,7 +161,7 @@ def eigh(ctx: AtenContext, A: Tensor, UPLO: str, compute_v: bool) -> list[Tensor
 def svd(
     ctx: AtenContext, A: Tensor, full_matrices: bool, compute_uv: bool, driver: str | None
 ) -> list[Tensor | Missing]:
-    """Return left vectors, singular values from the largest on, and right vectors as rows."""
+    """Return left vectors, singular values in descending order, and right vectors as rows."""
     left, values, right = emit_matrices.svd(ctx.g, A)
     results: Sequence[Tensor | Missing] = (left, values, turned(right))
     rows, columns = A.shape[-2:]
