@@ -38,16 +38,16 @@ def check_arguments(
     """Raise ArgumentError for an argument of the wrong type; a call that does not bind is left to
     Python.
     """
-    wanted = _annotations(function)
+    expected = _annotations(function)
     for name, value in (*zip(_places(function), positional, strict=False), *named.items()):
-        check_argument(function.__qualname__, name, value, wanted.get(name, Any))
+        check_argument(function.__qualname__, name, value, expected.get(name, Any))
 
 
-def check_argument(function: str, name: str, value: object, wanted: Any) -> None:
-    """Raise ArgumentError if a value is not of type `wanted`."""
-    if not _fits(value, wanted):
+def check_argument(function: str, name: str, value: object, expected: Any) -> None:
+    """Raise ArgumentError if a value is not of type `expected`."""
+    if not _fits(value, expected):
         raise ArgumentError(
-            f"{function}: {name} must be {_words(wanted)}, not "
+            f"{function}: {name} must be {_words(expected)}, not "
             f"{type(value).__name__} ({_shown(value)})"
         )
     if isinstance(value, str) and "\0" in value:
@@ -93,17 +93,17 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     return found
 
 
-def _fits(value: object, wanted: Any) -> bool:
-    origin, inner = get_origin(wanted), get_args(wanted)
-    if wanted is Any or wanted in (None, NoneType):
-        return wanted is Any or value is None
+def _fits(value: object, expected: Any) -> bool:
+    origin, inner = get_origin(expected), get_args(expected)
+    if expected is Any or expected in (None, NoneType):
+        return expected is Any or value is None
     if origin in (Union, UnionType):
         return any(_fits(value, each) for each in inner)
     if origin is collections.abc.Callable:
         return callable(value)
     if origin is tuple:
         return isinstance(value, _WIDER[tuple]) and _parts_fit(tuple(value), inner)
-    kind = origin or wanted
+    kind = origin or expected
     if not isinstance(kind, type) or (getattr(kind, "_is_protocol", False) and not _checked(kind)):
         return True
     if isinstance(value, str) and kind in (collections.abc.Sequence, collections.abc.Iterable):
@@ -115,24 +115,24 @@ def _fits(value: object, wanted: Any) -> bool:
     return isinstance(value, _WIDER.get(kind, kind))
 
 
-def _parts_fit(parts: tuple[object, ...], wanted: tuple[Any, ...]) -> bool:
-    if wanted[-1:] == (...,):
-        wanted = wanted[:1] * len(parts)
-    pairs = zip(parts, wanted, strict=False)
-    return len(parts) == len(wanted) and all(_fits(part, each) for part, each in pairs)
+def _parts_fit(parts: tuple[object, ...], expected: tuple[Any, ...]) -> bool:
+    if expected[-1:] == (...,):
+        expected = expected[:1] * len(parts)
+    pairs = zip(parts, expected, strict=False)
+    return len(parts) == len(expected) and all(_fits(part, each) for part, each in pairs)
 
 
 def _checked(protocol: type) -> bool:
     return bool(getattr(protocol, "_is_runtime_protocol", False))
 
 
-def _words(wanted: Any) -> str:
+def _words(expected: Any) -> str:
     """Format a type as its annotation is written, without module names."""
-    if get_origin(wanted) in (Union, UnionType):
-        return " | ".join(map(_words, get_args(wanted)))
-    if wanted in (None, NoneType):
+    if get_origin(expected) in (Union, UnionType):
+        return " | ".join(map(_words, get_args(expected)))
+    if expected in (None, NoneType):
         return "None"
-    kind = get_origin(wanted) or wanted
+    kind = get_origin(expected) or expected
     return str(getattr(kind, "__name__", kind))
 
 

@@ -162,8 +162,8 @@ def _compare_with_oracle(
 ) -> None:
     graph, training = step.graph, step.training
     names = Names(graph, ORACLE, _channels(graph, training))
-    wanted = _oracle(graph, training, feed, lambda array: array)
-    _compare(compiled, wanted, lambda nudge: _oracle(graph, training, feed, nudge), names)
+    expected = _oracle(graph, training, feed, lambda array: array)
+    _compare(compiled, expected, lambda nudge: _oracle(graph, training, feed, nudge), names)
 
 
 def _step(reference: Reference) -> CheckedStep:
@@ -374,17 +374,17 @@ def _differences(
 def _difference(
     label: str,
     array: np.ndarray,
-    wanted: np.ndarray,
+    expected: np.ndarray,
     allowed: float,
     names: Names,
     advice: str = REPORT,
 ) -> Iterator[CheckError]:
-    error = _size(array - wanted.astype(np.float64))
+    error = _size(array - expected.astype(np.float64))
     if error <= allowed:
         return
     yield CheckError(
         f"{names.graph.name}: {label} is wrong in the compiled step: it differs from that of "
-        f"{names.reference} by {error:.3g}, where the largest element is {_size(wanted):.3g} "
+        f"{names.reference} by {error:.3g}, where the largest element is {_size(expected):.3g} "
         f"and rounding explains {allowed:.3g}. {advice} "
         "check=False (--no-check) compiles it all the same"
     )

@@ -64,9 +64,9 @@ class CompileOptions(Training, BackendOptions):
 
         None for `optimizer` or `clip` keeps the present value.
         """
-        said = {
+        values = {
             name: value
             for name, value in keywords.items()
             if value is not None or name not in ("optimizer", "clip")
         }
-        return with_keywords("compile", self, said, CompileKeywords)
+        return with_keywords("compile", self, values, CompileKeywords)

@@ -27,12 +27,12 @@ def from_table(kind: type[T], table: Mapping[str, Any]) -> T:
     return kind(**{name: _typed(name, value, types[name]) for name, value in table.items()})
 
 
-def _typed(name: str, value: Any, wanted: Any) -> Any:
-    if get_origin(wanted) is tuple:
+def _typed(name: str, value: Any, expected: Any) -> Any:
+    if get_origin(expected) is tuple:
         if not isinstance(value, list) or any(type(item) is not str for item in value):
             raise ValueError(f"{name} must be a list of texts, not {value!r}")
         return tuple(value)
-    kinds = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+    kinds = get_args(expected) if isinstance(expected, UnionType) else (expected,)
     if type(value) not in kinds:
         raise ValueError(f"{name} must be of type {kinds[0].__name__}, not {value!r}")
     if type(value) is int and not 0 <= value < LARGEST:

@@ -83,38 +83,41 @@ def read_table(path: Path, device: Device, processor: str = "") -> TunedTable:
     CompileError names the file and the fault, or the device it belongs to.
     """
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CompileError(f"tuned plans {path}: {error}; run pockengine tune again") from error
-    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise CompileError(f"tuned plans {path}: not a table of schema {SCHEMA} of pockengine tune")
-    names, rows = ("device", "cpu", "unit"), told.get("rows")
-    texts = [text for name in names if isinstance(text := told.get(name), str)]
+    names, rows = ("device", "cpu", "unit"), content.get("rows")
+    texts = [text for name in names if isinstance(text := content.get(name), str)]
     if len(texts) != len(names) or not isinstance(rows, dict):
         raise CompileError(f"tuned plans {path}: needs {', '.join(names)} as texts, and rows")
     named, known, unit = texts
     table = TunedTable(named, known, unit, {key: _row(path, key, row) for key, row in rows.items()})
-    wanted = processor or cpu_name(device)
-    if (table.device, table.processor) != (device.name, wanted):
+    expected = processor or cpu_name(device)
+    if (table.device, table.processor) != (device.name, expected):
         raise CompileError(
             f"tuned plans {path} are of {table.device} ({table.processor}), not of {device.name} "
-            f"({wanted}); tune for that device into a file of its own"
+            f"({expected}); tune for that device into a file of its own"
         )
     return table
 
 
-def _row(path: Path, key: str, told: Any) -> TunedPlan:
-    wanted = {field.name: field.type for field in fields(TunedPlan)}
-    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != wanted:
-        raise CompileError(f"tuned plans {path}: the row {key!r} must have {', '.join(wanted)}")
-    return TunedPlan(**told)
+def _row(path: Path, key: str, content: Any) -> TunedPlan:
+    expected = {field.name: field.type for field in fields(TunedPlan)}
+    if (
+        not isinstance(content, dict)
+        or {name: type(value) for name, value in content.items()} != expected
+    ):
+        raise CompileError(f"tuned plans {path}: the row {key!r} must have {', '.join(expected)}")
+    return TunedPlan(**content)
 
 
 def write_table(table: TunedTable, path: Path) -> None:
     """Write a table atomically, rows sorted; CompileError if that fails."""
     rows = {key: asdict(table.rows[key]) for key in sorted(table.rows)}
-    told = {"schema": SCHEMA, "device": table.device, "cpu": table.processor, "unit": table.unit}
-    text = json.dumps({**told, "rows": rows}, indent=1) + "\n"
+    content = {"schema": SCHEMA, "device": table.device, "cpu": table.processor, "unit": table.unit}
+    text = json.dumps({**content, "rows": rows}, indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_whole(path, text)

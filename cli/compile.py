@@ -61,8 +61,8 @@ def default_folder(model: str, device: str) -> Path:
 
 def switching_facts(artifact: Artifact) -> dict[str, Any]:
     """Return the backend, and how it was chosen if automatically, as JSON facts."""
-    told = {} if artifact.switching is None else {"switching": artifact.switching.table()}
-    return {"backend": artifact.backend, **told}
+    choice = {} if artifact.switching is None else {"switching": artifact.switching.table()}
+    return {"backend": artifact.backend, **choice}
 
 
 def facts_of(compiled: "Compiled") -> dict[str, Any]:

@@ -104,8 +104,8 @@ def compile_time(
         kind[WHOLE] = [sum(parts) for parts in zip(*(kind[s] for s in STAGES), strict=True)]
     console = PlainConsole()
     console.print(_table(f"{model.name}, batch {batch}, {scheme}, for {device}", times))
-    told = f"{size / 1e6:.1f} MB of code, the runtime included"
-    console.print("; ".join(filter(None, [told, load.mark])))
+    summary = f"{size / 1e6:.1f} MB of code, the runtime included"
+    console.print("; ".join(filter(None, [summary, load.mark])))
     if json_file is not None:
         _write(json_file, (model.name, batch, scheme), (device, load), times)
 

@@ -66,8 +66,8 @@ def export(
     if name is None:
         loaded.save_weights(checkpoint, out)
     else:
-        said = dict(shapes), loss, 1, *file_choices(options)
-        found = ModelChoice(name, None, *said).find()
+        settings = dict(shapes), loss, 1, *file_choices(options)
+        found = ModelChoice(name, None, *settings).find()
         source = find_source(found.model, found.inputs)
         graph = source.graph(found.loss)
         check_model(loaded.artifact, graph, name)

@@ -170,8 +170,8 @@ def finetune_lm(
     say(f"{rows.tokens:,} tokens in {rows.rows} rows of {settings.course.length}")
     names = ("threads", "resume", "save_every", "merge", "callbacks")
     run = _taken(given, *names) | {"sampling": _sampling(settings.course.length, given)}
-    ways = RunSettings(say=say, compiling=nullcontext if as_json else Steps, **run)
-    report = finetune(settings, prepared, out, ways)
+    run_settings = RunSettings(say=say, compiling=nullcontext if as_json else Steps, **run)
+    report = finetune(settings, prepared, out, run_settings)
     if as_json:
         return print_json(_facts(report, prepared.remarks))
     _show(report, [prepared.tokenizer.decode(ids) for ids in prepared.questions], terminal)

@@ -84,9 +84,9 @@ def _as_one(given: str, kind: type, names: Any, defaults: dict[str, Any]) -> Dec
 
     def decorate(command: Command) -> Command:
         @wraps(command)
-        def with_options(*args: Any, **said: Any) -> Any:
-            chosen = {name: said.pop(name) for name in names}
-            return command(*args, **{given: kind(**chosen)}, **said)
+        def with_options(*args: Any, **others: Any) -> Any:
+            chosen = {name: others.pop(name) for name in names}
+            return command(*args, **{given: kind(**chosen)}, **others)
 
         made: Command = with_options
         for name in reversed(names):

@@ -126,8 +126,8 @@ def model_argument(usual: int = 1, *, loss: bool = True) -> Callable[[Command], 
             loss: str | None = None,
             **options: Any,
         ) -> None:
-            said = dict(shapes), loss, usual, *file_choices(options)
-            command(ModelChoice(model, batch, *said), **options)
+            settings = dict(shapes), loss, usual, *file_choices(options)
+            command(ModelChoice(model, batch, *settings), **options)
 
         parts = [
             click.argument("model"),

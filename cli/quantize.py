@@ -67,31 +67,31 @@ def quantize_options(command: Command) -> Command:
     def wrapped(*args: Any, **given: Any) -> Any:
         names = ("method", "share", "gradients", "inputs", "qas")
         chosen = {name: given.pop(name) for name in names}
-        said = {name: value for name, value in chosen.items() if value not in (None, ())}
-        return command(*args, quantize=_int8(given.pop("samples"), said), **given)
+        settings = {name: value for name, value in chosen.items() if value not in (None, ())}
+        return command(*args, quantize=_int8(given.pop("samples"), settings), **given)
 
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
 
 
-def _int8(samples: Sequence[str], said: dict[str, Any]) -> Int8 | None:
+def _int8(samples: Sequence[str], settings: dict[str, Any]) -> Int8 | None:
     from pockengine.cli.rows import read_rows
 
     if not samples:
-        if said:
+        if settings:
             raise click.UsageError(
-                f"{', '.join(said)} of int8 without --quantize; give the rows that ranges are "
+                f"{', '.join(settings)} of int8 without --quantize; give the rows that ranges are "
                 "found on"
             )
         return None
     if OWN not in samples:
-        return Int8(read_rows(samples), **said)
-    ranges = [name for name in ("method", "share", "inputs") if name in said]
+        return Int8(read_rows(samples), **settings)
+    ranges = [name for name in ("method", "share", "inputs") if name in settings]
     if len(samples) > 1 or ranges:
         what = ", ".join(ranges) or "rows"
         raise click.UsageError(f"--quantize {OWN} takes the ranges of MODEL's file; leave {what}")
-    return Int8(**said)
+    return Int8(**settings)
 
 
 def quantized_graph(found: Found, how: Int8 | None) -> tuple[Graph, Integers]:

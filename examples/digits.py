@@ -80,9 +80,9 @@ def pretrain(epochs: int = 8) -> SmallCNN:
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     images, labels = torch.from_numpy(train.images), torch.from_numpy(train.labels)
     for _ in range(epochs):
-        for rows, wanted in zip(images.split(BATCH), labels.split(BATCH), strict=True):
+        for rows, expected in zip(images.split(BATCH), labels.split(BATCH), strict=True):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(rows), wanted).backward()
+            nn.functional.cross_entropy(model(rows), expected).backward()
             optimizer.step()
     model.head.reset_parameters()
     return model

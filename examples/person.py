@@ -66,7 +66,7 @@ class Lesson:
 
     run: FirmwareRun
     pictures: int
-    wanted: np.ndarray
+    expected: np.ndarray
 
     def people(self, after: bool) -> np.ndarray:
         """Return the probability of a person in each whole picture, from 0 to 1."""
@@ -75,7 +75,7 @@ class Lesson:
     def accuracy(self, after: bool) -> float:
         """Return the accuracy on the new views."""
         guessed = _sure(self.run, after)[self.pictures :] > 0.5
-        return float((guessed == self.wanted[self.pictures :]).mean())
+        return float((guessed == self.expected[self.pictures :]).mean())
 
 
 def _sure(run: FirmwareRun, after: bool) -> np.ndarray:

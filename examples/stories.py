@@ -29,8 +29,8 @@ def teach(model: Path, text: Path, out: Path, scheme: str, steps: int, threads: 
     )
     settings = Settings(model, Texts(text, hold_out=0.02), course, DECODER.replaced(scheme=scheme))
     prepared = prepare(settings, PROMPTS)
-    ways = RunSettings(threads, sampling=Sampling(60, temperature=0.7), say=click.echo)
-    return finetune(settings, prepared, out, ways)
+    run_settings = RunSettings(threads, sampling=Sampling(60, temperature=0.7), say=click.echo)
+    return finetune(settings, prepared, out, run_settings)
 
 
 @click.command()

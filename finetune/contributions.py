@@ -242,9 +242,9 @@ def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
     return row
 
 
-def _compare(path: Path, found: Header, wanted: Header) -> None:
+def _compare(path: Path, found: Header, expected: Header) -> None:
     """Raise FinetuneError for trials of different models, data or recipes in one table."""
-    plain = json.loads(json.dumps(wanted))
+    plain = json.loads(json.dumps(expected))
     differing = [
         f"{name}: {found.get(name)} there, {plain.get(name)} now"
         for name in dict.fromkeys([*found, *plain])

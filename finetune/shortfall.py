@@ -39,7 +39,7 @@ class Shortfall:
         return sqrt(sum(squares)) if len(squares) == 2 else None
 
     def __str__(self) -> str:
-        said = (
+        text = (
             f"Full fine-tuning, beyond the budget with {self.full_bytes:,} bytes, reaches "
             f"{self.judge.described(self.full.mean)}"
         )
@@ -47,9 +47,9 @@ class Shortfall:
         more, less = ("more", "less") if self.judge.sign > 0 else ("better", "worse")
         if self.error is None:
             side = more if self.lost > 0 else less
-            return f"{said}, {points} {side}; one seed does not tell that from chance."
+            return f"{text}, {points} {side}; one seed does not tell that from chance."
         if abs(self.lost) <= SIGNIFICANT * self.error:
-            return f"{said}: no difference that {len(self.full.scores)} seeds show."
+            return f"{text}: no difference that {len(self.full.scores)} seeds show."
         if self.lost < 0:
-            return f"{said}, {points} {less}."
-        return f"{said}: this budget costs {points}; a larger one may win them back."
+            return f"{text}, {points} {less}."
+        return f"{text}: this budget costs {points}; a larger one may win them back."

@@ -45,9 +45,9 @@ def generated(
             raised.append(error)
             return False
 
-    told = NOTIFY(tell) if notify is not None else NOTIFY()
+    callback = NOTIFY(tell) if notify is not None else NOTIFY()
     numbers = (how.temperature, how.top_p, how.seed & 0xFFFFFFFF, how.limit)
-    view = GenerationView(*numbers, ends=ends.ctypes.data, end_count=len(ends), notify=told)
+    view = GenerationView(*numbers, ends=ends.ctypes.data, end_count=len(ends), notify=callback)
     pointers = (tokens.ctypes.data, ctypes.byref(made))
     call(prompt.ctypes.data, len(prompt), cached, ctypes.byref(view), *pointers)
     if raised:

@@ -110,6 +110,6 @@ def _output_digest(
     except OSError as error:
         raise BuildError(f"cannot start the C compiler {command[0]}: {error}") from error
     if done.returncode != 0 or not done.stdout:
-        said = done.stderr.decode(errors="replace")
-        raise BuildError(f"{command[0]} does not know this CPU: {said}")
+        answer = done.stderr.decode(errors="replace")
+        raise BuildError(f"{command[0]} does not know this CPU: {answer}")
     return hashlib.sha256(done.stdout).hexdigest()

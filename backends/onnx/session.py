@@ -120,8 +120,10 @@ class OnnxSession(ModelsSession):
     def _opened(self, entry: str) -> _Entry:
         """The entry's model, loaded on first use."""
         if entry not in self._entries:
-            ways = {entry: self._provider, update_name(entry): None}
-            models = [self._read(name, way) for name, way in ways.items() if name in self._models]
+            places = {entry: self._provider, update_name(entry): None}
+            models = [
+                self._read(name, where) for name, where in places.items() if name in self._models
+            ]
             self._entries[entry] = _Entry(models, self.artifact.entries[entry], self._pairs)
         return self._entries[entry]
 

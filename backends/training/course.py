@@ -109,8 +109,8 @@ def _check_same(known: Course, source: DataSource) -> None:
     given = _course(known.schedule, source)
     before = replace(known, batch=known.batch or given.batch)
     if before != given:
-        said = [_described(before), _described(given)]
+        descriptions = [_described(before), _described(given)]
         raise RuntimeFailure(
-            f"the training to resume had {said[0]}, and these data are {said[1]}; give the same, "
-            "or load the checkpoint into a session and begin a new training"
+            f"the training to resume had {descriptions[0]}, and these data are {descriptions[1]}; "
+            "give the same, or load the checkpoint into a session and begin a new training"
         )

@@ -80,14 +80,14 @@ class Signature:
                 f"the data have {', '.join(unknown)}, which {self.name} does not read; its inputs "
                 f"are {', '.join(self.inputs)}: rename or drop them"
             )
-        wanted = self.reads(entry)
-        missing = [name for name in wanted if name not in given]
+        expected = self.reads(entry)
+        missing = [name for name in expected if name not in given]
         if missing:
             raise RuntimeFailure(
                 f"the data have no {', '.join(missing)}; {entry} of {self.name} reads "
-                f"{', '.join(wanted)}"
+                f"{', '.join(expected)}"
             )
-        return {name: to_numpy(given[name]) for name in wanted}
+        return {name: to_numpy(given[name]) for name in expected}
 
     def _apart(self, item: Any) -> tuple[dict[str, Any], list[Any]]:
         """Split an item into its named and its positional parts."""
@@ -110,10 +110,10 @@ class Signature:
         """
         type_ = self.inputs[name]
         if array.dtype != type_.dtype.numpy and not widens(array.dtype, type_.dtype):
-            wanted = type_.dtype.numpy.name
+            expected = type_.dtype.numpy.name
             raise RuntimeFailure(
-                f"{name} has the dtype {array.dtype}, and {self.name} reads {wanted}; convert it "
-                f"by .astype(numpy.{wanted})"
+                f"{name} has the dtype {array.dtype}, and {self.name} reads {expected}; convert it "
+                f"by .astype(numpy.{expected})"
             )
         fixed = [axis for axis in range(1, len(type_.shape)) if axis != self.free.get(name)]
         ranks = array.ndim, max(len(type_.shape), 1)

@@ -71,9 +71,9 @@ def _number(constant: Any) -> int | float:
 def applied(function: Any, text: str) -> Any:
     """Return a kernel scheduled by a trace; ValueError if it is invalid or does not fit."""
     schedule = Schedule(normalized(function))
-    told = _checked(text)
+    parsed = _checked(text)
     try:
-        Trace.apply_json_to_schedule(told, schedule)
+        Trace.apply_json_to_schedule(parsed, schedule)
     except Exception as error:  # TVM's errors have no base of their own
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ValueError(lines[-1] if lines else type(error).__name__) from error
@@ -86,8 +86,8 @@ def _checked(text: str) -> list[Any]:
     if len(text) > LONGEST:
         raise ValueError(f"a trace of {len(text)} characters; {LONGEST} are taken")
     try:
-        told = json.loads(text)
-        steps, decisions = told
+        parsed = json.loads(text)
+        steps, decisions = parsed
         rows = [(name, list(inputs), list(attrs), list(out)) for name, inputs, attrs, out in steps]
         places = [int(place) for place, _ in decisions]
     except (TypeError, ValueError, RecursionError) as error:

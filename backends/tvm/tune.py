@@ -266,11 +266,11 @@ def _winner(
 ) -> tuple[str, float, float]:
     """Return the winning plan, its seconds and the default's."""
     arguments = arguments_of(function)
-    wanted = results_of(build_one(function, target), arguments)
+    expected = results_of(build_one(function, target), arguments)
     plans = {DEFAULT: build_one(scheduled(function, rows), target)}
     for trace in traces:
         kernel = build_one(applied(function, trace), target)
-        if _agree(results_of(kernel, arguments), wanted):
+        if _agree(results_of(kernel, arguments), expected):
             plans[trace] = kernel
     seconds = dict(zip(plans, timed(list(plans.values()), arguments), strict=True))
     best = min(seconds, key=lambda plan: seconds[plan])
@@ -302,11 +302,11 @@ def _calls(module: tvm.IRModule) -> Counter[str]:
     return counted
 
 
-def _agree(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
+def _agree(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> bool:
     return all(
         np.array_equal(a, b)
         or bool(np.abs(a - b).max() <= TOLERANCE * float(np.abs(b).max(initial=0.0)))
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(found, expected, strict=True)
     )
 
 

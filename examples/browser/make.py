@@ -41,9 +41,9 @@ def pretrain(data: dict[str, np.ndarray], epochs: int) -> SmallCNN:
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     images, labels = torch.from_numpy(data["x"]), torch.from_numpy(data["target"])
     for _ in range(epochs):
-        for x, wanted in zip(images.split(BATCH), labels.split(BATCH), strict=True):
+        for x, expected in zip(images.split(BATCH), labels.split(BATCH), strict=True):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x), wanted).backward()
+            nn.functional.cross_entropy(model(x), expected).backward()
             optimizer.step()
     return model
 

@@ -100,9 +100,9 @@ def _count_inference(
     if not beside:
         return
     assert beside[0].predicted is not None
-    (wanted,) = beside[0].predicted.values()
+    (expected,) = beside[0].predicted.values()
     try:
-        figures = measure_inference(options.board.device, beside[0].data, wanted)
+        figures = measure_inference(options.board.device, beside[0].data, expected)
     except FarmError as error:
         result.note(f"No TFLite beside predictions: {error}")
         return

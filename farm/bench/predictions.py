@@ -33,7 +33,7 @@ def oracle_prediction(compiled: Compiled, data: JobData) -> Arrays:
     return evaluate(graph, {graph.inputs[0].name: data.images[0]}, state)
 
 
-def count_prediction(artifact: Artifact, data: JobData, wanted: Arrays, folder: Path) -> Measured:
+def count_prediction(artifact: Artifact, data: JobData, expected: Arrays, folder: Path) -> Measured:
     """Count a prediction twice; FarmError unless its outputs are the expected ones."""
     rows, out = folder / "pictures.safetensors", folder / "predicted.safetensors"
     (name,) = artifact.entries["predict"].inputs
@@ -47,7 +47,7 @@ def count_prediction(artifact: Artifact, data: JobData, wanted: Arrays, folder: 
         arch=arch,
         cpu=emulator.cpu if emulator and arch == GUEST else None,
     )
-    error = _error(load_file(out), wanted)
+    error = _error(load_file(out), expected)
     if not error <= TOLERANCE:
         raise FarmError(f"it predicts something else than the oracle, off by {error:.1e}")
     timing = Timing.of([float(count) for count in counted.regions])
@@ -56,9 +56,9 @@ def count_prediction(artifact: Artifact, data: JobData, wanted: Arrays, folder: 
     )
 
 
-def _error(found: Arrays, wanted: Arrays) -> float:
+def _error(found: Arrays, expected: Arrays) -> float:
     """Return the largest difference, relative to the largest number of its output."""
-    pairs = [(found[name], array) for name, array in wanted.items() if name in found]
+    pairs = [(found[name], array) for name, array in expected.items() if name in found]
     if len(pairs) < len(found) or not pairs:
         return float("inf")
     return max(float(np.abs(one - two).max() / np.abs(two).max()) for one, two in pairs)

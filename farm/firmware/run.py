@@ -100,9 +100,9 @@ def _read_run(
     data, types = path.read_bytes(), _listed(artifact)
     outputs = artifact.entries["predict"].outputs if steps.judged else {}
     judged, count = len(steps.judged) * _size(outputs), len(steps.batches)
-    wanted = 2 * judged + count * _RECORD.size + _size(types)
-    if len(data) != wanted:
-        raise JobFailed(f"the firmware of {artifact.name} left {len(data)} bytes, not {wanted}")
+    expected = 2 * judged + count * _RECORD.size + _size(types)
+    if len(data) != expected:
+        raise JobFailed(f"the firmware of {artifact.name} left {len(data)} bytes, not {expected}")
     end = judged + count * _RECORD.size
     records = list(_RECORD.iter_unpack(data[judged:end]))
     before, after = (

@@ -148,9 +148,9 @@ def measure_guest(
     cached = cached_guest(data, framework)
     if cached is not None:
         return cached
-    short, wanted = checked_part(data, losses)
+    short, expected = checked_part(data, losses)
     with tempfile.TemporaryDirectory(prefix="pockengine-guest-") as folder:
-        figures = _measure(framework, short, wanted, Path(folder))
+        figures = _measure(framework, short, expected, Path(folder))
     file = _result_file(data, framework)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_suffix(f".{os.getpid()}")

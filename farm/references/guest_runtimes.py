@@ -37,7 +37,7 @@ def measure_guest_runtime(
         raise FarmError(f"runtimes are emulated for {GUEST} boards alone, not for {device}")
     cpu = board.emulator.cpu
     guest = install_guest_python(backend)
-    short, wanted = checked_part(data, losses)
+    short, expected = checked_part(data, losses)
     with tempfile.TemporaryDirectory(prefix="pockengine-guest-") as name:
         folder = Path(name)
         write_job(folder / "job", short)
@@ -49,7 +49,7 @@ def measure_guest_runtime(
             ) as worker,
             step(f"our step in aarch64 {backend} under emulation") as progress,
         ):
-            error = run_engine(worker, folder / "job", str(artifact), wanted)
+            error = run_engine(worker, folder / "job", str(artifact), expected)
             progress.detail = f"losses within {error:.1e} of PyTorch's"
         regions, _ = read_report(report)
         if len(regions) != COUNTED_STEPS:

@@ -171,8 +171,8 @@ def _check_plugins(emulator: str) -> None:
 
     Static builds cannot load any: those of Debian since 13 are static.
     """
-    told = subprocess.run([emulator, "-h"], capture_output=True, text=True, check=False)
-    if re.search(r"^-plugin\b", told.stdout, re.MULTILINE) is None:
+    shown = subprocess.run([emulator, "-h"], capture_output=True, text=True, check=False)
+    if re.search(r"^-plugin\b", shown.stdout, re.MULTILINE) is None:
         name = Path(emulator).name
         raise FarmError(
             f"{emulator} was built without TCG plugins, which count instructions; put one that has "

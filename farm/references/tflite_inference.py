@@ -34,12 +34,13 @@ GUEST_MODULES = ("marks", "tflite_guest")
 
 
 def measure_inference(
-    device: str, data: JobData, wanted: NDArray[np.floating[Any]]
+    device: str, data: JobData, expected: NDArray[np.floating[Any]]
 ) -> dict[str, GuestFigure]:
     """Return the counts of a prediction of the job's first batch by type.
 
-    `wanted` are its right outputs [N, classes]. FarmError for a board that is not emulated, without
-    TensorFlow on this machine, where tflite-runtime cannot be installed, and for other outputs.
+    `expected` are its right outputs [N, classes]. FarmError for a board that is not emulated,
+    without TensorFlow on this machine, where tflite-runtime cannot be installed, and for other
+    outputs.
     """
     board = load_device(device)
     if board.cpu.arch != GUEST or board.emulator is None:
@@ -53,11 +54,13 @@ def measure_inference(
         write_job(folder, data)
         with step("TensorFlow converts the net to TFLite, in f32 and int8"):
             run_module("tflite_files", [str(folder)])
-        return {dtype: _count(guest, board, dtype, folder=folder, wanted=wanted) for dtype in TYPES}
+        return {
+            dtype: _count(guest, board, dtype, folder=folder, expected=expected) for dtype in TYPES
+        }
 
 
 def _count(
-    guest: GuestPython, board: Device, dtype: str, folder: Path, wanted: NDArray[np.floating[Any]]
+    guest: GuestPython, board: Device, dtype: str, folder: Path, expected: NDArray[np.floating[Any]]
 ) -> GuestFigure:
     """Count the inferences of a file in the folder."""
     assert board.emulator is not None
@@ -76,7 +79,7 @@ def _count(
             cpu=board.emulator.cpu,
         )
         found = json.loads(counted.stdout)
-        error = _checked(dtype, np.array(found["outputs"]), wanted)
+        error = _checked(dtype, np.array(found["outputs"]), expected)
         progress.detail = f"outputs within {error:.1e} of the oracle's"
     version = f"tflite-runtime {found['version']}"
     return GuestFigure(
@@ -84,11 +87,11 @@ def _count(
     )
 
 
-def _checked(dtype: str, found: NDArray[np.floating[Any]], wanted: NDArray[np.floating]) -> float:
+def _checked(dtype: str, found: NDArray[np.floating[Any]], expected: NDArray[np.floating]) -> float:
     """Return how far outputs are from the right ones; FarmError if it is too far."""
-    if found.shape != wanted.shape:
-        raise FarmError(f"TFLite predicts {list(found.shape)} numbers, not {list(wanted.shape)}")
-    error = float(np.abs(found - wanted).max() / np.abs(wanted).max())
+    if found.shape != expected.shape:
+        raise FarmError(f"TFLite predicts {list(found.shape)} numbers, not {list(expected.shape)}")
+    error = float(np.abs(found - expected).max() / np.abs(expected).max())
     if not error <= TOLERANCES[dtype]:
         raise FarmError(
             f"TFLite in {dtype} predicts something else than the oracle, off by {error:.1e} where "

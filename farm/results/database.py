@@ -96,7 +96,7 @@ def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
 
     Prints a line once it has waited for a second.
     """
-    start, pause, told = time.monotonic(), FIRST_PAUSE_S, False
+    start, pause, announced = time.monotonic(), FIRST_PAUSE_S, False
     deadline = start + patience_s
     while True:
         try:
@@ -105,9 +105,9 @@ def patiently(url: sql.URL, patience_s: float, task: Callable[[], T]) -> T:
             down = f"{url!r}: the database does not answer: {_first_line(error)}"
             if _stays(error) or time.monotonic() + pause > deadline:
                 raise DatabaseDown(down) from None
-            if not told and time.monotonic() >= start + 1:
+            if not announced and time.monotonic() >= start + 1:
                 say(f"{down}; trying again for up to {deadline - time.monotonic():.0f} s")
-                told = True
+                announced = True
         except sql.exc.SQLAlchemyError as error:
             raise FarmError(f"{url!r}: {str(error).splitlines()[0]}") from None
         time.sleep(

@@ -168,8 +168,8 @@ class AdbTransport:
                 f"{self.board}: its work folder cannot be used: {result.describe()}; give the "
                 f"board another workdir, such as {WORKDIR}"
             )
-        said = result.stdout.decode(errors="replace")
-        ssh_ready.read_ready(said, self.board, self.workdir)
+        answer = result.stdout.decode(errors="replace")
+        ssh_ready.read_ready(answer, self.board, self.workdir)
 
     def _say(
         self,
@@ -228,5 +228,7 @@ class _Call:
             )
         except TimeoutError:
             return "the phone stopped answering"
-        said = b"".join((self._stdout.before, self._stderr.before)).decode(errors="replace").strip()
-        return said.splitlines()[-1] if said else "no exit status came"
+        answer = (
+            b"".join((self._stdout.before, self._stderr.before)).decode(errors="replace").strip()
+        )
+        return answer.splitlines()[-1] if answer else "no exit status came"

@@ -195,8 +195,8 @@ class SshTransport:
                 f"{self.board}: its work folder cannot be used: {result.describe()}; give the "
                 "board another workdir"
             )
-        said = result.stdout.decode(errors="replace")
-        return ssh_ready.read_ready(said, self.board, self.workdir)
+        answer = result.stdout.decode(errors="replace")
+        return ssh_ready.read_ready(answer, self.board, self.workdir)
 
     def _lost(self, argv: Sequence[str], reason: str) -> BoardUnreachable:
         return BoardUnreachable(f"{self.board}: connection lost in {argv[0]!r}: {reason}")

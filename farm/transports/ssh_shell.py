@@ -83,10 +83,10 @@ class Shell:
         return Ended(status if status >= 0 else None, signal)
 
     def _no_shell(self, status: int, streams: list[OutputStream]) -> BoardRefused:
-        said = b"".join(stream.before for stream in streams).decode(errors="replace").strip()
+        answer = b"".join(stream.before for stream in streams).decode(errors="replace").strip()
         return BoardRefused(
             f"{self._board}: its login shell does not start `sh` (exit status {status}"
-            f"{f', it says {said[-200:]!r}' if said else ''}): give the user a shell (`chsh -s "
+            f"{f', it says {answer[-200:]!r}' if answer else ''}): give the user a shell (`chsh -s "
             "/bin/sh`), and no ForceCommand"
         )
 

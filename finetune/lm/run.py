@@ -91,28 +91,28 @@ class RunSettings:
     """Opens the progress display of the compilation."""
 
 
-def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunSettings) -> Report:
+def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, run_settings: RunSettings) -> Report:
     """Compile, train and write; FinetuneError if a resumed training has other settings."""
-    if ways.resume:
+    if run_settings.resume:
         check_same(settings, out / SETTINGS)
     else:
         _check_unused(out)
     if prepared.model.remark is not None:
-        ways.say(prepared.model.remark)
-    trainer = _trainer(settings, prepared, out, ways)
+        run_settings.say(prepared.model.remark)
+    trainer = _trainer(settings, prepared, out, run_settings)
     keep(settings, out / SETTINGS)
-    ways.say(_memory(trainer.artifact))
+    run_settings.say(_memory(trainer.artifact))
     if settings.course.method.refers:
-        _set_reference(trainer, prepared, settings, out=out, ways=ways)
-    before = _before(trainer, prepared, settings, out=out, ways=ways)
-    drawn = _rollouts(settings, prepared, ways)
-    watch = HeldOut(prepared, settings.course.batch, ways.say, drawn)
+        _set_reference(trainer, prepared, settings, out=out, run_settings=run_settings)
+    before = _before(trainer, prepared, settings, out=out, run_settings=run_settings)
+    drawn = _rollouts(settings, prepared, run_settings)
+    watch = HeldOut(prepared, settings.course.batch, run_settings.say, drawn)
     begun = time.perf_counter()
-    history = _fit(settings, prepared, trainer, out=out, ways=ways, watch=watch, drawn=drawn)
+    history = _fit(settings, prepared, trainer, out=out, run_settings=run_settings, watch=watch, drawn=drawn)
     seconds = time.perf_counter() - begun
     session = trainer.trained
-    after = glimpse(session, prepared, settings, ways)
-    written = _write(prepared, session, out, ways.merge)
+    after = glimpse(session, prepared, settings, run_settings)
+    written = _write(prepared, session, out, run_settings.merge)
     scores = {"before": before.score, "after": after.score}
     for folder in (path for path in written if path.is_dir()):
         library = "peft" if folder.name == ADAPTER else "transformers"
@@ -140,14 +140,14 @@ def _memory(artifact: Artifact) -> str:
 
 
 def glimpse(
-    session: Session, prepared: FineTuneInputs, settings: Settings, ways: RunSettings
+    session: Session, prepared: FineTuneInputs, settings: Settings, run_settings: RunSettings
 ) -> Glimpse:
     """Evaluate the held-out texts or prompts, and generate answers."""
     judged = judge_held_out(session, prepared, settings.course.batch)
     answers: list[list[int]] = []
-    if prepared.questions and ways.sampling.tokens:
+    if prepared.questions and run_settings.sampling.tokens:
         end = prepared.tokenizer.eos_token_id
-        answers = complete(session, prepared.questions, ways.sampling, end)
+        answers = complete(session, prepared.questions, run_settings.sampling, end)
     both = zip(prepared.questions, answers, strict=False)
     return Glimpse(judged, [answer_text(prepared.tokenizer, *ids) for ids in both])
 
@@ -159,19 +159,19 @@ def _check_unused(out: Path) -> None:
         )
 
 
-def _trainer(settings: Settings, prepared: FineTuneInputs, out: Path, ways: RunSettings) -> Trainer:
+def _trainer(settings: Settings, prepared: FineTuneInputs, out: Path, run_settings: RunSettings) -> Trainer:
     """Compile the program, or open the training's existing one."""
     artifact, options = out / "artifact", settings.options
-    if ways.resume and artifact.is_dir():
+    if run_settings.resume and artifact.is_dir():
         return load(artifact)
-    ways.say(
+    run_settings.say(
         f"compiling: scheme {options.scheme}, {settings.course.batch} x {settings.course.length}"
     )
     options = options.replaced(
         outputs=settings.course.method.outputs, noise=_noise(prepared.model, settings)
     )
     graph, entries = prepared.graph, prepared.entries
-    with ways.compiling() as progress:
+    with run_settings.compiling() as progress:
         return compile(
             graph, None, options=options, entries=entries, folder=artifact, progress=progress
         )
@@ -187,39 +187,39 @@ def _noise(model: CausalLM, settings: Settings) -> EmbeddingNoise | None:
 
 
 def _set_reference(
-    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, ways: RunSettings
+    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, run_settings: RunSettings
 ) -> None:
     """Give each row its scores before training; a resumed training reads the stored ones."""
     rows = [part for part in (prepared.training, prepared.held_out) if part is not None]
     place = out / REFERENCE_SCORES
-    if ways.resume and place.is_file():
+    if run_settings.resume and place.is_file():
         read_reference(place, rows)
         return
-    ways.say(f"computing the reference of {sum(part.rows for part in rows):,} rows")
-    with trainer.session(ways.threads) as session:
+    run_settings.say(f"computing the reference of {sum(part.rows for part in rows):,} rows")
+    with trainer.session(run_settings.threads) as session:
         for part in rows:
             set_reference(session, part, settings.course.batch)
     keep_reference(place, rows)
 
 
 def _before(
-    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, ways: RunSettings
+    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, run_settings: RunSettings
 ) -> Glimpse:
     """Evaluate the model before the first step; a resumed training reads the stored result."""
     place = out / BEFORE
-    if ways.resume and place.is_file():
+    if run_settings.resume and place.is_file():
         facts = json.loads(place.read_text(encoding="utf-8"))
         found = Glimpse(score_of(facts), facts["answers"])
     else:
-        with trainer.session(ways.threads) as session:
-            found = glimpse(session, prepared, settings, ways)
+        with trainer.session(run_settings.threads) as session:
+            found = glimpse(session, prepared, settings, run_settings)
         write_text_whole(place, json.dumps(found.facts(), indent=1) + "\n")
     if found.score is not None:
-        ways.say(f"before: {found.score}")
+        run_settings.say(f"before: {found.score}")
     return found
 
 
-def _rollouts(settings: Settings, prepared: FineTuneInputs, ways: RunSettings) -> Rollouts | None:
+def _rollouts(settings: Settings, prepared: FineTuneInputs, run_settings: RunSettings) -> Rollouts | None:
     if prepared.prompts is None:
         return None
     course = settings.course
@@ -227,7 +227,7 @@ def _rollouts(settings: Settings, prepared: FineTuneInputs, ways: RunSettings) -
         *(prepared.prompts, prepared.tokenizer),
         batch=course.batch,
         length=course.length,
-        say=ways.say,
+        say=run_settings.say,
     )
 
 
@@ -247,7 +247,7 @@ def _fit(
     prepared: FineTuneInputs,
     trainer: Trainer,
     out: Path,
-    ways: RunSettings,
+    run_settings: RunSettings,
     watch: HeldOut,
     drawn: Rollouts | None,
 ) -> History:
@@ -271,13 +271,13 @@ def _fit(
         callbacks=(
             *([drawn] if drawn else []),
             watch,
-            Estimate(steps, ways.say),
-            *ways.callbacks,
+            Estimate(steps, run_settings.say),
+            *run_settings.callbacks,
             *(bar if console.is_terminal else ()),
         ),
-        checkpoint=Checkpoints(out / "checkpoints", ways.save_every),
-        resume=ways.resume,
-        threads=ways.threads,
+        checkpoint=Checkpoints(out / "checkpoints", run_settings.save_every),
+        resume=run_settings.resume,
+        threads=run_settings.threads,
         progress=False,
     )
 

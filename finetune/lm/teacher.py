@@ -91,13 +91,13 @@ class Teacher:
 
     def _rows(self, kind: str, example: Tokens) -> np.ndarray:
         """Return a line's tensor; FinetuneError if it is of another text."""
-        name, wanted = f"{kind}.{example.line}", (len(example.ids), self.width)
+        name, expected = f"{kind}.{example.line}", (len(example.ids), self.width)
         array = self._tensors.get(name)
-        if array is None or array.shape != wanted:
+        if array is None or array.shape != expected:
             found = "no such tensor" if array is None else f"it is {list(array.shape)}"
             raise FinetuneError(
-                f"{self.path}: {name} must be {list(wanted)}, and {found}; store the logits of the "
-                "same texts and tokenizer"
+                f"{self.path}: {name} must be {list(expected)}, and {found}; store the logits of "
+                "the same texts and tokenizer"
             )
         return array
 

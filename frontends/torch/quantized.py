@@ -126,20 +126,20 @@ class _Rewriter:
 
     def _range(self, node: Node) -> _Range:
         """Read an operator's settings, which must all be constants."""
-        said = arguments_of(node)
+        settings = arguments_of(node)
         scales, zeros, low, high = (
-            self._numbers(node, next(said[name] for name in names if name in said))
+            self._numbers(node, next(settings[name] for name in names if name in settings))
             for names in SETTINGS
         )
-        if said["dtype"] not in TYPES:
-            raise _refused(node, f"{said['dtype']} is no type of integers of 32 bits or fewer")
+        if settings["dtype"] not in TYPES:
+            raise _refused(node, f"{settings['dtype']} is no type of integers of 32 bits or fewer")
         factors = map(float, scales.astype(np.float32))  # PyTorch's kernels compute in f32
         places = map(int, np.broadcast_to(zeros, scales.shape))
         try:
-            quantization = Quantization(tuple(factors), tuple(places), said.get("axis"))
+            quantization = Quantization(tuple(factors), tuple(places), settings.get("axis"))
         except GraphError as error:
             raise _refused(node, str(error)) from error
-        return _Range(quantization, int(low[0]), int(high[0]), TYPES[said["dtype"]])
+        return _Range(quantization, int(low[0]), int(high[0]), TYPES[settings["dtype"]])
 
     def _numbers(self, node: Node, argument: Any) -> np.ndarray:
         """Return a setting; zero points may be None, which are 0."""

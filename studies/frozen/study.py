@@ -96,21 +96,24 @@ def _bytes(program: Program) -> tuple[int, int]:
 
 def records_of(
     setup: Setup,
-    way: CompiledWeights,
+    compiled_weights: CompiledWeights,
     course: Course,
     found: tuple[float, tuple[float, ...]],
     sizes: Sizes,
 ) -> list[Record]:
     """Return a format's figures as records, whose dtype is that of its frozen weights."""
-    record = replace(setup, dtype=way.weights).record
+    record = replace(setup, dtype=compiled_weights.weights).record
     named = EngineRun("pockengine", __version__, course.scheme)
-    step, times = way.step, (way.step.low, way.step.high, way.step.n)
+    step, times = (
+        compiled_weights.step,
+        (compiled_weights.step.low, compiled_weights.step.high, compiled_weights.step.n),
+    )
     return [
-        accuracy_record(setup, course, sizes, found, dtype=way.weights),
+        accuracy_record(setup, course, sizes, found, dtype=compiled_weights.weights),
         record(named, "step_ms", step.median, spread=times, note="CPU time of one thread"),
-        record(named, "arena_bytes", way.arena_bytes),
-        record(named, "weights_bytes", way.weights_bytes),
-        record(named, "states_bytes", way.states_bytes),
+        record(named, "arena_bytes", compiled_weights.arena_bytes),
+        record(named, "weights_bytes", compiled_weights.weights_bytes),
+        record(named, "states_bytes", compiled_weights.states_bytes),
     ]
 
 
@@ -125,10 +128,10 @@ def study(
     setup = setup_of(MODEL, dataset, BATCH, course)
     rates: tuple[float, ...] = RATES
     with tempfile.TemporaryDirectory(prefix="pockengine-study-") as folder:
-        for way in compile_each(graph, course.scheme, task, Path(folder)):
-            found = accuracies(way.artifact, rates, task, course)
+        for compiled_weights in compile_each(graph, course.scheme, task, Path(folder)):
+            found = accuracies(compiled_weights.artifact, rates, task, course)
             rates = (found[0],)
-            yield records_of(setup, way, course, found, sizes)
+            yield records_of(setup, compiled_weights, course, found, sizes)
 
 
 @click.command()

@@ -86,14 +86,14 @@ def test_gains_are_reported_by_block_and_matrix() -> None:
     }
     table = Contributions(-3.0, gains, None, "held-out loss")
     console = PlainConsole(120)
-    with console.capture() as said:
+    with console.capture() as captured:
         console.print(grid("gains", table))
 
     assert cells_of(table) == {
         0: {"q": pytest.approx(3), "norms from here": pytest.approx(2)},
         1: {"gate": pytest.approx(-4), "norms from here": pytest.approx(1)},
     }
-    assert "-4.0" in said.get()
+    assert "-4.0" in captured.get()
 
 
 def test_a_variant_trains_other_matrices_in_the_blocks_of_its_preset() -> None:

@@ -31,7 +31,7 @@ def two_layers() -> Graph:
     return g.graph
 
 
-def test_every_way_is_timed_trained_by_every_seed_and_recorded(tmp_path: Path) -> None:
+def test_every_storage_is_timed_trained_by_every_seed_and_recorded(tmp_path: Path) -> None:
     task = Task("digits", 10, tiny_tuning(240), digits(400).take(np.arange(240, 400)))
     ways = compile_each(two_layers(), "head-only", task, tmp_path)
     assert tuple(way.weights for way in ways) == WEIGHTS

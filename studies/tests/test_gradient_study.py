@@ -4,12 +4,12 @@ import pytest
 
 from pockengine.errors import RuntimeFailure
 from pockengine.studies.tvm_gradient import study
-from pockengine.studies.tvm_gradient.study import NETS, WAYS, measure
+from pockengine.studies.tvm_gradient.study import ENGINES, NETS, measure
 
 
-def test_all_ways_train_as_pytorch_does() -> None:
+def test_all_engines_train_as_pytorch_does() -> None:
     found = measure(NETS[0], rounds=1)
-    assert [each.way for each in found] == list(WAYS)
+    assert [each.engine for each in found] == list(ENGINES)
     assert all(each.times is not None and each.times[1] > 0 for each in found)
 
 

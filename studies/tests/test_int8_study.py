@@ -46,8 +46,8 @@ def test_folded_norms_are_gone_from_a_copy() -> None:
     assert not any(node.op in ("batch_norm", "rsqrt") for node in folded.nodes)
 
 
-def test_variants_differ_in_what_they_say() -> None:
-    said = [variant.quantize({}) for variant in VARIANTS]
-    assert said[:2] == [None, None]
-    ways = [(one.gradients, one.qas) for one in said if one is not None]
+def test_variants_have_different_settings() -> None:
+    choices = [variant.quantize({}) for variant in VARIANTS]
+    assert choices[:2] == [None, None]
+    ways = [(one.gradients, one.qas) for one in choices if one is not None]
     assert ways == [("int8", True), ("f32", True), ("int8", False)]

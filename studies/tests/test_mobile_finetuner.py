@@ -57,7 +57,7 @@ def test_another_first_loss_is_an_error(source: Callable[[str], Path]) -> None:
         compare(case(), clone, ("build",), TOKENS, 1)
 
 
-def test_a_text_is_given_where_no_row_can_be(source: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_text_replaces_a_missing_row(source: Callable[[str], Path], tmp_path: Path) -> None:
     text = Case("small", small, "full", GPT2, "train", row=False)
     with pytest.raises(JobFailed, match="ended with 3"):
         measure_theirs(text, source("loss 9.5000"), "build", tmp_path, TOKENS)

@@ -54,14 +54,14 @@ def test_more_pictures_are_new_and_leave_the_task_as_it_is(tmp_path: Path) -> No
         image = np.arange(40, dtype=np.uint8).repeat(784).reshape(40, 28, 28, 1)
         np.savez(folder / f"fashion_mnist_{part}.npz", image=image, label=np.arange(40) % 10)
     sizes = Sizes(20, 10, 20, more=10)
-    wanted = tmp_path, "fashion_mnist", 4, "bytes"
-    task, more = picture_task(*wanted, sizes), more_pictures(*wanted, sizes)
+    expected = tmp_path, "fashion_mnist", 4, "bytes"
+    task, more = picture_task(*expected, sizes), more_pictures(*expected, sizes)
     both = task.tuning.train.joined(task.tuning.validation).joined(more)
 
     assert sorted(both.inputs["x"][:, 0, 0, 0].tolist()) == list(range(40))
     assert len(both) == 40
     assert len(more) == 10
-    assert task.tuning.train.digest() == picture_task(*wanted, SIZES).tuning.train.digest()
+    assert task.tuning.train.digest() == picture_task(*expected, SIZES).tuning.train.digest()
 
 
 def test_of_what_a_model_has_seen_nothing_trains_or_judges(tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_of_what_a_model_has_seen_nothing_trains_or_judges(tmp_path: Path) -> No
         image = np.arange(shift, shift + 60, dtype=np.uint8).repeat(784).reshape(60, 28, 28, 1)
         np.savez(folder / f"fashion_mnist_{part}.npz", image=image, label=np.arange(60) % 10)
     sizes = Sizes(20, 10, 20, more=10)
-    wanted = tmp_path, "fashion_mnist", 4, "bytes", sizes
-    task, more = picture_task(*wanted, seen=True), more_pictures(*wanted, seen=True)
+    expected = tmp_path, "fashion_mnist", 4, "bytes", sizes
+    task, more = picture_task(*expected, seen=True), more_pictures(*expected, seen=True)
     both = task.tuning.train.joined(task.tuning.validation).joined(more).joined(task.test)
 
     assert sorted(both.inputs["x"][:, 0, 0, 0].tolist()) == list(range(100, 160))
-    assert task.test.digest() == picture_task(*wanted).test.digest()
+    assert task.test.digest() == picture_task(*expected).test.digest()
 
 
 def test_jpeg_that_is_none_is_named(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_more_sentences_are_new_as_far_as_the_file_goes(tmp_path: Path) -> None:
     rows = [f"{words[n % 4]} {words[n // 4 % 4]} {words[n // 16]}\t{n % 2}\n" for n in range(64)]
     for part in ("train", "test"):
         (folder / f"{part}.tsv").write_text("".join(rows))
-    wanted = tmp_path, "sst2", tmp_path, 3, Sizes(20, 10, 20, more=100)
-    task, more = sentence_task(*wanted), more_sentences(*wanted)
+    expected = tmp_path, "sst2", tmp_path, 3, Sizes(20, 10, 20, more=100)
+    task, more = sentence_task(*expected), more_sentences(*expected)
     both = task.tuning.train.joined(task.tuning.validation).joined(more)
 
     assert len(more) == 34

@@ -16,7 +16,7 @@ def test_what_was_put_is_there_when_opened_again(tmp_path: Path) -> None:
     assert again.get({"kind": "trial", "seed": 2}) is None
 
 
-def test_torn_last_line_is_dropped_and_written_anew(tmp_path: Path) -> None:
+def test_torn_last_line_is_dropped_and_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     Journal(path).put({"seed": 1}, {"accuracy": 0.5})
     whole = path.read_text()

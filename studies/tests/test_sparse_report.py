@@ -133,8 +133,8 @@ def test_page_says_how_far_the_judge_and_the_test_part_agree(tmp_path: Path) -> 
     (found,) = agreements_of(journal)
     assert (found.judged, found.tested) == ((0.8, 0.7, 0.6), (0.6, 0.8, 0.7))
     assert found.rho == pytest.approx(-0.5)
-    said = agreement_section([found])
-    assert f"is -0.50, the mean of 1 pairs ({PAIR} -0.50 of 3 schemes)" in said
+    section = agreement_section([found])
+    assert f"is -0.50, the mean of 1 pairs ({PAIR} -0.50 of 3 schemes)" in section
     assert agreement_section([]) == ""
 
 

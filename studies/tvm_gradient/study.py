@@ -57,14 +57,19 @@ NETS = (
     Net("the same with a batch norm", lambda: convolutions(norm=True), (8, 3, 32, 32)),
     Net("the perceptron with GELU", lambda: perceptron(nn.GELU), (32, 784)),
 )
-WAYS = ("TVM's gradient, plain loops", "TVM's gradient, our schedules", "ours in TVM", "ours in C")
+ENGINES = (
+    "TVM's gradient, plain loops",
+    "TVM's gradient, our schedules",
+    "ours in TVM",
+    "ours in C",
+)
 
 
 @dataclass(frozen=True)
 class Measured:
     """Milliseconds of a method's step: the median, the minimum, the maximum; or the error."""
 
-    way: str
+    engine: str
     times: tuple[float, float, float] | None
     refused: str = ""
 
@@ -76,37 +81,37 @@ def measure(net: Net, rounds: int) -> list[Measured]:
     rng = np.random.default_rng(0)
     x = rng.standard_normal(net.shape, np.float32)
     labels = rng.integers(0, CLASSES, net.shape[0])
-    wanted = _by_torch(copy.deepcopy(module), x, labels)
+    expected = _by_torch(copy.deepcopy(module), x, labels)
     steps: dict[str, Step] = {}
     refused: dict[str, str] = {}
     with ExitStack() as stack:
-        for way in WAYS:
+        for engine in ENGINES:
             try:
-                steps[way] = _step_of(way, copy.deepcopy(module), x, stack)
+                steps[engine] = _step_of(engine, copy.deepcopy(module), x, stack)
             except CompileError as error:
-                refused[way] = str(error)
-        for way, step in steps.items():
+                refused[engine] = str(error)
+        for engine, step in steps.items():
             found = [step(x, labels) for _ in range(CHECKED)]
-            if not np.allclose(found, wanted, rtol=TOLERANCE):
-                raise RuntimeFailure(f"{net.name}, {way}: losses {found}, PyTorch's {wanted}")
-        times: dict[str, list[float]] = {way: [] for way in steps}
+            if not np.allclose(found, expected, rtol=TOLERANCE):
+                raise RuntimeFailure(f"{net.name}, {engine}: losses {found}, PyTorch's {expected}")
+        times: dict[str, list[float]] = {engine: [] for engine in steps}
         for _ in range(rounds):
-            for way, step in steps.items():
+            for engine, step in steps.items():
                 start = time.perf_counter()
                 step(x, labels)
-                times[way].append(1e3 * (time.perf_counter() - start))
+                times[engine].append(1e3 * (time.perf_counter() - start))
     return [
-        Measured(way, (median(times[way]), min(times[way]), max(times[way])))
-        if way in times
-        else Measured(way, None, refused[way])
-        for way in WAYS
+        Measured(engine, (median(times[engine]), min(times[engine]), max(times[engine])))
+        if engine in times
+        else Measured(engine, None, refused[engine])
+        for engine in ENGINES
     ]
 
 
-def _step_of(way: str, module: nn.Module, x: np.ndarray, stack: ExitStack) -> Step:
-    if way in WAYS[:2]:
-        return OwnTraining(module, x, CLASSES, RATE, scheduled=way == WAYS[1]).step
-    backend = "tvm" if way == WAYS[2] else "c"
+def _step_of(engine: str, module: nn.Module, x: np.ndarray, stack: ExitStack) -> Step:
+    if engine in ENGINES[:2]:
+        return OwnTraining(module, x, CLASSES, RATE, scheduled=engine == ENGINES[1]).step
+    backend = "tvm" if engine == ENGINES[2] else "c"
     compiled = pockengine.compile(
         module, (torch.from_numpy(x),), loss="cross_entropy", backend=backend
     )
@@ -138,14 +143,14 @@ def main(rounds: int) -> None:
     try:
         for net in NETS:
             table = Table(title=f"{net.name}, batch {net.shape[0]}", box=SIMPLE)
-            for heading in ("way", "step, ms", "least to most"):
-                table.add_column(heading, justify="left" if heading == "way" else "right")
+            for heading in ("engine", "step, ms", "least to most"):
+                table.add_column(heading, justify="left" if heading == "engine" else "right")
             for each in measure(net, rounds):
                 if each.times is None:
-                    table.add_row(each.way, "-", each.refused)
+                    table.add_row(each.engine, "-", each.refused)
                 else:
                     middle, least, most = each.times
-                    table.add_row(each.way, f"{middle:.2f}", f"{least:.2f} to {most:.2f}")
+                    table.add_row(each.engine, f"{middle:.2f}", f"{least:.2f} to {most:.2f}")
             console.print(table)
     except PockEngineError as error:
         raise click.ClickException(str(error)) from error

@@ -82,7 +82,7 @@ def test_bf16_products_train_as_f32_ones_do() -> None:
     assert 1e-6 < np.abs(rounded / plain - 1).max() < 1e-2
 
 
-def test_errors_speak_of_what_was_given() -> None:
+def test_errors_name_the_given_argument() -> None:
     net, (x, _) = convolution_and_head(), batch()
     with pytest.raises(
         DeviceError, match="unknown device 'pi9'; known devices: adreno-740, alif-e3"

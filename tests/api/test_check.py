@@ -74,9 +74,9 @@ class Centred(Small):
 
 
 def test_a_model_with_another_prediction_in_evaluation_mode_is_named() -> None:
-    wanted = r"Centred: output 'output' in evaluation mode is wrong .* PyTorch by 0\.\d+"
+    expected = r"Centred: output 'output' in evaluation mode is wrong .* PyTorch by 0\.\d+"
     model, inputs = Centred(0.5), (torch.randn(4, 3, 8, 8),)
-    with pytest.raises(CheckError, match=wanted):
+    with pytest.raises(CheckError, match=expected):
         pockengine.compile(model.train(), inputs, loss="cross_entropy", check=True)
     assert all(part.training for part in model.modules())
     compiled = pockengine.compile(model.eval(), inputs, loss="cross_entropy", check=True)
@@ -89,9 +89,9 @@ def test_a_model_with_another_prediction_in_evaluation_mode_is_named() -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])  # the artifact's own step, or another
 def test_a_wrong_import_is_named_and_leaves_nothing(optimizer: str, tmp_path: Path) -> None:
     model, inputs = small()
-    wanted: Any = {"loss": "cross_entropy", "optimizer": optimizer, "check": True}
+    expected: Any = {"loss": "cross_entropy", "optimizer": optimizer, "check": True}
     with pytest.raises(CheckError, match=r"Small: the loss is wrong .* PyTorch by 0\.\d+"):
-        pockengine.compile(model, inputs, folder=tmp_path / "artifact", **wanted)
+        pockengine.compile(model, inputs, folder=tmp_path / "artifact", **expected)
     assert not list(tmp_path.iterdir())
 
 

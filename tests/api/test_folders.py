@@ -25,7 +25,7 @@ def test_the_xdg_variables_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert data_folder() == tmp_path / ".local/share/pockengine"
 
 
-def test_what_is_kept_is_its_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     (tmp_path / "data" / "pockengine").mkdir(parents=True, mode=0o755)

@@ -53,8 +53,8 @@ def test_a_model_trains_in_int8_and_gives_its_weights_back(tmp_path: Path) -> No
         net.load_state_dict(compiled.state_dict(session))
         files = pockengine.load(tmp_path / "artifact").weights(session)
     with torch.no_grad():
-        wanted = net(torch.from_numpy(x[:4])).numpy()
-    np.testing.assert_allclose(logits, wanted, atol=0.05 * np.abs(wanted).max())
+        expected = net(torch.from_numpy(x[:4])).numpy()
+    np.testing.assert_allclose(logits, expected, atol=0.05 * np.abs(expected).max())
     assert files["head.weight"].dtype == np.float32
 
 

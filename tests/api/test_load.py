@@ -27,11 +27,11 @@ def test_a_loaded_artifact_trains_and_gives_the_models_weights(tmp_path: Path) -
             losses = [float(s.train_step(inputs, lr=0.1)["loss"]) for s in (one, other)]
             assert losses[0] == losses[1]
         one.save(tmp_path / "checkpoint")
-        wanted = compiled.state_dict(one)
+        expected = compiled.state_dict(one)
         for source in (other, tmp_path / "checkpoint", str(tmp_path / "checkpoint")):
             found = loaded.weights(source)
-            assert found.keys() == wanted.keys()
-            for name, tensor in wanted.items():
+            assert found.keys() == expected.keys()
+            for name, tensor in expected.items():
                 np.testing.assert_array_equal(found[name], tensor.numpy())
         loaded.save_weights(other, tmp_path / "weights")
     net.load_state_dict(

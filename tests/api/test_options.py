@@ -28,8 +28,8 @@ def squares() -> Graph:
     [(CompileOptions, CompileKeywords, {"integers"}), (FitOptions, FitKeywords, set())],
 )
 def test_each_field_is_a_keyword(options: Any, keywords: Any, made: set[str]) -> None:
-    wanted = {part.name for part in fields(options)} - made
-    assert set(get_type_hints(keywords)) == wanted
+    expected = {part.name for part in fields(options)} - made
+    assert set(get_type_hints(keywords)) == expected
 
 
 def test_keywords_override_options() -> None:

@@ -98,8 +98,8 @@ def test_outputs_are_as_long_as_the_inputs_in_each_dimension(buckets: tuple[int,
         for size in (1, 3, 8):
             x, y = batch(size)
             ours = session.predict({"input": x.numpy()})
-            for found, wanted in zip(ours.values(), net(x), strict=True):
-                np.testing.assert_allclose(found, wanted.detach().numpy(), rtol=1e-4, atol=1e-5)
+            for found, expected in zip(ours.values(), net(x), strict=True):
+                np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
             outputs = session.train_step({"input": x.numpy(), "target": y.numpy()}, lr=0.0)
             shapes = [array.shape for name, array in outputs.items() if name != "loss"]
             assert shapes == [(size, 3), (size, size)]

@@ -56,11 +56,11 @@ def test_a_step_is_pytorchs_but_for_rounding(tmp_path: Path) -> None:
         session.save(tmp_path / "saved")
         found = compiled.state_dict(session)
     x, target = map(torch.from_numpy, batch().values())
-    wanted = nn.functional.mse_loss(net(x), target)
-    wanted.backward()
+    expected = nn.functional.mse_loss(net(x), target)
+    expected.backward()
     torch.optim.SGD(net.parameters(), RATE).step()
 
-    assert loss == pytest.approx(wanted.item(), rel=1e-5)
+    assert loss == pytest.approx(expected.item(), rel=1e-5)
     for name, tensor in net.state_dict().items():
         place = tensor.abs() * 2**-7 if name in LARGE else 0
         assert ((found[name] - tensor).abs() <= place + 1e-6).all(), name

@@ -32,7 +32,7 @@ def check_op(op: str, data: st.DataObject, computed: Computed, folder: Path) -> 
     inputs = {f"x{place}": np.asarray(array) for place, array in enumerate(arrays)}
     graph = graph_of(case)
     with np.errstate(all="ignore"):
-        wanted = run(graph, inputs, {})
+        expected = run(graph, inputs, {})
         found = computed(graph, inputs, folder)
-    for name, array in wanted.items():
+    for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=2e-4, atol=2e-5)

@@ -49,9 +49,9 @@ class SessionTests:
         weight = compiled.graph.params["b.0.weight"].data * np.float32(1.5)
         other = residual_net()
         other.params["b.0.weight"].data = weight
-        wanted = self.made(other, scheme="head-only")
+        expected = self.made(other, scheme="head-only")
 
-        with compiled.session() as session, wanted.session() as reference:
+        with compiled.session() as session, expected.session() as reference:
             first = session.evaluate(batch)["loss"]
             session.set_param("b.0.weight", weight)
             changed = session.evaluate(batch)["loss"]

@@ -72,7 +72,7 @@ def test_a_space_that_is_too_small_is_named(target: Target, message: str) -> Non
     assert message in str(caught.value)
 
 
-def test_what_is_lacking_and_what_would_fit_are_said() -> None:
+def test_the_shortage_and_a_fitting_plan_are_reported() -> None:
     needed = PROGRAM.entries["predict"].plan.size
     with pytest.raises(CompileError, match=f"7 bytes are lacking; .* takes {needed:,}, which leav"):
         check_capacity(PROGRAM, target_of(None, IN_RAM - 7))

@@ -51,7 +51,7 @@ def test_a_smaller_scheme_is_named_where_no_budget_fits() -> None:
     assert re.search(r'This fits: scheme="(bias-only|last-2-blocks|head-only)"', words), words
 
 
-def test_it_is_said_where_nothing_fits() -> None:
+def test_no_fitting_plan_is_reported() -> None:
     words = refusal(board(HEAD.entries["predict"].plan.size // 2))
     assert words.endswith("No preset and no budget that was planned fits either")
     assert "This fits" not in words

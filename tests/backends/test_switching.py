@@ -36,7 +36,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(switching, "ROUNDS", 3)
 
 
-def test_the_faster_one_is_taken_and_the_other_told(tmp_path: Path) -> None:
+def test_the_faster_backend_is_chosen_and_both_are_reported(tmp_path: Path) -> None:
     graph = residual_net()
     before = {name: param.data.copy() for name, param in graph.params.items()}
 
@@ -124,7 +124,7 @@ def test_a_gpu_elsewhere_is_left_out_of_the_processors_model() -> None:
     assert reasons["cuda"] == "a GPU is measured where it is, and not modelled"
 
 
-def test_nobody_left_says_all_reasons() -> None:
+def test_without_a_backend_all_reasons_are_listed() -> None:
     def refuse(**_: object) -> None:
         raise CompileError("too large")
 

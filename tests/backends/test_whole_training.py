@@ -59,9 +59,9 @@ def test_training_is_the_oracles(name: str, device: Device | Path | str) -> None
             inputs = draw(compiled.graph, number)
             update = np.asarray(-(-number // micro_batches), np.int32)
             controls = {"lr": rate, "step": update}
-            wanted = step(compiled, "train", {**inputs, **controls}, state)["loss"]
+            expected = step(compiled, "train", {**inputs, **controls}, state)["loss"]
             assert float(session.train_step(inputs, RATE)["loss"]) == pytest.approx(
-                float(wanted), rel=2e-5
+                float(expected), rel=2e-5
             )
             if micro_batches > 1 and number % micro_batches == 0:
                 step(compiled, "update", controls, state)

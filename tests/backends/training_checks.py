@@ -27,8 +27,8 @@ def check_training(backend: str, name: str, atol: float = 1e-4) -> None:
     with ours.session() as session, c.session() as other:
         for number in range(STEPS):
             batch = draw(graph, number)
-            wanted = other.train_step(batch, RATE)["loss"]
-            np.testing.assert_allclose(session.train_step(batch, RATE)["loss"], wanted, rtol=1e-4)
+            expected = other.train_step(batch, RATE)["loss"]
+            np.testing.assert_allclose(session.train_step(batch, RATE)["loss"], expected, rtol=1e-4)
         batch = draw(graph, STEPS)
         for entry in ours.artifact.entries.keys() - {"train"}:
             inputs = {key: batch[key] for key in ours.artifact.entries[entry].inputs}

@@ -170,7 +170,7 @@ def test_the_example_app_fits_the_library(classes: Path, tmp_path: Path) -> None
     assert (out / "org" / "example" / "train" / "TrainWorker.class").is_file()
 
 
-def test_what_c_finds_by_name_is_kept_when_an_app_is_shrunk() -> None:
+def test_names_that_c_looks_up_survive_shrinking() -> None:
     rules = (ROOT / "library" / "consumer-rules.pro").read_text()
     c = (LIBRARY / "c" / "pe_jni.c").read_text()
     assert re.findall(r'GetMethodID\(env, trainer, "(\w+)"', c) == ["read", "event"]

@@ -16,17 +16,17 @@ from pockengine.farm.cli.main import cli as farm
 
 @pytest.mark.parametrize("name", ROWS)
 def test_each_command_is_there_and_has_help(name: str) -> None:
-    said = CliRunner().invoke(cli, [name, "--help"])
+    result = CliRunner().invoke(cli, [name, "--help"])
 
-    assert said.exit_code == 0, said.output
-    assert f"{name} [OPTIONS]" in said.output
+    assert result.exit_code == 0, result.output
+    assert f"{name} [OPTIONS]" in result.output
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_help_has_an_example_and_fits_the_terminal(name: str) -> None:
-    said = CliRunner().invoke(cli, [name, "--help"], terminal_width=80)
+    result = CliRunner().invoke(cli, [name, "--help"], terminal_width=80)
 
-    lines = said.output.splitlines()
+    lines = result.output.splitlines()
     assert f"    pockengine {ROWS[name].example}" in lines
     assert max(map(len, lines)) <= 80
 
@@ -75,16 +75,16 @@ def test_all_commands_of_the_farm_are_the_same_here() -> None:
 def test_a_missing_package_is_reported_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "paramiko" else name)
 
-    said = CliRunner().invoke(cli, ["ping", "nosuch"])
+    result = CliRunner().invoke(cli, ["ping", "nosuch"])
 
-    assert isinstance(said.exception, MissingPackage)
-    assert str(said.exception) == (
+    assert isinstance(result.exception, MissingPackage)
+    assert str(result.exception) == (
         f"pockengine ping needs paramiko, not installed here: {extras.pip_command('farm')}"
     )
 
 
 def test_names_are_completed() -> None:
-    said = CliRunner().invoke(
+    result = CliRunner().invoke(
         cli,
         prog_name="pockengine",
         env={
@@ -94,7 +94,7 @@ def test_names_are_completed() -> None:
         },
     )
 
-    assert said.output.split() == [
+    assert result.output.split() == [
         "plain,compile",
         "plain,compile-lm",
         "plain,compile-time",

@@ -21,10 +21,10 @@ def examined(*options: str) -> Result:
 
 
 def test_what_is_here_is_shown_with_its_version() -> None:
-    said = examined()
+    result = examined()
 
-    assert said.exit_code == 0, said.output
-    (zig,) = (line for line in said.stdout.splitlines() if " zig " in line)
+    assert result.exit_code == 0, result.output
+    (zig,) = (line for line in result.stdout.splitlines() if " zig " in line)
     assert zig.split()[0] == "ok"
 
 
@@ -44,10 +44,10 @@ def test_what_is_missing_is_shown_with_its_command(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     monkeypatch.setattr(doctor, "which", lambda name: None)
 
-    said = examined("--json")
+    result = examined("--json")
 
-    assert said.exit_code == 0  # compiling needs none of these
-    details = {row["name"]: row["detail"] for row in json.loads(said.stdout)}
+    assert result.exit_code == 0  # compiling needs none of these
+    details = {row["name"]: row["detail"] for row in json.loads(result.stdout)}
     assert details["report"] == f"{pip_command('report')}  (no jinja2, matplotlib)"
     assert details["qemu-system-aarch64"] == "apt-get install qemu-system-arm"
 
@@ -60,29 +60,29 @@ def test_without_a_compiler_the_exit_status_is_1(monkeypatch: pytest.MonkeyPatch
     assert bool(which("gcc") or which("clang")) == (examined().exit_code == 0)
 
     monkeypatch.setattr(doctor, "which", lambda name: None)
-    said = examined()
+    result = examined()
 
-    assert said.exit_code == 1
-    assert "pip install ziglang" in said.stdout
-    assert "MISSING" in said.stdout
+    assert result.exit_code == 1
+    assert "pip install ziglang" in result.stdout
+    assert "MISSING" in result.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_script(shell: str) -> None:
-    said = CliRunner().invoke(cli, ["completion", shell])
+    result = CliRunner().invoke(cli, ["completion", shell])
 
-    assert said.exit_code == 0, said.output
-    assert f"_POCKENGINE_COMPLETE={shell}_complete" in said.stdout
+    assert result.exit_code == 0, result.output
+    assert f"_POCKENGINE_COMPLETE={shell}_complete" in result.stdout
 
 
 def test_a_layer_of_each_framework_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """This target has PyTorch; the others are treated as not installed."""
     monkeypatch.setattr(doctor, "LAYERS", {"torch": None})
 
-    said = CliRunner().invoke(cli, ["doctor"])
+    result = CliRunner().invoke(cli, ["doctor"])
 
-    assert said.exit_code == 0, said.output
-    assert re.search(r"ok +torch .*one layer trained in \d+ s", said.stdout)
+    assert result.exit_code == 0, result.output
+    assert re.search(r"ok +torch .*one layer trained in \d+ s", result.stdout)
 
 
 def test_a_framework_that_cannot_train_fails(
@@ -92,7 +92,7 @@ def test_a_framework_that_cannot_train_fails(
     monkeypatch.setattr(doctor, "LAYERS", {"torch": None})
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
 
-    said = CliRunner().invoke(cli, ["doctor"])
+    result = CliRunner().invoke(cli, ["doctor"])
 
-    assert said.exit_code == 1
-    assert re.search(r"FAILS +torch .*built for another Python", said.stdout)
+    assert result.exit_code == 1
+    assert re.search(r"FAILS +torch .*built for another Python", result.stdout)

@@ -52,23 +52,23 @@ def export(folder: Path, out: str, *options: str) -> Result:
 
 @pytest.mark.parametrize("options", [(), ("--model", MODEL)])
 def test_weights_are_merged(compiled: Compiled, options: tuple[str, ...], tmp_path: Path) -> None:
-    said = export(tmp_path, "weights", *options)
+    result = export(tmp_path, "weights", *options)
 
-    assert said.exit_code == 0, said.output
-    wanted = compiled.state_dict(tmp_path / "checkpoint")
+    assert result.exit_code == 0, result.output
+    expected = compiled.state_dict(tmp_path / "checkpoint")
     found = load_file(tmp_path / "weights")
-    assert found.keys() == wanted.keys()
-    for name, tensor in wanted.items():
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
         np.testing.assert_array_equal(found[name], tensor.numpy())
-    assert not torch.equal(wanted["0.weight"], net()[0].state_dict()["0.weight"])
+    assert not torch.equal(expected["0.weight"], net()[0].state_dict()["0.weight"])
 
 
 def test_adapters_are_pefts(compiled: Compiled, tmp_path: Path) -> None:
     compiled.save_adapters(tmp_path / "checkpoint", tmp_path / "wanted")
 
-    said = export(tmp_path, "adapter", "--adapters", "--model", MODEL)
+    result = export(tmp_path, "adapter", "--adapters", "--model", MODEL)
 
-    assert said.exit_code == 0, said.output
+    assert result.exit_code == 0, result.output
     for name in ("adapter_config.json", "adapter_model.safetensors"):
         found = (tmp_path / "adapter" / name).read_bytes()
         assert found == (tmp_path / "wanted" / name).read_bytes()

@@ -30,9 +30,9 @@ def test_the_model_comes_back_with_tuned_weights(tmp_path: Path) -> None:
 
     places = [str(tmp_path / name) for name in ("made", "checkpoint")]
     out = tmp_path / "tuned.onnx"
-    said = CliRunner().invoke(export, [*places, "--out", str(out), "--model", str(path)])
+    result = CliRunner().invoke(export, [*places, "--out", str(out), "--model", str(path)])
 
-    assert said.exit_code == 0, said.output
+    assert result.exit_code == 0, result.output
     (found,) = onnx.load(out).graph.initializer
     np.testing.assert_array_equal(numpy_helper.to_array(found), tuned)
     assert not np.array_equal(tuned, weight)

@@ -10,9 +10,9 @@ from pockengine.cli.main import cli
 
 
 def inspected(*arguments: str) -> dict[str, Any]:
-    said = CliRunner().invoke(cli, ["inspect", *arguments, "--json"])
-    assert said.exit_code == 0, said.output
-    table: dict[str, Any] = json.loads(said.stdout)
+    result = CliRunner().invoke(cli, ["inspect", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    table: dict[str, Any] = json.loads(result.stdout)
     return table
 
 
@@ -55,14 +55,14 @@ def test_an_adapter_is_of_the_layer_of_its_weight(tmp_path: Path) -> None:
 
 
 def test_the_table_has_each_layer_and_the_sum() -> None:
-    said = CliRunner().invoke(cli, ["inspect", "cnn-8"])
+    result = CliRunner().invoke(cli, ["inspect", "cnn-8"])
 
-    assert said.exit_code == 0, said.output
-    assert "block1.conv1.0" in said.stdout
-    assert "28,698" in said.stdout
-    assert "saved, B" in said.stdout
-    assert "bytes in all" in said.stdout
-    assert "20 params train; arena in bytes: train" in said.stdout
+    assert result.exit_code == 0, result.output
+    assert "block1.conv1.0" in result.stdout
+    assert "28,698" in result.stdout
+    assert "saved, B" in result.stdout
+    assert "bytes in all" in result.stdout
+    assert "20 params train; arena in bytes: train" in result.stdout
 
 
 def test_an_artifact_is_shown_for_programs_too(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_an_artifact_says_how_its_backend_was_chosen(tmp_path: Path) -> None:
     table = inspected(place)
     assert table["backend"] == table["switching"]["chosen"]
     assert {row["backend"] for row in table["switching"]["candidates"]} >= {"c", "onnx"}
-    said = CliRunner().invoke(cli, ["inspect", place])
-    assert table["switching"]["reason"] in " ".join(said.stdout.split())
+    result = CliRunner().invoke(cli, ["inspect", place])
+    assert table["switching"]["reason"] in " ".join(result.stdout.split())
 
 
 def test_kernels_say_how_they_are_computed_and_how_else() -> None:
@@ -114,6 +114,6 @@ def test_kernels_say_how_they_are_computed_and_how_else() -> None:
 
 
 def test_kernels_are_cs_own() -> None:
-    said = CliRunner().invoke(cli, ["inspect", "cnn-8", "--kernels"])
-    assert said.exit_code == 0, said.output
-    assert "runner-up" in said.stdout
+    result = CliRunner().invoke(cli, ["inspect", "cnn-8", "--kernels"])
+    assert result.exit_code == 0, result.output
+    assert "runner-up" in result.stdout

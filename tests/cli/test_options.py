@@ -81,8 +81,10 @@ def test_options_of_a_command_are_one_value(arguments: list[str], options: Any) 
     seen: list[CompileOptions] = []
     command = click.command()(compile_options(check=True)(lambda options: seen.append(options)))
     CliRunner().invoke(command, arguments, catch_exceptions=False)
-    wanted = CompileOptions(check=True)
-    assert seen == [options if isinstance(options, CompileOptions) else replace(wanted, **options)]
+    expected = CompileOptions(check=True)
+    assert seen == [
+        options if isinstance(options, CompileOptions) else replace(expected, **options)
+    ]
 
 
 def test_recomputation_is_reported_if_there_is_some() -> None:

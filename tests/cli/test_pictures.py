@@ -49,11 +49,11 @@ def test_commands_take_a_folder_of_pictures(artifact: Path, photos: Path, tmp_pa
     for figure in ("loss", "validation_loss"):
         assert trained["epochs"][-1]["figures"][figure] == of_rows["epochs"][-1]["figures"][figure]
     for command in (["evaluate", "--metric=accuracy"], ["predict", f"--out={tmp_path / 'out'}"]):
-        said = (
+        result = (
             call(command[0], data, command[1], "--json", *some)
             for data, some in ((photos, pixels), (rows, ()))
         )
-        assert len(set(said)) == 1
+        assert len(set(result)) == 1
 
 
 def test_pictures_become_rows(artifact: Path, photos: Path, tmp_path: Path) -> None:

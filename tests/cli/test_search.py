@@ -157,7 +157,7 @@ def test_command_validates_by_real_trials(
     assert costs.cost(scheme).memory_bytes <= 20_000
 
 
-def test_full_is_not_trained_where_nobody_asks_or_it_fits(
+def test_full_is_not_trained_if_not_requested_or_if_it_fits(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "open_subject", lambda *_: SUBJECT)

@@ -165,7 +165,7 @@ def test_int8_is_measured_and_searched(data: Path, tmp_path: Path) -> None:
         (["--quantize", "{data}", "--quantize-input", "input"], "trials read rows of real numbers"),
     ],
 )
-def test_int8_that_cannot_be_is_said(
+def test_unsupported_int8_is_reported(
     options: list[str], message: str, data: Path, tmp_path: Path
 ) -> None:
     given = [option.format(data=data) for option in options]

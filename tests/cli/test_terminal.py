@@ -111,20 +111,20 @@ def test_output_fits_without_cuts_and_colours(
     monkeypatch.setenv("COLUMNS", str(width))
     for module in (base, boards, results):
         monkeypatch.setattr(module, "CONSOLE", PlainConsole(140))
-    said = CliRunner().invoke(cli, arguments)
-    assert said.exit_code in (0, 1), said.output
-    assert said.exception is None or isinstance(said.exception, SystemExit)
-    assert said.stdout
-    assert ELLIPSIS not in said.output
-    assert "\x1b" not in said.output
-    assert max(map(len, said.stdout.splitlines())) <= width
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code in (0, 1), result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.stdout
+    assert ELLIPSIS not in result.output
+    assert "\x1b" not in result.output
+    assert max(map(len, result.stdout.splitlines())) <= width
 
 
 def test_the_plan_of_a_decoder_is_one_table_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    said = CliRunner().invoke(cli, ["plan-lm", "tinyllama-1.1b", "--scheme", "full"])
-    lines = said.stdout.splitlines()
-    assert sum(line.split()[:1] == ["full"] for line in lines) == 1, said.output
+    result = CliRunner().invoke(cli, ["plan-lm", "tinyllama-1.1b", "--scheme", "full"])
+    lines = result.stdout.splitlines()
+    assert sum(line.split()[:1] == ["full"] for line in lines) == 1, result.output
 
 
 def test_a_terminal_without_colour_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,22 +74,22 @@ def test_each_loss_says_of_which_rows_it_is(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     rows = str(data / "rows.safetensors")
-    said = call("train", data, "--epochs", "2", "--lr", "0.01", "--validation", rows)
+    result = call("train", data, "--epochs", "2", "--lr", "0.01", "--validation", rows)
 
-    text = " ".join(said.stdout.split())
-    assert said.exit_code == 0, said.output
+    text = " ".join(result.stdout.split())
+    assert result.exit_code == 0, result.output
     assert LEGEND in text
     assert text.count("training loss") == text.count("validation loss") + 1 == 4  # and the legend
     assert not re.search(r"(?<!training )(?<!validation )loss", text)
-    assert max(map(len, said.stdout.splitlines())) <= width
-    assert "\x1b" not in said.output
+    assert max(map(len, result.stdout.splitlines())) <= width
+    assert "\x1b" not in result.output
 
 
 def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
     def weights(name: str, *options: str) -> bytes:
         out, saved = tmp_path / "weights", str(tmp_path / name)
-        said = call("train", data, "--checkpoint", saved, "--out", str(out), *options)
-        assert said.exit_code == 0, said.output
+        result = call("train", data, "--checkpoint", saved, "--out", str(out), *options)
+        assert result.exit_code == 0, result.output
         return out.read_bytes()
 
     course = ("--lr", "0.01", "--seed", "3")
@@ -103,8 +103,8 @@ def test_a_training_is_resumed_bit_for_bit(data: Path, tmp_path: Path) -> None:
 def test_a_training_rests_and_computes_the_same(data: Path, tmp_path: Path) -> None:
     def trained(*options: str) -> bytes:
         out = tmp_path / "weights"
-        said = call("train", data, "--steps", "3", "--lr", "0.01", "--out", str(out), *options)
-        assert said.exit_code == 0, said.output
+        result = call("train", data, "--steps", "3", "--lr", "0.01", "--out", str(out), *options)
+        assert result.exit_code == 0, result.output
         return out.read_bytes()
 
     charge = tmp_path / "capacity"
@@ -136,13 +136,13 @@ def test_rows_may_lie_in_several_files(data: Path) -> None:
     ],
 )
 def test_files_that_cannot_be_are_named(data: Path, rows: str, message: str) -> None:
-    said = call("evaluate", data, rows=rows)
+    result = call("evaluate", data, rows=rows)
 
-    assert isinstance(said.exception, FinetuneError)
-    assert message in str(said.exception)
+    assert isinstance(result.exception, FinetuneError)
+    assert message in str(result.exception)
 
 
 def test_a_name_in_two_files_is_an_error(data: Path) -> None:
-    said = call("evaluate", data, "--data", str(data / "labels.npz"))
+    result = call("evaluate", data, "--data", str(data / "labels.npz"))
 
-    assert "holds target, which another file holds too" in str(said.exception)
+    assert "holds target, which another file holds too" in str(result.exception)

@@ -269,8 +269,8 @@ def _torch_eig(a: torch.Tensor) -> torch.Tensor:
     real = a.shape[-2] == size
     values, vectors = torch.linalg.eig(a if real else torch.complex(*a.split(size, -2)))
     (oracle,) = lookup("eig").eval((a.detach().numpy(),), {})
-    wanted = torch.complex(*torch.from_numpy(oracle[..., :2, :].copy()).unbind(-2))
-    order = (values.detach()[..., :, None] - wanted[..., None, :]).abs().argmin(-2)
+    expected = torch.complex(*torch.from_numpy(oracle[..., :2, :].copy()).unbind(-2))
+    order = (values.detach()[..., :, None] - expected[..., None, :]).abs().argmin(-2)
     values = values.gather(-1, order)
     vectors = vectors.gather(-1, order[..., None, :].expand(vectors.shape))
     lengths = vectors.abs().detach()

@@ -272,6 +272,6 @@ def _loss_of_layers(net: RandomNet) -> Value:
 def _loss_of_params(net: RandomNet) -> Value:
     """Matrix factorisation, without data."""
     rows, columns = net.width(), net.width()
-    wanted = net.g.constant(net.rng.normal(0, 1, (rows, columns)).astype(np.float32), "wanted")
-    away = net.g.sub(net.weight(rows, columns), wanted)
+    expected = net.g.constant(net.rng.normal(0, 1, (rows, columns)).astype(np.float32), "wanted")
+    away = net.g.sub(net.weight(rows, columns), expected)
     return net.g.reduce_mean(net.g.square(away), axes=(0, 1), keepdims=False)

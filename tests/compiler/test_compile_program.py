@@ -158,9 +158,11 @@ def test_large_outputs_are_those_of_prediction(monkeypatch: pytest.MonkeyPatch) 
     assert set(entries["predict"].graph.outputs) == outputs - {"loss"}
 
 
-@pytest.mark.parametrize(("wanted", "kept"), [((), {"loss"}), (("output",), {"loss", "output"})])
-def test_a_step_returns_the_outputs_that_are_named(wanted: tuple[str, ...], kept: set[str]) -> None:
-    entries = compile_program(residual_net(), Training(outputs=wanted)).entries
+@pytest.mark.parametrize(("expected", "kept"), [((), {"loss"}), (("output",), {"loss", "output"})])
+def test_a_step_returns_the_outputs_that_are_named(
+    expected: tuple[str, ...], kept: set[str]
+) -> None:
+    entries = compile_program(residual_net(), Training(outputs=expected)).entries
     assert set(entries["train"].graph.outputs) == kept
     assert set(entries["predict"].graph.outputs) == {"output"}
     with pytest.raises(CompileError, match=r"no output 'scores' beside its loss; it has .'output'"):
@@ -182,9 +184,9 @@ def test_all_sizes_give_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPat
         "pockengine.compiler.compile.LARGEST_OUTPUT", graph_of(4).outputs["scores"].type.nbytes
     )
     entries = compile_variants(graph_of, Range("batch", 2, 8, {"x": 0}, (4, 8), {})).entries
-    wanted = {"train": {"loss"}, "evaluate": {"loss", "scores"}, "predict": {"scores"}}
+    expected = {"train": {"loss"}, "evaluate": {"loss", "scores"}, "predict": {"scores"}}
     for size in (4, 8):
-        for name, outputs in wanted.items():
+        for name, outputs in expected.items():
             assert set(entries[f"{name}@{size}"].graph.outputs) == outputs
 
 

@@ -134,8 +134,8 @@ def _results(graph: Graph) -> dict[str, np.ndarray]:
     return run(graph, inputs)
 
 
-def _assert_equal(found: Graph, wanted: Graph) -> None:
-    theirs = _results(wanted)
+def _assert_equal(found: Graph, expected: Graph) -> None:
+    theirs = _results(expected)
     ours = _results(found)
     assert ours.keys() == theirs.keys()
     for name, array in theirs.items():
@@ -248,13 +248,13 @@ def test_gradients_of_the_same_operands_become_one_kernel() -> None:
     graph = _attention(MASKS["triangle"])
     assert _fused(graph) == 1
     _differentiate(graph)
-    wanted = _results(graph)
+    expected = _results(graph)
     rules = FusionRules(joint=frozenset(GRADIENTS))
     run_passes([CommonSubexpressions(), Fuse(Target(rules))], graph, check=True)
     (joint,) = (node for node in graph.nodes if node.op == "fusion")
     assert sorted(node.op for node in joint.attrs["body"].nodes) == sorted(GRADIENTS)
     for name, array in _results(graph).items():
-        np.testing.assert_array_equal(array, wanted[name])
+        np.testing.assert_array_equal(array, expected[name])
 
 
 def test_dropout_of_the_shares_stays() -> None:

@@ -43,12 +43,12 @@ def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
     inputs = {f"x{place}": array for place, array in enumerate(arrays)}
     graph = graph_of(case)
     with np.errstate(all="ignore"):
-        wanted = run(graph, inputs, {})
+        expected = run(graph, inputs, {})
         Legalize(TARGET).run(graph)
         verify(graph)
         found = run(graph, inputs, {})
     assert {node.op for node in graph.nodes} <= FEW
-    for name, array in wanted.items():
+    for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=2e-4, atol=2e-5)
 
 
@@ -116,7 +116,7 @@ def test_a_table_that_its_rows_update_trains_the_same() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_what_is_made_again_is_no_equal_node(again: bool) -> None:
+def test_recomputed_nodes_are_no_duplicates(again: bool) -> None:
     graph = Graph("twice")
     g = Builder(graph)
     x = g.input("x", TensorType(F32, (4,)))

@@ -191,7 +191,7 @@ def check_error(graph: Graph, scheme: Scheme | str, match: str) -> None:
         compile_program(graph, Training(scheme))
 
 
-def test_what_cannot_have_an_adapter_is_said() -> None:
+def test_unsupported_adapters_are_reported() -> None:
     check_error(residual_net(), lora(9, 1, ["c.0.weight"]), r"c.0.weight.*rank 9 is above 8")
     check_error(residual_net(), lora(2, 1, ["fc.bias"]), "fc.bias.*a bias; it is for linear")
     convolution, tied = (lora(2, 1, [name], dora=True) for name in ("c.0.weight", "tied.weight"))

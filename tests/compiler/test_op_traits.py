@@ -69,8 +69,8 @@ def _floats(case: OpCase) -> list[int]:
     return [place for place, type_ in enumerate(case.types) if type_.dtype.is_float]
 
 
-def _close(found: np.ndarray, wanted: np.ndarray) -> bool:
-    return np.allclose(found, wanted, rtol=1e-3, atol=1e-4, equal_nan=True)
+def _close(found: np.ndarray, expected: np.ndarray) -> bool:
+    return np.allclose(found, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def _is_linear(case: OpCase, place: int) -> bool:

@@ -54,11 +54,11 @@ def test_a_quantised_net_computes_nearly_the_same(method: str) -> None:
     verify(rounded)
     InferOnly(loss=True).run(real)
     for batch in SAMPLES:
-        wanted, found = (run(graph, batch)["output"] for graph in (real, rounded))
-        assert np.abs(wanted - found).max() < 0.06 * np.abs(wanted).max() + 0.05
+        expected, found = (run(graph, batch)["output"] for graph in (real, rounded))
+        assert np.abs(expected - found).max() < 0.06 * np.abs(expected).max() + 0.05
 
 
-def test_what_is_held_survives_the_text_form() -> None:
+def test_quantizations_survive_the_text_form() -> None:
     graph = quantised_net()
     text = print_graph(graph)
     again = parse_graph(text, {name: param.data for name, param in graph.params.items()})
@@ -84,9 +84,9 @@ def test_integers_give_what_rounded_real_numbers_give() -> None:
     rounded = quantised_net()
     program = compile_program(rounded, check=True)
     for batch in SAMPLES:
-        wanted = run(rounded, batch)["output"]
+        expected = run(rounded, batch)["output"]
         found = run(program.entries["predict"].graph, {"x": batch["x"]})["output"]
-        np.testing.assert_allclose(found, wanted, atol=0.05)  # integers that differ by one
+        np.testing.assert_allclose(found, expected, atol=0.05)  # integers that differ by one
 
 
 @pytest.mark.parametrize("gradients", ["int8", "f32"])

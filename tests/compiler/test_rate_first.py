@@ -52,9 +52,9 @@ def test_steps_are_the_same(rate: float) -> None:
     Differentiate(TRAINED, Sgd()).run(last)
     assert not _multiplies_each(first)
     assert _multiplies_each(last)
-    found, wanted = _step(first, rate), _step(last, rate)
-    assert wanted.keys() == found.keys()
-    for name, array in wanted.items():
+    found, expected = _step(first, rate), _step(last, rate)
+    assert expected.keys() == found.keys()
+    for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-6)
         assert (rate == 0) == np.array_equal(array, first.params[name].data)
 

@@ -43,7 +43,7 @@ def _op(value: Value) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["full", "bias-only"])
-def test_norms_and_activations_are_made_again(scheme: str) -> None:
+def test_norms_and_activations_are_recomputed(scheme: str) -> None:
     graph = residual_net(**SHAPE)
     lean = compiled(graph, scheme, again=True)
     plain = compiled(graph, scheme, again=False)

@@ -113,7 +113,7 @@ def test_some_channels_and_bits_are_kept_for_a_sparse_weight(
         np.testing.assert_array_equal(after[name], data)
 
 
-def test_a_sum_of_compared_activations_is_kept_and_not_they() -> None:
+def test_the_sum_of_compared_activations_is_saved_instead() -> None:
     """Recomputing the sum would keep both of its operands, for which bits are enough."""
     net = NetBuilder("skip")
     x = net.g.input("x", TensorType(F32, SHAPE))

@@ -67,11 +67,11 @@ def step(program: Program, batch: Arrays) -> tuple[float, Arrays]:
 def test_the_loss_is_exact_and_gradients_are_rounded(net: str, dtype: str) -> None:
     build, scheme = NETS[net]
     batch = batch_of(build())
-    exact, wanted = step(compiled(build(), scheme, "f32"), batch)
+    exact, expected = step(compiled(build(), scheme, "f32"), batch)
     loss, found = step(compiled(build(), scheme, dtype), batch)
     assert loss == exact
-    size = np.sqrt(sum(float((each**2).sum()) for each in wanted.values()))
-    away = np.sqrt(sum(float(((found[n] - wanted[n]) ** 2).sum()) for n in wanted))
+    size = np.sqrt(sum(float((each**2).sum()) for each in expected.values()))
+    away = np.sqrt(sum(float(((found[n] - expected[n]) ** 2).sum()) for n in expected))
     assert 0 < away / size < (2e-2 if dtype == "bf16" else 4e-3)
 
 
@@ -99,10 +99,10 @@ def test_what_is_compared_stays_exact() -> None:
     g.output("loss", g.reduce_sum(g.square(g.reduce_max(y, axes=(1,))), axes=(0,)))
     program = compiled(g.graph, "full", "bf16")
     batch = batch_of(g.graph)
-    _, wanted = step(compiled(g.graph, "full", "f32"), batch)
+    _, expected = step(compiled(g.graph, "full", "f32"), batch)
     _, found = step(program, batch)
-    np.testing.assert_array_equal(found["w"], wanted["w"])
-    assert np.abs(wanted["w"]).max() > 1
+    np.testing.assert_array_equal(found["w"], expected["w"])
+    assert np.abs(expected["w"]).max() > 1
 
 
 def test_logits_stay_as_they_are_read_at_once() -> None:

@@ -71,8 +71,8 @@ def test_a_tied_table_has_one_gradient_to_which_rows_are_added(optimizer: Optimi
     assert "take_dx" not in ops(added)
     sizes = [program.entries["train"].plan.size for program in (added, whole)]
     assert 4800 < sizes[0] < 9600 < sizes[1]
-    found, wanted = (trained_in_place(program) for program in (added, whole))
-    for name, data in wanted.items():
+    found, expected = (trained_in_place(program) for program in (added, whole))
+    for name, data in expected.items():
         np.testing.assert_allclose(found[name], data, rtol=1e-5, atol=1e-6)
 
 

@@ -66,11 +66,11 @@ def trained(
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_ten_steps_stay_near_those_of_f32_states(name: str) -> None:
-    _, exact, wanted = trained(OPTIMIZERS[name], Storage())
+    _, exact, expected = trained(OPTIMIZERS[name], Storage())
     for states, near in (("bf16", 0.02), ("8bit", 0.05)):
         program, losses, found = trained(OPTIMIZERS[name], Storage(states=states))
-        moved = wanted["w"] - program.params["w"].data
-        away = np.linalg.norm(found["w"] - wanted["w"]) / np.linalg.norm(moved)
+        moved = expected["w"] - program.params["w"].data
+        away = np.linalg.norm(found["w"] - expected["w"]) / np.linalg.norm(moved)
         assert losses[0] == exact[0]
         np.testing.assert_allclose(losses, exact, rtol=near)
         assert 0 < away < 2 * near, (states, away)

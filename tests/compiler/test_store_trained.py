@@ -48,10 +48,10 @@ def trained(optimizer: Optimizer, storage: Storage) -> tuple[Program, list[float
     "optimizer", [Sgd(), Sgd(0.9, weight_decay=0.01), AdamW(), Lion(), Muon()], ids=str
 )
 def test_steps_stay_near_those_of_f32_weights(optimizer: Optimizer) -> None:
-    _, exact, wanted = trained(optimizer, Storage())
+    _, exact, expected = trained(optimizer, Storage())
     _, losses, found = trained(optimizer, BF16)
     np.testing.assert_allclose(losses, exact, rtol=0.02)
-    apart = found - wanted
+    apart = found - expected
     assert 0 < np.abs(apart).mean() < 0.01  # near 1 the spacing of bf16 is 0.008
     assert abs(apart.mean()) < 6 * apart.std() / apart.size**0.5  # unbiased
 

@@ -65,7 +65,7 @@ def program_of(call: str, number: int, total: str) -> Program:
 
 
 def run_calls(
-    framework: Framework, calls: Iterable[str], total: str, ways: Sequence[str]
+    framework: Framework, calls: Iterable[str], total: str, methods: Sequence[str]
 ) -> dict[str, Verdict]:
     """Judge each call; one that the framework itself cannot run is "unrunnable"."""
     found: dict[str, Verdict] = {}
@@ -80,7 +80,7 @@ def run_calls(
                 found[call] = Verdict(program, "unrunnable")
             else:
                 cases.append(Case(program, arrays))
-        by_program = {id(v.program): v for v in judge(framework, cases, ways)} if cases else {}
+        by_program = {id(v.program): v for v in judge(framework, cases, methods)} if cases else {}
         found |= {c: by_program[id(p)] for c, p in programs.items() if id(p) in by_program}
         click.echo(f"{start + len(part)} of {len(listed)} calls", err=True)
     return found
@@ -114,8 +114,8 @@ def command(
     def main(only: str, code: bool) -> None:
         warnings.simplefilter("ignore")
         chosen = [call for call in calls() if re.search(only, call)]
-        ways = ("graph", "step", "C") if code else ("graph", "step")
-        verdicts = run_calls(framework, chosen, total, ways)
+        methods = ("graph", "step", "C") if code else ("graph", "step")
+        verdicts = run_calls(framework, chosen, total, methods)
         for call, verdict in verdicts.items():
             if verdict.outcome != "passed":
                 click.echo(f"{verdict.outcome:10} {call}  # {_line(verdict.words)}")

@@ -24,7 +24,7 @@ from pockengine.frontends.tensorflow import from_tensorflow
 from pockengine.tests.conformance.keras_functions import total
 from pockengine.tests.conformance.keras_layer_samples import ALIASES, NOT_COMPARED
 from pockengine.tests.conformance.numpy_samples import leaves, read
-from pockengine.tests.fuzz.campaign import WAYS, differs
+from pockengine.tests.fuzz.campaign import METHODS, differs
 from pockengine.tests.fuzz.compare import Imported
 
 SCOPE = {"layers": layers, "keras": keras, "tf": tf, "np": np}
@@ -78,7 +78,7 @@ def _rest(layer: Any, inputs: Sequence[Any]) -> Sequence[Any]:
     return () if _takes_list(layer) else inputs[1:]
 
 
-def judge_layer(text: str, names: Sequence[str], ways: Sequence[str]) -> tuple[str, str]:
+def judge_layer(text: str, names: Sequence[str], methods: Sequence[str]) -> tuple[str, str]:
     """Return "passed", "random", "refused", "wrong" or "crashed", and the message."""
     try:
         model = Layer(text, names)
@@ -96,16 +96,16 @@ def judge_layer(text: str, names: Sequence[str], ways: Sequence[str]) -> tuple[s
         feed = {v.name: x for v, x in zip(graph.inputs, given, strict=True)}
         params = {name: name for name, param in graph.params.items() if param.trainable}
         imported = Imported(graph, feed, ["loss"], [params])
-        found = {way: WAYS[way](imported)[0] for way in ways}
+        found = {method: METHODS[method](imported)[0] for method in methods}
     except PockEngineError as error:
         return "refused", str(error)
     except Exception as error:
         return "crashed", f"{type(error).__name__}: {error}"
     expected = _reference(model, given, list(params), training=not random)
-    for way, arrays in found.items():
+    for method, arrays in found.items():
         for name, ours, theirs in zip(["the loss", *params], arrays, expected, strict=True):
             if differs(ours, theirs, TOLERANCE):
-                return "wrong", f"{name} by the {way}: {_short(ours)} and not {_short(theirs)}"
+                return "wrong", f"{name} by the {method}: {_short(ours)} and not {_short(theirs)}"
     return ("random", "") if random else ("passed", "")
 
 
@@ -145,13 +145,15 @@ def public_layers() -> set[str]:
     } - ALIASES
 
 
-def outcomes(only: str = "", ways: Sequence[str] = ("graph", "step")) -> dict[str, tuple[str, str]]:
+def outcomes(
+    only: str = "", methods: Sequence[str] = ("graph", "step")
+) -> dict[str, tuple[str, str]]:
     """Judge the samples that match a regular expression."""
     found = {}
     for line in read("keras_layers.txt"):
         if re.search(only, line):
             text, _, names = line.partition(" @ ")
-            found[text] = judge_layer(text, names.split(), ways)
+            found[text] = judge_layer(text, names.split(), methods)
     return found
 
 

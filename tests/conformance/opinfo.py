@@ -79,11 +79,11 @@ def run_ops(ops: Mapping[str, Any], limit: int | None, console: Console) -> list
 
 def _chosen(ops: Mapping[str, Any], names: tuple[str, ...], core: bool) -> dict[str, Any]:
     """Return the requested ops, by default all."""
-    wanted = dict.fromkeys([*names, *(CORE if core else ())]) or ops
-    unknown = sorted(set(wanted) - set(ops))
+    expected = dict.fromkeys([*names, *(CORE if core else ())]) or ops
+    unknown = sorted(set(expected) - set(ops))
     if unknown:
         raise click.BadParameter(f"PyTorch has no differentiable op {', '.join(unknown)}")
-    return {name: ops[name] for name in wanted}
+    return {name: ops[name] for name in expected}
 
 
 if __name__ == "__main__":

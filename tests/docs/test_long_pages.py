@@ -10,7 +10,7 @@ from pockengine.tests.docs.page import LONG, METHODS, ROOT, follow
 
 @pytest.mark.skipif(find_decoder() is None, reason="no stb_image: apt-get install libstb-dev")
 @pytest.mark.parametrize("page", LONG)
-def test_a_page_does_what_it_says(page: str, environment: dict[str, str]) -> None:
+def test_the_code_of_a_page_runs(page: str, environment: dict[str, str]) -> None:
     follow(ROOT / page, Path.cwd(), environment)
 
 

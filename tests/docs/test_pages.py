@@ -37,11 +37,11 @@ _started: list[Path] = []
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=marks, id=page) for page, marks in FOLLOWED.items()]
 )
-def test_a_page_does_what_it_says(page: str, environment: dict[str, str]) -> None:
+def test_the_code_of_a_page_runs(page: str, environment: dict[str, str]) -> None:
     follow(ROOT / page, Path.cwd(), environment)
 
 
-def test_getting_started_does_what_it_says(
+def test_the_code_of_getting_started_runs(
     environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     follow(ROOT / START, Path.cwd(), environment)

@@ -75,8 +75,8 @@ def test_the_board_learns_what_a_person_looks_like(tmp_path: Path) -> None:
     assert firmware.flash_bytes < device.flash_bytes
     assert lesson.accuracy(after=False) < 0.8  # the head is random
     assert lesson.accuracy(after=True) > 0.9
-    wanted = whole(pictures).labels
-    np.testing.assert_array_equal(lesson.people(after=True) > 0.5, wanted)
+    expected = whole(pictures).labels
+    np.testing.assert_array_equal(lesson.people(after=True) > 0.5, expected)
     assert np.mean(lesson.run.losses[-5:]) < 0.5 * np.mean(lesson.run.losses[:5])
     table = show(lesson, NAMES, "a board")
-    assert [table.row_count, len(lesson.wanted)] == [len(NAMES) + 1, len(NAMES) + JUDGED]
+    assert [table.row_count, len(lesson.expected)] == [len(NAMES) + 1, len(NAMES) + JUDGED]

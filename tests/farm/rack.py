@@ -127,16 +127,16 @@ class Cutter:
             except OSError:
                 return
             far = socket.create_connection(("127.0.0.1", self._port))
-            for source, target, way in ((near, far, "up"), (far, near, "down")):
-                arguments = (source, target, way)
+            for source, target, direction in ((near, far, "up"), (far, near, "down")):
+                arguments = (source, target, direction)
                 threading.Thread(target=self._pump, args=arguments, daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket, way: str) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, direction: str) -> None:
         try:
             while data := source.recv(1 << 14):
-                left = self._left[way]
+                left = self._left[direction]
                 if left is not None and not self.cut:
-                    self._left[way] = left - len(data)
+                    self._left[direction] = left - len(data)
                     self.cut = left < len(data)
                 if self.cut:
                     break

@@ -156,7 +156,7 @@ def test_a_table_of_losses_gains_by_less_of_them(tmp_path: Path) -> None:
     assert found.gains[BIASES].mean == -3.0  # a diverged trial: twice the baseline's loss
 
 
-def test_a_baseline_that_diverges_is_said() -> None:
+def test_a_baseline_that_diverges_is_reported() -> None:
     lost = TrialOutcome(-math.inf, math.nan, 1, 0.1, True)
 
     with pytest.raises(FinetuneError, match="the head alone, diverged with seed 4; measure at a"):

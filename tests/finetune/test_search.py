@@ -75,8 +75,8 @@ def test_budget_is_kept_under_the_compiled_plan() -> None:
 
 
 def test_budget_of_exactly_a_cost_allows_it() -> None:
-    wanted = [SPACE.weights[1][0]]
-    cost = COSTS.cost(scheme_of(GRAPH, wanted))
+    expected = [SPACE.weights[1][0]]
+    cost = COSTS.cost(scheme_of(GRAPH, expected))
 
     assert Budget(cost.memory_bytes, cost.cycles, cost.work).allows(cost)
     assert not Budget(cost.memory_bytes - 1).allows(cost)

@@ -40,8 +40,8 @@ def test_activation_scores_are_mean_squares_of_what_the_weight_reads() -> None:
     assert len(read) == 2
     for name in WEIGHTS:
         whole = np.concatenate([batch[name] for batch in read])
-        wanted = np.square(whole, dtype=np.float64).mean(axis=tuple(range(whole.ndim - 1)))
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-5)
+        expected = np.square(whole, dtype=np.float64).mean(axis=tuple(range(whole.ndim - 1)))
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5)
 
 
 def test_fisher_scores_are_squared_gradients_summed_over_a_channel() -> None:

@@ -60,7 +60,7 @@ def test_divergence_is_an_outcome(folder: Path) -> None:
     assert outcome.score <= 0.2  # NaN logits do not count as correct
 
 
-def test_seed_and_rate_compile_nothing_anew(folder: Path) -> None:
+def test_seed_and_rate_recompile_nothing(folder: Path) -> None:
     trial(folder)
     before = {path: path.stat().st_mtime_ns for path in (folder / "artifacts").iterdir()}
     trial(folder, recipe=Recipe(0.01, 1, seed=5))

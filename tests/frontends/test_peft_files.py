@@ -95,7 +95,7 @@ def test_a_folder_that_is_there_keeps_its_other_files(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", CONFIG, WEIGHTS}
 
 
-def test_a_weight_that_lies_inputs_first_is_said_to(tmp_path: Path) -> None:
+def test_a_weight_with_inputs_first_is_marked(tmp_path: Path) -> None:
     saved(tmp_path, lora(2, 4, ["c.weight"]))
     assert json.loads((tmp_path / CONFIG).read_text())["fan_in_fan_out"] is True
     assert load_file(tmp_path / WEIGHTS)[f"{PREFIX}c.lora_A.weight"].shape == (2, 4)
@@ -108,7 +108,7 @@ def test_only_biases_beside_adapters_make_all_biases_be_saved(tmp_path: Path) ->
     assert f"{PREFIX}head.base_layer.bias" in load_file(tmp_path / WEIGHTS)
 
 
-def test_what_the_format_cannot_hold_is_said(tmp_path: Path) -> None:
+def test_unrepresentable_adapters_are_reported(tmp_path: Path) -> None:
     with pytest.raises(AdapterError, match=r"loose: in no module"):
         saved(tmp_path, lora(2, 4, ["c.weight"], ["loose"]))
     with pytest.raises(AdapterError, match="c: adapted, and of c that train whole"):

@@ -25,7 +25,11 @@ CHAOTIC = 1e-2
 PROBLEM = re.compile(r"\s*\d+ x (?P<thing>.+?) in (?P<places>.+?): (?P<reason>.*)")
 PLACE = re.compile(r"(?<![\w.])p(\d+)(?![\w])")
 
-WAYS: dict[str, Callable[[Imported], Results]] = {"graph": by_graph, "step": by_step, "C": by_code}
+METHODS: dict[str, Callable[[Imported], Results]] = {
+    "graph": by_graph,
+    "step": by_step,
+    "C": by_code,
+}
 
 
 class Framework(Language, Protocol):
@@ -110,21 +114,21 @@ def _runnable(framework: Framework, programs: Sequence[Program]) -> list[Case]:
     ]
 
 
-def judge(framework: Framework, cases: Sequence[Case], ways: Sequence[str]) -> list[Verdict]:
+def judge(framework: Framework, cases: Sequence[Case], methods: Sequence[str]) -> list[Verdict]:
     """Judge programs together; split them if that fails."""
     try:
         imported = framework.graph([case.program for case in cases])
-        results = {way: WAYS[way](imported) for way in ways}
+        results = {method: METHODS[method](imported) for method in methods}
     except Exception as error:
-        return _judge_parts(framework, cases, ways, error)
+        return _judge_parts(framework, cases, methods, error)
     return [
-        _verdict(framework, case, {way: found[place] for way, found in results.items()})
+        _verdict(framework, case, {method: found[place] for method, found in results.items()})
         for place, case in enumerate(cases)
     ]
 
 
 def _judge_parts(
-    framework: Framework, cases: Sequence[Case], ways: Sequence[str], error: Exception
+    framework: Framework, cases: Sequence[Case], methods: Sequence[str], error: Exception
 ) -> list[Verdict]:
     """Drop the programs that the error names; if it names none, judge the halves."""
     if len(cases) == 1:
@@ -136,7 +140,7 @@ def _judge_parts(
     if blamed:
         parts = [[case for place, case in enumerate(cases) if place not in blamed]]
     refused = [Verdict(cases[place].program, "refused", words) for place, words in blamed.items()]
-    return [*refused, *(v for part in parts if part for v in judge(framework, part, ways))]
+    return [*refused, *(v for part in parts if part for v in judge(framework, part, methods))]
 
 
 def _blamed(words: str) -> dict[int, str]:
@@ -156,10 +160,10 @@ def _words(error: Exception) -> str:
 def _verdict(framework: Framework, case: Case, results: dict[str, list[np.ndarray]]) -> Verdict:
     program = case.program
     names = ["the loss", *(f"the gradient of {name}" for name in program.trained)]
-    for way, found in results.items():
+    for method, found in results.items():
         for name, ours, theirs in zip(names, found, case.reference, strict=True):
             if differs(ours, theirs, TOLERANCE) and not _is_rounding(framework, case, found):
-                words = f"{name} by the {way}:\n{_short(ours)}\nand not\n{_short(theirs)}"
+                words = f"{name} by the {method}:\n{_short(ours)}\nand not\n{_short(theirs)}"
                 return Verdict(program, "wrong", words)
     return Verdict(program, "passed")
 
@@ -197,12 +201,12 @@ def _is_rounding(framework: Framework, case: Case, found: list[np.ndarray]) -> b
     return True
 
 
-def smallest(framework: Framework, verdict: Verdict, ways: Sequence[str]) -> Verdict:
+def smallest(framework: Framework, verdict: Verdict, methods: Sequence[str]) -> Verdict:
     """Shrink a program that is wrong or crashes on its own."""
 
     def again(program: Program) -> Verdict | None:
         cases = _runnable(framework, [program])
-        return judge(framework, cases, ways)[0] if cases else None
+        return judge(framework, cases, methods)[0] if cases else None
 
     def fails(program: Program) -> bool:
         found = again(program)
@@ -234,10 +238,10 @@ def run_campaign(
                 break
             cases = list(islice(source, min(draws.batch, missing)))
             with_code = code_every and number % code_every == 0
-            ways = tuple(WAYS) if with_code else ("graph", "step")
-            for verdict in judge(framework, cases, ways):
+            methods = tuple(METHODS) if with_code else ("graph", "step")
+            for verdict in judge(framework, cases, methods):
                 if verdict.outcome in ("wrong", "crashed"):
-                    verdict = smallest(framework, verdict, ways)
+                    verdict = smallest(framework, verdict, methods)
                 tally.add(verdict)
                 report(verdict)
             progress(tally)

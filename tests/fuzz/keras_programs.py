@@ -84,12 +84,12 @@ def _reference(program: Program, *, noisy: bool = False) -> list[np.ndarray] | N
         leaves = {
             name: x * (1 + 1e-6) if x.dtype == tf.float32 else x for name, x in leaves.items()
         }
-    wanted = [leaves[name] for name in program.trained]
+    expected = [leaves[name] for name in program.trained]
     try:
         with tf.GradientTape() as tape:
-            tape.watch(wanted)
+            tape.watch(expected)
             loss = program.function(NAMESPACE)(*leaves.values())
-        grads = tape.gradient(loss, wanted)
+        grads = tape.gradient(loss, expected)
     except Exception:  # TensorFlow may raise anything for a program that it cannot differentiate
         return None
     return [np.asarray(tf.convert_to_tensor(x)) for x in (loss, *grads)]

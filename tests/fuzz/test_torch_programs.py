@@ -25,7 +25,7 @@ def test_a_wrong_gradient_is_found_and_its_program_made_short(
     class Tanh(TorchLanguage):
         templates = ("{new} = torch.tanh({f})", "{new} = {f} * {c}", "{new} = {f} + 1")
 
-    right = campaign.WAYS["graph"]
+    right = campaign.METHODS["graph"]
 
     def wrong(imported: Imported) -> Results:
         has_tanh = any(node.op == "tanh" for node in imported.graph.nodes)
@@ -35,7 +35,7 @@ def test_a_wrong_gradient_is_found_and_its_program_made_short(
             for loss, *grads in results
         ]
 
-    monkeypatch.setitem(campaign.WAYS, "graph", wrong)
+    monkeypatch.setitem(campaign.METHODS, "graph", wrong)
     tally = run_campaign(Tanh(), 8, Draws(size=5, batch=4))
     assert tally.outcomes["wrong"] >= 2
     shortest = min((verdict.program for verdict in tally.faults), key=lambda p: len(p.body))

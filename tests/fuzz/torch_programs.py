@@ -90,10 +90,10 @@ def _reference(program: Program, double: bool) -> list[np.ndarray] | None:
     if double:
         source = source.replace("float32", "float64").replace(".float()", ".double()")
     values = _tensors(program.leaves, torch.get_default_dtype())
-    wanted = [values[name] for name in program.trained]
+    expected = [values[name] for name in program.trained]
     try:
         loss = program.function(NAMESPACE, source)(*values.values())
-        grads = torch.autograd.grad(loss, wanted)
+        grads = torch.autograd.grad(loss, expected)
     except Exception:  # mostly an in-place write that autograd refuses
         return None
     return [tensor.detach().numpy().copy() for tensor in (loss, *grads)]

@@ -58,11 +58,11 @@ def losses_of_ours(folder: Path) -> list[float]:
     step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
     controls = {"lr": np.asarray(RATE, np.float32), "seed": np.asarray(0, np.int32)}
-    wanted = {value.name for value in step.inputs}
+    expected = {value.name for value in step.inputs}
     losses = []
     for batch in batches():
         feed = {**{name: tensor.numpy() for name, tensor in batch.items()}, **controls}
-        given = {name: array for name, array in feed.items() if name in wanted}
+        given = {name: array for name, array in feed.items() if name in expected}
         losses.append(float(run(step, given, params)["loss"]))
     return losses
 

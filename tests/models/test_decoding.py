@@ -51,7 +51,7 @@ def opened(module: Any, folder: Path) -> Session:
     return open_session(write_artifact(program, backend, folder), threads=2)
 
 
-def wanted(module: Any, prompt: list[int], limit: int) -> list[int]:
+def expected(module: Any, prompt: list[int], limit: int) -> list[int]:
     """Return the tokens that transformers generates."""
     ids = torch.tensor([prompt])
     with torch.no_grad():
@@ -81,11 +81,11 @@ def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
         for count in (1, CHUNK, 2 * CHUNK + 3):
             limit = POSITIONS - 2 * CHUNK - 3
             found = session.generate(PROMPT[:count], Generation(limit))
-            assert found == wanted(module, PROMPT[:count], limit)
+            assert found == expected(module, PROMPT[:count], limit)
 
 
 def test_a_text_ends_where_it_is_reported(module: Any, session: Session) -> None:
-    tokens = wanted(module, PROMPT[:5], 12)
+    tokens = expected(module, PROMPT[:5], 12)
     found: list[int] = []
 
     def until_four(token: int) -> bool:
@@ -99,14 +99,14 @@ def test_a_text_ends_where_it_is_reported(module: Any, session: Session) -> None
     assert session.generate(PROMPT[:5], Generation(0)) == []
     # All positions, plus a last token that is predicted but never read.
     assert len(session.generate(PROMPT[:60], Generation(99))) == POSITIONS - 60 + 1
-    assert session.generate(PROMPT, Generation(9)) == wanted(module, PROMPT, 1)
+    assert session.generate(PROMPT, Generation(9)) == expected(module, PROMPT, 1)
 
 
 def test_a_text_goes_on_from_its_cache(module: Any, session: Session) -> None:
     first = session.generate(PROMPT[:7], Generation(6))
     turn = [*PROMPT[:7], *first, *PROMPT[7:30]]
     again = session.generate(turn, Generation(20), cached=7 + len(first) - 1)
-    assert again == wanted(module, turn, 20)
+    assert again == expected(module, turn, 20)
 
 
 def test_what_no_text_follows_is_named(session: Session) -> None:

@@ -161,7 +161,7 @@ def test_a_loss_as_keras_2_writes_it(tmp_path: Path) -> None:
     assert found.graph().input("target").shape == (5,)
 
 
-def test_a_loss_that_nobody_knows_is_named(tmp_path: Path) -> None:
+def test_an_unknown_loss_is_named(tmp_path: Path) -> None:
     path = compiled(tmp_path / "net.keras", net(), loss=Own())
 
     with pytest.raises(ImportModelError, match=r"unknown loss 'Own'.*--loss"):

@@ -108,8 +108,8 @@ def test_tokens_and_texts_are_those_of_tokenizers(kind: str, program: Path) -> N
     tokenizer = KINDS[kind]()
     texts = mixture()
     found = tokenized(program, tokenizer_table(tokenizer), texts)
-    wanted = [row.ids for row in tokenizer.encode_batch(texts, add_special_tokens=False)]
-    for text, ids, (tokens, decoded) in zip(texts, wanted, found, strict=True):
+    expected = [row.ids for row in tokenizer.encode_batch(texts, add_special_tokens=False)]
+    for text, ids, (tokens, decoded) in zip(texts, expected, found, strict=True):
         assert tokens == ids, text
         assert decoded == tokenizer.decode(ids), text
 

@@ -43,11 +43,11 @@ def tiny_net() -> Graph:
     """Two products with an activation between them; the second is frozen."""
     g = Builder(Graph("tiny"))
     x = g.input("x", TensorType(F32, (2, 3)))
-    wanted = g.input("wanted", TensorType(F32, (2, 2)))
+    expected = g.input("wanted", TensorType(F32, (2, 2)))
     w = g.param("w", np.ones((3, 4), np.float32))
     v = g.param("v", np.ones((4, 2), np.float32))
     y = g.matmul(g.relu(g.matmul(x, w)), v)
-    g.output("loss", g.reduce_mean(g.square(g.sub(y, wanted)), axes=(0, 1)))
+    g.output("loss", g.reduce_mean(g.square(g.sub(y, expected)), axes=(0, 1)))
     return g.graph
 
 

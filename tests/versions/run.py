@@ -75,11 +75,11 @@ def run(row: Row, release: str, folder: Path) -> Result:
 def environment(requirements: Sequence[str], folder: Path) -> Path:
     """Return an environment's interpreter, with these requirements, the package and test tools."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*requirements, *project["dependencies"], *TOOLS]
+    expected = [*requirements, *project["dependencies"], *TOOLS]
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
         _checked(sys.executable, "-m", "venv", "--clear", str(folder))
-        _checked(str(python), "-m", "pip", "install", "--quiet", *wanted)
+        _checked(str(python), "-m", "pip", "install", "--quiet", *expected)
         (folder / "complete").touch()
     link = next(folder.glob("lib/python*/site-packages")) / "pockengine"
     link.unlink(missing_ok=True)

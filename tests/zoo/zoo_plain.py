@@ -101,8 +101,8 @@ class Byol(nn.Module):
 
     def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            wanted = self.teacher(other)
-        return functional.mse_loss(self.predictor(self.student(one)), wanted)
+            expected = self.teacher(other)
+        return functional.mse_loss(self.predictor(self.student(one)), expected)
 
 
 class Vae(nn.Module):

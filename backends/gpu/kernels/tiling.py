@@ -165,13 +165,14 @@ def choose_tiles(
     rows, columns, depth, batches = sizes
     by_cores = machine.bf16_lanes and min(rows, columns, depth) >= SMALLEST
     results = rows, columns, batches
-    ways = [
+    plans = [
         Tiled(tiling, share)
         for tiling in (BF16 if by_cores else F32)
         for share in _shares(depth, tiling.step)
     ]
     candidates = [
-        PlanCandidate(way.label(depth), _cycles(way, results, depth, machine), way) for way in ways
+        PlanCandidate(plan.label(depth), _cycles(plan, results, depth, machine), plan)
+        for plan in plans
     ]
     return pick(f"{key} {'bf16' if by_cores else 'f32'}", candidates)
 
@@ -185,14 +186,14 @@ def _shares(depth: int, step: int) -> Iterator[int]:
         parts *= 2
 
 
-def _cycles(way: Tiled, sizes: tuple[int, int, int], depth: int, machine: GpuMachine) -> float:
+def _cycles(plan: Tiled, sizes: tuple[int, int, int], depth: int, machine: GpuMachine) -> float:
     """Return the cycles of a product: its steps, and adding the parts of split sums."""
-    tiling = way.tiling
-    parts = -(-depth // way.share)
+    tiling = plan.tiling
+    parts = -(-depth // plan.share)
     on_a_unit = -(-tiling.groups(sizes) * parts // machine.units)
     at_once = min(tiling.resident, on_a_unit)
     own = tiling.step_cycles(machine)
-    steps = -(-way.share // tiling.step)
+    steps = -(-plan.share // tiling.step)
     total = steps * on_a_unit * max(own, (WAIT_CYCLES + own) / at_once)
     if parts == 1:
         return total

@@ -67,10 +67,10 @@ FAULTS: dict[str, Callable[[Path], contextlib.AbstractContextManager[None]]] = {
 
 def disturb(runner: Runner, disk: Path, count: int, fault: str, seed: int) -> DiskFailures:
     """Train `count` times; each time the disk fails at a random moment and is then repaired."""
-    wanted = subprocess.run(
+    expected = subprocess.run(
         command_of(runner, f"{disk}/whole/", STEPS), capture_output=True, check=True
     )
-    assert wanted.stdout
+    assert expected.stdout
     final = max((disk / "whole").iterdir()).read_bytes()
     rng = np.random.default_rng(seed)
     refused = lost = different = 0

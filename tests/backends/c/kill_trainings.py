@@ -57,19 +57,23 @@ def command_of(runner: Runner, place: str, steps: int = STEPS) -> list[str]:
 
 def kill_trainings(runner: Runner, folder: Path, count: int, seed: int) -> KilledTrainings:
     """Run the same command repeatedly, killed `count` times in total, and compare."""
-    wanted, _ = _run(command_of(runner, f"{folder}/whole/"), None)
+    expected, _ = _run(command_of(runner, f"{folder}/whole/"), None)
     final = max((folder / "whole").iterdir()).read_bytes()
     rng, counts = np.random.default_rng(seed), _Counts()
     while counts.kills < count:
         place = folder / f"run-{counts.trainings}"
         counts.trainings += 1
-        counts.different += not _train_killed(runner, place, rng, counts, wanted)
+        counts.different += not _train_killed(runner, place, rng, counts, expected)
         counts.different += max(place.iterdir()).read_bytes() != final
     return KilledTrainings(**vars(counts))
 
 
 def _train_killed(
-    runner: Runner, place: Path, rng: np.random.Generator, counts: _Counts, wanted: dict[int, float]
+    runner: Runner,
+    place: Path,
+    rng: np.random.Generator,
+    counts: _Counts,
+    expected: dict[int, float],
 ) -> bool:
     """Train until a run is not killed; return whether every printed loss is the expected one."""
     told: dict[int, float] = {}
@@ -82,7 +86,7 @@ def _train_killed(
         counts.restarts += 1
         counts.lost += newest(place) < before
         told |= losses
-    return told == {step: loss for step, loss in wanted.items() if step in told}
+    return told == {step: loss for step, loss in expected.items() if step in told}
 
 
 def newest(place: Path) -> int:

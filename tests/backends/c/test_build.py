@@ -36,9 +36,9 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def built(code: Path) -> list[str]:
     """The compiled files, without those from the cache."""
-    told: list[str] = []
-    build(code, load_device("rpi4"), code / "out", told.append)
-    return [line for line in told if line.startswith("compiling main")]
+    messages: list[str] = []
+    build(code, load_device("rpi4"), code / "out", messages.append)
+    return [line for line in messages if line.startswith("compiling main")]
 
 
 def test_a_damaged_object_is_compiled_again(code: Path) -> None:

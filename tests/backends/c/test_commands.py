@@ -62,8 +62,8 @@ def test_info_says_what_the_program_is(runner: Runner) -> None:
     program, *entries = lines(runner.call("info"))
     assert program["program"] == 'turned "net"'
     assert program["runtime"] == __version__
-    wanted = specification_of(runner.program, int(str(program["max_threads"])))
-    assert program["specification"] == wanted.digest()
+    expected = specification_of(runner.program, int(str(program["max_threads"])))
+    assert program["specification"] == expected.digest()
     assert program["arena_bytes"] == runner.program.arena_bytes
     train = next(entry for entry in entries if entry["entry"] == "train")
     assert train["inputs"] == [{"name": "x", "dtype": "F32", "shape": [2, 3, 5]}]
@@ -78,14 +78,14 @@ def test_info_says_what_the_program_is(runner: Runner) -> None:
 def test_evaluation_prints_the_means(runner: Runner, saved: Path) -> None:
     for files in ((), ("--checkpoint", saved)):
         fixed = ("--weights", runner.weights, "--data", runner.data)
-        told = lines(runner.call("evaluate", *fixed, *files))
-        assert [line["batch"] for line in told[:3]] == [1, 2, 3]
+        records = lines(runner.call("evaluate", *fixed, *files))
+        assert [line["batch"] for line in records[:3]] == [1, 2, 3]
         state = initial(runner.program) | (load_file(saved) if files else {})
         graph = runner.program.entries["evaluate"].graph
         batches = load_file(runner.data)["x"].reshape(3, 2, 3, 5)
         losses = [float(run(graph, {"x": batch}, dict(state))["loss"]) for batch in batches]
-        assert (told[3]["evaluated"], told[3]["rows"], told[3]["of"]) == (3, 6, 6)
-        assert told[3]["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+        assert (records[3]["evaluated"], records[3]["rows"], records[3]["of"]) == (3, 6, 6)
+        assert records[3]["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_export_writes_what_was_trained_in_the_models_order(
@@ -94,13 +94,13 @@ def test_export_writes_what_was_trained_in_the_models_order(
     fixed = ("export", f"--weights={runner.weights}", "--checkpoint", saved, "--output")
     lines(runner.call(*fixed, tmp_path / "trained"))
     lines(runner.call(*fixed, tmp_path / "all", "--all"))
-    wanted = load_file(saved)["weight"].transpose(np.argsort(PERMUTATION))
-    assert wanted.shape == SHAPE
+    expected = load_file(saved)["weight"].transpose(np.argsort(PERMUTATION))
+    assert expected.shape == SHAPE
     trained, everything = load_file(tmp_path / "trained"), load_file(tmp_path / "all")
     assert list(trained) == ["weight"]
     assert sorted(everything) == ["still", "weight"]
-    np.testing.assert_array_equal(trained["weight"], wanted)
-    np.testing.assert_array_equal(everything["weight"], wanted)
+    np.testing.assert_array_equal(trained["weight"], expected)
+    np.testing.assert_array_equal(everything["weight"], expected)
     start = load_file(runner.weights)
     np.testing.assert_array_equal(
         everything["still"], start["still"].reshape(everything["still"].shape)

@@ -49,8 +49,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     return Runner(path, program, weights, data)
 
 
-def losses(told: list[dict[str, object]]) -> list[object]:
-    return [line["loss"] for line in told if "step" in line]
+def losses(records: list[dict[str, object]]) -> list[object]:
+    return [line["loss"] for line in records if "step" in line]
 
 
 def check_losses(runner: Runner, found: list[object], rows: Arrays, places: list[Places]) -> None:
@@ -59,22 +59,22 @@ def check_losses(runner: Runner, found: list[object], rows: Arrays, places: list
     for loss, place in zip(found, places, strict=True):
         inputs = {name: array[place] for name, array in rows.items()}
         inputs["lr"] = np.asarray(RATE, np.float32)
-        wanted = run(runner.program.entries["train"].graph, inputs, state)["loss"]
-        assert loss == pytest.approx(float(wanted), rel=1e-5)
+        expected = run(runner.program.entries["train"].graph, inputs, state)["loss"]
+        assert loss == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_epochs_take_whole_batches_in_order(runner: Runner) -> None:
-    told = lines(runner.train(5))
+    records = lines(runner.train(5))
     places = [slice(0, 4), slice(4, 8), slice(0, 4), slice(4, 8), slice(0, 4)]
-    check_losses(runner, losses(told), draw_rows(), places)
-    assert told[-1]["rows"] == ROWS
+    check_losses(runner, losses(records), draw_rows(), places)
+    assert records[-1]["rows"] == ROWS
 
 
 def test_shuffled_epochs_take_the_rows_of_their_order(runner: Runner) -> None:
     order = RowOrder(ROWS, seed=9, shuffled=True)
     places = [order.rows_at(step // 2, step % 2 * BATCH, BATCH) for step in range(7)]
-    told = lines(runner.train(7, "--shuffle", "--seed", 9))
-    check_losses(runner, losses(told), draw_rows(), places)
+    records = lines(runner.train(7, "--shuffle", "--seed", 9))
+    check_losses(runner, losses(records), draw_rows(), places)
 
 
 @pytest.mark.parametrize("shuffle", [(), ("--shuffle", "--seed", 5)], ids=["in-order", "shuffled"])
@@ -82,12 +82,12 @@ def test_resumed_is_uninterrupted(
     runner: Runner, tmp_path: Path, shuffle: tuple[object, ...]
 ) -> None:
     whole = tmp_path / "whole"
-    wanted = losses(lines(runner.train(7, "--save", whole, *shuffle)))
+    expected = losses(lines(runner.train(7, "--save", whole, *shuffle)))
     for stop in range(1, 7):
         saved = tmp_path / f"stopped-{stop}"
         first = losses(lines(runner.train(stop, "--save", saved, "--total", 7, *shuffle)))
         again = losses(lines(runner.train(7, "--save", saved, "--resume")))
-        assert first + again == wanted
+        assert first + again == expected
         assert saved.read_bytes() == whole.read_bytes()
 
 
@@ -103,23 +103,23 @@ def test_prediction_has_every_row(runner: Runner, tmp_path: Path) -> None:
     """The training's file is used: its labels are an input of another entry."""
     output = tmp_path / "output"
     files = ("--weights", runner.weights, "--data", runner.data, "--output", output)
-    told = lines(runner.call("predict", *files))
-    assert [line["batch"] for line in told if "batch" in line] == [1, 2, 3]
-    assert told[3]["predicted"] == ROWS
-    wanted = draw_rows()["x"] @ initial(runner.program)["weight"]
+    records = lines(runner.call("predict", *files))
+    assert [line["batch"] for line in records if "batch" in line] == [1, 2, 3]
+    assert records[3]["predicted"] == ROWS
+    expected = draw_rows()["x"] @ initial(runner.program)["weight"]
     found = load_file(output)
     assert list(found) == ["logits"]
-    np.testing.assert_allclose(found["logits"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found["logits"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_evaluation_says_over_how_many_rows_its_mean_is(runner: Runner) -> None:
-    told = lines(runner.call("evaluate", "--weights", runner.weights, "--data", runner.data))
-    (found,) = (line for line in told if "evaluated" in line)
+    records = lines(runner.call("evaluate", "--weights", runner.weights, "--data", runner.data))
+    (found,) = (line for line in records if "evaluated" in line)
     assert (found["evaluated"], found["rows"], found["of"]) == (2, 8, ROWS)
     graph, rows = runner.program.entries["evaluate"].graph, draw_rows()
     parts = [{name: a[i : i + 4] for name, a in rows.items()} for i in (0, 4)]
-    wanted = [float(run(graph, part, initial(runner.program))["loss"]) for part in parts]
-    assert found["loss"] == pytest.approx(np.mean(wanted), rel=1e-5)
+    expected = [float(run(graph, part, initial(runner.program))["loss"]) for part in parts]
+    assert found["loss"] == pytest.approx(np.mean(expected), rel=1e-5)
 
 
 def in_folder(folder: Path, rows: Arrays) -> object:
@@ -150,8 +150,8 @@ def test_all_forms_of_files_are_one_data(
 def test_one_array_is_the_only_inputs(runner: Runner, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", draw_rows()["x"])
     files = ("--weights", runner.weights, "--data", tmp_path / "rows.npy")
-    told = lines(runner.call("predict", *files, "--output", tmp_path / "output"))
-    assert told[-1]["rows"] == ROWS
+    records = lines(runner.call("predict", *files, "--output", tmp_path / "output"))
+    assert records[-1]["rows"] == ROWS
     done = runner.train(1, data=tmp_path / "rows.npy")
     assert done.returncode == 2
     assert "give NAME=FILE for each" in done.stderr
@@ -246,23 +246,23 @@ def bad_rows(tmp_path: Path) -> tuple[Path, Arrays]:
 
 def test_bad_rows_are_named_and_replaced_by_the_next(runner: Runner, tmp_path: Path) -> None:
     path, seen = bad_rows(tmp_path)
-    told = lines(runner.train(5, "--skip-bad", 3, data=path))
-    assert [line["bad_row"] for line in told if "bad_row" in line] == [1, 2, 6]
-    whys = [str(line["why"]) for line in told if "bad_row" in line]
+    records = lines(runner.train(5, "--skip-bad", 3, data=path))
+    assert [line["bad_row"] for line in records if "bad_row" in line] == [1, 2, 6]
+    whys = [str(line["why"]) for line in records if "bad_row" in line]
     assert whys[0] == "input x holds nan at element 3 of the row"
     assert whys[2].startswith("input labels holds 7 at [2]; entry train takes 0 to 2")
     places = [slice(0, 4), slice(4, 8), slice(0, 4), slice(4, 8), slice(0, 4)]
-    check_losses(runner, losses(told), seen, places)
+    check_losses(runner, losses(records), seen, places)
 
 
 def test_resuming_leaves_out_the_same_rows(runner: Runner, tmp_path: Path) -> None:
     path, _ = bad_rows(tmp_path)
     options = ("--skip-bad", 3, "--shuffle")
     whole, saved = tmp_path / "whole", tmp_path / "saved"
-    wanted = losses(lines(runner.train(6, "--save", whole, *options, data=path)))
+    expected = losses(lines(runner.train(6, "--save", whole, *options, data=path)))
     first = lines(runner.train(3, "--save", saved, "--total", 6, *options, data=path))
     again = lines(runner.train(6, "--save", saved, "--resume", *options, data=path))
-    assert losses(first) + losses(again) == wanted
+    assert losses(first) + losses(again) == expected
     assert saved.read_bytes() == whole.read_bytes()
 
 

@@ -16,7 +16,7 @@ from pockengine.tests.backends.c.sealed import texts_of
 HOT, WARM, COOL = "80001\n", "76000\n", "75000\n"
 """Above 80 degrees, between the limits of a pause, and below the lower limit."""
 
-Told = list[dict[str, object]]
+Lines = list[dict[str, object]]
 
 
 @pytest.fixture(scope="module")
@@ -38,36 +38,36 @@ def put(path: Path, text: str) -> None:
     path.with_suffix(".new").replace(path)
 
 
-def steps(told: Told) -> Told:
-    return [{**line, "ns": 0} for line in told if "step" in line]
+def steps(records: Lines) -> Lines:
+    return [{**line, "ns": 0} for line in records if "step" in line]
 
 
 def watch(
     runner: Runner,
     meanwhile: Callable[[subprocess.Popen[str], dict[str, object]], None],
     *more: object,
-) -> tuple[Told, int]:
+) -> tuple[Lines, int]:
     """Train; call `meanwhile` with each line when it arrives; return all lines and the status."""
     command = [runner.path, "train", "--weights", runner.weights, "--data", runner.data]
     command += ["--lr", RATE, *more]
-    told: Told = []
+    records: Lines = []
     with subprocess.Popen([*map(str, command)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            told.append(json.loads(line))
-            meanwhile(process, told[-1])
-    return told, process.returncode
+            records.append(json.loads(line))
+            meanwhile(process, records[-1])
+    return records, process.returncode
 
 
 def test_a_duty_rests_behind_each_step_and_changes_none(runner: Runner) -> None:
     count, percent = 30, 5
-    wanted = lines(runner.train(count))
+    expected = lines(runner.train(count))
     begin = time.monotonic()
-    told = lines(runner.train(count, "--duty", percent))
+    records = lines(runner.train(count, "--duty", percent))
     took = time.monotonic() - begin
-    assert steps(told) == steps(wanted)
-    computed = sum(int(str(line["ns"])) for line in told if "step" in line) / 1e9
-    last = int(str(told[count - 1]["ns"])) / 1e9  # no pause after it
+    assert steps(records) == steps(expected)
+    computed = sum(int(str(line["ns"])) for line in records if "step" in line) / 1e9
+    last = int(str(records[count - 1]["ns"])) / 1e9  # no pause after it
     assert took >= (computed - last) * 100 / percent
 
 
@@ -86,15 +86,15 @@ def test_a_pause_waits_for_the_device_to_cool_and_changes_no_step(
         if line.get("step") == 1:
             assert time.monotonic() >= cooled[0]
 
-    told, status = watch(runner, cool, "--steps", 4, "--pause-above", 80, "--thermal", zone)
+    records, status = watch(runner, cool, "--steps", 4, "--pause-above", 80, "--thermal", zone)
     assert status == 0
-    assert told[0] == {"watching": str(zone), "temperature": 80.001}
+    assert records[0] == {"watching": str(zone), "temperature": 80.001}
     why = "80.001 C is above 80; it goes on at 75"
-    assert told[1] == {"paused": True, "after": 0, "path": str(zone), "why": why}
-    assert {**told[2], "ns": 0} == {"went_on": True, "after": 0, "ns": 0}
-    assert int(str(told[2]["ns"])) >= 1.5e9
-    assert steps(told) == steps(lines(runner.train(4)))
-    assert sum("paused" in line for line in told) == 1
+    assert records[1] == {"paused": True, "after": 0, "path": str(zone), "why": why}
+    assert {**records[2], "ns": 0} == {"went_on": True, "after": 0, "ns": 0}
+    assert int(str(records[2]["ns"])) >= 1.5e9
+    assert steps(records) == steps(lines(runner.train(4)))
+    assert sum("paused" in line for line in records) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -110,12 +110,12 @@ def test_a_signal_ends_a_pause_and_saves(
             process.send_signal(number)
 
     more = ("--pause-above", 80, "--thermal", zone, "--save", saved)
-    told, status = watch(runner, stop, "--steps", 1_000_000, *more)
+    records, status = watch(runner, stop, "--steps", 1_000_000, *more)
     assert status == 5
-    paused, end = (next(line for line in told if key in line) for key in ("paused", "saved"))
-    assert paused["after"] == end["after"] == len(steps(told)) >= 3
+    paused, end = (next(line for line in records if key in line) for key in ("paused", "saved"))
+    assert paused["after"] == end["after"] == len(steps(records)) >= 3
     assert texts_of(saved)["pockengine.steps"] == str(end["after"])
-    assert not any("went_on" in line for line in told)
+    assert not any("went_on" in line for line in records)
 
 
 def test_a_signal_before_the_first_step_saves_the_beginning(
@@ -129,8 +129,8 @@ def test_a_signal_before_the_first_step_saves_the_beginning(
             process.send_signal(signal.SIGTERM)
 
     more = ("--pause-above", 80, "--thermal", zone, "--save", saved)
-    told, status = watch(runner, stop, "--steps", 3, *more)
-    assert (status, steps(told)) == (5, [])
+    records, status = watch(runner, stop, "--steps", 3, *more)
+    assert (status, steps(records)) == (5, [])
     assert texts_of(saved)["pockengine.steps"] == "0"
     again = lines(runner.train(3, "--save", saved, "--resume"))
     assert steps(again) == steps(lines(runner.train(3)))
@@ -145,10 +145,10 @@ def test_a_low_battery_pauses_until_it_is_charged(runner: Runner, tmp_path: Path
             put(charge, "100\n")
 
     more = ("--pause-below", 97, "--battery", charge)
-    told, status = watch(runner, load, "--steps", 2, *more)
-    assert (status, told[0]) == (0, {"watching": str(charge), "charge": 96})
-    assert told[1]["why"] == "96 % is below 97; it goes on at 100"
-    assert steps(told) == steps(lines(runner.train(2)))
+    records, status = watch(runner, load, "--steps", 2, *more)
+    assert (status, records[0]) == (0, {"watching": str(charge), "charge": 96})
+    assert records[1]["why"] == "96 % is below 97; it goes on at 100"
+    assert steps(records) == steps(lines(runner.train(2)))
 
 
 def test_a_file_that_is_no_gauge_is_refused_before_the_training(
@@ -201,9 +201,9 @@ def test_a_gauge_that_fails_ends_the_training_saved(
             zone.unlink()
 
     more = ("--pause-above", 80, "--thermal", zone, "--save", saved)
-    told, status = watch(runner, lose, "--steps", 1_000_000, *more)
+    records, status = watch(runner, lose, "--steps", 1_000_000, *more)
     assert status == 1
-    assert texts_of(saved)["pockengine.steps"] == str(len(steps(told)))
+    assert texts_of(saved)["pockengine.steps"] == str(len(steps(records)))
 
 
 def test_the_first_zone_and_battery_that_can_be_read_are_found(

@@ -51,8 +51,8 @@ def test_c_trains_the_oracles_integers(
             np.testing.assert_allclose(found, run(step, batch, params)["loss"], rtol=1e-5)
         trained = session.params()
         real = decoded(artifact.params, trained)
-    for name, wanted in params.items():
-        apart = np.abs(trained[name].astype(np.float64) - wanted)
+    for name, expected in params.items():
+        apart = np.abs(trained[name].astype(np.float64) - expected)
         limit = 1 if name.startswith("optimizer.remainder") else 1e-5
         assert apart.max() <= limit, name
     assert trained["c.0.weight"].dtype == DType.I8.numpy

@@ -47,12 +47,12 @@ def test_checkpoints_are_saved_every_so_often_and_the_last_are_kept(
 
 def test_resuming_is_as_if_nothing_had_stopped(runner: Runner, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
-    wanted = losses(lines(runner.train(9, "--save", whole, *COSINE)))
+    expected = losses(lines(runner.train(9, "--save", whole, *COSINE)))
     for place in (tmp_path / "file", f"{tmp_path}/folder/"):
         first = lines(runner.train(4, "--save", place, *COSINE, "--total", 9))
         again = lines(runner.call(*_resumed(runner, place, 9)))  # the rate is in the checkpoint
         assert again[0] == {"resumed": True, "after": 4, "path": again[0]["path"]}
-        assert {**losses(first), **losses(again)} == wanted
+        assert {**losses(first), **losses(again)} == expected
         last = place if isinstance(place, Path) else max((tmp_path / "folder").iterdir())
         assert last.read_bytes() == whole.read_bytes()
         assert not losses(lines(runner.call(*_resumed(runner, place, 9))))  # no step remains

@@ -61,13 +61,13 @@ def test_error_stays_below_its_bound(tmp_path: Path, name: str, lanes: int) -> N
     x = samples()
     found = evaluate(tmp_path, name, lanes, x)
     with np.errstate(all="ignore"):
-        wanted = exact(x.astype(np.float64))
-        rounded = wanted.astype(np.float32)
+        expected = exact(x.astype(np.float64))
+        rounded = expected.astype(np.float32)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(rounded))
     finite = np.isfinite(rounded) & np.isfinite(found)
     overflow = ~finite & ~np.isnan(rounded)
     np.testing.assert_array_equal(found[overflow], rounded[overflow])
     if name == "sigmoid":
         finite &= x > -88
-    units = np.abs(found[finite] - wanted[finite]) / np.spacing(np.abs(rounded[finite]))
+    units = np.abs(found[finite] - expected[finite]) / np.spacing(np.abs(rounded[finite]))
     assert units.max() <= bound + 0.5

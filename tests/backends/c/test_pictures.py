@@ -153,9 +153,9 @@ def test_jpeg_files_differ_by_rounding(case: Loaded, tmp_path: Path) -> None:
         picture.convert("L").save(f"{name}d.jpg")
     found = predicted(case, tmp_path / "photos", tmp_path / "out", *numbers(case))
     form = form_of(case)
-    wanted = np.stack([form.read(path) for path in files(tmp_path / "photos")])
+    expected = np.stack([form.read(path) for path in files(tmp_path / "photos")])
     std = np.array(STD[: channels(case)], np.float32)
-    apart = np.abs(found - wanted) * 255 * (std[:, None, None] if form.channels_first else std)
+    apart = np.abs(found - expected) * 255 * (std[:, None, None] if form.channels_first else std)
     assert apart.max() < JPEG_MOST + 0.01
     assert 0 < apart.mean() < JPEG_MEAN
 
@@ -232,26 +232,26 @@ def spoil(folder: Path, photos: Path) -> dict[str, str]:
     sound_png = (files(photos)[0]).read_bytes()
     bad = bad_files(sound_png, (folder / "sound.jpg").read_bytes())
     drawn(20, 20, 1).convert("CMYK").save(folder / "dogs" / "four.jpg")
-    said = {"four.jpg": "its channels are neither grey nor three colours"}
+    faults = {"four.jpg": "its channels are neither grey nor three colours"}
     for name, (content, why) in bad.items():
         (folder / "dogs" / name).write_bytes(content)
-        said[name] = why
-    return said
+        faults[name] = why
+    return faults
 
 
 def test_bad_pictures_are_named_and_left_out(case: Loaded, photos: Path, tmp_path: Path) -> None:
-    said = spoil(tmp_path / "photos", photos)
+    faults = spoil(tmp_path / "photos", photos)
     of_runner = runner(case, tmp_path / "photos")
-    done = lines(of_runner.train(17, "--skip-bad", len(said), "--shuffle"))
+    done = lines(of_runner.train(17, "--skip-bad", len(faults), "--shuffle"))
     bad = {str(line["why"]) for line in done if "bad_row" in line}
-    assert len(bad) == len(said)
-    for name, why in said.items():
+    assert len(bad) == len(faults)
+    for name, why in faults.items():
         (text,) = [text for text in bad if f"/{name}: " in text]
         assert why in text
     assert all(line["loss"] is not None for line in done if "step" in line)
-    one_less = of_runner.train(17, "--skip-bad", len(said) - 1, "--shuffle")
+    one_less = of_runner.train(17, "--skip-bad", len(faults) - 1, "--shuffle")
     assert one_less.returncode == 1
-    assert f"is bad, after {len(said) - 1} others: the picture" in one_less.stderr
+    assert f"is bad, after {len(faults) - 1} others: the picture" in one_less.stderr
     strict = of_runner.train(17)
     assert strict.returncode == 1
     assert "/dogs/bomb.png: " in strict.stderr
@@ -284,8 +284,8 @@ def test_options_of_pictures_are_checked(case: Loaded, photos: Path, tmp_path: P
 
 
 def test_info_says_what_is_taken(case: Loaded) -> None:
-    said = lines(runner(case, Path("/")).call("info"))
-    found = [line for line in said if "pictures" in line]
+    faults = lines(runner(case, Path("/")).call("info"))
+    found = [line for line in faults if "pictures" in line]
     assert found[0] == {
         "pictures": "x",
         "entry": "train",

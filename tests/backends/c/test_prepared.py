@@ -85,14 +85,16 @@ def test_filters_follow_weights_that_are_set_or_loaded(tmp_path: Path) -> None:
         for name in FROZEN:
             for each in (session, other):
                 each.set_param(name, 2 * each.params()[name])
-            wanted = float(other.train_step(batch, RATE)["loss"])
-            assert float(session.train_step(batch, RATE)["loss"]) == pytest.approx(wanted, rel=1e-5)
+            expected = float(other.train_step(batch, RATE)["loss"])
+            assert float(session.train_step(batch, RATE)["loss"]) == pytest.approx(
+                expected, rel=1e-5
+            )
         other.save(tmp_path / "whole.safetensors", whole=True)
         session.set_param(FROZEN[0], np.zeros_like(session.params()[FROZEN[0]]))
         session.evaluate(batch)
         session.load(tmp_path / "whole.safetensors")
-        wanted = float(other.evaluate(batch)["loss"])
-        assert float(session.evaluate(batch)["loss"]) == pytest.approx(wanted, rel=1e-5)
+        expected = float(other.evaluate(batch)["loss"])
+        assert float(session.evaluate(batch)["loss"]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_what_trains_is_transformed_at_every_step() -> None:

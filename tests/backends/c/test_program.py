@@ -63,20 +63,20 @@ def test_ten_training_steps_agree_with_the_oracle(
     with open_session(artifact, threads) as session:
         for _ in range(10):
             inputs = batch(rng)
-            wanted = run(
+            expected = run(
                 program.entries["train"].graph,
                 {**inputs, "lr": np.asarray(0.05, np.float32)},
                 state,
             )
             found = session.train_step(inputs, lr=0.05)
-            np.testing.assert_allclose(found["loss"], wanted["loss"], rtol=1e-5)
+            np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-5)
         for name, array in state.items():
             np.testing.assert_allclose(
                 session.get_param(name), array, rtol=1e-3, atol=1e-5, err_msg=name
             )
-        wanted = run(program.entries["predict"].graph, {"x": inputs["x"]}, state)
+        expected = run(program.entries["predict"].graph, {"x": inputs["x"]}, state)
         found = session.predict({"x": inputs["x"]})
-        np.testing.assert_allclose(found["logits"], wanted["logits"], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(found["logits"], expected["logits"], rtol=1e-3, atol=1e-4)
 
 
 def test_equal_runs_give_equal_bits(compiled: tuple[Program, Artifact]) -> None:
@@ -137,10 +137,10 @@ def test_a_checkpoint_brings_a_session_back(
     with open_session(artifact) as session:
         session.train_step(inputs, lr=0.1)
         session.save(tmp_path / "checkpoint")
-        wanted = session.train_step(inputs, lr=0.1)["loss"]
+        expected = session.train_step(inputs, lr=0.1)["loss"]
     with open_session(artifact) as session:
         session.load(tmp_path / "checkpoint")
-        assert session.train_step(inputs, lr=0.1)["loss"] == wanted
+        assert session.train_step(inputs, lr=0.1)["loss"] == expected
 
 
 def test_params_are_read_and_replaced_by_name(point: Artifact) -> None:
@@ -171,7 +171,7 @@ def test_sessions_of_one_artifact_do_not_disturb_each_other(
     assert len(found) == 1
 
 
-def test_a_rebuilt_artifact_is_loaded_anew(tmp_path: Path) -> None:
+def test_a_rebuilt_artifact_is_reloaded(tmp_path: Path) -> None:
     for size in (3, 5):
         program, backend = compile_for(point_graph(size), host())
         artifact = write_artifact(program, backend, tmp_path / "point")

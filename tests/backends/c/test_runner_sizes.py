@@ -140,8 +140,8 @@ def test_prediction_has_every_row(by_batch: Loaded, tmp_path: Path, count: int, 
     rows = rows_of(4, count)
     output = tmp_path / "output"
     call(by_batch, "predict", file_of(rows, tmp_path), "--output", output, "--batch", batch)
-    wanted = by_batch.predict({"x": rows["x"]})["scores"]
-    np.testing.assert_allclose(load_file(output)["scores"], wanted, rtol=1e-5, atol=1e-6)
+    expected = by_batch.predict({"x": rows["x"]})["scores"]
+    np.testing.assert_allclose(load_file(output)["scores"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_predictions_are_as_long_as_their_rows(by_length: Loaded, tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_prediction_writes_every_row(runner: Runner, tmp_path: Path) -> None:
     )
     assert lines(done)[3] == {"predicted": 900, "path": str(output)}
     rows, point = load_file(runner.data)["x"], initial(runner.program)["point"]
-    wanted = abs(np.tile(point, 3) - rows)
-    np.testing.assert_allclose(load_file(output)["distance"], wanted, rtol=1e-6)
+    expected = abs(np.tile(point, 3) - rows)
+    np.testing.assert_allclose(load_file(output)["distance"], expected, rtol=1e-6)
 
 
 def test_wrong_usage_exits_with_two(runner: Runner) -> None:

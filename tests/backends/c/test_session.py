@@ -117,7 +117,7 @@ def test_a_forked_process_is_reported_to_open_its_own(point: Artifact) -> None:
     session.close()
 
 
-def test_a_session_that_nobody_closes_ends_with_its_last_reference(point: Artifact) -> None:
+def test_an_unclosed_session_ends_with_its_last_reference(point: Artifact) -> None:
     before = threads_now()
     for _ in range(30):
         open_session(point, threads=2).train_step(X, lr=0.1)

@@ -73,7 +73,7 @@ def of_arm_alone() -> list[Node]:
     return nodes
 
 
-def test_what_arm_computes_in_its_own_way_agrees_with_the_oracle(tmp_path: Path) -> None:
+def test_special_kernels_of_arm_agree_with_the_oracle(tmp_path: Path) -> None:
     backend, rng = CBackend(device_of("neon", 2)), np.random.default_rng(0)
     cases = [
         Case(node, backend.kernel(node), tuple(draw_array(rng, each) for each in node.operands))

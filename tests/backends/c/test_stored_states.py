@@ -142,7 +142,7 @@ def test_codes_are_the_oracles_bit_for_bit(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(session.get_param(f"{kind}.w"), numbers)
 
 
-def test_a_training_begins_anew_with_fresh_states(trained: tuple[Artifact, Program]) -> None:
+def test_a_training_restarts_with_fresh_states(trained: tuple[Artifact, Program]) -> None:
     with open_session(trained[0]) as session:
         fresh = {name: a for name, a in session.params().items() if name.startswith("optimizer.")}
         session.train_step({"x": batches()[0]}, 0.01)

@@ -81,8 +81,8 @@ def compiled(graph: Graph, device: str) -> tuple[Program, Program]:
 @pytest.mark.parametrize("channels", [24, 30])
 def test_blocks_of_channels_change_no_number(tmp_path: Path, channels: int) -> None:
     whole, blocks = compiled(bottleneck(channels), "host")
-    found, wanted = numbers(blocks, tmp_path / "blocks"), numbers(whole, tmp_path / "whole")
-    for one, other in zip(found, wanted, strict=True):
+    found, expected = numbers(blocks, tmp_path / "blocks"), numbers(whole, tmp_path / "whole")
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -125,11 +125,11 @@ def test_plain_kernels_give_the_integers_of_packed_ones(tmp_path: Path) -> None:
     assert plain is not None
     whole = compile_program(graph, Training(HEAD), target=packed.target())
     lean = compile_program(graph, Training(HEAD, memory_budget=BUDGET), target=plain.target())
-    found, wanted = (
+    found, expected = (
         numbers(lean, tmp_path / "plain", plain),
         numbers(whole, tmp_path / "packed", packed),
     )
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -162,16 +162,16 @@ def test_cotangents_in_blocks_round_to_the_same_integers(channels: int) -> None:
         batch = {**BATCH, "lr": np.array(0.1, np.float32)}
         losses = [run(step, batch, params)["loss"] for _ in range(2)]
         trained.append((losses, params))
-    (losses, params), (wanted_losses, wanted) = trained
+    (losses, params), (wanted_losses, expected) = trained
     assert losses == wanted_losses
     for name, param in params.items():
-        np.testing.assert_array_equal(param, wanted[name], err_msg=name)
+        np.testing.assert_array_equal(param, expected[name], err_msg=name)
 
 
 @pytest.mark.parametrize("channels", [pytest.param(40, marks=pytest.mark.nightly), 64])
 def test_c_trains_alike_with_cotangents_in_blocks(tmp_path: Path, channels: int) -> None:
     graph, _ = quantized(bottleneck(channels), [BATCH])
     whole, blocks = narrowed(graph, "host")
-    found, wanted = numbers(blocks, tmp_path / "blocks"), numbers(whole, tmp_path / "whole")
-    for one, other in zip(found, wanted, strict=True):
+    found, expected = numbers(blocks, tmp_path / "blocks"), numbers(whole, tmp_path / "whole")
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)

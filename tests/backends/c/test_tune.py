@@ -141,7 +141,7 @@ def test_a_second_run_measures_what_is_new_or_has_changed() -> None:
     assert third.measured == list(table.rows)
 
 
-def test_what_was_measured_before_a_failure_is_kept() -> None:
+def test_measurements_before_a_failure_are_stored() -> None:
     problems = problems_of(*(matmul(8 + m, 40, 16) for m in range(20)))
     saved: list[TunedTable] = []
     fake = FakeMeter()

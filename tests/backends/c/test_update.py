@@ -212,6 +212,6 @@ def test_a_cache_is_written_at_places_and_stored_nowhere(axis: int, tmp_path: Pa
                 "index": np.array(places),
                 "new": draw.standard_normal(new.shape, np.float32),
             }
-            wanted = run(g.graph, inputs, state)["before"]
-            np.testing.assert_array_equal(session.run("write", inputs)["before"], wanted)
+            expected = run(g.graph, inputs, state)["before"]
+            np.testing.assert_array_equal(session.run("write", inputs)["before"], expected)
         assert not session.params()

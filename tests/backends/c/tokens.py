@@ -106,11 +106,11 @@ def check_names(build: Callable[[Callable[[str], str]], Graph], attacks: Sequenc
     name.
     """
     twin = build(lambda name: name)
-    wanted = program_tokens(twin)
+    expected = program_tokens(twin)
     for attack in attacks:
         graph = build(partial("{}{attack}".format, attack=attack))
         assert _names(graph) != _names(twin), attack
-        assert program_tokens(graph) == wanted, attack
+        assert program_tokens(graph) == expected, attack
 
 
 def _names(graph: Graph) -> list[str]:

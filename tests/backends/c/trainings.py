@@ -42,8 +42,8 @@ def check_training(
         seed = np.asarray(index + 1, np.int32)  # of the runner's seed 0
         controls = {"lr": np.float32(rate(int(step))), "step": step, "seed": seed}
         inputs = {name: array[index] for name, array in batches.items()}
-        wanted = run(program.entries["train"].graph, {**inputs, **controls}, state)["loss"]
-        assert told[index]["loss"] == pytest.approx(float(wanted), rel=2e-5)
+        expected = run(program.entries["train"].graph, {**inputs, **controls}, state)["loss"]
+        assert told[index]["loss"] == pytest.approx(float(expected), rel=2e-5)
         if "update" in program.entries and (index + 1) % training.micro_batches == 0:
             run(program.entries["update"].graph, controls, state)
     found = load_file(saved)

@@ -125,6 +125,6 @@ def test_a_tile_that_is_read_beyond_its_operand_is_found(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("body", BESIDE)
-def test_local_memory_beside_an_array_is_nobody_s(body: str, tmp_path: Path) -> None:
+def test_writes_past_a_local_array_are_found(body: str, tmp_path: Path) -> None:
     done = Sanitized([planted(body)], BOUNDS, tmp_path).run()
     assert "use-after-poison" in done.stderr

@@ -78,8 +78,8 @@ def test_ten_steps_are_those_of_the_emulation_and_of_c(name: str, machine: Fake)
         found = trained(session, graph)
     for backend, tolerance in (("gpu", 0.0), ("c", 1e-4)):
         with pockengine.compile(graph, None, backend=backend, **options).session() as session:
-            wanted = trained(session, graph)
-        for key, array in wanted.items():
+            expected = trained(session, graph)
+        for key, array in expected.items():
             most = max(1.0, float(np.abs(array).max()))
             np.testing.assert_allclose(
                 found[key], array, rtol=tolerance, atol=tolerance * most, err_msg=f"{backend} {key}"
@@ -130,8 +130,8 @@ def test_params_come_back_once_and_only_where_they_were_written(
 
 
 def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> None:
-    wanted, found = resumed(compiled, tmp_path)
-    for key, array in wanted.items():
+    expected, found = resumed(compiled, tmp_path)
+    for key, array in expected.items():
         np.testing.assert_array_equal(found[key], array, err_msg=key)
 
 
@@ -183,10 +183,10 @@ def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     found = [line["loss"] for line in lines if "loss" in line]
     with compiled.session() as session:
-        wanted = trained(session, compiled.graph)
-    np.testing.assert_allclose(found, wanted["losses"], rtol=1e-6)
+        expected = trained(session, compiled.graph)
+    np.testing.assert_allclose(found, expected["losses"], rtol=1e-6)
     for key, array in load_file(tmp_path / "saved").items():
-        np.testing.assert_array_equal(array, wanted[key], err_msg=key)
+        np.testing.assert_array_equal(array, expected[key], err_msg=key)
 
 
 def test_launches_are_timed_each_as_a_graph_of_its_own(compiled: Compiled, tmp_path: Path) -> None:

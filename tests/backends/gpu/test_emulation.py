@@ -111,7 +111,7 @@ def test_a_missing_barrier_shows_in_every_order(tmp_path: Path) -> None:
         assert np.isnan(y).any()
 
 
-def test_local_memory_that_nobody_wrote_is_nan(tmp_path: Path) -> None:
+def test_unwritten_local_memory_is_nan(tmp_path: Path) -> None:
     for y in results(built(UNWRITTEN, tmp_path)):
         assert np.isnan(y).all()
 
@@ -128,7 +128,7 @@ def held_by(item: int, rows: int) -> list[tuple[int, int]]:
     return places
 
 
-def test_items_of_a_warp_hold_what_ptx_says(tmp_path: Path) -> None:
+def test_fragments_of_a_warp_follow_ptx(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     a, b = (to_bf16(rng.standard_normal((2, n, 16))) for n in (16, 8))
     given = [
@@ -144,8 +144,8 @@ def test_items_of_a_warp_hold_what_ptx_says(tmp_path: Path) -> None:
     for y in results(built(PRODUCT, tmp_path), x, 4 * ITEMS):
         for item, sums in enumerate(y.reshape(ITEMS, 4)):
             row, column = item % 32 // 4, item % 4 * 2
-            wanted = exact[item // 32][[row, row, row + 8, row + 8], [column, column + 1] * 2]
-            np.testing.assert_array_equal(sums, wanted.astype(np.float32))
+            expected = exact[item // 32][[row, row, row + 8, row + 8], [column, column + 1] * 2]
+            np.testing.assert_array_equal(sums, expected.astype(np.float32))
 
 
 def test_a_warp_that_is_far_ahead_shows_a_missing_barrier(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ CHUNKS = [MADE[start : start + AT_ONCE] for start in range(0, len(MADE), AT_ONCE
     suppress_health_check=list(HealthCheck),
 )
 @given(data=st.data())
-def test_ops_are_what_the_oracle_says(
+def test_ops_equal_the_oracle(
     ops: list[str], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     graphs, inputs = {}, {}

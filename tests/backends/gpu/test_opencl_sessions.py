@@ -81,15 +81,15 @@ def test_ten_steps_are_those_of_c(name: str) -> None:
     with pockengine.compile(graph, None, **OPENCL, **options).session() as session:
         found = trained(session, graph)
     with pockengine.compile(graph, None, backend="c", **options).session() as session:
-        wanted = trained(session, graph)
-    for key, array in wanted.items():
+        expected = trained(session, graph)
+    for key, array in expected.items():
         most = max(1.0, float(np.abs(array).max()))
         np.testing.assert_allclose(found[key], array, rtol=1e-4, atol=1e-4 * most, err_msg=key)
 
 
 def test_a_training_resumes_bit_for_bit(compiled: Compiled, tmp_path: Path) -> None:
-    wanted, found = resumed(compiled, tmp_path)
-    for key, array in wanted.items():
+    expected, found = resumed(compiled, tmp_path)
+    for key, array in expected.items():
         np.testing.assert_array_equal(found[key], array, err_msg=key)
 
 
@@ -108,11 +108,11 @@ def test_the_runner_trains_as_a_session_does(compiled: Compiled, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     with compiled.session() as session:
-        wanted = trained(session, compiled.graph)
+        expected = trained(session, compiled.graph)
     losses = [line["loss"] for line in lines if "loss" in line]
-    np.testing.assert_allclose(losses, wanted["losses"], rtol=1e-6)
+    np.testing.assert_allclose(losses, expected["losses"], rtol=1e-6)
     for key, array in load_file(tmp_path / "saved").items():
-        np.testing.assert_array_equal(array, wanted[key], err_msg=key)
+        np.testing.assert_array_equal(array, expected[key], err_msg=key)
 
 
 def test_a_step_waits_once_and_copies_inputs_and_outputs(

@@ -24,7 +24,7 @@ BACKEND = GpuBackend(load_device("host"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_size_is_what_the_oracle_says(kind: str, tmp_path: Path) -> None:
+def test_every_size_equals_the_oracle(kind: str, tmp_path: Path) -> None:
     graphs = {f"case{number}": graph_of(case) for number, case in enumerate(KINDS[kind])}
     inputs = {key: drawn(graph) for key, graph in graphs.items()}
     for key, case in zip(graphs, KINDS[kind], strict=True):

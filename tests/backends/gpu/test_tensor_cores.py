@@ -95,12 +95,12 @@ def test_trainings_stay_beside_those_of_f32(graph: Graph, options: dict[str, Any
     bf16 = pockengine.compile(graph, None, backend="gpu", bf16=True, **options)
     batches = [draw(graph, number) for number in range(10)]
     with f32.session() as session:
-        wanted = np.array([session.train_step(batch, 1e-3)["loss"] for batch in batches])
+        expected = np.array([session.train_step(batch, 1e-3)["loss"] for batch in batches])
     found = []
     for order in ORDERS:
         with ordered(bf16.artifact, order), bf16.session() as session:
             found.append([session.train_step(batch, 1e-3)["loss"] for batch in batches])
-    assert 1e-7 < np.abs(np.array(found[0]) / wanted - 1).max() < 1e-2
+    assert 1e-7 < np.abs(np.array(found[0]) / expected - 1).max() < 1e-2
     assert found[0] == found[1] == found[2]
 
 

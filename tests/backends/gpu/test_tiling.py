@@ -38,7 +38,7 @@ CASES = [
 
 @pytest.mark.parametrize("tiling", EVERY, ids=NAMES)
 @pytest.mark.parametrize("parts", [1, 3])
-def test_every_way_gives_the_same_product(
+def test_every_tiling_computes_the_same_product(
     tiling: Tiling, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def chosen(sizes: tuple[int, int, int, int], *_: object) -> Tiled:
@@ -86,10 +86,10 @@ def test_a_unit_has_room_for_the_groups_that_the_model_counts(architecture: str)
 def test_large_gpus_take_smaller_tiles_and_more_parts(
     sizes: tuple[int, int, int, int], orin: tuple[int, ...], h100: tuple[int, ...]
 ) -> None:
-    for name, wanted in (("jetson-orin", orin), ("h100", h100)):
+    for name, expected in (("jetson-orin", orin), ("h100", h100)):
         machine = machine_of(load_device(name).gpu, bf16=False)
-        way = choose_tiles(sizes, machine)
-        assert (way.tiling.mr, way.tiling.nr, -(-sizes[2] // way.share)) == wanted
+        tiled = choose_tiles(sizes, machine)
+        assert (tiled.tiling.mr, tiled.tiling.nr, -(-sizes[2] // tiled.share)) == expected
 
 
 def test_the_balance_of_a_gpu_follows_from_its_file() -> None:
@@ -102,5 +102,5 @@ def test_the_balance_of_a_gpu_follows_from_its_file() -> None:
 def test_tensor_cores_are_for_those_who_ask() -> None:
     gpu = load_device("h100").gpu
     for bf16 in (False, True):
-        way = choose_tiles((512, 512, 512, 1), machine_of(gpu, bf16))
-        assert (way.tiling.template == TENSOR_TEMPLATE) == bf16
+        tiled = choose_tiles((512, 512, 512, 1), machine_of(gpu, bf16))
+        assert (tiled.tiling.template == TENSOR_TEMPLATE) == bf16

@@ -45,8 +45,8 @@ def test_steps_are_those_of_c_in_every_order(name: str) -> None:
                 assert array.tobytes() == first[key].tobytes(), key
 
 
-def _expect_close(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
-    for key, array in wanted.items():
+def _expect_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for key, array in expected.items():
         if array.dtype.kind != "f":  # codes, which nothing writes; NumPy has no bf16 arithmetic
             assert found[key].tobytes() == array.tobytes(), key
             continue

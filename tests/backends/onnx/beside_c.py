@@ -45,16 +45,16 @@ def compare(
         batch = draw(graph, number)
         losses = [_timed(session, batch, times[key]) for key, session in sessions.items()]
         apart = max(apart, abs(losses[0] - losses[1]) / abs(losses[0]))
-    wanted, found = (session.params() for session in sessions.values())
-    worst = max(_apart(found[name], wanted[name]) for name in wanted)
+    expected, found = (session.params() for session in sessions.values())
+    worst = max(_apart(found[name], expected[name]) for name in expected)
     for session in sessions.values():
         session.close()
     return apart, worst, {key: statistics.median(each[WARM:]) for key, each in times.items()}
 
 
-def _apart(found: np.ndarray, wanted: np.ndarray) -> float:
+def _apart(found: np.ndarray, expected: np.ndarray) -> float:
     """The largest difference, relative to the largest number if that is above 1."""
-    return float(np.abs(found - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
+    return float(np.abs(found - expected).max()) / max(1.0, float(np.abs(expected).max()))
 
 
 def _timed(session: Session, batch: Mapping[str, np.ndarray], times: list[float]) -> float:

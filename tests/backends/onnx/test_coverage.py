@@ -3,5 +3,5 @@
 from pockengine.tests.backends.onnx.coverage import COVERAGE
 
 
-def test_the_page_says_what_becomes_of_every_op() -> None:
+def test_the_page_lists_every_op() -> None:
     COVERAGE.check()

@@ -62,9 +62,9 @@ def test_a_choice_of_the_forward_pass_hides_what_is_not_finite(maker: str, tmp_p
     numbers[0, 0] = -np.inf
     inputs = {"x": numbers, "y": np.ones((4, 4), np.float32)}
     with np.errstate(all="ignore"):
-        wanted = run(g.graph, inputs, {})["chosen"]
-    assert np.isfinite(wanted).all()
-    np.testing.assert_allclose(computed(g.graph, inputs, tmp_path)["chosen"], wanted, rtol=1e-5)
+        expected = run(g.graph, inputs, {})["chosen"]
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(computed(g.graph, inputs, tmp_path)["chosen"], expected, rtol=1e-5)
 
 
 def test_a_choice_takes_the_shape_of_its_zeros(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_a_choice_takes_the_shape_of_its_zeros(tmp_path: Path) -> None:
     zeros = g.constant(np.zeros((3, 4), np.float32), "zeros")
     g.output("chosen", g.where(g.gt(x, g.scalar(0.0)), taken, zeros))
     inputs = {"x": np.array([[-1, 2, -3, 4]], np.float32)}
-    wanted = run(g.graph, inputs, {})["chosen"]
-    assert wanted.shape == (3, 4)
-    np.testing.assert_allclose(computed(g.graph, inputs, tmp_path)["chosen"], wanted, rtol=1e-5)
+    expected = run(g.graph, inputs, {})["chosen"]
+    assert expected.shape == (3, 4)
+    np.testing.assert_allclose(computed(g.graph, inputs, tmp_path)["chosen"], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("late", ["vector", "sum", "doubled", "shared"])
@@ -151,9 +151,9 @@ def test_depthwise_weight_gradients_take_channels_last_where_these_are_many(
     g.output("dw", g.conv2d_dw(x, dy, weight_shape=window.shape, **geometry))
     random = np.random.default_rng(0)
     inputs = {v.name: random.normal(size=v.shape).astype(np.float32) for v in g.graph.inputs}
-    wanted = run(g.graph, inputs, {})["dw"]
+    expected = run(g.graph, inputs, {})["dw"]
     np.testing.assert_allclose(
-        computed(g.graph, inputs, tmp_path)["dw"], wanted, rtol=1e-4, atol=1e-5
+        computed(g.graph, inputs, tmp_path)["dw"], expected, rtol=1e-4, atol=1e-5
     )
     transposes = _ops(tmp_path / model_name("case"))["Transpose"]
     assert (transposes == 0) == (channels == CHANNELS)
@@ -190,8 +190,8 @@ def test_small_depthwise_convolutions_go_by_taps(
     random = np.random.default_rng(0)
     inputs = {v.name: random.normal(size=v.shape).astype(np.float32) for v in g.graph.inputs}
     found = computed(g.graph, inputs, tmp_path)
-    for name, wanted in run(g.graph, inputs, {}).items():
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=1e-5)
+    for name, expected in run(g.graph, inputs, {}).items():
+        np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5)
     ops = _ops(tmp_path / model_name("case"))
     turned = op == "conv2d_dx" and stride == (1, 1)
     assert ops["Gather"] == by_taps * (1 + turned)

@@ -18,5 +18,5 @@ MADE = made(FORMS, elsewhere=quantized.FORMS)  # test_quantized.py
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_an_op_is_what_the_oracle_says(op: str, data: st.DataObject, tmp_path: Path) -> None:
+def test_an_op_equals_the_oracle(op: str, data: st.DataObject, tmp_path: Path) -> None:
     check_op(op, data, computed, tmp_path)

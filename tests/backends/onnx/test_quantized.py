@@ -46,7 +46,7 @@ def _compiled(training: Training, backend: str, place: Path) -> tuple[Program, A
     ],
     ids=["momentum", "adam", "unscaled"],
 )
-def test_integers_train_as_the_oracle_says(training: Training, tmp_path: Path) -> None:
+def test_integers_train_like_the_oracle(training: Training, tmp_path: Path) -> None:
     _check_steps(*_compiled(training, "onnx", tmp_path / "artifact"))
 
 
@@ -77,9 +77,9 @@ def _check_steps(program: Program, artifact: Artifact, rtol: float = 1e-4) -> No
             np.testing.assert_allclose(found, run(step, feed, params)["loss"], rtol=rtol)
         trained = session.params()
     assert trained["c.0.weight"].dtype == DType.I8.numpy
-    for name, wanted in params.items():
-        apart = np.abs(trained[name].astype(np.float64) - wanted)
-        assert apart.max() <= (1 if wanted.dtype == np.int8 else 1e-4), name
+    for name, expected in params.items():
+        apart = np.abs(trained[name].astype(np.float64) - expected)
+        assert apart.max() <= (1 if expected.dtype == np.int8 else 1e-4), name
 
 
 @pytest.mark.parametrize("scheme", ["full", PART], ids=["full", "sparse"])
@@ -121,7 +121,7 @@ ZERO = {"zero": 3, "low": -120, "high": 100}
 
 @pytest.mark.parametrize("scale", [np.float32(0.1), np.array([0.1, 0.02], np.float32)])
 @pytest.mark.parametrize("limits", [{}, ZERO], ids=["whole", "limits"])
-def test_numbers_are_quantised_as_the_oracle_says(
+def test_numbers_are_quantised_like_the_oracle(
     scale: np.ndarray, limits: dict[str, int], tmp_path: Path
 ) -> None:
     g = Builder(Graph("net"))
@@ -132,9 +132,9 @@ def test_numbers_are_quantised_as_the_oracle_says(
     g.output("wide", g.quantize(x, g.scalar(0.5), dtype="i32", low=-1000, high=1000))
     rows = [[0.05, -0.15], [30.0, -30.0], [np.inf, -np.inf], [0.25, 0.35], [1e9, -1e9]]
     inputs = {"x": np.array(rows, np.float32)}
-    wanted = run(g.graph, inputs, {})
+    expected = run(g.graph, inputs, {})
     for name, array in computed(g.graph, inputs, tmp_path).items():
-        np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
 def test_a_scale_that_is_found_while_running_and_i32_are_arithmetic(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_a_scale_that_is_found_while_running_and_i32_are_arithmetic(tmp_path: Pa
         "scale": np.asarray(0.5, np.float32),
         "sums": np.array([3, -7, 2**20, 0], np.int32),
     }
-    wanted = run(g.graph, inputs, {})
+    expected = run(g.graph, inputs, {})
     for name, array in computed(g.graph, inputs, tmp_path).items():
-        np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
 def test_forms_need_no_rescaling() -> None:

@@ -36,7 +36,7 @@ def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[
     max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_an_op_is_what_the_oracle_says(op: str, data: st.DataObject, tmp_path: Path) -> None:
+def test_an_op_equals_the_oracle(op: str, data: st.DataObject, tmp_path: Path) -> None:
     check_op(op, data, computed, tmp_path)
 
 
@@ -53,9 +53,9 @@ def test_integers_of_32_bits_are_divided_and_nothing_traps(tmp_path: Path) -> No
     b = np.array([2, 2, 0, -1, -5, 3], np.int32)
     graph = _divided(DType.I32)
     with np.errstate(all="ignore"):
-        wanted = run(graph, {"x0": a, "x1": b}, {})["y"]
+        expected = run(graph, {"x0": a, "x1": b}, {})["y"]
     found = computed(graph, {"x0": a, "x1": b}, tmp_path)["y"]
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("op", ["quotient", "rem"])
@@ -69,9 +69,9 @@ def test_integers_of_64_bits_are_divided_exactly(op: str, tmp_path: Path) -> Non
     operands = (g.input(name, TensorType(DType.I64, a.shape)) for name in ("x0", "x1"))
     g.output("y", getattr(g, op)(*operands))
     with np.errstate(all="ignore"):
-        wanted = run(g.graph, {"x0": a, "x1": b}, {})["y"]
+        expected = run(g.graph, {"x0": a, "x1": b}, {})["y"]
     found = computed(g.graph, {"x0": a, "x1": b}, tmp_path)["y"]
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("op", ["shift_left", "shift_right"])
@@ -82,9 +82,9 @@ def test_integers_of_64_bits_are_shifted_by_any_amount(op: str, tmp_path: Path) 
     g = Builder(Graph("net"))
     operands = (g.input(name, TensorType(DType.I64, a.shape)) for name in ("x0", "x1"))
     g.output("y", getattr(g, op)(*operands))
-    wanted = run(g.graph, {"x0": a, "x1": b}, {})["y"]
+    expected = run(g.graph, {"x0": a, "x1": b}, {})["y"]
     found = computed(g.graph, {"x0": a, "x1": b}, tmp_path)["y"]
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, expected)
 
 
 def _bits(op: str, dtype: DType) -> Graph:
@@ -103,5 +103,5 @@ def test_bits_are_those_of_the_oracle(op: str, dtype: DType, tmp_path: Path) -> 
     a = np.array([5, -7, limits.min, limits.max, -1, 0, 12345, -98765, limits.min], dtype.numpy)
     b = np.array([3, -2, limits.min, limits.min, 31, 40, 7, 33, 1], dtype.numpy)
     graph = _bits(op, dtype)
-    wanted = run(graph, {"x0": a, "x1": b}, {})["y"]
-    np.testing.assert_array_equal(computed(graph, {"x0": a, "x1": b}, tmp_path)["y"], wanted)
+    expected = run(graph, {"x0": a, "x1": b}, {})["y"]
+    np.testing.assert_array_equal(computed(graph, {"x0": a, "x1": b}, tmp_path)["y"], expected)

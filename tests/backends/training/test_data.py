@@ -51,17 +51,17 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_of_data_train_and_judge_alike(kind: str, net: pockengine.Compiled) -> None:
-    wanted, given = compiled(), KINDS[kind]
-    wanted.fit(ROWS, epochs=2, lr=0.02, shuffle=False)
+    expected, given = compiled(), KINDS[kind]
+    expected.fit(ROWS, epochs=2, lr=0.02, shuffle=False)
     by_row = isinstance(given, dict | tuple)
-    net.trained.take(wanted.session())
+    net.trained.take(expected.session())
     history = net.fit(given, epochs=2, lr=0.02, **({"shuffle": False} if by_row else {}))
 
     assert [step.epoch for step in history.steps] == [1] * 5 + [2] * 5
-    same(net.trained.params(), wanted.trained.params())
+    same(net.trained.params(), expected.trained.params())
     metrics = {"accuracy": accuracy}
-    assert net.evaluate(given, metrics=metrics) == wanted.evaluate(ROWS, metrics=metrics)
-    np.testing.assert_array_equal(net.predict(given)["logits"], wanted.predict(ROWS)["logits"])
+    assert net.evaluate(given, metrics=metrics) == expected.evaluate(ROWS, metrics=metrics)
+    np.testing.assert_array_equal(net.predict(given)["logits"], expected.predict(ROWS)["logits"])
 
 
 class Stop(pockengine.Callback):
@@ -79,12 +79,12 @@ def test_a_seeded_dataloader_resumes_as_if_nothing_had_stopped(tmp_path: Path) -
 
     whole, parts = compiled(), compiled()
     options = {"epochs": 3, "lr": 0.02, "schedule": "linear", "validation": loader()}
-    wanted = whole.fit(shuffled(), **options)
+    expected = whole.fit(shuffled(), **options)
     parts.fit(shuffled(), **options, checkpoint=tmp_path, callbacks=[Stop()])
     found = parts.fit(shuffled(), **options, checkpoint=tmp_path, resume=True)
 
     same(parts.trained.params(), whole.trained.params())
-    assert found.steps == wanted.steps
+    assert found.steps == expected.steps
     assert len({step.loss for step in found.steps}) == 15
 
 
@@ -107,8 +107,8 @@ def test_rows_that_are_shuffled_in_blocks_keep_their_order(
     found = [batch.inputs["x"] for batch in source.training(9, 0, 2)]
 
     for epoch in (0, 1):
-        wanted = RowOrder(53, 9, True).rows_at(epoch, 0, 50)
-        np.testing.assert_array_equal(np.concatenate(found[10 * epoch :][:10]), wanted)
+        expected = RowOrder(53, 9, True).rows_at(epoch, 0, 50)
+        np.testing.assert_array_equal(np.concatenate(found[10 * epoch :][:10]), expected)
     np.testing.assert_array_equal(next(source.training(9, 13, 2)).inputs["x"], found[13])
 
 
@@ -252,8 +252,8 @@ def test_metrics_of_pytorch_are_given_tensors(net: pockengine.Compiled) -> None:
 
     assert found["share"] == pytest.approx(found["accuracy"])
     logits = torch.from_numpy(net.predict(ROWS)["logits"])
-    wanted = nn.functional.cross_entropy(logits, torch.from_numpy(ROWS["labels"]))
-    assert found["cross_entropy"] == pytest.approx(wanted.item(), rel=1e-5)
+    expected = nn.functional.cross_entropy(logits, torch.from_numpy(ROWS["labels"]))
+    assert found["cross_entropy"] == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_range_takes_short_batches_as_they_are() -> None:
@@ -266,7 +266,7 @@ def test_a_range_takes_short_batches_as_they_are() -> None:
     net = pockengine.compile(model, (x[:4],), loss="cross_entropy", sizes=sizes)
     scores = net.evaluate((x, y))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    wanted = nn.functional.cross_entropy(model(x), y).item()
+    expected = nn.functional.cross_entropy(model(x), y).item()
     for rows in (slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 11)):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
@@ -274,7 +274,7 @@ def test_a_range_takes_short_batches_as_they_are() -> None:
     history = net.fit((x, y), epochs=1, lr=0.1, batch=3, shuffle=False)
 
     assert (scores.rows, scores.of) == (11, 11)
-    assert scores.loss == pytest.approx(wanted, rel=1e-5)
+    assert scores.loss == pytest.approx(expected, rel=1e-5)
     assert [step.rows for step in history.steps] == [3, 3, 3, 2]
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(net.state_dict()[name], tensor, rtol=1e-5, atol=1e-6)

@@ -44,8 +44,8 @@ class After(pockengine.Callback):
 
 
 def test_rests_change_no_step_and_take_their_share_of_the_time(zone: Path) -> None:
-    wanted, net = compiled(), compiled()
-    history = wanted.fit(ROWS, epochs=1, lr=0.02)
+    expected, net = compiled(), compiled()
+    history = expected.fit(ROWS, epochs=1, lr=0.02)
     slow = After(2, lambda: time.sleep(0.2))
     duty = DutyCycle(25, pause_above=80, thermal=zone)
     begin = time.monotonic()
@@ -53,43 +53,43 @@ def test_rests_change_no_step_and_take_their_share_of_the_time(zone: Path) -> No
 
     assert time.monotonic() - begin >= 0.8
     assert found.steps == history.steps
-    same(net.trained.params(), wanted.trained.params())
+    same(net.trained.params(), expected.trained.params())
 
 
 def test_a_pause_ends_when_the_device_has_cooled(zone: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
     def say(text: str) -> None:
-        said.append(text)
-        if len(said) == 1:
+        messages.append(text)
+        if len(messages) == 1:
             zone.write_text(WARM)
             threading.Timer(1.5, zone.write_text, [COOL]).start()  # it checks every second
 
-    wanted, net = compiled(), compiled()
-    history = wanted.fit(ROWS, epochs=1, lr=0.02)
+    expected, net = compiled(), compiled()
+    history = expected.fit(ROWS, epochs=1, lr=0.02)
     heated = After(3, lambda: zone.write_text(HOT))
     duty = DutyCycle(pause_above=80, thermal=zone, say=say)
     found = net.fit(ROWS, epochs=1, lr=0.02, callbacks=[heated, duty])
 
-    assert said[0] == f"paused: {zone} says 80.001 C, above 80; it goes on at 75"
-    assert re.fullmatch(r"it goes on, after \d+ s", said[1])
-    assert int(said[1].split()[-2]) >= 2
-    assert len(said) == 2
+    assert messages[0] == f"paused: {zone} says 80.001 C, above 80; it goes on at 75"
+    assert re.fullmatch(r"it goes on, after \d+ s", messages[1])
+    assert int(messages[1].split()[-2]) >= 2
+    assert len(messages) == 2
     assert found.steps == history.steps
 
 
 def test_a_low_battery_pauses_until_it_is_charged(tmp_path: Path) -> None:
     charge = tmp_path / "capacity"
     charge.write_text("96\n")
-    said: list[str] = []
+    messages: list[str] = []
 
     def say(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         charge.write_text("100\n")
 
     duty = DutyCycle(pause_below=97, battery=charge, say=say)
     assert len(compiled().fit(ROWS, epochs=1, lr=0.02, callbacks=[duty]).steps) == STEPS
-    assert said[0] == f"paused: {charge} says 96 %, below 97; it goes on at 100"
+    assert messages[0] == f"paused: {charge} says 96 %, below 97; it goes on at 100"
 
 
 def test_a_signal_ends_a_pause_saved(zone: Path, tmp_path: Path) -> None:

@@ -40,11 +40,11 @@ def first_of(
 
 
 def test_prediction_has_every_row_in_order(net: pockengine.Compiled) -> None:
-    wanted = in_numpy(net, ROWS["x"])
+    expected = in_numpy(net, ROWS["x"])
     for rows in (1, 4, 10):
         for given in (ROWS, (ROWS["x"],), ROWS["x"]):
             found = net.predict(first_of(given, rows))["logits"]
-            np.testing.assert_allclose(found, wanted[:rows], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(found, expected[:rows], rtol=1e-5, atol=1e-6)
 
 
 def test_loss_is_over_whole_batches_and_metrics_over_all_rows(net: pockengine.Compiled) -> None:

@@ -53,8 +53,8 @@ def test_tensorboard_reads_the_scalars(tmp_path: Path) -> None:
     losses = [(event.step, event.value) for event in events.Scalars("loss")]
     assert losses == [(step.number, pytest.approx(step.loss)) for step in history.steps]
     judged = [(event.step, event.value) for event in events.Scalars("epoch_validation_loss")]
-    wanted = [(e.step, pytest.approx(e.figures["validation_loss"])) for e in history.epochs]
-    assert judged == wanted
+    expected = [(e.step, pytest.approx(e.figures["validation_loss"])) for e in history.epochs]
+    assert judged == expected
 
 
 def test_mlflow_keeps_the_metrics(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_resumed_is_uninterrupted(
         "metrics": {"accuracy": accuracy},
     }
     whole = compiled(device, optimizer, micro_batches)
-    wanted = whole.fit(TRAIN, **options)
+    expected = whole.fit(TRAIN, **options)
     place = pockengine.Checkpoints(tmp_path / "kept", every=3)
     stopped = compiled(device, optimizer, micro_batches)
     history = stopped.fit(TRAIN, **options, checkpoint=place, callbacks=[StopAfter(stop)])
@@ -68,8 +68,8 @@ def test_resumed_is_uninterrupted(
     found = resumed.fit(TRAIN, **options, checkpoint=place, resume=True)
 
     same(resumed.trained.params(), whole.trained.params())
-    assert found.steps == wanted.steps
-    assert figures(found) == figures(wanted)
+    assert found.steps == expected.steps
+    assert figures(found) == figures(expected)
     names = {path.name for path in (tmp_path / "kept").iterdir()}
     assert names == {f"step-{n:010d}.safetensors" for n in (18, 20)} | {"history.jsonl"}
 
@@ -77,7 +77,7 @@ def test_resumed_is_uninterrupted(
 def test_a_torn_log_and_a_damaged_checkpoint_are_passed_over(tmp_path: Path) -> None:
     options = {"epochs": 2, "lr": 0.02, "checkpoint": pockengine.Checkpoints(tmp_path, every=2)}
     whole, resumed = compiled(), compiled()
-    wanted = whole.fit(TRAIN, **options)
+    expected = whole.fit(TRAIN, **options)
     newest = tmp_path / "step-0000000010.safetensors"
     newest.write_bytes(newest.read_bytes()[:-4])
     log = tmp_path / "history.jsonl"
@@ -87,7 +87,7 @@ def test_a_torn_log_and_a_damaged_checkpoint_are_passed_over(tmp_path: Path) -> 
         found = resumed.fit(TRAIN, **options, resume=True)
 
     same(resumed.trained.params(), whole.trained.params())
-    assert figures(found) == figures(wanted)
+    assert figures(found) == figures(expected)
 
 
 def test_without_a_checkpoint_a_training_goes_on_where_it_stood() -> None:
@@ -106,7 +106,7 @@ def test_a_training_that_goes_on_for_longer_follows_its_new_end(
     """Rates of epochs 3 and 4 are those of a schedule over four epochs."""
     whole, longer = compiled(micro_batches=2), compiled(micro_batches=2)
     course = {"lr": 0.02, "schedule": "cosine"}
-    wanted = whole.fit(TRAIN, epochs=4, **course)
+    expected = whole.fit(TRAIN, epochs=4, **course)
     longer.fit(TRAIN, epochs=2, **course, checkpoint=tmp_path)
 
     found = longer.fit(TRAIN, epochs=4, **again, checkpoint=tmp_path, resume=True)
@@ -117,8 +117,8 @@ def test_a_training_that_goes_on_for_longer_follows_its_new_end(
             pockengine.RateSchedule("cosine", 0.02, 20)(6 + n // 2) for n in range(10)
         ]
     else:
-        assert rates[10:] == [step.rate for step in wanted.steps][10:]
-    assert rates[:10] != [step.rate for step in wanted.steps][:10]
+        assert rates[10:] == [step.rate for step in expected.steps][10:]
+    assert rates[:10] != [step.rate for step in expected.steps][:10]
 
 
 def test_a_total_holds_beyond_the_end_of_a_training() -> None:
@@ -127,10 +127,10 @@ def test_a_total_holds_beyond_the_end_of_a_training() -> None:
     then = parts.fit(TRAIN, steps=12, resume=True)
 
     rates = [step.rate for step in (*first.steps, *then.steps)]
-    wanted = pockengine.RateSchedule("linear", 0.02, STEPS)
-    assert rates == [wanted(number) for number in range(1, 13)]
+    expected = pockengine.RateSchedule("linear", 0.02, STEPS)
+    assert rates == [expected(number) for number in range(1, 13)]
     with pytest.raises(RuntimeFailure, match="leave schedule, warmup and total out"):
-        parts.fit(TRAIN, steps=7, lr=wanted, total=9)
+        parts.fit(TRAIN, steps=7, lr=expected, total=9)
 
 
 def test_each_fit_begins_a_training_of_its_own() -> None:
@@ -202,12 +202,12 @@ def test_a_killed_training_goes_on(tmp_path: Path) -> None:
     process.start()
     process.join()
     assert (process.exitcode, place.steps()) == (-signal.SIGKILL, [6, 4])
-    wanted = whole.fit(TRAIN, epochs=2, lr=0.02)
+    expected = whole.fit(TRAIN, epochs=2, lr=0.02)
     resumed = pockengine.load(whole.artifact.folder)
     found = resumed.fit(TRAIN, epochs=2, lr=0.02, checkpoint=place, resume=True)
 
     same(resumed.trained.params(), whole.trained.params())
-    assert (found.steps, figures(found)) == (wanted.steps, figures(wanted))
+    assert (found.steps, figures(found)) == (expected.steps, figures(expected))
 
 
 def poisoned() -> dict[str, np.ndarray]:

@@ -37,10 +37,10 @@ def test_metrics_are_those_of_all_rows_at_once(compiled: pockengine.Compiled) ->
     logits = torch.from_numpy(compiled.predict({"input": x.numpy()})["output"])
     for name, metric in metrics.items():
         metric.reset()
-        wanted = float(metric(logits, y))
-        assert history.history[f"validation_{name}"][-1] == pytest.approx(wanted)
+        expected = float(metric(logits, y))
+        assert history.history[f"validation_{name}"][-1] == pytest.approx(expected)
         found = compiled.evaluate((x, y), metrics={name: metric}).metrics[name]
-        assert found == pytest.approx(wanted)
+        assert found == pytest.approx(expected)
     accuracies = history.history["validation_accuracy"]
     assert accuracies[-1] > max(0.8, accuracies[0])
     assert np.mean(logits.argmax(1).numpy() == y.numpy()) == pytest.approx(accuracies[-1])

@@ -19,5 +19,5 @@ MADE = made(TvmBackend(load_device("host")).target().ops)
     max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.data())
-def test_an_op_is_what_the_oracle_says(op: str, data: st.DataObject, tmp_path: Path) -> None:
+def test_an_op_equals_the_oracle(op: str, data: st.DataObject, tmp_path: Path) -> None:
     check_op(op, data, computed, tmp_path)

@@ -32,6 +32,6 @@ def test_nan_is_kept(op: str, tmp_path: Path) -> None:
     g.output("z", OPS[op](g, x, y))
     inputs = {"x": X, "y": Y}
     with np.errstate(all="ignore"):
-        wanted = run(g.graph, inputs, {})
+        expected = run(g.graph, inputs, {})
     found = computed(g.graph, inputs, tmp_path)
-    np.testing.assert_allclose(found["z"], wanted["z"], rtol=1e-6)
+    np.testing.assert_allclose(found["z"], expected["z"], rtol=1e-6)

@@ -23,8 +23,8 @@ PLAIN = {"softmax", "copies of a scalar"}
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_schedule_computes_the_same(name: str, plan: ReductionSchedule | None) -> None:
     function = FUNCTIONS[name]
-    wanted = run(function)
-    np.testing.assert_allclose(run(scheduled(function, 4, plan)), wanted, rtol=1e-5, atol=1e-5)
+    expected = run(function)
+    np.testing.assert_allclose(run(scheduled(function, 4, plan)), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in PLAIN])

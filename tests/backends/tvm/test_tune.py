@@ -109,7 +109,7 @@ class Late:
         return future
 
 
-def test_a_schedule_that_takes_too_long_is_given_up() -> None:
+def test_a_schedule_that_takes_too_long_is_abandoned() -> None:
     with pytest.raises(RuntimeFailure, match=r"\(a schedule took more than 300 s\)"):
         searched(product(), target_of(HOST), 1, Late())
 

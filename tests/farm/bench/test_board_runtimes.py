@@ -83,10 +83,10 @@ def test_what_a_runtime_cannot_do_is_noted_and_the_others_are_counted(
 def test_tflites_inference_stands_beside_predictions_or_its_reason_does(
     reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(device: str, data: object, wanted: np.ndarray) -> dict[str, GuestFigure]:
+    def measure(device: str, data: object, expected: np.ndarray) -> dict[str, GuestFigure]:
         if reason:
             raise FarmError(reason)
-        assert (device, wanted.shape) == ("rpi4", (2, 2))
+        assert (device, expected.shape) == ("rpi4", (2, 2))
         return {dtype: replace(FIGURE, engine="tflite") for dtype in ("f32", "int8")}
 
     monkeypatch.setattr(counting, "measure_inference", measure)

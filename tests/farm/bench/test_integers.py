@@ -56,11 +56,11 @@ def test_a_machine_with_files_trains_the_oracles_integers(tmp_path: Path) -> Non
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="needs qemu-aarch64")
 def test_a_prediction_is_counted_where_it_is_the_oracles(tmp_path: Path) -> None:
     compiled, data = case_for("rpi5", tmp_path)
-    wanted = oracle_prediction(compiled, data)
-    found = count_prediction(compiled.artifact, data, wanted, tmp_path)
+    expected = oracle_prediction(compiled, data)
+    found = count_prediction(compiled.artifact, data, expected, tmp_path)
     assert (found.metric, found.timing.n) == ("guest_instructions", 1)
     assert found.timing.median > 10_000
-    wrong = {name: array + 0.01 for name, array in wanted.items()}
+    wrong = {name: array + 0.01 for name, array in expected.items()}
     with pytest.raises(FarmError, match="predicts something else than the oracle"):
         count_prediction(compiled.artifact, data, wrong, tmp_path)
 

@@ -126,7 +126,7 @@ def test_other_losses_have_no_speed(
 ) -> None:
     error = loss_error
     monkeypatch.setattr(
-        bench_llm, "loss_error", lambda found, wanted: error([1.01 * x for x in found], wanted)
+        bench_llm, "loss_error", lambda found, expected: error([1.01 * x for x in found], expected)
     )
     found = measure_llm(measurement(folder, "sparse", engines=("pockengine",)), tmp_path)
     assert [line.engine for line in found.lines] == ["torch-eager"]

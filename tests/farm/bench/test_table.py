@@ -128,7 +128,7 @@ def test_a_missing_reference_is_named_with_how_to_get_it(
     assert (what_is_missing(without, missing) or "").startswith(said)
 
 
-def test_nothing_is_said_when_nothing_is_missing() -> None:
+def test_nothing_is_printed_if_nothing_is_missing() -> None:
     assert what_is_missing([], []) is None
 
 

@@ -43,7 +43,7 @@ GOOD = "[[job]]\nname = 'good'\nprogram = 'program'\nargs = ['in']\ninputs = { i
 BAD = "[[job]]\nname = 'bad'\nprogram = 'program'\nargs = ['in', 3]\n"
 
 
-def test_a_batch_is_run_told_and_resumed(tmp_path: Path) -> None:
+def test_a_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, GOOD + BAD)
 
     said = farm("run", file, "--batch", "night")

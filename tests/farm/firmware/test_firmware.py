@@ -90,8 +90,8 @@ def test_a_microcontroller_predicts_before_and_after_it_trains(
     start = {name: param.data for name, param in program.params.items()}
     for judged, state in ((found.before, start), (found.after, found.tensors)):
         for row, outputs in zip(rows, judged, strict=True):
-            wanted = run(graph, row, dict(state))["logits"]
-            np.testing.assert_allclose(outputs["logits"], wanted, rtol=1e-4, atol=1e-5)
+            expected = run(graph, row, dict(state))["logits"]
+            np.testing.assert_allclose(outputs["logits"], expected, rtol=1e-4, atol=1e-5)
     assert np.any(found.before[0]["logits"] != found.after[0]["logits"])
     assert (plain.before, plain.after) == ([], [])
 

@@ -185,7 +185,7 @@ def test_a_lease_that_others_took_away_is_noticed(url: str) -> None:
         assert eventually(lambda: lease.lost)
 
 
-def test_a_board_in_quarantine_is_nobodys_and_says_why(url: str) -> None:
+def test_a_quarantined_board_is_not_leased_and_gives_the_reason(url: str) -> None:
     with client(url) as mine, closing(Store(url)) as store:
         quarantine = Quarantine(store)
         quarantine.shut_out("a", "it smells of smoke")

@@ -55,7 +55,7 @@ def test_nothing_measured_is_no_figure(data: JobData) -> None:
     assert cached_guest(data) is None
 
 
-def test_kept_figure_is_found_without_installing_anything(data: JobData) -> None:
+def test_a_cached_figure_is_found_without_installing_anything(data: JobData) -> None:
     keep(data)
 
     assert cached_guest(data) == {"tf-graph": FIGURE}
@@ -63,7 +63,7 @@ def test_kept_figure_is_found_without_installing_anything(data: JobData) -> None
     assert FIGURE.median == 20
 
 
-def test_values_do_not_matter_to_a_kept_figure_but_the_step_does(data: JobData) -> None:
+def test_a_cached_figure_depends_on_the_step_but_not_on_values(data: JobData) -> None:
     keep(data)
     other_values = replace(data, images=data.images + 1, labels=data.labels[::-1].copy())
     other_rate = replace(data, job=replace(data.job, learning_rate=0.5))

@@ -66,7 +66,7 @@ def test_training_starts_from_the_job_and_returns_losses_and_tensors(
     assert training.tensors["counter"].tolist() == [3.0]
 
 
-def test_preparing_again_starts_anew(worker: Worker, folder: Path) -> None:
+def test_preparing_again_starts_over(worker: Worker, folder: Path) -> None:
     worker.prepare(folder, "fine", threads=1)
     worker.train()
     worker.prepare(folder, "fine", threads=1)

@@ -68,7 +68,7 @@ def test_commits_that_were_not_measured_are_named_as_well(commits: list[str], ur
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_noise_and_a_busy_machine_blame_nobody(commits: list[str], url: str, seed: int) -> None:
+def test_noise_and_a_busy_machine_blame_no_commit(commits: list[str], url: str, seed: int) -> None:
     """Steps are 10 % slower from the fifth commit on; the sixth was measured on a busy machine."""
     results = Results(url)
     for i, ours in enumerate((5, 5, 5, 5, 5.5, 20, 5.5)):

@@ -112,12 +112,12 @@ def _differences(transport: PoweredTransport, losses: dict[int, float]) -> int:
     )
     if not result.ok:
         raise FarmError(f"the undisturbed training: {result.describe()}")
-    wanted = {
+    expected = {
         int(line["step"]): float(line["loss"])
         for line in _lines(result.stdout.decode())
         if "step" in line
     }
-    return sum(wanted[step] != loss for step, loss in losses.items())
+    return sum(expected[step] != loss for step, loss in losses.items())
 
 
 def _command(workdir: str, steps: int) -> list[str]:

@@ -22,7 +22,7 @@ def test_it_is_a_64_bit_arm_machine_with_four_cores(rpi4: Transport) -> None:
     assert b"page table isolation forced OFF" in rpi4.run(["dmesg"]).stdout
 
 
-def test_it_has_no_way_out(rpi4: Transport) -> None:
+def test_it_has_no_network_access(rpi4: Transport) -> None:
     assert rpi4.run(["ip", "route"]).stdout == b"10.0.2.0/24 dev eth0 scope link  src 10.0.2.15 \n"
     assert not rpi4.run(["nc", "-w", "2", "10.0.2.2", "22"], timeout_s=20).ok
 
@@ -149,7 +149,7 @@ def test_a_job_that_needs_too_much_memory_is_killed_and_the_board_lives(
     assert rpi4.run(["true"]).ok
 
 
-def test_nobody_else_reads_the_boards_private_key(rpi4: Transport) -> None:
+def test_the_boards_private_key_is_private(rpi4: Transport) -> None:
     images = ensure_image().initrd.parent.parent  # the key lies in the RAM disk
 
     assert images.stat().st_mode & 0o077 == 0

@@ -74,7 +74,7 @@ def test_an_emulator_is_ended_when_an_error_leaves_the_block() -> None:
 
 
 @needs_qemu
-def test_a_board_that_never_answers_is_given_up_with_its_console(tmp_path: Path) -> None:
+def test_a_board_that_never_answers_times_out_with_its_console(tmp_path: Path) -> None:
     image = image_with_init(
         tmp_path, "#!/bin/busybox sh\necho stuck here\nexec /bin/busybox sleep 1000\n"
     )

@@ -21,7 +21,7 @@ def test_the_command_runs_as_written() -> None:
     assert subprocess.run(command, capture_output=True, check=True).stdout == b"a b|$HOME||"
 
 
-def test_a_child_that_is_late_to_ask_finds_nobody_and_runs_nothing(tmp_path: Path) -> None:
+def test_a_late_child_without_a_parent_runs_nothing(tmp_path: Path) -> None:
     setpriv = shutil.which("setpriv")
     late = tmp_path / "setpriv"
     late.write_text(f'#!/bin/sh\nsleep 1\nexec {setpriv} "$@"\n')

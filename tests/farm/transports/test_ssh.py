@@ -182,7 +182,7 @@ def test_a_missing_client_key_is_named(tmp_path: Path) -> None:
         connect_ssh(replace(address, key_file=tmp_path / "nosuch"))
 
 
-def test_a_server_that_never_speaks_is_given_up(tmp_path: Path) -> None:
+def test_a_silent_server_times_out(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Faults(silent=True)) as address,
         pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"),
@@ -190,7 +190,7 @@ def test_a_server_that_never_speaks_is_given_up(tmp_path: Path) -> None:
         connect_ssh(address, timeout_s=0.5)
 
 
-def test_nobody_listening_is_said(tmp_path: Path) -> None:
+def test_a_refused_connection_is_reported(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         pass
     with pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"):
@@ -310,7 +310,7 @@ def test_a_connection_cut_during_a_command_is_no_verdict_on_it(tmp_path: Path) -
         board.run(["train"])
 
 
-def test_a_board_that_stops_answering_is_given_up(
+def test_a_board_that_stops_answering_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ssh, "GRACE_S", 0.2)

@@ -113,12 +113,12 @@ def test_rows_are_those_of_python(case: str, program: Path, tmp_path: Path) -> N
     data, table = tmp_path / "data.jsonl", tmp_path / "table"
     data.write_text("\n".join(map(json.dumps, examples())))
     table.write_bytes(tokenizer_table(words.backend_tokenizer, chat_of(words, tmp_path)))
-    wanted = pack(tokenize(words, read_examples(data), LENGTH).examples, LENGTH).arrays
+    expected = pack(tokenize(words, read_examples(data), LENGTH).examples, LENGTH).arrays
     done = packed(program, table, data)
     assert done.returncode == 0, done.stderr.decode(errors="replace")[:2000]
     found = np.frombuffer(done.stdout, np.int64).reshape(3, -1, LENGTH)
     for array, name in zip(found, ("input_ids", "labels", "position_ids"), strict=True):
-        np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
 BAD: dict[str, tuple[str, str]] = {

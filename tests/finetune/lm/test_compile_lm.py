@@ -201,10 +201,10 @@ def test_a_training_is_that_of_python(
     compiled: tuple[Path, Path, str], tmp_path: Path, option: str
 ) -> None:
     data, options = written(tmp_path / "data.jsonl", lines_of()), shlex.split(option)
-    wanted = trained_by_python(compiled[0], data, tmp_path / "out", *options)
+    expected = trained_by_python(compiled[0], data, tmp_path / "out", *options)
     done = finetuned(compiled, data, *options)
-    assert len(wanted) > 5
-    np.testing.assert_array_equal(np.float32(losses(done)), np.float32(wanted))
+    assert len(expected) > 5
+    np.testing.assert_array_equal(np.float32(losses(done)), np.float32(expected))
     assert "hold nothing to learn, and are left out: line 7, 9, 14" in done.stderr.decode()
 
 

@@ -214,7 +214,7 @@ def test_bf16_shards_keep_their_type(
     assert not any("o_proj" in name for name in changed)
 
 
-def test_the_time_left_is_said_once() -> None:
+def test_the_time_left_is_printed_once() -> None:
     said: list[str] = []
     clock = iter((5.0, 25.0))
     estimate = Estimate(111, said.append, lambda: next(clock))
@@ -338,7 +338,7 @@ def test_weights_of_another_model_are_named(folder: Path, tmp_path: Path) -> Non
             open_causal_lm(place).graph(1, 8)
 
 
-def test_what_does_not_fit_is_said_before_anything_is_compiled(
+def test_a_plan_that_does_not_fit_is_rejected_before_compilation(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(FinetuneError, match="beyond the 64 tokens"):

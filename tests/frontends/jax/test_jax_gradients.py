@@ -329,7 +329,7 @@ def test_a_module_hidden_by_vmap_is_refused() -> None:
 
 
 @pytest.mark.parametrize("derive", [jax.random.split, jax.random.fold_in])
-def test_a_key_that_a_step_carries_drops_anew_in_every_step(derive: Any) -> None:
+def test_a_carried_key_changes_dropout_in_every_step(derive: Any) -> None:
     def step(state: Any, x: Any) -> Any:
         if derive is jax.random.split:
             key, drawing = jax.random.split(state["key"])

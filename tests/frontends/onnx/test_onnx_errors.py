@@ -334,7 +334,7 @@ def test_functions_that_double_are_refused() -> None:
         from_onnx(with_functions({**calls, "F40": []}))
 
 
-def test_a_mistake_of_ours_is_not_told_as_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_bug_is_not_reported_as_the_models_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(division, "remainder", None)
     model = one("Mod", {"a": (2,), "b": (2,)}, (2,), fmod=1)
 

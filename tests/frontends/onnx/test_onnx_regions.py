@@ -134,7 +134,7 @@ def test_regions_whose_points_depend_on_their_size_are_refused() -> None:
         ("Bernoulli", {}, 0.25, 0.1875**0.5),
     ],
 )
-def test_numbers_are_drawn_anew_for_each_seed(
+def test_each_seed_draws_other_numbers(
     op: str, attrs: dict[str, Any], mean: float, deviation: float
 ) -> None:
     reads = ["x"] if "shape" not in attrs else []

@@ -170,7 +170,9 @@ def test_batch_norm_and_dropout_are_known_as_such() -> None:
         (optimizers.SGD(global_clipnorm=1.0), "global_clipnorm=1.0.*pass clip="),
     ],
 )
-def test_what_an_optimizer_cannot_do_is_said(optimizer: optimizers.Optimizer, message: str) -> None:
+def test_unsupported_optimizer_settings_are_reported(
+    optimizer: optimizers.Optimizer, message: str
+) -> None:
     with pytest.raises(ImportModelError, match=message):
         to_optimizer(optimizer)
 

@@ -245,9 +245,7 @@ def test_sigmoids_are_no_classes_of_cross_entropy(tmp_path: Path) -> None:
             from_tensorflow(source, (numbers(3, 5),), loss="cross_entropy")
 
 
-def test_a_mistake_of_ours_is_not_told_as_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_our_bug_is_not_reported_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = converted(tmp_path / "net.tflite", net((4, 4, 2), L.Conv2D(3, 2)))
     monkeypatch.setattr(ops, "permute", None)
 

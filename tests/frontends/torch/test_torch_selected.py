@@ -220,7 +220,7 @@ LOSSES: dict[str, Loss] = {
 }
 
 
-def wanted(first: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def expected(first: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     labels = torch.randint(0, 5, (2, 4))
     labels[0, first:] = -100
     return torch.randn(2, 4, 6), labels
@@ -230,14 +230,14 @@ def wanted(first: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def test_losses_of_selected_rows_are_as_in_pytorch(name: str) -> None:
     torch.manual_seed(1)
 
-    check_gradients(Masked(LOSSES[name]), wanted(1), wanted(3))
+    check_gradients(Masked(LOSSES[name]), expected(1), expected(3))
 
 
 @pytest.mark.parametrize("name", ["added up", "words", "words and rows", "logarithms", "picked"])
 def test_nothing_selected_gives_no_gradient(name: str) -> None:
     torch.manual_seed(2)
     module = Masked(LOSSES[name])
-    x, labels = wanted()
+    x, labels = expected()
     if name == "logarithms":
         nn.init.zeros_(module.head.weight)
         nn.init.zeros_(module.head.bias)
@@ -282,15 +282,15 @@ def by_putting_back(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@pytest.mark.parametrize("way", [by_add, by_put, by_putting_back])
-def test_what_was_written_by_rows_may_be_written_to_again(way: Writer) -> None:
+@pytest.mark.parametrize("writer", [by_add, by_put, by_putting_back])
+def test_what_was_written_by_rows_may_be_written_to_again(writer: Writer) -> None:
     class Written(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.shift = nn.Parameter(torch.randn(5, 3))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out = way(x + self.shift, torch.where(x[:, 0] > 0)[0])
+            out = writer(x + self.shift, torch.where(x[:, 0] > 0)[0])
             out[0] += x[1]
             out[:, 1] = out[:, 0]
             view = out[2:]
@@ -328,7 +328,7 @@ def test_readers_across_rows_are_refused_with_their_line(name: str) -> None:
     loss, words = REFUSED[name]
 
     with pytest.raises(ImportModelError, match=f"test_torch_selected.py:.*{words}"):
-        from_torch(Masked(loss), wanted(2))
+        from_torch(Masked(loss), expected(2))
 
 
 def test_a_mask_that_changes_is_another_mask() -> None:
@@ -339,7 +339,7 @@ def test_a_mask_that_changes_is_another_mask() -> None:
         return before * 2 + m.head(x[mask]).sum()
 
     with pytest.raises(ImportModelError, match="a mask that is written to"):
-        from_torch(Masked(loss), wanted(2))
+        from_torch(Masked(loss), expected(2))
 
 
 def test_selected_rows_are_no_result() -> None:
@@ -357,7 +357,7 @@ def test_a_test_for_nothing_selected_is_refused_with_the_rewrite(
         return m.head(rows).sum()
 
     with pytest.raises(ImportModelError, match=r"len\(rows\) == 0.*leave the test out"):
-        from_torch(Masked(loss), wanted(2))
+        from_torch(Masked(loss), expected(2))
     assert capfd.readouterr().err == ""  # PyTorch would print its graph there
 
 
@@ -365,7 +365,7 @@ def test_a_test_for_nothing_selected_is_refused_with_the_rewrite(
 def test_masked_words_train_in_c(name: str) -> None:
     torch.manual_seed(3)
     module = Masked(LOSSES[name])
-    x, labels = wanted(2)
+    x, labels = expected(2)
     reference = copy.deepcopy(module)
     optimizer = torch.optim.SGD(reference.parameters(), 0.1)
 

@@ -73,10 +73,10 @@ def main(steps: int) -> None:
             for number in range(steps):
                 batch = draw(graph, number)
                 control = {"lr": np.asarray(RATE, np.float32), "step": np.int32(number + 1)}
-                wanted = float(run(step, {**batch, **control}, params)["loss"])
+                expected = float(run(step, {**batch, **control}, params)["loss"])
                 losses = [float(s.train_step(batch, RATE)["loss"]) for s in (session, plain)]
-                apart = (f"{loss:8.4f} ({abs(loss - wanted) / wanted:.1e})" for loss in losses)
-                click.echo(f"oracle {wanted:8.4f}  HTP {next(apart)}  CPU {next(apart)}")
+                apart = (f"{loss:8.4f} ({abs(loss - expected) / expected:.1e})" for loss in losses)
+                click.echo(f"oracle {expected:8.4f}  HTP {next(apart)}  CPU {next(apart)}")
             trained = session.params()
     for name, data in params.items():
         if data.dtype == np.int8 and name in program.scheme:

@@ -66,5 +66,5 @@ def test_predictions_are_the_oracles(step: Step) -> None:
     graph = step.program.entries["predict"].graph
     given = {"x": SAMPLES[0]["x"]}
     found = step.session.predict(given)["output"]
-    wanted = run(graph, given, step.session.params())["output"]
-    np.testing.assert_allclose(found, wanted, atol=0.02 * np.abs(wanted).max())
+    expected = run(graph, given, step.session.params())["output"]
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())

@@ -50,9 +50,9 @@ def test_both_models_of_a_step_are_the_oracles(
             feed = {**batch, "lr": np.asarray(RATE, np.float32), "step": np.int32(number + 1)}
             np.testing.assert_allclose(found, run(step, feed, params)["loss"], rtol=1e-5)
         trained = session.params()
-    for name, wanted in params.items():
-        apart = np.abs(trained[name].astype(np.float64) - wanted)
-        assert apart.max() <= (1 if wanted.dtype == np.int8 else 1e-4), name
+    for name, expected in params.items():
+        apart = np.abs(trained[name].astype(np.float64) - expected)
+        assert apart.max() <= (1 if expected.dtype == np.int8 else 1e-4), name
 
 
 def _model(folder: Path, name: str) -> onnx.ModelProto:
