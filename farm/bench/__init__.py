@@ -1,1 +1,2 @@
-"""Measurements on boards and beside other frameworks: models trained, checked and timed."""
+"""Measurements on boards and comparisons with other frameworks: models trained, checked and
+timed."""

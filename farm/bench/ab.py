@@ -1,7 +1,7 @@
 """Two programs on one board in turns: which is faster, by how much, and how sure that is.
 
-Other load on the board affects both, so that the ratio of a round means more than any
-time. Each turn is a run of its own; its steps count from where they are steady.
+Other load on the board affects both, so that the ratio of a round means more than any time. Each
+turn is a separate run; its steps count once they are steady.
 """
 
 import json
@@ -19,7 +19,7 @@ from pockengine.farm.transports.transport import Transport
 
 @dataclass(frozen=True)
 class Turns:
-    """The median step of each round, in ms, by program; and under what conditions."""
+    """The median step of each round in ms, by program, and the conditions of the runs."""
 
     medians: Mapping[str, list[float]]
     conditions: Conditions
@@ -46,7 +46,7 @@ def take_turns(transport: Transport, jobs: Mapping[str, Job], rounds: int, folde
 
 
 def _median_step(transport: Transport, job: Job, folder: Path) -> float:
-    """Return the median of a run's steps in ms, warm-up left out."""
+    """Return the median of a run's steps in ms, without warm-up."""
     times = []
     for line in run_job(transport, job, folder).run.stdout.splitlines():
         try:

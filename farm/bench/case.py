@@ -3,7 +3,7 @@
 A net as it is initialised, with batch norms that normalise by four pictures, is chaotic: PyTorch
 differs from itself in another memory format by 7 % in the tenth loss. Here every batch norm starts
 with a bias of 2, the middle of ReLU6: the gates are open, rounding is not amplified, and PyTorch
-agrees with itself within 1e-6. It is a start like any other, given to every engine alike.
+agrees with itself within 1e-6. It is a start like any other, and the same for every engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ DATASET, TOKENS = "scikit-learn sample photographs", "drawn tokens"
 
 @dataclass(frozen=True)
 class Case:
-    """A model with its data: `data.job` trains everything; `for_scheme` gives one that does not.
+    """A model with its data: `data.job` trains everything; `for_scheme` returns one that does not.
 
     Schemes are presets or files; `sparse` is the one of the model.
     """
@@ -79,7 +79,7 @@ class Case:
         return scheme_for(name, self.model)
 
     def for_scheme(self, scheme: str) -> JobData:
-        """Return the same job, training only what a scheme names.
+        """Return the same job with only a scheme's parameters trainable.
 
         FarmError for a set of channels with gaps, as the references train ranges, and for adapters.
         """
@@ -101,7 +101,7 @@ class Case:
         int8: bool = False,
         progress: Progress | None = None,
     ) -> Compiled:
-        """Compile and build by some options, with the job's optimizer, into `folder`.
+        """Compile and build with some options and the job's optimizer, into `folder`.
 
         In int8 the ranges are those of the job's own pictures; they arrive as integers where the
         device is a microcontroller, else as f32, which the program rounds.
@@ -146,7 +146,7 @@ def _range_of(name: str, channels: Channels) -> tuple[int, int] | None:
 
 
 def dataset_of(model: str) -> str:
-    """Return what records call the data of a model that the registry lists."""
+    """Return the name in records of a listed model's data."""
     return TOKENS if parse_model(model).known.vocabulary else DATASET
 
 

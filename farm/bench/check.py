@@ -1,4 +1,4 @@
-"""Whether a run on a board computed what PyTorch computes.
+"""Check that a run on a board computed the same numbers as PyTorch.
 
 Three comparisons, each relative: every loss; every tensor of the checkpoint, to its largest
 element; and every trained tensor's change, to its largest change, which finds an update that is

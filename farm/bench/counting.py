@@ -35,7 +35,7 @@ from pockengine.farm.results.setup import EngineRun
 def count_steps(
     options: BenchOptions, result: BenchResult, right: list[CheckedScheme], folder: Path
 ) -> None:
-    """Count instructions, ours and aarch64 TensorFlow's; of a DSP packets, ours alone."""
+    """Count our instructions and those of aarch64 TensorFlow; on a DSP only our packets."""
     for one in right:
         with result.failing(one.title):
             ours = counted_steps(one.run.instructions)
@@ -95,7 +95,7 @@ def _count_prediction(result: BenchResult, one: CheckedScheme, folder: Path) -> 
 def _count_inference(
     options: BenchOptions, result: BenchResult, right: list[CheckedScheme]
 ) -> None:
-    """Add TFLite's inference beside predictions; it is of the weights all schemes start from."""
+    """Add TFLite's inference to predictions, with the initial weights of all schemes."""
     beside = [one for one in right if one.predicted is not None and one.dtype == F32]
     if not beside:
         return

@@ -1,7 +1,7 @@
 """The bench, scheme by scheme: compile, train on the board, compare with PyTorch, measure.
 
-An error in one scheme is kept as its failure and the others go on. What computed wrong numbers is
-not timed: a wrong engine has no speed.
+An error in one scheme is recorded as its failure, and the others continue. An engine that computed
+wrong numbers is not timed.
 """
 
 import contextlib
@@ -108,7 +108,7 @@ def _measure(
     trained: list[CheckedScheme],
     folder: Path,
 ) -> None:
-    """Measure what trained rightly, as the board can."""
+    """Measure the schemes that passed, as far as the board can."""
     right = [one for one in trained if not one.check.problems]
     reason = why_not_timed(options.backend, options.board)
     if reason is not None:
@@ -247,7 +247,7 @@ def _add_run(result: BenchResult, one: CheckedScheme) -> None:
 def _time(
     options: BenchOptions, result: BenchResult, right: list[CheckedScheme], folder: Path
 ) -> None:
-    """Time ours beside PyTorch and TensorFlow on this machine."""
+    """Time our step, PyTorch's and TensorFlow's on this machine."""
     with contextlib.closing(HostPeers(options.threads)) as peers:
         for one in right:
             with (
@@ -265,7 +265,7 @@ def _time(
 
 
 def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextManager[Conditions]:
-    """Watch governor, frequency and temperature where they are the board's own."""
+    """Watch governor, frequency and temperature if they are the board's own."""
     return watched(transport) if board.on_shelf else contextlib.nullcontext(Conditions())
 
 

@@ -1,8 +1,8 @@
 """The bench by a GPU: which boards support it, and an emulated board's replacement of the driver.
 
 QEMU has no GPU. There the kernels run on the emulated CPU, item by item: losses and weights are
-checked as those of any run, and no speed is reported. Nor is there where this machine's OpenCL
-has a CPU alone.
+checked as those of any run, and no speed is reported. There is none either if this machine's OpenCL
+has only a CPU.
 """
 
 from pathlib import Path
@@ -42,7 +42,7 @@ def gpu_backend(board: Board) -> str:
 
 
 def why_not_timed(backend: str | None, board: Board) -> str | None:
-    """Return why a run by a GPU has no speed; None where it has, and where it is by no GPU."""
+    """Return why a run by a GPU has no speed; None if it has one, or if no GPU is used."""
     if backend == CUDA and board.emulated:
         return EMULATED
     if backend != OPENCL or not isinstance(board.place, Local):
@@ -57,7 +57,7 @@ def why_not_timed(backend: str | None, board: Board) -> str | None:
 
 
 def engine_of(backend: str | None) -> str:
-    """Return the name that records give ours."""
+    """Return the name of our engine in records."""
     return OURS if backend is None else f"{OURS}-{backend}"
 
 

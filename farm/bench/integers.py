@@ -1,4 +1,4 @@
-"""A job in int8 on a board, beside the oracle, whose first step is compared with PyTorch's.
+"""A job in int8 on a board, compared with the oracle, whose first step is compared with PyTorch's.
 
 The integers that training leaves must be the oracle's, bit for bit; those that an optimiser keeps
 are a real number rounded, and may be one apart. Values that stay f32 (losses, biases, other states)
@@ -35,7 +35,7 @@ above 0.987, whatever trains."""
 
 
 def kinds(int8: bool, board: Board) -> tuple[bool, ...]:
-    """Return whether to train in int8, in f32, or in both: f32 stands beside int8 where it can.
+    """Return whether to train in int8, in f32, or in both: f32 is added to int8 if possible.
 
     FarmError for this machine, on which engines are timed that have no int8.
     """

@@ -1,9 +1,9 @@
 """`--suite=llm`: a decoder's fine-tuning by PyTorch, by PEFT and by ours; whole, LoRA and sparse.
 
-Each engine first trains the same batches in a process of its own: ours must reach PyTorch's losses
-of the same scheme, from the same weights, adapters and decoded 4 bits; otherwise it is not timed.
-Then those that fit into memory together take turns. Peak memory is of each engine's own process,
-ours of the runner, as a device has it.
+Each engine first trains the same batches in its own process: ours must reach PyTorch's losses of
+the same scheme, from the same weights, adapters and decoded 4 bits; otherwise it is not timed. Then
+those that fit into memory together take turns. Peak memory is of each engine's own process, ours of
+the runner, as a device has it.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ drift apart in any two engines."""
 DRIFT_TOLERANCE, ROUNDED_TOLERANCE = 1e-2, 2e-2
 TURN_MS, MOST_STEPS, LONG_MS = 400.0, 8, 2000.0
 SHARE = 0.8
-"""Of the free memory, for the engines that take turns."""
+"""Share of the free memory for the engines that take turns."""
 BYTES_TRAINED, BYTES = 16, 4
 """Of a parameter in PyTorch's AdamW: itself, its gradient, two moments; of a frozen one."""
 PEAK_STEPS = 2
@@ -139,7 +139,7 @@ class Runner:
 
 
 def measure_llm(measurement: LlmMeasurement, folder: Path) -> LlmResult:
-    """Measure one model and shape; FarmError where nothing of it can be trained."""
+    """Measure one model and shape; FarmError if none of it can be trained."""
     title = f"{measurement.model}, {measurement.batch} x {measurement.length}"
     with step(f"{title}: weights, tokens, graph"):
         shape = (measurement.batch, measurement.length)
@@ -250,7 +250,7 @@ class _Scheme:
         return replace(runner, peak=peak, arena_bytes=artifact.arena_bytes)
 
     def _of_decoded(self, data: LmData, compiled: Compiled, place: Path) -> tuple[float, ...]:
-        """Return the first losses of PyTorch from the weights that 4 bits left."""
+        """Return PyTorch's first losses with the weights rounded to 4 bits."""
         model = self.case.decoded(compiled.artifact, place / "model")
         job = replace(data.job, model=str(model.resolve()))
         write_lm_job(place / "job", LmData(job, data.tokens[:CHECKED_STEPS]))
@@ -296,7 +296,7 @@ class _Scheme:
 
 
 def _checked(runner: Runner, losses: Sequence[float], rounds: bool) -> Runner:
-    """Compare losses with PyTorch's; FarmError where they are others."""
+    """Compare losses with PyTorch's; FarmError if they differ."""
     found = runner.losses[: len(losses)]
     error = loss_error(found[:CHECKED_STEPS], losses[:CHECKED_STEPS])
     drift = loss_error(found, losses)
@@ -368,7 +368,7 @@ def in_memory(sizes: Sequence[int], limit: int) -> list[list[int]]:
 
 
 def free_bytes() -> int:
-    """Memory that a new process can have without taking another's."""
+    """Memory available to a new process."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return 1024 * int(line.split()[1])

@@ -1,8 +1,8 @@
 """The workload of `--suite=llm`: a decoder in a folder of transformers, on tokens drawn as words
 are.
 
-A name of `models/decoders.py` becomes a folder of drawn weights, written one tensor at a time, so
-that a model of a billion parameters needs no memory here; any folder of transformers goes as it is.
+A name of `models/decoders.py` becomes a folder of random weights, written one tensor at a time, so
+that a model of a billion parameters needs no memory here; a transformers folder is used unchanged.
 """
 
 import zlib
@@ -103,7 +103,8 @@ def _numbers(
 
 
 def make_lm_case(model: str, shape: tuple[int, int], steps: int, place: Path) -> LmCase:
-    """Build a case of `shape` (rows, tokens); `place` takes the drawn weights of a known name."""
+    """Build a case of `shape` (rows, tokens); `place` is the folder for the random weights of a
+    listed name."""
     check_decoder(model)
     from pockengine.models.causal_lm import open_causal_lm
 
@@ -117,7 +118,7 @@ def make_lm_case(model: str, shape: tuple[int, int], steps: int, place: Path) ->
 
 
 def drawn_folder(name: str, folder: Path) -> Path:
-    """Write config.json and drawn weights of a known decoder, unless they are there."""
+    """Write config.json and random weights of a listed decoder, unless they exist."""
     if (folder / SINGLE).is_file():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +146,7 @@ def _drawn(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def drawn_tokens(vocabulary: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw tokens, few of which are common: a model learns that in some steps."""
+    """Draw tokens with a skewed distribution, which a model learns in a few steps."""
     weights = 1.0 / (np.arange(vocabulary) + COMMON_RANK)
     random = np.random.default_rng(SEED)
     return random.choice(vocabulary, shape, p=weights / weights.sum()).astype(np.int64)

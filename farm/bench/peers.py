@@ -1,4 +1,4 @@
-"""How fast: ours beside PyTorch and TensorFlow on this machine, or in instructions on another.
+"""Speed of our step, PyTorch's and TensorFlow's on this machine, or in instructions on another.
 
 On this machine every engine runs in a process of its own, in turn, with the same job and threads.
 For an emulated board time means nothing; instructions of one thread between two marks do compare.
@@ -151,7 +151,8 @@ def count_peers(
 ) -> tuple[list[Measured], dict[str, str]]:
     """Return the instructions of aarch64 frameworks, and why one of them has none.
 
-    Those that are `measured` are so now, in minutes; of the others what is cached is found.
+    Those in `measured` are measured now, which takes minutes; for the others cached figures are
+    used.
     """
     figures_by_engine: dict[str, GuestFigure] = {}
     missing = {}
@@ -184,7 +185,7 @@ class InRuntime:
     python: str | None = None
 
     def count(self, losses: Sequence[float], folder: Path) -> Measured:
-        """Compile and count; FarmError where the runtime or a wheel of it is not to be had."""
+        """Compile and count; FarmError if the runtime or its wheel is unavailable."""
         reason = None if self.python else why_runtime_missing(self.backend)
         if reason:
             raise FarmError(reason)

@@ -1,4 +1,4 @@
-"""A prediction in int8 beside f32: its instructions on an emulated board, and that it is right.
+"""A prediction in int8 and in f32: instructions on an emulated board, and a correctness check.
 
 It is of the job's first batch, by the weights from which training starts, on one thread.
 """

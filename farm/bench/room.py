@@ -68,7 +68,7 @@ def _first_that_fits(
 
 
 def _lacking(case: Case, way: tuple[str, str], device: str) -> str | None:
-    """Return why a step does not fit, None where it does."""
+    """Return why a step does not fit, or None."""
     scheme, dtype = way
     try:
         case.plan(scheme, device, dtype == INT8)

@@ -1,4 +1,4 @@
-"""Engines of a suite, each in a process of its own: started, checked, timed in turn.
+"""Engines of a suite, each in its own process: started, checked, timed in turn.
 
 An engine whose losses differ from PyTorch's is an error instead of a line: a wrong engine has no
 speed.

@@ -1,8 +1,8 @@
-"""`--suite=runtimes`: our step in C, ONNX Runtime, TFLite and TVM, beside the frameworks' own.
+"""`--suite=runtimes`: our step in C, ONNX Runtime, TFLite and TVM, compared with the frameworks'.
 
-For each scheme every engine trains the same batches first, in a process of its own: PockEngine must
-reach PyTorch's losses and weights, a framework its losses. Then all take turns. An engine
-that is not installed, or cannot train the scheme, has a line with the reason.
+For each scheme every engine first trains the same batches, in its own process: PockEngine must
+reach PyTorch's losses and weights, a framework its losses. Then all take turns. An engine that is
+not installed, or cannot train the scheme, has a line with the reason.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ class RuntimesMeasurement:
 
 
 def frameworks_for(model: str) -> tuple[str, ...]:
-    """Return the frameworks with training of their own, except plain PyTorch."""
+    """Return the frameworks that can train, except plain PyTorch."""
     return SEQUENTIAL if model.startswith(TRANSFORMERS) else CONVOLUTIONAL
 
 

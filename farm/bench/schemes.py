@@ -33,7 +33,7 @@ def scheme_for(scheme: str, model: str) -> str:
 
 
 def name_of(scheme: str) -> str:
-    """Return what records and tables call a scheme: a file by its name."""
+    """Return a scheme's name in records and tables: a file's name, or the preset."""
     return Path(scheme).stem
 
 

@@ -1,4 +1,4 @@
-"""How long our program takes from exec to its first trained step, and its memory."""
+"""Time of our program from exec to its first trained step, and its memory."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`--suite=peers`: ours beside every framework that is installed, each in a process of its own.
+"""`--suite=peers`: our step and every installed framework's, each in its own process.
 
 For each model and batch all engines train the same batches first; an engine with other losses than
 PyTorch is not timed, and its line notes that. Then they take turns. Records are written after each
@@ -70,8 +70,8 @@ class Work:
 class SuiteResult:
     """All results of one model and batch.
 
-    `compiled` are our programs by scheme, `missing` says of engines without a line why, `busy`
-    that others used the machine.
+    `compiled` are our programs by scheme, `missing` the reasons of engines without a line, `busy`
+    whether others used the machine.
     """
 
     model: str

@@ -151,7 +151,7 @@ def summary_table(results: Sequence[SuiteResult]) -> Table:
 
 
 def schemes_table(results: Sequence[SuiteResult]) -> Table:
-    """Lay our schemes out beside our full step and TensorFlow's op by op."""
+    """Lay out our schemes, compared with our full step and TensorFlow's eager one."""
     table = Table(title="our schemes")
     table.add_column("model / batch")
     table.add_column("scheme")
@@ -181,7 +181,7 @@ def _scheme_cells(result: SuiteResult, line: Line) -> Iterator[str]:
 
 
 def own_line(result: SuiteResult) -> Line | None:
-    """Return our line of the full scheme, None where it has none."""
+    """Return our line of the full scheme, or None."""
     lines = [line for line in result.lines if (line.engine, line.scheme) == (OURS, FULL)]
     return lines[0] if lines else None
 

@@ -1,8 +1,8 @@
 """Conditions of a measurement: governor, frequency, temperature, throttling, load.
 
-Queried before, every few seconds during, and after. Missing values (an emulated board has none) do
-not matter; present ones can make the run invalid. The CPU use of other processes is measured before
-and after, while the board is idle.
+Queried before, every few seconds during, and after. Missing values (an emulated board has none) are
+ignored; others can make the run invalid. The CPU use of other processes is measured before and
+after, while the board is idle.
 """
 
 import statistics

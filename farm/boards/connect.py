@@ -64,7 +64,7 @@ def opening(board: Board) -> str:
 
 
 def switch(board: Board, action: PowerAction) -> None:
-    """Switch an unconnected board; do nothing if no command can.
+    """Switch an unconnected board; do nothing without a power command.
 
     An emulated board is started by every connection.
     """

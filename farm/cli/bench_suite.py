@@ -58,7 +58,7 @@ class SuiteOptions:
 
 @dataclass(frozen=True)
 class PeersSuite:
-    """Ours beside every framework that is installed, as a suite, on a machine of these peaks."""
+    """Our step and every installed framework's, as a suite, on a machine with these peaks."""
 
     options: SuiteOptions
     peaks: Peaks

@@ -57,7 +57,7 @@ def regions_table(regions: Sequence[Modelled]) -> Table:
 
 
 def calibration_table(rows: Sequence[Figure]) -> Table:
-    """Lay the public figures out beside the model's."""
+    """Lay out the public figures and the model's."""
     table = Table(box=SIMPLE)
     for heading in ("device", "what", "half"):
         table.add_column(heading)

@@ -32,7 +32,7 @@ LINES_SHOWN, MOST_SHOWN = 20, 1 << 16
 """Displayed output of a failed job: maximum lines, and bytes examined."""
 FILES = {"program", "inputs", "outputs"}
 LOGS = {"stdout", "stderr", "console.log", "ssh.jsonl"}
-"""Files beside the outputs of an attempt."""
+"""Files of an attempt in addition to its outputs."""
 KNOWN = {"name", "args", "device", "tags", "time_limit_s", "priority"} | FILES
 DATABASE = click.option("--database", help="SQLAlchemy URL; default: SQLite of this user.")
 

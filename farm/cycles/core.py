@@ -1,4 +1,4 @@
-"""Cores and boards of the cycle model, as cores.toml gives them, and as the plugin reads them."""
+"""Cores and boards of the cycle model, read from cores.toml and written for the plugin."""
 
 import tomllib
 from collections.abc import Mapping

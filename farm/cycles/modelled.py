@@ -60,7 +60,7 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Modelled:
-    """A region's modelled time, and how far the model is off on held-out nets.
+    """A region's modelled time, and the model's error on held-out nets.
 
     `error` is a share, the mean absolute one of the board's held-out nets; None without any.
     """
@@ -108,7 +108,7 @@ def model_regions(
 
 
 def model_digest(device: str) -> bytes:
-    """Return the hash of a device's model; empty where it has none."""
+    """Return the hash of a device's model; empty if it has none."""
     if device not in modelled_devices():
         return b""
     digest = hashlib.sha256("\n".join(modelled_board(device).lines).encode())
@@ -125,7 +125,7 @@ def what_it_means(device: str) -> str:
 
 
 def observer_of(board: ModelledBoard, folder: Path) -> Observer:
-    """Return what models a board; its numbers are written into `folder`, which must last."""
+    """Return the model of a board; its numbers are written into `folder`, which must persist."""
     numbers = folder / f"{board.device}.core"
     partial = numbers.with_suffix(f".{os.getpid()}")
     partial.write_text("\n".join(board.lines) + "\n")

@@ -124,7 +124,7 @@ def _size(types: Mapping[str, TensorType]) -> int:
 
 
 def _arrays(data: bytes, types: Mapping[str, TensorType], offset: int) -> Arrays:
-    """Read arrays that lie one after another."""
+    """Read concatenated arrays."""
     found = {}
     for name, type_ in types.items():
         array = np.frombuffer(data, type_.dtype.numpy, type_.size, offset)

@@ -1,4 +1,4 @@
-"""A fake CUDA driver for boards without a GPU: the C files beside this one.
+"""A fake CUDA driver for boards without a GPU: the C files in this folder.
 
 A program of the backend `cuda` loads it instead of NVIDIA's, with the twins of its kernels: the
 same text compiled for the CPU. It tests the host side of a training; its speed is meaningless.
@@ -20,7 +20,7 @@ from pockengine.errors import BuildError
 
 SOURCES = Path(__file__).parent
 DRIVER, TWINS = "libcuda.so.1", "twins.so"
-"""File names; the driver looks for the twins beside itself."""
+"""File names; the driver looks for the twins in its own folder."""
 
 ERROR_LINES = 12
 

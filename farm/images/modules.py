@@ -11,7 +11,7 @@ DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
 def load_order(modules: Mapping[str, bytes], wanted: Iterable[str]) -> list[str]:
-    """Return names of modules, each after those it depends on; names are as `plain_name` gives."""
+    """Return names of modules, each after its dependencies, in the form of `plain_name`."""
     order: list[str] = []
 
     def visit(name: str) -> None:

@@ -255,7 +255,7 @@ def _from_json(files: Mapping[str, str]) -> dict[str, Path]:
 
 
 def job_from_json(values: Mapping[str, Any]) -> Job:
-    """Read what `job_to_json` wrote."""
+    """Read a job written by `job_to_json`."""
     return Job(
         program=Path(values["program"]),
         args=tuple(values["args"]),
@@ -286,7 +286,7 @@ def _tried(connection: sql.Connection, job: int) -> set[str]:
 def _settle(
     connection: sql.Connection, job: int, attempt: int, outcome: Outcome, message: str
 ) -> None:
-    """Give a job its verdict, or queue it again if the board was at fault."""
+    """Record a job's verdict, or queue it again if the board was at fault."""
     if outcome != "infrastructure":
         _close_job(connection, job, outcome, message)
     elif attempt >= MOST_ATTEMPTS:

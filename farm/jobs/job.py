@@ -17,8 +17,8 @@ from pockengine.farm.transports.transport import Progress, RunResult, Sink, Tran
 PROGRAM = "program"
 JOB_LIMITS = CommandLimits(output_bytes=16 << 20, within_free=True)
 
-# Whatever still runs in the job's folder is killed, also what left its process group, then the
-# folder goes. A system without /proc shows no folders of processes; the time limit ends those.
+# All processes in the job's folder are killed, even outside its process group; then the folder is
+# removed. A system without /proc shows no folders of processes; the time limit ends those.
 CLEAN = r"""
 ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
   case $line in
@@ -60,9 +60,10 @@ def run_job(
     progress: Progress | None = None,
     sink: Sink | None = None,
 ) -> JobResult:
-    """Run a job and fetch its outputs to the folder `into`; `sink` gets what it prints meanwhile.
+    """Run a job and fetch its outputs to the folder `into`; `sink` receives its output as it
+    arrives.
 
-    Raise JobFailed when the program fails, is killed, takes too long or leaves an output out;
+    Raise JobFailed if the program fails, is killed, takes too long or does not write an output;
     BoardUnreachable and FarmError when the board is at fault.
     """
     files = {PROGRAM: job.program, **job.inputs, **job.libraries}

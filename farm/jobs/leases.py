@@ -31,7 +31,7 @@ class LeasedBoard(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether it has been given to another client meanwhile."""
+        """Whether it was leased to another client meanwhile."""
 
 
 H = TypeVar("H", bound=LeasedBoard)
@@ -90,7 +90,7 @@ class Leases:
         wait_s: float = WAIT_S,
         stop: Callable[[], bool] = lambda: False,
     ) -> "Lease | None":
-        """Wait for one of the boards; `release` gives it back. None when `stop` ends the wait."""
+        """Wait for one of the boards; `release` returns it. None when `stop` ends the wait."""
         if not boards:
             raise FarmError("no board to wait for")
         self._start_heart()
@@ -229,7 +229,7 @@ class Lease:
 
     @property
     def lost(self) -> bool:
-        """Whether the board has been given to somebody else meanwhile."""
+        """Whether the board was leased to another client meanwhile."""
         return self._leases.is_lost(self)
 
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from pockengine.errors import FarmError
 
-# glibc keeps freed memory: without it a third of PyTorch's step is page faults on Linux. A
-# peer at its best is the peer, so it is measured this way too.
+# glibc keeps freed memory: without it a third of PyTorch's step is page faults on Linux. To be
+# fair, a peer is also measured in its best configuration.
 KEEP_MEMORY = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=8589934592"
     ":glibc.malloc.trim_threshold=17179869184"
@@ -72,7 +72,8 @@ class Engine:
 
     @property
     def compiled(self) -> bool:
-        """Whether torch.compile makes its step, which takes a C++ compiler and a minute."""
+        """Whether torch.compile compiles its step, which needs a C++ compiler and takes a
+        minute."""
         return self.mode == "compile"
 
     @property

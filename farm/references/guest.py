@@ -121,7 +121,7 @@ class GuestFigure:
 
     @property
     def median(self) -> float:
-        """The median count; with it go min, max and n of `counts`."""
+        """The median count, with min, max and n of `counts`."""
         return statistics.median(self.counts)
 
 
@@ -192,7 +192,7 @@ def guest_worker(
 class GuestProcess:
     """A framework in one emulated process, for any number of jobs; a context manager that ends it.
 
-    To import a framework takes minutes under emulation, which one process pays once.
+    Importing a framework takes minutes under emulation, so one process serves all jobs.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class GuestProcess:
         cpu: str | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Start it, installed first where it is missing; `folder` takes its sources and report.
+        """Start it; install it first if it is missing; `folder` is for its sources and report.
 
         An observer sees the counted steps.
         """

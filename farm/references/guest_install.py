@@ -2,8 +2,8 @@
 
 A root file system of Debian's packages by mmdebstrap, only extracted and never entered, and the
 wheels of guest_FRAMEWORK.lock, pinned by hash: 1.3 GB for TensorFlow, 0.6 for PyTorch, 0.3 for MNN.
-Our runtimes (onnx, tflite, tvm) are installed in the same way. Nothing on the machine itself is
-changed except the package mmdebstrap, which is installed where it is missing.
+Our runtimes (onnx, tflite, tvm) are installed in the same way. The machine itself is not changed,
+except that the package mmdebstrap is installed if missing.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ def _wheel_options(framework: str) -> tuple[str, ...]:
 
 
 def install_guest_python(framework: str = "tensorflow") -> GuestPython:
-    """Return a framework's aarch64 Python, installed first where it is missing.
+    """Return a framework's aarch64 Python; install it first if it is missing.
 
     Raises FarmError with the failing tool's last words; a half installation is never used.
     """
@@ -98,7 +98,7 @@ def _install(framework: str, folder: Path) -> None:
 
 
 def _ensure_mmdebstrap() -> None:
-    """Install mmdebstrap with apt where it is missing."""
+    """Install mmdebstrap with apt if it is missing."""
     if shutil.which("mmdebstrap") is not None:
         return
     root = [] if os.geteuid() == 0 else ["sudo"]

@@ -156,7 +156,7 @@ class JaxTrainer:
     """Trains a job's model step by step, the whole step jitted."""
 
     def __init__(self, data: JobData) -> None:
-        """Put weights and batches into JAX's layouts; nothing is compiled yet."""
+        """Convert weights and batches to JAX's layouts; nothing is compiled yet."""
         self.job = data.job
         self.shapes = data.weights
         self.params = {name: jnp.asarray(x) for name, x in to_channels_last(data.weights).items()}

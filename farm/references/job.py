@@ -60,8 +60,8 @@ class TrainingJob:
 class JobData:
     """A job and its data: weights by name, images [steps, N, C, H, W], labels [steps, N].
 
-    For a model that takes tokens they stand in place of images, i64 [steps, N, L]; one with a loss
-    of its own makes no use of the labels.
+    For a model of tokens they replace images, i64 [steps, N, L]; a model with its own loss ignores
+    the labels.
     """
 
     job: TrainingJob
@@ -106,7 +106,7 @@ def check_channels(name: str, channels: tuple[int, int], size: int) -> None:
 
 
 def write_job(folder: Path, data: JobData) -> None:
-    """Write a job into a folder, which is made where it does not exist."""
+    """Write a job into a folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "job.json").write_text(json.dumps(dataclasses.asdict(data.job), indent=1) + "\n")
     weights = {name: np.array(tensor, order="C") for name, tensor in data.weights.items()}

@@ -2,8 +2,8 @@
 
 Channels-last. PyTorch pads symmetrically, so a convolution is ZeroPadding2D and "valid" ("same"
 would put a strided convolution's padding elsewhere). Runs on Keras 2 (TensorFlow 2.15, what an
-emulated board has) and Keras 3. Variables are known by PyTorch's names, so that weights and schemes
-carry over.
+emulated board has) and Keras 3. Variables have PyTorch's names, so that weights and schemes carry
+over.
 """
 
 from dataclasses import dataclass
@@ -146,5 +146,5 @@ def build_keras(name: str, classes: int, batch: int) -> KerasNet:
 
 
 def _padded(x: Tensor, kernel: int) -> Tensor:
-    """Put PyTorch's symmetric zeros round a picture."""
+    """Pad a picture with PyTorch's symmetric zeros."""
     return layers.ZeroPadding2D(kernel // 2)(x) if kernel > 1 else x

@@ -53,7 +53,7 @@ class LmData:
 
 
 def write_lm_job(folder: Path, data: LmData) -> None:
-    """Write a job into a folder, which is made where it does not exist."""
+    """Write a job into a folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(dataclasses.asdict(data.job), indent=1) + "\n"
     (folder / SETTINGS).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Hand a graph to a worker to compile: the packages of a runtime may be the worker's alone.
+"""Pass a graph to a worker to compile: only the worker may have the runtime's packages.
 
 A request is a folder: `request.json`, and the forward graph as text beside its params.
 """
@@ -40,7 +40,7 @@ class Request:
 
 
 def write_request(folder: Path, graph: Graph, request: Request) -> None:
-    """Write a request into a folder, which is made."""
+    """Write a request into a new folder."""
     folder.mkdir(parents=True)
     params = {name: np.ascontiguousarray(param.data) for name, param in graph.params.items()}
     (folder / GRAPH).write_text(print_graph(graph), encoding="utf-8")

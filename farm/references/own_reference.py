@@ -1,11 +1,11 @@
-"""Our own engine as a framework of a worker, whatever backend computes.
+"""Our own engine as a framework of a worker, with any backend.
 
 Ours is timed like the references: in a process of its own, through the same protocol, with the same
 few microseconds of Python round each step. For this worker the engine of a prepare request is the
 folder of an artifact for this machine, compiled from the job's model, weights and optimiser.
 
-A runtime's packages may be the worker's alone, so it compiles for it too: called as
-`WORKER compile REQUEST`, it does what the file says (`own_compile.py`) and ends.
+Only the worker may have a runtime's packages, so it also compiles: `WORKER compile REQUEST` handles
+the request in the file (`own_compile.py`) and exits.
 """
 
 import sys
@@ -29,7 +29,7 @@ class PockEngine:
     """Our engine, as a framework; its version names the runtime's package too."""
 
     def __init__(self, *packages: str) -> None:
-        """Take the packages that may hold the runtime; none: our own C computes."""
+        """Store the packages that may contain the runtime; none: our own C computes."""
         releases = [release for package in packages if (release := _release(package))]
         self.version = ", ".join([__version__, *releases[:1]])
 
@@ -39,7 +39,7 @@ class PockEngine:
 
 
 class PreparedArtifact:
-    """A session with its batches, by the names that the artifact gives to its inputs."""
+    """A session with its batches, by the artifact's input names."""
 
     def __init__(self, folder: Path, data: JobData, threads: int) -> None:
         """Open the session; FarmError if the artifact does not train on a batch of images."""

@@ -1,7 +1,7 @@
 """The worker's side of the reference protocol: requests on stdin, replies on stdout, a line each.
 
-A worker is one process that holds one framework, so that the bench can run several in turn, each
-with its own environment, and read each one's own peak memory. Requests are JSON objects:
+A worker is a process with one framework, so that the bench can run several in turn, each with its
+own environment, and read each one's peak memory. Requests are JSON objects:
 
     {"do": "prepare", "folder": F, "engine": E, "threads": T}  load a job; all state is reset
     {"do": "train", "out": FILE}        all batches once -> "losses" and "ms" of each; tensors go to

@@ -1,7 +1,7 @@
 """A plain TensorFlow training step: GradientTape, cross entropy, SGD with PyTorch's meaning.
 
 The update is TensorFlow's own momentum kernel, whose formula is PyTorch's (Keras's optimisers decay
-weights differently, and cost more). Only what is trained is watched, so that frozen parts cost no
+weights differently, and cost more). The tape watches only trained variables, so frozen ones cost no
 gradient. A share of a weight's channels gets its gradient by a mask: TensorFlow has no less.
 """
 
@@ -166,7 +166,7 @@ def _check_known(wanted: Iterable[str], known: Container[str]) -> None:
 
 
 def _trained(net: KerasNet, name: str, channels: Channels, job: TrainingJob) -> TrainedVariable:
-    """Make the momentum and the mask of one parameter."""
+    """Create the momentum and the mask of one parameter."""
     parameter = net.parameters[name]
     # Keras 3 wraps the variable that TensorFlow's own kernels work on.
     variable = getattr(parameter.variable, "value", parameter.variable)

@@ -20,7 +20,7 @@ class TensorFlowFramework:
     version = str(tf.__version__)
 
     def __init__(self) -> None:
-        """Start before TensorFlow has made its threads."""
+        """Start before TensorFlow creates its threads."""
         self.threads: int | None = None
         self.nets = KerasNets()
 

@@ -23,7 +23,7 @@ from pockengine.farm.references.job import (
 
 
 class TorchTrainer:
-    """Trains a module step by step as a job says.
+    """Trains a module step by step on a job.
 
     With `channels_last` it does so in that memory format, with `compiled` under torch.compile.
     """
@@ -35,7 +35,7 @@ class TorchTrainer:
         channels_last: bool = False,
         compiled: bool = False,
     ) -> None:
-        """Take the module as it is (its weights are updated in place)."""
+        """Use the module itself: its weights are updated in place."""
         self.format = torch.channels_last if channels_last else torch.contiguous_format
         self.module = module.to(memory_format=self.format)
         self.forward = torch.compile(self.module) if compiled else self.module

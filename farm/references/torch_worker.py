@@ -17,7 +17,7 @@ class TorchFramework:
     version = torch.__version__
 
     def prepare(self, data: JobData, engine: str, threads: int) -> "PreparedTorch":
-        """Build the model of the registry and give it the job's weights."""
+        """Build the model of the registry with the job's weights."""
         torch.set_num_threads(threads)
         module = parse_model(data.job.model).build(data.job.classes)
         load_weights(module, data.weights)
@@ -27,7 +27,7 @@ class TorchFramework:
 
 
 class PreparedTorch:
-    """A trainer with its batches already as tensors, so that a timed step is a step alone."""
+    """A trainer with its batches as tensors, so that only the step is timed."""
 
     def __init__(self, trainer: TorchTrainer, data: JobData) -> None:
         """Convert the batches."""

@@ -92,7 +92,7 @@ class Worker:
     def predict(self) -> NDArray[np.generic]:
         """Return the logits [N, classes] of the job's first batch by the weights as they are now.
 
-        Batch norms use their running statistics, whatever the job says of training.
+        Batch norms use their running statistics, also if the job trains with batch statistics.
         """
         with tempfile.TemporaryDirectory(prefix="pockengine-reference-") as folder:
             out = Path(folder) / "logits.safetensors"
@@ -297,7 +297,8 @@ def _why_not_compiled(engine: Engine) -> str | None:
 
 
 def why_runtime_missing(backend: str) -> str | None:
-    """Return what one of our runtimes lacks here and how to install it; None if it can run."""
+    """Return what one of our runtimes lacks here, with the command that installs it; None if it can
+    run."""
     runtime = find_runtime(backend)
     if runtime.extra is None or _binary(runtime.worker).is_file():
         return None
@@ -309,7 +310,7 @@ def why_runtime_missing(backend: str) -> str | None:
 
 
 def _binary(module: str) -> Path:
-    """Return where Bazel puts a worker's py_binary: beside its main file."""
+    """Return the path of a worker's py_binary under Bazel: next to its main file."""
     return Path(__file__).with_name(module)
 
 

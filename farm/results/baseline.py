@@ -12,9 +12,9 @@ def baseline_of(
 ) -> list[Record]:
     """Return the baseline of a run's figures; `commits` are the candidates, newest first.
 
-    A figure has the newest commit that has it sound: one that was measured in part, or on a busy
-    machine, hides none before it. A figure that the run lacks is missing only if the newest commit
-    of its model and scheme has it. FarmError when no commit has a record.
+    A figure is taken from the newest commit with a valid record of it: a partial run, or one on a
+    busy machine, does not hide earlier records. A figure that the run lacks is missing only if the
+    newest commit of its model and scheme has it. FarmError when no commit has a record.
     """
     age = {commit: place for place, commit in enumerate(commits)}
     known = [record for record in stored if record.commit in age]

@@ -12,7 +12,7 @@ MOVED = (Change.WORSE, Change.BETTER)
 def blame(one: Comparison, stored: Sequence[Record], revision: str) -> Blame | None:
     """Walk from a run of `revision` back to its baseline; None for a figure that has not moved.
 
-    A commit without a verdict, such as one that was measured on a busy machine, says nothing.
+    A commit without a verdict, such as one measured on a busy machine, is ignored.
     """
     if one.change not in MOVED or one.baseline is None:
         return None

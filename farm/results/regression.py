@@ -2,8 +2,8 @@
 
 Records compare when all that a figure depends on is the same. Counts and sizes are exact: one more
 is more; of resident memory a system decides by pages, so that one per cent, and 192 KiB, is no
-change. Times are noisy: what is compared is ours over the reference that took turns with us, pair
-by pair, and only a change is one that the noise of both runs leaves outside its interval.
+change. Times are noisy. The comparison uses the ratio of our time to the reference's in the same
+turn, pair by pair. Only a difference outside the noise interval of both runs counts as a change.
 """
 
 import enum
@@ -148,7 +148,7 @@ def figure_of(record: Record) -> Key:
 
 
 def place_of(record: Record) -> Key:
-    """Return what one run measures several figures of."""
+    """Return the key shared by several figures of one run."""
     return (record.device, record.emulated, record.model, record.batch, record.scheme)
 
 

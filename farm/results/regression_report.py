@@ -66,7 +66,7 @@ def _seconds(comparisons: Sequence[Comparison]) -> dict[str, float]:
 
 
 def annotations(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return lines that GitHub Actions shows beside a change: errors and improvements."""
+    """Return annotations for GitHub Actions: errors and improvements."""
     failures = worse(comparisons)
     lines = []
     for one in comparisons:
@@ -97,12 +97,12 @@ def _line(one: Comparison) -> str:
 
 
 def _xml(text: str) -> str:
-    """Leave out what XML cannot hold at all."""
+    """Remove characters that XML forbids."""
     return NOT_XML.sub("?", text)
 
 
 def _command(text: str) -> str:
-    """Escape the text of a workflow command as GitHub wants it."""
+    """Escape the text of a workflow command for GitHub."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

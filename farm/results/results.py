@@ -32,7 +32,7 @@ T = TypeVar("T")
 SCHEMA = 1
 MOST_SAMPLES = 10_000
 PUBLISHED = ("cpu", "command")
-"""Fields that records of docs/results have beside ours."""
+"""Additional fields of records in docs/results."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class Record:
 
     @property
     def busy(self) -> bool:
-        """Whether it is marked: others kept the machine busy while it was measured."""
+        """Whether it is marked: other processes used the machine during the measurement."""
         return self.note is not None and BUSY in self.note
 
     def to_json(self) -> str:
@@ -179,7 +179,7 @@ def _is_number(value: object) -> bool:
 
 
 def _fits(value: float) -> bool:
-    """Whether a database can hold a number; Python's integers have no end."""
+    """Whether a database can store a number; Python's integers have no end."""
     return not isinstance(value, int) or abs(value) < 1 << 63
 
 
@@ -321,7 +321,7 @@ def _keep(folder: Path, rows: Iterable[Mapping[str, object]]) -> Path:
 
 
 def _read_rows(file: Path) -> tuple[list[dict[str, object]], int]:
-    """Return the rows that a file holds, and how many of its lines hold none."""
+    """Return the rows of a file, and the number of lines without one."""
     rows: list[dict[str, object]] = []
     damaged = 0
     for line in file.read_text(errors="replace").splitlines():

@@ -121,7 +121,8 @@ def _point(commit: str, records: Sequence[Record]) -> TrendPoint:
 
 
 def _moves(points: Sequence[TrendPoint], metric: str, order: dict[str, int]) -> list[Move]:
-    """Return every change of an exact figure; of a noisy one what noise does not explain."""
+    """Return every change of an exact figure, or the changes of a noisy one that noise does not
+    explain."""
     values = [point.value for point in points]
     if metric in EXACT or min(values) <= 0:
         places = [i for i in range(1, len(values)) if values[i] != values[i - 1]]

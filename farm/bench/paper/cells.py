@@ -42,7 +42,7 @@ SECONDS_OF_CELL = {
     "torch-eager": 20.0,
     "mnn-train": 40.0,
 }
-"""Most of it is the model of a core, which goes through some 18 million instructions a second."""
+"""Most of it is the model of a core, which processes about 18 million instructions per second."""
 SECONDS_OF_START = {"tensorflow": 75.0, "torch": 20.0, "mnn": 10.0, OURS: 15.0}
 SECONDS_PER_MAC = 2.5e-7
 """Core seconds of an emulated step, its backward pass and all repetitions included."""
@@ -151,7 +151,7 @@ def batches_of(model: str, quick: bool) -> tuple[int, ...]:
 
 
 def why_not(cell: Cell, board: Board) -> str | None:
-    """Return why a cell has no figure on a board; None where it can be measured."""
+    """Return why a cell has no figure on a board; None if it can be measured."""
     device, family = load_device(board.device), parse_model(cell.model).family
     if isinstance(board.place, Local):
         return _why_no_form(cell, family)

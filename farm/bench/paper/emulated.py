@@ -1,7 +1,7 @@
 """The paper's cells on an emulated board: guest instructions of one thread, in two lanes.
 
-TensorFlow's cells run in one emulated process that is kept, all others beside it: ours as static
-programs, PyTorch and MNN in a process each.
+TensorFlow's cells share one emulated process. The others run separately: ours as static programs,
+PyTorch and MNN each in their own process.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ class EmulatedBench:
                     self.jobs.release(cell)
 
     def _measured(self, cell: Cell, guests: "_Guests") -> CellOutcome:
-        """Return a cell's outcome, that of an earlier run where its inputs are the same."""
+        """Return a cell's outcome, from an earlier run if its inputs are the same."""
         job = self.jobs.prepare(cell)
         if cell.engine == OURS:
             return self._ours(cell, job)
@@ -142,7 +142,7 @@ class EmulatedBench:
         return found
 
     def _modelled(self, command: Sequence[str]) -> float:
-        """Return the modelled milliseconds of the last step; 0 where the board has no model."""
+        """Return the modelled milliseconds of the last step; 0 if the board has no model."""
         if self.model is None:
             return 0.0
         return model_regions(self.plan.board.device, command)[-1].milliseconds

@@ -30,7 +30,7 @@ class PreparedJob:
 
 
 class PaperJobs:
-    """Makes each job once, and forgets it when its last cell is done. Threads may share it."""
+    """Creates each job once, and drops it when its last cell is done. Threads may share it."""
 
     def __init__(self, cells: Sequence[Cell], folder: Path) -> None:
         """Count how many cells need each job."""
@@ -41,7 +41,7 @@ class PaperJobs:
         self._lock = threading.Lock()  # of PyTorch too, whose random state is one
 
     def prepare(self, cell: Cell) -> PreparedJob:
-        """Return a cell's job, made first where it is new."""
+        """Return a cell's job, created on first use."""
         with self._lock:
             if cell.job not in self._jobs:
                 self._jobs[cell.job] = self._made(cell)

@@ -164,7 +164,8 @@ def _mean(record: Record | None) -> str:
 
 
 def _llama(records: Sequence[Record]) -> JoinedTable | None:
-    """Return ours, planned and modelled, beside what the paper measured on a Jetson AGX Orin."""
+    """Return our planned and modelled figures, and those that the paper measured on a Jetson AGX
+    Orin."""
     those = [x for x in records if x.model == LLAMA and x.batch == 1 and x.scheme in METHODS]
     # Records of 8-bit optimizer states carry a note; the paper's table has none.
     ours = [x for x in those if x.engine == OURS and x.note is None]

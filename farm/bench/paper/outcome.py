@@ -79,7 +79,7 @@ def records_of(cell: Cell, outcome: CellOutcome, setup: Setup) -> list[Record]:
 
 
 def setup_of(cell: Cell, board: Board, commit: str, dataset: str, threads: int = 1) -> Setup:
-    """Return what all records of a cell share."""
+    """Return the fields shared by all records of a cell."""
     place = (commit, board.device, board.name, board.emulated)
     return Setup(*place, model=cell.model, dataset=dataset, batch=cell.batch, threads=threads)
 

@@ -70,7 +70,7 @@ def figures_of(device: str) -> PublicFigures:
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A cell's figure beside TensorFlow's of the same cell and beside the paper's, or a reason.
+    """A cell's figure, TensorFlow's of the same cell and the paper's, or a reason.
 
     `value` is instructions or milliseconds, `over_tensorflow` the best of TensorFlow's modes over
     it, `paper_ratio` the paper's step time over the modelled one.
@@ -156,9 +156,9 @@ def _best_of_tensorflow(
 class ModelSpeedup:
     """One model and batch: how many times less our step takes than TensorFlow's full one.
 
-    `by` is what is compared: the measured figure, or modelled milliseconds. The first ratio is of
-    the same full training against TensorFlow op by op, the second against its graph; `sparse` is
-    our sparse step over TensorFlow's full graph, as the paper compares.
+    `by` selects the comparison: by the measured figure, or by modelled milliseconds. The first
+    ratio is of the same full training against TensorFlow op by op, the second against its graph;
+    `sparse` is our sparse step over TensorFlow's full graph, as the paper compares.
     """
 
     model: str

@@ -56,7 +56,7 @@ def rows_table(model: str, batch: int, rows: Sequence[PaperRow], board: str) -> 
 
 
 def speedup_table(speedups: Sequence[ModelSpeedup], figures: PublicFigures) -> Table:
-    """Lay the speed-ups out by model, beside the paper's range."""
+    """Lay out the speed-ups by model, with the paper's range."""
     over = figures.over_tensorflow
     caption = "over TensorFlow's full training; sparse: our sparse step over its full graph"
     table = Table(title="speed-up over TensorFlow", caption=caption)
@@ -94,7 +94,8 @@ def sentence(
 
 
 def model_note(rows: Sequence[PaperRow], device: str) -> str:
-    """Return what the rows' modelled milliseconds mean, with their error; empty without any."""
+    """Return the explanation of the rows' modelled milliseconds, with their error; empty without
+    any."""
     return what_it_means(device) if any(row.modelled_ms for row in rows) else ""
 
 
