@@ -54,7 +54,7 @@ def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, st
     missing = [] if trained else [name for name in known if name not in held]
     if missing:
         raise ArtifactError(
-            f"checkpoint {path} has nothing for {missing[0]}; it is of another program"
+            f"checkpoint {path} has nothing for {missing[0]}; it belongs to another program"
         )
     _check_types(artifact, held, path)
     if trained:
@@ -132,7 +132,7 @@ def _check_types(artifact: Artifact, held: Arrays, path: Path) -> None:
         if (array.shape, array.dtype) != (spec.type.shape, spec.type.dtype.numpy):
             raise ArtifactError(
                 f"checkpoint {path} has {array.dtype}{list(array.shape)} for {name} ({spec.type}); "
-                "it is of another program"
+                "it belongs to another program"
             )
 
 

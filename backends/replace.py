@@ -48,7 +48,7 @@ def _refuse(folder: Path, others: Sequence[Path]) -> None:
         more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
         names = ", ".join(str(path.relative_to(folder)) for path in others[:NAMED])
         raise ArtifactError(
-            f"{folder} exists and is no artifact as it was compiled: it holds {names}{more}; "
+            f"{folder} exists and is not an unmodified artifact: it contains {names}{more}; "
             "move that away, or choose another place"
         )
 

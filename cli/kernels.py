@@ -20,7 +20,7 @@ def alternatives_of(program: Program, device: Device) -> list[Alternative]:
     """Return the alternatives of a step's kernels; CompileError for another backend."""
     if device.backend != DEFAULT_BACKEND:
         raise CompileError(
-            f"{device.name} is of the backend {device.backend}, which chooses no kernels itself; "
+            f"{device.name} uses the backend {device.backend}, which selects no kernels; "
             "leave --kernels out"
         )
     return list_alternatives(list(kernel_nodes(program.entries["train"])), device, cheapest)

@@ -70,7 +70,7 @@ def open_subject(
     is_module = callable(getattr(found.model, "eval", None)) and hasattr(found.model, "state_dict")
     if weights is not None:
         if not is_module:
-            raise FinetuneError(f"--weights is for PyTorch's models, and {model.name} is none")
+            raise FinetuneError(f"--weights is for PyTorch models, and {model.name} is not one")
         _load(found.model, weights)
     if is_module:
         found.model.eval()

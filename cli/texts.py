@@ -89,7 +89,7 @@ def open_decoder(model: ModelChoice, form: RowForm, others: Mapping[str, object]
     given = [name for name, value in others.items() if value is not None]
     if given or model.shapes:
         raise FinetuneError(
-            f"{(given or ['--shape'])[0]} is not for a decoder, which {model.name} is; its rows "
+            f"{(given or ['--shape'])[0]} does not apply to the decoder {model.name}; its rows "
             "are --batch and --max-length"
         )
     need(f"the decoder {model.name}", "language")

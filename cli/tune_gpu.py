@@ -42,7 +42,7 @@ def tune_gpu(
     device = load_device(board.device).on(name)
     if board.emulated:
         raise FarmError(
-            f"{board.name} is emulated, and its time says nothing of a GPU; name a physical "
+            f"{board.name} is emulated, so its time is not that of a GPU; name a physical "
             f"{device.name} of the inventory"
         )
     tuner, processor = GpuTuner(device, bf16), gpu_name(device)

@@ -232,7 +232,7 @@ def _rounded(forward: Graph, storage: Storage, trained: Iterable[str]) -> Set[st
         return frozenset()
     if not (names := weights_of(forward, set(trained))):
         raise CompileError(
-            f"trained weights are to be stored as {storage.trained}, and there are none: no weight "
+            f"trained weights cannot be stored as {storage.trained}: no weight "
             f"of a linear layer or embedding with {SMALLEST} elements or more trains"
         )
     return names
@@ -251,7 +251,7 @@ def _check_states(entries: Mapping[str, Entry], training: Training) -> None:
     states = training.storage.states
     if states != F32.value and not found:
         raise CompileError(
-            f"optimiser states are to be stored as {states}, and there are none: "
+            f"optimiser states cannot be stored as {states}: "
             f"{training.optimizer} keeps no state of {SMALLEST} elements or more, one for each "
             "element that trains"
         )

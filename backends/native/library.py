@@ -125,6 +125,7 @@ def load_library(artifact: Artifact) -> ctypes.CDLL:
         raise ArtifactError(f"{path} is no library of this version: {error}") from error
     if theirs != artifact.specification().digest().encode():
         raise ArtifactError(
-            f"{path} is of another program than the artifact's manifest; compile the model again"
+            f"{path} belongs to another program than the artifact's manifest; compile the model "
+            "again"
         )
     return library

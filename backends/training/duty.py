@@ -112,10 +112,10 @@ class _Pause:
             self.since = time.monotonic()
             say(
                 f"paused: {self.path} says {value:g} {self.quantity.unit}, "
-                f"{'above' if above else 'below'} {self.limit:g}; it goes on at {self.enough:g}"
+                f"{'above' if above else 'below'} {self.limit:g}; it continues at {self.enough:g}"
             )
         elif not beyond and self.since is not None:
-            say(f"it goes on, after {time.monotonic() - self.since:.0f} s")
+            say(f"continued after {time.monotonic() - self.since:.0f} s")
             self.since = None
         return beyond
 

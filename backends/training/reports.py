@@ -75,8 +75,7 @@ class CsvLog(Callback):
             return []
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise RuntimeFailure(
-                f"{self._path} is no log that the training could go on with: {error!r}; "
-                "move it away"
+                f"{self._path} is not a log of this training: {error!r}; move it away"
             ) from error
 
     def _write(self, row: dict[str, Any]) -> None:
@@ -182,7 +181,9 @@ class MlflowLog(Callback):
             yield
         except Exception as error:
             self._lost = True
-            text = f"MLflow takes no more figures{_where()}: {_short(error)}; the training goes on"
+            text = (
+                f"MLflow takes no more figures{_where()}: {_short(error)}; the training continues"
+            )
             warnings.warn(text, stacklevel=2)
 
 

@@ -38,7 +38,7 @@ def without_idle(
     if len(idle) == len(trained):
         raise CompileError(
             f"graph {graph.name}: no parameter that should train influences the loss "
-            f"({', '.join(idle[:5])}{', ...' if idle[5:] else ''}); check what the loss is made of"
+            f"({', '.join(idle[:5])}{', ...' if idle[5:] else ''}); check how the loss is computed"
         )
     if idle:
         warnings.warn(

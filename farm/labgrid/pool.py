@@ -145,7 +145,7 @@ class LabgridPool:
         place = self.session.places.get(board)
         if place is None:
             return f"labgrid has no place {board}"
-        return f"{board} is acquired by {place.acquired or 'nobody: it is reserved for others'}"
+        return f"{board} is acquired by {place.acquired or 'no one; it is reserved for others'}"
 
 
 def _placed(board: Board, service: Mapping[str, Any]) -> Board:

@@ -35,7 +35,7 @@ def read_reference(path: Path, parts: Sequence[Packed]) -> None:
             raise ValueError("it has scores of other rows")
     except (OSError, ValueError, TypeError) as error:
         raise FinetuneError(
-            f"{path} is damaged: {error}; begin again with another --out"
+            f"{path} is damaged: {error}; start again with another --out"
         ) from error
     for part, each in zip(parts, scores, strict=True):
         part.arrays[REFERENCE][:] = each

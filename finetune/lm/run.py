@@ -155,7 +155,7 @@ def glimpse(
 def _check_unused(out: Path) -> None:
     if (out / SETTINGS).exists():
         raise FinetuneError(
-            f"{out} holds a fine-tuning; --resume goes on with it, another --out begins a new one"
+            f"{out} holds a fine-tuning; --resume continues it, another --out starts a new one"
         )
 
 

@@ -85,12 +85,12 @@ def check_same(settings: Settings, path: Path) -> None:
         changed = [name for name, value in settings.facts().items() if known[name] != value]
     except (OSError, ValueError, TypeError, LookupError) as error:
         raise FinetuneError(
-            f"{path} says of no training that could go on: {error!r}; begin without --resume"
+            f"{path} describes no training to resume: {error!r}; start without --resume"
         ) from error
     if changed:
         raise FinetuneError(
-            f"{path.parent} was begun with another {', '.join(changed)}; go on with the same, or "
-            "give another --out"
+            f"{path.parent} was started with another {', '.join(changed)}; resume with the same, "
+            "or give another --out"
         )
 
 

@@ -266,7 +266,7 @@ def as_real(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         check_own(error, f"it read {model.graph.name}")
         raise ImportModelError(
-            f"{model.graph.name}: scales and zero points do not fit what they are of: {error}; "
+            f"{model.graph.name}: scales and zero points do not match their tensors: {error}; "
             "quantise the model again"
         ) from error
     copy.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))

@@ -187,7 +187,7 @@ def test_the_text_form_keeps_blocks() -> None:
 def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="stored as f32, bf16, f16, int8, int4, not 'int2'"):
         Training(storage=Storage("int2"))
-    with pytest.raises(CompileError, match="stored as int8, and there are none"):
+    with pytest.raises(CompileError, match="stored as int8: no weight"):
         compile_program(decoder(), Training("full", Sgd(), storage=Storage("int8")))
     numbers = {name: param.data.copy() for name, param in decoder().params.items()}
     numbers["first"][3, 5] = np.nan

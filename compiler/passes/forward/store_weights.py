@@ -112,7 +112,7 @@ class StoreWeights(Pass):
         }
         if not stored:
             raise CompileError(
-                f"frozen weights are to be stored as {self.dtype}, and there are none: no weight "
+                f"frozen weights cannot be stored as {self.dtype}: no weight "
                 f"of a linear layer or embedding with {SMALLEST} elements or more is frozen"
             )
         use_stored(graph, {contents[value]: form.contents(graph) for value, form in stored.items()})

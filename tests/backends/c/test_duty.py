@@ -89,7 +89,7 @@ def test_a_pause_waits_for_the_device_to_cool_and_changes_no_step(
     records, status = watch(runner, cool, "--steps", 4, "--pause-above", 80, "--thermal", zone)
     assert status == 0
     assert records[0] == {"watching": str(zone), "temperature": 80.001}
-    why = "80.001 C is above 80; it goes on at 75"
+    why = "80.001 C is above 80; it continues at 75"
     assert records[1] == {"paused": True, "after": 0, "path": str(zone), "why": why}
     assert {**records[2], "ns": 0} == {"went_on": True, "after": 0, "ns": 0}
     assert int(str(records[2]["ns"])) >= 1.5e9
@@ -147,7 +147,7 @@ def test_a_low_battery_pauses_until_it_is_charged(runner: Runner, tmp_path: Path
     more = ("--pause-below", 97, "--battery", charge)
     records, status = watch(runner, load, "--steps", 2, *more)
     assert (status, records[0]) == (0, {"watching": str(charge), "charge": 96})
-    assert records[1]["why"] == "96 % is below 97; it goes on at 100"
+    assert records[1]["why"] == "96 % is below 97; it continues at 100"
     assert steps(records) == steps(lines(runner.train(2)))
 
 

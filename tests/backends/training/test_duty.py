@@ -71,8 +71,8 @@ def test_a_pause_ends_when_the_device_has_cooled(zone: Path) -> None:
     duty = DutyCycle(pause_above=80, thermal=zone, say=say)
     found = net.fit(ROWS, epochs=1, lr=0.02, callbacks=[heated, duty])
 
-    assert messages[0] == f"paused: {zone} says 80.001 C, above 80; it goes on at 75"
-    assert re.fullmatch(r"it goes on, after \d+ s", messages[1])
+    assert messages[0] == f"paused: {zone} says 80.001 C, above 80; it continues at 75"
+    assert re.fullmatch(r"continued after \d+ s", messages[1])
     assert int(messages[1].split()[-2]) >= 2
     assert len(messages) == 2
     assert found.steps == history.steps
@@ -89,7 +89,7 @@ def test_a_low_battery_pauses_until_it_is_charged(tmp_path: Path) -> None:
 
     duty = DutyCycle(pause_below=97, battery=charge, say=say)
     assert len(compiled().fit(ROWS, epochs=1, lr=0.02, callbacks=[duty]).steps) == STEPS
-    assert messages[0] == f"paused: {charge} says 96 %, below 97; it goes on at 100"
+    assert messages[0] == f"paused: {charge} says 96 %, below 97; it continues at 100"
 
 
 def test_a_signal_ends_a_pause_saved(zone: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_csv_file_has_each_epoch_or_step_and_goes_on(tmp_path: Path) -> None:
     with pytest.raises(RuntimeFailure, match='a line for each "step" or "epoch"'):
         pockengine.CsvLog(tmp_path / "x.csv", every="batch")
     (tmp_path / "epochs.csv").write_text("no,log\n1,2\n")
-    with pytest.raises(RuntimeFailure, match="is no log that the training could go on with"):
+    with pytest.raises(RuntimeFailure, match="is not a log of this training"):
         net.fit(TRAIN, epochs=3, callbacks=logs, checkpoint=place, resume=True)
 
 

@@ -105,7 +105,7 @@ def test_another_length_is_another_model(folder: Path, table: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--classes=3"], "--classes is not for a decoder, which {folder} is; its rows are"),
+        (["--classes=3"], "--classes does not apply to the decoder {folder}; its rows are"),
         (["--weights=some.safetensors"], "--weights is not for a decoder"),
         (["--shape=input_ids=2x8"], "--shape is not for a decoder"),
         (["--validation=1.5"], "the share of validation is 1.5; give one in"),

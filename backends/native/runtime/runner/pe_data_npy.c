@@ -131,7 +131,7 @@ static void take_dictionary(npy_text *t, pe_st_tensor *tensor) {
     }
     t->at += strspn(t->at, " \n");
     if (seen != 7 || *t->at) {
-        bad(t, "its header lacks a key, or goes on behind its end");
+        bad(t, "its header lacks a key, or has text after its end");
     }
 }
 

@@ -256,7 +256,7 @@ static const char *find_fault(const pe_options *o) {
         return "--resume needs a place: --save, or --resume=PLACE";
     }
     if (o->resume && o->first_step > 0) {
-        return "--resume goes on where a checkpoint stands; leave out --first-step";
+        return "--resume continues from a checkpoint; leave out --first-step";
     }
     if (train && !o->save && (o->save_every > 0 || o->keep > 0 || o->whole || o->roll_back)) {
         return "--save-every, --keep, --save-whole and --on-nan=rollback need --save";

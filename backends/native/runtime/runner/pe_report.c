@@ -73,8 +73,9 @@ void pe_print_gauge(const pe_gauge *gauge, double value) {
 void pe_print_pause(const pe_gauge *gauge, double value, int64_t after) {
     printf("{\"paused\": true, \"after\": %lld, \"path\": ", (long long)after);
     pe_print_text(gauge->path);
-    printf(", \"why\": \"%.9g %s is %s %lld; it goes on at %lld\"}\n", value, gauge->quantity->unit,
-           gauge->above ? "above" : "below", (long long)gauge->pause, (long long)gauge->go_on);
+    printf(", \"why\": \"%.9g %s is %s %lld; it continues at %lld\"}\n", value,
+           gauge->quantity->unit, gauge->above ? "above" : "below", (long long)gauge->pause,
+           (long long)gauge->go_on);
     fflush(stdout);
 }
 

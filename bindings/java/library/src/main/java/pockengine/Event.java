@@ -1,18 +1,18 @@
 package pockengine;
 
-/** What a training reports. */
+/** An event of a training. */
 public final class Event {
     /** Kinds of events, in the order of pe_event_kind. */
     public enum Kind {
-        /** A step was made: its loss, rate and time. */
+        /** A step was completed: its loss, rate and time. */
         STEPPED,
         /** A checkpoint was written: its path. */
         SAVED,
-        /** The training goes on behind the step of a checkpoint: its path. */
+        /** The training continues after the step of a checkpoint: its path. */
         RESUMED,
-        /** A loss was not finite; the last checkpoint is back. The message says why. */
+        /** A loss was not finite: the last checkpoint was restored; the message says why. */
         ROLLED_BACK,
-        /** A damaged checkpoint was passed over: its path, and why. */
+        /** A damaged checkpoint was skipped: its path and the reason. */
         UNSOUND,
         /** The next step is about to begin. */
         READY
@@ -36,7 +36,7 @@ public final class Event {
         this.message = message;
     }
 
-    /** Returns what happened. */
+    /** Returns the kind of the event. */
     public Kind kind() {
         return kind;
     }
@@ -56,7 +56,7 @@ public final class Event {
         return rate;
     }
 
-    /** Returns how long the step took, without its data. */
+    /** Returns the duration of the step, without reading its data. */
     public long nanoseconds() {
         return nanoseconds;
     }
@@ -66,7 +66,7 @@ public final class Event {
         return path;
     }
 
-    /** Returns why it happened; null if the event has no reason. */
+    /** Returns the reason; null if the event has none. */
     public String message() {
         return message;
     }

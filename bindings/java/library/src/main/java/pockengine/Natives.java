@@ -27,7 +27,7 @@ final class Natives {
 
     private Natives() {}
 
-    /** Name of a program, an entry or a tensor; null behind the last one. */
+    /** Name of a program, an entry or a tensor; null after the last one. */
     static native byte[] programName(int program);
 
     static native byte[] entryName(int program, int entry);
@@ -56,7 +56,7 @@ final class Natives {
     /** The steps, the updates and the seed. */
     static native long[] progress(long session);
 
-    /** Sets kind, warm-up and total, unless a checkpoint brought its own; the seed if none came. */
+    /** Sets kind, warm-up and total, and the seed, unless a checkpoint has set them. */
     static native void schedule(
             long session, double rate, long[] numbers, long seed, boolean resumed);
 
@@ -79,7 +79,7 @@ final class Natives {
         return text == null ? null : new String(text, StandardCharsets.UTF_8);
     }
 
-    /** Called by C: throws what its status means. */
+    /** Called by C: throws the exception of a status. */
     static void fail(int status, byte[] message) {
         final String text = string(message);
         if (status == ARGUMENT || status == NAME || status == VALUE) {

@@ -4,17 +4,17 @@ package pockengine;
 public final class PockEngineException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
-    /** What kind of failure it is. */
+    /** Kinds of failures. */
     public enum Reason {
         /** The operating system refused: threads, memory, a file. */
         SYSTEM(3),
         /** A file that is no safetensors file, or a damaged one. */
         FORMAT(4),
-        /** A sound file of another program. */
+        /** A valid file of another program. */
         MISMATCH(5),
         /** A loss or a parameter that is not finite. */
         DIVERGED(7),
-        /** A failure that this library does not know. */
+        /** An unknown failure. */
         OTHER(-1);
 
         private final int status;

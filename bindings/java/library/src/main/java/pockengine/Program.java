@@ -8,7 +8,7 @@ import java.util.Map;
 
 /** A compiled program of the native library: its entries, their tensors, its parameters. */
 public final class Program {
-    /** One way to run a program: "train", "evaluate", "predict". */
+    /** A function of a program: "train", "evaluate", "predict". */
     public static final class Entry {
         private final String name;
         private final List<Tensor> inputs;
@@ -107,7 +107,7 @@ public final class Program {
         return Collections.unmodifiableList(new ArrayList<>(params.values()));
     }
 
-    /** Returns a parameter by the model's name; IllegalArgumentException if it has none such. */
+    /** Returns a parameter by the model's name; IllegalArgumentException if there is none. */
     public Tensor param(String param) {
         final Tensor found = params.get(param);
         if (found == null) {

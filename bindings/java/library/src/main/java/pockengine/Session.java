@@ -14,7 +14,7 @@ import java.util.concurrent.atomic.AtomicReference;
  * IllegalStateException, as is a call after {@link #close} or from a listener of its training.
  */
 public final class Session implements AutoCloseable {
-    /** A call of C that may throw what callbacks throw. */
+    /** A call of C that may throw exceptions of callbacks. */
     interface Action<E extends Exception> {
         void run(long session) throws E;
     }
@@ -46,7 +46,7 @@ public final class Session implements AutoCloseable {
         }
     }
 
-    /** Returns what it runs. */
+    /** Returns the program of the session. */
     public Program program() {
         return program;
     }
@@ -99,17 +99,17 @@ public final class Session implements AutoCloseable {
         use("loading", session -> Natives.load(session, Natives.text(path)));
     }
 
-    /** Writes a checkpoint: the old file or the new one is there whole, whenever the app ends. */
+    /** Writes a checkpoint: if the app is killed, either the old or the new file is complete. */
     public void save(String path) {
         use("saving", session -> Natives.save(session, Natives.text(path), false));
     }
 
-    /** Writes the weights that training changed, or all of them, by the model's names. */
+    /** Writes the trained weights, or all of them, with the model's names. */
     public void export(String path, boolean all) {
         use("exporting", session -> Natives.export(session, Natives.text(path), all));
     }
 
-    /** Returns how many steps its training has made. */
+    /** Returns the number of completed training steps. */
     public long steps() {
         final long[] found = new long[1];
         use("reading its progress", session -> found[0] = Natives.progress(session)[0]);

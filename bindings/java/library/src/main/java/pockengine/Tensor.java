@@ -25,7 +25,7 @@ public final class Tensor {
         shape = Arrays.copyOfRange(numbers, 3, numbers.length);
     }
 
-    /** Returns its name, as the model has it. */
+    /** Returns its name in the model. */
     public String name() {
         return name;
     }

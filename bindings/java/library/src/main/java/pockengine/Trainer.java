@@ -10,16 +10,16 @@ import java.util.Map;
  * blocks until the last step; listeners and data are called on its thread.
  */
 public final class Trainer {
-    /** How the rate goes over the updates, in the order of pe_schedule_kind. */
+    /** Kinds of learning-rate schedules, in the order of pe_schedule_kind. */
     public enum Schedule { CONSTANT, LINEAR, COSINE }
 
     /** Writes the batch of a step, of which the first is 1, into the buffers of the inputs. */
     public interface Batches {
-        /** Fills all buffers, from their beginning. What it throws ends the training. */
+        /** Fills all buffers from their start. An exception ends the training. */
         void read(long step, Map<String, ByteBuffer> inputs) throws Exception;
     }
 
-    /** Is told of events. */
+    /** Receives events. */
     public interface Listener {
         /** Returns false to end the training: after this step, or before it for READY. */
         boolean onEvent(Event event);
@@ -55,7 +55,7 @@ public final class Trainer {
         return this;
     }
 
-    /** Sets how the rate goes: it rises over `warmup` updates and falls until `total`. */
+    /** Sets the schedule: the rate rises over `warmup` updates and falls until `total`. */
     public Trainer schedule(Schedule kind, long warmup, long total) {
         if (warmup < 0 || total < warmup) {
             throw new IllegalArgumentException(
@@ -67,7 +67,7 @@ public final class Trainer {
         return this;
     }
 
-    /** Sets the seed of random numbers, such as dropout's; a checkpoint brings its own. */
+    /** Sets the seed of random numbers, such as dropout's; a checkpoint has its own. */
     public Trainer seed(int value) {
         seed = value & 0xFFFFFFFFL;
         return this;
@@ -82,7 +82,7 @@ public final class Trainer {
         return this;
     }
 
-    /** Saves a checkpoint after so many steps, at the end and when the training is stopped. */
+    /** Saves a checkpoint every `every` steps, at the end, and when the training is stopped. */
     public Trainer checkpoints(String folder, long every, int newest) {
         if (every < 0 || newest < 1) {
             throw new IllegalArgumentException(
@@ -95,20 +95,20 @@ public final class Trainer {
         return this;
     }
 
-    /** Goes back to the last checkpoint when a loss is not finite, and on with the next batch. */
+    /** If a loss is not finite, continues from the last checkpoint with the next batch. */
     public Trainer rollBack(boolean value) {
         rollBack = value;
         return this;
     }
 
-    /** Sets who is told of events. */
+    /** Sets the listener of events. */
     public Trainer listener(Listener value) {
         listener = value;
         return this;
     }
 
     /**
-     * Loads the newest sound checkpoint; returns false if there is none. With it come the seed of its
+     * Loads the newest valid checkpoint; returns false if there is none. With it come the seed of its
      * training, and its schedule and rate if it had a schedule, in place of those set here.
      */
     public boolean resume() {
@@ -122,7 +122,7 @@ public final class Trainer {
         return resumed;
     }
 
-    /** Asks a training to end after its present step; by any thread, also before it begins. */
+    /** Ends a training after its current step; from any thread, even before it starts. */
     public void stop() {
         stopped = true;
     }
@@ -165,7 +165,7 @@ public final class Trainer {
         batches.read(step, inputs);
     }
 
-    /** Called by C: returns whether the training goes on. */
+    /** Called by C: returns whether the training continues. */
     private boolean event(
             int kind, long step, float[] numbers, long nanoseconds, byte[] path, byte[] message) {
         final Event event = new Event(

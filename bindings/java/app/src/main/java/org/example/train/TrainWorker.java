@@ -22,7 +22,7 @@ import pockengine.Session;
 import pockengine.Trainer;
 
 /**
- * Trains in the background: while the phone charges, and as long as it is not hot. It goes on from
+ * Trains in the background: while the phone charges, and as long as it is not hot. It continues from
  * its last checkpoint when Android starts it again.
  */
 public final class TrainWorker extends Worker {
