@@ -222,7 +222,7 @@ def _client_key(address: SshAddress) -> paramiko.PKey:
         return paramiko.PKey.from_path(address.key_file)
     except (paramiko.PasswordRequiredException, TypeError):  # the latter is cryptography's
         raise FarmError(
-            f"{where}: it has a passphrase, and nobody is there to type it: make one without, by "
+            f"{where}: it has a passphrase, and no one can type it: create a key without one, by "
             'ssh-keygen -t ed25519 -N ""'
         ) from None
     except (OSError, ValueError, paramiko.SSHException, UnknownKeyType) as error:

@@ -164,7 +164,7 @@ def _count(ctx: TfContext, ids: Tensor) -> int:
     if known is None:
         raise Unsupported(
             "segments whose number depends on data; use tf.math.unsorted_segment_sum and its like, "
-            "which are told the number"
+            "which take the number"
         )
     return int(known.max()) + 1
 

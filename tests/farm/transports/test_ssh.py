@@ -170,7 +170,7 @@ def test_a_key_with_a_passphrase_is_refused_by_that(tmp_path: Path) -> None:
         paramiko.RSAKey.generate(2048).write_private_key_file(
             str(tmp_path / "locked"), password="secret"
         )
-        with pytest.raises(FarmError, match="it has a passphrase, and nobody is there"):
+        with pytest.raises(FarmError, match="it has a passphrase, and no one can type it"):
             connect_ssh(replace(address, key_file=tmp_path / "locked"))
 
 
