@@ -91,7 +91,9 @@ class RunSettings:
     """Opens the progress display of the compilation."""
 
 
-def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, run_settings: RunSettings) -> Report:
+def finetune(
+    settings: Settings, prepared: FineTuneInputs, out: Path, run_settings: RunSettings
+) -> Report:
     """Compile, train and write; FinetuneError if a resumed training has other settings."""
     if run_settings.resume:
         check_same(settings, out / SETTINGS)
@@ -108,7 +110,9 @@ def finetune(settings: Settings, prepared: FineTuneInputs, out: Path, run_settin
     drawn = _rollouts(settings, prepared, run_settings)
     watch = HeldOut(prepared, settings.course.batch, run_settings.say, drawn)
     begun = time.perf_counter()
-    history = _fit(settings, prepared, trainer, out=out, run_settings=run_settings, watch=watch, drawn=drawn)
+    history = _fit(
+        settings, prepared, trainer, out=out, run_settings=run_settings, watch=watch, drawn=drawn
+    )
     seconds = time.perf_counter() - begun
     session = trainer.trained
     after = glimpse(session, prepared, settings, run_settings)
@@ -159,7 +163,9 @@ def _check_unused(out: Path) -> None:
         )
 
 
-def _trainer(settings: Settings, prepared: FineTuneInputs, out: Path, run_settings: RunSettings) -> Trainer:
+def _trainer(
+    settings: Settings, prepared: FineTuneInputs, out: Path, run_settings: RunSettings
+) -> Trainer:
     """Compile the program, or open the training's existing one."""
     artifact, options = out / "artifact", settings.options
     if run_settings.resume and artifact.is_dir():
@@ -187,7 +193,11 @@ def _noise(model: CausalLM, settings: Settings) -> EmbeddingNoise | None:
 
 
 def _set_reference(
-    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, run_settings: RunSettings
+    trainer: Trainer,
+    prepared: FineTuneInputs,
+    settings: Settings,
+    out: Path,
+    run_settings: RunSettings,
 ) -> None:
     """Give each row its scores before training; a resumed training reads the stored ones."""
     rows = [part for part in (prepared.training, prepared.held_out) if part is not None]
@@ -203,7 +213,11 @@ def _set_reference(
 
 
 def _before(
-    trainer: Trainer, prepared: FineTuneInputs, settings: Settings, out: Path, run_settings: RunSettings
+    trainer: Trainer,
+    prepared: FineTuneInputs,
+    settings: Settings,
+    out: Path,
+    run_settings: RunSettings,
 ) -> Glimpse:
     """Evaluate the model before the first step; a resumed training reads the stored result."""
     place = out / BEFORE
@@ -219,7 +233,9 @@ def _before(
     return found
 
 
-def _rollouts(settings: Settings, prepared: FineTuneInputs, run_settings: RunSettings) -> Rollouts | None:
+def _rollouts(
+    settings: Settings, prepared: FineTuneInputs, run_settings: RunSettings
+) -> Rollouts | None:
     if prepared.prompts is None:
         return None
     course = settings.course
