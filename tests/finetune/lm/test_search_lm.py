@@ -106,8 +106,8 @@ def test_another_length_is_another_model(folder: Path, table: Path, tmp_path: Pa
     ("options", "message"),
     [
         (["--classes=3"], "--classes does not apply to the decoder {folder}; its rows are"),
-        (["--weights=some.safetensors"], "--weights is not for a decoder"),
-        (["--shape=input_ids=2x8"], "--shape is not for a decoder"),
+        (["--weights=some.safetensors"], "--weights does not apply to the decoder"),
+        (["--shape=input_ids=2x8"], "--shape does not apply to the decoder"),
         (["--validation=1.5"], "the share of validation is 1.5; give one in"),
         (["--max-length=65"], "--max-length 65 is beyond the 64 tokens"),
         (["--data={rows}"], "cannot be read as text in UTF-8"),
