@@ -99,7 +99,7 @@ def test_devices_are_listed() -> None:
         (["inspect", "nowhere"], "unknown model 'nowhere'"),
         (["inspect", "no\x1b[31m\rwhere"], "unknown model 'no\\x1b[31m\\rwhere'"),
         (["compile", "cnn-8", "--out", "file"], "file is no folder"),
-        (["compile", "cnn-8", "--out", "."], "exists and is no artifact"),
+        (["compile", "cnn-8", "--out", "."], "exists and is not an unmodified artifact"),
         (["compile", "cnn-8", "--dump-ir", "file"], "cannot be written to file"),
     ],
 )

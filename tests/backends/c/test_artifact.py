@@ -109,7 +109,7 @@ def test_a_library_of_another_program_is_not_called(
 
     folder = copied(small, tmp_path, swap)
     shutil.copy(large.library, folder / "bin")
-    with pytest.raises(ArtifactError, match="of another program"):
+    with pytest.raises(ArtifactError, match="to another program"):
         open_session(folder)
 
 
@@ -127,7 +127,7 @@ def test_a_manifest_that_says_other_sizes_is_refused(
         else:
             table[field] = others[field]
 
-    with pytest.raises(ArtifactError, match="of another program"):
+    with pytest.raises(ArtifactError, match="to another program"):
         open_session(copied(pair[1], tmp_path, change))
 
 

@@ -266,7 +266,7 @@ def test_damaged_artifacts_are_refused_by_file(point: Artifact, tmp_path: Path) 
 def test_an_artifact_never_replaces_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     program, backend = compile_for(point_graph(), device_of("avx2"))
-    with pytest.raises(ArtifactError, match="exists and is no artifact"):
+    with pytest.raises(ArtifactError, match="exists and is not an unmodified artifact"):
         write_artifact(program, backend, tmp_path, build_code=False)
     assert (tmp_path / "thesis.txt").exists()
 
