@@ -27,7 +27,7 @@ def test_deps_that_are_left_to_users_exist() -> None:
 
 def test_each_module_has_a_target() -> None:
     run_by_path = {
-        ".ci/summary.py",
+        "build_defs/ci_summary.py",
         "build_defs/npm_fetch.py",
         "build_defs/pip_install.py",
         "build_defs/pytest_main.py",
