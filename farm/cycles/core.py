@@ -50,6 +50,7 @@ def modelled_board(device: str) -> ModelledBoard:
     lines = [f"{name} {value}" for name, value in core.items() if name not in TABLES]
     lines += [f"dram_latency {round(board['dram_ns'] * mhz / 1e3)}"]
     lines += [f"dram_line {round(LINE_BYTES * mhz / board['dram_gb_s'] / 1e3)}"]
+    lines += [f"queue {entries}" for entries in core["pipes"].values()]
     lines += ["level " + " ".join(map(str, level)) for level in core["levels"]]
     pipes = {name: 1 << place for place, name in enumerate(core["pipes"])}
     lines += [_class_line(name, cost, pipes) for name, cost in core["classes"].items()]

@@ -16,6 +16,7 @@ enum {
     STREAMED_LINES = 3,
     HINTS = 256,
     MAX_MISSES = 64,
+    MAX_WALKERS = 8,
     QUEUED_LINES = 16,
     SLOTS = 4096
 };
@@ -152,22 +153,17 @@ static uint64_t bring(uint32_t level, uint64_t number, uint64_t now, bool unread
     return done;
 }
 
-/* Bring a line into the first level, after a miss buffer is free unless it is prefetched. */
-static uint64_t miss(uint64_t number, uint64_t now, bool prefetch, bool unread, enum part *part) {
+/* Bring a line into the first level, after a miss buffer is free. */
+static uint64_t miss(uint64_t number, uint64_t now, bool unread, enum part *part) {
     uint32_t slot = 0;
     for (uint32_t i = 1; i < numbers.misses; i++) {
         if (misses[i] < misses[slot]) {
             slot = i;
         }
     }
-    if (!prefetch && misses[slot] > now) {
-        now = misses[slot];
-    }
-    uint64_t done = bring(0, number, now, unread, part);
-    if (!prefetch) {
-        misses[slot] = done;
-    }
-    return done;
+    now = misses[slot] > now ? misses[slot] : now;
+    misses[slot] = bring(0, number, now, unread, part);
+    return misses[slot];
 }
 
 /* Prefetch along a line's page once two steps of it were the same. */
@@ -198,15 +194,16 @@ static void prefetch(uint64_t number, uint64_t now) {
     if (stream->hits < 1) {
         return;
     }
-    for (uint32_t i = 1; i <= numbers.ahead; i++) {
+    for (uint32_t i = 1; i <= numbers.ahead || i <= numbers.far_ahead; i++) {
         uint64_t next = number + (uint64_t)(step * (int64_t)i);
+        uint32_t level = i <= numbers.ahead ? 0 : 1;
         struct line *victim = NULL;
         if (next >> (PAGE_BITS - LINE_BITS) != page) {
             return;
         }
-        if (find(&levels[0], next, &victim) == NULL) {
+        if (find(&levels[level], next, &victim) == NULL) {
             enum part part;
-            miss(next, now, true, false, &part);
+            bring(level, next, now, false, &part);
         }
     }
 }
@@ -224,6 +221,17 @@ static struct line *find_page(uint64_t page, struct line **victim) {
     return found;
 }
 
+/* Return when a page's entry has been read: a walk waits for a free walker. */
+static uint64_t walk(uint64_t now) {
+    static uint64_t free[MAX_WALKERS];
+    uint32_t first = 0;
+    for (uint32_t i = 1; i < numbers.walkers && i < MAX_WALKERS; i++) {
+        first = free[i] < free[first] ? i : first;
+    }
+    free[first] = (now > free[first] ? now : free[first]) + numbers.page_walk;
+    return free[first];
+}
+
 /* Return when the address of a page is known. */
 static uint64_t translate_at(uint64_t now, uint64_t address) {
     static struct line *recent;
@@ -239,7 +247,7 @@ static uint64_t translate_at(uint64_t now, uint64_t address) {
     struct line *walked = NULL;
     now += numbers.page_latency;
     if (find(&walks, page, &walked) == NULL) {
-        now += numbers.page_walk;
+        now = walk(now);
         fill(walked, page, now, CORE, false);
     }
     fill(victim, page, now, CORE, false);
@@ -260,7 +268,7 @@ static uint64_t touch(uint64_t now, uint64_t number, bool write, bool unread, en
             *part = (enum part)line->part;
         }
     } else {
-        done = miss(number, now, false, unread, part);
+        done = miss(number, now, unread, part);
     }
     if (write && (line != NULL || (line = find(&levels[0], number, &victim)) != NULL)) {
         line->dirty = true;

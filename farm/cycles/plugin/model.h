@@ -8,7 +8,7 @@
 
 #include "decode.h"
 
-enum { LINE_BYTES = 64, MAX_LEVELS = 3, MAX_PIPES = 16 };
+enum { LINE_BYTES = 64, MAX_LEVELS = 3, MAX_PIPES = 16, MAX_ENTRIES = 16 };
 
 /* Causes of cycles: the core itself, waiting for the second level and beyond, for DRAM, for
  * wrong predictions, for instructions. */
@@ -28,9 +28,10 @@ struct level {
 
 struct numbers {
     uint32_t width, window, retire, mispredict, taken;
-    uint32_t levels, misses, stores, ahead;
-    uint32_t dram_latency, dram_line, page_walk, pages, page_latency;
+    uint32_t levels, misses, stores, ahead, far_ahead;
+    uint32_t dram_latency, dram_line, page_walk, walkers, pages, page_latency;
     uint32_t instruction_bytes, instruction_ways;
+    uint32_t pipes, entries[MAX_PIPES]; /* entries: of the issue queue before each pipe */
     struct level level[MAX_LEVELS];
     struct cost cost[CLASS_COUNT];
 };

@@ -1,5 +1,5 @@
-/* Reads a core's numbers: lines `name value`, `level bytes ways latency transfer` and
- * `class name latency forward slots busy pipes also`, in decimals. */
+/* Reads a core's numbers: lines `name value`, `queue entries`, `level bytes ways latency transfer`
+ * and `class name latency forward slots busy pipes also`, in decimals. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,11 +21,13 @@ static const struct field fields[] = {
     {"misses", &numbers.misses},
     {"stores", &numbers.stores},
     {"ahead", &numbers.ahead},
+    {"far_ahead", &numbers.far_ahead},
     {"dram_latency", &numbers.dram_latency},
     {"dram_line", &numbers.dram_line},
     {"pages", &numbers.pages},
     {"page_latency", &numbers.page_latency},
     {"page_walk", &numbers.page_walk},
+    {"walkers", &numbers.walkers},
     {"instruction_bytes", &numbers.instruction_bytes},
     {"instruction_ways", &numbers.instruction_ways},
 };
@@ -56,6 +58,12 @@ static bool read_level(const char *line) {
     return true;
 }
 
+static bool read_queue(const char *line) {
+    uint32_t *entries = &numbers.entries[numbers.pipes];
+    return numbers.pipes++ < MAX_PIPES && sscanf(line, "queue %u", entries) == 1 &&
+           *entries >= 1 && *entries <= MAX_ENTRIES;
+}
+
 static bool read_field(const char *line) {
     char name[64];
     unsigned int value;
@@ -81,6 +89,7 @@ bool read_numbers(const char *path) {
     while (right && fgets(line, sizeof line, file) != NULL) {
         right = strncmp(line, "class ", 6) == 0   ? read_class(line)
                 : strncmp(line, "level ", 6) == 0 ? read_level(line)
+                : strncmp(line, "queue ", 6) == 0 ? read_queue(line)
                                                   : read_field(line);
         if (!right) {
             fprintf(stderr, "cycles: %s: %s", path, line);

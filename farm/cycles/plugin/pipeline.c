@@ -1,13 +1,22 @@
 /* An out-of-order pipeline, instruction by instruction.
  *
- * Each is dispatched in order, as many a cycle as the core is wide and while its window has room;
- * starts as soon as its operands are ready and a pipe is free, also before older ones; retires in
+ * Each is dispatched in order, as many a cycle as the core is wide and while its window and the
+ * issue queues of its pipes have room; starts as soon as its operands are ready and a pipe is free, also before older ones; retires in
  * order. Time passes where retirement waits, and is attributed to the cause of the wait.
  */
 #include "model.h"
 
-enum { HORIZON = 4096, WINDOW = 512, BUFFER = 128, FORWARDED = 4096, FIRST_STAGES = 1 };
+enum { HORIZON = 4096, WINDOW = 512, BUFFER = 128, FORWARDED = 4096, FIRST_STAGES = 1, MAX_CLAIMED = 16 };
 
+/* An issue queue: the cycles from which its entries are free, and the entry that is free first. */
+struct queue {
+    uint64_t free[MAX_ENTRIES];
+    uint32_t first;
+};
+
+static struct queue queues[MAX_PIPES];
+static struct queue *claimed[MAX_CLAIMED];
+static uint32_t claims[MAX_CLAIMED], claim_count; /* entries of the next instruction in `claimed` */
 static uint64_t taken_at[MAX_PIPES][HORIZON]; /* the cycle for which a pipe's slot is taken */
 static struct {
     uint64_t from, to;
@@ -78,15 +87,63 @@ static uint64_t issue(const struct cost *cost, uint64_t ready) {
     return last;
 }
 
+static void set_entry(struct queue *queue, uint32_t entry, uint64_t free) {
+    uint32_t entries = numbers.entries[queue - queues];
+    queue->free[entry] = free;
+    for (uint32_t i = 0; i < entries; i++) {
+        if (queue->free[i] < queue->free[queue->first]) {
+            queue->first = i;
+        }
+    }
+}
+
+/* Claim the entry that is free first in the queues of some pipes; return when it is. */
+static uint64_t claim(uint32_t pipes) {
+    struct queue *chosen = NULL;
+    for (uint32_t pipe = 0; pipe < numbers.pipes; pipe++) {
+        struct queue *queue = &queues[pipe];
+        if ((pipes >> pipe & 1) != 0 &&
+            (chosen == NULL || queue->free[queue->first] < chosen->free[chosen->first])) {
+            chosen = queue;
+        }
+    }
+    uint64_t free = chosen->free[chosen->first];
+    if (free == UINT64_MAX || claim_count == MAX_CLAIMED) {
+        return 0; /* more operations than entries: the last ones follow as entries become free */
+    }
+    claimed[claim_count] = chosen;
+    claims[claim_count++] = chosen->first;
+    set_entry(chosen, chosen->first, UINT64_MAX);
+    return free;
+}
+
+/* Claim an entry for each operation of an instruction; return when all are free. */
+static uint64_t claim_entries(const struct cost *cost) {
+    uint64_t free = 0;
+    claim_count = 0;
+    for (uint32_t i = 0; i < cost->slots; i++) {
+        free = later(free, claim(cost->pipes));
+        free = later(free, cost->also != 0 ? claim(cost->also) : 0);
+    }
+    return free;
+}
+
+/* The operations leave their queues. */
+static void release_entries(uint64_t start) {
+    for (uint32_t i = 0; i < claim_count; i++) {
+        set_entry(claimed[i], claims[i], start);
+    }
+}
+
 /* Return the cycle in which the next instruction is dispatched; `part` is the cause of the wait. */
-static uint64_t dispatch(bool stores, enum part *part) {
-    uint64_t at = dispatching;
+static uint64_t dispatch(const struct instruction *one, enum part *part) {
+    uint64_t at = later(dispatching, claim_entries(&numbers.cost[one->class]));
     if (fetched > at) {
         at = fetched;
         *part = waits_for;
     }
     at = later(at, window[executed]);
-    if (stores && buffer[stored] > at) {
+    if (one->stores && buffer[stored] > at) {
         at = buffer[stored];
         *part = stall[stored];
     }
@@ -169,8 +226,9 @@ static void run(struct registers *registers, const struct instruction *one,
                 const struct touched *touched, size_t count, uint64_t *resolved) {
     const struct cost *cost = &numbers.cost[one->class];
     enum part part = CORE;
-    uint64_t at = dispatch(one->stores, &part);
+    uint64_t at = dispatch(one, &part);
     uint64_t start = issue(cost, later(at + FIRST_STAGES, operands_ready(registers, one)));
+    release_entries(start);
     uint64_t done = start + cost->latency;
     if (count > 0) {
         enum part of_memory = CORE;
