@@ -99,7 +99,7 @@ DEPS = {
         "report_lib": ["//:errors", "//:files", "//:root", "//farm/cli:base", "//farm/cli:lib", "//farm/report", "//farm/results", "@pypi//click"],
     },
     "farm/cycles": {
-        "cycles": ["//:errors", "//:root", "//:tables", "//devices", "//farm/references"],
+        "cycles": ["//:errors", "//:root", "//:tables", "//devices", "//farm:lib", "//farm/references"],
     },
     "farm/firmware": {
         "firmware": ["//:errors", "//:root", "//backends", "//backends/native", "//compiler:ir", "//devices", "//farm/jobs", "//farm/transports", "@pypi//numpy"],
@@ -117,6 +117,7 @@ DEPS = {
         "labgrid": ["//:errors", "//:root", "//farm/boards", "//farm/jobs"],
     },
     "farm/references": {
+        "detection_nets": ["//:root", "//farm/references:protocol", "//farm/references:tflite_files", "@pypi//numpy"],
         "flex_worker": ["//:errors", "//:root", "//farm/references:protocol", "//farm/references:tensorflow_reference", "@pypi//numpy"],
         "jax_worker": ["//:errors", "//:root", "//farm/references:nets", "//farm/references:protocol", "//models:registry", "@pypi//numpy"],
         "lm_own_worker": ["//:root", "//backends", "//farm/references:protocol", "@pypi//numpy"],
@@ -444,6 +445,7 @@ DEPS = {
     },
     "tests/farm/cycles": {
         "test_calibration": ["//:root", "//farm/cli:lib", "//farm/cycles", "@pypi//click"],
+        "test_detection_nets": ["//:root", "//farm/cycles", "//farm/references:detection_nets"],
         "test_kernels": ["//:errors", "//:root", "//farm/cycles", "//tests/farm:guest_program"],
     },
     "tests/farm/firmware": {
@@ -755,6 +757,7 @@ PROGRAMS = [
     "//examples:stories",
     "//farm/cli:bench",
     "//farm/cli:farm",
+    "//farm/references:detection_nets",
     "//farm/references:flex_worker",
     "//farm/references:jax_worker",
     "//farm/references:lm_own_worker",

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, fields
+from dataclasses import asdict, astuple, fields, replace
 
 import click
 from rich.box import SIMPLE
 from rich.table import Table
 
 from pockengine.farm.cli.base import CONSOLE, plain_errors
-from pockengine.farm.cycles.calibration import Figure, figures
+from pockengine.farm.cycles.calibration import Figure, figures, net_figure
 from pockengine.farm.cycles.core import modelled_devices
+from pockengine.farm.cycles.inference import model_inference
 from pockengine.farm.cycles.modelled import Cycles, Modelled, model_regions, what_it_means
 
 PARTS = tuple(field.name for field in fields(Cycles))
@@ -20,20 +21,27 @@ PARTS = tuple(field.name for field in fields(Cycles))
 @click.option("--device", type=click.Choice(modelled_devices()), default="rpi4", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each region.")
 @click.option("--calibration", is_flag=True, help="List public figures and the model's.")
+@click.option("--net", help="Model the inference of a net of --calibration, by its name (minutes).")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @plain_errors
-def cycles(device: str, as_json: bool, calibration: bool, command: tuple[str, ...]) -> None:
+def cycles(
+    device: str, as_json: bool, calibration: bool, net: str | None, command: tuple[str, ...]
+) -> None:
     """Model the milliseconds of a static aarch64 program's marked regions, a training step each.
 
     COMMAND is the program with its arguments; it marks its regions by `hint #100` and `hint #101`,
     as PockEngine programs do around each step. The first region starts with empty caches.
     """
-    if bool(command) == calibration:
-        raise click.UsageError("give a COMMAND to model, or --calibration alone")
+    if [bool(command), calibration, net is not None].count(True) != 1:
+        raise click.UsageError("give a COMMAND to model, or --net alone, or --calibration alone")
     if calibration:
         CONSOLE.print(calibration_table(figures()))
         return
-    regions = model_regions(device, command)
+    if net is not None:
+        figure = net_figure(device, net)
+        found = model_inference(device, net)
+        CONSOLE.print(calibration_table([replace(figure, modelled_ms=found.milliseconds)]))
+    regions = (found,) if net is not None else model_regions(device, command)
     if as_json:
         for region in regions:
             click.echo(json.dumps(asdict(region)))
@@ -59,11 +67,11 @@ def regions_table(regions: Sequence[Modelled]) -> Table:
 def calibration_table(rows: Sequence[Figure]) -> Table:
     """Lay out the public figures and the model's."""
     table = Table(box=SIMPLE)
-    for heading in ("device", "what", "half"):
+    for heading in ("device", "what", "net", "half"):
         table.add_column(heading)
     for heading in ("measured ms", "modelled ms", "error"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         times = (f"{row.measured_ms:.4g}", f"{row.modelled_ms:.4g}", f"{row.error:+.0%}")
-        table.add_row(row.device, row.what, row.half, *times)
+        table.add_row(row.device, row.what, row.net, row.half, *times)
     return table

@@ -19,7 +19,8 @@ class Figure:
 
     `half` says whether the model's numbers were fitted to it. A figure of memory has a `kernel`:
     letters of tests/farm/cycles/kernels.c, the last of which takes 1 / `times` of it. The others
-    are nets; `difference` names what is not the same on both sides.
+    are nets, `net` by its name in references/detection_nets.py; `difference` names what is not the
+    same on both sides.
     """
 
     device: str
@@ -29,6 +30,7 @@ class Figure:
     modelled_ms: float
     source: str
     kernel: str = ""
+    net: str = ""
     times: float = 1.0
     difference: str = ""
 
@@ -47,6 +49,15 @@ def figures() -> tuple[Figure, ...]:
         if figure.half not in HALVES:
             raise FarmError(f"{figure.what}: half {figure.half!r} is none of {', '.join(HALVES)}")
     return found
+
+
+def net_figure(device: str, net: str) -> Figure:
+    """Return the figure of a net on a device; FarmError if there is none."""
+    known = {(x.device, x.net): x for x in figures() if x.net}
+    if (device, net) not in known:
+        listed = ", ".join(f"{name} on {board}" for board, name in known)
+        raise FarmError(f"no public time of {net} on {device}; there are {listed}")
+    return known[device, net]
 
 
 def held_out_error(device: str) -> float | None:

@@ -64,20 +64,9 @@ def _count(
 ) -> GuestFigure:
     """Count the inferences of a file in the folder."""
     assert board.emulator is not None
-    sources = _stage_sources(folder / "sources")
-    module = "pockengine.farm.references.tflite_guest"
-    files = [str(folder / file_of(dtype)), str(folder / PICTURES)]
-    environment = {
-        "PYTHONPATH": os.pathsep.join([str(sources), str(guest.packages)]),
-        "PATH": os.environ.get("PATH", os.defpath),
-    }
+    command, system = guest_command(guest, folder, dtype, COUNTED)
     with step(f"aarch64 TFLite's {dtype} inference under emulation") as progress:
-        counted = count(
-            [str(guest.python), "-P", "-m", module, *files, str(COUNTED)],
-            COUNTED,
-            system=GuestSystem(guest.root, environment),
-            cpu=board.emulator.cpu,
-        )
+        counted = count(command, COUNTED, system=system, cpu=board.emulator.cpu)
         found = json.loads(counted.stdout)
         error = _checked(dtype, np.array(found["outputs"]), expected)
         progress.detail = f"outputs within {error:.1e} of the oracle's"
@@ -85,6 +74,24 @@ def _count(
     return GuestFigure(
         ENGINE, version, emulator_version(), counts=counted.regions, max_rel_error=error
     )
+
+
+def guest_command(
+    guest: GuestPython, folder: Path, dtype: str, times: int
+) -> tuple[list[str], GuestSystem]:
+    """Return the command that runs a folder's inference `times` times, and what it runs on.
+
+    The folder has the file and the picture; the imports of the guest are copied into it.
+    """
+    sources = _stage_sources(folder / "sources")
+    module = "pockengine.farm.references.tflite_guest"
+    files = [str(folder / file_of(dtype)), str(folder / PICTURES)]
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(sources), str(guest.packages)]),
+        "PATH": os.environ.get("PATH", os.defpath),
+    }
+    command = [str(guest.python), "-P", "-m", module, *files, str(times)]
+    return command, GuestSystem(guest.root, environment)
 
 
 def _checked(dtype: str, found: NDArray[np.floating[Any]], expected: NDArray[np.floating]) -> float:

@@ -60,8 +60,8 @@ static bool read_level(const char *line) {
 
 static bool read_queue(const char *line) {
     uint32_t *entries = &numbers.entries[numbers.pipes];
-    return numbers.pipes++ < MAX_PIPES && sscanf(line, "queue %u", entries) == 1 &&
-           *entries >= 1 && *entries <= MAX_ENTRIES;
+    return numbers.pipes++ < MAX_PIPES && sscanf(line, "queue %u", entries) == 1 && *entries >= 1 &&
+           *entries <= MAX_ENTRIES;
 }
 
 static bool read_field(const char *line) {

@@ -1,12 +1,20 @@
 /* An out-of-order pipeline, instruction by instruction.
  *
- * Each is dispatched in order, as many a cycle as the core is wide and while its window and the
- * issue queues of its pipes have room; starts as soon as its operands are ready and a pipe is free, also before older ones; retires in
- * order. Time passes where retirement waits, and is attributed to the cause of the wait.
+ * Each is dispatched in order, as many a cycle as the core is wide, while its window and the issue
+ * queues of its pipes have room; starts as soon as its operands are ready and a pipe is free, also
+ * before older ones; retires in order. Time passes where retirement waits, and is attributed to the
+ * cause of the wait.
  */
 #include "model.h"
 
-enum { HORIZON = 4096, WINDOW = 512, BUFFER = 128, FORWARDED = 4096, FIRST_STAGES = 1, MAX_CLAIMED = 16 };
+enum {
+    HORIZON = 4096,
+    WINDOW = 512,
+    BUFFER = 128,
+    FORWARDED = 4096,
+    FIRST_STAGES = 1,
+    MAX_CLAIMED = 16
+};
 
 /* An issue queue: the cycles from which its entries are free, and the entry that is free first. */
 struct queue {
@@ -17,7 +25,7 @@ struct queue {
 static struct queue queues[MAX_PIPES];
 static struct queue *claimed[MAX_CLAIMED];
 static uint32_t claims[MAX_CLAIMED], claim_count; /* entries of the next instruction in `claimed` */
-static uint64_t taken_at[MAX_PIPES][HORIZON]; /* the cycle for which a pipe's slot is taken */
+static uint64_t taken_at[MAX_PIPES][HORIZON];     /* the cycle for which a pipe's slot is taken */
 static struct {
     uint64_t from, to;
 } busy[MAX_PIPES]; /* the last cycles that are all taken, so that a search skips them */

@@ -70,6 +70,23 @@ def test_command_prints_the_calibration() -> None:
     assert "held-out" in shown
 
 
+def test_command_shows_a_net_beside_its_public_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    region = modelled("rpi4", 2_000_000, Cycles(150_000_000, 0, 0, branch=0, fetch=0))
+    monkeypatch.setattr(command, "model_inference", lambda device, net: region)
+
+    shown = CliRunner().invoke(command.cycles, ["--net", "ssdlite_mobilenet_v2"]).output
+
+    assert "210.5" in shown
+    assert shown.count("100") >= 2  # 150 M cycles at 1.5 GHz, in both tables
+
+
+def test_command_refuses_a_net_without_a_public_time() -> None:
+    refused = CliRunner().invoke(command.cycles, ["--device", "rpi5", "--net", "vgg"])
+
+    assert refused.exit_code == 1
+    assert "no public time of vgg on rpi5; there are ssdlite_mobilenet_v2 on rpi4" in refused.output
+
+
 def test_command_refuses_nothing_to_do() -> None:
     refused = CliRunner().invoke(command.cycles, [])
 

@@ -1,0 +1,167 @@
+"""Detectors whose times on boards are public, in Keras, as TFLite files for the cycle model.
+
+    python -m pockengine.farm.references.detection_nets NET FOLDER
+
+The layers are the published ones; weights are random, which a time does not depend on. What
+follows the last layers (anchors, non-maximum suppression) is left out.
+SSDLite: Sandler et al., MobileNetV2, CVPR 2018; EfficientDet: Tan et al., CVPR 2020, in the form
+"lite" without squeeze-and-excitation and weighted sums.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import KerasTensor, layers
+
+from pockengine.farm.references.tflite_files import convert
+from pockengine.farm.references.tflite_names import PICTURES, file_of
+
+Stage = tuple[int, int, int, int, int]
+"""Expansion, channels, blocks, stride of the first and kernel of all."""
+
+MOBILENET_V2: tuple[Stage, ...] = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 32, 3, 2, 3), (6, 64, 4, 2, 3),
+    (6, 96, 3, 1, 3), (6, 160, 3, 2, 3), (6, 320, 1, 1, 3),
+)  # fmt: skip
+EFFICIENTNET_LITE0: tuple[Stage, ...] = (
+    (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3),
+    (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
+)  # fmt: skip
+ANCHORS = (3, 6, 6, 6, 6, 6)
+CLASSES = 91
+FPN_CHANNELS, FPN_REPEATS, HEAD_DEPTH = 64, 3, 3
+OUTPUTS = (810, 36)
+"""Channels of EfficientDet's class and box predictions: 90 and 4 for each of 9 anchors."""
+
+
+def ssdlite_mobilenet_v2() -> keras.Model:
+    """Return SSDLite over MobileNetV2 at 300 x 300, with COCO's 91 classes."""
+    pictures = keras.Input((300, 300, 3), batch_size=1)
+    stages = _backbone(pictures, MOBILENET_V2)
+    features = [stages[5][1], _convolution(stages[6][0], 1280)]
+    for channels in (512, 256, 256, 128):
+        reduced = _convolution(features[-1], channels // 2)
+        features.append(_convolution(_depthwise(reduced, stride=2), channels))
+    outputs = [
+        layers.Concatenate(1)(
+            [_prediction(x, count, size) for x, count in zip(features, ANCHORS, strict=True)]
+        )
+        for size in (4, CLASSES)
+    ]
+    return keras.Model(pictures, outputs)
+
+
+def efficientdet_lite0() -> keras.Model:
+    """Return EfficientDet-lite0 at 320 x 320."""
+    pictures = keras.Input((320, 320, 3), batch_size=1)
+    stages = _backbone(pictures, EFFICIENTNET_LITE0)
+    backbone = [stages[place][0] for place in (2, 4, 6)]
+    levels = [_resampled(x) for x in backbone]
+    levels.append(_halved(_resampled(backbone[-1])))
+    levels.append(_halved(levels[-1]))
+    # The first repeat resamples the backbone once more for the way down.
+    again = [levels[0], *(_resampled(x) for x in backbone[1:]), *levels[3:]]
+    for _ in range(FPN_REPEATS):
+        levels = again = _pyramid(levels, again)
+    return keras.Model(pictures, [y for size in OUTPUTS for y in _head(levels, size)])
+
+
+NETS: dict[str, Callable[[], keras.Model]] = {
+    "efficientdet_lite0": efficientdet_lite0,
+    "ssdlite_mobilenet_v2": ssdlite_mobilenet_v2,
+}
+
+
+def _convolution(
+    x: KerasTensor, channels: int, kernel: int = 1, *, stride: int = 1, act: bool = True
+) -> KerasTensor:
+    x = layers.Conv2D(channels, kernel, stride, padding="same", use_bias=False)(x)
+    x = layers.BatchNormalization()(x)
+    return layers.ReLU(6.0)(x) if act else x
+
+
+def _depthwise(x: KerasTensor, kernel: int = 3, stride: int = 1) -> KerasTensor:
+    x = layers.DepthwiseConv2D(kernel, stride, padding="same", use_bias=False)(x)
+    return layers.ReLU(6.0)(layers.BatchNormalization()(x))
+
+
+def _backbone(x: KerasTensor, stages: Sequence[Stage]) -> list[tuple[KerasTensor, KerasTensor]]:
+    """Return each stage's output, and the expansion in its first block."""
+    x = _convolution(x, 32, 3, stride=2)
+    found = []
+    for expansion, channels, blocks, stride, kernel in stages:
+        first = None
+        for block in range(blocks):
+            wide = _convolution(x, expansion * x.shape[-1]) if expansion > 1 else x
+            first = wide if first is None else first
+            y = _depthwise(wide, kernel, stride if block == 0 else 1)
+            y = _convolution(y, channels, act=False)
+            x = layers.Add()([x, y]) if block > 0 else y
+        found.append((x, first))
+    return found
+
+
+def _prediction(x: KerasTensor, anchors: int, size: int) -> KerasTensor:
+    return layers.Reshape((-1, size))(layers.Conv2D(anchors * size, 1)(_depthwise(x)))
+
+
+def _resampled(x: KerasTensor) -> KerasTensor:
+    return _convolution(x, FPN_CHANNELS, act=False)
+
+
+def _halved(x: KerasTensor) -> KerasTensor:
+    return layers.MaxPooling2D(3, 2, padding="same")(x)
+
+
+def _joined(*inputs: KerasTensor) -> KerasTensor:
+    """Add inputs of one size and convolve the sum."""
+    x = layers.ReLU(6.0)(layers.Add()(list(inputs)))
+    x = layers.DepthwiseConv2D(3, padding="same", use_bias=False)(x)
+    return layers.BatchNormalization()(layers.Conv2D(FPN_CHANNELS, 1)(x))
+
+
+def _pyramid(levels: Sequence[KerasTensor], again: Sequence[KerasTensor]) -> list[KerasTensor]:
+    """Fuse features from the coarsest level to the finest and back."""
+    upward = [levels[-1]]
+    for x in reversed(levels[:-1]):
+        wide = layers.Resizing(*x.shape[1:3], interpolation="nearest")(upward[0])
+        upward.insert(0, _joined(x, wide))
+    found = [upward[0]]
+    for x, wide in zip(again[1:-1], upward[1:-1], strict=True):
+        found.append(_joined(x, wide, _halved(found[-1])))
+    return [*found, _joined(again[-1], _halved(found[-1]))]
+
+
+def _head(levels: Sequence[KerasTensor], size: int) -> list[KerasTensor]:
+    """Predict by one stack of convolutions for all levels, with norms of each level's own."""
+    widths = [FPN_CHANNELS] * HEAD_DEPTH + [size]
+    stack = [
+        (layers.DepthwiseConv2D(3, padding="same", use_bias=False), layers.Conv2D(width, 1))
+        for width in widths
+    ]
+    found = []
+    for x in levels:
+        for depthwise, pointwise in stack[:-1]:
+            x = layers.ReLU(6.0)(layers.BatchNormalization()(pointwise(depthwise(x))))
+        found.append(stack[-1][1](stack[-1][0](x)))
+    return found
+
+
+def main(net: str, folder: Path) -> None:
+    """Write a net's TFLite file and a random picture for it."""
+    model = NETS[net]()
+    shape = (1, *model.input_shape)
+    picture = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    np.save(folder / PICTURES, picture[0])
+    (folder / file_of("f32")).write_bytes(convert(model, picture, int8=False))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write a detector as a TFLite file.")
+    parser.add_argument("net", choices=NETS)
+    parser.add_argument("folder", type=Path, help="an existing folder")
+    arguments = parser.parse_args()
+    main(arguments.net, arguments.folder)
