@@ -117,7 +117,7 @@ DEPS = {
         "labgrid": ["//:errors", "//:root", "//farm/boards", "//farm/jobs"],
     },
     "farm/references": {
-        "detection_nets": ["//:root", "//farm/references:protocol", "//farm/references:tflite_files", "@pypi//numpy"],
+        "detection_nets": ["//:root", "//farm/references", "//farm/references:protocol", "//farm/references:tflite_files", "@pypi//numpy"],
         "flex_worker": ["//:errors", "//:root", "//farm/references:protocol", "//farm/references:tensorflow_reference", "@pypi//numpy"],
         "jax_worker": ["//:errors", "//:root", "//farm/references:nets", "//farm/references:protocol", "//models:registry", "@pypi//numpy"],
         "lm_own_worker": ["//:root", "//backends", "//farm/references:protocol", "@pypi//numpy"],
@@ -445,7 +445,7 @@ DEPS = {
     },
     "tests/farm/cycles": {
         "test_calibration": ["//:root", "//farm/cli:lib", "//farm/cycles", "@pypi//click"],
-        "test_detection_nets": ["//:root", "//farm/cycles", "//farm/references:detection_nets"],
+        "test_detection_nets": ["//:root", "//farm/cycles", "//farm/references:detection_nets", "//farm/references:protocol", "@pypi//numpy"],
         "test_kernels": ["//:errors", "//:root", "//farm/cycles", "//tests/farm:guest_program"],
     },
     "tests/farm/firmware": {

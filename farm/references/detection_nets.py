@@ -2,21 +2,32 @@
 
     python -m pockengine.farm.references.detection_nets NET FOLDER
 
-The layers are the published ones; weights are random, which a time does not depend on. What
-follows the last layers (anchors, non-maximum suppression) is left out.
+The layers and the op that picks boxes are the published ones. Weights are random; normalizations
+have the picture's own statistics, so that scores differ as much as a trained net's.
 SSDLite: Sandler et al., MobileNetV2, CVPR 2018; EfficientDet: Tan et al., CVPR 2020, in the form
 "lite" without squeeze-and-excitation and weighted sums.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import keras
 import numpy as np
 from keras import KerasTensor, layers
+from numpy.typing import NDArray
 
-from pockengine.farm.references.tflite_files import convert
+from pockengine.farm.references.detection_boxes import (
+    CLASSES,
+    EFFICIENTDET,
+    SSD,
+    BoxOptions,
+    convert_detector,
+    efficientdet_anchors,
+    ssd_anchors,
+)
+from pockengine.farm.references.tflite_files import freeze
 from pockengine.farm.references.tflite_names import PICTURES, file_of
 
 Stage = tuple[int, int, int, int, int]
@@ -30,28 +41,33 @@ EFFICIENTNET_LITE0: tuple[Stage, ...] = (
     (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3),
     (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3),
 )  # fmt: skip
-ANCHORS = (3, 6, 6, 6, 6, 6)
-CLASSES = 91
+SSD_SIDES, SSD_ANCHORS = (19, 10, 5, 3, 2, 1), (3, 6, 6, 6, 6, 6)
+FPN_SIDES, FPN_ANCHORS = (40, 20, 10, 5, 3), 9
 FPN_CHANNELS, FPN_REPEATS, HEAD_DEPTH = 64, 3, 3
-OUTPUTS = (810, 36)
-"""Channels of EfficientDet's class and box predictions: 90 and 4 for each of 9 anchors."""
+
+
+@dataclass(frozen=True)
+class Detector:
+    """A net that returns boxes [1, N, 4] and scores of classes, and what its boxes are made of."""
+
+    build: Callable[[], keras.Model]
+    anchors: NDArray[np.float32]
+    options: BoxOptions
 
 
 def ssdlite_mobilenet_v2() -> keras.Model:
-    """Return SSDLite over MobileNetV2 at 300 x 300, with COCO's 91 classes."""
+    """Return SSDLite over MobileNetV2 at 300 x 300, with COCO's classes and the background."""
     pictures = keras.Input((300, 300, 3), batch_size=1)
     stages = _backbone(pictures, MOBILENET_V2)
     features = [stages[5][1], _convolution(stages[6][0], 1280)]
     for channels in (512, 256, 256, 128):
         reduced = _convolution(features[-1], channels // 2)
         features.append(_convolution(_depthwise(reduced, stride=2), channels))
-    outputs = [
-        layers.Concatenate(1)(
-            [_prediction(x, count, size) for x, count in zip(features, ANCHORS, strict=True)]
-        )
-        for size in (4, CLASSES)
-    ]
-    return keras.Model(pictures, outputs)
+    boxes, scores = (
+        [_prediction(x, count, size) for x, count in zip(features, SSD_ANCHORS, strict=True)]
+        for size in (4, 1 + CLASSES)
+    )
+    return _detecting(pictures, boxes, scores)
 
 
 def efficientdet_lite0() -> keras.Model:
@@ -66,26 +82,42 @@ def efficientdet_lite0() -> keras.Model:
     again = [levels[0], *(_resampled(x) for x in backbone[1:]), *levels[3:]]
     for _ in range(FPN_REPEATS):
         levels = again = _pyramid(levels, again)
-    return keras.Model(pictures, [y for size in OUTPUTS for y in _head(levels, size)])
+    return _detecting(pictures, _head(levels, 4), _head(levels, CLASSES))
 
 
-NETS: dict[str, Callable[[], keras.Model]] = {
-    "efficientdet_lite0": efficientdet_lite0,
-    "ssdlite_mobilenet_v2": ssdlite_mobilenet_v2,
+NETS = {
+    "efficientdet_lite0": Detector(
+        efficientdet_lite0, efficientdet_anchors(FPN_SIDES), EFFICIENTDET
+    ),
+    "ssdlite_mobilenet_v2": Detector(ssdlite_mobilenet_v2, ssd_anchors(SSD_SIDES), SSD),
 }
+
+
+def _detecting(
+    pictures: KerasTensor, boxes: Sequence[KerasTensor], scores: Sequence[KerasTensor]
+) -> keras.Model:
+    """Return a net of the predictions of all its maps."""
+    logits = layers.Concatenate(1)(scores)
+    return keras.Model(
+        pictures, [layers.Concatenate(1)(boxes), layers.Activation("sigmoid")(logits)]
+    )
+
+
+def _normalized(x: KerasTensor) -> KerasTensor:
+    return layers.BatchNormalization(momentum=0.0)(x)
 
 
 def _convolution(
     x: KerasTensor, channels: int, kernel: int = 1, *, stride: int = 1, act: bool = True
 ) -> KerasTensor:
     x = layers.Conv2D(channels, kernel, stride, padding="same", use_bias=False)(x)
-    x = layers.BatchNormalization()(x)
+    x = _normalized(x)
     return layers.ReLU(6.0)(x) if act else x
 
 
 def _depthwise(x: KerasTensor, kernel: int = 3, stride: int = 1) -> KerasTensor:
     x = layers.DepthwiseConv2D(kernel, stride, padding="same", use_bias=False)(x)
-    return layers.ReLU(6.0)(layers.BatchNormalization()(x))
+    return layers.ReLU(6.0)(_normalized(x))
 
 
 def _backbone(x: KerasTensor, stages: Sequence[Stage]) -> list[tuple[KerasTensor, KerasTensor]]:
@@ -120,7 +152,7 @@ def _joined(*inputs: KerasTensor) -> KerasTensor:
     """Add inputs of one size and convolve the sum."""
     x = layers.ReLU(6.0)(layers.Add()(list(inputs)))
     x = layers.DepthwiseConv2D(3, padding="same", use_bias=False)(x)
-    return layers.BatchNormalization()(layers.Conv2D(FPN_CHANNELS, 1)(x))
+    return _normalized(layers.Conv2D(FPN_CHANNELS, 1)(x))
 
 
 def _pyramid(levels: Sequence[KerasTensor], again: Sequence[KerasTensor]) -> list[KerasTensor]:
@@ -137,7 +169,7 @@ def _pyramid(levels: Sequence[KerasTensor], again: Sequence[KerasTensor]) -> lis
 
 def _head(levels: Sequence[KerasTensor], size: int) -> list[KerasTensor]:
     """Predict by one stack of convolutions for all levels, with norms of each level's own."""
-    widths = [FPN_CHANNELS] * HEAD_DEPTH + [size]
+    widths = [FPN_CHANNELS] * HEAD_DEPTH + [size * FPN_ANCHORS]
     stack = [
         (layers.DepthwiseConv2D(3, padding="same", use_bias=False), layers.Conv2D(width, 1))
         for width in widths
@@ -145,18 +177,23 @@ def _head(levels: Sequence[KerasTensor], size: int) -> list[KerasTensor]:
     found = []
     for x in levels:
         for depthwise, pointwise in stack[:-1]:
-            x = layers.ReLU(6.0)(layers.BatchNormalization()(pointwise(depthwise(x))))
-        found.append(stack[-1][1](stack[-1][0](x)))
+            x = layers.ReLU(6.0)(_normalized(pointwise(depthwise(x))))
+        y = stack[-1][1](stack[-1][0](x))
+        found.append(layers.Reshape((-1, size))(y))
     return found
 
 
 def main(net: str, folder: Path) -> None:
     """Write a net's TFLite file and a random picture for it."""
-    model = NETS[net]()
-    shape = (1, *model.input_shape)
-    picture = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    np.save(folder / PICTURES, picture[0])
-    (folder / file_of("f32")).write_bytes(convert(model, picture, int8=False))
+    detector = NETS[net]
+    keras.utils.set_random_seed(0)
+    model = detector.build()
+    picture = np.random.default_rng(0).random(model.input_shape, np.float32)
+    model(picture, training=True)
+    predict = freeze(model, model.input_shape)
+    np.save(folder / PICTURES, picture)
+    file = convert_detector(predict, detector.anchors, detector.options)
+    (folder / file_of("f32")).write_bytes(file)
 
 
 if __name__ == "__main__":

@@ -25,15 +25,8 @@ def convert(model: "tf.keras.Model", batches: np.ndarray, int8: bool) -> bytes:
     `batches` are f32 [steps, N, H, W, C].
     """
     import tensorflow as tf
-    from tensorflow.python.framework import convert_to_constants
 
-    predict = tf.function(
-        lambda x: model(x, training=False),
-        input_signature=[tf.TensorSpec(batches.shape[1:], tf.float32)],
-    )
-    constant = convert_to_constants.convert_variables_to_constants_v2(
-        predict.get_concrete_function()
-    )
+    constant = freeze(model, batches.shape[1:])
     converter = tf.lite.TFLiteConverter.from_concrete_functions([constant])
     if int8:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
@@ -43,6 +36,19 @@ def convert(model: "tf.keras.Model", batches: np.ndarray, int8: bool) -> bytes:
         # tflite-runtime 2.14 is older than matmuls with a scale for each feature.
         converter._experimental_disable_per_channel_quantization_for_dense_layers = True
     return bytes(converter.convert())
+
+
+def freeze(
+    model: "tf.keras.Model", shape: tuple[int, ...]
+) -> "tf.types.experimental.ConcreteFunction":
+    """Return a net's prediction for f32 pictures of a shape, with its weights as constants."""
+    import tensorflow as tf
+    from tensorflow.python.framework import convert_to_constants
+
+    predict = tf.function(
+        lambda x: model(x, training=False), input_signature=[tf.TensorSpec(shape, tf.float32)]
+    )
+    return convert_to_constants.convert_variables_to_constants_v2(predict.get_concrete_function())
 
 
 def main(folder: Path) -> None:
