@@ -80,7 +80,7 @@ def test_a_gpu_that_is_emulated_is_refused(tmp_path: Path) -> None:
     command = ["tune", MODEL, "--device", "jetson-orin", "--backend", "cuda", "--out", str(out)]
     result = CliRunner().invoke(cli, command)
     assert isinstance(result.exception, FarmError)
-    assert "jetson-orin-qemu is emulated, and its time says nothing" in str(result.exception)
+    assert "jetson-orin-qemu is emulated, so its time is not that of a GPU" in str(result.exception)
     assert not out.exists()
 
 

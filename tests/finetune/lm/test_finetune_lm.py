@@ -166,7 +166,7 @@ def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
     for name in shards:
         parts = (tmp_path / "parts/merged" / name).read_bytes()
         assert parts == (tmp_path / "whole/merged" / name).read_bytes()
-    with pytest.raises(FinetuneError, match="begun with another epochs"):
+    with pytest.raises(FinetuneError, match="started with another epochs"):
         finetuned(folder, data, tmp_path / "parts", "--epochs=3", *options, "--resume")
     with pytest.raises(FinetuneError, match="--resume continues it"):
         finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
