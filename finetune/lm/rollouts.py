@@ -56,9 +56,9 @@ class Prompts:
     drawing: Drawing
     function: Callable[[Mapping[str, Any], str], float]
 
-    def reward(self, prompt: Prompt, answer: str) -> float:
-        """Return an answer's reward; FinetuneError unless it is a finite number."""
-        given = theirs(self.function, prompt.row, answer)
+    def reward(self, tokenizer: Any, prompt: Prompt, answer: Sequence[int]) -> float:
+        """Return the reward of an answer's text; FinetuneError unless it is a finite number."""
+        given = theirs(self.function, prompt.row, answer_text(tokenizer, prompt.ids, answer))
         try:
             reward = float(given)
         except (TypeError, ValueError):
@@ -192,7 +192,10 @@ class Rollouts(Callback):
         end = self._tokenizer.eos_token_id
         sampling = Sampling(drawing.tokens, temperature=1.0, seed=draw_seed(seed, number))
         answers = complete(self._session, [prompt.ids for prompt in prompts], sampling, end)
-        rewards = [self._rewarded(*pair) for pair in zip(prompts, answers, strict=True)]
+        rewards = [
+            self._prompts.reward(self._tokenizer, *pair)
+            for pair in zip(prompts, answers, strict=True)
+        ]
         self._rewards += rewards
         ended = [
             [*answer, *([end] if end is not None and len(answer) < drawing.tokens else [])]
@@ -205,9 +208,6 @@ class Rollouts(Callback):
         read = self._session.artifact.entries["train"].inputs
         return {name: array for name, array in arrays.items() if name in read}
 
-    def _rewarded(self, prompt: Prompt, answer: Sequence[int]) -> float:
-        return self._prompts.reward(prompt, answer_text(self._tokenizer, prompt.ids, answer))
-
 
 def _mean(rewards: Sequence[float]) -> str:
     return f"mean reward {np.mean(rewards):.4g} of {len(rewards):,} answers"
@@ -217,8 +217,5 @@ def judge_answers(session: Session, prompts: Prompts, tokenizer: Any) -> RewardS
     """Reward the likeliest answers to the prompts for evaluation."""
     asked, sampling = prompts.judging, Sampling(prompts.drawing.tokens)
     answers = complete(session, [each.ids for each in asked], sampling, tokenizer.eos_token_id)
-    rewards = [
-        prompts.reward(prompt, answer_text(tokenizer, prompt.ids, answer))
-        for prompt, answer in zip(asked, answers, strict=True)
-    ]
+    rewards = [prompts.reward(tokenizer, *pair) for pair in zip(asked, answers, strict=True)]
     return RewardScore(float(np.mean(rewards)), len(asked))
