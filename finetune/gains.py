@@ -32,8 +32,8 @@ class Signal:
 
     def __str__(self) -> str:
         def clause(measure: str, value: float | None) -> str:
-            said = "of unknown reliability" if value is None else f"{value:.0%} reliable"
-            return f"by {measure} {said}"
+            certainty = "of unknown reliability" if value is None else f"{value:.0%} reliable"
+            return f"by {measure} {certainty}"
 
         clauses = ", ".join(clause(*entry) for entry in self.reliabilities.items())
         if self.contributions is None:

@@ -114,16 +114,16 @@ def worth_choosing(space: SearchSpace, contributions: Contributions) -> SearchSp
     """
 
     def useful(options: Sequence[Item]) -> tuple[Item, ...]:
-        kept: list[Item] = []
+        chosen: list[Item] = []
         for item in options:
             gain = contributions.gains.get(item)
             if gain is None:
                 raise FinetuneError(
                     f"the contributions hold no gain of {item}; measure it (pockengine sensitivity)"
                 )
-            if gain.mean > max((contributions.gains[each].mean for each in kept), default=0.0):
-                kept.append(item)
-        return tuple(kept)
+            if gain.mean > max((contributions.gains[each].mean for each in chosen), default=0.0):
+                chosen.append(item)
+        return tuple(chosen)
 
     weights = (useful(options) for options in space.weights)
     return SearchSpace(useful(space.biases), tuple(options for options in weights if options))
@@ -282,9 +282,9 @@ def non_dominated(points: Sequence[Point]) -> list[Point]:
     def key(point: Point) -> tuple[float, float, float]:
         return -point.gain, point.cost.memory_bytes, point.cost.cycles
 
-    kept: dict[tuple[float, float, float], Point] = {}
+    front: dict[tuple[float, float, float], Point] = {}
     for point in sorted(points, key=key):
         mine = key(point)
-        if not any(all(a <= b for a, b in zip(other, mine, strict=True)) for other in kept):
-            kept[mine] = point
-    return list(kept.values())
+        if not any(all(a <= b for a, b in zip(other, mine, strict=True)) for other in front):
+            front[mine] = point
+    return list(front.values())

@@ -137,12 +137,12 @@ def _means(graph: Graph, batch: int, rows: Mapping[str, np.ndarray]) -> dict[str
     count = min(map(len, rows.values())) // batch
     with tempfile.TemporaryDirectory(prefix="pockengine-") as folder:
         artifact = write_artifact(program, backend, Path(folder) / "artifact")
-        wanted = artifact.entries[_ENTRY].inputs
-        given = {name: array for name, array in rows.items() if name in wanted}
+        declared = artifact.entries[_ENTRY].inputs
+        read = {name: array for name, array in rows.items() if name in declared}
         with open_session(artifact, threads=1) as session:
             for at in range(0, count * batch, batch):
                 whole = slice(at, at + batch)
-                inputs = {name: np.ascontiguousarray(array[whole]) for name, array in given.items()}
+                inputs = {name: np.ascontiguousarray(array[whole]) for name, array in read.items()}
                 for name, array in session.run(_ENTRY, inputs).items():
                     totals[name] += array
     return {name: total / count for name, total in totals.items()}

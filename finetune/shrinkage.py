@@ -38,12 +38,12 @@ def shrunk(contributions: Contributions) -> Contributions:
     if noise is None or not observed:
         return contributions
 
-    def drawn(item: Item, gain: Gain) -> Gain:
+    def moved(item: Item, gain: Gain) -> Gain:
         middle = max(0.0, statistics.fmean(groups[_group(item)]))
-        kept = reliability_of(noise.of_mean(gain.n), observed)
-        return replace(gain, mean=middle + kept * (gain.mean - middle))
+        share = reliability_of(noise.of_mean(gain.n), observed)
+        return replace(gain, mean=middle + share * (gain.mean - middle))
 
-    return replace(contributions, gains={item: drawn(item, gain) for item, gain in gains.items()})
+    return replace(contributions, gains={item: moved(item, gain) for item, gain in gains.items()})
 
 
 def _groups(contributions: Contributions) -> dict[Group, list[float]]:

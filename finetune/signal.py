@@ -46,10 +46,10 @@ def noise_of(gains: Sequence[Sequence[Sequence[float]]]) -> Noise | None:
     seed_variance = _squares(_centred(by_seed)) / ((items - 1) * (seeds - 1))
     if parts < 2:
         return Noise(seed_variance)
-    rest = _centred(table - by_seed[:, :, None])
+    residual = _centred(table - by_seed[:, :, None])
     freedom = (items - 1) * (parts - 1)
     part_variance = _squares(_centred(by_part)) / freedom / parts
-    both = _squares(rest) / (freedom * (seeds - 1)) / (seeds * parts)
+    both = _squares(residual) / (freedom * (seeds - 1)) / (seeds * parts)
     return Noise(seed_variance, max(0.0, part_variance - both))
 
 

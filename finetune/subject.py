@@ -65,8 +65,8 @@ class Subject:
     @property
     def quantize(self) -> Int8 | None:
         """The `quantize` argument of `compile`: None for a model in f32."""
-        held = any(param.held for param in self.graph.params.values())
-        return Int8(**asdict(self.integers)) if held else None
+        quantized = any(param.held for param in self.graph.params.values())
+        return Int8(**asdict(self.integers)) if quantized else None
 
     def digest(self) -> str:
         """Return the SHA-256 of the graph, its weights, and its int8 training options, if any.

@@ -64,17 +64,17 @@ class CausalLM:
         ImportModelError names a weight that is missing from all files or has another shape.
         """
         graph = shapes_graph(self.module, batch, length)
-        names, held = self.names(graph), self.held()
-        held.update(stacked(held))
+        names, weights = self.names(graph), self.file_weights()
+        weights.update(stacked(weights))
         try:
-            attach(graph, {name: held[file_name] for name, file_name in names.items()})
+            attach(graph, {name: weights[file_name] for name, file_name in names.items()})
         except GraphError as error:
             raise ImportModelError(
                 f"{self.folder}: {error}; config.json and the weights must be of one model"
             ) from error
         return graph
 
-    def held(self) -> dict[str, Contents]:
+    def file_weights(self) -> dict[str, Contents]:
         """Return the weights of all files."""
         return {
             name: tensor for tensors in self.shards.values() for name, tensor in tensors.items()
@@ -85,12 +85,12 @@ class CausalLM:
 
         A file of the model without its head omits the first part of the names.
         """
-        held = {*self.held(), *experts_of(self.held())}
+        available = {*self.file_weights(), *experts_of(self.file_weights())}
         prefix = f"{getattr(self.module, 'base_model_prefix', '')}."
         found, lacking = {}, []
         for name, param in graph.params.items():
             others = (re.sub(part, theirs, name, count=1) for part, theirs in ELSEWHERE)
-            known = [n for n in (name, name.removeprefix(prefix), *others) if n in held]
+            known = [n for n in (name, name.removeprefix(prefix), *others) if n in available]
             if known:
                 found[name] = known[0]
             elif not param.contents.known:
@@ -99,7 +99,7 @@ class CausalLM:
             raise ImportModelError(
                 f"{self.folder} holds no {', '.join(lacking[:3])} ({len(lacking)} of "
                 f"{len(graph.params)} weights are missing); its files have "
-                f"{', '.join(sorted(held)[:3])}, ...: copy the whole folder"
+                f"{', '.join(sorted(available)[:3])}, ...: copy the whole folder"
             )
         return found
 

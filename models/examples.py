@@ -36,14 +36,14 @@ def examples(
 
 
 def _shape(name: str, declared: Declared, batch: Batch, shapes: Shapes) -> tuple[int, ...]:
-    given, own = shapes.get(declared.name), declared.shape
-    if given is not None:
-        wrong = len(given) != len(own) or any(
-            size not in (None, wish) for size, wish in zip(own, given, strict=False)
+    requested, own = shapes.get(declared.name), declared.shape
+    if requested is not None:
+        wrong = len(requested) != len(own) or any(
+            size not in (None, wish) for size, wish in zip(own, requested, strict=False)
         )
         if wrong:
             raise ImportModelError(f"{name}: --shape {declared.name} does not fit {declared}")
-        return tuple(given)
+        return tuple(requested)
     if own and own[0] is None:
         own = (batch[0] or batch[1], *own[1:])
     elif own and batch[0] not in (None, own[0]):

@@ -22,32 +22,32 @@ STACKED: Mapping[str, Sequence[Sequence[str]]] = {
 _EXPERT = re.compile(r"(.+\.experts)\.0\.(\w+)\.weight")
 
 
-def experts_of(held: Mapping[str, Contents]) -> dict[str, list[list[str]]]:
+def experts_of(weights: Mapping[str, Contents]) -> dict[str, list[list[str]]]:
     """Return the files' names by the model's: those of each expert, in order."""
     found: dict[str, list[list[str]]] = {}
-    for match in filter(None, map(_EXPERT.fullmatch, held)):
+    for match in filter(None, map(_EXPERT.fullmatch, weights)):
         for stacked, spellings in STACKED.items():
             for parts in spellings:
                 if match[2] == parts[0]:
-                    found[f"{match[1]}.{stacked}"] = _experts(held, match[1], parts)
+                    found[f"{match[1]}.{stacked}"] = _experts(weights, match[1], parts)
     return found
 
 
-def _experts(held: Mapping[str, Contents], place: str, parts: Sequence[str]) -> list[list[str]]:
+def _experts(weights: Mapping[str, Contents], place: str, parts: Sequence[str]) -> list[list[str]]:
     """Return the names of each expert up to the first that lacks a part."""
     found: list[list[str]] = []
     while True:
         names = [f"{place}.{len(found)}.{part}.weight" for part in parts]
-        if not all(name in held for name in names):
+        if not all(name in weights for name in names):
             return found
         found.append(names)
 
 
-def stacked(held: Mapping[str, Contents]) -> dict[str, Contents]:
+def stacked(weights: Mapping[str, Contents]) -> dict[str, Contents]:
     """Return one weight for the experts of each layer, read on demand."""
     return {
-        name: _stack([[held[part] for part in parts] for parts in experts], name)
-        for name, experts in experts_of(held).items()
+        name: _stack([[weights[part] for part in parts] for parts in experts], name)
+        for name, experts in experts_of(weights).items()
         if experts
     }
 
@@ -65,7 +65,7 @@ def _stack(experts: Sequence[Sequence[Contents]], name: str) -> Contents:
     return Lazy(type_, load, name)
 
 
-def separate(new: Mapping[str, Contents], held: Mapping[str, Contents]) -> dict[str, Contents]:
+def separate(new: Mapping[str, Contents], weights: Mapping[str, Contents]) -> dict[str, Contents]:
     """Return new weights by the files' names: those of all experts one by one.
 
     Files alternate between a layer's stacks, so the last two stay in memory.
@@ -76,13 +76,13 @@ def separate(new: Mapping[str, Contents], held: Mapping[str, Contents]) -> dict[
     def stack(name: str) -> np.ndarray:
         return numbers_of(new[name].read())
 
-    for name, experts in experts_of(held).items():
+    for name, experts in experts_of(weights).items():
         if found.pop(name, None) is None:
             continue
         for place, parts in enumerate(experts):
             first = 0
             for part in parts:
-                shape = held[part].type.shape
+                shape = weights[part].type.shape
                 load = _slice(partial(stack, name), place, first, shape[0])
                 found[part] = Lazy(TensorType(F32, shape), load, part)
                 first += shape[0]

@@ -116,7 +116,7 @@ def import_function(name: str, contract: str) -> Callable[..., Any]:
     except PockEngineError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise _not_kept(name, contract, error) from error
+        raise _contract_error(name, contract, error) from error
     return found
 
 
@@ -124,7 +124,7 @@ def _factory(name: str) -> Callable[..., Any]:
     return import_function(name, CONTRACT)
 
 
-def _not_kept(name: str, contract: str, error: Exception) -> ImportModelError:
+def _contract_error(name: str, contract: str, error: Exception) -> ImportModelError:
     return ImportModelError(
         f"{name}: {type(error).__name__}: {error}; give package.module:function, where {contract}"
     )
@@ -143,14 +143,14 @@ def _call_factory(name: str, batch: int | None, usual: int) -> Found:
         batch = usual
     try:
         made = tuple(factory() if batch is None else factory(batch=batch))
-        model, inputs, *given = made
+        model, inputs, *losses = made
         inputs = inputs if isinstance(inputs, Mapping) else tuple(inputs)
-        if given:
-            (loss,) = given
+        if losses:
+            (loss,) = losses
             return Found(name, model, inputs, loss)
         stated = find_source(model, inputs).loss(None)
         return Found(name, model, inputs, loss=stated or CROSS_ENTROPY, stated=stated is not None)
     except PockEngineError:
         raise
     except Exception as error:  # the user's code may raise anything
-        raise _not_kept(name, CONTRACT, error) from error
+        raise _contract_error(name, CONTRACT, error) from error

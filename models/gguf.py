@@ -114,7 +114,7 @@ class _Header:
         begin, alignment = self._at, ALIGNMENT
         for _ in range(self._counted(keys, 12)):
             alignment = self._key() or alignment
-        held = self._data[begin : self._at]
+        keys_data = self._data[begin : self._at]
         if alignment > 1 << 16 or alignment % 8:
             raise ValueError(f"its alignment is {alignment}")
         found: dict[str, GgufTensor] = {}
@@ -128,7 +128,7 @@ class _Header:
             name: self._placed(name, GgufTensor(e.shape, e.form, start + e.start))
             for name, e in found.items()
         }
-        return GgufFile(self._path, held, keys, alignment=alignment, entries=entries)
+        return GgufFile(self._path, keys_data, keys, alignment=alignment, entries=entries)
 
     def _take(self, size: int) -> bytes:
         if size > len(self._data) - self._at:

@@ -85,8 +85,8 @@ def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
             f"{folder} is quantized by {settings.get('quant_method')!r}; {', '.join(FORMATS)} are "
             "read: give one of these, or a folder that is not quantized"
         )
-    held = {name: tensor for tensors in shards.values() for name, tensor in tensors.items()}
-    layers = {name.removesuffix(form.mark) for name in held if name.endswith(form.mark)}
+    by_name = {name: tensor for tensors in shards.values() for name, tensor in tensors.items()}
+    layers = {name.removesuffix(form.mark) for name in by_name if name.endswith(form.mark)}
     dropped = {f"{layer}{part}" for layer in layers for part in form.parts}
     kinds = _torchao_kinds(folder, shards) if form.decode is torchao else {}
     found: dict[str, dict[str, Contents]] = {}
@@ -97,7 +97,7 @@ def unpacked(folder: Path, shards: Shards, config: Any) -> Shards:
             if layer in layers and name.endswith(form.mark):
                 special = {**settings, **kinds.get(f"{layer}.weight", {})}
                 names = {part: f"{layer}{part}" for part in form.parts}
-                parts = {_key(part): held[one] for part, one in names.items() if one in held}
+                parts = {_key(part): by_name[one] for part, one in names.items() if one in by_name}
                 weight = _decoded(f"{folder}: {layer}", form, parts, special)
                 found[file][f"{layer}.weight"] = weight
     return found
@@ -157,5 +157,5 @@ def _storage(tensors: Sequence[Contents]) -> str | None:
         known = [one for one in bits if one is not None]
         return f"int{max(known)}" if len(known) == len(bits) else None
     dtypes = {tensor.type.dtype for tensor in tensors if len(tensor.type.shape) == 2}
-    kept = next(iter(dtypes))
-    return kept.value if len(dtypes) == 1 and kept in (DType.BF16, DType.F16) else None
+    dtype = next(iter(dtypes))
+    return dtype.value if len(dtypes) == 1 and dtype in (DType.BF16, DType.F16) else None

@@ -51,7 +51,7 @@ def gptq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
             return codes().astype(np.float32) * _f32(scales).T[:, places]
 
         return Lazy(TensorType(F32, (outputs, inputs)), load, "a weight with ordered activations")
-    return _grid((outputs, inputs), codes, scales, _kept(zeros(), scales, bits))
+    return _grid((outputs, inputs), codes, scales, _code_bits(zeros(), scales, bits))
 
 
 def awq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
@@ -69,7 +69,7 @@ def awq(parts: Parts, settings: Mapping[str, Any]) -> Contents:
         each = shape[1] // scales.type.shape[0]
         return (_ordered(words.read()) - np.repeat(zeros(), each, 0)).T
 
-    return _grid(shape, codes, scales, _kept(zeros(), scales, bits))
+    return _grid(shape, codes, scales, _code_bits(zeros(), scales, bits))
 
 
 def bitsandbytes(parts: Parts, settings: Mapping[str, Any]) -> Contents:
@@ -130,7 +130,7 @@ def _grid(
     return Grid(TensorType(F32, shape), 1, load, bits)
 
 
-def _kept(zeros: np.ndarray, scales: Contents, bits: int) -> int | None:
+def _code_bits(zeros: np.ndarray, scales: Contents, bits: int) -> int | None:
     """Return the bits of blocks that hold unsigned codes less their zero points."""
     if zeros.shape != scales.type.shape:
         raise ValueError(f"its scales are {scales.type}, its zero points {list(zeros.shape)}")

@@ -50,8 +50,8 @@ def _hold(graph: Graph, layer: str, scales: np.ndarray) -> None:
     name = "classifier.weight" if layer == "classifier" else f"{layer}.conv.weight"
     param = graph.params[name]
     flat = tuple(map(float, scales.reshape(-1).astype(np.float32)))
-    held = Quantization(flat, (0,) * len(flat), 0)
-    param.held = held.transposed(param.permutation or range(len(param.value.shape)))
+    quantization = Quantization(flat, (0,) * len(flat), 0)
+    param.held = quantization.transposed(param.permutation or range(len(param.value.shape)))
 
 
 def _ranges(

@@ -136,10 +136,12 @@ def convert(config: Config, graph: Graph, name: str) -> Scheme:
     for index in range(len(convs) - config.biases, len(convs)):
         rules.append((_bias(graph, convs[index], name), FULL))
     for index, ratio in config.weights:
-        count, kept = _channels(convs[index], ratio, name)
-        if kept:
+        count, trained = _channels(convs[index], ratio, name)
+        if trained:
             choice = (
-                FULL if kept == count else ParamChoice("share", share=kept / count, by=config.by)
+                FULL
+                if trained == count
+                else ParamChoice("share", share=trained / count, by=config.by)
             )
             rules.append((_weight(graph, convs[index], name), choice))
     return Scheme(name, tuple(rules))
@@ -159,9 +161,9 @@ def saved_bits(config: Config, graph: Graph, widths: Widths = INT8) -> Saved:
         (x, weight), y = convs[index].operands, convs[index].result
         activations += y.type.size * widths.mask
         weights += y.shape[-1] * widths.bias
-        count, kept = _channels(convs[index], shares.get(index, 0.0), "tiny-training")
-        activations += x.type.size // count * kept * widths.activation
-        weights += weight.type.size // count * kept * widths.weight
+        count, trained = _channels(convs[index], shares.get(index, 0.0), "tiny-training")
+        activations += x.type.size // count * trained * widths.activation
+        weights += weight.type.size // count * trained * widths.weight
     return Saved(activations, weights)
 
 
@@ -194,10 +196,10 @@ def _channels(conv: Node, ratio: float, name: str) -> tuple[int, int]:
     count = conv.operands[0].shape[-1]
     if conv.attrs["groups"] not in (1, count):
         raise SchemeError(f"scheme {name}: {conv} is neither dense nor depthwise")
-    kept = int(count * ratio) if ratio <= 1 else int(ratio)
-    if kept > count:
-        raise SchemeError(f"scheme {name}: {kept} channels of {conv}, which has {count}")
-    return count, kept
+    trained = int(count * ratio) if ratio <= 1 else int(ratio)
+    if trained > count:
+        raise SchemeError(f"scheme {name}: {trained} channels of {conv}, which has {count}")
+    return count, trained
 
 
 def _weight(graph: Graph, conv: Node, name: str) -> str:

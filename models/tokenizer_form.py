@@ -103,8 +103,8 @@ def _read_normalizer(form: Form, part: Mapping[str, Any]) -> None:
 
 
 def _replaces_spaces(part: Mapping[str, Any]) -> bool:
-    given = (part["type"], part.get("pattern"), part.get("content"))
-    return given == ("Replace", {"String": " "}, _SPACE)
+    replacement = (part["type"], part.get("pattern"), part.get("content"))
+    return replacement == ("Replace", {"String": " "}, _SPACE)
 
 
 def _read_pre_tokenizer(form: Form, part: Mapping[str, Any]) -> None:

@@ -49,7 +49,7 @@ class Chat:
     """Literal texts around questions and answers, and the tokens that end an answer or a text.
 
     Without texts, a question is completed as it is. `opened` and `closed` are learned with an
-    answer; `asked` follows a last question.
+    answer; `generation_prompt` follows a last question.
     """
 
     ask: str = ""
@@ -60,7 +60,7 @@ class Chat:
     instructed: str = ""
     opened: str = ""
     closed: str = ""
-    asked: str = ""
+    generation_prompt: str = ""
     end: int | None = None
     form: ChatForm = NO_FORM
 
@@ -93,7 +93,7 @@ def tokenizer_table(tokenizer: Tokenizer, chat: Chat = COMPLETION) -> bytes:
         *(text.encode() for text in (chat.ask, chat.answer, chat.ask_again)),
         _u32(chat.stops),
         *(text.encode() for text in (chat.system, chat.instructed)),
-        *(text.encode() for text in (chat.opened, chat.closed, chat.asked)),
+        *(text.encode() for text in (chat.opened, chat.closed, chat.generation_prompt)),
         _u32([] if chat.end is None else [chat.end]),
     ]
     unknown = model["vocab"].get(model.get("unk_token"), NONE)
@@ -111,8 +111,8 @@ def _joined(sections: Sequence[bytes], facts: Sequence[int]) -> bytes:
         places += [at, len(section) // size]
         parts.append(section + bytes(-len(section) % 4))
         at += len(parts[-1])
-    rest = _u32([*facts, *places]) + b"".join(parts)
-    return struct.pack("<4I", MAGIC, VERSION, at, zlib.crc32(rest)) + rest
+    body = _u32([*facts, *places]) + b"".join(parts)
+    return struct.pack("<4I", MAGIC, VERSION, at, zlib.crc32(body)) + body
 
 
 def _u32(numbers: Iterable[int]) -> bytes:

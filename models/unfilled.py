@@ -25,10 +25,12 @@ def _parameters_on_meta() -> Iterator[None]:
     """Make modules built inside register parameters with shapes only."""
     register = nn.Module.register_parameter
 
-    def registered(module: nn.Module, name: str, held: nn.Parameter | None) -> None:
-        if held is not None and not held.is_meta:
-            held = nn.Parameter(held.detach().to("meta"), requires_grad=held.requires_grad)
-        register(module, name, held)
+    def registered(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(
+                parameter.detach().to("meta"), requires_grad=parameter.requires_grad
+            )
+        register(module, name, parameter)
 
     nn.Module.register_parameter = registered
     try:

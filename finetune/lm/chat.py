@@ -15,8 +15,8 @@ from pockengine.finetune.lm.templates import render, render_question
 from pockengine.finetune.lm.texts import Example
 from pockengine.models.tokenizer_table import Chat, ChatForm
 
-_SYSTEM, _ASKED, _ANSWERED = "SYSTEMTEXT", "QUESTIONONE", "ANSWERONE"
-_ASKED_AGAIN, _ANSWERED_AGAIN = "QUESTIONTWO", "ANSWERTWO"
+_SYSTEM, _QUESTION, _ANSWER = "SYSTEMTEXT", "QUESTIONONE", "ANSWERONE"
+_NEXT_QUESTION, _NEXT_ANSWER = "QUESTIONTWO", "ANSWERTWO"
 _GENERATION = "generation_config.json"
 
 
@@ -29,12 +29,12 @@ def chat_of(tokenizer: Any, folder: Path) -> Chat:
     chat = Chat(stops=sorted({*_ends(tokenizer, folder)}), end=None if end is None else int(end))
     if not getattr(tokenizer, "chat_template", None):
         return chat
-    turn = _messages(_ASKED, _ANSWERED, _ASKED_AGAIN)
+    turn = _messages(_QUESTION, _ANSWER, _NEXT_QUESTION)
     one = render_question(tokenizer, Example(0, turn[:1])).text
     two = render_question(tokenizer, Example(0, turn)).text
-    ask, _, answer = one.partition(_ASKED)
-    again, _, _ = two.removeprefix(one + _ANSWERED).partition(_ASKED_AGAIN)
-    if two != one + _ANSWERED + again + _ASKED_AGAIN + answer or not answer:
+    ask, _, answer = one.partition(_QUESTION)
+    again, _, _ = two.removeprefix(one + _ANSWER).partition(_NEXT_QUESTION)
+    if two != one + _ANSWER + again + _NEXT_QUESTION + answer or not answer:
         raise FinetuneError(
             "the tokenizer's chat template writes a turn otherwise once others follow; a device "
             "needs one of literal pieces: simplify it, or leave it out to complete texts"
@@ -60,13 +60,13 @@ def _rendered(tokenizer: Any, *contents: str, system: str | None = None) -> str:
 
 def _with_learned(tokenizer: Any, chat: Chat) -> Chat:
     """Add the pieces that only chats to learn from have."""
-    whole = _rendered(tokenizer, _ASKED, _ANSWERED)
-    opened, _, closed = whole.removeprefix(chat.ask + _ASKED + chat.answer).partition(_ANSWERED)
-    asked = _rendered(tokenizer, _ASKED).removeprefix(chat.ask + _ASKED)
-    with_system = _rendered(tokenizer, _ASKED, _ANSWERED, system=_SYSTEM)
+    whole = _rendered(tokenizer, _QUESTION, _ANSWER)
+    opened, _, closed = whole.removeprefix(chat.ask + _QUESTION + chat.answer).partition(_ANSWER)
+    generation = _rendered(tokenizer, _QUESTION).removeprefix(chat.ask + _QUESTION)
+    with_system = _rendered(tokenizer, _QUESTION, _ANSWER, system=_SYSTEM)
     system, _, remaining = with_system.partition(_SYSTEM)
-    instructed, _, _ = remaining.partition(_ASKED)
-    chat = replace(chat, opened=opened, closed=closed, asked=asked)
+    instructed, _, _ = remaining.partition(_QUESTION)
+    chat = replace(chat, opened=opened, closed=closed, generation_prompt=generation)
     return replace(chat, system=system, instructed=instructed)
 
 
@@ -89,28 +89,28 @@ def _with_form(tokenizer: Any, chat: Chat) -> Chat:
         return whole == _joined(chat, *contents, system=system)
 
     form = ChatForm(0)
-    if same(_ASKED, _ANSWERED):
+    if same(_QUESTION, _ANSWER):
         form |= ChatForm.LEARNS
     if chat.ask_again.startswith(chat.closed) and same(
-        _ASKED, _ANSWERED, _ASKED_AGAIN, _ANSWERED_AGAIN
+        _QUESTION, _ANSWER, _NEXT_QUESTION, _NEXT_ANSWER
     ):
         form |= ChatForm.TURNS
-    if same(_ASKED, _ANSWERED, system=_SYSTEM):
+    if same(_QUESTION, _ANSWER, system=_SYSTEM):
         form |= ChatForm.SYSTEM
     texts = {
-        ChatForm.STRIPS_USER: _ASKED,
-        ChatForm.STRIPS_ANSWER: _ANSWERED,
+        ChatForm.STRIPS_USER: _QUESTION,
+        ChatForm.STRIPS_ANSWER: _ANSWER,
         ChatForm.STRIPS_SYSTEM: _SYSTEM if form & ChatForm.SYSTEM else None,
     }
     for flag, marked in texts.items():
         contents = [f" \n{text} \n" if text == marked else text for text in texts.values() if text]
-        asked, answered, *system = contents
-        whole = _rendered(tokenizer, asked, answered, system=system[0] if system else None)
+        question, answer, *system = contents
+        whole = _rendered(tokenizer, question, answer, system=system[0] if system else None)
         if marked and whole == _joined(
-            chat, _ASKED, _ANSWERED, system=texts[ChatForm.STRIPS_SYSTEM]
+            chat, _QUESTION, _ANSWER, system=texts[ChatForm.STRIPS_SYSTEM]
         ):
             form |= flag
-        elif whole != _joined(chat, asked, answered, system=system[0] if system else None):
+        elif whole != _joined(chat, question, answer, system=system[0] if system else None):
             form &= ~ChatForm.LEARNS
     return replace(chat, form=form)
 

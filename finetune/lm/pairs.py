@@ -35,7 +35,7 @@ def tokenize_pairs(
 
     FinetuneError if no pair is left: a pair needs two answers that fit into one row of `length`.
     """
-    kept: list[PairTokens] = []
+    tokenized: list[PairTokens] = []
     empty, long = [], []
     for pair in pairs:
         both = tokenize(tokenizer, (pair.chosen, pair.rejected), _UNLIMITED).examples
@@ -44,18 +44,18 @@ def tokenize_pairs(
         elif sum(len(tokens.ids) for tokens in both) > length:
             long.append(pair.chosen.line)
         else:
-            kept.append(PairTokens(pair.chosen.line, *both))
+            tokenized.append(PairTokens(pair.chosen.line, *both))
     remarks = [
         f"{path}: {len(lines)} pairs {fact}, and are left out: line {named(lines)}"
         for lines, fact in ((empty, "lack an answer"), (long, f"need over {length} tokens"))
         if lines
     ]
-    if not kept:
+    if not tokenized:
         raise FinetuneError(
             f"{path} leaves no pair ({'; '.join(remarks)}); both answers with their prompts must "
             f"fit into --max-length {length} tokens"
         )
-    return kept, remarks
+    return tokenized, remarks
 
 
 _UNLIMITED = 1 << 40

@@ -217,10 +217,10 @@ def _prompt_rows(tokenizer: Any, settings: Settings) -> Rows:
         )
 
     def read(path: Path) -> Found[Prompt]:
-        asked = read_prompts(path)
+        prompts = read_prompts(path)
         room = course.length - drawing.tokens
-        found, remarks = tokenize_prompts(tokenizer, asked, path, room)
-        return Found(found, {each.example.line: each.example for each in asked}, remarks)
+        found, remarks = tokenize_prompts(tokenizer, prompts, path, room)
+        return Found(found, {each.example.line: each.example for each in prompts}, remarks)
 
     parts = _parts(read, settings.texts, course.seed)
     needed = course.batch // drawing.group
@@ -311,18 +311,18 @@ def _parted(examples: Sequence[T], share: float, seed: int) -> tuple[list[T], li
     """Hold out a share of the examples, drawn by the seed: at least one if there are two."""
     count = min(max(round(share * len(examples)), 1), len(examples) - 1)
     drawn = np.random.default_rng(seed).permutation(len(examples))
-    held = set(drawn[:count].tolist()) if count > 0 else set()
+    reserved = set(drawn[:count].tolist()) if count > 0 else set()
     return (
-        [example for place, example in enumerate(examples) if place not in held],
-        [example for place, example in enumerate(examples) if place in held],
+        [example for place, example in enumerate(examples) if place not in reserved],
+        [example for place, example in enumerate(examples) if place in reserved],
     )
 
 
 def _questions(tokenizer: Any, prompts: Sequence[str], parts: Parts[T]) -> list[list[int]]:
     """Return the evaluation prompts: the user's, or questions from held-out texts."""
     if prompts:
-        asked = [_asked(tokenizer, prompt) for prompt in prompts]
-        return [question_ids(tokenizer, question) for question in asked]
+        examples = [_as_question(tokenizer, prompt) for prompt in prompts]
+        return [question_ids(tokenizer, question) for question in examples]
     found = []
     for tokens in parts.judging[:QUESTIONS]:
         example = parts.questions.get(tokens.line)
@@ -334,7 +334,7 @@ def _questions(tokenizer: Any, prompts: Sequence[str], parts: Parts[T]) -> list[
     return found
 
 
-def _asked(tokenizer: Any, prompt: str) -> Example:
+def _as_question(tokenizer: Any, prompt: str) -> Example:
     """Wrap a prompt as a chat's first turn if the tokenizer has a template."""
     try:
         prompt.encode()

@@ -25,7 +25,7 @@ from pockengine.finetune.lm.judging import RewardScore
 from pockengine.finetune.lm.methods import RATING, Drawing
 from pockengine.finetune.lm.packing import Packed, rows_of, signed_rows
 from pockengine.finetune.lm.sampling import Sampling, complete
-from pockengine.finetune.lm.texts import Asked
+from pockengine.finetune.lm.texts import PromptExample
 from pockengine.finetune.lm.tokens import Tokens, answer_text, named, question_ids
 from pockengine.finetune.task import IGNORED
 from pockengine.models.find import import_function
@@ -58,14 +58,14 @@ class Prompts:
 
     def reward(self, tokenizer: Any, prompt: Prompt, answer: Sequence[int]) -> float:
         """Return the reward of an answer's text; FinetuneError unless it is a finite number."""
-        given = theirs(self.function, prompt.row, answer_text(tokenizer, prompt.ids, answer))
+        result = theirs(self.function, prompt.row, answer_text(tokenizer, prompt.ids, answer))
         try:
-            reward = float(given)
+            reward = float(result)
         except (TypeError, ValueError):
             reward = float("nan")
         if not isfinite(reward):
             raise FinetuneError(
-                f"{self.drawing.reward} returned {given!r} for an answer to line {prompt.line}; "
+                f"{self.drawing.reward} returned {result!r} for an answer to line {prompt.line}; "
                 "return a finite number"
             )
         return reward
@@ -79,11 +79,12 @@ def open_prompts(
 
 
 def tokenize_prompts(
-    tokenizer: Any, asked: Sequence[Asked], path: Path, room: int
+    tokenizer: Any, requests: Sequence[PromptExample], path: Path, room: int
 ) -> tuple[list[Prompt], list[str]]:
     """Tokenize a file's prompts, and report those of over `room` tokens, which are skipped."""
     prompts = [
-        Prompt(each.example.line, question_ids(tokenizer, each.example), each.row) for each in asked
+        Prompt(each.example.line, question_ids(tokenizer, each.example), each.row)
+        for each in requests
     ]
     long = [each.line for each in prompts if len(each.ids) > room]
     fact = f"leave no room for an answer in a row, and are left out: line {named(long)}"
@@ -215,7 +216,7 @@ def _mean(rewards: Sequence[float]) -> str:
 
 def judge_answers(session: Session, prompts: Prompts, tokenizer: Any) -> RewardScore:
     """Reward the likeliest answers to the prompts for evaluation."""
-    asked, sampling = prompts.judging, Sampling(prompts.drawing.tokens)
-    answers = complete(session, [each.ids for each in asked], sampling, tokenizer.eos_token_id)
-    rewards = [prompts.reward(tokenizer, *pair) for pair in zip(asked, answers, strict=True)]
-    return RewardScore(float(np.mean(rewards)), len(asked))
+    questions, sampling = prompts.judging, Sampling(prompts.drawing.tokens)
+    answers = complete(session, [each.ids for each in questions], sampling, tokenizer.eos_token_id)
+    rewards = [prompts.reward(tokenizer, *pair) for pair in zip(questions, answers, strict=True)]
+    return RewardScore(float(np.mean(rewards)), len(questions))

@@ -94,7 +94,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PromptExample:
     """A prompt to answer, and its line."""
 
     example: Example
@@ -135,18 +135,18 @@ def read_rated(path: Path, key: str) -> list[Rated]:
     return _parse_all(path, parse, RATED)
 
 
-def read_prompts(path: Path) -> list[Asked]:
+def read_prompts(path: Path) -> list[PromptExample]:
     """Read prompts; FinetuneError as of pairs."""
-    return _parse_all(path, _asked, PROMPTS)
+    return _parse_all(path, _prompt_example, PROMPTS)
 
 
-def _asked(number: int, row: Mapping[str, Any]) -> Asked:
+def _prompt_example(number: int, row: Mapping[str, Any]) -> PromptExample:
     if isinstance(row["prompt"], str):
-        return Asked(Example(number, prompt=_text(row, "prompt")), row)
+        return PromptExample(Example(number, prompt=_text(row, "prompt")), row)
     messages = _messages(row, "prompt")
     if not messages or messages[-1]["role"] == "assistant":
         raise ValueError("its prompt has no last message that an answer follows")
-    return Asked(Example(number, messages), row)
+    return PromptExample(Example(number, messages), row)
 
 
 def _label(value: Any) -> float:
@@ -224,8 +224,8 @@ def _messages(row: Mapping[str, Any], name: str) -> list[Message]:
     return [_message(message) for message in row[name]]
 
 
-def _message(given: Any) -> Message:
-    return {name: _text(given, name) for name in ("role", "content")}
+def _message(fields: Any) -> Message:
+    return {name: _text(fields, name) for name in ("role", "content")}
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

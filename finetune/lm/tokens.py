@@ -87,7 +87,7 @@ def tokenize(
     tokenizer: Any, examples: Iterable[Example], length: int, truncate: bool = False
 ) -> Dataset:
     """Tokenize examples; over-long ones are skipped, or truncated at the end."""
-    kept: list[Tokens] = []
+    tokenized: list[Tokens] = []
     empty: list[int] = []
     long: list[int] = []
     cut: list[int] = []
@@ -101,16 +101,18 @@ def tokenize(
         if tokens is None or not tokens.counted:
             empty.append(example.line)
         else:
-            kept.append(tokens)
-    return Dataset(kept, empty, long, cut)
+            tokenized.append(tokens)
+    return Dataset(tokenized, empty, long, cut)
 
 
 def pieces(tokenizer: Any, text: str, length: int) -> Dataset:
     """Cut one long text into pieces of this many tokens; a single last token is dropped."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     parts = [ids[at : at + length] for at in range(0, len(ids), length)]
-    kept = [Tokens(number, part, part) for number, part in enumerate(parts, 1) if len(part) > 1]
-    return Dataset(kept, [] if kept else [1], [], [])
+    tokenized = [
+        Tokens(number, part, part) for number, part in enumerate(parts, 1) if len(part) > 1
+    ]
+    return Dataset(tokenized, [] if tokenized else [1], [], [])
 
 
 def question_ids(tokenizer: Any, question: Example) -> list[int]:

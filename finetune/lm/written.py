@@ -68,7 +68,7 @@ def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) 
     values = trained_params(session)
     changed = _changed(graph, session.artifact.adapters, values)
     names = model.names(graph)
-    new = separate({names[name]: tensor for name, tensor in changed.items()}, model.held())
+    new = separate({names[name]: tensor for name, tensor in changed.items()}, model.file_weights())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _copy_others(model.folder, folder)
@@ -77,7 +77,7 @@ def write_merged(model: CausalLM, graph: Graph, session: Session, folder: Path) 
                 source, config = model.folder / file, model.module.config
                 write_whole(folder / file, partial(write_gguf_tensors, source, config, new))
                 continue
-            result = {name: _typed(new.get(name), held) for name, held in tensors.items()}
+            result = {name: _typed(new.get(name), old) for name, old in tensors.items()}
             write_whole(folder / file, partial(write_weights, result))
         if len(model.shards) > 1:
             _write_index(model.shards, folder / INDEX)
@@ -104,8 +104,8 @@ def _product_added(graph: Graph, adapter: Adapter, values: Mapping[str, np.ndarr
     param = graph.params[adapter.weight]
 
     def load() -> np.ndarray:
-        given = {adapter.weight: param.data, **{n: values[n] for n in adapter.trained}}
-        whole = merged([adapter], given)[adapter.weight]
+        tensors = {adapter.weight: param.data, **{n: values[n] for n in adapter.trained}}
+        whole = merged([adapter], tensors)[adapter.weight]
         return _in_framework_order(graph, adapter.weight, whole)
 
     order = param.permutation
@@ -119,14 +119,14 @@ def _in_framework_order(graph: Graph, name: str, array: np.ndarray) -> np.ndarra
     return np.ascontiguousarray(array if order is None else array.transpose(np.argsort(order)))
 
 
-def _typed(new: Contents | None, held: Contents) -> Contents:
+def _typed(new: Contents | None, old: Contents) -> Contents:
     """Convert new numbers to the old type; return the old ones if there are no new ones."""
-    if isinstance(held, Grid):  # quantized: f16 numbers, as its package decodes them
-        held = Converted(held, TensorType(DType.F16, held.type.shape))
+    if isinstance(old, Grid):  # quantized: f16 numbers, as its package decodes them
+        old = Converted(old, TensorType(DType.F16, old.type.shape))
     if new is None:
-        return held
-    dtype: DType = held.type.dtype
-    return Lazy(held.type, lambda: converted(numbers_of(new.read()), dtype), "a merged weight")
+        return old
+    dtype: DType = old.type.dtype
+    return Lazy(old.type, lambda: converted(numbers_of(new.read()), dtype), "a merged weight")
 
 
 def _copy_others(source: Path, folder: Path) -> None:
@@ -140,6 +140,6 @@ def _copy_others(source: Path, folder: Path) -> None:
 
 def _write_index(shards: Mapping[str, Mapping[str, Contents]], path: Path) -> None:
     places = {name: file for file, tensors in shards.items() for name in tensors}
-    size = sum(held.type.nbytes for tensors in shards.values() for held in tensors.values())
+    size = sum(tensor.type.nbytes for tensors in shards.values() for tensor in tensors.values())
     table = {"metadata": {"total_size": size}, "weight_map": places}
     write_text_whole(path, json.dumps(table, indent=2) + "\n")

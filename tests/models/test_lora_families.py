@@ -122,7 +122,7 @@ def test_experts_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
     module = build(name, kind, **{**SMALL, **GROUPED, **settings})
     module.save_pretrained(tmp_path)
     opened = open_causal_lm(tmp_path)
-    held, names = opened.held(), opened.names(opened.graph(1, 4))
+    held, names = opened.file_weights(), opened.names(opened.graph(1, 4))
     reads = []
 
     def load(param: str) -> np.ndarray:
