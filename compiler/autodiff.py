@@ -146,8 +146,8 @@ class _Reverse:
     def _by_user(self, node: Node, dy: Value) -> None:
         """Recompute the user's gradient formula with the actual cotangent substituted."""
         _, cotangent, *pairs = node.operands
-        wanted = {dx for x, dx in zip(pairs[::2], pairs[1::2], strict=True) if x in self.needed}
-        read = _ancestors(wanted)
+        gradients = {dx for x, dx in zip(pairs[::2], pairs[1::2], strict=True) if x in self.needed}
+        read = _ancestors(gradients)
         known = {cotangent: dy}
         for inner in self._nodes:
             if not read.isdisjoint(inner.results) and any(x in known for x in inner.operands):

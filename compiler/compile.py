@@ -239,8 +239,8 @@ def _rounded(forward: Graph, storage: Storage, trained: Iterable[str]) -> Set[st
 
 
 def _integers(forward: Graph, training: Training) -> Integers | None:
-    held = any(param.held is not None for param in forward.params.values())
-    return training.integers if held else None
+    quantized = any(param.held is not None for param in forward.params.values())
+    return training.integers if quantized else None
 
 
 def _check_states(entries: Mapping[str, Entry], training: Training) -> None:

@@ -72,5 +72,5 @@ class Range:
 
 def cut(array: np.ndarray, axes: Sequence[int], size: int) -> np.ndarray:
     """Crop an output's padding: everything beyond `size` in the dimensions `axes`."""
-    kept = (slice(size) if axis in axes else slice(None) for axis in range(array.ndim))
-    return np.ascontiguousarray(array[tuple(kept)]) if axes else array
+    window = (slice(size) if axis in axes else slice(None) for axis in range(array.ndim))
+    return np.ascontiguousarray(array[tuple(window)]) if axes else array

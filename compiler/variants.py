@@ -64,9 +64,9 @@ def _sized(exact: Program, largest: Program, entry: str, sizes: Range) -> dict[s
     """Return the variable dimensions of an entry's outputs, by comparing two programs."""
     outputs = [program.entries[entry].graph.outputs for program in (exact, largest)]
     both = {name: (outputs[0][name].shape, value.shape) for name, value in outputs[1].items()}
-    wanted = (sizes.high - 1, sizes.high)
+    bounds = (sizes.high - 1, sizes.high)
     found = {
-        name: [axis for axis, pair in enumerate(zip(*shapes, strict=True)) if pair == wanted]
+        name: [axis for axis, pair in enumerate(zip(*shapes, strict=True)) if pair == bounds]
         for name, shapes in both.items()
     }
     return {name: axes for name, axes in found.items() if axes}

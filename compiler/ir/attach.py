@@ -25,12 +25,12 @@ def attach(graph: Graph, tensors: Mapping[str, Contents]) -> None:
 
 
 def _in_our_layout(param: Param, contents: Contents) -> Contents:
-    wanted, order = param.value.type, param.permutation
-    held = contents.type if order is None else contents.type.transposed(order)
-    widens = held.dtype.is_float and wanted.dtype is DType.F32
-    if held.shape != wanted.shape or not (held.dtype is wanted.dtype or widens):
+    declared, order = param.value.type, param.permutation
+    stored = contents.type if order is None else contents.type.transposed(order)
+    widens = stored.dtype.is_float and declared.dtype is DType.F32
+    if stored.shape != declared.shape or not (stored.dtype is declared.dtype or widens):
         raise GraphError(
-            f"{param.name}: the file holds {contents.type}, which is not {wanted}"
+            f"{param.name}: the file holds {contents.type}, which is not {declared}"
             + ("" if order is None else f" in the order {order}")
         )
 
@@ -40,6 +40,6 @@ def _in_our_layout(param: Param, contents: Contents) -> Contents:
     def load() -> np.ndarray:
         array = contents.read()
         array = array if order is None else array.transpose(order)
-        return np.ascontiguousarray(converted(array, wanted.dtype)).reshape(wanted.shape)
+        return np.ascontiguousarray(converted(array, declared.dtype)).reshape(declared.shape)
 
-    return Lazy(wanted, load, param.name)
+    return Lazy(declared, load, param.name)

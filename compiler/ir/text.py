@@ -166,9 +166,9 @@ def parse_graph(text: str, params: Mapping[str, np.ndarray] | None = None) -> Gr
     if not match:
         raise GraphError(f"line {numbered[0][0]}: expected `graph NAME {{`")
     parser = _Parser(_line_name(*numbered[0], match[1]), params or {})
-    rest = parser.parse(numbered[1:])
-    if rest:
-        raise GraphError(f"line {rest[0][0]}: text after the end of the graph")
+    remaining = parser.parse(numbered[1:])
+    if remaining:
+        raise GraphError(f"line {remaining[0][0]}: text after the end of the graph")
     return parser.graph
 
 
@@ -201,7 +201,7 @@ class _Parser:
                 raise GraphError(f"line {number}: {error}: {line}") from error
         raise GraphError(f"graph {self.graph.name} has no closing brace")
 
-    def _statement(self, line: str, rest: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    def _statement(self, line: str, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
         source = _SOURCE.fullmatch(line)
         output = _OUTPUT.fullmatch(line)
         recomputation = _RECOMPUTATION.fullmatch(line)
@@ -217,14 +217,14 @@ class _Parser:
             body = _BODY.fullmatch(line)
             if body:
                 inner = _Parser(_named(body[2]), {})
-                rest = inner.parse(rest)
+                lines = inner.parse(lines)
                 self._node(body[1], inner.graph)
             else:
                 self._node(line, None)
-        return rest
+        return lines
 
-    def _source(self, kind: str, name: str, dtype: str, shape: str, *rest: str | None) -> None:
-        order, source, bits, axis, held, purpose, space, data = rest
+    def _source(self, kind: str, name: str, dtype: str, shape: str, *traits: str | None) -> None:
+        order, source, bits, axis, quantization, purpose, space, data = traits
         name, type_ = _named(name), _parse_type(dtype, shape)
         value = self._define(Value(name, type_))
         if kind == "input":
@@ -246,7 +246,7 @@ class _Parser:
                 space=Space(space) if space else None,
                 source=parse_quantization(source) if source else None,
                 blocks=Blocks(int(bits), int(axis)) if bits and axis else None,
-                held=parse_quantization(held) if held else None,
+                held=parse_quantization(quantization) if quantization else None,
             )
 
     def _node(self, line: str, body: Graph | None) -> None:
@@ -255,10 +255,10 @@ class _Parser:
             raise GraphError("this is no statement")
         results, op, operands, attrs, first, scope = match.groups()
         values = tuple(self._value(_named(name)) for name in re.findall(rf"%{_NAME}", operands))
-        given = _parse_attrs(attrs or "")
+        node_attrs = _parse_attrs(attrs or "")
         if body is not None:
-            given["body"] = body
-        made = Builder(Graph("line")).emit(op, *values, **given)
+            node_attrs["body"] = body
+        made = Builder(Graph("line")).emit(op, *values, **node_attrs)
         names = re.findall(rf"%{_NAME}: {_TYPE}", results or "")
         if [_parse_type(*name[1:]) for name in names] != [value.type for value in made.results]:
             raise GraphError(f"its results are {', '.join(str(v.type) for v in made.results)}")

@@ -32,9 +32,9 @@ def _check(types: Types, attrs: Attrs) -> TensorType:
     samples = logits.shape[1]
     if labels.rank != 2 or labels.shape[0] != samples or not labels.dtype.is_integer:
         raise GraphError(f"ctc_loss of {logits} needs integer labels ({samples}, S), not {labels}")
-    for given in (lengths, label_lengths):
-        if given.shape != (samples,) or not given.dtype.is_integer:
-            raise GraphError(f"ctc_loss of {logits} needs a length a sample, not {given}")
+    for counts in (lengths, label_lengths):
+        if counts.shape != (samples,) or not counts.dtype.is_integer:
+            raise GraphError(f"ctc_loss of {logits} needs a length a sample, not {counts}")
     if not 0 <= attrs["blank"] < logits.shape[2]:
         raise GraphError(f"ctc_loss: blank {attrs['blank']} is none of the classes of {logits}")
     return TensorType(F32, (samples,))

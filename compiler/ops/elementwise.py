@@ -123,11 +123,11 @@ def elementwise(
     """Define one elementwise op; `meaning` takes the operand arrays, then the attrs by name."""
     names = operands.split()
 
-    def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
+    def evaluate(arrays: Arrays, node_attrs: Attrs) -> Arrays:
         with np.errstate(all="ignore"):
-            result = np.asarray(meaning(*arrays, **given))
+            result = np.asarray(meaning(*arrays, **node_attrs))
         types = tuple(TensorType(DType.of(array), array.shape) for array in arrays)
-        return (result.astype(infer(types, given)[0].dtype.numpy, copy=False),)
+        return (result.astype(infer(types, node_attrs)[0].dtype.numpy, copy=False),)
 
     define(
         name,

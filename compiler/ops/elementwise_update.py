@@ -30,8 +30,8 @@ def check_body(op: str, body: "Graph", taken: Sequence[TensorType], writes: Sequ
     """Raise GraphError unless an update's body computes the operands at `writes` from `taken`."""
     if list(taken) != [value.type for value in body.inputs]:
         raise GraphError(f"the body of {op} takes other operands than {tuple(taken)}")
-    given = [value.type for value in body.outputs.values()]
-    if given != [taken[place] for place in writes]:
+    results = [value.type for value in body.outputs.values()]
+    if results != [taken[place] for place in writes]:
         raise GraphError(f"{op} of {taken[0]} writes other types than it reads")
     other = [node.op for node in body.nodes if not lookup(node.op).elementwise]
     if other:

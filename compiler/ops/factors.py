@@ -94,9 +94,9 @@ def _lu_da(g: "Builder", node: Node, dy: Value) -> Value:
     du = masked(g, dsquare, upper)
     parts = []
     if rows > size:
-        rest, drest = (rows_of(g, x, size, rows) for x in (packed, dpacked))
-        parts = [_over(g, drest, square)]
-        du = g.sub(du, masked(g, g.matmul(rest, parts[0], transpose_a=True), upper))
+        below_square, dbelow_square = (rows_of(g, x, size, rows) for x in (packed, dpacked))
+        parts = [_over(g, dbelow_square, square)]
+        du = g.sub(du, masked(g, g.matmul(below_square, parts[0], transpose_a=True), upper))
     low = g.add(masked(g, square, below), g.constant(_ones(square)))
     inner = masked(g, g.matmul(low, masked(g, dsquare, below), transpose_a=True), below)
     u = masked(g, square, upper)

@@ -42,8 +42,8 @@ def _taken(x: Shape, index: TensorType, axis: int) -> Shape:
 
 def _along(x: Shape, index: TensorType, axis: int) -> Shape:
     _check(x, index, axis)
-    rest = zip(x, index.shape, strict=False)
-    fits = all(i == axis or size >= other for i, (size, other) in enumerate(rest))
+    sizes = zip(x, index.shape, strict=False)
+    fits = all(i == axis or size >= other for i, (size, other) in enumerate(sizes))
     if len(index.shape) != len(x) or not fits:
         raise GraphError(f"indices {index} do not fit along axis {axis} of shape {x}")
     return index.shape

@@ -86,8 +86,8 @@ def _infer_dropout(types: Types, attrs: Attrs) -> Types:
 
 def _eval_dropout(arrays: Arrays, attrs: Attrs) -> Arrays:
     x, seed = arrays
-    kept = uniform(int(seed), attrs["stream"], x.size).reshape(x.shape) >= np.float32(attrs["p"])
-    return (np.where(kept, x * np.float32(1 / (1 - attrs["p"])), np.float32(0)),)
+    mask = uniform(int(seed), attrs["stream"], x.size).reshape(x.shape) >= np.float32(attrs["p"])
+    return (np.where(mask, x * np.float32(1 / (1 - attrs["p"])), np.float32(0)),)
 
 
 def _dropout_dx(g: "Builder", node: Node, dy: Value) -> Value:

@@ -46,8 +46,8 @@ def _infer_concat(types: Types, attrs: Attrs) -> Types:
     axis, first = attrs["axis"], types[0]
     if not 0 <= axis < first.rank:
         raise GraphError(f"concat: {first} has no axis {axis}")
-    rest = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
-    if len(rest) != 1:
+    others = {(t.dtype, t.shape[:axis], t.shape[axis + 1 :]) for t in types}
+    if len(others) != 1:
         raise GraphError(f"concat of {', '.join(map(str, types))} on axis {axis}: others differ")
     total = sum(type_.shape[axis] for type_ in types)
     return (first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :])),)

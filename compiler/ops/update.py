@@ -69,15 +69,15 @@ def optimizer_update(
     names = ["param", "grad", *scalars.split(), *states.split()]
     first_state = 2 + len(scalars.split())
 
-    def infer(types: Types, given: Attrs) -> Types:
+    def infer(types: Types, node_attrs: Attrs) -> Types:
         if any(type_ != SCALAR for type_ in types[2:first_state]):
             raise GraphError(f"{name}: {scalars} must be f32 scalars")
-        _check_tensors(name, updated_type(types[0], given), (types[1], *types[first_state:]))
+        _check_tensors(name, updated_type(types[0], node_attrs), (types[1], *types[first_state:]))
         return ()
 
-    def evaluate(arrays: Arrays, given: Attrs) -> Arrays:
-        param, part = arrays[0].copy(), updated_part(given)
-        own = SimpleNamespace(**{key: given[key] for key in attrs})
+    def evaluate(arrays: Arrays, node_attrs: Attrs) -> Arrays:
+        param, part = arrays[0].copy(), updated_part(node_attrs)
+        own = SimpleNamespace(**{key: node_attrs[key] for key in attrs})
         states = (*arrays[first_state:], *[None] * (len(names) - len(arrays)))
         param[part], *new = rule(param[part].copy(), arrays[1], arrays[2:first_state], states, own)
         return (param, *(np.asarray(state, np.float32) for state in new))

@@ -56,8 +56,8 @@ class Adadelta:
     def update(self, update: Update) -> None:
         """s and d, the means of g^2 and step^2;  step = g sqrt((d + eps) / (s + eps))."""
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, square, moved = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            lr, square, moved = operands
             p, dp = decay(g, self, p, dp=dp, lr=lr)
             square = blend(g, square, g.square(dp), self.rho)
             eps = g.scalar(self.eps)
@@ -85,8 +85,8 @@ class Adamax:
     def update(self, update: Update) -> None:
         """u = max(b2 u, |g| + eps);  p -= rate m / u, with rate = lr / (1 - b1^t)."""
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            rate, first, most = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            rate, first, most = operands
             dp = decayed(g, p, dp, self.weight_decay)
             first = blend(g, first, dp, self.betas[0])
             here = g.add(g.abs(dp), g.scalar(self.eps))
@@ -125,8 +125,8 @@ class NAdam:
         by_first = g.div(g.mul(update.lr, ahead), g.sub(one, g.mul(product, ahead)))
         root = g.rsqrt(update.correction(self.betas[1]))
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, by_grad, by_first, root, first, second = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            lr, by_grad, by_first, root, first, second = operands
             p, dp = decay(g, self, p, dp=dp, lr=lr)
             first = blend(g, first, dp, self.betas[0])
             second = blend(g, second, g.square(dp), self.betas[1])
@@ -168,8 +168,8 @@ class RAdam:
         rate = g.div(update.lr, update.correction(self.betas[0]))
         rectified, plain = self._factors(update)
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, rate, rectified, plain, first, second = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            lr, rate, rectified, plain, first, second = operands
             p, dp = decay(g, self, p, dp=dp, lr=lr)
             first = blend(g, first, dp, self.betas[0])
             second = blend(g, second, g.square(dp), self.betas[1])
@@ -240,8 +240,8 @@ class Rprop:
         first = g.le(update.step, g.scalar(1.0))
         start = g.where(first, update.lr, g.scalar(0.0))
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            start, last, size = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            start, last, size = operands
             same, zero = g.sign(g.mul(dp, last)), g.scalar(0.0)
             turned = g.lt(same, zero)
             smaller = g.where(turned, g.scalar(self.etas[0]), g.scalar(1.0))
@@ -279,8 +279,8 @@ class Asgd:
         g.emit("assign", state, g.div(update.lr, g.pow(slower, g.scalar(self.alpha))))
         share = g.div(one, g.maximum(one, g.sub(past, g.scalar(self.t0))))
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            eta, share, average = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            eta, share, average = operands
             dp = decayed(g, p, dp, self.weight_decay)
             moved = g.sub(shrunk(g, p, eta, self.lambd), g.mul(eta, dp))
             return moved, g.add(average, g.mul(g.sub(moved, average), share))

@@ -117,8 +117,8 @@ class Adam:
         )
 
     def _amsgrad(self, update: Update, scalars: Sequence[Value], decoupled: bool) -> None:
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, rate, root, first, second, most = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            lr, rate, root, first, second, most = operands
             if decoupled:
                 p = shrunk(g, p, lr, self.weight_decay)
             else:
@@ -179,8 +179,8 @@ class RMSprop:
     def _centered(self, update: Update) -> None:
         """s and a, the means of g^2 and g;  v = m v + g / (sqrt(s - a^2) + eps);  p -= lr v."""
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, square, mean, *velocity = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            lr, square, mean, *velocity = operands
             dp = decayed(g, p, dp, self.weight_decay)
             square = blend(g, square, g.square(dp), self.alpha)
             mean = blend(g, mean, dp, self.alpha)

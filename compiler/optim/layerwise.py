@@ -80,8 +80,8 @@ class Lamb:
             below = g.add(g.mul(g.sqrt(second), root), g.scalar(self.eps))
             return decayed(g, p, g.div(g.mul(whole, first), below), coupled)
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            lr, ratio, whole, root, *states = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            lr, ratio, whole, root, *states = operands
             p = shrunk(g, p, lr, decoupled)
             moved = moments(g, dp, *states)
             step = g.mul(g.mul(lr, ratio), direction(g, p, whole, root, *moved))

@@ -54,8 +54,8 @@ class Muon:
         scale = self._scale(update)
 
         def formula(g: Builder, p: Value, direction: Value, lr: Value) -> Results:
-            kept = shrunk(g, p, lr, self.weight_decay)
-            return (g.sub(kept, g.mul(g.mul(lr, g.scalar(scale)), direction)),)
+            decayed = shrunk(g, p, lr, self.weight_decay)
+            return (g.sub(decayed, g.mul(g.mul(lr, g.scalar(scale)), direction)),)
 
         replace(update, grad=direction).by_elements(formula, (update.lr,))
 

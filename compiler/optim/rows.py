@@ -30,8 +30,8 @@ class SparseAdam:
         first, second = (update.correction(beta) for beta in self.betas)
         rate = g.mul(update.lr, g.div(g.sqrt(second), first))
 
-        def formula(g: Builder, p: Value, dp: Value, *rest: Value) -> Results:
-            rate, read, first, second = rest
+        def formula(g: Builder, p: Value, dp: Value, *operands: Value) -> Results:
+            rate, read, first, second = operands
             first = _towards(g, first, dp, g.mul(read, g.scalar(1 - self.betas[0])))
             second = _towards(g, second, g.square(dp), g.mul(read, g.scalar(1 - self.betas[1])))
             below = g.add(g.sqrt(second), g.scalar(self.eps))

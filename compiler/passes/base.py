@@ -56,10 +56,10 @@ class Pass(ABC):
 
     def __post_init__(self) -> None:
         for name, option in options_of(type(self)).items():
-            given = getattr(self, name)
-            if not accepts(option.type, given):
+            value = getattr(self, name)
+            if not accepts(option.type, value):
                 raise CompileError(
-                    f"pass {self.name}: option {name} takes {option.values}, not {given!r}"
+                    f"pass {self.name}: option {name} takes {option.values}, not {value!r}"
                 )
 
     @abstractmethod

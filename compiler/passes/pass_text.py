@@ -47,10 +47,10 @@ def print_pass(value: Pass) -> str:
     """Return the text of a pass; CompileError for an option without a text form."""
     shown = []
     for name, option in options_of(type(value)).items():
-        given = getattr(value, name)
-        if given != option.default:
-            if (text := _show(given)) is None:
-                raise CompileError(f"pass {value.name}: option {name} has no text: {given!r}")
+        setting = getattr(value, name)
+        if setting != option.default:
+            if (text := _show(setting)) is None:
+                raise CompileError(f"pass {value.name}: option {name} has no text: {setting!r}")
             shown.append(f"{name}={text}")
     return value.name + (f"{{{', '.join(shown)}}}" if shown else "")
 
@@ -67,9 +67,11 @@ def parse_pass(text: str, find_target: FindTarget) -> Pass:
         raise CompileError(f"{text!r} is no pass; write NAME or NAME{{option=value, ...}}")
     kind = find_pass(match[1])
     options = options_of(kind)
-    given = {str(word.arg): word.value for word in _keywords(text, match[2] or "")}
-    _check_names(kind.name, options, given)
-    values = {name: _option(text, options[name], node, find_target) for name, node in given.items()}
+    settings = {str(word.arg): word.value for word in _keywords(text, match[2] or "")}
+    _check_names(kind.name, options, settings)
+    values = {
+        name: _option(text, options[name], node, find_target) for name, node in settings.items()
+    }
     for name, value in values.items():
         if not accepts(options[name].type, value):
             takes = f"option {name} takes {_values(options[name])}, not {value!r}"
@@ -92,10 +94,10 @@ def _keywords(text: str, inside: str) -> list[ast.keyword]:
     return call.keywords
 
 
-def _check_names(name: str, options: Mapping[str, Option], given: Collection[str]) -> None:
+def _check_names(name: str, options: Mapping[str, Option], settings: Collection[str]) -> None:
     """Raise CompileError for an unknown option, or a missing one."""
-    unknown = [each for each in given if each not in options]
-    missing = [each for each, option in options.items() if option.required and each not in given]
+    unknown = [each for each in settings if each not in options]
+    missing = [each for each, option in options.items() if option.required and each not in settings]
     if unknown:
         known = f"its options are {', '.join(options)}" if options else "it takes none"
         raise CompileError(f"pass {name} has no option {', '.join(unknown)}; {known}")

@@ -181,11 +181,11 @@ def _integers(options: PipelineOptions) -> list[Pass]:
     how = options.integers
     if how is None:
         return []
-    held = HoldIntegers(how.qas)
+    stored = HoldIntegers(how.qas)
     if not options.target.takes("rescale"):
-        return [held]
+        return [stored]
     arithmetic = IntegerArithmetic(how.gradients, how.rounding)
-    return [held, arithmetic]
+    return [stored, arithmetic]
 
 
 def _states(options: PipelineOptions) -> list[Pass]:

@@ -207,16 +207,16 @@ def insert_ranges(graph: Graph, ranges: Mapping[Value, QuantizedRange], arriving
     first: list[Node] = []
     g = Builder(graph)
     with g.into(first):
-        given = {}
+        replacements = {}
         for place, value in enumerate(graph.inputs):
             if value.name in arriving:
                 chosen = ranges[value]
                 graph.inputs[place] = Value(value.name, TensorType(DType.I8, value.shape))
                 scale = g.scalar(chosen.scale)
-                given[value] = g.dequantize(graph.inputs[place], scale, zero=chosen.zero)
+                replacements[value] = g.dequantize(graph.inputs[place], scale, zero=chosen.zero)
             elif value in ranges:
-                given[value] = rounded(g, value, ranges[value])
-    replace_operands(graph.nodes, given)
+                replacements[value] = rounded(g, value, ranges[value])
+    replace_operands(graph.nodes, replacements)
     graph.nodes[:0] = first
 
 

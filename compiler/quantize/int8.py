@@ -67,9 +67,9 @@ class Int8:
             raise CompileError(
                 f"calibration has samples of {unknown or 'nothing'}; the inputs are {list(inputs)}"
             )
-        given = {name: np.asarray(data) for name, data in samples.items()}
+        arrays = {name: np.asarray(data) for name, data in samples.items()}
         counts = set()
-        for name, data in given.items():
+        for name, data in arrays.items():
             shape = inputs[name].shape
             rows = shape[0] if shape else 1
             if data.shape[1:] != shape[1:] or not data.shape or len(data) < rows:
@@ -78,13 +78,13 @@ class Int8:
                     f"{shape[1:]}"
                 )
             counts.add(len(data) // rows)
-        return [self._batch(given, inputs, place) for place in range(min(counts))]
+        return [self._batch(arrays, inputs, place) for place in range(min(counts))]
 
     def _batch(
-        self, given: Mapping[str, np.ndarray], inputs: Mapping[str, Any], place: int
+        self, arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Any], place: int
     ) -> Batch:
         batch = {}
-        for name, data in given.items():
+        for name, data in arrays.items():
             rows = inputs[name].shape[0]
             batch[name] = data[place * rows : (place + 1) * rows].astype(inputs[name].dtype.numpy)
         return batch

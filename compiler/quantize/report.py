@@ -44,33 +44,35 @@ def arithmetic(quantised: Graph, rounding: str = FIXED) -> tuple[Arithmetic, ...
     computed = set(graph.inputs)
     lines: dict[Arithmetic, None] = {}
     for node in graph.nodes:
-        given = [value for value in node.operands if value in computed]
-        if not given:
+        activations = [value for value in node.operands if value in computed]
+        if not activations:
             continue
         computed.update(node.results)
-        line = _line(node, given)
+        line = _line(node, activations)
         definition = lookup(node.op)
-        helps = line.numbers == INTEGERS and not definition.product and len(given) == 1
+        helps = line.numbers == INTEGERS and not definition.product and len(activations) == 1
         if not (helps or definition.converts or definition.copies):
             lines.setdefault(line)
     return tuple(lines)
 
 
-def _line(node: Node, given: Sequence[Value]) -> Arithmetic:
-    real = F32 in {value.dtype for value in (*given, *node.results)}
-    why = _why(node, given) if real else ""
+def _line(node: Node, activations: Sequence[Value]) -> Arithmetic:
+    real = F32 in {value.dtype for value in (*activations, *node.results)}
+    why = _why(node, activations) if real else ""
     return Arithmetic(node.scope, node.op, REAL if real else INTEGERS, why)
 
 
-def _why(node: Node, given: Sequence[Value]) -> str:
+def _why(node: Node, activations: Sequence[Value]) -> str:
     """Return why a node computes with real numbers."""
     definition = lookup(node.op)
     if not definition.product:
         sums = definition.means or node.op in INTEGER_ARITHMETIC
-        known = sums and any(_integers(value) is not None for value in given)
+        known = sums and any(_integers(value) is not None for value in activations)
         return "its result is not rounded to int8" if known else f"{node.op} has no int8 meaning"
     if any(_integers(value) is not DType.I8 for value in node.operands):
-        both = "one of its two activations" if len(given) > 1 else "its activation or its weight"
+        both = (
+            "one of its two activations" if len(activations) > 1 else "its activation or its weight"
+        )
         return f"{both} is not held as int8"
     if terms(node) > MOST_TERMS:
         return f"{terms(node):,} products may overflow a sum of 32 bits; {MOST_TERMS:,} fit"

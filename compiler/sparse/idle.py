@@ -29,9 +29,9 @@ def without_idle(
     """
     known = influential(graph)
     idle = [name for name in trained if name not in known]
-    wanted = {pattern for pattern, _ in scheme.rules}
+    named = {pattern for pattern, _ in scheme.rules}
     for name in idle:
-        if name in wanted or name.endswith(FACTORS):
+        if name in named or name.endswith(FACTORS):
             raise CompileError(
                 f"parameter {name} does not influence the loss, so it cannot train; freeze it"
             )

@@ -87,8 +87,8 @@ def _store_rounded(g: Builder, node: Node, places: Sequence[int]) -> None:
     small = {}
     for place in places:
         state = node.operands[place]
-        kept = Filled(TensorType(DType.BF16, state.shape), _start(g, state))
-        small[place] = replaced(g.graph, state, kept)
+        initial = Filled(TensorType(DType.BF16, state.shape), _start(g, state))
+        small[place] = replaced(g.graph, state, initial)
     rounded_update(g, node, small)
 
 
@@ -103,8 +103,8 @@ def _store_blocks(g: Builder, node: Node, places: Sequence[int]) -> None:
     for place, shape in zip(places, shapes, strict=True):
         state, start = operands[place], _start(g, operands[place])
         code = code_of(1.0 if start else 0.0, signs[place])
-        kept = Filled(TensorType(DType.U8, state.shape), code)
-        operands[place] = replaced(g.graph, state, kept)
+        initial = Filled(TensorType(DType.U8, state.shape), code)
+        operands[place] = replaced(g.graph, state, initial)
         scales.append(_scales(g, state.name, Filled(f32(*shape), start)))
     last = range(count, count + len(scales))
     g.emit(
@@ -127,8 +127,8 @@ def _start(g: Builder, state: Value) -> float:
 
 def _scales(g: Builder, state: str, contents: Contents) -> Value:
     """Declare a state's scales: optimizer.first_scales.NAME."""
-    kind, _, rest = state.removeprefix(STATE_PREFIX).partition(".")
-    name = f"{STATE_PREFIX}{kind}_scales.{rest}"
+    kind, _, param = state.removeprefix(STATE_PREFIX).partition(".")
+    name = f"{STATE_PREFIX}{kind}_scales.{param}"
     return g.param(name, contents, trainable=False, kind=ParamKind.OPTIMIZER)
 
 

@@ -17,11 +17,11 @@ class DeadCode(Pass):
 
     def run(self, graph: Graph) -> None:
         live: set[Value] = set(graph.outputs.values())
-        kept = []
+        live_nodes = []
         for node in reversed(graph.nodes):
             if lookup(node.op).writes or any(result in live for result in node.results):
                 live.update(node.operands)
-                kept.append(node)
-        graph.nodes[:] = reversed(kept)
+                live_nodes.append(node)
+        graph.nodes[:] = reversed(live_nodes)
         graph.constants = {value: data for value, data in graph.constants.items() if value in live}
         graph.params = {name: param for name, param in graph.params.items() if param.value in live}

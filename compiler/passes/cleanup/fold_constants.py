@@ -47,11 +47,11 @@ class FoldConstants(Pass):
     def run(self, graph: Graph) -> None:
         fixed = fixed_values(graph, self.written)
         users = graph.users()
-        kept = []
+        remaining = []
         for node in graph.nodes:
             known = node.operands and all(operand in fixed for operand in node.operands)
             if lookup(node.op).writes or not known or _is_large(node, users):
-                kept.append(node)
+                remaining.append(node)
                 continue
             with np.errstate(all="ignore"):  # overflow happens in the program as well
                 arrays = tuple(fixed[value].read() for value in node.operands)
@@ -60,7 +60,7 @@ class FoldConstants(Pass):
                 value.node = None
                 graph.constants[value] = np.ascontiguousarray(result).reshape(value.shape)
                 fixed[value] = InMemory(graph.constants[value])
-        graph.nodes[:] = kept
+        graph.nodes[:] = remaining
 
 
 def _is_large(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:

@@ -66,9 +66,9 @@ def _arrangement(root: Shape, steps: Steps, shape: Shape, shared: bool) -> tuple
         grouped = places.reshape(batch, groups, heads // groups, rows, size)
         if np.array_equal(grouped, np.broadcast_to(grouped[:, :, :1], grouped.shape)):
             places = grouped[:, :, 0]
-    wanted = places.swapaxes(1, 2).ravel()
+    target = places.swapaxes(1, 2).ravel()
     numbers = np.arange(prod(root)).reshape(_sizes(root))
     for perm in permutations(range(numbers.ndim)):
-        if np.array_equal(numbers.transpose(perm).ravel(), wanted):
+        if np.array_equal(numbers.transpose(perm).ravel(), target):
             return perm, places.shape[1]
     return None

@@ -48,8 +48,8 @@ class _Encoded(Contents):
 
     def read(self) -> np.ndarray:
         try:
-            held = self.weight.in_blocks(self.blocks) if isinstance(self.weight, Grid) else None
-            return (held or self.blocks.encode(self.weight.read()))[self.scales]
+            encoded = self.weight.in_blocks(self.blocks) if isinstance(self.weight, Grid) else None
+            return (encoded or self.blocks.encode(self.weight.read()))[self.scales]
         except GraphError as error:
             raise CompileError(f"{self.name} cannot be stored small: {error}") from error
 
@@ -166,13 +166,13 @@ def _form(param: Param, readers: Sequence[Node], storage: str) -> DType | Blocks
 
 def _store(graph: Graph, param: Param, form: DType | Blocks) -> _Stored:
     """Replace a param by its stored form, under its name."""
-    name, held = param.name, param.contents
+    name, weights = param.name, param.contents
     if isinstance(form, DType):
         type_ = TensorType(form, param.value.shape)
-        return _Stored(_replaced(graph, param, Converted(held, type_)))
+        return _Stored(_replaced(graph, param, Converted(weights, type_)))
     codes, scales = form.types(param.value.shape)
-    made = _replaced(graph, param, _Encoded(name, held, form, scales=False, type=codes), form)
-    contents = _Encoded(name, held, form, scales=True, type=scales)
+    made = _replaced(graph, param, _Encoded(name, weights, form, scales=False, type=codes), form)
+    contents = _Encoded(name, weights, form, scales=True, type=scales)
     value = Builder(graph).param(scales_name(name), contents, trainable=False)
     graph.params[scales_name(name)].permutation = param.permutation
     return _Stored(made, value, form)

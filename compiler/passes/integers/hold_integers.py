@@ -69,20 +69,22 @@ class HoldIntegers(Pass):
         graph.outputs = {name: real.get(value, value) for name, value in graph.outputs.items()}
 
 
-def _as_integers(param: Param, held: Quantization) -> Param:
+def _as_integers(param: Param, quantization: Quantization) -> Param:
     type_ = TensorType(DType.I8, param.value.shape)
     contents: Contents = ShapeOnly(type_)
-    if (given := param.contents).known:
-        contents = Lazy(type_, lambda: held.integers(given.read(), LIMIT), f"param {param.name}")
+    if (source := param.contents).known:
+        contents = Lazy(
+            type_, lambda: quantization.integers(source.read(), LIMIT), f"param {param.name}"
+        )
     return replace(param, value=Value(param.name, type_), contents=contents)
 
 
-def scales_of(held: Quantization, shape: Shape) -> np.ndarray:
+def scales_of(quantization: Quantization, shape: Shape) -> np.ndarray:
     """Return the scales as an array that broadcasts to a tensor of this shape."""
-    if held.axis is None:
-        return np.array(held.scales[0], np.float32)
-    ones = (1,) * len(shape[held.axis + 1 :])
-    return np.array(held.scales, np.float32).reshape(-1, *ones)
+    if quantization.axis is None:
+        return np.array(quantization.scales[0], np.float32)
+    ones = (1,) * len(shape[quantization.axis + 1 :])
+    return np.array(quantization.scales, np.float32).reshape(-1, *ones)
 
 
 def _update(g: Builder, node: Node, param: Param, scaled: bool) -> None:
@@ -123,8 +125,8 @@ def _body(node: Node, types: Sequence[TensorType], scaled: bool) -> Graph:
     integers, grad, *others, scale, remainder = (
         g.input(f"x{index}", type_) for index, type_ in enumerate(types)
     )
-    rest = g.mul(g.cast(remainder, dtype=F32.value), g.scalar(1 / PARTS))
-    units = g.add(g.cast(integers, dtype=F32.value), rest)
+    fraction = g.mul(g.cast(remainder, dtype=F32.value), g.scalar(1 / PARTS))
+    units = g.add(g.cast(integers, dtype=F32.value), fraction)
     if scaled:
         new, *states = FORMULAS[node.op](g, node, [g.mul(units, scale), grad, *others])
         units = g.div(new, scale)

@@ -45,17 +45,17 @@ class DeriveScales(Pass):
 def _factors(graph: Graph) -> dict[Value, tuple[Value, np.float32]]:
     """Return source and factor of each constant that is such a product."""
     g, users, made, found = Builder(graph), graph.users(), dict[bytes, Value](), {}
-    held = {
+    weight_scales = {
         np.asarray(param.held.scales, np.float32).tobytes()
         for param in graph.params.values()
         if param.held is not None
     }
     for value, data in list(graph.constants.items()):
-        if value.dtype is not F32 or data.ndim != 1 or data.tobytes() in held:
+        if value.dtype is not F32 or data.ndim != 1 or data.tobytes() in weight_scales:
             continue
         if not all(_takes(node, value) for node in users.get(value, ())):
             continue
-        for key in sorted(held):
+        for key in sorted(weight_scales):
             scales = np.frombuffer(key, np.float32)
             factor = _factor(scales, data)
             if factor is not None:

@@ -132,11 +132,13 @@ class _Fuser:
         """
         anchor = group.anchor
         assert anchor is not None
-        held = sum(value.type.nbytes for value in anchor.operands if value.node is not None)
+        operand_bytes = sum(
+            value.type.nbytes for value in anchor.operands if value.node is not None
+        )
         start = self.position[anchor]
         large = (value.node for value in operands if value.shape == result.shape)
         late = any(node is not None and self.position[node] > start for node in large)
-        return late and held > result.type.nbytes
+        return late and operand_bytes > result.type.nbytes
 
     def _private_producers(self, reader: Node, group: _Group) -> list[Node]:
         """Elementwise nodes of the same shape read only by `reader` or by one of them, in order."""
@@ -157,7 +159,7 @@ class _Fuser:
         """Merge the elementwise groups that compute this node's operands with it, if legal."""
         for operand in node.operands:
             producer = operand.node
-            if producer is None or not _is_elementwise(producer) or _is_kept_small(operand):
+            if producer is None or not _is_elementwise(producer) or _is_saved_rounded(operand):
                 continue
             group = self.group_of[producer]
             mine = self.group_of[node]
@@ -258,7 +260,7 @@ def _is_elementwise(node: Node) -> bool:
     return lookup(node.op).elementwise
 
 
-def _is_kept_small(value: Value) -> bool:
+def _is_saved_rounded(value: Value) -> bool:
     """Whether it was rounded to save memory while it waits: its producer must not move later."""
     return value.dtype.is_float and not value.dtype.computed
 
@@ -270,7 +272,7 @@ def _row_like(value: Value, shape: tuple[int, ...]) -> bool:
 
 def _ancestors(node: Node, keep: Callable[[Node], bool]) -> Iterator[Node]:
     """Yield producers of a node's operands, nearest first, through nodes that `keep` accepts."""
-    pending = [value.node for value in node.operands if not _is_kept_small(value)]
+    pending = [value.node for value in node.operands if not _is_saved_rounded(value)]
     seen: set[Node] = set()
     while pending:
         producer = pending.pop(0)
@@ -278,4 +280,4 @@ def _ancestors(node: Node, keep: Callable[[Node], bool]) -> Iterator[Node]:
             continue
         seen.add(producer)
         yield producer
-        pending.extend(value.node for value in producer.operands if not _is_kept_small(value))
+        pending.extend(value.node for value in producer.operands if not _is_saved_rounded(value))

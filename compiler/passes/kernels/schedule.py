@@ -35,14 +35,14 @@ def _hoist_slices(graph: Graph) -> list[Node]:
     # Outputs stay alive anyway, and params and constants are not in the arena.
     whole_anyway = {*graph.outputs.values(), *graph.sources()} - set(graph.inputs)
     slices: dict[Value, list[Node]] = {}
-    rest: list[Node] = []
+    others: list[Node] = []
     for node in graph.nodes:
         whole = node.operands[0] if lookup(node.op).slices else None
         # Slicing early ends the whole value's lifetime early, if its last reader is a slice too.
         if whole and lookup(users[whole][-1].op).slices and whole not in whole_anyway:
             slices.setdefault(node.operands[0], []).append(node)
         else:
-            rest.append(node)
+            others.append(node)
     order: list[Node] = []
 
     def put_slices(value: Value) -> None:
@@ -53,7 +53,7 @@ def _hoist_slices(graph: Graph) -> list[Node]:
     for value in graph.values():
         if value.node is None:
             put_slices(value)
-    for node in rest:
+    for node in others:
         order.append(node)
         for result in node.results:
             put_slices(result)

@@ -40,11 +40,11 @@ class SmallConstants(Pass):
 def _wide(graph: Graph, node: Node) -> list[Value]:
     """Return the tensor constants that a fusion reads only as small operands."""
     body: Graph = node.attrs["body"]
-    users, kept = body.users(), set(body.outputs.values())
+    users, outputs = body.users(), set(body.outputs.values())
     return [
         value
         for value, inner in zip(node.operands, body.inputs, strict=True)
-        if value in graph.constants and value.shape and inner not in kept
+        if value in graph.constants and value.shape and inner not in outputs
         if all(_is_small(inner, reader) for reader in users.get(inner, ()))
         and _fits(graph.constants[value])
     ]

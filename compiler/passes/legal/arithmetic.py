@@ -71,8 +71,8 @@ def _dropout(g: Builder, node: Node) -> Results:
     """x / (1 - p) where a random number is at least p, else 0."""
     (x, seed), p = node.operands, node.attrs["p"]
     drawn = g.random_uniform(seed, shape=x.shape, stream=node.attrs["stream"])
-    kept = g.mul(x, g.scalar(float(np.float32(1 / (1 - p)))))
-    return (g.where(g.ge(drawn, g.scalar(p)), kept, g.scalar(0.0)),)
+    scaled = g.mul(x, g.scalar(float(np.float32(1 / (1 - p)))))
+    return (g.where(g.ge(drawn, g.scalar(p)), scaled, g.scalar(0.0)),)
 
 
 RULES: Mapping[str, Rule] = {

@@ -110,8 +110,8 @@ def _asinh(g: Builder, node: Node) -> Results:
     """log1p(|x| + x^2 / (1 + sqrt(x^2 + 1))), with the sign of x."""
     (x,), one = node.operands, g.scalar(1.0)
     size = g.abs(x)
-    rest = g.div(size, g.add(one, g.hypot(size, one)))
-    return (g.mul(g.sign(x), g.log1p(g.add(size, g.mul(size, rest)))),)
+    term = g.div(size, g.add(one, g.hypot(size, one)))
+    return (g.mul(g.sign(x), g.log1p(g.add(size, g.mul(size, term)))),)
 
 
 def _acosh(g: Builder, node: Node) -> Results:
@@ -142,8 +142,8 @@ def _sinh(g: Builder, node: Node) -> Results:
     (x,), half = node.operands, g.scalar(0.5)
     e = g.expm1(g.abs(x))
     infinite = g.eq(e, g.scalar(math.inf))
-    rest = g.where(infinite, g.scalar(1.0), g.div(e, g.add(e, g.scalar(1.0))))
-    return (g.mul(g.sign(x), g.add(g.mul(e, half), g.mul(rest, half))),)
+    term = g.where(infinite, g.scalar(1.0), g.div(e, g.add(e, g.scalar(1.0))))
+    return (g.mul(g.sign(x), g.add(g.mul(e, half), g.mul(term, half))),)
 
 
 def _cosh(g: Builder, node: Node) -> Results:

@@ -119,8 +119,8 @@ def _onehot(g: Builder, index: Value, size: int) -> Value:
 def _in_front(g: Builder, x: Value, axis: int, count: int) -> Value:
     """Move `count` dimensions from `axis` to the front, as rows: (these, the others)."""
     moved = tuple(range(axis, axis + count))
-    rest = tuple(i for i in range(len(x.shape)) if i not in moved)
-    front = g.transpose(x, perm=(*moved, *rest)) if axis else x
+    others = tuple(i for i in range(len(x.shape)) if i not in moved)
+    front = g.transpose(x, perm=(*moved, *others)) if axis else x
     rows = math.prod(x.shape[i] for i in moved)
     return g.reshape(front, shape=(rows, x.type.size // rows))
 

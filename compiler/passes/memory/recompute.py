@@ -186,8 +186,8 @@ class _Rewriter:
         self._second = set(self.copies.values())
         self._builder = Builder(graph)
 
-    def choose(self, at_peak: set[str], wanted: int) -> list[Value]:
-        """Candidates alive at the peak, best first, until `wanted` bytes are freed."""
+    def choose(self, at_peak: set[str], excess: int) -> list[Value]:
+        """Candidates alive at the peak, best first, until `excess` bytes are freed."""
         candidates = [
             value
             for node in self.forward
@@ -198,7 +198,7 @@ class _Rewriter:
         chosen: list[Value] = []
         freed = 0
         for value in candidates:
-            if freed >= wanted and chosen:
+            if freed >= excess and chosen:
                 break
             chosen.append(value)
             freed += value.type.nbytes
@@ -319,10 +319,10 @@ def _worth(value: Value, read_back: Container[Value]) -> float:
     node = value.node
     assert node is not None
     moved = sum(operand.type.nbytes for operand in node.operands) + value.type.nbytes
-    kept = sum(
+    extended = sum(
         operand.type.nbytes
         for operand in node.operands
         if operand.node is not None and operand not in read_back
     )
     cost = node_cost(node) + moved / 4 * OPERATIONS_PER_ELEMENT
-    return (value.type.nbytes - kept) / cost
+    return (value.type.nbytes - extended) / cost

@@ -36,27 +36,27 @@ def find_cuts(forward: Sequence[Node], read_back: Container[Value]) -> Cuts:
         across[at] += value.type.nbytes
         across[last[value]] -= value.type.nbytes
     across = np.cumsum(across)[:-1]
-    kept = np.cumsum([_bytes_kept(node, read_back) for node in forward])
-    places = _places(across, kept)
+    saved = np.cumsum([_saved_bytes(node, read_back) for node in forward])
+    places = _places(across, saved)
     crossing = {value for value, at in made.items() for cut in places if at <= cut < last[value]}
     return Cuts(places, frozenset(crossing))
 
 
-def _bytes_kept(node: Node, read_back: Container[Value]) -> int:
+def _saved_bytes(node: Node, read_back: Container[Value]) -> int:
     return sum(result.type.nbytes for result in node.results if result in read_back)
 
 
-def _places(across: np.ndarray, kept: np.ndarray) -> tuple[int, ...]:
+def _places(across: np.ndarray, saved: np.ndarray) -> tuple[int, ...]:
     """Return, in each equal part of the saved bytes, the position with the fewest crossing
     bytes.
     """
-    total = float(kept[-1])
-    middle = across[(kept > total / 4) & (kept < 3 * total / 4)]
+    total = float(saved[-1])
+    middle = across[(saved > total / 4) & (saved < 3 * total / 4)]
     least = float(middle.min()) if middle.size else 0.0
     blocks = round(math.sqrt(total / least)) if least else 0
     places = []
     for block in range(1, blocks):
-        near = np.flatnonzero(np.abs(kept / total * blocks - block) <= 0.5)
+        near = np.flatnonzero(np.abs(saved / total * blocks - block) <= 0.5)
         if near.size:
             # The last of equal ones: then no view or constant lies between a block and its cut.
             places.append(int(near[::-1][np.argmin(across[near[::-1]])]))

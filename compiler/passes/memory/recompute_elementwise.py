@@ -47,20 +47,20 @@ class RecomputeElementwise(Pass):
         g, backward = Builder(graph), Backward(graph, loss)
         stored = _by_storage(backward.forward)
 
-        def is_kept(value: Value) -> bool:
+        def is_saved(value: Value) -> bool:
             root = storage(value)
             whole = root.node is None or any(backward.reads_whole(each) for each in stored[root])
-            return root is not wanted and whole
+            return root is not target and whole
 
         stays = {storage(value) for value in graph.outputs.values()}
         large = {storage(value) for value in backward_readers(graph, loss)} - stays
-        for wanted in [root for root in stored if root in large]:
-            names = [value for value in stored[wanted] if backward.readers(value)]
-            if wanted in sources or not names:
+        for target in [root for root in stored if root in large]:
+            names = [value for value in stored[target] if backward.readers(value)]
+            if target in sources or not names:
                 continue
-            chain = elementwise_chain(wanted, is_kept)
+            chain = elementwise_chain(target, is_saved)
             read = set() if chain is None else _read(chain)
-            costly = [value for value in read if value.type.size * SMALL_SHARE > wanted.type.size]
+            costly = [value for value in read if value.type.size * SMALL_SHARE > target.type.size]
             if chain is not None and 0 < len(costly) <= MOST_SOURCES:
                 sources |= read
                 compute_again(g, backward, names, _with_views(chain, names))

@@ -46,7 +46,7 @@ class SaveMasks(Pass):
                 moved = _pack(g, backward, value)
                 behind[value.node] = [*moved, *behind.get(value.node, ())]
         backward.forward = [
-            kept for node in backward.forward for kept in (node, *behind.get(node, ()))
+            each for node in backward.forward for each in (node, *behind.get(node, ()))
         ]
         backward.finish()
 

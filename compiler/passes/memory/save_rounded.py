@@ -98,7 +98,7 @@ class _Rounder:
     def finish(self) -> None:
         """Put every rounding right after the value's producer."""
         forward = [
-            kept for node in self.backward.forward for kept in (node, *self._behind.get(node, ()))
+            each for node in self.backward.forward for each in (node, *self._behind.get(node, ()))
         ]
         self.backward.forward = forward
         self.backward.finish()

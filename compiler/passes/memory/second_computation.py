@@ -119,7 +119,7 @@ def is_mask(node: Node, value: Value) -> bool:
     return compares and all(other.type.size == 1 for other in others)
 
 
-def elementwise_chain(value: Value, kept: Callable[[Value], bool]) -> list[Node] | None:
+def elementwise_chain(value: Value, is_saved: Callable[[Value], bool]) -> list[Node] | None:
     """Nodes, in order, that compute `value` from saved values, sources and small vectors only.
 
     None if that needs a node that is neither elementwise nor a view, or has another size. Visits
@@ -135,7 +135,7 @@ def elementwise_chain(value: Value, kept: Callable[[Value], bool]) -> list[Node]
             operand
             for operand in node.operands
             if operand.node is not None and operand.node not in chain
-            if operand.type.size >= SMALLEST and not kept(operand)
+            if operand.type.size >= SMALLEST and not is_saved(operand)
         ]
         if missing:
             pending.append(missing[0])

@@ -31,7 +31,7 @@ class _Expansion:
 
     first: Node
     chain: Sequence[Node]
-    kept: bool
+    input_saved: bool
 
     @property
     def channels(self) -> int:
@@ -46,12 +46,12 @@ class _Expansion:
     def whole(self) -> int:
         """Peak live bytes without tiling."""
         x, y, z = self._sizes()
-        return max(x + y, y + z + x * self.kept)
+        return max(x + y, y + z + x * self.input_saved)
 
     def blocked(self, width: int) -> int:
         """Peak live bytes with blocks of this many channels."""
         x, y, z = self._sizes()
-        return max(x + z + -(-y * width // self.channels), 2 * z + x * self.kept)
+        return max(x + z + -(-y * width // self.channels), 2 * z + x * self.input_saved)
 
     def _sizes(self) -> tuple[int, int, int]:
         wide = next(node for node in self.chain if node.op == "conv2d").operands[0]
@@ -167,10 +167,10 @@ def _block(g: Builder, found: _Expansion, span: range) -> Value:
     with g.scope(found.first.scope):
         part = g.emit("conv2d", x, _cut(g, weight, span), **found.first.attrs).result
     for node in found.chain:
-        given = [part if v is whole else _cut(g, v, span) for v in node.operands]
+        operands = [part if v is whole else _cut(g, v, span) for v in node.operands]
         attrs = {**node.attrs, "groups": len(span)} if node.op == "conv2d" else node.attrs
         with g.scope(node.scope):
-            part, whole = g.emit(node.op, *given, **attrs).result, node.result
+            part, whole = g.emit(node.op, *operands, **attrs).result, node.result
     return part
 
 

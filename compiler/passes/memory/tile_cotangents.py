@@ -95,7 +95,7 @@ class TileCotangents(Pass):
 
         arena, at_peak = planned(graph)
         while arena > self.memory_budget:
-            found = _smaller(graph, at_peak, arena, wanted=self.memory_budget, planned=planned)
+            found = _smaller(graph, at_peak, arena, budget=self.memory_budget, planned=planned)
             if found is None:
                 return
             name, width, arena, at_peak = found
@@ -110,7 +110,7 @@ def _smaller(
     graph: Graph,
     at_peak: set[str],
     arena: int,
-    wanted: int,
+    budget: int,
     planned: Callable[[Graph], tuple[int, set[str]]],
 ) -> tuple[str, int, int, set[str]] | None:
     """Try each tiling of values alive at the peak; return the first that fits, or the best."""
@@ -122,7 +122,7 @@ def _smaller(
             size, alive = planned(tried)
             if size < arena:
                 best, arena = (region.first.result.name, width, size, alive), size
-            if size <= wanted:
+            if size <= budget:
                 return best
     return best
 
