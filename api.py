@@ -43,10 +43,12 @@ def compile(
     `options`. `entries` are further entries by name, on the same parameters, such as a decoder's of
     `models/decoding.py`.
     """
-    wanted = (options or CompileOptions()).replaced(**overrides)
+    chosen_options = (options or CompileOptions()).replaced(**overrides)
     place = None if folder is None else Path(folder)
     chosen = with_choices(model, constants, trainable)
-    compilation = Compilation.of(chosen, example_inputs, loss, options=wanted, others=entries or {})
+    compilation = Compilation.of(
+        chosen, example_inputs, loss, options=chosen_options, others=entries or {}
+    )
     return compilation.compile(place, progress, observe)
 
 

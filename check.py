@@ -152,8 +152,8 @@ def shows_gradients(training: Training) -> bool:
     return all(getattr(training, part.name) == getattr(plain, part.name) for part in fields(plain))
 
 
-def _check_by_oracle(step: "_Step", given: object) -> None:
-    feed = _feed_of(step.graph, given)
+def _check_by_oracle(step: "_Step", inputs: object) -> None:
+    feed = _feed_of(step.graph, inputs)
     _compare_with_oracle(step.run(feed), step, feed)
 
 
@@ -188,13 +188,13 @@ def _draws(graph: Graph) -> bool:
     return any(value.name == SEED for value in graph.inputs)
 
 
-def _feed_of(graph: Graph, given: object) -> dict[str, np.ndarray]:
+def _feed_of(graph: Graph, inputs: object) -> dict[str, np.ndarray]:
     """Return the example inputs by name, or random ones: floats, and indices in range."""
     names = [value.name for value in graph.inputs]
-    if isinstance(given, Mapping):
-        known = {name: np.asarray(array) for name, array in given.items()}
+    if isinstance(inputs, Mapping):
+        known = {name: np.asarray(array) for name, array in inputs.items()}
     else:
-        arrays = given if isinstance(given, (tuple, list)) else ()
+        arrays = inputs if isinstance(inputs, (tuple, list)) else ()
         known = {name: np.asarray(array) for name, array in zip(names, arrays, strict=False)}
     return {name: known.get(name, drawn) for name, drawn in draw_inputs(graph).items()}
 

@@ -201,7 +201,7 @@ def _quantized(
     options = replace(options, integers=how.integers(rounding))
     if how.calibration is None and source is not None:
         return source.integers(imported.loss), options, ()
-    if how.calibration is None and any(param.held for param in graph.params.values()):
+    if how.calibration is None and any(param.quantization for param in graph.params.values()):
         return graph, options, ()
     quantised, norms = how.apply(graph)
     return quantised, options, norms

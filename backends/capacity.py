@@ -23,11 +23,11 @@ def check_capacity(program: Program, target: Target) -> None:
         if space.size is None:
             continue
         mutable = Space.MUTABLE in space.holds
-        kept = sum(params[held] for held in space.holds)
-        lacking = kept + (program.arena_bytes if mutable else 0) - space.size
+        stored = sum(params[content] for content in space.holds)
+        lacking = stored + (program.arena_bytes if mutable else 0) - space.size
         if lacking > 0:
             raise CapacityError(
-                f"{program.name} takes {_contents(program, space, kept)}; {target.name} has "
+                f"{program.name} takes {_contents(program, space, stored)}; {target.name} has "
                 f"{space.size:,} bytes of {space.name}: {FIX if mutable else FIX_CONSTANT}. "
                 f"{lacking:,} bytes are lacking{_room(program, space, params) if mutable else ''}"
             )
@@ -49,12 +49,12 @@ def _room(program: Program, space: MemorySpace, params: Mapping[Space, int]) -> 
     )
 
 
-def _contents(program: Program, space: MemorySpace, kept: int) -> str:
+def _contents(program: Program, space: MemorySpace, stored: int) -> str:
     """Describe the contents of a space; params of both kinds are just "params"."""
     kind = "" if len(space.holds) > 1 else f"{next(iter(space.holds)).value} "
     if Space.MUTABLE not in space.holds:
-        return f"{kept:,} bytes of {kind}params"
-    return f"{program.arena_bytes:,} bytes of arena and {kept:,} of {kind}params"
+        return f"{stored:,} bytes of {kind}params"
+    return f"{program.arena_bytes:,} bytes of arena and {stored:,} of {kind}params"
 
 
 def space_bytes(program: Program) -> dict[Space, int]:

@@ -38,7 +38,7 @@ def read_checkpoint(artifact: Artifact, path: Path) -> Arrays:
 def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, str]]:
     """Read a checkpoint and its progress texts."""
     try:
-        held, texts = read_tensors(data_file(Path(path))), check_seal(Path(path).read_bytes())
+        tensors, texts = read_tensors(data_file(Path(path))), check_seal(Path(path).read_bytes())
     except (
         OSError,
         SafetensorError,
@@ -51,21 +51,21 @@ def read_sealed(artifact: Artifact, path: Path) -> tuple[Arrays, Mapping[str, st
         raise ArtifactError(f"checkpoint {path} cannot be read: {error}") from error
     known = [name for name, spec in artifact.params.items() if spec.kind != "constant"]
     trained = texts.get("pockengine.content") == "trained"
-    missing = [] if trained else [name for name in known if name not in held]
+    missing = [] if trained else [name for name in known if name not in tensors]
     if missing:
         raise ArtifactError(
             f"checkpoint {path} has nothing for {missing[0]}; it belongs to another program"
         )
-    _check_types(artifact, held, path)
+    _check_types(artifact, tensors, path)
     if trained:
-        held = _on_frozen(artifact, held, texts, path)
-    return {name: held[name] for name in known}, texts
+        tensors = _on_frozen(artifact, tensors, texts, path)
+    return {name: tensors[name] for name in known}, texts
 
 
 def read_tensors(path: Path) -> Arrays:
     """Read a safetensors file, including bf16, which the library's NumPy reader lacks."""
     with safe_open(path, "np"):  # its library is strict about the header
-        return {name: np.array(held.read()) for name, held in mapped(Path(path)).items()}
+        return {name: np.array(contents.read()) for name, contents in mapped(Path(path)).items()}
 
 
 def check_seal(data: bytes) -> Mapping[str, str]:
@@ -99,9 +99,9 @@ def sealed(tensors: Arrays, texts: Mapping[str, str]) -> Iterator[bytes]:
         table[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
         offset = end
     sums = "".join(_digits(array.tobytes()) for array in tensors.values()).encode()
-    rest = json.dumps({**{"__metadata__": texts}, **table}, ensure_ascii=False)
+    body = json.dumps({**{"__metadata__": texts}, **table}, ensure_ascii=False)
     begin = SEAL + b"0" * _DIGITS + SUMS + sums + b'",'
-    header = begin + rest.encode().removeprefix(b'{"__metadata__": {')
+    header = begin + body.encode().removeprefix(b'{"__metadata__": {')
     header += b" " * (-len(header) % _ALIGNMENT)
     length = struct.pack("<Q", len(header))
     digits = _digits(length + header).encode()
@@ -122,8 +122,8 @@ def _digits(data: bytes, before: int = 0) -> str:
     return f"{zlib.crc32(data, before):08x}"
 
 
-def _check_types(artifact: Artifact, held: Arrays, path: Path) -> None:
-    for name, array in held.items():
+def _check_types(artifact: Artifact, tensors: Arrays, path: Path) -> None:
+    for name, array in tensors.items():
         spec = artifact.params.get(name)
         if spec is None:
             raise ArtifactError(
@@ -136,13 +136,13 @@ def _check_types(artifact: Artifact, held: Arrays, path: Path) -> None:
             )
 
 
-def _on_frozen(artifact: Artifact, held: Arrays, texts: Mapping[str, str], path: Path) -> Arrays:
+def _on_frozen(artifact: Artifact, trained: Arrays, texts: Mapping[str, str], path: Path) -> Arrays:
     """Add the artifact's frozen weights; they must be those of the checkpoint."""
     weights = read_tensors(artifact.weights)
     known = (name for name, spec in artifact.params.items() if spec.kind != "constant")
-    frozen = {name: weights[name] for name in known if name not in held}
+    frozen = {name: weights[name] for name in known if name not in trained}
     if checksum_of(frozen) != texts.get("pockengine.frozen"):
         raise ArtifactError(
             f"checkpoint {path} was trained on top of other frozen weights than the artifact's"
         )
-    return {**frozen, **held}
+    return {**frozen, **trained}

@@ -62,8 +62,8 @@ def _fitting(program: Program, target: Target, training: Training, plan: Plan) -
 
 def _others(program: Program, training: Training) -> Iterator[tuple[str, Training]]:
     """Yield other trainings, and how a caller writes each."""
-    held = any(param.held is not None for param in program.params.values())
-    if training.storage == EXACT and not held:
+    quantized = any(param.quantization is not None for param in program.params.values())
+    if training.storage == EXACT and not quantized:
         for kind in STORED:
             storage = replace(EXACT, weights=kind)
             yield f'storage=Storage(weights="{kind}")', replace(training, storage=storage)
@@ -109,4 +109,4 @@ def _room(program: Program, target: Target) -> int:
     space = next(space for space in target.spaces if Space.MUTABLE in space.holds)
     if space.size is None:
         return 0
-    return space.size - space.size // MARGIN - sum(params[held] for held in space.holds)
+    return space.size - space.size // MARGIN - sum(params[content] for content in space.holds)

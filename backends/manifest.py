@@ -62,7 +62,7 @@ class EntrySpec:
 class ParamSpec:
     """A tensor of the weights file. `kind`: param, state or constant; see Param for the others.
 
-    `held` is the quantization of an i8 weight.
+    `quantization` is the quantization of an i8 weight.
     """
 
     type: TensorType
@@ -70,7 +70,7 @@ class ParamSpec:
     trained: bool
     permutation: tuple[int, ...] | None
     blocks: Blocks | None = None
-    held: Quantization | None = None
+    quantization: Quantization | None = None
 
     @property
     def shape(self) -> Shape:
@@ -137,7 +137,11 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
                 "trained": slot.name in program.scheme,
                 "permutation": permutation,
                 **({} if param is None or param.blocks is None else _write_blocks(param.blocks)),
-                **({} if param is None or param.held is None else {"held": str(param.held)}),
+                **(
+                    {}
+                    if param is None or param.quantization is None
+                    else {"held": str(param.quantization)}
+                ),
             }
         )
     return {
@@ -310,9 +314,14 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
     if kind not in KINDS:
         raise ValueError(f"{row['name']}: its kind is not one of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
-    blocks, held = _read_blocks(row, type_), _read_integers(row, type_)
+    blocks, quantization = _read_blocks(row, type_), _read_integers(row, type_)
     return ParamSpec(
-        type_, kind, _get(row, "trained", bool), permutation=order, blocks=blocks, held=held
+        type_,
+        kind,
+        _get(row, "trained", bool),
+        permutation=order,
+        blocks=blocks,
+        quantization=quantization,
     )
 
 
@@ -320,9 +329,9 @@ def _read_integers(row: Mapping[str, Any], type_: TensorType) -> Quantization | 
     """Read a quantization; GraphError if it is invalid."""
     if "held" not in row:
         return None
-    held = parse_quantization(_get(row, "held", str))
-    held.check(type_.dtype, type_.shape)
-    return held
+    quantization = parse_quantization(_get(row, "held", str))
+    quantization.check(type_.dtype, type_.shape)
+    return quantization
 
 
 def _read_blocks(row: Mapping[str, Any], type_: TensorType) -> Blocks | None:

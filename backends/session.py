@@ -227,14 +227,14 @@ class Session(ABC):
         if spec is None:
             known = ", ".join(self.artifact.entries)
             raise RuntimeFailure(f"{self.artifact.name} has no entry {entry!r}; it has {known}")
-        given = dict(inputs)
+        feed = dict(inputs)
         for control in CONTROLS.keys() - set(spec.inputs):
-            given.pop(control, None)
-        unknown = sorted(set(given) - set(spec.inputs))
+            feed.pop(control, None)
+        unknown = sorted(set(feed) - set(spec.inputs))
         if unknown:
             known = ", ".join(spec.inputs)
             raise RuntimeFailure(f"entry {entry} has no input {unknown}; it reads {known}")
-        arrays = [_checked(name, type_, given) for name, type_ in spec.inputs.items()]
+        arrays = [_checked(name, type_, feed) for name, type_ in spec.inputs.items()]
         results = {
             name: np.empty(type_.shape, type_.dtype.numpy) for name, type_ in spec.outputs.items()
         }
@@ -255,9 +255,9 @@ class Session(ABC):
 
     def params(self) -> Arrays:
         """Copy all params and states, by name."""
-        kept = (name for name, spec in self.artifact.params.items() if spec.kind != "constant")
+        names = (name for name, spec in self.artifact.params.items() if spec.kind != "constant")
         with self._locked():
-            return {name: self.get_param(name) for name in kept}
+            return {name: self.get_param(name) for name in names}
 
     def load(self, path: Path | str) -> None:
         """Load a checkpoint: its params, and the position at which it was saved.
@@ -356,11 +356,11 @@ def _token_ids(tokens: Sequence[int]) -> np.ndarray:
     raise ArgumentError(f"generate: prompt must be token numbers, not {str(tokens)[:40]!r}")
 
 
-def _checked(name: str, type_: TensorType, given: Mapping[str, np.ndarray]) -> np.ndarray:
+def _checked(name: str, type_: TensorType, feed: Mapping[str, np.ndarray]) -> np.ndarray:
     """The array as the runtime reads it: numbers are widened if needed, other casts are refused."""
-    if name not in given:
+    if name not in feed:
         raise RuntimeFailure(f"input {name} ({type_}) is missing")
-    array = to_numpy(given[name])
+    array = to_numpy(feed[name])
     if widens(array.dtype, type_.dtype):
         array = array.astype(type_.dtype.numpy)
     if array.shape != type_.shape or array.dtype != type_.dtype.numpy:

@@ -44,8 +44,8 @@ def broadcast_strides(shape: Sequence[int], full: Sequence[int]) -> Strides:
     """Strides of a tensor read as if it had shape `full`: 0 where it is broadcast."""
     lead = len(full) - len(shape)
     own = contiguous_strides(shape)
-    kept = (stride if size != 1 else 0 for stride, size in zip(own, shape, strict=True))
-    return (0,) * lead + tuple(kept)
+    own_strides = (stride if size != 1 else 0 for stride, size in zip(own, shape, strict=True))
+    return (0,) * lead + tuple(own_strides)
 
 
 def collapse(
@@ -54,7 +54,7 @@ def collapse(
     """Drop dimensions of one element and merge adjacent ones that all pointers walk uniformly."""
     labels = list(kinds) if kinds is not None else [None] * len(sizes)
     merged: list[int] = []
-    kept: list[object] = []
+    merged_kinds: list[object] = []
     walks: list[list[int]] = [[] for _ in strides]
     for index, size in enumerate(sizes):
         if size == 1:
@@ -62,16 +62,16 @@ def collapse(
         fits = all(
             walk and walk[-1] == own[index] * size for walk, own in zip(walks, strides, strict=True)
         )
-        if merged and kept[-1] == labels[index] and fits:
+        if merged and merged_kinds[-1] == labels[index] and fits:
             merged[-1] *= size
             for walk, own in zip(walks, strides, strict=True):
                 walk[-1] = own[index]
         else:
             merged.append(size)
-            kept.append(labels[index])
+            merged_kinds.append(labels[index])
             for walk, own in zip(walks, strides, strict=True):
                 walk.append(own[index])
-    return merged, [tuple(walk) for walk in walks], kept
+    return merged, [tuple(walk) for walk in walks], merged_kinds
 
 
 def space_of(

@@ -23,7 +23,7 @@ def decoded(specs: Mapping[str, ParamSpec], values: Mapping[str, np.ndarray]) ->
 def _numbers(name: str, spec: ParamSpec, values: Mapping[str, np.ndarray]) -> np.ndarray:
     if spec.blocks is not None:
         return spec.blocks.decode(values[name], values[scales_name(name)])
-    if spec.held is not None:
-        return spec.held.real(values[name])
+    if spec.quantization is not None:
+        return spec.quantization.real(values[name])
     stored_float = spec.type.dtype.is_float and not spec.type.dtype.computed
     return numbers_of(values[name]).astype(np.float32) if stored_float else values[name]

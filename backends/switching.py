@@ -136,17 +136,17 @@ def _train_entry(program: Program) -> Entry:
 def _step(session: Session, feed: Mapping[str, np.ndarray]) -> float:
     """Run a step; return its loss, or the sum of its outputs."""
     results = session.train_step(feed, RATE)
-    kept = [results["loss"]] if "loss" in results else list(results.values())
-    return float(sum(array.sum(dtype=np.float64) for array in kept))
+    compared = [results["loss"]] if "loss" in results else list(results.values())
+    return float(sum(array.sum(dtype=np.float64) for array in compared))
 
 
 def _compare(trials: Mapping[str, _Trial]) -> None:
     """Raise CompileError if the last candidate's losses differ from the first's."""
-    (wanted, first), *_ = trials.items()
+    (reference, first), *_ = trials.items()
     *_, last = trials.values()
     if not np.allclose(last.losses, first.losses, rtol=TOLERANCE, atol=0, equal_nan=True):
         raise CompileError(
-            f"the losses of its first steps are {last.losses}, those of {wanted} {first.losses}"
+            f"the losses of its first steps are {last.losses}, those of {reference} {first.losses}"
         )
 
 

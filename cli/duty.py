@@ -46,7 +46,7 @@ def duty_options(command: Command) -> Command:
         thermal: Path | None,
         pause_below: float | None,
         battery: Path | None,
-        **given: Any,
+        **options: Any,
     ) -> None:
         duty = DutyCycle(
             percent,
@@ -56,7 +56,7 @@ def duty_options(command: Command) -> Command:
             battery=battery,
             say=partial(click.echo, err=True),
         )
-        command(*args, callbacks=[duty], **given)
+        command(*args, callbacks=[duty], **options)
 
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)

@@ -89,9 +89,9 @@ def check_model(artifact: Artifact, graph: Graph, name: str) -> None:
     scales = {scales_name(param) for param, spec in specs.items() if spec.blocks is not None}
     for param, spec in specs.items():
         if spec.kind == "param" and param not in factors | scales:
-            held = graph.params.get(param)
-            if held is None or held.value.shape != spec.shape:
-                there = "no such param" if held is None else f"{held.value.type}"
+            owner = graph.params.get(param)
+            if owner is None or owner.value.shape != spec.shape:
+                there = "no such param" if owner is None else f"{owner.value.type}"
                 raise ArtifactError(
                     f"artifact {artifact.folder} has {param} {list(spec.shape)}, and {name} "
                     f"{there}; give the model that it was compiled from"

@@ -143,7 +143,7 @@ def finetune_lm(
     out: Path,
     options: CompileOptions,
     as_json: bool,
-    **given: Any,
+    **choices: Any,
 ) -> None:
     """Fine-tune the decoder in MODEL, a folder of transformers, on texts; write its new weights.
 
@@ -153,23 +153,23 @@ def finetune_lm(
     adds "label": true or false to an answer, weighted learning "reward": a number. GRPO takes
     {"prompt": ...}.
     """
-    if given["epochs"] and given["steps"]:
+    if choices["epochs"] and choices["steps"]:
         raise click.UsageError("give --epochs or --steps, not both")
-    given["callbacks"] += [REPORTS[name](out) for name in given["reports"]]
-    options = _with_lora_plus(options, given["lora_plus"])
-    form: RowForm = given.pop("form")
+    choices["callbacks"] += [REPORTS[name](out) for name in choices["reports"]]
+    options = _with_lora_plus(options, choices["lora_plus"])
+    form: RowForm = choices.pop("form")
     texts = Texts(data, validation, hold_out, truncate=form.truncate, together=form.together)
-    settings = Settings(model, texts, _course(form.length or LENGTH, given), options)
+    settings = Settings(model, texts, _course(form.length or LENGTH, choices), options)
     terminal = console()
     say: Say = _nothing if as_json else terminal.print
     say(f"reading {model} and {data}")
-    prepared = prepare(settings, given["prompts"])
+    prepared = prepare(settings, choices["prompts"])
     for remark in prepared.remarks:
         click.echo(remark, err=True)
     rows = prepared.training
     say(f"{rows.tokens:,} tokens in {rows.rows} rows of {settings.course.length}")
     names = ("threads", "resume", "save_every", "merge", "callbacks")
-    run = _taken(given, *names) | {"sampling": _sampling(settings.course.length, given)}
+    run = _taken(choices, *names) | {"sampling": _sampling(settings.course.length, choices)}
     run_settings = RunSettings(say=say, compiling=nullcontext if as_json else Steps, **run)
     report = finetune(settings, prepared, out, run_settings)
     if as_json:
@@ -187,26 +187,28 @@ def _nothing(text: str) -> None:
     """Print nothing: the output is only JSON."""
 
 
-def _sampling(length: int, given: dict[str, Any]) -> Sampling:
-    tokens = min(given["answer_tokens"], length - 1)
-    return Sampling(tokens, given["temperature"], top_p=given["top_p"])
+def _sampling(length: int, choices: dict[str, Any]) -> Sampling:
+    tokens = min(choices["answer_tokens"], length - 1)
+    return Sampling(tokens, choices["temperature"], top_p=choices["top_p"])
 
 
-def _taken(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: given[name] for name in names}
+def _taken(choices: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: choices[name] for name in names}
 
 
-def _course(length: int, given: dict[str, Any]) -> TrainingSettings:
+def _course(length: int, choices: dict[str, Any]) -> TrainingSettings:
     names = ("batch", "steps", "lr", "schedule", "warmup", "seed", "neftune")
-    epochs = None if given["steps"] else given["epochs"] or 1
-    method = Method(given["method"], given["beta"], given["teacher"], _drawing(length, given))
-    return TrainingSettings(length, epochs=epochs, method=method, **_taken(given, *names))
+    epochs = None if choices["steps"] else choices["epochs"] or 1
+    method = Method(
+        choices["method"], choices["beta"], choices["teacher"], _drawing(length, choices)
+    )
+    return TrainingSettings(length, epochs=epochs, method=method, **_taken(choices, *names))
 
 
-def _drawing(length: int, given: dict[str, Any]) -> Drawing | None:
-    if given["reward"] is None:
+def _drawing(length: int, choices: dict[str, Any]) -> Drawing | None:
+    if choices["reward"] is None:
         return None
-    return Drawing(given["reward"], given["group"], min(given["answer_tokens"], length - 1))
+    return Drawing(choices["reward"], choices["group"], min(choices["answer_tokens"], length - 1))
 
 
 def _facts(report: Report, remarks: Sequence[str]) -> dict[str, Any]:

@@ -72,8 +72,8 @@ def inspect_command(
     facts |= totals(program, found)
     alternatives = alternatives_of(program, found) if kernels else None
     if as_json:
-        asked = {"arithmetic": numbers if quantize else None, "kernels": alternatives}
-        print_json({**facts, **_rows(layers=layers, **asked)})
+        requested = {"arithmetic": numbers if quantize else None, "kernels": alternatives}
+        print_json({**facts, **_rows(layers=layers, **requested)})
         return
     terminal = console()
     terminal.print(layers_table(f"{model.name}, batch {batch}, {scheme}, for {found.name}", layers))

@@ -10,21 +10,21 @@ from pockengine.compiler.optim import NAMED, Optimizer
 
 def read_optimizer(text: str) -> Optimizer:
     """Parse an optimiser with non-default settings: sgd:momentum=0.9."""
-    name, _, rest = text.partition(":")
+    name, _, settings = text.partition(":")
     if name.lower() not in NAMED:
         raise click.BadParameter(f"{name!r} is none of {', '.join(NAMED)}")
     kind = NAMED[name.lower()]
     known = {one.name: one.default for one in fields(kind) if isinstance(one.default, _WRITTEN)}
-    given = {}
-    for part in filter(None, rest.split(",")):
+    values = {}
+    for part in filter(None, settings.split(",")):
         key, _, number = part.partition("=")
         if key not in known:
             raise click.BadParameter(f"{name} has no {key!r}; it has {', '.join(known)}")
         try:
-            given[key] = _like(known[key], number)
+            values[key] = _like(known[key], number)
         except ValueError as error:
             raise click.BadParameter(f"{part!r} must read {key}={_text(known[key])}") from error
-    made: Optimizer = kind(**given)
+    made: Optimizer = kind(**values)
     return made
 
 

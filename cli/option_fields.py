@@ -79,14 +79,14 @@ def storage_forms(name: str, *defaults: str) -> Decorator:
     )
 
 
-def _as_one(given: str, kind: type, names: Any, defaults: dict[str, Any]) -> Decorator:
+def _as_one(parameter: str, kind: type, names: Any, defaults: dict[str, Any]) -> Decorator:
     """Return a decorator that adds options and combines their values."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)
         def with_options(*args: Any, **others: Any) -> Any:
             chosen = {name: others.pop(name) for name in names}
-            return command(*args, **{given: kind(**chosen)}, **others)
+            return command(*args, **{parameter: kind(**chosen)}, **others)
 
         made: Command = with_options
         for name in reversed(names):

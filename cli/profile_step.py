@@ -218,8 +218,8 @@ def _operations(rows: Sequence[KernelRow], whole: int) -> Table:
         for op, some in sums.items()
     ]
     for op, row in sorted(merged, key=lambda pair: -pair[1].median_ns):
-        calls, total, share, _, *rest = _cells(row, whole, alone=False)
-        table.add_row(op, calls, total, share, *rest)
+        calls, total, share, _, *traffic = _cells(row, whole, alone=False)
+        table.add_row(op, calls, total, share, *traffic)
     return table
 
 

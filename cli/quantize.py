@@ -64,11 +64,11 @@ def quantize_options(command: Command) -> Command:
     """Add --quantize and related options to a command, combined as `quantize`: an Int8, or None."""
 
     @wraps(command)
-    def wrapped(*args: Any, **given: Any) -> Any:
+    def wrapped(*args: Any, **others: Any) -> Any:
         names = ("method", "share", "gradients", "inputs", "qas")
-        chosen = {name: given.pop(name) for name in names}
+        chosen = {name: others.pop(name) for name in names}
         settings = {name: value for name, value in chosen.items() if value not in (None, ())}
-        return command(*args, quantize=_int8(given.pop("samples"), settings), **given)
+        return command(*args, quantize=_int8(others.pop("samples"), settings), **others)
 
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)

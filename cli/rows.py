@@ -65,8 +65,8 @@ def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(command)
-    def wrapped(*args: Any, mean: Sequence[float], std: Sequence[float], **given: Any) -> Any:
-        return command(*args, read=partial(_read, mean=mean, std=std), **given)
+    def wrapped(*args: Any, mean: Sequence[float], std: Sequence[float], **others: Any) -> Any:
+        return command(*args, read=partial(_read, mean=mean, std=std), **others)
 
     for option in reversed((_data_option, mean_option, std_option)):
         wrapped = option(wrapped)

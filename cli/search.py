@@ -55,7 +55,7 @@ from pockengine.finetune.trial_channels import settle_channels
 from pockengine.terminal import PlainConsole
 
 WIDTH = 140
-TOLD = 50
+REPORT_EVERY = 50
 """Evaluations between two progress lines."""
 FINALISTS = 4
 RATE_FACTORS = (0.25, 1.0, 4.0)
@@ -204,8 +204,8 @@ def _found(
 
 
 def _opened(options: SearchOptions) -> Subject:
-    given = (options.model, options.classes, options.weights, options.quantize, options.form)
-    return open_subject(*given)
+    arguments = (options.model, options.classes, options.weights, options.quantize, options.form)
+    return open_subject(*arguments)
 
 
 def read_contributions(path: Path, subject: Subject) -> tuple[Header, Mapping[Key, TrialOutcome]]:
@@ -247,7 +247,7 @@ def _fronts(
 
 def _teller(name: str, evaluations: int, unit: str) -> Progress:
     def tell(count: int, gain: float) -> None:
-        if count % TOLD == 0 or count == evaluations:
+        if count % REPORT_EVERY == 0 or count == evaluations:
             done = f"{name}: {count} of {evaluations} schemes evaluated"
             click.echo(f"{done}, best predicted gain {100 * gain:.2f} {unit}", err=True)
 

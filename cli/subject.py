@@ -120,9 +120,9 @@ def _find(model: ModelChoice, classes: int | None) -> Found:
 def _repeated(examples: Any, batch: int) -> Any:
     """Return this many example rows, by repetition."""
     if isinstance(examples, Mapping):
-        return {name: _repeated(given, batch) for name, given in examples.items()}
+        return {name: _repeated(example, batch) for name, example in examples.items()}
     if isinstance(examples, tuple | list):
-        return type(examples)(_repeated(given, batch) for given in examples)
+        return type(examples)(_repeated(example, batch) for example in examples)
     return examples[np.arange(batch) % len(examples)]
 
 
@@ -130,14 +130,14 @@ def _load(module: "nn.Module", path: Path) -> None:
     from safetensors.torch import load_file
 
     try:
-        given = load_file(path)
+        stored = load_file(path)
     except (OSError, SafetensorError, AttributeError, LookupError, ValueError, TypeError) as error:
         raise FinetuneError(f"weights {path} cannot be read: {error}") from error
     own = module.state_dict()
     fitting = {
-        key: value for key, value in given.items() if key in own and own[key].shape == value.shape
+        key: value for key, value in stored.items() if key in own and own[key].shape == value.shape
     }
-    unknown = sorted(set(given) - set(own))
+    unknown = sorted(set(stored) - set(own))
     if unknown or not fitting:
         raise FinetuneError(
             f"weights {path} hold {', '.join(unknown[:3]) or 'nothing'} that the model does not "

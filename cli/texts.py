@@ -44,10 +44,10 @@ def row_options(default: int | None, prefix: str = "") -> Callable[[Command], Co
 
     def decorate(command: Command) -> Command:
         @wraps(command)
-        def wrapped(*args: Any, **given: Any) -> None:
+        def wrapped(*args: Any, **others: Any) -> None:
             names = ("length", "truncate", "together")
-            form = RowForm(**{name: given.pop(name) for name in names})
-            command(*args, form=form, **given)
+            form = RowForm(**{name: others.pop(name) for name in names})
+            command(*args, form=form, **others)
 
         parts = (
             click.option(
@@ -86,10 +86,10 @@ def names_decoder(model: ModelChoice) -> bool:
 
 def open_decoder(model: ModelChoice, form: RowForm, others: Mapping[str, object]) -> Subject:
     """Open a decoder; FinetuneError names an option of `others` that does not apply to one."""
-    given = [name for name, value in others.items() if value is not None]
-    if given or model.shapes:
+    named = [name for name, value in others.items() if value is not None]
+    if named or model.shapes:
         raise FinetuneError(
-            f"{(given or ['--shape'])[0]} does not apply to the decoder {model.name}; its rows "
+            f"{(named or ['--shape'])[0]} does not apply to the decoder {model.name}; its rows "
             "are --batch and --max-length"
         )
     need(f"the decoder {model.name}", "language")

@@ -90,7 +90,7 @@ def train(
     course: FitOptions,
     flip: bool,
     crop: int,
-    **rest: Any,
+    **others: Any,
 ) -> None:
     """Train ARTIFACT, compiled for this machine, and print each epoch's figures.
 
@@ -108,7 +108,7 @@ def train(
         early_stopping=patience,
         checkpoint=places.checkpoints(),
         progress=not as_json,
-        **rest,
+        **others,
     )
     if out is not None:
         loaded.save_weights(loaded.trained, out)

@@ -58,7 +58,9 @@ the estimate.
 
 @click.command("tune")
 @model_argument()
-@click.option("--device", "wanted", default="host", show_default=True, help="Or a board's name.")
+@click.option(
+    "--device", "board_name", default="host", show_default=True, help="Or a board's name."
+)
 @compile_options("scheme", "optimizer", "bf16")
 @click.option("--plans", default=PLANS, show_default=True, type=click.IntRange(2))
 @click.option(
@@ -87,7 +89,7 @@ the estimate.
 )
 def tune_command(
     model: ModelChoice,
-    wanted: str,
+    board_name: str,
     options: CompileOptions,
     plans: int,
     backend: str | None,
@@ -102,7 +104,7 @@ def tune_command(
     the step's most expensive kernels, on this machine. With --backend cuda or opencl, several
     tilings of the products of the device's GPU are timed within the step.
     """
-    board = board_for(wanted, load_boards())
+    board = board_for(board_name, load_boards())
     bf16, graph = options.bf16, model.find().graph()
     title = f"{model.name}, batch {batch_of(graph)}, {options.scheme}, {board.name}"
     if backend == TVM:

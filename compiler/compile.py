@@ -239,7 +239,7 @@ def _rounded(forward: Graph, storage: Storage, trained: Iterable[str]) -> Set[st
 
 
 def _integers(forward: Graph, training: Training) -> Integers | None:
-    quantized = any(param.held is not None for param in forward.params.values())
+    quantized = any(param.quantization is not None for param in forward.params.values())
     return training.integers if quantized else None
 
 

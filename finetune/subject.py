@@ -65,7 +65,7 @@ class Subject:
     @property
     def quantize(self) -> Int8 | None:
         """The `quantize` argument of `compile`: None for a model in f32."""
-        quantized = any(param.held for param in self.graph.params.values())
+        quantized = any(param.quantization for param in self.graph.params.values())
         return Int8(**asdict(self.integers)) if quantized else None
 
     def digest(self) -> str:

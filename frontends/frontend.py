@@ -71,9 +71,9 @@ class Frontend:
         """Disable dropout temporarily, if the framework can."""
         return nullcontext()
 
-    def optimizer(self, model: Any, given: Any) -> Optimizer:
+    def optimizer(self, model: Any, requested: Any) -> Optimizer:
         """Convert one of the framework's optimisers to ours."""
-        return named_optimizer(given)
+        return named_optimizer(requested)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
         """Return tuned weights in the framework's own form."""
@@ -92,11 +92,11 @@ class Source:
         """Import the model."""
         return self.frontend.graph(self.model, self.inputs, loss)
 
-    def loss(self, given: Any) -> Any:
+    def loss(self, requested: Any) -> Any:
         """Return the loss to add: the given one, else the model's own choice; OWN is None."""
-        if given is None:
+        if requested is None:
             return self.frontend.stated_loss(self.model)
-        return None if isinstance(given, str) and given == OWN else given
+        return None if isinstance(requested, str) and requested == OWN else requested
 
     def integers(self, loss: Any) -> Graph:
         """Import an int8 model with its ranges; CompileError if it has none."""
@@ -115,21 +115,21 @@ class Source:
         """Disable dropout temporarily, if the framework can."""
         return self.frontend.quiet(self.model)
 
-    def optimizer(self, given: Any) -> Optimizer:
+    def optimizer(self, requested: Any) -> Optimizer:
         """Return our optimiser, converted from the framework's if necessary."""
         framework = self.frontend.framework
-        has = {name for name in ("init", "update") if hasattr(given, name)}
+        has = {name for name in ("init", "update") if hasattr(requested, name)}
         if len(has) == 2 and framework != "JAX":
             raise CompileError(
                 "a transformation of optax is for JAX's models; give pockengine.Adam() or the "
                 f"like, or an optimizer of {framework}"
             )
-        if isinstance(given, str) and framework != "TensorFlow":
-            return named_optimizer(given)
-        foreign = not type(given).__module__.startswith("pockengine.")
+        if isinstance(requested, str) and framework != "TensorFlow":
+            return named_optimizer(requested)
+        foreign = not type(requested).__module__.startswith("pockengine.")
         if foreign and has != {"update"}:
-            return self.frontend.optimizer(self.model, given)
-        return named_optimizer(given)
+            return self.frontend.optimizer(self.model, requested)
+        return named_optimizer(requested)
 
     def tuned(self, graph: Graph, values: Arrays) -> Any:
         """Return tuned weights in the framework's own form."""

@@ -20,9 +20,11 @@ class Imported:
     loss: Any
     inputs: Any
 
-    def optimizer(self, given: Any) -> Optimizer:
+    def optimizer(self, requested: Any) -> Optimizer:
         """Return a PockEngine optimizer: unchanged, by name, or converted from the framework's."""
-        return named_optimizer(given) if self.source is None else self.source.optimizer(given)
+        return (
+            named_optimizer(requested) if self.source is None else self.source.optimizer(requested)
+        )
 
     def resized(self, axes: Mapping[str, int], size: int) -> Graph:
         """Import the model for another size along some axes of its inputs."""

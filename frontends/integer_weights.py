@@ -37,12 +37,12 @@ def integer_weight(
     return IntegerWeight(quantization, symmetric, in_file)
 
 
-def store_integers(graph: Graph, held: Mapping[str, IntegerWeight], integers: bool) -> None:
+def store_integers(graph: Graph, weights: Mapping[str, IntegerWeight], integers: bool) -> None:
     """Record the file's quantization in params; with `integers`, store i8 ones as integers.
 
     ImportModelError if there is none.
     """
-    for name, weight in held.items():
+    for name, weight in weights.items():
         param = graph.params.get(name)
         if param is None:
             continue
@@ -51,8 +51,8 @@ def store_integers(graph: Graph, held: Mapping[str, IntegerWeight], integers: bo
         if weight.in_file:
             param.source = found
         if integers and weight.symmetric and len(param.value.shape) > 1:
-            param.held = Quantization(found.scales, (0,) * len(found.scales), found.axis)
-    if integers and not any(param.held for param in graph.params.values()):
+            param.quantization = Quantization(found.scales, (0,) * len(found.scales), found.axis)
+    if integers and not any(param.quantization for param in graph.params.values()):
         raise ImportModelError(
             f"{graph.name} has no int8 weights; calibrate it: quantize=pockengine.Int8({{...}})"
         )

@@ -51,7 +51,7 @@ def _hold(graph: Graph, layer: str, scales: np.ndarray) -> None:
     param = graph.params[name]
     flat = tuple(map(float, scales.reshape(-1).astype(np.float32)))
     quantization = Quantization(flat, (0,) * len(flat), 0)
-    param.held = quantization.transposed(param.permutation or range(len(param.value.shape)))
+    param.quantization = quantization.transposed(param.permutation or range(len(param.value.shape)))
 
 
 def _ranges(

@@ -79,8 +79,8 @@ def compiler_version() -> int:
 
 def _usages(log: str) -> dict[str, Usage]:
     found = {}
-    for name, stores, loads, registers, rest in _USAGE.findall(log):
-        shared = _SHARED.search(rest)
+    for name, stores, loads, registers, details in _USAGE.findall(log):
+        shared = _SHARED.search(details)
         spills = int(stores) + int(loads)
         found[name] = Usage(int(registers), spills, int(shared[1]) if shared else 0)
     return found

@@ -95,9 +95,9 @@ class GpuTuner:
         """Return the time per call of each problem."""
         calls: dict[str, list[KernelTime]] = {}
         for time in times:
-            asked = _Asked()
-            self._planner(asked).choose(time.node)
-            for key in asked.keys:
+            recorder = _Recorder()
+            self._planner(recorder).choose(time.node)
+            for key in recorder.keys:
                 calls.setdefault(key, []).append(time)
         return {
             key: Figure(
@@ -108,7 +108,7 @@ class GpuTuner:
         }
 
 
-class _Asked:
+class _Recorder:
     """A picker that records the keys of its problems."""
 
     def __init__(self) -> None:

@@ -112,7 +112,7 @@ def build(
         toolchain,
         [made for _, made in objects],
         executable,
-        (*link_flags(device), *_asked(libraries)),
+        (*link_flags(device), *_link_options(libraries)),
     )
     if device.wasm:
         shutil.copyfile(NODE_SCRIPT, out / NODE_SCRIPT.name)
@@ -170,7 +170,14 @@ def link_library(
     device: Device, objects: Sequence[Path], out: Path, libraries: Sequence[str] = ()
 ) -> None:
     """Link objects to a shared library with this soname."""
-    named = ("-shared", f"-Wl,-soname,{out.name}", "-s", "-lm", "-lpthread", *_asked(libraries))
+    named = (
+        "-shared",
+        f"-Wl,-soname,{out.name}",
+        "-s",
+        "-lm",
+        "-lpthread",
+        *_link_options(libraries),
+    )
     _link(find_toolchain(device), objects, out, named)
 
 
@@ -205,7 +212,7 @@ def link_flags(device: Device) -> tuple[str, ...]:
     return (*static, "-s", "-lm", "-lpthread")
 
 
-def _asked(libraries: Sequence[str]) -> list[str]:
+def _link_options(libraries: Sequence[str]) -> list[str]:
     return [f"-l{name}" for name in libraries]
 
 

@@ -65,8 +65,8 @@ def find_toolchain(device: Device) -> Toolchain:
     folder = str(own_cache() / ZIG_FOLDER)
     own = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
     environment = own | dict(os.environ)
-    asked = native or device.toolchain.cpu == "native"
-    machine = _output_digest(show, tuple(environment.items())) if asked else ""
+    by_compiler = native or device.toolchain.cpu == "native"
+    machine = _output_digest(show, tuple(environment.items())) if by_compiler else ""
     named = (*target, f"-mcpu={device.toolchain.cpu}")
     oldest = (OLDEST,) if device.toolchain.target.startswith(CHECKED) else ()
     command = (zig, "cc", *named, PLAIN, *_flags(device))

@@ -99,8 +99,8 @@ class ModelsSession(Session):
             return
         self._frozen[name] = data.copy()
         for form in self._forms.frozen.get(name, ()):
-            held = np.ascontiguousarray(data.transpose(form.layout)).reshape(-1).view(np.uint8)
-            self._constants[form.offset : form.offset + held.size] = held
+            stored = np.ascontiguousarray(data.transpose(form.layout)).reshape(-1).view(np.uint8)
+            self._constants[form.offset : form.offset + stored.size] = stored
         self._constants_changed()
 
     def _load_file(self, path: Path) -> Progress:

@@ -25,9 +25,9 @@ def import_runtime() -> types.ModuleType:
 
     numbers = re.findall(r"\d+", onnxruntime.__version__)[:2]
     if tuple(map(int, numbers)) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+        oldest = ".".join(map(str, OLDEST))
         raise MissingPackage(
-            f"a session of the backend onnx needs onnxruntime {wanted} or newer, not "
+            f"a session of the backend onnx needs onnxruntime {oldest} or newer, not "
             f"{onnxruntime.__version__}: {pip_command(EXTRA)} --upgrade"
         )
     module: types.ModuleType = onnxruntime

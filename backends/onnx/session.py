@@ -43,15 +43,15 @@ class _Part:
     def __init__(
         self,
         model: OnnxModel,
-        given: dict[str, np.ndarray],
-        made: dict[str, np.ndarray],
+        inputs: dict[str, np.ndarray],
+        outputs: dict[str, np.ndarray],
         pairs: dict[str, _Pair],
     ) -> None:
         self.model = model
-        self._inputs = {name: given[name] for name in model.inputs if name in given}
-        self._outputs = {name: made[name] for name in model.outputs if name in made}
-        self._read = {name: pairs[name] for name in model.inputs if name not in given}
-        news = (name for name in model.outputs if name not in made)
+        self._inputs = {name: inputs[name] for name in model.inputs if name in inputs}
+        self._outputs = {name: outputs[name] for name in model.outputs if name in outputs}
+        self._read = {name: pairs[name] for name in model.inputs if name not in inputs}
+        news = (name for name in model.outputs if name not in outputs)
         self._written = {name: pairs[name.removeprefix(NEXT)] for name in news}
         self._bindings: dict[tuple[int, ...], Any] = {}
 
@@ -80,17 +80,17 @@ class _Entry:
         self._inputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.inputs.items()}
         self._outputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.outputs.items()}
         cuts = {name: array for model in models for name, array in model.made(CUT).items()}
-        given, made = {**self._inputs, **cuts}, {**self._outputs, **cuts}
-        self.parts = [_Part(model, given, made, pairs) for model in models]
+        sources, targets = {**self._inputs, **cuts}, {**self._outputs, **cuts}
+        self.parts = [_Part(model, sources, targets, pairs) for model in models]
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Run the models once, into the outputs and the params."""
-        for held, array in zip(self._inputs.values(), inputs, strict=True):
-            held[...] = array
+        for buffer, array in zip(self._inputs.values(), inputs, strict=True):
+            buffer[...] = array
         for part in self.parts:
             part.run()
-        for array, held in zip(outputs, self._outputs.values(), strict=True):
-            array[...] = held
+        for array, buffer in zip(outputs, self._outputs.values(), strict=True):
+            array[...] = buffer
 
 
 class OnnxSession(ModelsSession):

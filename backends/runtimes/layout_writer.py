@@ -85,20 +85,20 @@ class LayoutWriter(ABC, Generic[Tensor]):
     def read(self, value: Value, layout: Layout | None = None) -> Tensor:
         """Return a value's tensor in this layout; by default in our own order."""
         layout = canonical(value.type.rank) if layout is None else layout
-        held = self._laid_out.setdefault(value, {})
-        if layout not in held:
-            held[layout] = self._make(value, layout)
-        return held[layout]
+        copies = self._laid_out.setdefault(value, {})
+        if layout not in copies:
+            copies[layout] = self._make(value, layout)
+        return copies[layout]
 
     def aligned(self, value: Value, layout: Layout) -> Tensor:
         """Read an operand that broadcasts against tensors in this layout."""
-        rank, wanted = value.type.rank, len(layout)
-        if rank == wanted:
+        rank, target_rank = value.type.rank, len(layout)
+        if rank == target_rank:
             return self.read(value, layout)
-        if rank == 0 or layout == canonical(wanted):
+        if rank == 0 or layout == canonical(target_rank):
             return self.read(value)
         if (value, layout) not in self._aligned:
-            lead = wanted - rank
+            lead = target_rank - rank
             tensor = self.read(value, ranked([axis for axis in layout if axis >= lead]))
             shape = laid_out((1,) * lead + value.shape, layout)
             self._aligned[value, layout] = self.reshape(tensor, shape)
@@ -114,24 +114,24 @@ class LayoutWriter(ABC, Generic[Tensor]):
         layout = self.common_layout([other], other.shape)
         self.bind(value, self.read(other, layout), layout)
 
-    def own_layout(self, name: str, wanted: Layout) -> Layout:
+    def own_layout(self, name: str, default: Layout) -> Layout:
         """Return the layout of a written param: this one, if none was chosen before."""
-        return self.written.setdefault(name, wanted)
+        return self.written.setdefault(name, default)
 
     def _make(self, value: Value, layout: Layout) -> Tensor:
         """Return a new tensor of the value in a layout that is not available yet."""
         data = self.graph.constants.get(value)
         if data is not None:
             return self.constant(data.transpose(layout))
-        param, held = self.graph.param_of(value), self._laid_out[value]
+        param, copies = self.graph.param_of(value), self._laid_out[value]
         if param is not None and param.space is Space.CONSTANT:
             return self.frozen(param, layout)
-        if param is not None and not held:
+        if param is not None and not copies:
             own = self.own_layout(value.name, layout)
-            held[own] = self.content(value, own)
+            copies[own] = self.content(value, own)
             if own == layout:
-                return held[own]
-        source, tensor = next(iter(held.items()))
+                return copies[own]
+        source, tensor = next(iter(copies.items()))
         if moves_nothing(value.shape, source, layout):
             return self.reshape(tensor, laid_out(value.shape, layout))
         return self.transpose(tensor, between(source, layout))

@@ -10,11 +10,11 @@ from pockengine.backends.runtimes.layout import Layout
 from pockengine.compiler.ir import Graph, Node, Value
 from pockengine.compiler.ops.registry import lookup
 
-Wanted = Callable[[Node], Iterator[tuple[Value, Layout]]]
+LayoutRequests = Callable[[Node], Iterator[tuple[Value, Layout]]]
 """Yields the operands and results of a node for which its form needs a layout."""
 
 
-def settled_layouts(graph: Graph, wanted: Wanted) -> dict[str, Layout]:
+def settled_layouts(graph: Graph, requests: LayoutRequests) -> dict[str, Layout]:
     """Return the layouts of params that are connected to a value with a required layout.
 
     If there are several, the first is used.
@@ -35,7 +35,7 @@ def settled_layouts(graph: Graph, wanted: Wanted) -> dict[str, Layout]:
                 leaders[other] = one
     layouts: dict[Value, Layout] = {}
     for node in graph.nodes:
-        for value, layout in wanted(node):
+        for value, layout in requests(node):
             layouts.setdefault(leader(value), layout)
     found = {name: layouts.get(leader(param.value)) for name, param in graph.params.items()}
     return {name: layout for name, layout in found.items() if layout is not None}

@@ -95,11 +95,11 @@ class FlatWriter:
     def _buffer(self, data: np.ndarray) -> int:
         """Return the buffer number of an array; the same array has one buffer."""
         if id(data) not in self._places:
-            held = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-            self._builder.StartVector(1, held.size, ALIGNMENT)
-            self._builder.head -= held.size
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            self._builder.StartVector(1, raw.size, ALIGNMENT)
+            self._builder.head -= raw.size
             start = self._builder.Head()
-            self._builder.Bytes[start : start + held.size] = held.data
+            self._builder.Bytes[start : start + raw.size] = raw.data
             self._ends[id(data)] = self._builder.Offset()
             vector = self._builder.EndVector()
             self._buffers.append(self._table("Buffer", Data=vector))

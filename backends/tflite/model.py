@@ -85,8 +85,8 @@ class _File:
     def _initialize(self) -> None:
         writer = SubgraphWriter(INITIALIZE, self.shared)
         for name, param in self._params.items():
-            held = laid_out_data(param, self.shared.written[name])
-            tensor = writer.shared_tensor(held, held.shape, KINDS[param.value.dtype])
+            contents = laid_out_data(param, self.shared.written[name])
+            tensor = writer.shared_tensor(contents, contents.shape, KINDS[param.value.dtype])
             writer.assign(name, tensor)
         for name, number in FIRST.items():
             writer.assign(variable_of(name), writer.constant(number))

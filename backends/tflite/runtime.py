@@ -31,9 +31,9 @@ def import_runtime() -> tuple[str, Any]:
     package, module, oldest = known or RUNTIMES[0]
     version = importlib.import_module(package).__version__
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < oldest:
-        wanted = ".".join(map(str, oldest))
+        required = ".".join(map(str, oldest))
         raise MissingPackage(
-            f"a session of the backend tflite needs {package} {wanted} or newer, not {version}: "
+            f"a session of the backend tflite needs {package} {required} or newer, not {version}: "
             f"{pip_command(EXTRA)} --upgrade"
         )
     return f"{package} {version}", importlib.import_module(module).Interpreter

@@ -69,14 +69,14 @@ class TfliteSession(Session):
 
     def _run_training(self, entry: str, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run an entry that writes; after a failure the variables' contents are unknown."""
-        wanted = {name: data.pop(name) for name in CONTROLS if name in data}
-        held, self._controls, self._is_read = self._controls, {}, False
-        before = {name: _before(name, number) for name, number in wanted.items()}
-        if any(name not in held or held[name] != number for name, number in before.items()):
-            held = {**FIRST, **held, **before}
-            self._call(CONFIGURE, CONFIGURE, held)
+        controls = {name: data.pop(name) for name in CONTROLS if name in data}
+        current, self._controls, self._is_read = self._controls, {}, False
+        before = {name: _before(name, number) for name, number in controls.items()}
+        if any(name not in current or current[name] != number for name, number in before.items()):
+            current = {**FIRST, **current, **before}
+            self._call(CONFIGURE, CONFIGURE, current)
         results = self._call(signature_of(entry), entry, data)
-        self._controls = {**held, **wanted}
+        self._controls = {**current, **controls}
         return results
 
     def _call(
@@ -125,8 +125,8 @@ class TfliteSession(Session):
         if self._content is None:
             self._content = np.fromfile(self._file, np.uint8)
         for form in self._forms.frozen.get(name, ()):
-            held = np.ascontiguousarray(data.transpose(form.layout)).reshape(-1).view(np.uint8)
-            self._content[form.offset : form.offset + held.size] = held
+            stored = np.ascontiguousarray(data.transpose(form.layout)).reshape(-1).view(np.uint8)
+            self._content[form.offset : form.offset + stored.size] = stored
         self._model = None
 
     def _load_file(self, path: Path) -> Progress:

@@ -33,5 +33,5 @@ class Shared:
 
 def laid_out_data(param: Param, layout: Layout) -> np.ndarray:
     """Return a param's initial contents in a layout."""
-    held = param.contents.read().transpose(layout)
-    return np.ascontiguousarray(held).reshape(held.shape)
+    array = param.contents.read().transpose(layout)
+    return np.ascontiguousarray(array).reshape(array.shape)

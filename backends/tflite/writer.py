@@ -72,11 +72,11 @@ class EntryWriter(SubgraphWriter, LayoutWriter[LiteTensor]):
 
     def _control(self, value: Value) -> LiteTensor:
         """Read a control's variable; counters are incremented."""
-        held = variable_of(value.name)
-        tensor = self.variable(held, KINDS[value.dtype], ())
+        variable = variable_of(value.name)
+        tensor = self.variable(variable, KINDS[value.dtype], ())
         if value.name in COUNTED:
             tensor = self.broadcast("ADD", tensor, self.scalar(1, I32))
-            self.assign(held, tensor)
+            self.assign(variable, tensor)
         return tensor
 
 

@@ -40,31 +40,31 @@ class Callback:
         """Called when no more steps follow, for any reason."""
 
 
-def as_callbacks(given: Any) -> tuple[Callback, ...]:
+def as_callbacks(callbacks: Any) -> tuple[Callback, ...]:
     """Return a list of callbacks from one or several, or from objects with some of their
     methods.
     """
-    if isinstance(given, Callback) or any(hasattr(given, event) for event in EVENTS):
-        given = (given,)
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise RuntimeFailure(f"callbacks={given!r}: give a list of pockengine.Callback")
-    return tuple(one if isinstance(one, Callback) else _Plain(one) for one in given)
+    if isinstance(callbacks, Callback) or any(hasattr(callbacks, event) for event in EVENTS):
+        callbacks = (callbacks,)
+    if isinstance(callbacks, str) or not hasattr(callbacks, "__iter__"):
+        raise RuntimeFailure(f"callbacks={callbacks!r}: give a list of pockengine.Callback")
+    return tuple(one if isinstance(one, Callback) else _Plain(one) for one in callbacks)
 
 
 class _Plain(Callback):
     """Adapter of an object with some of a callback's methods."""
 
-    def __init__(self, given: Any) -> None:
-        self._given = given
-        known = [event for event in EVENTS if callable(getattr(given, event, None))]
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+        known = [event for event in EVENTS if callable(getattr(wrapped, event, None))]
         if not known:
             raise RuntimeFailure(
-                f"{type(given).__name__} is no callback; give it a method of {', '.join(EVENTS)}"
+                f"{type(wrapped).__name__} is no callback; give it a method of {', '.join(EVENTS)}"
             )
         for event in known:
-            setattr(self, event, getattr(given, event))
+            setattr(self, event, getattr(wrapped, event))
 
     @property
     def name(self) -> str:
         """Name in the history."""
-        return type(self._given).__name__
+        return type(self._wrapped).__name__

@@ -119,9 +119,9 @@ class Checkpoints:
         return log
 
 
-def as_checkpoints(given: Checkpoints | Path | str | None) -> Checkpoints | None:
+def as_checkpoints(place: Checkpoints | Path | str | None) -> Checkpoints | None:
     """Return the Checkpoints; a path is a folder."""
-    return Checkpoints(given) if isinstance(given, Path | str) else given
+    return Checkpoints(place) if isinstance(place, Path | str) else place
 
 
 class Log:

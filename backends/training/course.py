@@ -106,10 +106,10 @@ def _described(course: Course) -> str:
 
 
 def _check_same(known: Course, source: DataSource) -> None:
-    given = _course(known.schedule, source)
-    before = replace(known, batch=known.batch or given.batch)
-    if before != given:
-        descriptions = [_described(before), _described(given)]
+    current = _course(known.schedule, source)
+    before = replace(known, batch=known.batch or current.batch)
+    if before != current:
+        descriptions = [_described(before), _described(current)]
         raise RuntimeFailure(
             f"the training to resume had {descriptions[0]}, and these data are {descriptions[1]}; "
             "give the same, or load the checkpoint into a session and begin a new training"

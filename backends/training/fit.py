@@ -25,8 +25,8 @@ class End:
     steps: int | None
 
     def __post_init__(self) -> None:
-        given = [end for end in (self.epochs, self.steps) if end is not None]
-        if len(given) != 1 or given[0] < 1:
+        ends = [end for end in (self.epochs, self.steps) if end is not None]
+        if len(ends) != 1 or ends[0] < 1:
             raise RuntimeFailure(
                 f"a training ends after epochs={self.epochs} or steps={self.steps}; give one of "
                 "them, at least 1"

@@ -27,18 +27,18 @@ class Scheduler(Protocol):
         """Return the rates of the optimizer's groups."""
 
 
-def as_rates(given: Any) -> Any:
+def as_rates(schedule: Any) -> Any:
     """Convert a framework's schedule to a function of the update number; return others
     unchanged.
     """
-    if hasattr(given, "get_last_lr") and hasattr(given, "optimizer"):
-        return _of_torch(given)
-    if any(kind.__name__ == "LearningRateSchedule" for kind in type(given).__mro__):
-        return _counted(given, int)
-    if callable(given) and str(getattr(given, "__module__", "")).partition(".")[0] == "optax":
+    if hasattr(schedule, "get_last_lr") and hasattr(schedule, "optimizer"):
+        return _of_torch(schedule)
+    if any(kind.__name__ == "LearningRateSchedule" for kind in type(schedule).__mro__):
+        return _counted(schedule, int)
+    if callable(schedule) and str(getattr(schedule, "__module__", "")).partition(".")[0] == "optax":
         numpy = import_module("jax.numpy")  # a dependency of optax
-        return _counted(given, lambda count: numpy.asarray(count, numpy.int32))
-    return given
+        return _counted(schedule, lambda count: numpy.asarray(count, numpy.int32))
+    return schedule
 
 
 def _counted(schedule: Callable[[Any], Any], count: Callable[[int], Any]) -> Rates:

@@ -73,14 +73,14 @@ def read(quantity: Quantity, path: Path) -> float:
     return int(number) / quantity.scale
 
 
-def find(quantity: Quantity, given: Path | str | None) -> Path:
+def find(quantity: Quantity, preferred: Path | str | None) -> Path:
     """Return the given file, or the first, by name, that can be read.
 
     RuntimeFailure if there is none.
     """
-    if given is not None:
-        read(quantity, Path(given))
-        return Path(given)
+    if preferred is not None:
+        read(quantity, Path(preferred))
+        return Path(preferred)
     for path in sorted(quantity.folder.glob(quantity.pattern)):
         try:
             read(quantity, path)

@@ -76,9 +76,9 @@ class Tally:
 
 def tallies(metrics: Metrics, outputs: Iterable[str], targets: Iterable[str]) -> list[Tally]:
     """Return an accumulator per metric; RuntimeFailure if a metric's operands are ambiguous."""
-    given = metrics.items() if isinstance(metrics, Mapping) else _by_name(metrics)
+    by_name = metrics.items() if isinstance(metrics, Mapping) else _by_name(metrics)
     found = []
-    for name, value in given:
+    for name, value in by_name:
         metric = value if isinstance(value, Metric) else Metric(value)
         output = _chosen(name, "output", metric.output, tuple(outputs))
         target = _chosen(name, "target", metric.target, tuple(targets))
@@ -99,11 +99,11 @@ def _by_name(metrics: Any) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def _chosen(metric: str, kind: str, wanted: str | None, known: tuple[str, ...]) -> str:
+def _chosen(metric: str, kind: str, requested: str | None, known: tuple[str, ...]) -> str:
     """Return the operand of a metric: the given name, or the only one."""
-    if wanted in known or (wanted is None and len(known) == 1):
-        return wanted or known[0]
-    fact = f"there is no {wanted}" if wanted else "which one is meant is not clear"
+    if requested in known or (requested is None and len(known) == 1):
+        return requested or known[0]
+    fact = f"there is no {requested}" if requested else "which one is meant is not clear"
     raise RuntimeFailure(
         f"metric {metric} needs one {kind} of {', '.join(known) or 'none'}, and {fact}; give "
         f"pockengine.Metric(judge, {kind}=...)"

@@ -106,9 +106,9 @@ def fitted(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
     Pillow's own order depends on its version; this is the runner's.
     """
     height, width = size
-    is_, wanted = picture.width / picture.height, width / height
-    wide = wanted * picture.height if is_ > wanted else float(picture.width)
-    high = picture.width / wanted if is_ < wanted else float(picture.height)
+    is_, target = picture.width / picture.height, width / height
+    wide = target * picture.height if is_ > target else float(picture.width)
+    high = picture.width / target if is_ < target else float(picture.height)
     left, top = (picture.width - wide) * 0.5, (picture.height - high) * 0.5
     bilinear = Image.Resampling.BILINEAR
     across = (left, 0, left + wide, picture.height)

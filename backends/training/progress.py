@@ -16,10 +16,10 @@ _WIDTH = 120
 _KIB = 1024
 
 
-def progress_callback(wanted: bool | None, steps: int | None) -> tuple[Callback, ...]:
+def progress_callback(show: bool | None, steps: int | None) -> tuple[Callback, ...]:
     """Return the progress display if requested, or by default (None) if this is a terminal."""
     console = PlainConsole(_WIDTH)
-    shown = console.is_terminal if wanted is None else wanted
+    shown = console.is_terminal if show is None else show
     return (Bar(console, steps),) if shown else ()
 
 

@@ -43,13 +43,13 @@ class CsvLog(Callback):
 
     def on_begin(self, session: Session) -> None:
         """Open the file, with the lines to keep."""
-        kept = self._rows_until(session.steps) if session.steps else []
+        old_rows = self._rows_until(session.steps) if session.steps else []
         try:
             self._file = self._path.open("w", encoding="utf-8", newline="")
         except OSError as error:
             raise RuntimeFailure(f"{self._path} cannot be written: {error}") from error
         self._writer = None
-        for row in kept:
+        for row in old_rows:
             self._write(row)
 
     def on_step(self, step: Step) -> None:

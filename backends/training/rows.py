@@ -61,8 +61,8 @@ class Rows:
     @property
     def batches(self) -> int:
         """Steps of an epoch of training: a short last batch only if batches are variable."""
-        whole, rest = divmod(self.rows, self.batch)
-        return whole + (rest >= self.signature.smallest)
+        whole, remaining = divmod(self.rows, self.batch)
+        return whole + (remaining >= self.signature.smallest)
 
     def training(self, seed: int, done: int, epochs: int | None) -> Iterator[Batch]:
         """Yield the training batches after the first `done`, to the end of the last epoch."""
@@ -143,15 +143,15 @@ class _Order:
     def __init__(self, order: RowOrder, batch: int) -> None:
         self._order, self._batch = order, batch
         self._block = max(_BLOCK // batch, 1) * batch
-        self._held: tuple[int, int] | None = None
+        self._cached: tuple[int, int] | None = None
         self._rows = np.empty(0, np.int64)
 
     def batch(self, epoch: int, place: int) -> np.ndarray:
         """Return the rows of batch `place` of an epoch."""
         block, first = divmod(place * self._batch, self._block)
-        if self._held != (epoch, block):
+        if self._cached != (epoch, block):
             begin = block * self._block
             count = min(self._block, self._order.rows - begin)
             self._rows = self._order.rows_at(epoch, begin, count)
-            self._held = epoch, block
+            self._cached = epoch, block
         return self._rows[first : first + self._batch]

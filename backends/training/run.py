@@ -196,8 +196,8 @@ class _Run:
             self._saved, self._rollbacks = self.session.steps, 0
 
     def _rolls_back(self) -> bool:
-        wanted = self.place is not None and self.place.on_nan == "rollback"
-        return wanted and self._rollbacks < ROLLBACKS
+        enabled = self.place is not None and self.place.on_nan == "rollback"
+        return enabled and self._rollbacks < ROLLBACKS
 
     def _roll_back(self) -> None:
         """Load the last checkpoint, but keep the position in the data: the same batch would fail

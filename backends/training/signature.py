@@ -66,28 +66,28 @@ class Signature:
         A mapping within a tuple assigns by name, and the other elements fill the remaining inputs.
         RuntimeFailure names a missing input, or one that no entry reads.
         """
-        given, places = self._apart(item)
-        free = [name for name in self.inputs if name not in given]
+        values, places = self._apart(item)
+        free = [name for name in self.inputs if name not in values]
         if len(places) > len(free):
             raise RuntimeFailure(
-                f"a batch has {len(given) + len(places)} parts, but {self.name} has the inputs "
+                f"a batch has {len(values) + len(places)} parts, but {self.name} has the inputs "
                 f"{', '.join(self.inputs)}; leave the others out, or give a dict by name"
             )
-        given.update(zip(free, places, strict=False))
-        unknown = sorted(map(str, set(given) - set(self.inputs)))
+        values.update(zip(free, places, strict=False))
+        unknown = sorted(map(str, set(values) - set(self.inputs)))
         if unknown:
             raise RuntimeFailure(
                 f"the data have {', '.join(unknown)}, which {self.name} does not read; its inputs "
                 f"are {', '.join(self.inputs)}: rename or drop them"
             )
         expected = self.reads(entry)
-        missing = [name for name in expected if name not in given]
+        missing = [name for name in expected if name not in values]
         if missing:
             raise RuntimeFailure(
                 f"the data have no {', '.join(missing)}; {entry} of {self.name} reads "
                 f"{', '.join(expected)}"
             )
-        return {name: to_numpy(given[name]) for name in expected}
+        return {name: to_numpy(values[name]) for name in expected}
 
     def _apart(self, item: Any) -> tuple[dict[str, Any], list[Any]]:
         """Split an item into its named and its positional parts."""
@@ -95,13 +95,15 @@ class Signature:
             return dict(item), []
         if not isinstance(item, tuple | list):
             return {}, [item]
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         places = []
         for part in item:
-            more, rest = self._apart(part) if isinstance(part, Mapping | tuple) else ({}, [part])
-            given.update(more)
-            places += rest
-        return given, places
+            more, positional = (
+                self._apart(part) if isinstance(part, Mapping | tuple) else ({}, [part])
+            )
+            values.update(more)
+            places += positional
+        return values, places
 
     def check(self, name: str, array: np.ndarray) -> None:
         """Raise RuntimeFailure unless rows have an input's dtype, and its shape except N.

@@ -52,9 +52,9 @@ def _need_tvm(what: str) -> None:
     import tvm
 
     if tuple(map(int, re.findall(r"\d+", tvm.__version__)[:2])) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+        oldest = ".".join(map(str, OLDEST))
         raise MissingPackage(
-            f"{what} needs apache-tvm {wanted} or newer, not {tvm.__version__}: "
+            f"{what} needs apache-tvm {oldest} or newer, not {tvm.__version__}: "
             f"{pip_command(EXTRA)} --upgrade"
         )
 

@@ -38,8 +38,11 @@ class TvmSession(ModelsSession):
         self, entry: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
     ) -> None:
         spec, function = self.artifact.entries[entry], self._functions[entry]
-        given = {name: _tensor(data) for name, data in zip(spec.inputs, inputs, strict=True)}
-        read = [given[name] if name in given else self._written[name] for name in function.inputs]
+        arguments = {name: _tensor(data) for name, data in zip(spec.inputs, inputs, strict=True)}
+        read = [
+            arguments[name] if name in arguments else self._written[name]
+            for name in function.inputs
+        ]
         read += [self._view(constant) for constant in function.constants]
         try:
             results = self._machine[entry](*read)

@@ -113,7 +113,7 @@ class Param:
     `permutation` turns the framework's tensor into ours: `ours = theirs.transpose(permutation)`.
     `trainable` says whether it may train. `space` is None until a program is compiled. `source` is
     the quantization of the model's file, if it stores integers, along our dimensions. `blocks` is
-    the block format of codes, with the scales in `scales_name(name)`. `held` is the quantization
+    the block format of codes, with the scales in `scales_name(name)`. `quantization` is that
     with which a program stores the param as i8.
     """
 
@@ -125,7 +125,7 @@ class Param:
     space: Space | None = None
     source: Quantization | None = None
     blocks: Blocks | None = None
-    held: Quantization | None = None
+    quantization: Quantization | None = None
 
     @property
     def name(self) -> str:

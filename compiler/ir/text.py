@@ -119,7 +119,7 @@ def _print_traits(param: Param) -> str:
     text = "" if param.permutation is None else f" permutation={param.permutation}"
     text += "" if param.source is None else f" source={param.source}"
     text += "" if param.blocks is None else f" blocks={param.blocks.bits}@{param.blocks.axis}"
-    text += "" if param.held is None else f" held={param.held}"
+    text += "" if param.quantization is None else f" held={param.quantization}"
     if param.kind is not ParamKind.default(param.trainable):
         text += f" kind={param.kind.value}"
     return text if param.space is None else f"{text} space={param.space.value}"
@@ -233,8 +233,8 @@ class _Parser:
             array = of_numbers(_literal(data or "None"), type_.dtype)
             self.graph.constants[value] = array.reshape(type_.shape)
         else:
-            given = self.params.get(name)
-            contents = Filled(type_) if given is None else InMemory(given)
+            initial = self.params.get(name)
+            contents = Filled(type_) if initial is None else InMemory(initial)
             permutation = None if order is None else ast.literal_eval(order)
             trainable = kind == "param"
             self.graph.params[name] = Param(
@@ -246,7 +246,7 @@ class _Parser:
                 space=Space(space) if space else None,
                 source=parse_quantization(source) if source else None,
                 blocks=Blocks(int(bits), int(axis)) if bits and axis else None,
-                held=parse_quantization(quantization) if quantization else None,
+                quantization=parse_quantization(quantization) if quantization else None,
             )
 
     def _node(self, line: str, body: Graph | None) -> None:

@@ -54,7 +54,7 @@ def quantized(
         raise CompileError(_without_layers(graph))
     for layer in layers:
         param = graph.params[layer.operands[1].name]
-        param.held = _weight_scales(layer, param)
+        param.quantization = _weight_scales(layer, param)
     points = _points(graph, layers)
     ranges = _ranges(graph, points, batches, method=method, share=share)
     unread = sorted(set(inputs) - {value.name for value in graph.inputs if value in ranges})

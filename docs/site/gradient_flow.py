@@ -220,9 +220,11 @@ class _Body:
                 return self._op(self.value(node.args[0]), node.args[1:], node.keywords)
             return self._op(callee.attr, node.args, node.keywords)
         function = self.value(callee)
-        given = [self.value(one) for one in node.args]
+        arguments = [self.value(one) for one in node.args]
         named = {one.arg: self.value(one.value) for one in node.keywords if one.arg}
-        return self._called(function, given, named, [isinstance(x, ast.Starred) for x in node.args])
+        return self._called(
+            function, arguments, named, [isinstance(x, ast.Starred) for x in node.args]
+        )
 
     def _op(self, op: Flow, args: list[ast.expr], keywords: list[ast.keyword]) -> Flow:
         """Return whether the op has a gradient for an operand that has one."""
@@ -238,14 +240,14 @@ class _Body:
         return any(_flows(x) and ruled[i] for i, x in enumerate(values))
 
     def _called(
-        self, function: Any, given: list[Flow], named: dict[str, Flow], starred: list[bool]
+        self, function: Any, positional: list[Flow], named: dict[str, Flow], starred: list[bool]
     ) -> Flow:
         while isinstance(function, partial):
-            given = [*function.args, *given]
+            positional = [*function.args, *positional]
             starred = [*(False for _ in function.args), *starred]
             named = {**function.keywords, **named}
             function = function.func
-        whole = any(isinstance(x, DType) and not x.differentiable for x in given)
+        whole = any(isinstance(x, DType) and not x.differentiable for x in positional)
         if whole and getattr(function, "__name__", "") == "cast":
             return None
         owner, node = self.function, None
@@ -254,10 +256,10 @@ class _Body:
             owner, node, inner = function[0].function, function[1], dict(function[0].names)
         elif (node := _definition(function)) is not None:
             owner = function
-        passed = any(map(_flows, (*given, *named.values())))
+        passed = any(map(_flows, (*positional, *named.values())))
         if node is None:
             return passed
-        arguments = _bound(node, given, named, starred)
+        arguments = _bound(node, positional, named, starred)
         key = (function, _key(arguments)) if owner is function else None
         if key is None:
             return _Body(owner, node, inner | arguments).result()
@@ -294,20 +296,20 @@ def _has_rule(definition: OpDef, place: int) -> bool:
 
 
 def _bound(
-    node: Any, given: list[Flow], named: dict[str, Flow], starred: list[bool]
+    node: Any, positional: list[Flow], named: dict[str, Flow], starred: list[bool]
 ) -> dict[str, Flow]:
     """Return the arguments by the names of a function's parameters."""
     names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
     found: dict[str, Flow] = dict(named)
     if any(starred):
         first = starred.index(True)
-        rest = any(map(_flows, given[first:]))
-        found.update(zip(names, given[:first], strict=False))
-        found.update((name, rest) for name in names[first:] if name not in found)
-        extra: Flow = rest or any(map(_flows, given[len(names) :]))
+        starred_flow = any(map(_flows, positional[first:]))
+        found.update(zip(names, positional[:first], strict=False))
+        found.update((name, starred_flow) for name in names[first:] if name not in found)
+        extra: Flow = starred_flow or any(map(_flows, positional[len(names) :]))
     else:
-        found.update(zip(names, given, strict=False))
-        extra = given[len(names) :]
+        found.update(zip(names, positional, strict=False))
+        extra = positional[len(names) :]
     if node.args.vararg:
         found[node.args.vararg.arg] = extra
     return found

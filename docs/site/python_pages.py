@@ -23,8 +23,8 @@ def python_page() -> str:
     places = public_names()
     optimizers = [name for name, module in places.items() if module.endswith(".optim")]
     groups = {**GROUPS, "Optimizers": optimizers}
-    rest = sorted(set(places) - {name for names in groups.values() for name in names})
-    groups["Errors"] = rest
+    others = sorted(set(places) - {name for names in groups.values() for name in names})
+    groups["Errors"] = others
     parts = ["# Python API\n", "Generated from the docstrings of the package.\n"]
     for title, names in groups.items():
         parts.append(f"## {title}\n")

@@ -67,20 +67,20 @@ def run_bench(options: BenchOptions, folder: Path, keep: Keep = lambda _: None) 
     """
     check_schemes(options.schemes)
     check_gpu(options.backend, options.board, options.int8)
-    ways = how_to_train(options)
+    plans = how_to_train(options)
     for line in first_lines(options):
         say(line)
     with step(f"{options.model}: graph, schemes, data"):
         case = make_case(options.model, options.batch, options.steps, schemes=options.schemes)
     result = BenchResult(_setup(options, case), keep)
-    for way, why in without_room(case, options).items():
-        ways.remove(way)
-        _leave_out(result, options, titled(name_of(way[0]), way[1]), why)
+    for plan, why in without_room(case, options).items():
+        plans.remove(plan)
+        _leave_out(result, options, titled(name_of(plan[0]), plan[1]), why)
     trained = []
     with contextlib.ExitStack() as stack:
         with step(f"connect to {options.board.name}"):
             transport = stack.enter_context(checkout(options.board))
-        for scheme, dtype in ways:
+        for scheme, dtype in plans:
             name = name_of(scheme)
             with result.failing(titled(name, dtype)):
                 place = folder / name / dtype

@@ -78,9 +78,9 @@ def check_integers(compiled: Compiled, data: JobData, run: BoardRun) -> tuple[li
     start = {name: param.data.copy() for name, param in step.params.items()}
     losses, state, moved = _oracle(compiled, data, start)
     real = {name for name, array in state.items() if array.dtype.kind == "f"}
-    found, wanted, first = (_part(arrays, real) for arrays in (run.tensors, state, start))
-    trained = [name for name in real if np.any(wanted[name] != first[name])]
-    check = compare(run.losses, found, losses, expected=wanted, start=first, trained=trained)
+    found, expected, first = (_part(arrays, real) for arrays in (run.tensors, state, start))
+    trained = [name for name in real if np.any(expected[name] != first[name])]
+    check = compare(run.losses, found, losses, expected=expected, start=first, trained=trained)
     wrong = [
         name
         for name, param in step.params.items()
@@ -124,13 +124,13 @@ class FloatStep:
         """Do the first step in PyTorch, and compare."""
         job = replace(data.job, batch_norm="frozen")
         first = replace(data, job=job, images=data.images[:1], labels=data.labels[:1])
-        (wanted,), tensors = train_in_torch(first)
+        (expected,), tensors = train_in_torch(first)
         ours = to_torch_layout(compiled.graph, moved)
         trained = [x for x in job.trainable or ours if x in ours and x in tensors]
         own = np.concatenate([ours[x].ravel() for x in trained] or [np.zeros(0)])
         theirs = [(tensors[x] - data.weights[x]).ravel() for x in trained]
         cosine = _cosine(own, np.concatenate(theirs or [np.zeros(0)]))
-        return cls(abs(loss - wanted) / max(abs(wanted), SMALL_LOSS), cosine)
+        return cls(abs(loss - expected) / max(abs(expected), SMALL_LOSS), cosine)
 
     def problems(self) -> list[str]:
         """Return the tensors too far from PyTorch; NaN counts as too far."""

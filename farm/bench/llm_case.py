@@ -79,14 +79,14 @@ class LmCase:
 
     def decoded(self, artifact: Artifact, place: Path) -> Path:
         """Write a folder with an artifact's stored weights, dequantized."""
-        held, files = mapped(artifact.weights), self.model.names(self.graph)
+        stored, files = mapped(artifact.weights), self.model.names(self.graph)
         tensors: dict[str, Contents] = {}
         for name, file_name in files.items():
             order = self.graph.params[name].permutation
             back = None if order is None else tuple(int(i) for i in np.argsort(order))
             type_ = self.graph.params[name].value.type
             whole = type_ if back is None else type_.transposed(back)
-            load = partial(_numbers, artifact, held, name, back)
+            load = partial(_numbers, artifact, stored, name, back)
             tensors[file_name] = Lazy(whole, load, f"{name} of {artifact.folder}")
         place.mkdir(parents=True)
         self.model.module.config.save_pretrained(place)
@@ -95,9 +95,9 @@ class LmCase:
 
 
 def _numbers(
-    artifact: Artifact, held: Mapping[str, Contents], name: str, back: tuple[int, ...] | None
+    artifact: Artifact, stored: Mapping[str, Contents], name: str, back: tuple[int, ...] | None
 ) -> np.ndarray:
-    parts = {key: held[key].read() for key in (name, scales_name(name)) if key in held}
+    parts = {key: stored[key].read() for key in (name, scales_name(name)) if key in stored}
     array = decoded(artifact.params, parts)[name]
     return np.ascontiguousarray(array if back is None else array.transpose(back))
 

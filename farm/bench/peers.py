@@ -158,8 +158,8 @@ def count_peers(
     missing = {}
     for framework in FRAMEWORKS:
         try:
-            wanted = framework in measured
-            figures = measure_guest(data, losses, framework) if wanted else None
+            measures = framework in measured
+            figures = measure_guest(data, losses, framework) if measures else None
             figures_by_engine |= figures or cached_guest(data, framework) or {}
         except FarmError as error:
             missing[framework] = str(error)

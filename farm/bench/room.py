@@ -25,12 +25,12 @@ def without_room(case: Case, options: BenchOptions) -> dict[tuple[str, str], str
 
     Only for devices without files, whose memory limits the program.
     """
-    device, ways = options.board.device, how_to_train(options)
+    device, plans = options.board.device, how_to_train(options)
     if not load_device(device).freestanding:
         return {}
     with step(f"plan for {device}"):
-        lacking = {way: why for way in ways if (why := _lacking(case, way, device)) is not None}
-    if len(lacking) < len(ways):
+        lacking = {plan: why for plan in plans if (why := _lacking(case, plan, device)) is not None}
+    if len(lacking) < len(plans):
         return lacking
     lines = [f"{titled(name_of(scheme), dtype)}: {why}" for (scheme, dtype), why in lacking.items()]
     raise FarmError(
@@ -67,9 +67,9 @@ def _first_that_fits(
     return next((x for x in schemes if _lacking(case, (x, dtype), device) is None), None)
 
 
-def _lacking(case: Case, way: tuple[str, str], device: str) -> str | None:
+def _lacking(case: Case, plan: tuple[str, str], device: str) -> str | None:
     """Return why a step does not fit, or None."""
-    scheme, dtype = way
+    scheme, dtype = plan
     try:
         case.plan(scheme, device, dtype == INT8)
     except CapacityError as error:

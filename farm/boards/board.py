@@ -154,16 +154,16 @@ def _without_board(device: str) -> str:
     )
 
 
-def boards_for(wanted: str, boards: Sequence[Board], tags: Sequence[str] = ()) -> list[Board]:
+def boards_for(name: str, boards: Sequence[Board], tags: Sequence[str] = ()) -> list[Board]:
     """Return all boards of a device or of that name, that have all the tags; FarmError for none."""
     boards_of_device = [
         board
         for board in boards
-        if wanted in (board.device, board.name) and set(tags) <= set(board.tags)
+        if name in (board.device, board.name) and set(tags) <= set(board.tags)
     ]
     if not boards_of_device and tags:
-        raise FarmError(f"no board for {wanted!r} has the tags {', '.join(tags)}")
-    return boards_of_device or [board_for(wanted, boards)]
+        raise FarmError(f"no board for {name!r} has the tags {', '.join(tags)}")
+    return boards_of_device or [board_for(name, boards)]
 
 
 def own_file() -> Path:
@@ -187,8 +187,12 @@ def _board(name: str, entry: object, file: Path) -> Board:
         raise FarmError(f"{file}: {error}") from None
     if not isinstance(entry, dict):
         raise FarmError(f"{where} must be a table, not {entry!r}")
-    rest = dict(entry)
-    device, kind, tags = rest.pop("device", None), rest.pop("kind", None), rest.pop("tags", [])
+    settings = dict(entry)
+    device, kind, tags = (
+        settings.pop("device", None),
+        settings.pop("kind", None),
+        settings.pop("tags", []),
+    )
     if not isinstance(device, str):
         raise FarmError(f'{where} needs device = "...", the name of a file of devices/')
     if kind not in KINDS:
@@ -196,6 +200,6 @@ def _board(name: str, entry: object, file: Path) -> Board:
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise FarmError(f"{where} needs a list of strings as tags, not {tags!r}")
     try:
-        return Board(name, device, from_table(KINDS[kind], rest), tuple(tags))
+        return Board(name, device, from_table(KINDS[kind], settings), tuple(tags))
     except ValueError as error:
         raise FarmError(f"{where} (kind {kind}): {error}") from None

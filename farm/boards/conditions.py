@@ -23,8 +23,8 @@ DROP = 0.9  # of the most: a frequency below is not the one that is measured
 THROTTLED_NOW = 0xF  # a Pi's bits of the present state; the upper ones persist until reboot
 WINDOW, TOLERANCE = 3, 0.03
 # "$1" is where /proc is, "$2" how long to rest: the previous program has time to end.
-REST_S = 1
-REST = r"""
+IDLE_S = 1
+IDLE_CHECK = r"""
 look() { [ -r "$1/proc/stat" ] && read -r line < "$1/proc/stat" && printf '%s\n' "$line"; }
 sleep "$2"; look "$1"; sleep "$2"; look "$1"
 """
@@ -85,7 +85,7 @@ class Conditions:
 
 @contextmanager
 def watched(
-    transport: Transport, root: str = "", period_s: float = PERIOD_S, rest_s: int = REST_S
+    transport: Transport, root: str = "", period_s: float = PERIOD_S, idle_s: int = IDLE_S
 ) -> Iterator[Conditions]:
     """Query the board before, during and after the block; `root` is prepended to /proc and /sys."""
     conditions = Conditions()
@@ -97,7 +97,7 @@ def watched(
 
     def look_while_it_rests() -> None:
         with suppress(FarmError):
-            conditions.busy = conditions.busy or _busy_mark(transport, root, rest_s)
+            conditions.busy = conditions.busy or _busy_mark(transport, root, idle_s)
         look()
 
     def keep_looking() -> None:
@@ -115,9 +115,9 @@ def watched(
         look_while_it_rests()
 
 
-def _busy_mark(transport: Transport, root: str, rest_s: int) -> str | None:
+def _busy_mark(transport: Transport, root: str, idle_s: int) -> str | None:
     """Return the mark if others use the idle board; None if it does not report that."""
-    argv = ["sh", "-c", REST, "rest", root, str(rest_s)]
+    argv = ["sh", "-c", IDLE_CHECK, "rest", root, str(idle_s)]
     result = transport.run(argv, timeout_s=30, limits=CommandLimits(1 << 20))
     times = [cpu_times(line) for line in result.stdout.decode(errors="replace").splitlines()]
     known = [one for one in times if one is not None]
@@ -130,9 +130,9 @@ def steady_from(times: Sequence[float]) -> int | None:
     Steady: a window of three steps takes as long as all later steps, within 3 %.
     """
     for start in range(len(times) // 2 + 1):
-        window, rest = times[start : start + WINDOW], times[start + WINDOW :]
-        if len(window) == WINDOW and rest:
-            now, later = statistics.median(window), statistics.median(rest)
+        window, remaining = times[start : start + WINDOW], times[start + WINDOW :]
+        if len(window) == WINDOW and remaining:
+            now, later = statistics.median(window), statistics.median(remaining)
             if abs(now - later) <= TOLERANCE * later:
                 return start
     return None

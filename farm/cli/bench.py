@@ -92,7 +92,7 @@ EPILOG = "\n\n".join(
 @click.option("--list", "only_list", is_flag=True, help="List the boards, and exit.")
 def main(only_list: bool, database: str | None, json_file: Path | None, **options: Any) -> None:
     """Fine-tune a model on a board with several schemes; compare with PyTorch and TensorFlow."""
-    given = {**options, "database": database, "json_file": json_file}
+    parameters = {**options, "database": database, "json_file": json_file}
     try:
         if options["report"] is not None:
             need("bench --report", "report")
@@ -103,7 +103,7 @@ def main(only_list: bool, database: str | None, json_file: Path | None, **option
         options["schemes"] = tuple(map(_scheme, options["schemes"]))
         everywhere = options["device"] == "all"
         chosen = boards if everywhere else [board_for(options["device"], boards)]
-        check_options(_named(given), options["suite"], chosen)
+        check_options(_named(parameters), options["suite"], chosen)
         _check(options)
         if everywhere:
             status = _on_all(boards, lambda board: _on(board, options, json_file, database))

@@ -85,8 +85,8 @@ def _run_paper(
 def _gpu_runs(options: Mapping[str, Any], board: Board) -> list[dict[str, Any]]:
     """Return the options of each run by a board's GPU: one for each model."""
     schemes = options["schemes"] or GPU_SCHEMES
-    given = {**options, "suite": None, "backend": gpu_backend(board), "schemes": schemes}
-    return [{**given, "models": (model,)} for model in options["models"] or GPU_MODELS]
+    common = {**options, "suite": None, "backend": gpu_backend(board), "schemes": schemes}
+    return [{**common, "models": (model,)} for model in options["models"] or GPU_MODELS]
 
 
 def _gate(records: Sequence[Record], options: Mapping[str, Any], database: str | None) -> int:

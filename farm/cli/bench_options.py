@@ -63,20 +63,20 @@ def kind_of(suite: str | None, emulated: bool) -> str:
     return by_place[suite][emulated]
 
 
-def check_options(given: Mapping[str, Any], suite: str | None, boards: Iterable[Board]) -> None:
+def check_options(named: Mapping[str, Any], suite: str | None, boards: Iterable[Board]) -> None:
     """Refuse an option that no chosen board's run reads, or whose partner is missing.
 
-    `given` are the options that the user named, by parameter. FarmError names the option.
+    `named` are the options that the user named, by parameter. FarmError names the option.
     """
     kinds = {kind_of(suite, board.emulated) for board in boards}
-    for name in given:
+    for name in named:
         applies = APPLIES.get(name)
         if applies is not None and not kinds & set(applies):
             raise FarmError(
                 f"{flag(name)} does not go with {' and '.join(sorted(kinds))}; it is for "
                 f"{', '.join(applies)}"
             )
-        if name in NEEDS and NEEDS[name] not in given:
+        if name in NEEDS and NEEDS[name] not in named:
             raise FarmError(f"{flag(name)} needs {flag(NEEDS[name])}")
 
 

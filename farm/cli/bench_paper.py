@@ -120,7 +120,7 @@ def _measure(
     progress = CellProgress(left, lambda text: console.print(text, soft_wrap=True))
     lock = threading.Lock()
 
-    def kept(cell: Cell, outcome: CellOutcome) -> None:
+    def store(cell: Cell, outcome: CellOutcome) -> None:
         setup = setup_of(
             cell, board, commit, dataset=dataset_of(cell.model), threads=options.threads
         )
@@ -139,7 +139,7 @@ def _measure(
 
     if left.cells:
         with tempfile.TemporaryDirectory(prefix="pockengine-paper-") as folder:
-            _bench(options, left, Path(folder)).run(kept, failed)
+            _bench(options, left, Path(folder)).run(store, failed)
     return failures
 
 

@@ -117,8 +117,8 @@ def jobs(batch: str | None, as_json: bool, database: str | None) -> None:
 def leases(as_json: bool, database: str | None) -> None:
     """List the leases of boards, with their owners."""
     with closing(Store(database)) as store, closing(Leases(store)) as client:
-        held = ({key: row[key] for key in ("board", "label", "since")} for row in client.leased())
-        print_rows(held, "{board} {label} since {since}", "no board is leased", as_json)
+        rows = ({key: row[key] for key in ("board", "label", "since")} for row in client.leased())
+        print_rows(rows, "{board} {label} since {since}", "no board is leased", as_json)
 
 
 @click.command()

@@ -48,14 +48,14 @@ def report(
     Its tables sort; its pictures are bars, memory over a step, accuracy over memory, and figures
     over commits.
     """
-    wanted = {"device": device, "model": model}
-    records = _read(files, wanted) if files else stored(database, wanted)
+    filters = {"device": device, "model": model}
+    records = _read(files, filters) if files else stored(database, filters)
     page = from_user(out)
     write_text_whole(page, records_page(records, commits_to(revision)))
     CONSOLE.print(f"{len(records)} records in {page}")
 
 
-def _read(files: Sequence[Path], wanted: Mapping[str, str | None]) -> list[Record]:
+def _read(files: Sequence[Path], filters: Mapping[str, str | None]) -> list[Record]:
     """Read lines of JSON; FarmError for a malformed file."""
     records = []
     for file in files:
@@ -67,5 +67,5 @@ def _read(files: Sequence[Path], wanted: Mapping[str, str | None]) -> list[Recor
     return [
         record
         for record in records
-        if all(value in (None, getattr(record, name)) for name, value in wanted.items())
+        if all(value in (None, getattr(record, name)) for name, value in filters.items())
     ]

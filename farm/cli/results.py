@@ -85,9 +85,9 @@ def _row(one: Comparison) -> dict[str, object]:
 @click.option("--json", "as_json", is_flag=True, help="Print every record as a line of JSON.")
 @DATABASE
 @plain_errors
-def results_command(database: str | None, as_json: bool, **wanted: str | None) -> None:
+def results_command(database: str | None, as_json: bool, **filters: str | None) -> None:
     """List the newest record of each figure; * marks times measured on a busy machine."""
-    records = stored(database, wanted)
+    records = stored(database, filters)
     if as_json:
         for record in records:
             click.echo(record.to_json())
@@ -97,11 +97,11 @@ def results_command(database: str | None, as_json: bool, **wanted: str | None) -
         CONSOLE.print(results_table(newest(records)))
 
 
-def stored(database: str | None, wanted: Mapping[str, str | None]) -> list[Record]:
+def stored(database: str | None, filters: Mapping[str, str | None]) -> list[Record]:
     """Return the records with the given values, oldest first."""
     results = Results(database)
     try:
-        return results.find({name: value for name, value in wanted.items() if value is not None})
+        return results.find({name: value for name, value in filters.items() if value is not None})
     finally:
         results.close()
 
@@ -148,8 +148,8 @@ def history(
     database: str | None,
 ) -> None:
     """Draw METRIC over the commits and mark where it moved; `results` lists the stored metrics."""
-    wanted = {"device": device, "model": model, "scheme": scheme, "metric": metric}
-    found = trends(stored(database, {**wanted, "engine": engine}), commits_to(revision))
+    filters = {"device": device, "model": model, "scheme": scheme, "metric": metric}
+    found = trends(stored(database, {**filters, "engine": engine}), commits_to(revision))
     if as_json:
         click.echo(json.dumps([asdict(trend) for trend in found], indent=1))
         return

@@ -63,8 +63,8 @@ def build_twins(device: Device, kernels: Iterable[GpuKernel], path: Path) -> Pat
 def _build(device: Device, sources: Sequence[Path], library: Path, flags: Sequence[str]) -> Path:
     """Build a library with the flags of programs, for equal numerical results."""
     toolchain = find_toolchain(device)
-    kept = [flag for flag in compile_flags(device) if flag != "-fvisibility=hidden"]
-    command = [*toolchain.command, *kept, "-shared", *map(str, sources), *flags]
+    own_flags = [flag for flag in compile_flags(device) if flag != "-fvisibility=hidden"]
+    command = [*toolchain.command, *own_flags, "-shared", *map(str, sources), *flags]
     command += ["-o", str(library), "-lm", "-lpthread", "-ldl"]
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, env=toolchain.environment

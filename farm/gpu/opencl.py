@@ -52,8 +52,8 @@ def _devices(library: ctypes.CDLL, kind: int) -> Iterator[ctypes.c_void_p]:
         return
     for platform in platforms[: min(count.value, MOST)]:
         device = ctypes.c_void_p()
-        wanted = ctypes.c_void_p(platform), ctypes.c_ulong(kind), 1, ctypes.byref(device), None
-        if library.clGetDeviceIDs(*wanted) == 0:
+        query = ctypes.c_void_p(platform), ctypes.c_ulong(kind), 1, ctypes.byref(device), None
+        if library.clGetDeviceIDs(*query) == 0:
             yield device
 
 

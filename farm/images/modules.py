@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
-def load_order(modules: Mapping[str, bytes], wanted: Iterable[str]) -> list[str]:
+def load_order(modules: Mapping[str, bytes], requested: Iterable[str]) -> list[str]:
     """Return names of modules, each after its dependencies, in the form of `plain_name`."""
     order: list[str] = []
 
@@ -20,7 +20,7 @@ def load_order(modules: Mapping[str, bytes], wanted: Iterable[str]) -> list[str]
                 visit(other)
             order.append(name)
 
-    for name in wanted:
+    for name in requested:
         visit(name)
     return order
 

@@ -64,7 +64,7 @@ class Leases:
         self._stop = threading.Event()
         self._heart: threading.Thread | None = None
         self._lost: set[str] = set()
-        self._held: dict[str, str] = {}  # ticket -> board
+        self._owned: dict[str, str] = {}  # ticket -> board
         self._lock = threading.Lock()
 
     @contextmanager
@@ -101,7 +101,7 @@ class Leases:
                 board = self._store.work(lambda c: self._try(c, ticket, boards, priority))
                 if board is not None:
                     with self._lock:
-                        self._held[ticket] = board
+                        self._owned[ticket] = board
                     return Lease(board, ticket, self)
                 if stop():
                     self._give_back(ticket)
@@ -116,7 +116,7 @@ class Leases:
     def release(self, lease: "Lease") -> None:
         """Release a board; the next in the queue gets it."""
         with self._lock:
-            self._held.pop(lease.ticket, None)
+            self._owned.pop(lease.ticket, None)
         self._give_back(lease.ticket)
 
     def is_lost(self, lease: "Lease") -> bool:
@@ -144,8 +144,8 @@ class Leases:
         self, connection: sql.Connection, ticket: str, boards: Sequence[str], priority: int
     ) -> str | None:
         """Return the board that the ticket has or now gets; None if it must wait."""
-        held = {row["board"]: row for row in self._leases(connection)}
-        for board, row in held.items():
+        leased = {row["board"]: row for row in self._leases(connection)}
+        for board, row in leased.items():
             if row["ticket"] == ticket:  # the commit that we thought lost had arrived
                 return str(board)
         tickets = self._sweep(connection, TICKETS)
@@ -154,7 +154,7 @@ class Leases:
             row |= {"boards": list(boards), "priority": priority}
             connection.execute(sql.insert(TICKETS), row)
             tickets = self._rows(connection, TICKETS)
-        taken = {*held, *connection.execute(sql.select(QUARANTINE.c.board)).scalars()}
+        taken = {*leased, *connection.execute(sql.select(QUARANTINE.c.board)).scalars()}
         for row in sorted(tickets, key=lambda row: (-row["priority"], row["id"])):
             free = next((board for board in row["boards"] if board not in taken), None)
             if row["ticket"] == ticket:
@@ -213,10 +213,10 @@ class Leases:
         mine = self.owner.owner
         while not self._stop.wait(self._beat_s):
             with self._lock:
-                held = dict(self._held)
+                owned = dict(self._owned)
             with contextlib.suppress(FarmError):  # away for long: the next beat tries again
                 there = self._store.work(lambda c: _count_up(c, mine))
-                self._lost |= {ticket for ticket in held if ticket not in there}
+                self._lost |= {ticket for ticket in owned if ticket not in there}
 
 
 class Lease:

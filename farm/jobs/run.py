@@ -9,16 +9,16 @@ from pockengine.farm.boards.board import Board
 from pockengine.farm.jobs.batch import JobVerdict
 from pockengine.farm.jobs.worker import Site, work
 
-TOLD_S = 1.0
+REPORT_S = 1.0
 
 
 def run_batch(
-    site: Site, boards: Sequence[Board], told: Callable[[list[JobVerdict]], None] | None = None
+    site: Site, boards: Sequence[Board], report: Callable[[list[JobVerdict]], None] | None = None
 ) -> list[JobVerdict]:
     """Run all open jobs of the site's batch; return their verdicts.
 
-    `told` is called with the state of all jobs about every second. Jobs for which no board is left
-    are unrunnable, with the boards' reasons. An error that is not a board's (a lost database) ends
+    `report` is called with the state of all jobs about every second. Jobs without a board that can
+    run them are unrunnable, with the boards' reasons. An error that is not a board's (a lost database) ends
     the other workers after their current job and is raised; stored results stay, and the batch can
     be resumed.
     """
@@ -40,12 +40,12 @@ def run_batch(
     threads = [threading.Thread(target=worker, args=(board,), daemon=True) for board in boards]
     for thread in threads:
         thread.start()
-    due = _every(TOLD_S)
+    due = _every(REPORT_S)
     try:
         for _ in _while_alive(threads, 0.2):
             _give_up(site, reasons)
-            if told is not None and next(due):
-                told(site.batch.verdicts())
+            if report is not None and next(due):
+                report(site.batch.verdicts())
     finally:
         site.stop.set()
     if errors:

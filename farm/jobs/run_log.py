@@ -20,7 +20,7 @@ from pockengine.farm.transports.transport import (
     Transport,
 )
 
-CONSOLE_KEPT = 1 << 20  # characters
+CONSOLE_TAIL = 1 << 20  # characters
 
 
 class LoggedTransport:
@@ -99,5 +99,5 @@ def logged(transport: Transport, folder: Path) -> Iterator[LoggedTransport]:
         yield LoggedTransport(transport, folder / "ssh.jsonl")
     finally:
         with suppress(FarmError, OSError):
-            text = transport.console()[before:][-CONSOLE_KEPT:]
+            text = transport.console()[before:][-CONSOLE_TAIL:]
             (folder / "console.log").write_text(text)

@@ -46,17 +46,17 @@ class Guard:
 
 def watch(address: str, name: str) -> None:
     """Read lines until they end, then release the places acquired as `name`."""
-    held: set[str] = set()
+    owned: set[str] = set()
     for line in sys.stdin:
         if line[0] == "+":
-            held.add(line[1:].rstrip("\n"))
+            owned.add(line[1:].rstrip("\n"))
         else:
-            held.discard(line[1:].rstrip("\n"))
-    if not held:
+            owned.discard(line[1:].rstrip("\n"))
+    if not owned:
         return
     session = LabgridSession(address, *name.split("/", 1))
     messages = session.messages
-    for line in held:
+    for line in owned:
         token, place = line.split(" ", 1)
         release = messages.ReleasePlaceRequest(placename=place, fromuser=name)
         cancel = messages.CancelReservationRequest(token=token)

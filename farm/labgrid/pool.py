@@ -122,8 +122,10 @@ class LabgridPool:
 
     def _reserve(self, board: str, priority: int) -> str:
         messages = self.session.messages
-        wanted = messages.Reservation.Filter(filter={"name": board})
-        request = messages.CreateReservationRequest(filters={"main": wanted}, prio=float(priority))
+        name_filter = messages.Reservation.Filter(filter={"name": board})
+        request = messages.CreateReservationRequest(
+            filters={"main": name_filter}, prio=float(priority)
+        )
         token = str(self.session.call("CreateReservation", request).reservation.token)
         if not TOKEN.fullmatch(token):  # the guard reads it in a line
             raise FarmError(f"labgrid's coordinator calls a reservation {token[:99]!r}")

@@ -22,7 +22,7 @@ from pockengine.farm.references.transformer_nets import transformer
 from pockengine.models.registry import parse_model
 
 STATISTICS = (".running_mean", ".running_var")
-KEPT = 0.9  # of the old running statistic at each step
+OLD_SHARE = 0.9  # of the old running statistic at each step
 Params = dict[str, jax.Array]
 
 
@@ -64,7 +64,7 @@ class JaxLayers:
             count = x.size // x.shape[-1]
             for key, new in (("mean", mean), ("var", var * (count / max(count - 1, 1)))):
                 old = self.params[f"{name}.running_{key}"]
-                self.updated[f"{name}.running_{key}"] = KEPT * old + (1 - KEPT) * new
+                self.updated[f"{name}.running_{key}"] = OLD_SHARE * old + (1 - OLD_SHARE) * new
         else:
             mean, var = (self.params[f"{name}.running_{key}"] for key in ("mean", "var"))
         scale = self.params[f"{name}.weight"] * lax.rsqrt(var + BATCH_NORM_EPS)
@@ -173,12 +173,12 @@ class JaxTrainer:
 
     def step(self, index: int) -> float:
         """Train on a batch and return its loss."""
-        rest = {name: x for name, x in self.params.items() if name not in self.trained}
+        frozen = {name: x for name, x in self.params.items() if name not in self.trained}
         trained = {name: self.params[name] for name in self.trained}
-        trained, rest, self.momenta, loss = self._run(
-            trained, rest, self.momenta, *self.batches[index]
+        trained, frozen, self.momenta, loss = self._run(
+            trained, frozen, self.momenta, *self.batches[index]
         )
-        self.params = {**trained, **rest}
+        self.params = {**trained, **frozen}
         return float(loss)
 
     def predict(self, index: int) -> NDArray[np.float32]:
@@ -199,13 +199,13 @@ class JaxTrainer:
         return convolutional_net(net, x, model, self.job.classes), net.updated
 
     def _train(
-        self, trained: Params, rest: Params, momenta: Params, x: jax.Array, labels: jax.Array
+        self, trained: Params, frozen: Params, momenta: Params, x: jax.Array, labels: jax.Array
     ) -> Any:
         """Return updated parameters, buffers and momenta, and the loss."""
 
         def loss_of(some: Params) -> tuple[jax.Array, Params]:
             training = self.job.batch_norm == "train"
-            logits, updated = self._logits({**rest, **some}, x, training)
+            logits, updated = self._logits({**frozen, **some}, x, training)
             if logits.ndim == 3:  # the next token of each but the last
                 return _cross_entropy(logits[:, :-1], x[:, 1:]), updated
             return _cross_entropy(logits, labels), updated
@@ -217,7 +217,7 @@ class JaxTrainer:
             if self.job.momentum:
                 step = new_momenta[name] = self.job.momentum * momenta[name] + step
             moved[name] = value - self.job.learning_rate * step
-        return moved, {**rest, **updated}, new_momenta, loss
+        return moved, {**frozen, **updated}, new_momenta, loss
 
 
 def _cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:

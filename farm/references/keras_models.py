@@ -60,10 +60,10 @@ class KerasNet:
 
     def load(self, weights: Tensors) -> None:
         """Assign a state_dict; FarmError names what is missing or left over."""
-        given = {name for name in weights if not name.endswith(".num_batches_tracked")}
-        odd = sorted(given ^ set(self.parameters))
+        names = {name for name in weights if not name.endswith(".num_batches_tracked")}
+        odd = sorted(names ^ set(self.parameters))
         if odd:
-            where = "the Keras model" if odd[0] in given else "the weights"
+            where = "the Keras model" if odd[0] in names else "the weights"
             raise FarmError(f"{odd[0]!r} is not in {where} ({len(odd)} names differ)")
         for name, parameter in self.parameters.items():
             parameter.write(weights[name])

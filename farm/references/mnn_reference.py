@@ -127,9 +127,9 @@ class MnnTrainer:
         """Train on a batch and return its loss."""
         images, labels = self.batches[index]
         logits = self.net.forward(_var(images))
-        wanted = F.one_hot(F.const(labels.astype(np.int32), [len(labels)], F.NCHW, F.int),
+        targets = F.one_hot(F.const(labels.astype(np.int32), [len(labels)], F.NCHW, F.int),
                            self.classes, 1.0, 0.0)  # fmt: skip
-        loss = nn.loss.cross_entropy(F.softmax(logits), wanted)
+        loss = nn.loss.cross_entropy(F.softmax(logits), targets)
         value = float(loss.read())  # before the update, or it would be of the next weights
         if not self.optimizer.step(loss):
             raise FarmError("MNN found no gradient of the loss")

@@ -113,11 +113,11 @@ def build_onnx(data: JobData) -> tuple[onnx.ModelProto, list[str]]:
     graph = helper.make_graph(net.nodes, str(name), [images], [logits], weights)
     opset = helper.make_opsetid("", OPSET)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
-    wanted = data.job.trainable
+    trainable = data.job.trainable
     trained = [
         key
         for key in net.used
-        if (key.endswith((".weight", ".bias")) if wanted is None else key in wanted)
+        if (key.endswith((".weight", ".bias")) if trainable is None else key in trainable)
     ]
     return onnx.shape_inference.infer_shapes(model), trained
 
@@ -136,12 +136,12 @@ class OrtTrainer:
         if job.batch_norm != "train":
             raise FarmError("batch norms train by the batch here")
         model, trained = build_onnx(data)
-        rest = [weight.name for weight in model.graph.initializer if weight.name not in trained]
+        frozen = [weight.name for weight in model.graph.initializer if weight.name not in trained]
         with tempfile.TemporaryDirectory(prefix="pockengine-ort-") as folder:
             artifacts.generate_artifacts(
                 model,
                 requires_grad=trained,
-                frozen_params=rest,
+                frozen_params=frozen,
                 loss=artifacts.LossType.CrossEntropyLoss,
                 optimizer=artifacts.OptimType.SGD,
                 artifact_directory=folder,

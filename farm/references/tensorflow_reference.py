@@ -142,25 +142,25 @@ def _build(
     if job.momentum:
         raise FarmError(f"{job.model} is trained by plain SGD here")
     plain = TransformerNet(job.model, data.weights)
-    wanted = job.trainable or dict.fromkeys(plain.variables)
-    if any(channels is not None for channels in wanted.values()):
+    trainable = job.trainable or dict.fromkeys(plain.variables)
+    if any(channels is not None for channels in trainable.values()):
         raise FarmError(f"of {job.model} whole tensors are trained here, and no channels")
-    _check_known(wanted, plain.variables)
-    trained = [TrainedVariable(plain.variables[name], None, None) for name in wanted]
+    _check_known(trainable, plain.variables)
+    trained = [TrainedVariable(plain.variables[name], None, None) for name in trainable]
     return plain.tensors, plain, trained
 
 
 def _choose(net: KerasNet, job: TrainingJob) -> list[TrainedVariable]:
     """Return the trained params; FarmError for a name that the model lacks."""
-    wanted: Mapping[str, Channels] = job.trainable or {
+    trainable: Mapping[str, Channels] = job.trainable or {
         name: None for name, parameter in net.parameters.items() if not parameter.is_buffer
     }
-    _check_known(wanted, net.parameters)
-    return [_trained(net, name, channels, job) for name, channels in wanted.items()]
+    _check_known(trainable, net.parameters)
+    return [_trained(net, name, channels, job) for name, channels in trainable.items()]
 
 
-def _check_known(wanted: Iterable[str], known: Container[str]) -> None:
-    unknown = sorted(name for name in wanted if name not in known)
+def _check_known(names: Iterable[str], known: Container[str]) -> None:
+    unknown = sorted(name for name in names if name not in known)
     if unknown:
         raise FarmError(f"the model has no parameter {unknown[0]!r}; it was to be trained")
 

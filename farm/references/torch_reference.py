@@ -68,15 +68,15 @@ class TorchTrainer:
 
     def step(self, images: torch.Tensor, labels: torch.Tensor) -> float:
         """Do one training step and return its loss."""
-        kept = [(rest, rest.detach().clone()) for rest in self.shares]
+        frozen = [(share, share.detach().clone()) for share in self.shares]
         self.optimizer.zero_grad(set_to_none=True)
         outputs = self.forward(images)
         own = isinstance(outputs, dict)  # a model that has a loss of its own returns it
         loss = outputs["loss"] if own else nn.functional.cross_entropy(outputs, labels)
         loss.backward()
         self.optimizer.step()
-        for rest, before in kept:
-            rest.copy_(before)
+        for share, before in frozen:
+            share.copy_(before)
         return loss.item()
 
     def tensors(self) -> Tensors:

@@ -100,9 +100,9 @@ def memory_file(result: SuiteResult) -> str:
 
 def _draw(axis: Axes, scheme: str, entry: Entry) -> None:
     """Draw one scheme's arena."""
-    held = blocks(entry)
+    arena = blocks(entry)
     for kind, color in KINDS.items():
-        for block in (one for one in held if one.kind == kind):
+        for block in (one for one in arena if one.kind == kind):
             axis.broken_barh(
                 [(block.first, block.last - block.first + 1)],
                 (block.offset / MIB, block.size / MIB),
@@ -110,7 +110,7 @@ def _draw(axis: Axes, scheme: str, entry: Entry) -> None:
                 edgecolors="white",
                 linewidth=0.15,
             )
-    for block in _named(held, len(entry.graph.nodes)):
+    for block in _named(arena, len(entry.graph.nodes)):
         middle = (block.first + block.last + 1) / 2
         y = (block.offset + block.size / 2) / MIB
         axis.text(middle, y, block.name, ha="center", va="center", fontsize=5, parse_math=False)
@@ -122,11 +122,11 @@ def _draw(axis: Axes, scheme: str, entry: Entry) -> None:
     axis.set_ylabel("MiB of the arena")
 
 
-def _named(held: Sequence[ArenaBlock], kernels: int) -> list[ArenaBlock]:
+def _named(arena: Sequence[ArenaBlock], kernels: int) -> list[ArenaBlock]:
     """Return the blocks that are large and long enough to have their names in them."""
-    largest = max((one.offset + one.size for one in held), default=0)
+    largest = max((one.offset + one.size for one in arena), default=0)
     return [
         one
-        for one in held
+        for one in arena
         if one.size > NAMED_SHARE * largest and one.last - one.first > kernels // 10
     ]

@@ -63,22 +63,26 @@ class StatusStream:
     def __init__(self, mark: bytes, output: OutputStream) -> None:
         self._mark = mark
         self._output = output
-        self._held = bytearray()
+        self._pending = bytearray()
 
     def take(self, data: bytes) -> None:
         """Take what arrived; hold back what may be the mark."""
-        self._held += data
-        at = self._held.find(self._mark)
-        ready = at if at >= 0 else max(0, len(self._held) - len(self._mark))
-        self._output.take(bytes(self._held[:ready]))
-        del self._held[:ready]
+        self._pending += data
+        at = self._pending.find(self._mark)
+        ready = at if at >= 0 else max(0, len(self._pending) - len(self._mark))
+        self._output.take(bytes(self._pending[:ready]))
+        del self._pending[:ready]
 
     def status(self) -> int | None:
         """Return the status once the stream has ended; None if none came."""
-        text = bytes(self._held).removeprefix(self._mark).strip()
-        if self._held.startswith(self._mark) and text.isdigit() and len(text) < MOST_STATUS_BYTES:
+        text = bytes(self._pending).removeprefix(self._mark).strip()
+        if (
+            self._pending.startswith(self._mark)
+            and text.isdigit()
+            and len(text) < MOST_STATUS_BYTES
+        ):
             return int(text)
-        self._output.take(bytes(self._held))
+        self._output.take(bytes(self._pending))
         return None
 
 

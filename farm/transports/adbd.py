@@ -155,14 +155,14 @@ class Connection:
 
     def _open(self, remote: int, data: bytes) -> None:
         name = data.rstrip(b"\0").decode(errors="surrogateescape")
-        kind, _, rest = name.partition(":")
+        kind, _, parameter = name.partition(":")
         service = self._identity.services.get(kind.partition(",")[0])
         if service is None:
             return self.send(Command.CLSE, 0, remote)
         number = next(self._numbers)
         stream = self._streams[number] = _Stream(self, number, remote)
         self.send(Command.OKAY, number, remote)
-        argument = rest if kind.partition(",")[0] != "shell" else f"{kind}:{rest}"
+        argument = parameter if kind.partition(",")[0] != "shell" else f"{kind}:{parameter}"
         threading.Thread(target=stream.serve, args=(service, argument), daemon=True).start()
 
 

@@ -26,7 +26,7 @@ from pockengine.folders import cache_folder
 QEMU = "qemu-system-aarch64"
 BOOT_TIMEOUT_S = 240.0  # 2 to 4 s on an idle machine
 FIRST_PROBE_S, LONGEST_PROBE_S = 0.4, 10.0
-CONSOLES_KEPT = 20
+MOST_CONSOLES = 20
 TAIL_LINES = 30  # a kernel's panic takes about 20
 KERNEL_ARGUMENTS = " ".join(
     (
@@ -211,7 +211,7 @@ def _new_console(board: str) -> Path:
     """Return a new log file and forget the oldest ones."""
     folder = cache_folder() / "farm" / "consoles"
     folder.mkdir(parents=True, exist_ok=True)
-    for old in sorted(folder.glob("*.log"))[:-CONSOLES_KEPT]:
+    for old in sorted(folder.glob("*.log"))[:-MOST_CONSOLES]:
         old.unlink(missing_ok=True)
     return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{board}-{token_hex(3)}.log"
 

@@ -132,7 +132,7 @@ def _limiting(output: Output, limit: int) -> tuple[Take, Take]:
 def _limit(output: Output, stream: StreamName, limit: int, data: bytes) -> None:
     """Take output; OverflowError beyond `limit` bytes."""
     output.take(stream, data)
-    if len(output.kept[stream]) > limit:
+    if len(output.captured[stream]) > limit:
         raise OverflowError
 
 

@@ -42,7 +42,7 @@ class Loopback:
         self._client_key = _new_key(self._home / "client_key")
         self._listener: socket.socket | None = None
         self._sessions: list[paramiko.Transport] = []
-        self._said: list[str] = []
+        self._lines: list[str] = []
         (self._home / "work").mkdir()
 
     @property
@@ -72,7 +72,7 @@ class Loopback:
 
     def console(self) -> str:
         """Return a line for each command that was run."""
-        return "".join(f"{line}\n" for line in self._said)
+        return "".join(f"{line}\n" for line in self._lines)
 
     def close(self) -> None:
         """Stop and remove every file."""
@@ -99,7 +99,7 @@ class Loopback:
             session.set_log_channel(LOG)
             session.add_server_key(self._host_key)
             self._sessions.append(session)
-            server = _Host(self._client_key, self._home / "work", self._said, session.waiting)
+            server = _Host(self._client_key, self._home / "work", self._lines, session.waiting)
             session.start_server(server=server, event=threading.Event())
 
 
@@ -132,7 +132,7 @@ class _Host(paramiko.ServerInterface):
         self._key = key
         self._waiting = waiting
         self._folder = folder
-        self._said = lines
+        self._lines = lines
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         return AUTH_SUCCESSFUL if key == self._key else AUTH_FAILED
@@ -179,7 +179,7 @@ class _Host(paramiko.ServerInterface):
         """Forward a command's input, which starts with the command text."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException), stdin:
             text = channel.recv(CHUNK)
-            self._said.append(text.decode(errors="replace"))
+            self._lines.append(text.decode(errors="replace"))
             while text:
                 stdin.write(text)
                 stdin.flush()

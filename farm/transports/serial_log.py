@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pockengine.errors import FarmError
 
-KEPT = 1 << 20  # bytes
+MOST_BYTES = 1 << 20  # bytes
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -59,7 +59,7 @@ class SerialLog:
                 return
             with self._lock:
                 self._text += data
-                del self._text[:-KEPT]
+                del self._text[:-MOST_BYTES]
 
 
 def _open_tcp(place: str) -> int:

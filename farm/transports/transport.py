@@ -49,19 +49,19 @@ class Output:
     """Output of a command: stored, and passed to a sink as it arrives."""
 
     sink: Sink | None = None
-    kept: dict[StreamName, bytearray] = field(
+    captured: dict[StreamName, bytearray] = field(
         default_factory=lambda: {"stdout": bytearray(), "stderr": bytearray()}
     )
 
     def take(self, stream: StreamName, data: bytes) -> None:
         """Add output of a stream."""
-        self.kept[stream] += data
+        self.captured[stream] += data
         if self.sink is not None and data:
             self.sink(stream, data)
 
     def both(self) -> tuple[bytes, bytes]:
         """Return standard output and error."""
-        return bytes(self.kept["stdout"]), bytes(self.kept["stderr"])
+        return bytes(self.captured["stdout"]), bytes(self.captured["stderr"])
 
 
 def printable(text: str) -> str:

@@ -76,8 +76,8 @@ def _log_gamma(g: Builder, shape: Shape, alpha: Tensor, draw: Draw) -> Tensor:
     d = emit.arithmetic(g, "sub", raised, 1 / 3)
     candidates = _marsaglia(g, reshape(g, d, (*shape, 1)), draw)
     size = emit.arithmetic(g, "add", emit.unary("log")(g, d), reshape(g, candidates, shape))
-    rest = emit.arithmetic(g, "sub", 1.0, draw("power", shape))  # never zero
-    power = emit.arithmetic(g, "div", emit.unary("log")(g, rest), alpha)
+    uniform = emit.arithmetic(g, "sub", 1.0, draw("power", shape))  # never zero
+    power = emit.arithmetic(g, "div", emit.unary("log")(g, uniform), alpha)
     return emit.arithmetic(g, "add", size, emit.choose(g, small, power, 0.0))
 
 

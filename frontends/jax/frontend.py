@@ -40,9 +40,9 @@ class JaxFrontend(Frontend):
         """Return JAX's loss and gradients."""
         return reference(model, inputs, loss, nudge)
 
-    def optimizer(self, model: Any, given: Any) -> Optimizer:
+    def optimizer(self, model: Any, requested: Any) -> Optimizer:
         """Convert a transformation of optax."""
-        return to_optimizer(given) if is_optax(given) else named_optimizer(given)
+        return to_optimizer(requested) if is_optax(requested) else named_optimizer(requested)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
         """Return the given pytree, or the nnx module, with tuned leaves."""

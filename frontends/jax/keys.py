@@ -52,25 +52,25 @@ def counts(jaxpr: Any, variable: Any) -> bool:
     )
 
 
-def _readers(jaxpr: Any, held: set[Any], through: set[str] | None) -> Iterator[Any]:
+def _readers(jaxpr: Any, keys: set[Any], through: set[str] | None) -> Iterator[Any]:
     """Yield the equations that read a value, also through primitives in `through`.
 
     None means all primitives except those that return keys. Bodies of calls and loops are searched
     in place of their equation.
     """
     for equation in jaxpr.eqns:
-        read = [not hasattr(atom, "val") and atom in held for atom in equation.invars]
+        read = [not hasattr(atom, "val") and atom in keys for atom in equation.invars]
         if not any(read):
             continue
         bodies = [body for value in equation.params.values() for body in _bodies(value)]
         for body in bodies:
             # A branch or a loop body takes the last operands; constants of others come first.
             inner = zip(body.invars[::-1], read[::-1], strict=False)
-            yield from _readers(body, {variable for variable, is_held in inner if is_held}, through)
+            yield from _readers(body, {variable for variable, is_key in inner if is_key}, through)
         if not bodies:
             yield equation
         if bodies or through is None or equation.primitive.name in through:
-            held = held | {v for v in equation.outvars if v.aval.dtype == np.uint32}
+            keys = keys | {v for v in equation.outvars if v.aval.dtype == np.uint32}
 
 
 def _bodies(value: Any) -> Iterator[Any]:

@@ -63,7 +63,7 @@ class _Rewriter:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     floats: dict[str, np.ndarray] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
-    held: dict[str, IntegerWeight] = field(default_factory=dict)
+    weights: dict[str, IntegerWeight] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
 
@@ -168,11 +168,13 @@ class _Rewriter:
             raise _refused(node, f"its scale {scale.max()} makes numbers beyond f32")
         name = self.origin.get(source, source)
         count = 0
-        while name in self.floats and self.held[name].quantization != quantization:
+        while name in self.floats and self.weights[name].quantization != quantization:
             count += 1
             name = f"{source}.{count}"
         self.floats[name] = real
-        self.held[name] = integer_weight(quantization, integers, in_file=source not in self.origin)
+        self.weights[name] = integer_weight(
+            quantization, integers, in_file=source not in self.origin
+        )
         return name
 
     def _parts(self, node: NodeProto, rank: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -270,7 +272,7 @@ def as_real(
             "quantise the model again"
         ) from error
     copy.opset_import.append(helper.make_opsetid(OWN_DOMAIN, 1))
-    return copy, rewriter.held
+    return copy, rewriter.weights
 
 
 def rounds_activations(model: ModelProto) -> bool:

@@ -59,18 +59,22 @@ class TensorFlowFrontend(Frontend):
 
         return without_noise(model)
 
-    def optimizer(self, model: Any, given: Any) -> Optimizer:
+    def optimizer(self, model: Any, requested: Any) -> Optimizer:
         """Convert an optimiser of Keras, or its name."""
-        if isinstance(given, str):
+        if isinstance(requested, str):
             import keras
 
             try:
-                given = keras.optimizers.get(given)
+                requested = keras.optimizers.get(requested)
             except ValueError as error:
-                if given.lower() in NAMED:  # Keras has no RAdam, for one
-                    return named_optimizer(given)
-                raise CompileError(f"unknown optimizer {given!r} of Keras") from error
-        return to_optimizer(given) if hasattr(given, "get_config") else named_optimizer(given)
+                if requested.lower() in NAMED:  # Keras has no RAdam, for one
+                    return named_optimizer(requested)
+                raise CompileError(f"unknown optimizer {requested!r} of Keras") from error
+        return (
+            to_optimizer(requested)
+            if hasattr(requested, "get_config")
+            else named_optimizer(requested)
+        )
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
         """Return a list for `model.set_weights` of a Keras model; else arrays by name."""

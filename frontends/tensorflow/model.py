@@ -57,11 +57,11 @@ def from_tensorflow(
     from pockengine.frontends.tensorflow.lite.importer import from_lite
     from pockengine.frontends.tensorflow.saved import load
 
-    if isinstance(given := model_or_function, (str, Path)):
-        if Path(given).suffix == ".tflite":
-            return from_lite(Path(given), example_inputs, loss, trainable=trainable)
-        given = load(Path(given))
-    return import_subject(given, example_inputs, loss, training)
+    if isinstance(subject := model_or_function, (str, Path)):
+        if Path(subject).suffix == ".tflite":
+            return from_lite(Path(subject), example_inputs, loss, trainable=trainable)
+        subject = load(Path(subject))
+    return import_subject(subject, example_inputs, loss, training)
 
 
 def from_integers(

@@ -70,7 +70,7 @@ def _signature(path: Path) -> Any:
     unset = [variable.name for variable in function.variables if not variable.is_initialized()]
     if unset:
         raise ImportModelError(f"{path} is damaged: it has no values for {', '.join(unset[:3])}")
-    function.kept = loaded  # the variables live as long as the loaded object
+    function.loaded_object = loaded  # the variables live as long as the loaded object
     return function
 
 

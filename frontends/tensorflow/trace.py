@@ -49,7 +49,7 @@ class Arguments:
 
     names: tuple[str, ...]
     arrays: tuple[np.ndarray, ...]
-    given: tuple[Any, ...]
+    call_args: tuple[Any, ...]
     """The call's arguments, one by one: an array each, or a mapping of some."""
     keys: tuple[str, ...] | None
     """Where the inputs are named ones: the names that the call knows them by."""
@@ -58,7 +58,7 @@ class Arguments:
         """Call the subject with these tensors in place of the examples."""
         structured = subject.model is not None and not _takes_several(subject.model)
         waiting = iter(tensors)
-        values = [_filled(value, waiting) for value in self.given]
+        values = [_filled(value, waiting) for value in self.call_args]
         if self.keys is None or (structured and len(values) == 1):
             several = structured and len(values) > 1
             return theirs(subject.call, values) if several else theirs(subject.call, *values)

@@ -159,7 +159,7 @@ class Guards(TorchFunctionMode):
 
     def __init__(self, lines: Collection[Line]) -> None:
         super().__init__()
-        self.asked = False
+        self.queried = False
         """Whether there were other guards."""
         self._lines = lines
         self._counts = Counts()
@@ -186,7 +186,7 @@ class Guards(TorchFunctionMode):
         if some is None:
             return self._counts.call(theirs, func, args, kwargs)
         if line_of(sys._getframe(1)) not in self._lines:
-            self.asked = True
+            self.queried = True
             return theirs(func, *args, **kwargs)
         if func is torch.Tensor.__bool__:
             return some

@@ -86,13 +86,13 @@ class Emptied(TorchFunctionMode):
             return args[0].new_zeros(())
         result = self.trials.call(func, args, kwargs or {})
         if func in ASKS and self.counts.follows(args[0]):
-            return self._asked(func, args[0], result)
+            return self._replacement(func, args[0], result)
         seen = _with_some(result) if self._hidden and func in SIZES else result
         if seen is not result:
             self.denied.add(line_of(sys._getframe(1)))
         return seen
 
-    def _asked(self, func: Any, count: torch.Tensor, result: Any) -> Any:
+    def _replacement(self, func: Any, count: torch.Tensor, result: Any) -> Any:
         """Return the replacement of a count for a guard."""
         some = self.counts.asks_for_any(count)
         if some is None:

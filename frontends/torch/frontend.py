@@ -59,9 +59,9 @@ class TorchFrontend(Frontend):
         """Turn dropout off for a while."""
         return without_dropout(model)
 
-    def optimizer(self, model: Any, given: Any) -> Optimizer:
+    def optimizer(self, model: Any, requested: Any) -> Optimizer:
         """Convert an optimiser of torch.optim."""
-        return to_optimizer(model, given)
+        return to_optimizer(model, requested)
 
     def tuned(self, model: Any, inputs: Any, graph: Graph, values: Arrays) -> Any:
         """Return the whole state_dict of the module."""

@@ -56,7 +56,7 @@ class _Rewriter:
     part: GraphModule
     prefix: str
     integers: bool
-    held: dict[str, IntegerWeight]
+    weights: dict[str, IntegerWeight]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     rounded: dict[Node, Node] = field(default_factory=dict)
 
@@ -115,7 +115,7 @@ class _Rewriter:
         if not in_file:
             array = _as(known, array)
         weight = integer_weight(known.quantization, array, in_file=in_file)
-        if self.held.setdefault(name, weight) != weight:
+        if self.weights.setdefault(name, weight) != weight:
             raise _refused(node, f"{name} has another range elsewhere; copy the weight")
         owner, leaf = _owner(self.part, target)
         trainable = in_file or getattr(owner, leaf).requires_grad
@@ -162,10 +162,10 @@ def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, Int
     if not any(_calls(part, DEQUANTIZE + QUANTIZE) for part in module.modules()):
         return module, {}
     copied = copied_module(module)
-    held: dict[str, IntegerWeight] = {}
+    weights: dict[str, IntegerWeight] = {}
     for path, part in copied.named_modules():
         if isinstance(part, GraphModule):
-            rewriter = _Rewriter(part, f"{path}." if path else "", integers, held)
+            rewriter = _Rewriter(part, f"{path}." if path else "", integers, weights)
             try:
                 rewriter.run()
             except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -174,7 +174,7 @@ def as_real(module: nn.Module, integers: bool) -> tuple[nn.Module, dict[str, Int
                     f"{path or type(module).__name__}: scales and zero points do not fit what they "
                     f"are of: {error}; quantise the module again"
                 ) from error
-    return copied, held
+    return copied, weights
 
 
 def _calls(part: nn.Module, names: tuple[str, ...]) -> list[Node]:

@@ -133,11 +133,11 @@ def _export(
     except (Unanswered, ImportModelError):
         raise
     except Undecided as error:
-        kind = _AsksForRows if guards.asked else ImportModelError
+        kind = _AsksForRows if guards.queried else ImportModelError
         words = _conversion if isinstance(error, NumberOfData) else _branches
         raise kind(f"{type(module).__name__} {words(str(error))}") from error
     except Exception as error:  # torch.export raises whatever the module's own code raises
-        raise _explained(error, module, args, kwargs, counted=guards.asked) from error
+        raise _explained(error, module, args, kwargs, counted=guards.queried) from error
 
 
 @contextmanager

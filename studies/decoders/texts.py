@@ -59,8 +59,8 @@ def _alpaca(texts: Path, folder: Path) -> Cut:
 def _row(task: Mapping[str, object]) -> str:
     instances = task["instances"]
     assert isinstance(instances, list)
-    given = f"\nInput: {instances[0]['input']}" if instances[0]["input"] else ""
-    prompt = f"Instruction: {task['instruction']}{given}\nAnswer:"
+    context = f"\nInput: {instances[0]['input']}" if instances[0]["input"] else ""
+    prompt = f"Instruction: {task['instruction']}{context}\nAnswer:"
     return json.dumps({"prompt": prompt, "completion": f" {instances[0]['output']}"})
 
 

@@ -44,12 +44,12 @@ def page_of(records: Sequence[Record]) -> str:
         how = (ways["f32"]["accuracy"].note or "").split("; seeds")[0]
         table = [f"## {dataset}, {scheme}", f"{how.capitalize()}.", "", _row(HEADINGS)]
         table.append(_row(["---"] * len(HEADINGS)))
-        table += [_way(dtype, figures, ways["f32"]) for dtype, figures in ways.items()]
+        table += [_table_row(dtype, figures, ways["f32"]) for dtype, figures in ways.items()]
         parts.append("\n".join(table) + "\n")
     return "\n".join(parts)
 
 
-def _way(dtype: str, figures: dict[str, Record], f32: dict[str, Record]) -> str:
+def _table_row(dtype: str, figures: dict[str, Record], f32: dict[str, Record]) -> str:
     """Return the line of one storage format."""
     accuracy, step = figures["accuracy"], figures["step_ms"]
     sizes = [figures[name].value for name in BYTES]

@@ -54,16 +54,16 @@ class Case:
     def command(self, source: Path, build: str, folder: Path, tokens: int, steps: int) -> list[str]:
         """Return their command for a training of this many steps on the files from `write`."""
         flags = FLAGS[self.example.partition("_")[0]]
-        given = dict(zip(flags, (folder, steps, 1, 0, folder / "out"), strict=True))
+        arguments = dict(zip(flags, (folder, steps, 1, 0, folder / "out"), strict=True))
         if self.row:
-            given |= dict.fromkeys(("jsonl_train", "jsonl_valid"), folder / "rows.jsonl")
+            arguments |= dict.fromkeys(("jsonl_train", "jsonl_valid"), folder / "rows.jsonl")
         else:
-            given["output_path"] = given.pop("lora_out")
-            given["data_dir"] = folder
-        given |= {"seq_len": tokens, "lr": RATE}
+            arguments["output_path"] = arguments.pop("lora_out")
+            arguments["data_dir"] = folder
+        arguments |= {"seq_len": tokens, "lr": RATE}
         return [
             str(self.program(source, build)),
-            *(part for key, value in given.items() for part in (f"--{key}", str(value))),
+            *(part for key, value in arguments.items() for part in (f"--{key}", str(value))),
         ]
 
 

@@ -136,9 +136,9 @@ def _row(
     )
 
 
-def _last(journal: Journal, **wanted: Any) -> Entry | None:
+def _last(journal: Journal, **filters: Any) -> Entry | None:
     last = None
-    for _, result in journal.entries(**wanted):
+    for _, result in journal.entries(**filters):
         last = result
     return last
 

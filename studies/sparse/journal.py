@@ -94,10 +94,10 @@ class Journal:
         write_whole(self.packed, write)
         self.path.unlink()
 
-    def entries(self, **wanted: object) -> Iterator[tuple[Entry, Entry]]:
+    def entries(self, **filters: object) -> Iterator[tuple[Entry, Entry]]:
         """Yield keys and results of entries whose key has these values, in order of addition."""
         for key, result in self._entries.values():
-            if all(key.get(name) == value for name, value in wanted.items()):
+            if all(key.get(name) == value for name, value in filters.items()):
                 yield key, result
 
 

@@ -66,8 +66,8 @@ def compared(searches: Sequence[Search]) -> list[list[Search]]:
     groups: dict[tuple[str, str, int], list[Search]] = {}
     for search in searches:
         groups.setdefault((search.pair, search.gains, search.budget), []).append(search)
-    wanted = {SEARCH, DRAWN, RANDOM}
-    return [each for each in groups.values() if {one.sampler for one in each} == wanted]
+    samplers = {SEARCH, DRAWN, RANDOM}
+    return [each for each in groups.values() if {one.sampler for one in each} == samplers]
 
 
 def predictions_of(journal: Journal) -> list[Prediction]:

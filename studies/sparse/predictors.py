@@ -1,7 +1,7 @@
 """Predictors of a scheme's accuracy: cheap ones compared with real trainings of many schemes.
 
 `sparse-predictors.jsonl` has a line per scheme: a pair, the values of the predictors, and `held`,
-its accuracy after all epochs at the better of two rates on 2000 examples of the training set that
+the accuracy after all epochs at the better of two rates on 2000 examples of the training set that
 are not used otherwise. Schemes are the presets, results of an earlier search, and draws within the
 budget.
 """
@@ -27,16 +27,16 @@ MEANINGS = {
 
 
 @dataclass(frozen=True)
-class Foretold:
+class PredictedScheme:
     """A scheme's predictors by name, and its accuracy on held-out training examples."""
 
     pair: str
     scheme: str
     predictors: Mapping[str, float]
-    held: float
+    accuracy: float
 
 
-def read_predictors(path: Path) -> list[Foretold]:
+def read_predictors(path: Path) -> list[PredictedScheme]:
     """Read the records; none without a file, FinetuneError if a line is damaged."""
     if not path.exists():
         return []
@@ -45,14 +45,16 @@ def read_predictors(path: Path) -> list[Foretold]:
         try:
             row = json.loads(line)
             records.append(
-                Foretold(row["pair"], row["scheme"], dict(row["predictors"]), float(row["held"]))
+                PredictedScheme(
+                    row["pair"], row["scheme"], dict(row["predictors"]), float(row["held"])
+                )
             )
         except (KeyError, TypeError, ValueError) as error:
             raise FinetuneError(f"{path}, line {number} is no record: {error!r}") from error
     return records
 
 
-def predictor_section(records: Sequence[Foretold]) -> str:
+def predictor_section(records: Sequence[PredictedScheme]) -> str:
     """Compare the predictors by rank correlation over the schemes that have all of them."""
     if not records:
         return ""
@@ -75,8 +77,8 @@ def predictor_section(records: Sequence[Foretold]) -> str:
     return "\n".join(lines)
 
 
-def _correlation(records: Sequence[Foretold], predictor: str) -> str:
+def _correlation(records: Sequence[PredictedScheme], predictor: str) -> str:
     rho = rank_correlation(
-        [one.predictors[predictor] for one in records], [one.held for one in records]
+        [one.predictors[predictor] for one in records], [one.accuracy for one in records]
     )
     return "" if rho is None else f"{rho:+.2f}"

@@ -84,8 +84,8 @@ def controls(journal: Journal) -> str:
     lines = []
     for key, result in journal.entries(kind="control"):
         shared = ("pair", "scheme", "rate", "epochs", "seed", "train", "judged_by")
-        wanted = {name: key[name] for name in shared}
-        ours = [r for _, r in journal.entries(kind="trial", purpose="final", **wanted)]
+        filters = {name: key[name] for name in shared}
+        ours = [r for _, r in journal.entries(kind="trial", purpose="final", **filters)]
         if ours:
             lines.append(
                 f"| {key['pair']} | {key['scheme']} | {100 * ours[-1]['accuracy']:.1f} "

@@ -79,7 +79,7 @@ def test_training_needs_hardly_more_than_inference(graphs: dict[str, Graph]) -> 
     for scheme in (SCHEMES[0], SCHEMES[4], SCHEMES[5]):
         needs = needs_of(scheme, graphs[scheme.net], backend)
         assert needs.predict <= needs.train <= needs.predict + 256
-        assert needs.kept < needs.backward < needs.train
+        assert needs.saved < needs.backward < needs.train
         assert needs.ours <= 1.06 * needs.theirs.kilobytes
         assert needs.integers[0] <= needs.predict / 3.9
         assert needs.integers[0] <= needs.integers[1] <= needs.train / 3.3

@@ -79,14 +79,14 @@ the one within theirs is of a step whose memory budget is the peak that they pub
 class Needs:
     """Bytes of one scheme under our plan, compared with their count.
 
-    `kept` is alive between forward and backward pass, `masks` is the part of it in bits; `backward`
-    is the maximum alive from the loss on. `predict` and `train` are the arenas, `integers` the same
+    `saved` is alive between forward and backward pass, `masks` is its part in bits; `backward` is
+    the maximum alive from the loss on. `predict` and `train` are the arenas, `integers` the same
     two in int8, and `budgeted` the largest in int8 with the published peak as the budget.
     """
 
     theirs: Saved
     theirs_f32: Saved
-    kept: int
+    saved: int
     masks: int
     backward: int
     predict: int
@@ -97,12 +97,12 @@ class Needs:
     @property
     def ours(self) -> float:
         """KB of saved and trained tensors if activations and weights had 8 bits, as theirs."""
-        return ((self.kept - self.masks) / 4 + self.masks + self.theirs.weights / 8) / KB
+        return ((self.saved - self.masks) / 4 + self.masks + self.theirs.weights / 8) / KB
 
     @property
     def ours_f32(self) -> float:
         """KB of saved and trained tensors as they are."""
-        return (self.kept + self.theirs_f32.weights / 8) / KB
+        return (self.saved + self.theirs_f32.weights / 8) / KB
 
 
 def build_net(net: str) -> MCUNet:
@@ -160,12 +160,12 @@ def needs_of(
     integers = integers or int8_graph(graph)
     place = train.graph.nodes.index(loss)
     late = [b for b in lifetimes(train.graph, target.scratch_bytes).buffers if b.last > place]
-    kept = [buffer for buffer in late if buffer.first <= place]
-    masks = [buffer for buffer in kept if not all(v.dtype.is_float for v in buffer.values)]
+    saved = [buffer for buffer in late if buffer.first <= place]
+    masks = [buffer for buffer in saved if not all(v.dtype.is_float for v in buffer.values)]
     return Needs(
         saved_bits(scheme.config, graph),
         saved_bits(scheme.config, graph, F32),
-        sum(buffer.size for buffer in kept),
+        sum(buffer.size for buffer in saved),
         sum(buffer.size for buffer in masks),
         lower_bound([Buffer(b.size, max(b.first, place), b.last) for b in late]),
         program.entries["predict"].plan.size,

@@ -45,8 +45,8 @@ class OwnTraining:
 
     def step(self, x: np.ndarray, labels: np.ndarray) -> float:
         """Train on a batch; return its loss."""
-        given = [tvm.runtime.tensor(x)], [tvm.runtime.tensor(labels)]
-        return float(self._trainer.update(*given).numpy())
+        batch = [tvm.runtime.tensor(x)], [tvm.runtime.tensor(labels)]
+        return float(self._trainer.update(*batch).numpy())
 
 
 def _built(training: tvm.IRModule, scheduled: bool) -> Any:

@@ -22,12 +22,12 @@ def test_text_reads_back_the_same(quantization: Quantization) -> None:
     g = Builder(Graph("g"))
     g.output("w", g.transpose(g.param("w", InMemory(DATA), permutation=(1, 0)), perm=(1, 0)))
     param = g.graph.params["w"]
-    param.source, param.held = WHOLE, quantization
+    param.source, param.quantization = WHOLE, quantization
     text = print_graph(g.graph)
     again = parse_graph(text, {"w": DATA})
     verify(again)
     assert print_graph(again) == text
-    assert (again.params["w"].source, again.params["w"].held) == (WHOLE, quantization)
+    assert (again.params["w"].source, again.params["w"].quantization) == (WHOLE, quantization)
 
 
 def test_a_transposition_moves_the_axis() -> None:

@@ -63,7 +63,7 @@ def test_quantizations_survive_the_text_form() -> None:
     text = print_graph(graph)
     again = parse_graph(text, {name: param.data for name, param in graph.params.items()})
     assert print_graph(again) == text
-    assert again.params["a.0.weight"].held == graph.params["a.0.weight"].held
+    assert again.params["a.0.weight"].quantization == graph.params["a.0.weight"].quantization
 
 
 def test_the_forward_pass_is_integers_from_the_input_to_the_mean() -> None:

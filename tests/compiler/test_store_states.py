@@ -133,7 +133,7 @@ def test_every_number_of_a_map_has_its_code() -> None:
 def test_states_of_weights_that_are_integers_are_stored_small() -> None:
     graph = net()
     scales = tuple(0.01 + 0.001 * np.arange(71))
-    graph.params["w"].held = Quantization(scales, (0,) * 71, axis=1)
+    graph.params["w"].quantization = Quantization(scales, (0,) * 71, axis=1)
     training = Training(optimizer=Sgd(0.9), storage=Storage(states="bf16"))
     params = compile_program(graph, training, check=True).params
     kinds = {name: param.value.dtype for name, param in params.items()}

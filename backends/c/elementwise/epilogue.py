@@ -100,8 +100,8 @@ def open_fusion(
     places = dict(zip(fused.outputs, [*results, *updated], strict=True))
     parameters = _reads(inputs, names, updated)
     parameters += [write(name, value) for name, value in zip(results, node.results, strict=True)]
-    kept = fused.outputs[: len(results)]
-    streamed = frozenset(value for value in kept if _is_streamed(value, device))
+    stored = fused.outputs[: len(results)]
+    streamed = frozenset(value for value in stored if _is_streamed(value, device))
     by_pairs = machine_of(device).paired and bool(fused.after) and not by_integers
     is_paired = by_pairs and anchor.result.dtype is F32
     numbers = _numbers(names, updated) if is_paired else ()
@@ -224,9 +224,11 @@ class _Epilogue:
             f"PE_INLINE void PE_FN({name})(const PE_FN(io) *io, const {kind} acc,"
             " const ptrdiff_t row,"
         )
-        rest = "                            const int column, const int lanes) {"
+        parameters = "                            const int column, const int lanes) {"
         unused = "    (void)io, (void)row, (void)column, (void)lanes;"
-        return joined("\n", [head, rest, unused, joined("\n", indented(self._lines())), "}\n"])
+        return joined(
+            "\n", [head, parameters, unused, joined("\n", indented(self._lines())), "}\n"]
+        )
 
     def pair(self) -> Text:
         """The function that stores two vectors of a row."""

@@ -118,7 +118,7 @@ def io_value(parameters: Sequence[Parameter]) -> Text:
 class Body:
     """The computation of a tile: loads, elementwise nodes, and outputs.
 
-    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `given`
+    `stores` go to memory; `values` go to v[k][i] for row i, the input of a reduction. `bound`
     values are C expressions. `by_integers`: floats are in integer vectors.
     `paired`: one instruction moves two vectors, which reaches few rows. `tiled`: tiles follow each
     other in a block.
@@ -129,7 +129,7 @@ class Body:
     constants: Mapping[Value, np.ndarray]
     stores: Sequence[tuple[Value, Access]] = ()
     values: Sequence[Value] = ()
-    given: Mapping[Value, Code] = field(default_factory=dict)
+    bound: Mapping[Value, Code] = field(default_factory=dict)
     by_integers: bool = False
     paired: bool = False
     tiled: bool = False
@@ -139,7 +139,7 @@ def tile_function(body: Body, space: IterationSpace, name: str, extra: str = "")
     """The function that evaluates a body for `rows` rows of `lanes` columns."""
     needed = _needed(body)
     constant = _row_invariant(body, space, needed)
-    names = dict(body.given)
+    names = dict(body.bound)
     body, before, inside = _stepped(body, space, needed)
     for value, access in body.accesses.items():
         if value in needed:

@@ -124,8 +124,8 @@ class _Sizes:
             return dict(zip(("y", "stats"), self.node.results, strict=True))
         made = {member.op.removeprefix("attention_"): member.result for member in self.members}
         if self.node.op == "fusion":
-            kept = list(self.node.attrs["body"].outputs.values())
-            return {name: self.node.results[kept.index(value)] for name, value in made.items()}
+            outputs = list(self.node.attrs["body"].outputs.values())
+            return {name: self.node.results[outputs.index(value)] for name, value in made.items()}
         return made
 
     @cached_property
@@ -270,16 +270,16 @@ def attention_kernel(node: Node, choice: Choice, device: Device) -> Kernel:
 
 def _parameters(sizes: _Sizes) -> tuple[list[Parameter], str]:
     """Return a kernel's parameters and arguments; a dummy operand stands for a missing mask."""
-    given = sizes.node.operands
+    inputs = sizes.node.operands
     if sizes.node.op == "fusion":  # which has each operand once
-        given = tuple(sizes.node.attrs["body"].inputs)
+        inputs = tuple(sizes.node.attrs["body"].inputs)
         names = {value: name for name, value in list(sizes.named.items())[::-1]}
-        own = [names[value] for value in given]
+        own = [names[value] for value in inputs]
         called = {name: names[value] for name, value in sizes.named.items()}
     else:
         own = list(sizes.named)
         called = {name: name for name in own}
-    parameters = [read(name, value) for name, value in zip(own, given, strict=True)]
+    parameters = [read(name, value) for name, value in zip(own, inputs, strict=True)]
     by_value = {value: name for name, value in sizes.results.items()}
     parameters += [write(by_value[value], value) for value in sizes.node.results]
     written = ("dq", "dk", "dv") if sizes.backward else ("y", "stats")

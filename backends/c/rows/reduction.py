@@ -108,8 +108,8 @@ class ReductionCut:
     @property
     def label(self) -> str:
         """The kept dimensions, the lanes of a vector, and the split among threads."""
-        kept = "COLUMNS" if self.by_columns else "ROWS"
-        return f"{kept} x{self.lanes} {'of outers' if self.by_outer else 'in parts'}"
+        parallel = "COLUMNS" if self.by_columns else "ROWS"
+        return f"{parallel} x{self.lanes} {'of outers' if self.by_outer else 'in parts'}"
 
     def scratch_bytes(self, reduction: ReductionParts, threads: int) -> int:
         """Bytes of the threads' partial sums."""
@@ -235,9 +235,9 @@ def _space(
     """The collapsed space, every parameter's strides in it, and whether columns are kept."""
     full = reduction.anchor.operands[0].shape
     axes = set(reduction.axes)
-    kept = ["reduced" if axis in axes else "kept" for axis in range(len(full))]
+    roles = ["reduced" if axis in axes else "kept" for axis in range(len(full))]
     walks = [_walk(value, reduction, full, axes) for value in values]
-    sizes, walks, kinds = collapse(full, walks, kept)
+    sizes, walks, kinds = collapse(full, walks, roles)
     if not kinds or (reduction.kind == "MOMENTS" and kinds[-1] == "reduced"):
         sizes, kinds, walks = [*sizes, 1], [*kinds, "kept"], [(*walk, 0) for walk in walks]
     by_columns = kinds[-1] == "kept"
@@ -268,10 +268,10 @@ def _is_reduced(value: Value, reduction: ReductionParts) -> bool:
 
 def _drop_ones(shape: Sequence[int], full: Sequence[int], axes: set[int]) -> list[int]:
     """Sizes of the kept axes in a reduced shape, with or without its reduced axes."""
-    kept = len(full) - len(axes)
+    rank = len(full) - len(axes)
     if len(shape) == len(full):
         return [size for axis, size in enumerate(shape) if axis not in axes]
-    return [1] * (kept - len(shape)) + list(shape)
+    return [1] * (rank - len(shape)) + list(shape)
 
 
 def _functions(
@@ -303,7 +303,7 @@ def _functions(
         reduction.after,
         constants,
         stores=[(value, access) for value, access in stores if value not in early],
-        given=_results(reduction),
+        bound=_results(reduction),
         by_integers=cut.by_integers,
     )
     extra = f", pe_vf v[{len(reduction.values)}][{_tile_rows(reduction, cut, paired)}]"

@@ -32,7 +32,7 @@ def check_whole_reduction(node: Node) -> None:
 def whole_reduction_kernel(node: Node, device: Device) -> Kernel:
     """Emit a sum, product or extreme of i32 or i64; threads split the results."""
     (x,), y, axes = node.operands, node.result, node.attrs["axes"]
-    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    outer = [axis for axis in range(len(x.shape)) if axis not in axes]
     ctype, shape = c_scalar(x.dtype).ctype, "x".join(map(str, x.shape))
     count = math.prod(x.shape[axis] for axis in axes)
     return define_kernel(
@@ -42,7 +42,7 @@ def whole_reduction_kernel(node: Node, device: Device) -> Kernel:
         body=[
             f"const pe_range share = pe_split(w, {y.type.size}, 16);",
             "for (ptrdiff_t line = share.begin; line < share.end; line++) {",
-            f"    const ptrdiff_t first = {_offset('line', kept, x.shape)};",
+            f"    const ptrdiff_t first = {_offset('line', outer, x.shape)};",
             f"    {ctype} result = {STARTS.get(node.op, 'x[first]')};",
             f"    for (ptrdiff_t n = 0; n < {count}; n++) {{",
             f"        const ptrdiff_t at = first + {_offset('n', axes, x.shape)};",

@@ -143,10 +143,10 @@ def _block(node: Node, scratch: Scratch) -> list[Code]:
     before, after = [], []
     for scales, (place, signed) in enumerate(places.items(), start=count):
         states = f"pe_states_{'signed' if signed else 'unsigned'}"
-        given = f"x{place} + first, x{scales}[block], {states}"
-        before.append(f"pe_decode_states({at[place]}, {given}, count);")
-        given = f"x{place} + first, x{scales} + block, {at[place]}, {states}"
-        after.append(f"pe_encode_states({given}, {int(signed)}, count);")
+        states_of_block = f"x{place} + first, x{scales}[block], {states}"
+        before.append(f"pe_decode_states({at[place]}, {states_of_block}, count);")
+        states_of_block = f"x{place} + first, x{scales} + block, {at[place]}, {states}"
+        after.append(f"pe_encode_states({states_of_block}, {int(signed)}, count);")
     return [
         fill("const {}_io io = {{{}{}}};", SYMBOL, ", ".join(passed), VALUES),
         *before,

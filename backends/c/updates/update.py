@@ -72,9 +72,13 @@ def choose_update(node: Node, device: Device, options: KernelOptions) -> Choice:
     walks, starts = _walks(node, part)
     indexed = node.attrs.get("index") is not None
     kinds = [indexed and axis == node.attrs["axis"] for axis in range(len(part))]
-    sizes, walks, kept = _with_columns(*collapse(part, walks, kinds))
+    sizes, walks, merged_kinds = _with_columns(*collapse(part, walks, kinds))
     cut = cut_space(sizes, walks, device)
-    along = kept.index(True) + len(cut.walks[0]) - len(kept) if True in kept else None
+    along = (
+        merged_kinds.index(True) + len(cut.walks[0]) - len(merged_kinds)
+        if True in merged_kinds
+        else None
+    )
     return plain_choice(node, device, cut.label, spec=UpdateCut(cut, tuple(starts), along))
 
 

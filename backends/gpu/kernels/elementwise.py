@@ -74,6 +74,6 @@ def _part_of(node: Node, part: Shape) -> tuple[str, str]:
     own = contiguous_strides(node.operands[0].shape)
     if index is None:
         return strided("i", part, own, node.attrs["start"] * own[axis]), ""
-    rest = tuple(0 if place == axis else stride for place, stride in enumerate(own))
+    strides = tuple(0 if place == axis else stride for place, stride in enumerate(own))
     looked_up = f"{SYMBOL}_index[{coordinate('i', part, axis)}] * {own[axis]}"
-    return f"{strided('i', part, rest)} + {looked_up}", index_table(index)
+    return f"{strided('i', part, strides)} + {looked_up}", index_table(index)

@@ -68,9 +68,9 @@ def _reverse(node: Node) -> tuple[list[str], str]:
 def _pick(node: Node) -> tuple[list[str], str]:
     axis, shape = node.attrs["axis"], node.result.shape
     own = contiguous_strides(node.operands[0].shape)
-    rest = tuple(0 if place == axis else stride for place, stride in enumerate(own))
+    strides = tuple(0 if place == axis else stride for place, stride in enumerate(own))
     looked_up = f"{SYMBOL}_index[{coordinate('i', shape, axis)}] * {own[axis]}"
-    place = f"{strided('i', shape, rest)} + {looked_up}"
+    place = f"{strided('i', shape, strides)} + {looked_up}"
     return _copy(place), index_table(node.attrs["index"])
 
 

@@ -57,13 +57,13 @@ def reduction_kernel(node: Node) -> GpuKernel:
     assert anchor is not None
     full = anchor.operands[0].shape
     axes = tuple(anchor.attrs.get("axes", range(len(full) - 1)))
-    kept = [axis for axis in range(len(full)) if axis not in axes]
+    outer = [axis for axis in range(len(full)) if axis not in axes]
     tree = Tree(
-        math.prod(full[axis] for axis in kept),
+        math.prod(full[axis] for axis in outer),
         math.prod(full[axis] for axis in axes),
-        across=len(full) - 1 in kept and full[-1] > 1,
+        across=len(full) - 1 in outer and full[-1] > 1,
     )
-    elements = _elements(opened, _Walk(full, tuple(kept), axes))
+    elements = _elements(opened, _Walk(full, tuple(outer), axes))
     if anchor.op == "moments":
         last = end(opened, "r", mean="s0", variance="s1")
         stage = tree_stage(tree, elements, last, "moments.inc.h")
@@ -91,7 +91,7 @@ def tree_stage(
         "PE_VALUES": 1,
         "PE_COMBINE(a, b)": "((a) + (b))",
     }
-    given = {
+    definitions = {
         **({} if template == "moments.inc.h" else {**sums, **macros}),
         "PE_RESULTS": tree.results,
         "PE_COUNT": tree.count,
@@ -100,7 +100,7 @@ def tree_stage(
         "PE_ELEMENTS(r, q)": block(elements),
         "PE_END(s0, s1, r)": block(last),
     }
-    return Stage(-(-tree.results // x), x * y, given, template=template, helpers=helpers)
+    return Stage(-(-tree.results // x), x * y, definitions, template=template, helpers=helpers)
 
 
 def _sums(opened: FusedOperands, tree: Tree, elements: Sequence[str]) -> Stage:
@@ -140,13 +140,13 @@ class _Walk:
     """Offset of element q of result r in an operand that broadcasts to the full shape."""
 
     full: tuple[int, ...]
-    kept: tuple[int, ...]
+    outer: tuple[int, ...]
     reduced: tuple[int, ...]
 
     def __call__(self, value: Value) -> str:
         """Return the offset as text."""
         strides = broadcast_strides(value.shape, self.full)
-        parts = [self._part("r", self.kept, strides), self._part("q", self.reduced, strides)]
+        parts = [self._part("r", self.outer, strides), self._part("q", self.reduced, strides)]
         return " + ".join(part for part in parts if part != "0") or "0"
 
     def _part(self, index: str, axes: tuple[int, ...], strides: tuple[int, ...]) -> str:

@@ -39,10 +39,10 @@ def row_kernel(node: Node) -> GpuKernel:
     """Emit one of TEMPLATES."""
     template, results, macros = TEMPLATES[node.op]
     shape = node.operands[0].shape
-    given = {**macros, "PE_COLUMNS": shape[-1]}
+    definitions = {**macros, "PE_COLUMNS": shape[-1]}
     if "eps" in node.attrs:
-        given["PE_EPS"] = literal(node.attrs["eps"], F32)
-    stage = Stage(math.prod(shape[:-1]), _items(shape[-1]), given, template=template)
+        definitions["PE_EPS"] = literal(node.attrs["eps"], F32)
+    stage = Stage(math.prod(shape[:-1]), _items(shape[-1]), definitions, template=template)
     return define_kernel(node.op, _parameters(node, results), [stage])
 
 
@@ -56,8 +56,8 @@ def cross_entropy_kernel(node: Node) -> GpuKernel:
     }
 
     def stage(number: int, groups: int, items: int) -> Stage:
-        given = {**macros, "PE_STAGE": number}
-        return Stage(groups, items, given, template="cross_entropy.inc.h")
+        definitions = {**macros, "PE_STAGE": number}
+        return Stage(groups, items, definitions, template="cross_entropy.inc.h")
 
     if node.op == "cross_entropy_dx":
         parameters = _parameters(node, ("dlogits",))

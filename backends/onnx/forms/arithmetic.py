@@ -105,8 +105,8 @@ def _where(w: EntryWriter, node: Node) -> None:
         operands.give(w.node("Where", *operands.tensors))
         return
     condition, name, _ = operands.tensors
-    kept = w.node("Cast", condition, to=TensorProto.FLOAT)
-    operands.give(w.node("Mul", kept, name))
+    mask = w.node("Cast", condition, to=TensorProto.FLOAT)
+    operands.give(w.node("Mul", mask, name))
     w.products.add(node.result)
 
 

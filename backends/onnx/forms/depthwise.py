@@ -62,8 +62,8 @@ def depthwise_dw(w: EntryWriter, node: Node) -> None:
         total = w.node("ReduceSum", product, w.numbers([1]), keepdims=0)
         w.bind(node.result, w.reshape(total, shape))
         return
-    layout, kept = (CHANNELS_LAST, 3) if last else (IMAGES_FIRST, 1)
-    name, axes = w.read(dy, layout), w.numbers([axis for axis in range(4) if axis != kept])
+    layout, channel_axis = (CHANNELS_LAST, 3) if last else (IMAGES_FIRST, 1)
+    name, axes = w.read(dy, layout), w.numbers([axis for axis in range(4) if axis != channel_axis])
     sums = [
         w.node("ReduceSum", w.node("Mul", tap, name), axes, keepdims=1)
         for tap in Taps(w, x, dy, windows=windows, layout=layout)

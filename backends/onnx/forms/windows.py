@@ -97,18 +97,18 @@ def _transposed_convolution(w: EntryWriter, node: Node) -> None:
     `output_padding` are the rows and columns that no window of the convolution reached.
     """
     (dy, weight), attrs = floats(node, "onnx"), node.attrs
-    rest = []
+    output_padding = []
     sizes = zip(attrs["input_shape"][1:3], dy.shape[1:3], weight.shape[:2], strict=True)
     top, bottom, left, right = attrs["padding"]
     for axis, (size, steps, k) in enumerate(sizes):
         padded = size + (top + bottom, left + right)[axis]
         reach = (k - 1) * attrs["dilation"][axis] + 1
-        rest.append(padded - (steps - 1) * attrs["stride"][axis] - reach)
+        output_padding.append(padded - (steps - 1) * attrs["stride"][axis] - reach)
     name = w.node(
         "ConvTranspose",
         w.read(dy, IMAGES_FIRST),
         w.read(weight, WEIGHT_FIRST),
-        output_padding=rest,
+        output_padding=output_padding,
         **geometry(windows_of(attrs, weight.shape), attrs["groups"]),
     )
     w.bind(node.result, name, IMAGES_FIRST)

@@ -25,14 +25,14 @@ def _parts(entry: Entry) -> Iterator[Entry]:
     """Yield an entry's parts in execution order, except empty ones."""
     graph = clone(entry.graph)
     update = _updates(graph)
-    rest = [node for node in graph.nodes if node not in update]
+    others = [node for node in graph.nodes if node not in update]
     if not update:
         yield entry
         return
-    made = {value for node in rest for value in node.results}
+    made = {value for node in others for value in node.results}
     read = dict.fromkeys(value for node in update for value in node.operands)
     cut = [value for value in read if value in made]
-    if rest:
+    if others:
         yield replace(entry, graph=_without(graph, update, cut))
     yield replace(entry, name=update_name(entry.name), graph=_alone(entry.graph, cut))
 
@@ -60,12 +60,12 @@ def _alone(graph: Graph, cut: list[Value]) -> Graph:
     """Return a copy with only the updates, and their operands as inputs."""
     graph = clone(graph)
     update, names = _updates(graph), {value.name for value in cut}
-    rest = [node for node in graph.nodes if node not in update]
-    for value in (value for node in rest for value in node.results if value.name in names):
+    others = [node for node in graph.nodes if node not in update]
+    for value in (value for node in others for value in node.results if value.name in names):
         value.name, value.node = CUT + value.name, None
         graph.inputs.append(value)
     graph.nodes = [node for node in graph.nodes if node in update]
-    graph.outputs = {} if rest else graph.outputs
+    graph.outputs = {} if others else graph.outputs
     return _with_inputs_that_are_read(graph)
 
 

@@ -52,9 +52,9 @@ def _import_plugin() -> types.ModuleType:
     import onnxruntime_qnn
 
     if tuple(map(int, re.findall(r"\d+", onnxruntime_qnn.__version__)[:2])) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+        oldest = ".".join(map(str, OLDEST))
         raise MissingPackage(
-            f"{what} needs onnxruntime-qnn {wanted} or newer, not {onnxruntime_qnn.__version__}: "
+            f"{what} needs onnxruntime-qnn {oldest} or newer, not {onnxruntime_qnn.__version__}: "
             f"{pip_command(EXTRA)} --upgrade"
         )
     module: types.ModuleType = onnxruntime_qnn

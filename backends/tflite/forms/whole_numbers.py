@@ -76,8 +76,8 @@ def _left_over(w: EntryWriter, a: LiteTensor, b: LiteTensor, dtype: DType) -> Li
     left = w.broadcast("FLOOR_MOD", a, b)  # it has the sign of b
     signs = (w.broadcast("LESS", x, zero, kind=TRUTH) for x in (a, b))
     differ = w.broadcast("NOT_EQUAL", *signs, kind=TRUTH)
-    rest = w.broadcast("NOT_EQUAL", left, zero, kind=TRUTH)
-    other = w.broadcast("LOGICAL_AND", differ, rest)
+    remains = w.broadcast("NOT_EQUAL", left, zero, kind=TRUTH)
+    other = w.broadcast("LOGICAL_AND", differ, remains)
     return w.broadcast("SELECT_V2", other, w.broadcast("SUB", left, b), left)
 
 

@@ -34,8 +34,8 @@ def power(w: EntryWriter, by: LiteTensor) -> LiteTensor:
 def moved_left(w: EntryWriter, a: LiteTensor, by: LiteTensor) -> LiteTensor:
     """Multiply by a power of two in two steps: 2^63 does not fit in 64 signed bits."""
     first = w.broadcast("MINIMUM", by, w.scalar(32, I32))
-    rest = w.broadcast("SUB", by, first)
-    return w.broadcast("MUL", w.broadcast("MUL", a, power(w, first)), power(w, rest))
+    second = w.broadcast("SUB", by, first)
+    return w.broadcast("MUL", w.broadcast("MUL", a, power(w, first)), power(w, second))
 
 
 def moved_right(w: EntryWriter, a: LiteTensor, by: LiteTensor) -> LiteTensor:
@@ -47,8 +47,10 @@ def moved_right(w: EntryWriter, a: LiteTensor, by: LiteTensor) -> LiteTensor:
     low = w.cast(w.broadcast("RIGHT_SHIFT", lower(w, a), w.cast(near, UNSIGNED)), WIDE)
     both = w.broadcast("ADD", w.broadcast("MUL", w.cast(high, WIDE), up), low)
     beyond = w.broadcast("SUB", by, w.scalar(32, I32))
-    rest = w.broadcast("SELECT_V2", far, beyond, w.scalar(0, I32))
-    return w.broadcast("SELECT_V2", far, w.cast(w.broadcast("RIGHT_SHIFT", high, rest), WIDE), both)
+    distance = w.broadcast("SELECT_V2", far, beyond, w.scalar(0, I32))
+    return w.broadcast(
+        "SELECT_V2", far, w.cast(w.broadcast("RIGHT_SHIFT", high, distance), WIDE), both
+    )
 
 
 def divided(w: EntryWriter, a: LiteTensor, b: LiteTensor, zeros: LiteTensor) -> LiteTensor:

@@ -36,5 +36,5 @@ class KeepOutputs(Pass):
     names: Set[str] = frozenset()
 
     def run(self, graph: Graph) -> None:
-        kept = {LOSS, *self.names}
-        graph.outputs = {name: value for name, value in graph.outputs.items() if name in kept}
+        required = {LOSS, *self.names}
+        graph.outputs = {name: value for name, value in graph.outputs.items() if name in required}

@@ -132,7 +132,7 @@ def weights_of(forward: Graph, names: Set[str]) -> Set[str]:
 def _is_weight(param: Param, readers: Sequence[Node]) -> bool:
     """Whether its only users are linear layers and look-ups of rows."""
     value = param.value
-    large = value.dtype is F32 and value.type.size >= SMALLEST and param.held is None
+    large = value.dtype is F32 and value.type.size >= SMALLEST and param.quantization is None
     return (
         large and bool(readers) and all(_is_layer(n, value) or _is_rows(n, value) for n in readers)
     )

@@ -49,10 +49,10 @@ class HoldIntegers(Pass):
         g = Builder(graph)
         with g.into(first):
             for param in list(graph.params.values()):
-                if param.held is not None and param.value.dtype is F32:
-                    made = integers[param.value] = _as_integers(param, param.held)
+                if param.quantization is not None and param.value.dtype is F32:
+                    made = integers[param.value] = _as_integers(param, param.quantization)
                     graph.params[param.name] = made
-                    scales = g.constant(scales_of(param.held, param.value.shape))
+                    scales = g.constant(scales_of(param.quantization, param.value.shape))
                     real[param.value] = g.dequantize(made.value, scales)
 
         graph.nodes[:0] = first
@@ -89,14 +89,14 @@ def scales_of(quantization: Quantization, shape: Shape) -> np.ndarray:
 
 def _update(g: Builder, node: Node, param: Param, scaled: bool) -> None:
     """Write the integers nearest to the result of the update's formula, and the remainder."""
-    if node.op not in FORMULAS or param.held is None:
+    if node.op not in FORMULAS or param.quantization is None:
         raise CompileError(
             f"{node}: {node.op} updates no integers; let {param.name} stay real, or freeze it"
         )
     _, grad, *others = node.operands
     chosen = {name: node.attrs[name] for name in PART}
     part = updated_type(param.value.type, chosen)
-    scales = scales_of(param.held, param.value.shape)
+    scales = scales_of(param.quantization, param.value.shape)
     if scales.ndim and chosen["axis"] == len(param.value.shape) - scales.ndim:
         scales = scales[updated_part({**chosen, "axis": 0})]
     state = f"{STATE_PREFIX}remainder.{param.name}"

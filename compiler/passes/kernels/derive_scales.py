@@ -46,9 +46,9 @@ def _factors(graph: Graph) -> dict[Value, tuple[Value, np.float32]]:
     """Return source and factor of each constant that is such a product."""
     g, users, made, found = Builder(graph), graph.users(), dict[bytes, Value](), {}
     weight_scales = {
-        np.asarray(param.held.scales, np.float32).tobytes()
+        np.asarray(param.quantization.scales, np.float32).tobytes()
         for param in graph.params.values()
-        if param.held is not None
+        if param.quantization is not None
     }
     for value, data in list(graph.constants.items()):
         if value.dtype is not F32 or data.ndim != 1 or data.tobytes() in weight_scales:

@@ -41,8 +41,8 @@ class JoinedTable:
 
 def joined_tables(records: Sequence[Record]) -> list[JoinedTable]:
     """Return the tables that the records measure any row of."""
-    kept = [record for record in records if record.ok]
-    tables = (_memory(kept), _microcontroller(kept), _accuracy(kept), _llama(kept))
+    passed = [record for record in records if record.ok]
+    tables = (_memory(passed), _microcontroller(passed), _accuracy(passed), _llama(passed))
     return [table for table in tables if table is not None]
 
 
@@ -129,7 +129,7 @@ def _microcontroller(records: Sequence[Record]) -> JoinedTable | None:
 
 def _accuracy(records: Sequence[Record]) -> JoinedTable | None:
     """Return the accuracies of the sparse study: of a model and data set, by scheme."""
-    wanted = [
+    accuracies = [
         x
         for x in records
         if x.metric == "accuracy"
@@ -138,7 +138,7 @@ def _accuracy(records: Sequence[Record]) -> JoinedTable | None:
         and x.scheme in ACCURACY_SCHEMES
     ]
     by_pair: dict[tuple[str, str], dict[str, Record]] = {}
-    for record in wanted:
+    for record in accuracies:
         by_pair.setdefault((record.model, record.dataset or NOTHING), {})[record.scheme] = record
     rows = [
         (f"{model}, {dataset}", *(_mean(found.get(name)) for name in ACCURACY_SCHEMES))

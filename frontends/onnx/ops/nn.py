@@ -82,7 +82,7 @@ def batch_normalization(
     norm = NormParams(gamma, beta, mean, var=var, eps=epsilon)
     if training_mode:
         return _batch_norm_training(ctx, x, norm, momentum)
-    if any(ctx.wanted[1:]):
+    if any(ctx.requested[1:]):
         raise Unsupported("training mode before opset 14; convert the model to a newer opset")
     if not ctx.training:
         return [emit_nn.batch_norm_frozen(ctx.g, x, norm)]
@@ -132,7 +132,7 @@ def layer_normalization(
     On request, also return the mean and the inverse of the standard deviation.
     """
     y = emit_norm.layer_norm(ctx.g, x, x.rank - axis % x.rank, scale=scale, shift=bias, eps=epsilon)
-    if not any(ctx.wanted[1:]):
+    if not any(ctx.requested[1:]):
         return [y]
     g, dims = ctx.g, range(axis % x.rank, x.rank)
     mean = emit.reduce(g, "reduce_mean", x, dims, keepdims=True)

@@ -31,21 +31,21 @@ Wish = Callable[[int, Mapping[str, Any]], Layout | None]
 class OnnxContext:
     """A rule's context, besides its inputs and attributes.
 
-    `wanted` is whether each of the operator's outputs has a name; `training` whether the model is
+    `requested` is whether each output of the operator has a name; `training` whether the model is
     imported in training mode; `find` returns any tensor that the graph has by now; `weight` creates
     a param from an attribute.
     """
 
     g: Builder
     opset: int
-    wanted: tuple[bool, ...]
+    requested: tuple[bool, ...]
     training: bool
     find: Callable[[str], Tensor]
     weight: Callable[[str, np.ndarray], Tensor]
 
     def wants(self, output: int) -> bool:
         """Return whether an output may have a reader."""
-        return output < len(self.wanted) and self.wanted[output]
+        return output < len(self.requested) and self.requested[output]
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def split(
     length = x.shape[axis]
     parts = integers(sizes) if sizes is not None else split
     if parts is None:
-        count = len(ctx.wanted)
+        count = len(ctx.requested)
         if num_outputs not in (None, count):
             raise Unsupported(f"{num_outputs} parts for {count} outputs")
         chunk = -(-length // count)

@@ -67,7 +67,7 @@ def _imported(walker: OperatorWalker, example_inputs: Any, loss: Any) -> Graph:
     walker.name_outputs(outputs)
     DeadCode().run(g.graph)
     walker.roles.tell(g.graph)
-    if walker.integers and not any(param.held for param in g.graph.params.values()):
+    if walker.integers and not any(param.quantization for param in g.graph.params.values()):
         raise ImportModelError(
             f"{model.name} has no int8 weights; calibrate it: quantize=pockengine.Int8({{...}})"
         )

@@ -243,7 +243,7 @@ class OperatorWalker(GraphWalker):
         param = self.g.graph.params[value.name]
         param.source = source and source.transposed(layout)
         if self.integers and integer is not None and number in frame.wishes:
-            param.held = integer.transposed(layout)
+            param.quantization = integer.transposed(layout)
         return Tensor(value, layout)
 
     def _free_name(self, name: str) -> str:

@@ -124,14 +124,17 @@ def mul_no_nan(ctx: TfContext, a: Tensor, b: Tensor) -> Tensor:
     assert product.value.node is not None
     first, second = product.value.node.operands
 
-    def kept(factor: Value, other: Value) -> Value:
+    def product_or_zero(factor: Value, other: Value) -> Value:
         zero = g.scalar(0.0)
         return g.where(g.eq(other, zero), zero, g.mul(factor, other))
 
-    y = Tensor(kept(first, second), product.layout)
+    y = Tensor(product_or_zero(first, second), product.layout)
     if not (emit.trains(g, a) or emit.trains(g, b)):
         return y
-    slopes = (first, lambda dy: kept(dy, second)), (second, lambda dy: kept(first, dy))
+    slopes = (
+        (first, lambda dy: product_or_zero(dy, second)),
+        (second, lambda dy: product_or_zero(first, dy)),
+    )
     return emit_gradient.with_gradient(g, y, *slopes)
 
 

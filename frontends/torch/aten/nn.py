@@ -162,11 +162,11 @@ def average(
     else:
         y = pool(ctx.g, batch, ceiled, count_include_pad)
         if ceiled != window and count_include_pad:
-            y = _counted_as_asked(ctx.g, y, batch, window)
+            y = _rescaled(ctx.g, y, batch, window)
     return reshape(ctx.g, y, ctx.shape)
 
 
-def _counted_as_asked(g: Builder, y: Tensor, x: Tensor, window: Window) -> Tensor:
+def _rescaled(g: Builder, y: Tensor, x: Tensor, window: Window) -> Tensor:
     """Count the requested padding, not that of the last, incomplete window."""
     shares = np.ones((), np.float64)
     for dim, (size, kernel, step) in enumerate(

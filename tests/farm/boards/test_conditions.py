@@ -61,7 +61,7 @@ def wait_for(conditions: Conditions, more: int) -> None:
 
 
 def test_a_calm_run_is_valid_and_described(sensors: Sensors, board: LocalTransport) -> None:
-    with watched(board, str(sensors.root), period_s=0.05, rest_s=0) as conditions:
+    with watched(board, str(sensors.root), period_s=0.05, idle_s=0) as conditions:
         wait_for(conditions, 2)
         sensors.set(TEMPERATURE, "61000")
         wait_for(conditions, 1)
@@ -82,7 +82,7 @@ def test_a_calm_run_is_valid_and_described(sensors: Sensors, board: LocalTranspo
 def test_what_happens_meanwhile_makes_a_run_invalid(
     sensors: Sensors, board: LocalTransport, file: str, value: str, problem: str
 ) -> None:
-    with watched(board, str(sensors.root), period_s=0.05, rest_s=0) as conditions:
+    with watched(board, str(sensors.root), period_s=0.05, idle_s=0) as conditions:
         sensors.set(file, value)
         wait_for(conditions, 2)
 
@@ -162,7 +162,7 @@ def test_what_others_take_of_a_board_is_marked(
 ) -> None:
     with reached(tmp_path) as transport:
         board = Shared(transport, sensors, list(shares))
-        with watched(board, str(sensors.root), rest_s=0) as conditions:
+        with watched(board, str(sensors.root), idle_s=0) as conditions:
             pass
 
     assert conditions.busy == mark
@@ -173,7 +173,7 @@ def test_a_board_without_such_counts_has_no_mark(sensors: Sensors, board: LocalT
     for text in (None, "cpu of another system", "cpu 1 2"):
         if text:
             sensors.set("proc/stat", text)
-        with watched(board, str(sensors.root), rest_s=0) as conditions:
+        with watched(board, str(sensors.root), idle_s=0) as conditions:
             pass
 
         assert conditions.busy is None

@@ -123,7 +123,7 @@ def test_a_missing_emulator_says_how_to_install_it(
 
 def test_only_the_newest_consoles_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for _ in range(emulated.CONSOLES_KEPT + 5):
+    for _ in range(emulated.MOST_CONSOLES + 5):
         emulated._new_console("b").touch()
 
-    assert len(list(tmp_path.rglob("*.log"))) == emulated.CONSOLES_KEPT + 1
+    assert len(list(tmp_path.rglob("*.log"))) == emulated.MOST_CONSOLES + 1

@@ -142,7 +142,7 @@ def test_without_integers_it_is_the_real_model(tmp_path: Path) -> None:
     path = quantised(tmp_path, QuantType.QInt8, QuantFormat.QDQ, residual=True)
     x = np.random.default_rng(2).standard_normal((2, 3, 12, 12)).astype(np.float32)
     graph = from_onnx(path)
-    assert all(param.held is None for param in graph.params.values())
+    assert all(param.quantization is None for param in graph.params.values())
     logits = run(graph, {"x": x})["logits"]
     np.testing.assert_allclose(logits, by_onnxruntime(path, x), atol=0.2)
 

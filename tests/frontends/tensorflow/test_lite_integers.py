@@ -135,7 +135,9 @@ def test_an_int8_file_trains_in_its_integers(net: Path) -> None:
         batch = {name: x, "target": np.arange(4)}
         losses = [float(session.train_step(batch, lr=0.05)["loss"]) for _ in range(40)]
     assert losses[-1] < 0.9 * losses[0]
-    weights = [param for param in compiled.program.params.values() if param.held is not None]
+    weights = [
+        param for param in compiled.program.params.values() if param.quantization is not None
+    ]
     assert {param.value.dtype.value for param in weights} == {"i8"}
 
 

@@ -94,7 +94,7 @@ def by_integers(graph: Graph, x: torch.Tensor) -> np.ndarray:
 def test_the_forward_pass_is_pytorchs(dtype: Any) -> None:
     module, x = exported(dtype).module(), pictures()
     graph = from_torch(module, (x,), integers=True)
-    assert sum(param.held is not None for param in graph.params.values()) == 4
+    assert sum(param.quantization is not None for param in graph.params.values()) == 4
     found = by_integers(graph, x)
     assert len(np.unique(found)) > 5
     np.testing.assert_array_equal(found, module(x).detach().numpy())
@@ -104,7 +104,7 @@ def test_without_integers_it_is_the_real_module() -> None:
     """The two differ by rounding alone."""
     module, x = exported().module(), pictures()
     graph = from_torch(module, (x,))
-    assert all(param.held is None for param in graph.params.values())
+    assert all(param.quantization is None for param in graph.params.values())
     assert "quantize" not in {node.op for node in graph.nodes}
     found = run(graph, {"x": x.numpy()})["output"]
     np.testing.assert_allclose(found, module(x).detach().numpy(), atol=4 * FINE)
@@ -165,7 +165,7 @@ def test_weights_that_are_held_as_floats_stay_such() -> None:
         net.linear.bias.copy_((net.linear.bias * 2**14).round() / 2**14)
     module = torch.export.export(net, (x,)).module()
     graph = from_torch(module, (x,), integers=True)
-    assert graph.params["linear.weight"].held is not None
+    assert graph.params["linear.weight"].quantization is not None
     assert graph.params["linear.weight"].source is None
     np.testing.assert_array_equal(by_integers(graph, x), module(x).detach().numpy())
 
