@@ -23,7 +23,7 @@ from pockengine.backends.specification import Specification
 from pockengine.backends.switching_report import Switching, read_switching
 from pockengine.compiler.ir import Value
 from pockengine.compiler.ir.blocks import Blocks
-from pockengine.compiler.ir.graph import ParamKind
+from pockengine.compiler.ir.graph import Param, ParamKind
 from pockengine.compiler.ir.quantization import Quantization, parse_quantization
 from pockengine.compiler.ir.types import DType, Shape, TensorType
 from pockengine.compiler.program import Entry, Program
@@ -136,12 +136,7 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
                 "kind": kind,
                 "trained": slot.name in program.scheme,
                 "permutation": permutation,
-                **({} if param is None or param.blocks is None else _write_blocks(param.blocks)),
-                **(
-                    {}
-                    if param is None or param.quantization is None
-                    else {"held": str(param.quantization)}
-                ),
+                **({} if param is None else _write_storage(param)),
             }
         )
     return {
@@ -165,8 +160,9 @@ def manifest_of(program: Program, backend: Backend) -> dict[str, Any]:
     }
 
 
-def _write_blocks(blocks: Blocks) -> dict[str, Any]:
-    return {"blocks": asdict(blocks)}
+def _write_storage(param: Param) -> dict[str, Any]:
+    blocks = {} if param.blocks is None else {"blocks": asdict(param.blocks)}
+    return blocks if param.quantization is None else {**blocks, "held": str(param.quantization)}
 
 
 def _write_backend(name: str) -> dict[str, str]:
@@ -314,15 +310,9 @@ def _read_param(row: Mapping[str, Any]) -> ParamSpec:
     if kind not in KINDS:
         raise ValueError(f"{row['name']}: its kind is not one of {', '.join(KINDS)}")
     order = None if permutation is None else tuple(permutation)
-    blocks, quantization = _read_blocks(row, type_), _read_integers(row, type_)
-    return ParamSpec(
-        type_,
-        kind,
-        _get(row, "trained", bool),
-        permutation=order,
-        blocks=blocks,
-        quantization=quantization,
-    )
+    trained, stored = _get(row, "trained", bool), _read_integers(row, type_)
+    blocks = _read_blocks(row, type_)
+    return ParamSpec(type_, kind, trained, permutation=order, blocks=blocks, quantization=stored)
 
 
 def _read_integers(row: Mapping[str, Any], type_: TensorType) -> Quantization | None:

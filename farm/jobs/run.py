@@ -18,9 +18,9 @@ def run_batch(
     """Run all open jobs of the site's batch; return their verdicts.
 
     `report` is called with the state of all jobs about every second. Jobs without a board that can
-    run them are unrunnable, with the boards' reasons. An error that is not a board's (a lost database) ends
-    the other workers after their current job and is raised; stored results stay, and the batch can
-    be resumed.
+    run them are unrunnable, with the boards' reasons. An error that is not a board's (a lost
+    database) ends the other workers after their current job and is raised; stored results stay,
+    and the batch can be resumed.
     """
     site.active = {board.name for board in boards}
     reasons: dict[str, str] = {}
