@@ -40,7 +40,7 @@ from pockengine.finetune.search_limits import (
     TRIES,
     SearchLimits,
     budget_of,
-    first_that_keeps,
+    first_within,
     tightened,
 )
 from pockengine.finetune.search_validate import check_data, finalists, recipe_of, trainer
@@ -161,7 +161,7 @@ def _search(options: SearchOptions) -> None:
         console.print(race_table(results, found, judge))
         by_scheme = {one.scheme: one for one in found}
         found = [by_scheme[result.scheme] for result in results]
-    best, measured = first_that_keeps(found, options.limits, costs)
+    best, measured = first_within(found, options.limits, costs)
     result = next((one for one in results if one.scheme == best.scheme), None)
     comment = describe(
         options, subject.batch, best, signal=signal, result=result, measured=measured, judge=judge

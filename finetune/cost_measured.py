@@ -59,7 +59,7 @@ def count_instructions(graph: Graph, training: Training, device: Device) -> int:
         command = [str(artifact.executable), "train", "--weights", str(artifact.weights)]
         command += ["--data", str(data), "--steps", "2", "--lr", "0.0", "--threads", "1"]
         counted = count(command, marks=2, arch=device.cpu.arch)
-    return counted.regions[1]  # the first step also touches its memory for the first time
+    return counted.regions[1]  # the first step also faults in its memory
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def open_executor(scheduler: str = PROCESSES, workers: int | None = None) -> Ite
 
 
 def _end_with_parent() -> None:
-    """Make a worker exit when its parent is killed: it would wait for work for ever."""
+    """Make a worker exit when its parent is killed; it would wait for work forever."""
     parent = multiprocessing.parent_process()
     assert parent is not None  # this runs in a worker
 
@@ -86,7 +86,7 @@ def _cluster(address: str) -> Iterator[Executor]:
 
 
 def _greet(address: str) -> None:
-    """Raise TimeoutError for a server that accepts but stays silent: a Client would wait for ever.
+    """Raise TimeoutError for a server that accepts but stays silent: a Client would wait forever.
 
     It uses a separate thread, as the caller's may run an event loop.
     """

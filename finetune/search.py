@@ -25,7 +25,7 @@ from pockengine.errors import FinetuneError
 from pockengine.extras import pip_command
 from pockengine.finetune.contributions import Contributions, Item
 from pockengine.finetune.cost import Cost
-from pockengine.finetune.search_starts import Genome, longest_beginnings
+from pockengine.finetune.search_starts import Genome, longest_prefixes
 from pockengine.finetune.shrinkage import shrunk
 from pockengine.finetune.space import SearchSpace, scheme_of
 
@@ -163,7 +163,7 @@ def search(
 
     prior = Prior([len(options) for options in (space.biases, *space.weights)], Random(effort.seed))
     if space.items:
-        begun = longest_beginnings(space, contributions, costs.graph, fits) if effort.warm else ()
+        begun = longest_prefixes(space, contributions, costs.graph, fits) if effort.warm else ()
         starts = list(dict.fromkeys(begun))
         bounds, left = len(budget.excess(head.cost)), effort.evaluations - len(evaluate.curve)
         _explore(effort.sampler, prior, starts, evaluate, budget.excess, bounds, left, effort.seed)

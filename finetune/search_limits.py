@@ -93,7 +93,7 @@ def tightened(budget: Budget, best: Point, limits: SearchLimits, costs: CostMode
     return replace(budget, work=min(budget.work, best.cost.work) * limits.instructions / counted)
 
 
-def first_that_keeps(
+def first_within(
     candidates: Sequence[SchemeCandidate], limits: SearchLimits, costs: CostModel
 ) -> tuple[SchemeCandidate, str]:
     """Return the first candidate within the limits, and its measurements.

@@ -38,12 +38,12 @@ ORDERS: tuple[Callable[[GainStep], float], ...] = (
 )
 """By gain per saved byte, by gain per trained number, by gain alone, and from the top down.
 
-The scarce memory differs: with small batches it is optimiser states, with large ones activations.
-For other models it is the activations on the backward pass down to a deep weight.
+The dominant memory differs: optimiser states with small batches, saved activations with large ones.
+For other models it is the activations that the backward pass to a deep weight needs.
 """
 
 
-def longest_beginnings(
+def longest_prefixes(
     space: SearchSpace,
     contributions: Contributions,
     graph: Graph,

@@ -5,7 +5,7 @@ luckiest, and unlucky ones would never be chosen. The variance over seeds estima
 the variance over items the true differences. Their ratio determines how far each gain is shrunk
 towards the mean of items of the same kind and share (Efron and Morris 1975, "Data analysis using
 Stein's estimator and its generalizations"). If that mean is negative, gains are shrunk towards
-zero: short probes may disturb what a whole training settles.
+zero: a short probe may end before the parameter has recovered from its first steps.
 """
 
 import statistics

@@ -6,10 +6,10 @@ The head (the block that the forward pass reads last) always trains. The options
               head's; for families without biases (LLaMA) the norms' weights instead
     weights   a share of the channels of one convolution or linear layer, chosen by a criterion
 
-A chosen weight brings its own bias along. Embedding tables are left out: a table is read by index,
-so no share of its channels saves an activation, and its gradient is as large as the vocabulary. In
-big models `upper` keeps the top share of the layers: below, the activations down to there would
-have to be kept, which no memory budget that is worth searching for allows.
+A chosen weight also trains its bias. Embedding tables are excluded: a table is read by index, so no
+share of its channels saves an activation, and its gradient is as large as the vocabulary. In big
+models `upper` restricts the search to the top share of the layers: a layer further down needs the
+saved activations of all layers above it, which exceed any useful memory budget.
 """
 
 import re

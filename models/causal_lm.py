@@ -113,7 +113,7 @@ def open_causal_lm(folder: Path) -> CausalLM:
 def decoder_of(folder: Path) -> Any:
     """Build config.json's decoder with shapes only; its weights need not exist.
 
-    Of a model with pictures it is the text model.
+    For a multimodal model, build its text model.
     """
     kind = decoder_class(folder)
     if not kind.endswith(DECODERS):
@@ -137,7 +137,7 @@ def decoder_of(folder: Path) -> Any:
 
 
 def _of_text(config: Any) -> Any:
-    """Return the text model's configuration; the whole model's governs its files."""
+    """Return the text model's configuration, with the file format of the whole model."""
     text = config.get_text_config()
     text.tie_word_embeddings = getattr(config, "tie_word_embeddings", text.tie_word_embeddings)
     if hasattr(config, "quantization_config"):

@@ -60,7 +60,7 @@ def decoding_graphs(module: Any, positions: int, trained: Graph | None = None) -
 
 
 class _Chunk:
-    """transformers' Cache for one chunk: keeps its keys and values, and returns only these."""
+    """transformers' Cache for one chunk: stores its keys and values, and returns only these."""
 
     is_compileable = False
     is_sliding = ()
@@ -158,25 +158,27 @@ def _attend(
     scores = scores * (width**-0.5 if scaling is None else scaling)
     if (cap := how.get("softcap")) is not None:
         scores = torch.tanh(scores / cap) * cap
-    seen = _seen(chunk.start, tokens, keys.shape[2], how.get("sliding_window"))
+    mask = _attention_mask(chunk.start, tokens, keys.shape[2], how.get("sliding_window"))
     scores = scores.reshape(1, heads, tokens, -1)
-    scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     weights = scores.softmax(dim=-1).reshape(1, key.shape[1], -1, scores.shape[-1])
     before, own = weights[..., : keys.shape[2]], weights[..., keys.shape[2] :]
     result = before @ values + own @ value
     return result.reshape(1, heads, tokens, -1).transpose(1, 2).contiguous(), None
 
 
-def _seen(start: torch.Tensor, tokens: int, positions: int, window: int | None) -> torch.Tensor:
-    """Return which cached and own positions each token sees: bool (tokens, positions + tokens)."""
+def _attention_mask(
+    start: torch.Tensor, tokens: int, positions: int, window: int | None
+) -> torch.Tensor:
+    """Return the mask over cached and own positions: bool (tokens, positions + tokens)."""
     own = start + torch.arange(tokens)
     cached = torch.arange(positions)
     at = torch.cat([cached, own])[None, :]
-    seen = at <= own[:, None]
+    mask = at <= own[:, None]
     if window is not None:
-        seen = seen & (at > own[:, None] - window)
+        mask = mask & (at > own[:, None] - window)
     written = torch.cat([cached < start, torch.ones(tokens, dtype=torch.bool)])
-    return seen & written[None, :]
+    return mask & written[None, :]
 
 
 @contextmanager

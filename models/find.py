@@ -105,7 +105,7 @@ def takes_batch(name: str) -> bool:
 def import_function(name: str, contract: str) -> Callable[..., Any]:
     """Import `package.module:function`, also from the current folder.
 
-    ImportModelError ends with the `contract` that the function has to keep.
+    ImportModelError ends with the function's `contract`.
     """
     module_name, _, function = name.partition(":")
     if os.getcwd() not in sys.path:  # as with `python -m`; a console script lacks it

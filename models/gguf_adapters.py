@@ -18,7 +18,7 @@ from pockengine.models.gguf_names import ARCHITECTURES, KNOWN, rows_laid_out, th
 
 _F32 = FORMS[0]
 EMBEDDING = "token_embd.weight"
-"""llama.cpp looks its rows up, and has its factors the other way round."""
+"""llama.cpp reads this table by rows, and swaps the factors of its adapter."""
 
 
 def takes_adapters(config: Any, adapters: Sequence[Adapter]) -> bool:

@@ -111,7 +111,7 @@ def gguf_tensors(path: Path, config: Any) -> dict[str, Contents]:
             "give the weights as safetensors"
         )
     file = read_gguf(path)
-    # Sorted, so that the embedding comes after a head that is the same weight, and stays.
+    # Sorted, so that a tied embedding (token_embd) overrides the head (output).
     names = ((name, _ours(name, config)) for name in sorted(file.entries))
     return {
         ours: _laid_out(file.contents(name), ours, config, back=True)

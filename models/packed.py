@@ -2,7 +2,7 @@
 
 `quantization_config` of config.json names the method; packed_forms.py has the formulas. Weights are
 decoded when they are read. Those on a uniform grid keep codes and scales (`Grid`), so that frozen
-weights in blocks hold the same numbers.
+weights in blocks reproduce them exactly.
 """
 
 import json
@@ -118,7 +118,7 @@ def _key(part: str) -> str:
 
 
 def _torchao_kinds(folder: Path, shards: Shards) -> dict[str, Settings]:
-    """Return what the files' metadata says of torchao's tensors."""
+    """Return the settings of torchao's tensors from the files' metadata."""
     kinds: dict[str, Settings] = {}
     for file in shards:
         try:
@@ -151,7 +151,7 @@ def remark(shards: Shards, config: Any) -> str | None:
 
 
 def _storage(tensors: Sequence[Contents]) -> str | None:
-    """Return the smallest storage that keeps the numbers of all quantized weights."""
+    """Return the smallest storage that represents all quantized weights exactly."""
     bits = {tensor.bits for tensor in tensors if isinstance(tensor, Grid)}
     if bits:
         known = [one for one in bits if one is not None]

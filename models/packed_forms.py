@@ -131,14 +131,14 @@ def _grid(
 
 
 def _code_bits(zeros: np.ndarray, scales: Contents, bits: int) -> int | None:
-    """Return the bits of blocks that hold unsigned codes less their zero points."""
+    """Return the bits of blocks that fit unsigned codes minus their zero points."""
     if zeros.shape != scales.type.shape:
         raise ValueError(f"its scales are {scales.type}, its zero points {list(zeros.shape)}")
     return _bits(-zeros, (1 << bits) - 1 - zeros)
 
 
 def _bits(lowest: np.ndarray, highest: np.ndarray) -> int | None:
-    """Return the bits of blocks that hold all codes between these."""
+    """Return the bits of blocks that fit all codes in this range; None if none does."""
     for bits in (4, 8):
         half = 1 << bits - 1
         if lowest.min() >= -half and highest.max() < half:

@@ -24,7 +24,7 @@ def judge_held_out(session: Session, prepared: FineTuneInputs, batch: int) -> Sc
 
 
 class HeldOut(Callback):
-    """Evaluates held-out texts after each epoch, and counts tokens, also of drawn answers."""
+    """Evaluates held-out texts after each epoch; counts tokens, including sampled answers."""
 
     def __init__(
         self, prepared: FineTuneInputs, batch: int, say: Say, drawn: Rollouts | None = None
@@ -55,7 +55,7 @@ class HeldOut(Callback):
         self._last = time.perf_counter()
 
     def speed(self) -> float:
-        """Text tokens per second, over the steps only, with the drawing of their answers."""
+        """Text tokens per second of the steps, including the time to sample answers."""
         rows = self._prepared.training
         trained = self._rows * rows.tokens / rows.rows
         tokens = trained if self._drawn is None else self._drawn.tokens

@@ -44,14 +44,14 @@ def chat_of(tokenizer: Any, folder: Path) -> Chat:
 
 
 def _messages(*contents: str, system: str | None = None) -> list[dict[str, str]]:
-    """Return questions and answers in turn, after an optional text of the system."""
+    """Return alternating questions and answers, after an optional system message."""
     first = [] if system is None else [{"role": "system", "content": system}]
     roles = ("user", "assistant") * len(contents)
     return first + [{"role": r, "content": c} for r, c in zip(roles, contents, strict=False)]
 
 
 def _rendered(tokenizer: Any, *contents: str, system: str | None = None) -> str:
-    """Render a chat to learn from; empty if the template refuses it."""
+    """Render a training chat; empty if the template refuses it."""
     try:
         return render(tokenizer, Example(0, _messages(*contents, system=system))).text
     except FinetuneError:
@@ -59,7 +59,7 @@ def _rendered(tokenizer: Any, *contents: str, system: str | None = None) -> str:
 
 
 def _with_learned(tokenizer: Any, chat: Chat) -> Chat:
-    """Add the pieces that only chats to learn from have."""
+    """Add the pieces that occur only in training chats."""
     whole = _rendered(tokenizer, _QUESTION, _ANSWER)
     opened, _, closed = whole.removeprefix(chat.ask + _QUESTION + chat.answer).partition(_ANSWER)
     generation = _rendered(tokenizer, _QUESTION).removeprefix(chat.ask + _QUESTION)
@@ -71,7 +71,7 @@ def _with_learned(tokenizer: Any, chat: Chat) -> Chat:
 
 
 def _joined(chat: Chat, *contents: str, system: str | None = None) -> str:
-    """Write a chat by its pieces, as the C runtime does."""
+    """Assemble a chat from the pieces, as the C runtime does."""
     text = chat.ask if system is None else chat.system + system + chat.instructed
     for place, content in enumerate(contents):
         if place % 2:
@@ -82,7 +82,7 @@ def _joined(chat: Chat, *contents: str, system: str | None = None) -> str:
 
 
 def _with_form(tokenizer: Any, chat: Chat) -> Chat:
-    """Add what the template does, as far as the pieces reproduce it."""
+    """Set a flag for each behaviour of the template that the pieces reproduce."""
 
     def same(*contents: str, system: str | None = None) -> bool:
         whole = _rendered(tokenizer, *contents, system=system)
@@ -116,7 +116,7 @@ def _with_form(tokenizer: Any, chat: Chat) -> Chat:
 
 
 def _ends(tokenizer: Any, folder: Path) -> Iterator[int]:
-    """Yield the tokens that end an answer: the tokenizer's, and those of the model's generation."""
+    """Yield the tokens that end an answer: the tokenizer's, and generation_config.json's."""
     if tokenizer.eos_token_id is not None:
         yield int(tokenizer.eos_token_id)
     path = folder / _GENERATION

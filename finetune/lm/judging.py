@@ -1,5 +1,5 @@
 """Scores of a decoder: loss and perplexity of texts, ranking of pairs, loss of rated answers, and
-rewards of drawn ones.
+rewards of sampled ones.
 """
 
 from collections.abc import Mapping

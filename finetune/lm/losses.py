@@ -22,7 +22,7 @@ from pockengine.frontends.layout import plain
 
 PAIRS, RATED, TAUGHT, DRAWN = "pairs", "rated", "taught", "drawn"
 """Forms of data: two answers to a prompt, one with a number, a text with a teacher's logits, or
-prompts to which the model draws answers.
+prompts to which the model samples answers.
 """
 
 
@@ -30,7 +30,7 @@ prompts to which the model draws answers.
 class Terms:
     """Inputs of a loss, values of shape (rows,), and `beta`.
 
-    `scores` is what the model before training is compared by, and `reference` its value then.
+    `scores` is compared with its value before training, `reference`.
     `rating` is a row's label, 1 or -1, its reward, or its advantage.
     """
 
@@ -43,7 +43,7 @@ class Terms:
     rating: Value | None = None
 
     def gain(self) -> Value:
-        """Return the scores less their reference."""
+        """Return the scores minus their reference."""
         assert self.scores is not None
         return self.scores if self.reference is None else self.g.sub(self.scores, self.reference)
 

@@ -30,14 +30,14 @@ METHODS = (SFT, *LOSSES_OF)
 REFERENCE, RATING = "reference", "rating"
 """Inputs: the scores before training (rows, ...); labels, rewards or advantages (rows,)."""
 SCORES, LOSSES = "scores", "losses"
-"""Outputs: each row's scores, which the reference is of (rows, ...), and its loss (rows,)."""
+"""Outputs: each row's scores (rows, ...), compared with the reference, and its loss (rows,)."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How GRPO draws answers: `group` to each prompt, of at most `tokens`.
+    """GRPO's sampling: `group` answers to each prompt, of at most `tokens` tokens.
 
-    `reward` is a function, "module:function".
+    `reward` names the reward function, "module:function".
     """
 
     reward: str
@@ -57,8 +57,8 @@ class Drawing:
 class Method:
     """A method by its name.
 
-    `beta` is the weight of its preference, `teacher` its file of logits, and `drawing` how it draws
-    answers.
+    `beta` is the weight of the preference, `teacher` the file of logits, and `drawing` the sampling
+    of answers.
     """
 
     name: str = SFT
@@ -96,12 +96,12 @@ class Method:
 
     @property
     def refers(self) -> bool:
-        """Whether its loss refers to the model before training."""
+        """Whether its loss compares with the model before training."""
         return self.loss is not None and self.loss.refers
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Outputs of a step besides the loss; logits would mean decoding the head a second time."""
+        """Outputs of a step besides the loss. Logits would compute the head a second time."""
         if self.loss is None:
             return ()
         return (SCORES, LOSSES) if self.loss.answers == 2 else (LOSSES,)

@@ -88,7 +88,7 @@ class Parts(Generic[T]):
 class FineTuneInputs:
     """Inputs of a fine-tuning: model and texts; `entries` generate text with a cache.
 
-    `prompts` are those of a method that draws answers.
+    `prompts` are those of a method that samples answers.
     """
 
     model: CausalLM
@@ -132,7 +132,7 @@ def prepare(settings: Settings, prompts: Sequence[str] = ()) -> FineTuneInputs:
 
 
 Rows = tuple[Packed, Packed | None, Parts[Any]]
-"""Rows to train on, rows to evaluate, and the examples that they hold."""
+"""Rows to train on, rows to evaluate, and the examples in them."""
 
 
 def _text_rows(tokenizer: Any, settings: Settings) -> Rows:
@@ -308,7 +308,7 @@ def _read(tokenizer: Any, path: Path, length: int, truncate: bool) -> Found[Toke
 
 
 def _parted(examples: Sequence[T], share: float, seed: int) -> tuple[list[T], list[T]]:
-    """Hold out a share of the examples, drawn by the seed: at least one if there are two."""
+    """Hold out a random share of the examples: at least one if there are two."""
     count = min(max(round(share * len(examples)), 1), len(examples) - 1)
     drawn = np.random.default_rng(seed).permutation(len(examples))
     reserved = set(drawn[:count].tolist()) if count > 0 else set()

@@ -1,7 +1,7 @@
 """Rated answers as rows of tokens: labels, good or bad, and rewards.
 
-KTO estimates how far the model has moved from answers to other prompts: after each text its row has
-the prompt again, with the answer of the previous row of the batch (arXiv:2402.01306, section 4.1).
+KTO estimates the divergence from the model before training on mismatched answers: each row also has
+its prompt with the answer of the previous row of the batch (arXiv:2402.01306, section 4.1).
 """
 
 from collections.abc import Iterable, Sequence

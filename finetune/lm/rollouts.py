@@ -1,7 +1,7 @@
-"""Answers that a model draws while it trains, and their rewards: the data of GRPO.
+"""Answers that a model samples while it trains, and their rewards: the data of GRPO.
 
-A step draws a group of answers to each of its prompts from the model's own distribution. The
-advantage of an answer is its reward less the group's mean, over the group's standard deviation
+A step samples a group of answers to each of its prompts from the model. The advantage of an answer
+is its reward minus the group's mean, divided by the group's standard deviation
 (Shao et al., 2024; arXiv:2402.03300).
 """
 
@@ -35,12 +35,12 @@ CONTRACT = "function(line, answer) returns a number for an answer to a line of t
 SPREAD = 1e-4
 """Added to a group's standard deviation, as TRL does."""
 REPORTED = 10
-"""Steps from one printed reward to the next."""
+"""Number of steps per printed reward."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as tokens, and its line of the data."""
+    """A prompt as tokens, its line number, and the fields of its line."""
 
     line: int
     ids: Sequence[int]
@@ -49,7 +49,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts to train on and to evaluate, and the function that rewards answers."""
+    """Prompts to train on and to evaluate, and the reward function."""
 
     training: Sequence[Prompt]
     judging: Sequence[Prompt]
@@ -74,14 +74,14 @@ class Prompts:
 def open_prompts(
     training: Sequence[Prompt], judging: Sequence[Prompt], drawing: Drawing
 ) -> Prompts:
-    """Import the function of rewards; ImportModelError if that fails."""
+    """Import the reward function; ImportModelError if that fails."""
     return Prompts(training, judging, drawing, import_function(drawing.reward, CONTRACT))
 
 
 def tokenize_prompts(
     tokenizer: Any, requests: Sequence[PromptExample], path: Path, room: int
 ) -> tuple[list[Prompt], list[str]]:
-    """Tokenize a file's prompts, and report those of over `room` tokens, which are skipped."""
+    """Tokenize a file's prompts; skip and report those longer than `room` tokens."""
     prompts = [
         Prompt(each.example.line, question_ids(tokenizer, each.example), each.row)
         for each in requests
@@ -119,7 +119,7 @@ def advantages(rewards: np.ndarray) -> np.ndarray:
 
 
 def draw_seed(seed: int, step: int) -> int:
-    """Return the 32-bit seed of a step's answers: generators read no more bits."""
+    """Return the 32-bit seed of a step's answers, the size that generators take."""
     return int(np.random.SeedSequence((seed, step)).generate_state(1)[0])
 
 
@@ -129,11 +129,11 @@ def _tokens(prompt: Prompt, answer: Sequence[int]) -> Tokens:
 
 
 class Rollouts(Callback):
-    """Batches of `batch` drawn answers in rows of `length` tokens: a source of data, and a callback
-    that learns of the session and prints rewards.
+    """Batches of `batch` sampled answers in rows of `length` tokens: a data source and a callback
+    that gets the session and prints rewards.
 
-    An answer is drawn with the weights of the step that learns from it. The same seed and step draw
-    the same answer, so that a resumed training goes on as an unbroken one.
+    An answer is sampled with the weights of the step that trains on it. The same seed and step
+    sample the same answer, so a resumed training equals an uninterrupted one.
     """
 
     rows = 0
@@ -151,15 +151,15 @@ class Rollouts(Callback):
 
     @property
     def batches(self) -> int:
-        """Steps of an epoch; prompts that fill no step are left out."""
+        """Steps of an epoch; an incomplete last step is dropped."""
         return len(self._prompts.training) * self._prompts.drawing.group // self._answers
 
     def on_begin(self, session: Session) -> None:
-        """Draw with this session."""
+        """Sample with this session."""
         self._session = session
 
     def training(self, seed: int, done: int, epochs: int | None) -> Iterator[Batch]:
-        """Yield the batches after the first `done`, each drawn when it is asked for."""
+        """Yield the batches after the first `done`, each sampled on demand."""
         for number in count(done):
             epoch, place = divmod(number, self.batches)
             if epochs is not None and epoch >= epochs:
@@ -215,7 +215,7 @@ def _mean(rewards: Sequence[float]) -> str:
 
 
 def judge_answers(session: Session, prompts: Prompts, tokenizer: Any) -> RewardScore:
-    """Reward the likeliest answers to the prompts for evaluation."""
+    """Reward greedy answers to the evaluation prompts."""
     questions, sampling = prompts.judging, Sampling(prompts.drawing.tokens)
     answers = complete(session, [each.ids for each in questions], sampling, tokenizer.eos_token_id)
     rewards = [prompts.reward(tokenizer, *pair) for pair in zip(questions, answers, strict=True)]

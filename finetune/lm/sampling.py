@@ -22,7 +22,7 @@ from pockengine.finetune.task import IGNORED
 class Sampling:
     """Maximum tokens of an answer, and the sampling temperature: 0 is greedy.
 
-    Without a cache, tokens are drawn from all, whatever `top_p` is.
+    Without a cache, `top_p` is ignored.
     """
 
     tokens: int = 48

@@ -15,7 +15,7 @@ from pockengine.options import CompileOptions
 
 RATES = dict.fromkeys(("lora", "dora", "rslora"), 2e-4)
 RATE = 2e-5
-"""Rate of schemes that change the weights themselves."""
+"""Default rate of schemes without adapters."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Stored logits of a teacher, in a safetensors file.
 
     logits.LINE     [tokens, k] numbers; row t predicts token t + 1 of the text of this line
-    indices.LINE    [tokens, k] integers: the tokens that the logits are of; absent if k is the
+    indices.LINE    [tokens, k] integers: the tokens of these logits; absent if k is the
                     vocabulary
 
 The teacher's probabilities p are the softmax of the stored logits alone. A token's loss is the

@@ -33,7 +33,7 @@ class TemplateProcess:
     def __init__(self, tokenizer: Any) -> None:
         self._connection, theirs = Pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about threads, which the child does not use
+            warnings.simplefilter("ignore")  # on fork with threads, which the child does not use
             child = os.fork()
         if child == 0:
             try:

@@ -62,7 +62,7 @@ class Example:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to learn in it."""
+        """Whether it has no text to train on."""
         if self.messages:
             return not any(
                 message["role"] == "assistant" and message["content"].strip()
@@ -95,7 +95,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class PromptExample:
-    """A prompt to answer, and its line."""
+    """A prompt to answer, and the fields of its line."""
 
     example: Example
     row: Mapping[str, Any]

@@ -43,7 +43,7 @@ def trained_params(session: Session) -> dict[str, np.ndarray]:
 def write_adapters(model: CausalLM, graph: Graph, session: Session, folder: Path) -> list[Path]:
     """Write the adapters in PEFT's format, with other trained parameters.
 
-    If llama.cpp knows the family, FOLDER.gguf has the adapters alone. Return what is written.
+    If llama.cpp supports the family, FOLDER.gguf has only the adapters. Return the written paths.
     """
     artifact, config = session.artifact, model.module.config
     tuning = TunedParams(graph, artifact.adapters, tuple(artifact.scheme))

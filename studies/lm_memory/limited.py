@@ -16,7 +16,7 @@ from typing import Any
 from pockengine.errors import FinetuneError
 
 JOIN = 'echo $$ > "$0" && exec "$@"'
-"""The shell joins the group named by its first argument, and becomes the program in the rest."""
+"""The shell joins the group named by its first argument, and executes the remaining arguments."""
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 

@@ -2,7 +2,7 @@
 
     git clone https://github.com/Edge-Intelligence-Lab/MobileFineTuner DIR
     git -C DIR checkout b62d3b1
-    git -C DIR checkout 90e2df1 -- operator/finetune_ops/data  # what b62d3b1 builds, and lacks
+    git -C DIR checkout 90e2df1 -- operator/finetune_ops/data  # missing from b62d3b1
     cmake -S DIR/examples/EXAMPLE -B DIR/examples/EXAMPLE/build -DCMAKE_BUILD_TYPE=Release
     cmake --build DIR/examples/EXAMPLE/build
     bazel run //studies/mobile_finetuner -- --source DIR --build build

@@ -1,8 +1,8 @@
 """Picture data sets as tasks: CIFAR-10 (JPEG bytes) and Fashion-MNIST, at any resolution.
 
-A task has a random, seeded share of pictures of each class. The test pictures come from the data
-set's own test part. All others do, too, if a model was pretrained on the training part: known
-pictures leave nothing to learn, and are a bad estimate for new ones.
+A task has a random, seeded share of pictures of each class. Test pictures come from the data set's
+own test part. If a model was pretrained on the training part, all others do as well: accuracy on
+pictures seen in pretraining does not estimate accuracy on new ones.
 """
 
 import io

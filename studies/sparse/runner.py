@@ -51,7 +51,7 @@ def lay_table(desk: Desk, pair: Pair, effort: Effort) -> LoadedPair:
 
 
 def study_pair(desk: Desk, pair: Pair, effort: Effort, out: Path, controls: bool = False) -> None:
-    """Do everything that the journal lacks of one pair; `controls` as in `study_table`."""
+    """Run the parts of one pair that the journal lacks; `controls` as in `study_table`."""
     desk.tell(f"{pair}: loading")
     table = lay_table(desk, pair, effort)
     study_table(desk, table, out, controls, criteria=controls and pair == CRITERIA_PAIR)

@@ -23,7 +23,7 @@ from pockengine.finetune.search import (
     search,
     worth_choosing,
 )
-from pockengine.finetune.search_starts import ORDERS, longest_beginnings
+from pockengine.finetune.search_starts import ORDERS, longest_prefixes
 from pockengine.finetune.space import items_of, scheme_of, space_of
 from pockengine.tests.finetune.tiny import tiny_subject
 
@@ -147,7 +147,7 @@ def test_greedy_beginnings_fit_and_no_longer_one_does(memory: int) -> None:
         tried[genome] = cost.memory_bytes <= memory
         return tried[genome]
 
-    found = list(longest_beginnings(space, random_table(space.items, 0), graph, fits))
+    found = list(longest_prefixes(space, random_table(space.items, 0), graph, fits))
     assert len(found) == len(ORDERS)
     nothing, everything = (0,) * 13, (len(space.biases), *map(len, space.weights))
     for genome in found:
@@ -163,7 +163,7 @@ def test_warm_search_is_no_worse_than_greedy_and_counts_its_evaluations() -> Non
     graph = deep_graph(12)
     space, costs = space_of(graph, items_of(graph)), SumCosts(graph)
     gains, budget = random_table(space.items, 0), Budget(3_000)
-    begun = longest_beginnings(
+    begun = longest_prefixes(
         space, gains, graph,
         lambda genome: budget.allows(costs.cost(scheme_of(graph, chosen(space, genome)))),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from pockengine.finetune.cost import CostModel
 from pockengine.finetune.cost_measured import fit_line, measure_milliseconds
 from pockengine.finetune.recipe import Recipe, settings_of
 from pockengine.finetune.search import Point
-from pockengine.finetune.search_limits import SearchLimits, budget_of, first_that_keeps, tightened
+from pockengine.finetune.search_limits import SearchLimits, budget_of, first_within, tightened
 from pockengine.finetune.search_validate import finalists, recipe_of
 from pockengine.finetune.sensitivity import header_of
 from pockengine.finetune.space import items_of, scheme_of
@@ -61,7 +61,7 @@ def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
 
     cost = costs.cost(preset("full", GRAPH))
     one, two = (SchemeCandidate(scheme_of(GRAPH, ITEMS[2:end]), cost) for end in (3, 4))
-    assert first_that_keeps([one, two], limits, costs) == (
+    assert first_within([one, two], limits, costs) == (
         two,
         "1,900 instructions a step, counted",
     )
@@ -73,7 +73,7 @@ def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     assert budget.work is not None
     assert lower.work == pytest.approx(budget.work * 2000 / 2100)
     with pytest.raises(FinetuneError, match=r"lower --instructions"):
-        first_that_keeps([one], limits, costs)
+        first_within([one], limits, costs)
 
 
 def test_step_is_timed_on_this_machine() -> None:
