@@ -169,7 +169,7 @@ def finetune_lm(
     rows = prepared.training
     say(f"{rows.tokens:,} tokens in {rows.rows} rows of {settings.course.length}")
     names = ("threads", "resume", "save_every", "merge", "callbacks")
-    run = _taken(choices, *names) | {"sampling": _sampling(settings.course.length, choices)}
+    run = _select(choices, *names) | {"sampling": _sampling(settings.course.length, choices)}
     run_settings = RunSettings(say=say, compiling=nullcontext if as_json else Steps, **run)
     report = finetune(settings, prepared, out, run_settings)
     if as_json:
@@ -192,7 +192,7 @@ def _sampling(length: int, choices: dict[str, Any]) -> Sampling:
     return Sampling(tokens, choices["temperature"], top_p=choices["top_p"])
 
 
-def _taken(choices: dict[str, Any], *names: str) -> dict[str, Any]:
+def _select(choices: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: choices[name] for name in names}
 
 
@@ -202,7 +202,7 @@ def _course(length: int, choices: dict[str, Any]) -> TrainingSettings:
     method = Method(
         choices["method"], choices["beta"], choices["teacher"], _drawing(length, choices)
     )
-    return TrainingSettings(length, epochs=epochs, method=method, **_taken(choices, *names))
+    return TrainingSettings(length, epochs=epochs, method=method, **_select(choices, *names))
 
 
 def _drawing(length: int, choices: dict[str, Any]) -> Drawing | None:

@@ -153,7 +153,7 @@ def _search(options: SearchOptions) -> None:
     device = find_device(options.device)
     costs = CostModel(subject.graph, device, options.optimizer, subject.integers)
     console = PlainConsole(WIDTH)
-    fronts, found = _found(options, costs, signal)
+    fronts, found = _fronts_and_candidates(options, costs, signal)
     results: list[Standing] = []
     full: Standing | None = None
     if options.data is not None:
@@ -175,7 +175,7 @@ def _search(options: SearchOptions) -> None:
     console.print(f"{comment}\nscheme {options.out}")
 
 
-def _found(
+def _fronts_and_candidates(
     options: SearchOptions, costs: CostModel, signal: Signal
 ) -> tuple[dict[str, Front], list[SchemeCandidate]]:
     """Return the fronts of the searches, and the candidates of the race (or, without data, the

@@ -116,7 +116,7 @@ def tune_command(
         out = out or Path(f"tuned-{backend}-{board.device}.json")
         how = backend, bf16, plans
         problems, table = tune_gpu(graph, options, board, out=out, how=how, tell=_tell)
-        printed = _found(title, problems, table, out)
+        printed = _summary(title, problems, table, out)
     else:
         out = out or Path(f"tuned-{board.device}.json")
         printed = _tune_c(title, graph, options, board=board, out=out, plans=plans)
@@ -157,10 +157,10 @@ def _tune_c(
                 f"{meter.unit}; give another --out"
             )
         table = tune(problems, meter, table, save=partial(write_table, path=out), progress=_tell)
-    return _found(title, problems, table, out)
+    return _summary(title, problems, table, out)
 
 
-def _found(
+def _summary(
     title: str, problems: Sequence[TuningProblem], table: TunedTable, out: Path
 ) -> list[RenderableType]:
     """Return a summary."""

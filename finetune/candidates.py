@@ -52,7 +52,7 @@ def presets_within(
     """Yield the presets that this model has and the budget allows."""
     graph = costs.graph
     for name in (*names, *_last_blocks(costs, budget)):
-        scheme = _known(name, graph)
+        scheme = _preset_or_none(name, graph)
         if scheme is None:
             continue
         cost = costs.cost(scheme)
@@ -97,7 +97,7 @@ def _last_blocks(costs: Costs, budget: Budget) -> list[str]:
     return longest
 
 
-def _known(name: str, graph: Graph) -> Scheme | None:
+def _preset_or_none(name: str, graph: Graph) -> Scheme | None:
     """Return a preset, or None if it does not support this model's names."""
     try:
         return preset(name, graph)

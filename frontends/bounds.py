@@ -20,12 +20,12 @@ Bound = Callable[[Arrays], int]
 
 def check_bound(bound: Bound, arrays: Arrays) -> None:
     """Raise Unsupported for a result, or inputs, with too many elements."""
-    elements = max(taken(arrays), bound(arrays))
+    elements = max(same_size(arrays), bound(arrays))
     if elements > MAX_ELEMENTS:
         raise Unsupported(f"a constant of {elements} elements; make it an input of the model")
 
 
-def taken(arrays: Arrays) -> int:
+def same_size(arrays: Arrays) -> int:
     """Bound operators that return at most as many elements as they take."""
     return sum(array.size for array in arrays)
 

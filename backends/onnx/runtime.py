@@ -98,7 +98,7 @@ class OnnxModel:
         parts = self._session.get_provider_graph_assignment_info()
         return [Placed(n.op_type, n.name, part.ep_name) for part in parts for n in part.get_nodes()]
 
-    def made(self, beginning: str) -> dict[str, np.ndarray]:
+    def allocate(self, beginning: str) -> dict[str, np.ndarray]:
         """Allocate arrays for the outputs with this name prefix."""
         return {
             value.name: np.empty(value.shape, RUNTIME_NAMES[value.type].numpy)

@@ -79,7 +79,7 @@ class _Entry:
     def __init__(self, models: list[OnnxModel], spec: EntrySpec, pairs: dict[str, _Pair]) -> None:
         self._inputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.inputs.items()}
         self._outputs = {name: np.empty(t.shape, t.dtype.numpy) for name, t in spec.outputs.items()}
-        cuts = {name: array for model in models for name, array in model.made(CUT).items()}
+        cuts = {name: array for model in models for name, array in model.allocate(CUT).items()}
         sources, targets = {**self._inputs, **cuts}, {**self._outputs, **cuts}
         self.parts = [_Part(model, sources, targets, pairs) for model in models]
 

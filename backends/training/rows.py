@@ -77,7 +77,7 @@ class Rows:
         while epochs is None or done < epochs * count:
             epoch, place = divmod(done, count)
             index = order.batch(epoch, place) if self.shuffled else None
-            batch = self._taken(index, epoch, place, last=place + 1 == count)
+            batch = self._batch_of(index, epoch, place, last=place + 1 == count)
             yield self._augmented(batch, seed, place)
             done += 1
 
@@ -85,7 +85,7 @@ class Rows:
         """Yield every row once and in order; the last batch may be short."""
         count = -(-self.rows // self.batch)
         for place in range(count):
-            yield self._taken(None, 0, place, last=place + 1 == count)
+            yield self._batch_of(None, 0, place, last=place + 1 == count)
 
     def _augmented(self, batch: Batch, seed: int, place: int) -> Batch:
         """Return a batch with its images flipped and cropped."""
@@ -98,7 +98,7 @@ class Rows:
         )
         return replace(batch, inputs={**batch.inputs, name: pictures})
 
-    def _taken(self, index: np.ndarray | None, epoch: int, place: int, last: bool) -> Batch:
+    def _batch_of(self, index: np.ndarray | None, epoch: int, place: int, last: bool) -> Batch:
         """Return batch `place` of an epoch: the rows of an index, or in stored order."""
         batch = self.batch
         count = min(batch, self.rows - place * batch)

@@ -86,7 +86,7 @@ def _over_groups(x: np.ndarray, groups: int) -> np.ndarray:
     return np.asarray(summed.swapaxes(1, 2), np.float32)
 
 
-def _seen(scores: np.ndarray, mask: Arrays, attrs: Attrs) -> np.ndarray:
+def _visible(scores: np.ndarray, mask: Arrays, attrs: Attrs) -> np.ndarray:
     """Which scores depend on q and k."""
     seen = np.ones(scores.shape, np.bool_)
     for array in mask:
@@ -106,7 +106,7 @@ def _scores(
     scores = scores.astype(np.float32)
     for array in mask:
         scores = scores if array.dtype == np.bool_ else scores + array
-    seen = _seen(scores, mask, attrs)
+    seen = _visible(scores, mask, attrs)
     return np.where(seen, scores, np.float32(attrs["hidden"])).astype(np.float64), seen
 
 

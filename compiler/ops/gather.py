@@ -35,7 +35,7 @@ def _check(x: Shape, index: TensorType, axis: int) -> None:
         raise GraphError(f"axis {axis} is outside of shape {x}")
 
 
-def _taken(x: Shape, index: TensorType, axis: int) -> Shape:
+def _gathered_shape(x: Shape, index: TensorType, axis: int) -> Shape:
     _check(x, index, axis)
     return (*x[:axis], *index.shape, *x[axis + 1 :])
 
@@ -51,7 +51,7 @@ def _along(x: Shape, index: TensorType, axis: int) -> Shape:
 
 def _infer_take(types: Types, attrs: Attrs) -> Types:
     x, index = types
-    return (x.with_shape(_taken(x.shape, index, attrs["axis"])),)
+    return (x.with_shape(_gathered_shape(x.shape, index, attrs["axis"])),)
 
 
 def _infer_along(types: Types, attrs: Attrs) -> Types:
@@ -61,7 +61,7 @@ def _infer_along(types: Types, attrs: Attrs) -> Types:
 
 def _infer_take_dx(types: Types, attrs: Attrs) -> Types:
     dy, index = types
-    if _taken(attrs["input_shape"], index, attrs["axis"]) != dy.shape:
+    if _gathered_shape(attrs["input_shape"], index, attrs["axis"]) != dy.shape:
         raise GraphError(f"take_dx: {dy} was not taken from {attrs['input_shape']} at {index}")
     return (dy.with_shape(attrs["input_shape"]),)
 
@@ -127,7 +127,7 @@ def _eval_along_dx(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 def _infer_take_add(types: Types, attrs: Attrs) -> Types:
     x, dy, index = types
-    if dy != x.with_shape(_taken(x.shape, index, attrs["axis"])):
+    if dy != x.with_shape(_gathered_shape(x.shape, index, attrs["axis"])):
         raise GraphError(f"take_add: {dy} was not taken from {x} at {index}")
     return (x,)
 
@@ -140,7 +140,7 @@ def _eval_take_add(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 def _infer_take_update(types: Types, attrs: Attrs) -> Types:
     param, dy, index, lr = types
-    if _taken(param.shape, index, attrs["axis"]) != dy.shape or lr != SCALAR:
+    if _gathered_shape(param.shape, index, attrs["axis"]) != dy.shape or lr != SCALAR:
         raise GraphError(f"take_update: {dy} was not taken from {param} at {index}, or lr is {lr}")
     return ()
 
@@ -155,7 +155,7 @@ def _eval_take_update(arrays: Arrays, attrs: Attrs) -> Arrays:
 
 def _infer_cache_update(types: Types, attrs: Attrs) -> Types:
     state, value, index = types
-    if value != state.with_shape(_taken(state.shape, index, attrs["axis"])):
+    if value != state.with_shape(_gathered_shape(state.shape, index, attrs["axis"])):
         raise GraphError(f"cache_update: {value} does not fit into {state} at {index}")
     return ()
 

@@ -81,7 +81,7 @@ class RuntimesSuite:
 def plan(options: RuntimesOptions) -> list[RuntimesMeasurement]:
     """Return the measurements, in order; FarmError for an engine that does not exist."""
     for name in options.engines:
-        _known(name)
+        _engine_name(name)
     return [
         RuntimesMeasurement(
             model,
@@ -104,10 +104,10 @@ def interpreters(texts: Sequence[str]) -> dict[str, str]:
     for name, sign, path in pairs:
         if not (name and sign and path):
             raise FarmError(f"--python takes ENGINE=INTERPRETER, not {name + sign + path!r}")
-    return {_known(name): path for name, _, path in pairs}
+    return {_engine_name(name): path for name, _, path in pairs}
 
 
-def _known(engine: str) -> str:
+def _engine_name(engine: str) -> str:
     """Return an engine's name, or the backend of one of our runtimes; FarmError if unknown."""
     own = {runtime.engine: runtime.backend for runtime in RUNTIMES.values()}
     return own[engine] if engine in own else find_engine(engine).name

@@ -150,20 +150,20 @@ RUNTIMES = {
 
 def find_runtime(backend: str) -> Runtime:
     """Return the runtime of a backend; FarmError lists the available ones."""
-    return _found("runtime", backend, RUNTIMES)
+    return _by_name("runtime", backend, RUNTIMES)
 
 
 def find_engine(name: str) -> Engine:
     """Return an engine of listed models by name; FarmError lists the available ones."""
-    return _found("reference engine", name, ENGINES)
+    return _by_name("reference engine", name, ENGINES)
 
 
 def find_lm_engine(name: str) -> Engine:
     """Return an engine of language models by name; FarmError lists the available ones."""
-    return _found("language model engine", name, LM_ENGINES)
+    return _by_name("language model engine", name, LM_ENGINES)
 
 
-def _found(kind: str, name: str, table: Mapping[str, T]) -> T:
+def _by_name(kind: str, name: str, table: Mapping[str, T]) -> T:
     if name not in table:
         raise FarmError(f"unknown {kind} {name!r}; use one of {', '.join(table)}")
     return table[name]

@@ -19,18 +19,18 @@ def main(model: str, pictures: str, count: int) -> None:
     marks, x = CallMarks(), np.load(pictures)
     runtime = Interpreter(model, num_threads=1)
     runtime.allocate_tensors()
-    given, made = runtime.get_input_details()[0], runtime.get_output_details()[0]
-    if given["dtype"] == np.int8:
-        scale, zero = given["quantization"]
+    source, target = runtime.get_input_details()[0], runtime.get_output_details()[0]
+    if source["dtype"] == np.int8:
+        scale, zero = source["quantization"]
         x = np.clip(np.round(x / scale) + zero, -128, 127).astype(np.int8)
-    runtime.set_tensor(given["index"], x)
+    runtime.set_tensor(source["index"], x)
     for _ in range(count):
         marks.open()
         runtime.invoke()
         marks.close()
-    y = runtime.get_tensor(made["index"])
+    y = runtime.get_tensor(target["index"])
     if y.dtype == np.int8:
-        scale, zero = made["quantization"]
+        scale, zero = target["quantization"]
         y = (y.astype(np.float32) - zero) * scale
     print(json.dumps({"version": version("tflite-runtime"), "outputs": y.tolist()}))
 

@@ -66,7 +66,7 @@ T = TypeVar("T", bound=Tokenized)
 
 
 @dataclass(frozen=True)
-class Found(Generic[T]):
+class FileExamples(Generic[T]):
     """Examples of a file; `questions` are their prompts by line, `remarks` the skipped ones."""
 
     tokenized: Sequence[T]
@@ -155,10 +155,10 @@ def _pair_rows(tokenizer: Any, settings: Settings) -> Rows:
     course, texts = settings.course, settings.texts
     _check_whole(settings)
 
-    def read(path: Path) -> Found[PairTokens]:
+    def read(path: Path) -> FileExamples[PairTokens]:
         pairs = read_pairs(path)
         found, remarks = tokenize_pairs(tokenizer, pairs, path, course.length)
-        return Found(found, {pair.chosen.line: pair.chosen for pair in pairs}, remarks)
+        return FileExamples(found, {pair.chosen.line: pair.chosen for pair in pairs}, remarks)
 
     parts = _parts(read, texts, course.seed)
     learned = pack_pairs(parts.training, course.length, course.method)
@@ -178,10 +178,10 @@ def _rated_rows(tokenizer: Any, settings: Settings) -> Rows:
         )
     room = course.length // 2 if method.refers else course.length
 
-    def read(path: Path) -> Found[RatedTokens]:
+    def read(path: Path) -> FileExamples[RatedTokens]:
         rated = read_rated(path, "label" if method.refers else "reward")
         found, remarks = tokenize_rated(tokenizer, rated, path, room)
-        return Found(found, {each.example.line: each.example for each in rated}, remarks)
+        return FileExamples(found, {each.example.line: each.example for each in rated}, remarks)
 
     parts = _parts(read, texts, course.seed)
     learned, judged = (
@@ -216,11 +216,11 @@ def _prompt_rows(tokenizer: Any, settings: Settings) -> Rows:
             "answers to each prompt; give a --batch that --group divides"
         )
 
-    def read(path: Path) -> Found[Prompt]:
+    def read(path: Path) -> FileExamples[Prompt]:
         prompts = read_prompts(path)
         room = course.length - drawing.tokens
         found, remarks = tokenize_prompts(tokenizer, prompts, path, room)
-        return Found(found, {each.example.line: each.example for each in prompts}, remarks)
+        return FileExamples(found, {each.example.line: each.example for each in prompts}, remarks)
 
     parts = _parts(read, settings.texts, course.seed)
     needed = course.batch // drawing.group
@@ -276,7 +276,7 @@ def read_parts(tokenizer: Any, texts: Texts, length: int, seed: int) -> Parts[To
     return _parts(lambda path: _read(tokenizer, path, length, texts.truncate), texts, seed)
 
 
-def _parts(read: Callable[[Path], Found[T]], texts: Texts, seed: int) -> Parts[T]:
+def _parts(read: Callable[[Path], FileExamples[T]], texts: Texts, seed: int) -> Parts[T]:
     found = read(texts.data)
     if texts.validation is not None:
         judged = read(texts.validation)
@@ -288,7 +288,7 @@ def _parts(read: Callable[[Path], Found[T]], texts: Texts, seed: int) -> Parts[T
     return Parts(learned, held_out, found.questions, found.remarks)
 
 
-def _read(tokenizer: Any, path: Path, length: int, truncate: bool) -> Found[Tokens]:
+def _read(tokenizer: Any, path: Path, length: int, truncate: bool) -> FileExamples[Tokens]:
     """Read a file of texts; FinetuneError if it leaves none."""
     examples = read_examples(path)
     whole = is_plain(path)
@@ -304,7 +304,7 @@ def _read(tokenizer: Any, path: Path, length: int, truncate: bool) -> Found[Toke
             f"of at least two and at most --max-length {length} tokens"
         )
     questions = {} if whole else {example.line: example for example in examples}
-    return Found(found.examples, questions, remarks)
+    return FileExamples(found.examples, questions, remarks)
 
 
 def _parted(examples: Sequence[T], share: float, seed: int) -> tuple[list[T], list[T]]:

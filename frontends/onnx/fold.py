@@ -23,12 +23,12 @@ _BROADCASTING = """
 """
 
 BOUNDS: dict[str, bounds.Bound] = {
-    **dict.fromkeys(_NARROW.split(), bounds.taken),
+    **dict.fromkeys(_NARROW.split(), bounds.same_size),
     **dict.fromkeys(_BROADCASTING.split(), bounds.broadcast),
     "ConstantOfShape": bounds.filled,
     "Expand": bounds.expanded,
     "Gather": bounds.gathered,
-    "GatherElements": bounds.taken,
+    "GatherElements": bounds.same_size,
     "NonZero": lambda arrays: arrays[0].size * max(arrays[0].ndim, 1),
     "Range": bounds.ranged,
     "Tile": bounds.tiled,

@@ -280,7 +280,7 @@ def _bare(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
         return set()  # arithmetic is all there is
     constants = _constants(graph, nodes)
     inputs = {value.name for value in graph.input} - constants
-    return _made(nodes, inputs, constants, (*MOVES, *ARITHMETIC))
+    return _derived_names(nodes, inputs, constants, (*MOVES, *ARITHMETIC))
 
 
 def _counts(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
@@ -289,7 +289,7 @@ def _counts(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
     names = {v.name for v in graph.input if v.type.tensor_type.elem_type in whole}
     names |= {tensor.name for tensor in graph.initializer if tensor.data_type in whole}
     names |= {name for n in nodes if n.op_type in ("Range", "Shape") for name in n.output}
-    return _made(nodes, names, set(), (*MOVES, *ARITHMETIC, "Concat", "Slice"))
+    return _derived_names(nodes, names, set(), (*MOVES, *ARITHMETIC, "Concat", "Slice"))
 
 
 def _constants(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
@@ -297,7 +297,7 @@ def _constants(graph: GraphProto, nodes: Sequence[NodeProto]) -> set[str]:
     return names.union(*(node.output for node in nodes if node.op_type == "Constant"))
 
 
-def _made(
+def _derived_names(
     nodes: Sequence[NodeProto], names: set[str], beside: set[str], ops: Sequence[str]
 ) -> set[str]:
     """Return names and the results of these operators on them."""

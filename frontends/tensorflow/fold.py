@@ -29,7 +29,7 @@ _BROADCASTING = """
 """
 
 BOUNDS: dict[str, bounds.Bound] = {
-    **dict.fromkeys(_NARROW.split(), bounds.taken),
+    **dict.fromkeys(_NARROW.split(), bounds.same_size),
     **dict.fromkeys(_BROADCASTING.split(), bounds.broadcast),
     "BroadcastTo": bounds.expanded,
     "Fill": bounds.filled,

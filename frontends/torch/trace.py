@@ -77,8 +77,8 @@ class _AsksForRows(ImportModelError):
 
 
 @dataclass
-class _Known:
-    """A question to a module that its trace cannot answer."""
+class _Decisions:
+    """What the trace of a module cannot decide: answers, guards and size checks."""
 
     answers: Answers | None = None
     guards: set[Line] = field(default_factory=set)
@@ -91,7 +91,7 @@ def _traced(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> "ExportedProgram":
     """Trace the module, after running it for decisions that a trace cannot make."""
-    known = _Known()
+    known = _Decisions()
     while True:
         try:
             return _export(module, args, kwargs, known)
@@ -112,7 +112,7 @@ def _traced(
 
 
 def _export(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known: _Known
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known: _Decisions
 ) -> "ExportedProgram":
     guards = Guards(known.guards)
     try:

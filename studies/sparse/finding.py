@@ -75,7 +75,7 @@ def _race_within(desk: Desk, table: LoadedPair, signal: Signal, share: float) ->
     presets = list(presets_within(costs, budget, gains, names))
     found: list[Point] = []
     if signal.contributions is not None:
-        found = _found(desk, table, signal.contributions, costs, budget)
+        found = _best_points(desk, table, signal.contributions, costs, budget)
     entrants = candidates(costs, found, presets)
     schemes = [one.scheme for one in entrants]
     results = _raced(desk, table, schemes, [one.scheme for one in presets])
@@ -119,7 +119,7 @@ def cost_entry(desk: Desk, table: LoadedPair, scheme: str) -> Mapping[str, Any]:
     raise FinetuneError(f"{table.pair}: the cost of {scheme} is not in {desk.journal.path}")
 
 
-def _found(
+def _best_points(
     desk: Desk,
     table: LoadedPair,
     contributions: Contributions,

@@ -44,7 +44,7 @@ class PaperJobs:
         """Return a cell's job, created on first use."""
         with self._lock:
             if cell.job not in self._jobs:
-                self._jobs[cell.job] = self._made(cell)
+                self._jobs[cell.job] = self._prepare(cell)
             return self._jobs[cell.job]
 
     def release(self, cell: Cell) -> None:
@@ -61,7 +61,7 @@ class PaperJobs:
             ):
                 self._cases.pop(cell.job[:2], None)
 
-    def _made(self, cell: Cell) -> PreparedJob:
+    def _prepare(self, cell: Cell) -> PreparedJob:
         key = cell.job[:2]
         if key not in self._cases:
             self._cases[key] = make_case(cell.model, cell.batch, STEPS, plain=True)

@@ -113,7 +113,7 @@ def _lstm_step(g: Builder, cell: _Cell, x: Tensor, state: State, coupled: bool =
     total = _recurrent(g, cell, x, weights=cell.r, h=h)
     i, o, f, new = (cell.part(g, total, gate, gate + 1) for gate in range(4))
 
-    def seen(gate: Tensor, which: int, memory: Tensor) -> Tensor:
+    def peephole(gate: Tensor, which: int, memory: Tensor) -> Tensor:
         if cell.p is None:
             return gate
         hole = emit.slice_dim(
@@ -121,13 +121,13 @@ def _lstm_step(g: Builder, cell: _Cell, x: Tensor, state: State, coupled: bool =
         )
         return emit.arithmetic(g, "add", gate, emit.arithmetic(g, "mul", hole, memory))
 
-    i = cell.active(g, 0, seen(i, 0, c))
-    f = emit.arithmetic(g, "sub", 1.0, i) if coupled else cell.active(g, 0, seen(f, 2, c))
+    i = cell.active(g, 0, peephole(i, 0, c))
+    f = emit.arithmetic(g, "sub", 1.0, i) if coupled else cell.active(g, 0, peephole(f, 2, c))
     new = cell.active(g, 1, new)
     memory = emit.arithmetic(
         g, "add", emit.arithmetic(g, "mul", f, c), emit.arithmetic(g, "mul", i, new)
     )
-    o = cell.active(g, 0, seen(o, 1, memory))
+    o = cell.active(g, 0, peephole(o, 1, memory))
     return emit.arithmetic(g, "mul", o, cell.gates[2](g, memory)), memory
 
 

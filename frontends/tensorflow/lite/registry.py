@@ -69,7 +69,7 @@ class LiteRule:
         """The arguments of the rule after context and options."""
         return operands_of(self.apply)[1:]
 
-    def taken(self, place: int, value: Known, tensor: Callable[[Known], Tensor]) -> Known:
+    def as_operand(self, place: int, value: Known, tensor: Callable[[Known], Tensor]) -> Known:
         """Return an input in the rule's form."""
         if value is None:
             return None

@@ -166,7 +166,7 @@ class OperatorWalker(GraphWalker):
     def _applied(
         self, rule: LiteRule, operator: FileOperator, graph: LiteGraph, values: Sequence[Known]
     ) -> list[Known]:
-        inputs = [rule.taken(place, x, self.tensor) for place, x in enumerate(values)]
+        inputs = [rule.as_operand(place, x, self.tensor) for place, x in enumerate(values)]
         context = LiteContext(self.g, (), self.rows, *_context(graph, operator))
         built = rule.apply(context, operator.options, *inputs)
         results = list(built) if isinstance(built, (list, tuple)) else [built]
@@ -280,7 +280,7 @@ def _folded(
 ) -> list[Known]:
     """Evaluate an operator on constants: build it alone, and evaluate that."""
     g = Builder(Graph("constants"))
-    inputs = [rule.taken(place, x, partial(in_graph, g)) for place, x in enumerate(values)]
+    inputs = [rule.as_operand(place, x, partial(in_graph, g)) for place, x in enumerate(values)]
     built = rule.apply(LiteContext(g, (), 1, *declared), operator.options, *inputs)
     results = list(built) if isinstance(built, (list, tuple)) else [built]
     for place, result in enumerate(results):
