@@ -9,7 +9,7 @@ from pockengine.farm.boards.board import Local
 START_S, BOOT_S = 20.0, 25.0
 SCHEME_S, STEP_S = 25.0, 0.5
 REFERENCE_S = 150.0
-"""Of a scheme in a framework's aarch64 Python, which is kept; its first installation is extra."""
+"""Seconds of a scheme in a framework's aarch64 Python, without its first installation."""
 
 
 def first_lines(options: BenchOptions) -> list[str]:

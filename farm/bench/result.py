@@ -48,7 +48,7 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class CheckedScheme:
-    """A scheme that ran on the board and was checked; `predicted` is the oracle's, where asked."""
+    """A scheme that ran on the board and was checked; `predicted` is the oracle's, on request."""
 
     name: str
     dtype: str

@@ -161,7 +161,7 @@ def _on(
 
 
 def _scheme(text: str) -> str:
-    """Return a preset's name as given, or a file's path, which is meant from where the user is."""
+    """Return a preset's name unchanged, or a file's path relative to the user's folder."""
     return str(from_user(text)) if text.endswith(".toml") else text
 
 

@@ -132,10 +132,10 @@ def emulator_command(
     cpu: str | None = None,
     observer: Observer | None = None,
 ) -> list[str]:
-    """Return the emulator with the plugin, to be put in front of a command.
+    """Return the emulator's command with the plugin, a prefix of the program's.
 
-    The plugin writes `report`: a region when it is closed, which `read_regions` finds while the
-    program runs, and the rest when it has ended, which `read_report` reads.
+    The plugin writes each region to `report` when it closes, for `read_regions` during the run, and
+    the totals at the end, for `read_report`.
     """
     counter = COUNTERS[arch]
     emulator = _find(counter.emulator)

@@ -44,8 +44,8 @@ def interleave(
     """Time `steps` steps of each stepper in turn, `rounds` times.
 
     `steps` may differ by name: slow ones need fewer. `tell` is called with the name of the next
-    turn. Each turn starts with `warm_up` steps that do not count, because the previous engine's
-    data are in the caches. The first of all turns has some more, for an engine's one-time work.
+    turn. Each turn starts with `warm_up` untimed steps, because the previous engine's data are in
+    the caches. The first turn has a few more, for an engine's one-time work.
     """
     times: dict[str, list[float]] = {name: [] for name in steppers}
     for stepper in steppers.values():

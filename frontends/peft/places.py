@@ -44,7 +44,7 @@ class AdaptedModule:
         return self.module, f"{self.module}.base_layer"
 
     def zeros(self, adapter: Adapter, graph: Graph) -> Tensors:
-        """Return the factors that PEFT wants of the output projection too."""
+        """Return the zero factors of the output projection, which PEFT requires."""
         if not self.attention:
             return {}
         rank, size = adapter.rank, graph.params[f"{self.module}.out_proj.weight"].value.shape[0]

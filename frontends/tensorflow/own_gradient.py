@@ -133,7 +133,7 @@ def build(importer: "Importer", op: Any, known: dict[str, Any], function: str) -
 
 
 def _twin(op: Any, outer: Any) -> Any:
-    """Return the tensor of the operator's graph that one which the rule saved is a copy of.
+    """Return the original, in the operator's graph, of a tensor saved by the rule.
 
     A nested tf.function is built from its definition, which keeps the names of its operators.
     """

@@ -1,9 +1,9 @@
 """Checks whether a mask is true anywhere: `mask.any()`, `mask.sum() == 0`, `len(rows)`.
 
-Everything computed from a count is also computed for some other counts. A question whose answer for
-none differs from that for any more asks whether there are any. A trace and a run on numbers both
-follow counts by this, so they find the same questions. Each element of a tensor may be a count, as
-in `mask.sum(0)` or `bincount`: a property of one element holds for all.
+Everything computed from a count is also computed for some other counts. A condition that differs
+between a count of zero and every other count is a check for emptiness. A trace and a run on numbers
+both follow counts in this way, so they find the same checks. Each element of a tensor may be a
+count, as in `mask.sum(0)` or `bincount`: a property of one element holds for all.
 """
 
 import builtins
@@ -64,7 +64,7 @@ LEN = builtins.len
 
 
 class Counts:
-    """Tensors of which each element is computed of how many elements of a mask are true."""
+    """Tensors whose elements are computed from the number of true elements of a mask."""
 
     def __init__(self) -> None:
         self._masks: dict[int, torch.Tensor] = {}

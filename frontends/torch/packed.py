@@ -61,7 +61,7 @@ class PackedSequences(TorchFunctionMode):
 
 
 def _is_packed(args: tuple[Any, ...]) -> bool:
-    """Whether a recurrent layer is given the sizes of steps, where else its state is."""
+    """Whether the second argument of a recurrent layer is the batch sizes, not the state."""
     return isinstance(args[1], torch.Tensor) and not args[1].is_floating_point()
 
 
