@@ -135,7 +135,7 @@ def emulator_command(
     """Return the emulator's command with the plugin, a prefix of the program's.
 
     The plugin writes each region to `report` when it closes, for `read_regions` during the run, and
-    the totals at the end, for `read_report`.
+    the remaining counts at the end, for `read_report`.
     """
     counter = COUNTERS[arch]
     emulator = _find(counter.emulator)
