@@ -1,9 +1,9 @@
 /* Tiles of bf16 pairs (pe_bf16.h): a tile of 16 x 16 pairs by another gives 16 x 16 sums in f32.
  *
- * Intel's AMX multiplies them by one instruction, once the process has asked Linux for its
- * registers; what cannot have them, or is built without, multiplies the same tiles by vectors. A
- * tile is 256 words in a row: of A 16 rows of 16 pairs of steps, of B 16 pairs of steps of 16
- * columns. Rows, columns and steps that a matrix has not are zero.
+ * Intel's AMX multiplies two tiles with one instruction, after the process has requested the tile
+ * registers from Linux. Without AMX, vector code multiplies the same tiles. A tile is 256
+ * contiguous words: for A 16 rows of 16 step pairs, for B 16 step pairs of 16 columns. Rows,
+ * columns and steps past the end of a matrix are zero.
  */
 #ifndef PE_AMX_H
 #define PE_AMX_H
@@ -22,11 +22,11 @@
 
 long syscall(long number, ...);
 
-/* Asks for the registers of tiles, for all threads, and gives this one eight whole tiles. */
+/* Requests the tile registers for the process, and configures eight full tiles on this thread. */
 PE_INLINE int pe_amx_begin(void) {
     enum { PE_REQUEST = 0x1023, PE_TILE_DATA = 18 }; /* arch_prctl's ARCH_REQ_XCOMP_PERM */
     if (syscall(SYS_arch_prctl, PE_REQUEST, PE_TILE_DATA)) {
-        return 0; /* an old kernel, or a signal's stack that is too small for them */
+        return 0; /* an old kernel, or a signal stack that is too small for the registers */
     }
     struct {
         uint8_t palette, start_row, unused[14];
@@ -56,7 +56,7 @@ PE_INLINE void pe_amx_multiply(float *sums, const float *a, const float *b, cons
     for (int k = 0; k < depth; k++) {
         const ptrdiff_t at = k * (ptrdiff_t)PE_TILE_WORDS;
         for (ptrdiff_t i = at + PE_TILE_WORDS; i < at + 2 * PE_TILE_WORDS; i += 16) {
-            __builtin_prefetch(b + i); /* a third less time, where B is in the second cache */
+            __builtin_prefetch(b + i); /* a third less time if B is in the L2 cache */
             __builtin_prefetch(b + next + i);
         }
         _tile_loadd(4, a + at, 64);
@@ -107,8 +107,8 @@ PE_INLINE void pe_tiles_by_vectors(float *sums, const float *a, const float *b,
     }
 }
 
-/* sums[32][32] = two tiles of rows by two of columns, each `depth` tiles long; the second of both
- * begins `next` words after the first. */
+/* sums[32][32] = two row tiles times two column tiles, each `depth` tiles long. The second tile of
+ * A and of B begins `next` words after the first. */
 PE_INLINE void pe_multiply_tiles(const int tiles, float *sums, const float *a, const float *b,
                                  const ptrdiff_t next, const int depth) {
     if (tiles) {
@@ -121,7 +121,7 @@ PE_INLINE void pe_multiply_tiles(const int tiles, float *sums, const float *a, c
     }
 }
 
-/* 16 lines of up to 32 steps, which lie in a row: pairs of steps, line by line. */
+/* Packs 16 lines of up to 32 contiguous steps as step pairs, line by line. */
 PE_INLINE void pe_pack_lines(float *tile, const float *from, const ptrdiff_t pitch, const int lines,
                              const int steps) {
     for (int i = 0; i < 16; i++) {
@@ -135,7 +135,8 @@ PE_INLINE void pe_pack_lines(float *tile, const float *from, const ptrdiff_t pit
     }
 }
 
-/* Up to 32 steps of 16 lines, of which a step's lie in a row: lines of each pair of steps. */
+/* Packs up to 32 steps of 16 lines, where the lines of a step are contiguous, as the lines of each
+ * step pair. */
 PE_INLINE void pe_pack_steps(float *tile, const float *from, const ptrdiff_t pitch, const int lines,
                              const int steps) {
     for (int i = 0; i < 16; i++) {
@@ -148,8 +149,9 @@ PE_INLINE void pe_pack_steps(float *tile, const float *from, const ptrdiff_t pit
     }
 }
 
-/* One tile of 16 lines and 32 steps, or what there is of them: `by_lines` where a line's steps lie
- * in a row, else a step's lines do. `turned` asks for rows of pairs of steps, as B's tiles have. */
+/* Packs one tile of up to 16 lines and 32 steps. `by_lines`: the steps of a line are contiguous in
+ * memory, else the lines of a step are. `turned`: rows of the tile are step pairs, as in the tiles
+ * of B. */
 PE_INLINE void pe_pack_tile(float *tile, const float *from, const ptrdiff_t pitch,
                             const int by_lines, const int turned, const int lines,
                             const int steps) {
@@ -165,7 +167,7 @@ PE_INLINE void pe_pack_tile(float *tile, const float *from, const ptrdiff_t pitc
     }
 }
 
-/* The tiles of some sixteens of `lines` lines with all their steps, in the order of memory. */
+/* Packs all steps of a range of 16-line groups, out of `lines` lines, in source order. */
 PE_INLINE void pe_pack_tiles(const pe_range share, float *tiles, const float *from,
                              const ptrdiff_t pitch, const int by_lines, const int turned,
                              const ptrdiff_t lines, const ptrdiff_t steps) {

@@ -1,9 +1,9 @@
 /* bfloat16 products: pairs of bf16 numbers in 32 bits, multiplied and summed in f32.
  *
- * A matrix of pairs has half the steps of its f32 original: the pair at step k holds the elements
- * of the steps 2 k (low half) and 2 k + 1 (high half), zero where there is none. It is kept in
- * float memory, moved as floats are, and never computed with but by pe_dot_pairs. Rounding is to
- * nearest even; a NaN stays one.
+ * A matrix of pairs has half the steps of its f32 original: the pair at step k has the elements of
+ * steps 2 k (low half) and 2 k + 1 (high half), or zero past the end. Pairs are stored in float
+ * memory and moved as floats; only pe_dot_pairs computes with them. Rounding is to nearest even;
+ * NaN stays NaN.
  */
 #ifndef PE_BF16_H
 #define PE_BF16_H
@@ -23,7 +23,7 @@
 PE_INLINE pe_vi16 pe_rounded_bits(const pe_vf16 v) { return (pe_vi16)pe_round_bf16(v); }
 
 #if PE_BF16_NATIVE
-/* By the instruction that rounds, to which numbers below 2^-126 are zero: so they are to products.
+/* The rounding instruction flushes numbers below 2^-126 to zero, as the products do.
  */
 PE_INLINE pe_vi16 pe_neighbour_pairs(const pe_vf16 first, const pe_vf16 second) {
     return (pe_vi16)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
@@ -35,12 +35,12 @@ PE_INLINE pe_vi16 pe_step_pairs(const pe_vf16 low, const pe_vf16 high) {
     return (pe_vi16)_mm512_permutexvar_epi16((__m512i)(first | ((first + 16) << 16)), halves);
 }
 #else
-/* Lanes of two steps, in each lane a pair. */
+/* Each lane is a pair of two steps. */
 PE_INLINE pe_vi16 pe_step_pairs(const pe_vf16 low, const pe_vf16 high) {
     return ((pe_rounded_bits(low) >> 16) & 0xffff) | pe_rounded_bits(high);
 }
 
-/* 32 numbers in a row, in pairs of neighbours. */
+/* Pairs of neighbours of 32 contiguous numbers. */
 PE_INLINE pe_vi16 pe_neighbour_pairs(const pe_vf16 first, const pe_vf16 second) {
     typedef short halves __attribute__((vector_size(64), aligned(4)));
     const pe_vi16 a = pe_rounded_bits(first), b = pe_rounded_bits(second);
@@ -56,7 +56,7 @@ PE_INLINE pe_vi16 pe_neighbour_pairs(const pe_vf16 first, const pe_vf16 second) 
 }
 #endif
 
-/* Pairs of two rows, element by element; `second` is NULL where the last step has no partner. */
+/* Pairs of two rows, element by element; `second` is NULL if the last step has no partner. */
 PE_INLINE void pe_pair_rows(float *to, const float *first, const float *second, const ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i += 16) {
         const int lanes = n - i < 16 ? (int)(n - i) : 16;

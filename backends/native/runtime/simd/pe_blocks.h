@@ -1,7 +1,7 @@
 /* Weights stored as integers in blocks of 32 that share an f16 scale (compiler/ir/blocks.py).
  *
- * A tensor is [outer, blocks, 32, inner]: `inner` elements lie after the axis of the blocks. Codes
- * of 8 bits are signed bytes; of 4 bits, a byte holds code i of its block and code i + 16, plus 8.
+ * A tensor is [outer, blocks, 32, inner]: `inner` elements lie after the axis of the blocks. 8-bit
+ * codes are signed bytes. With 4 bits, a byte has codes i and i + 16 of its block, each plus 8.
  */
 #ifndef PE_BLOCKS_H
 #define PE_BLOCKS_H
@@ -40,7 +40,7 @@ PE_INLINE void pe_decode_block4(float *restrict y, const uint8_t *restrict codes
     }
 }
 
-/* All blocks; threads share them, and neighbours after the axis. */
+/* Decodes all blocks; threads share the blocks and the elements after the axis. */
 #define PE_DECODE_BLOCKS(BITS, CODE)                                                               \
     PE_INLINE void pe_decode_blocks##BITS(const pe_worker *w, const CODE *codes,                   \
                                           const uint16_t *scales, float *y,                        \
@@ -61,7 +61,7 @@ PE_INLINE void pe_decode_block4(float *restrict y, const uint8_t *restrict codes
 PE_DECODE_BLOCKS(8, int8_t)
 PE_DECODE_BLOCKS(4, uint8_t)
 
-/* Blocks whose numbers are neighbours themselves. */
+/* Decodes blocks whose numbers are contiguous (inner = 1). */
 #define PE_DECODE_ROWS(BITS, CODE)                                                                 \
     PE_INLINE void pe_decode_rows##BITS(const pe_worker *w, const CODE *codes,                     \
                                         const uint16_t *scales, float *y,                          \

@@ -1,9 +1,8 @@
 /* Dot products of bytes: 4 of a row of A with 4 of each of L columns of B, added to L lanes of i32.
  *
- * B lies in blocks of 4 L bytes, 4 steps of L columns, in the order that the CPU multiplies
- * fastest; pe_dot_pack.h writes such blocks. One operand of A is a word of 4 bytes; of several
- * neighbouring words pe_dot_words processes as many at a time as a CPU can multiply by in
- * sequence.
+ * B is in blocks of 4 L bytes, 4 steps of L columns, in the order that the CPU multiplies fastest;
+ * pe_dot_pack.h writes these blocks. An operand of A is a word of 4 bytes. pe_dot_words takes
+ * several adjacent words at a time, as many as the CPU can multiply by in sequence.
  *
  *   PE_DOT_ORDER_<L>    how a block lies: PE_DOT_WORDS column by column, PE_DOT_PAIRS two steps of
  *                       all columns and then the other two, PE_DOT_STEPS step by step
@@ -31,7 +30,7 @@ PE_INLINE int32_t pe_word_of(const int8_t *p) {
     return word;
 }
 
-/* The sums of one block, by lanes. */
+/* The sums of one block, one per lane. */
 typedef pe_vi4 pe_dot_sums4;
 typedef pe_vi8 pe_dot_sums8;
 typedef pe_vi16 pe_dot_sums16;
@@ -85,7 +84,7 @@ PE_INLINE pe_vi4 pe_dot4(pe_vi4 sum, const int8_t *b, pe_dot_word4 a, int full) 
 #define PE_DOT_CHECKED 1
 #define PE_DOT_WIDE_WORDS 1
 typedef struct {
-    int8x16_t first, second; /* steps 0 and 1 in turns, steps 2 and 3 in turns */
+    int8x16_t first, second; /* steps 0 and 1 interleaved, then steps 2 and 3 */
 } pe_dot_word4;
 
 PE_INLINE pe_dot_word4 pe_dot_pick4(pe_dot_words4 words, int i) {
@@ -118,7 +117,7 @@ PE_PLAIN_DOT(4)
 #define PE_DOT_WIDE_WORDS 0
 #endif
 
-/* The product of unsigned bytes with signed ones takes A as unsigned, 128 too large. */
+/* The unsigned-by-signed product takes A as unsigned, with 128 added. */
 #define PE_DOT_TOGETHER_8 1
 #if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
 #define PE_DOT_ORDER_8 PE_DOT_WORDS
@@ -209,7 +208,7 @@ typedef pe_vi32 pe_dot_sums32;
 typedef HVX_Vector pe_dot_word32;
 typedef int32_t pe_dot_words32;
 
-/* Words are aligned: Hexagon would read other ones byte by byte. */
+/* Words are aligned: Hexagon reads unaligned ones byte by byte. */
 PE_INLINE pe_dot_words32 pe_dot_load32(const int8_t *a) {
     return pe_word_of((const int8_t *)__builtin_assume_aligned(a, 4));
 }

@@ -1,4 +1,4 @@
-/* Blocks of pe_dot.h from 16 columns of 4 steps: 16 words of 4 bytes, brought into a CPU's order.
+/* Blocks of pe_dot.h from 16 columns of 4 steps: 16 words of 4 bytes, in the CPU's order.
  */
 #ifndef PE_DOT_PACK_H
 #define PE_DOT_PACK_H

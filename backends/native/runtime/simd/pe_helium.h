@@ -1,8 +1,8 @@
-/* Helium, the vectors of 16 bytes of Arm's microcontrollers (MVE), and what kernels take of them
- * means elsewhere: products of bytes summed in i32, and numbers rounded and clamped.
+/* Helium (MVE), the 16-byte vectors of Arm's microcontrollers, with portable equivalents: products
+ * of bytes summed in i32, and rounding and clamping.
  *
- * A block is 16 bytes; a product of two adds 16 products to one sum. Products of halves are of 8
- * numbers of i16, summed in the even and in the odd lanes apart.
+ * A block is 16 bytes; the product of two blocks adds 16 products to one sum. Products of halves
+ * are of 8 i16 numbers; even and odd lanes have separate sums.
  */
 #ifndef PE_HELIUM_H
 #define PE_HELIUM_H
@@ -21,7 +21,7 @@ typedef struct pe_halves_sums {
 typedef int8x16_t pe_block;
 typedef int16x8_t pe_halves;
 
-/* The first n bytes, and zeros after them. */
+/* Loads the first n bytes, then zeros. */
 PE_INLINE pe_block pe_load_block(const int8_t *p, const int n) {
     return n < PE_BLOCK_BYTES ? vld1q_z_s8(p, vctp8q((uint32_t)n)) : vld1q_s8(p);
 }
@@ -34,7 +34,7 @@ PE_INLINE int32_t pe_add_block(const int32_t sum, const pe_block a, const pe_blo
 
 PE_INLINE int32_t pe_add_bytes(const int32_t sum, const pe_block a) { return vaddvaq_s8(sum, a); }
 
-/* Stores the four columns of 16 rows of four bytes, so far apart. */
+/* Stores the four columns of 16 rows of four bytes, `pitch` apart. */
 PE_INLINE void pe_store_columns(int8_t *to, const ptrdiff_t apart, const uint32_t rows[16]) {
     const int8x16x4_t columns = vld4q_s8((const int8_t *)rows);
     PE_UNROLL
@@ -43,7 +43,7 @@ PE_INLINE void pe_store_columns(int8_t *to, const ptrdiff_t apart, const uint32_
     }
 }
 
-/* The first n of 8 bytes, widened, and zeros after them. */
+/* Loads and widens the first n of 8 bytes, then zeros. */
 PE_INLINE pe_halves pe_load_halves(const int8_t *p, const int n) {
     return n < 8 ? vldrbq_z_s16(p, vctp16q((uint32_t)n)) : vldrbq_s16(p);
 }
@@ -59,8 +59,8 @@ PE_INLINE void pe_order_sums(int32_t to[8], const pe_halves_sums sums) {
     vst2q_s32(to, (int32x4x2_t){{(int32x4_t)sums.even, (int32x4_t)sums.odd}});
 }
 
-/* Adds the zero point to numbers that are brought between the limits first: those of bytes by
- * narrowing, which saturates, and needs no vectors of limits. */
+/* Clamps numbers to the limits and adds the zero point. The limits of i8 are applied by saturating
+ * narrowing, which needs no vectors of limits. */
 PE_INLINE int32x4_t pe_helium_narrow(int32x4_t x, const int32_t low, const int32_t high,
                                      const int32_t zero) {
     if (low == INT8_MIN && high == INT8_MAX) {
@@ -73,9 +73,9 @@ PE_INLINE int32x4_t pe_helium_narrow(int32x4_t x, const int32_t low, const int32
     return vaddq_n_s32(vminq_s32(x, vdupq_n_s32(high - zero)), zero);
 }
 
-/* x multiplier 2^(exponent - 31): the upper half of the doubled product, rounded up from its half,
- * then a shift rounded away from zero from its half. Where that shifts at all, negative numbers are
- * made smaller by 1 before it rounds up; with `down` it shifts everywhere. */
+/* x multiplier 2^(exponent - 31): the upper half of the doubled product with ties rounded up, then
+ * a shift with ties away from zero. For that, the shift rounds up after 1 is subtracted from
+ * negative numbers, if it shifts at all; with `down` every lane shifts. */
 PE_INLINE int32x4_t pe_helium_rescale(int32x4_t x, const int32x4_t multiplier,
                                       const int32x4_t exponent, const int down) {
     int32x4_t right = exponent;
@@ -143,8 +143,8 @@ PE_INLINE void pe_order_sums(int32_t to[8], const pe_halves_sums sums) {
 }
 #endif
 
-/* Brings the columns of `depth` rows of up to four bytes, `pitch` apart, into blocks: columns and
- * blocks are stored so far apart, with 0 for missing ones. */
+/* Transposes `depth` rows of up to four bytes, `pitch` apart, into blocks of columns. `column` and
+ * `block` are the distances between them in the result; missing bytes are 0. */
 PE_INLINE void pe_turn_rows(int8_t *to, const ptrdiff_t column, const ptrdiff_t block,
                             const int8_t *from, const ptrdiff_t pitch, const int depth,
                             const int lanes) {

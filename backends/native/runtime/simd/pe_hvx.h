@@ -1,8 +1,8 @@
 /* The part of Hexagon's vectors that kernels use (HVX, 128 bytes) beyond arithmetic: parts of a
- * vector anywhere in memory, and lanes of i32 from bytes and back.
+ * vector at any address, and conversion between bytes and lanes of i32.
  *
- * A part is read by the aligned vectors that hold its first and last byte, so that no page is
- * touched which it does not lie in; a store writes its own bytes alone. Parts have 1 to 128 bytes.
+ * A part is read through the aligned vectors that contain its first and last byte, so no other page
+ * is touched; a store writes only the part's bytes. Parts have 1 to 128 bytes.
  */
 #ifndef PE_HVX_H
 #define PE_HVX_H
@@ -20,7 +20,7 @@ PE_INLINE HVX_Vector pe_hvx_load(const void *p, const int bytes) {
     return Q6_V_valign_VVR(*(const HVX_Vector *)(last & ~(uintptr_t)127), low, (int)at);
 }
 
-/* With zeros after the part. */
+/* Loads a part, then zeros. */
 PE_INLINE HVX_Vector pe_hvx_load_only(const void *p, const int bytes) {
     return Q6_V_vand_QV(Q6_Q_vsetq2_R(bytes), pe_hvx_load(p, bytes));
 }
@@ -38,7 +38,7 @@ PE_INLINE void pe_hvx_store(void *p, HVX_Vector v, const int bytes) {
     }
 }
 
-/* Of any number of bytes; calls of memcpy and memset cost tens of packets each. */
+/* Any number of bytes; calls of memcpy and memset cost tens of packets each. */
 PE_INLINE void pe_copy_bytes(int8_t *to, const int8_t *from, const int bytes) {
     for (int i = 0; i < bytes; i += 128) {
         const int left = bytes - i < 128 ? bytes - i : 128;

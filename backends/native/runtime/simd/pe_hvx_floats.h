@@ -1,9 +1,10 @@
-/* 32 floats by HVX's integers: vectors of v66 have no arithmetic of floats, and the scalar unit
- * takes several packets a number. A vector of floats is its bits, in lanes of i32.
+/* Arithmetic on 32 floats with HVX's integer instructions: v66 has no vector float arithmetic, and
+ * the scalar unit takes several packets per number. A vector of floats is stored as bits in lanes
+ * of i32.
  *
- * Products and quotients are of mantissas of 31 bits. They are IEEE's bit for bit: a vector with a
- * lane that is not decided so (subnormals, infinities, NaN, quotients beside a half) is handed to
- * the scalar unit as a whole, which costs some hundred packets and is rare in numbers that train.
+ * Products and quotients use 31-bit mantissas. They equal IEEE's bit for bit: if a lane cannot be
+ * decided this way (subnormals, infinities, NaN, quotients close to a tie), the scalar unit
+ * computes the whole vector. That costs some hundred packets and is rare in training.
  */
 #ifndef PE_HVX_FLOATS_H
 #define PE_HVX_FLOATS_H
@@ -63,7 +64,7 @@ PE_INLINE HVX_Vector pe_hvx_mul(HVX_Vector a, HVX_Vector b) {
     const HVX_Vector p = Q6_V_vand_VV(a, all), q = Q6_V_vand_VV(b, all);
     const HVX_Vector f = pe_hvx_mantissa(a), g = pe_hvx_mantissa(b);
     const HVX_VectorPair whole = Q6_W_vmpyoacc_WVwVh(Q6_W_vmpye_VwVuh(f, g), f, g);
-    HVX_Vector high = Q6_V_hi_W(whole); /* in [2^28, 2^30); its last bit stands for all below */
+    HVX_Vector high = Q6_V_hi_W(whole); /* in [2^28, 2^30); its last bit is sticky */
     high = Q6_V_vmux_QVV(Q6_Q_vcmp_eq_VwVw(Q6_V_lo_W(whole), none), high, Q6_V_vor_VV(high, one));
     const HVX_VectorPred two = Q6_Q_vcmp_gt_VwVw(high, Q6_V_vsplat_R((1 << 29) - 1));
     high = Q6_V_vmux_QVV(two, high, Q6_Vw_vadd_VwVw(high, high));
@@ -95,7 +96,8 @@ PE_INLINE HVX_Vector pe_hvx_maximum(HVX_Vector a, HVX_Vector b) {
     return Q6_V_vmux_QVV(Q6_Q_or_QQ(first, Q6_Q_vcmp_gt_VwVw(p, infinite)), a, b);
 }
 
-/* 1 / x of a mantissa, in Q29: Newton's steps from a line that is off by 1/17 at most. */
+/* 1 / x of a mantissa, in Q29: Newton steps from a linear approximation with an error of at most
+ * 1/17. */
 PE_INLINE HVX_Vector pe_hvx_reciprocal(HVX_Vector x) {
     const HVX_Vector slope = Q6_V_vsplat_R(1010580540), one = Q6_V_vsplat_R(1 << 29);
     HVX_Vector y = Q6_Vw_vsub_VwVw(Q6_V_vsplat_R(1515870810), pe_hvx_fraction(x, slope));
@@ -122,14 +124,14 @@ static __attribute__((noinline, unused)) HVX_Vector pe_hvx_quotient_lanes(HVX_Ve
     return u.v;
 }
 
-/* The integer next to x / scale, rounded to f32 before, where it is one of -255 to 255; one beyond,
- * on its side, where it is not. The quotient of mantissas is known to some 2^-27 of itself: what
- * lies closer to a half than f32's rounding and that reach goes to the scalar unit. */
+/* Rounds x / scale, first to f32, then to the nearest integer. Results from -255 to 255 are exact;
+ * others are any integer beyond, with the same sign. The quotient of mantissas has a relative error
+ * of about 2^-27: a value closer to a tie than this and f32's rounding goes to the scalar unit. */
 PE_INLINE HVX_Vector pe_hvx_quotient(HVX_Vector x, HVX_Vector scale) {
     const HVX_Vector one = Q6_V_vsplat_R(1), size = Q6_V_vand_VV(x, Q6_V_vsplat_R(INT32_MAX));
     const HVX_Vector ratio =
         pe_hvx_fraction(pe_hvx_mantissa(x), pe_hvx_reciprocal(pe_hvx_mantissa(scale)));
-    /* 28 less the difference of the exponents: below a quarter, all is 0; from 256 on, beyond */
+    /* 28 minus the exponent difference; below 1/4 the result is 0, from 256 on out of range */
     HVX_Vector shift = Q6_Vw_vadd_VwVw(Q6_Vw_vasr_VwR(scale, 23), Q6_V_vsplat_R(28));
     shift = Q6_Vw_vsub_VwVw(shift, Q6_Vw_vasr_VwR(size, 23));
     shift = Q6_Vw_vmin_VwVw(Q6_Vw_vmax_VwVw(shift, Q6_V_vsplat_R(19)), Q6_V_vsplat_R(30));

@@ -1,4 +1,4 @@
-/* Masks of 0 and 1 bytes to bits and back, 32 channels a word, each row of channels on its own.
+/* Masks of 0 and 1 bytes to bits and back: 32 channels per word, each row of channels separately.
  *
  * Eight bytes are handled at once: a multiplication gathers, or spreads, one bit of each. Bit b of
  * word w is channel 32 w + b; little-endian, as every supported device is.
@@ -29,7 +29,7 @@ static inline void pe_spread_bits(uint32_t bits, uint8_t *mask, long n) {
 
 #if defined(__ARM_NEON) && defined(__aarch64__)
 #include <arm_neon.h>
-/* Whole words of a row's bits as bytes; returns the channels done. */
+/* Unpacks the whole words of a row of bits; returns the number of channels written. */
 static inline long pe_spread_words(const int32_t *bits, uint8_t *mask, long channels) {
     const uint8x16_t place = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
     const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ULL));

@@ -1,9 +1,9 @@
-/* Elementwise functions on the vectors of pe_vec.h, in the same way: every width once, names
- * without a lane count follow PE_VL.
+/* Elementwise functions on the vectors of pe_vec.h: defined once for each width; names without a
+ * lane count follow PE_VL.
  *
  * Largest errors over all finite inputs, in units of the last place: exp 1, log 1, tanh 2, erf 1,
- * sigmoid 3 (which is 0 below -88.7); tests/backends/c/test_math.py checks them. NaN in gives NaN
- * out everywhere, so that a diverging training is detected.
+ * sigmoid 3 (which is 0 below -88.7); tests/backends/c/test_math.py checks them. All propagate NaN,
+ * so that a diverging training is detected.
  */
 #ifndef PE_MATH_H
 #define PE_MATH_H
@@ -77,15 +77,15 @@
 #define pe_shift_right_i PE_OF_WIDTH(pe_shift_right_i)
 #define pe_shift_right_l PE_OF_WIDTH(pe_shift_right_l)
 
-/* Integer division towards zero, and its remainder. Nothing traps: a / 0 is -1 and leaves a, as
- * XLA has it, and the smallest integer over -1 is itself. */
+/* Integer division towards zero, and its remainder. Nothing traps: as in XLA, a / 0 is -1 with
+ * remainder a, and the smallest integer divided by -1 is itself. */
 PE_INLINE int64_t pe_quotient(int64_t a, int64_t b) {
     return b == 0 ? -1 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
 }
 
 PE_INLINE int64_t pe_remainder(int64_t a, int64_t b) { return b == 0 ? a : b == -1 ? 0 : a % b; }
 
-/* Shifts of the bits of integers. By a number of bits outside the width all are shifted out. */
+/* Bit shifts of integers. A count outside the width shifts out all bits. */
 PE_INLINE int32_t pe_left_32(int32_t a, int32_t b) {
     return b >= 0 && b < 32 ? (int32_t)((uint32_t)a << b) : 0;
 }
@@ -98,7 +98,7 @@ PE_INLINE int32_t pe_right_32(int32_t a, int32_t b) { return a >> (b >= 0 && b <
 
 PE_INLINE int64_t pe_right_64(int64_t a, int64_t b) { return a >> (b >= 0 && b < 64 ? b : 63); }
 
-/* Between real numbers and the integers that stand for them. */
+/* Quantization and dequantization. */
 #define pe_mul PE_OF_WIDTH(pe_mul)
 #define pe_quantize PE_OF_WIDTH(pe_quantize)
 #define pe_dequantize PE_OF_WIDTH(pe_dequantize)

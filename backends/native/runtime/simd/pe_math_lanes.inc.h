@@ -55,8 +55,8 @@ PE_INLINE pe_vf pe_sqrt(pe_vf x) {
 PE_INLINE pe_vf pe_hard_sigmoid(pe_vf x) { return pe_clamp(x * (1.0f / 6.0f) + 0.5f, 0.0f, 1.0f); }
 
 /* x = n ln 2 + r, |r| <= ln 2 / 2; exp x = 2^n exp r, with a polynomial of degree 6 for exp r. 2^n
- * is multiplied in two halves, so that results next to the overflow and subnormal ones are right
- * too. */
+ * is multiplied in two halves, so that results near the overflow threshold and subnormal results
+ * are correct too. */
 PE_INLINE pe_vf pe_exp(pe_vf x) {
     const float to_integer = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     x = pe_clamp(x, -104.0f, 89.0f);
@@ -137,7 +137,7 @@ PE_INLINE pe_vf pe_erf(pe_vf x) {
 
 PE_INLINE pe_vf pe_sigmoid(pe_vf x) { return 1.0f / (1.0f + pe_exp(-x)); }
 
-/* Functions that models use seldom: the C library's, lane by lane. */
+/* Rarely used functions: the C library's, lane by lane. */
 #define PE_LANEWISE(name, function)                                                                \
     PE_INLINE pe_vf name(pe_vf x) {                                                                \
         for (int i = 0; i < PE_VL; i++) {                                                          \

@@ -1,5 +1,5 @@
-/* The functions of pe_quantized_lanes.inc.h for one number, on processors without vectors of
- * floats: Arm's microcontrollers and Hexagon, which saturate and round by single instructions. */
+/* The functions of pe_quantized_lanes.inc.h for one number, on processors without float vectors:
+ * Arm's microcontrollers and Hexagon, which saturate and round with single instructions. */
 #ifndef PE_QUANTIZED_LANE_H
 #define PE_QUANTIZED_LANE_H
 
@@ -9,7 +9,7 @@
 #define PE_LANES_APART 1
 
 #if PE_DSP
-/* vcvtr rounds as the processor is set, halves to even; it saturates, and makes 0 of NaN. */
+/* vcvtr rounds in the processor's mode, ties to even; it saturates, and NaN gives 0. */
 PE_INLINE int32_t pe_nearest_lane(float x) {
     int32_t y;
     __asm__("vcvtr.s32.f32 %1, %1\n\tvmov %0, %1" : "=r"(y), "+t"(x));
@@ -26,7 +26,7 @@ PE_INLINE int32_t pe_narrow_lane(int32_t x, const int32_t low, const int32_t hig
 }
 
 #else
-/* The instruction rounds as the processor is set, halves to even, and saturates. */
+/* The instruction rounds in the processor's mode, ties to even, and saturates. */
 PE_INLINE int32_t pe_nearest_lane(float x) {
     const int32_t y = __builtin_HEXAGON_F2_conv_sf2w(x);
     return x == x ? y : 0;
@@ -39,7 +39,7 @@ PE_INLINE int32_t pe_narrow_lane(int32_t x, const int32_t low, const int32_t hig
 }
 #endif
 
-/* The right shift is in two steps: its last bit rounds. A half goes away from zero. */
+/* The right shift is in two steps, whose last bit rounds: ties away from zero. */
 PE_INLINE int32_t pe_rescale_lane(const int32_t x, const int32_t multiplier,
                                   const int32_t exponent) {
     const int32_t left = exponent > 0 ? exponent : 0, right = left - exponent;

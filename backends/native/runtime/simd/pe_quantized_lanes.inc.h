@@ -1,6 +1,6 @@
-/* Between real numbers and the integers that stand for them, on vectors of PE_VL lanes; pe_math.h
- * includes this file once for each width. The meaning is that of compiler/ops/quantized.py, bit for
- * bit. Limits are those of the results. */
+/* Quantization and dequantization on vectors of PE_VL lanes; pe_math.h includes this file once for
+ * each width. Results equal compiler/ops/quantized.py bit for bit. Limits are those of the
+ * results. */
 
 PE_INLINE pe_vf pe_dequantize(pe_vi q, pe_vf scale, int32_t zero) {
     return pe_mul(pe_to_f(q - zero), scale);
@@ -54,7 +54,7 @@ PE_INLINE pe_vi pe_narrow_sb(const pe_vi x, const int32_t low, const int32_t hig
     return u.x;
 }
 
-/* Halves round to even: VCVTN, which saturates what does not fit, and makes 0 of NaN. */
+/* VCVTN rounds ties to even and saturates; NaN gives 0. */
 PE_INLINE pe_vi pe_quantize(const pe_vf x, const pe_vf scale, const int32_t low, const int32_t high,
                             const int32_t zero) {
     union {
@@ -93,7 +93,7 @@ PE_INLINE pe_vi pe_rescale_down(const pe_vi x, const pe_vi multiplier, const pe_
     return PE_OF_WIDTH(pe_rescale_quads)(x, multiplier, exponent, 1);
 }
 #else
-/* Adds the zero point to numbers that are brought between the limits first. */
+/* Clamps numbers to the limits and adds the zero point. */
 PE_INLINE pe_vi PE_OF_WIDTH(pe_narrow_any)(pe_vi x, int32_t low, int32_t high, int32_t zero) {
 #if PE_VL == 32
     x = (pe_vi)Q6_Vw_vmax_VwVw((HVX_Vector)x, Q6_V_vsplat_R(low - zero));
@@ -106,8 +106,8 @@ PE_INLINE pe_vi PE_OF_WIDTH(pe_narrow_any)(pe_vi x, int32_t low, int32_t high, i
 }
 
 #if PE_NEON && PE_VL >= 8
-/* The same for limits of i8, by saturating narrowing: only limits inside i8 are compared with.
- * Others take the general form. */
+/* The same for the limits of i8 by saturating narrowing: only tighter limits need comparisons.
+ * Other limits take the general form. */
 PE_INLINE pe_vi pe_narrow_sb(pe_vi x, int32_t low, int32_t high, int32_t zero) {
     if (low < INT8_MIN || high > INT8_MAX) {
         return PE_OF_WIDTH(pe_narrow_any)(x, low, high, zero);
@@ -154,7 +154,7 @@ PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, const int32_t low, const int32
     return pe_narrow_sb((pe_vi)y, low, high, zero);
 }
 #elif PE_NEON && defined(__aarch64__)
-/* Halves round to even: FCVTNS, which saturates what does not fit, and makes 0 of NaN. */
+/* FCVTNS rounds ties to even and saturates; NaN gives 0. */
 PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, int32_t low, int32_t high, int32_t zero) {
     union {
         pe_vf x;
@@ -171,16 +171,16 @@ PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, int32_t low, int32_t high, int
     return pe_narrow_sb(to.y, low, high, zero);
 }
 #else
-/* Halves round to even. */
+/* Ties round to even. */
 PE_INLINE pe_vi pe_quantize(pe_vf x, pe_vf scale, int32_t low, int32_t high, int32_t zero) {
     return pe_narrow_sb(pe_saturate_i(pe_round(x / scale)), low, high, zero);
 }
 #endif
 
 #if PE_NEON
-/* x multiplier 2^(exponent - 31): the upper half of the doubled product, rounded up from its half,
- * then a shift rounded away from zero from its half. Where that shifts at all, negative numbers are
- * made smaller by 1 before it rounds up; with `down` it shifts everywhere. */
+/* x multiplier 2^(exponent - 31): the upper half of the doubled product with ties rounded up, then
+ * a shift with ties away from zero. For that, the shift rounds up after 1 is subtracted from
+ * negative numbers, if it shifts at all; with `down` every lane shifts. */
 PE_INLINE pe_vi PE_OF_WIDTH(pe_rescale_quads)(pe_vi x, pe_vi multiplier, pe_vi exponent,
                                               const int down) {
     union {
@@ -218,8 +218,8 @@ PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
     return (pe_vi)pe_hvx_rescale((HVX_Vector)x, (HVX_Vector)multiplier, (HVX_Vector)exponent, 1);
 }
 #else
-/* x multiplier 2^(exponent - 31): the upper half of the doubled product, rounded up from its half,
- * then a shift rounded away from zero from its half. */
+/* x multiplier 2^(exponent - 31): the upper half of the doubled product with ties rounded up, then
+ * a shift with ties away from zero. */
 PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
     const pe_vi left = pe_select_i(exponent > 0, exponent, exponent - exponent);
     const pe_vi right = left - exponent;
@@ -230,7 +230,7 @@ PE_INLINE pe_vi pe_rescale(pe_vi x, pe_vi multiplier, pe_vi exponent) {
     return (high >> right) - ((high & mask) > threshold);
 }
 
-/* The same by negative exponents. */
+/* The same for negative exponents. */
 PE_INLINE pe_vi pe_rescale_down(pe_vi x, pe_vi multiplier, pe_vi exponent) {
     return pe_rescale(x, multiplier, exponent);
 }

@@ -1,6 +1,8 @@
-/* Special functions of one number, in double precision: gamma's, Bessel's, and the inverse of erf.
+/* Special functions of one number, in double precision: gamma and Bessel functions, and the inverse
+ * of erf.
  *
- * compiler/ops/special.py has the same methods. C's lgamma is not called, as it writes to a global.
+ * compiler/ops/special.py uses the same methods. C's lgamma is not used because it writes to a
+ * global.
  */
 #ifndef PE_SPECIAL_H
 #define PE_SPECIAL_H
@@ -9,17 +11,17 @@
 
 #include "pe_vec.h"
 
-/* No function is inlined: loops for each of 16 lanes are much code. */
+/* Never inlined: a loop for each of 16 lanes is too much code. */
 #define PE_SCALAR static __attribute__((noinline, unused))
 #define PE_PI 3.14159265358979323846
-#define PE_FAR 10.0 /* from here on the corrections below have 15 digits */
+#define PE_FAR 10.0 /* from here on the series below is exact to 15 digits */
 #define PE_TERMS 1000
 
 /* Bernoulli's numbers of even order from 2 on. */
 static const double pe_bernoulli[7] = {1.0 / 6,  -1.0 / 30,     1.0 / 42, -1.0 / 30,
                                        5.0 / 66, -691.0 / 2730, 7.0 / 6};
 
-/* log of gamma for x > 0: Stirling's series, after the recurrence. */
+/* log gamma(x) for x > 0: the recurrence, then Stirling's series. */
 PE_SCALAR double pe_lgamma_above(double x) {
     double product = 1;
     for (; x < PE_FAR; x++) {
@@ -96,7 +98,8 @@ PE_SCALAR double pe_zeta_of(const double s, double q) {
     return y;
 }
 
-/* The share of gamma(a) below x over exp(-x) x^a / gamma(a), as a series; for x < a + 1. */
+/* The lower regularized incomplete gamma divided by exp(-x) x^a / gamma(a), as a series; for x < a
+ * + 1. */
 PE_SCALAR double pe_gamma_series(const double a, const double x) {
     double term = 1 / a, y = term;
     for (int k = 1; k < PE_TERMS && term > y * 1e-17; k++) {
@@ -106,7 +109,7 @@ PE_SCALAR double pe_gamma_series(const double a, const double x) {
     return y;
 }
 
-/* The share above x, as a continued fraction by Lentz's method. */
+/* The upper one, as a continued fraction by Lentz's method. */
 PE_SCALAR double pe_gamma_fraction(const double a, const double x) {
     double b = x + 1 - a, c = INFINITY, d = 1 / b, y = d;
     for (int k = 1; k < PE_TERMS; k++) {
@@ -190,7 +193,7 @@ PE_SCALAR double pe_igamma_da_of(const double a, const double x) {
     return low ? slope : -slope;
 }
 
-/* exp(-|x|) I(x) of order 0 or 1: the power series, and far from zero the asymptotic one. */
+/* exp(-|x|) I(x) of order 0 or 1: the power series, or far from zero the asymptotic series. */
 PE_SCALAR double pe_bessel(const int order, const double x) {
     const double size = fabs(x), sign = order ? copysign(1, x) : 1;
     if (!(size < INFINITY)) {
@@ -217,7 +220,7 @@ PE_SCALAR double pe_i1e_of(const double x) { return pe_bessel(1, x); }
 PE_SCALAR double pe_i0_of(const double x) { return pe_bessel(0, x) * exp(fabs(x)); }
 PE_SCALAR double pe_i1_of(const double x) { return pe_bessel(1, x) * exp(fabs(x)); }
 
-/* Winitzki's approximation, then four steps of Newton's. */
+/* Winitzki's approximation, then four Newton steps. */
 PE_SCALAR double pe_erf_inv_of(const double x) {
     const double size = fabs(x);
     if (!(size < 1)) {

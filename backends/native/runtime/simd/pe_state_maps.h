@@ -1,4 +1,4 @@
-/* The maps of optimiser states in 8 bits, with signs and without: compiler/ir/state_blocks.py. */
+/* Quantization maps of 8-bit optimizer states, signed and unsigned: compiler/ir/state_blocks.py. */
 #ifndef PE_STATE_MAPS_H
 #define PE_STATE_MAPS_H
 

@@ -1,6 +1,6 @@
-/* Optimiser states in 8 bits, in blocks of 256 that share a scale (compiler/ir/state_blocks.py).
+/* 8-bit optimizer states, in blocks of 256 that share a scale (compiler/ir/state_blocks.py).
  *
- * A number is the map's at its code, times the block's scale, its largest magnitude.
+ * A number is map[code] times the block's scale, which is the block's largest magnitude.
  */
 #ifndef PE_STATES_H
 #define PE_STATES_H
@@ -13,7 +13,8 @@
 
 enum { PE_STATE_DECADES = 7 };
 
-/* How near to a border, in cells, rounding may decide: it moves a number by less than 1e-4. */
+/* Distance from a border, in cells, within which rounding may change the code; rounding moves a
+ * number by less than 1e-4. */
 #define PE_STATE_NEAR 2.5e-4f
 
 PE_INLINE void pe_decode_states(float *restrict to, const uint8_t *restrict codes,
@@ -23,7 +24,7 @@ PE_INLINE void pe_decode_states(float *restrict to, const uint8_t *restrict code
     }
 }
 
-/* The largest magnitude; as integers, so that it is found in vectors, and NaN is the largest. */
+/* The largest magnitude, compared as integers: this vectorizes, and NaN is the largest. */
 PE_INLINE float pe_largest_state(const float *numbers, const int count) {
     int32_t most = 0;
     for (int i = 0; i < count; i++) {
@@ -37,12 +38,13 @@ PE_INLINE float pe_largest_state(const float *numbers, const int count) {
     return largest;
 }
 
-/* The distance from a code's value to the next one's. */
+/* The border between a code and the next one: the mean of their values. */
 PE_INLINE float pe_state_border(const float *map, const int code) {
     return (map[code] + map[code + 1]) * 0.5f;
 }
 
-/* How many borders lie below: a number at one has the lower code. */
+/* The code of a number: the number of borders below it. A number at a border gets the lower
+ * code. */
 PE_INLINE int pe_state_code(const float *map, const float x) {
     int code = 0;
     for (int step = PE_STATE_BLOCK / 2; step; step /= 2) {
@@ -51,8 +53,8 @@ PE_INLINE int pe_state_code(const float *map, const float x) {
     return code;
 }
 
-/* The borders below each decade and below 1, as bits. Counted from that of 0, the first code of a
- * decade is a power of two, less one without signs. */
+/* The borders below each decade and below 1, as bits. Relative to the code of 0, the first code of
+ * a decade is a power of two, minus one if unsigned. */
 PE_INLINE void pe_state_starts(int32_t *starts, const float *map, const int with_signs) {
     for (int decade = 0; decade <= PE_STATE_DECADES; decade++) {
         const int first = with_signs ? PE_STATE_BLOCK / 2 - 1 + (1 << decade) : (2 << decade) - 1;
@@ -61,8 +63,8 @@ PE_INLINE void pe_state_starts(int32_t *starts, const float *map, const int with
     }
 }
 
-/* How many starts a magnitude has passed, and how many cells 1 has in its decade, with signs: 10/9
- * of 10^6 in the first, then a fifth of those before; none beyond the last start. */
+/* The number of starts below a magnitude, and in `cells` the number of signed-map cells per unit in
+ * its decade: 10/9 of 10^6 in the first, then a fifth of the previous; 0 beyond the last start. */
 PE_INLINE int32_t pe_state_decade(const int32_t *starts, const int32_t bits, float *cells) {
     const int four = bits > starts[3];
     const int two = bits > (four ? starts[5] : starts[1]);
@@ -73,8 +75,8 @@ PE_INLINE int32_t pe_state_decade(const int32_t *starts, const int32_t bits, flo
     return four * 4 + two * 2 + one + whole;
 }
 
-/* Codes by arithmetic, in vectors: a decade is cut into equal cells. `near` marks numbers so near
- * to a border that rounding may have decided; returns whether there are any. */
+/* Computes codes in vectors: a decade is divided into equal cells. `near` marks numbers so close to
+ * a border that rounding may have changed the code; returns whether there are any. */
 PE_INLINE int pe_guess_states(uint8_t *restrict codes, uint8_t *restrict near,
                               const float *restrict numbers, const float *map, const int with_signs,
                               const int count) {
@@ -88,12 +90,13 @@ PE_INLINE int pe_guess_states(uint8_t *restrict codes, uint8_t *restrict near,
         memcpy(&bits, numbers + i, sizeof bits);
         const int32_t below = bits < 0, size = bits & INT32_MAX;
         memcpy(&magnitude, &size, sizeof size);
-        /* A number at a border has the lower code, which below 0 is the farther one from it. */
+        /* A number at a border gets the lower code, which for negative numbers is farther from
+         * 0. */
         const int32_t passed = pe_state_decade(starts, size + below, &cells);
         const int32_t first = with_signs ? (1 << passed) >> 1 : (1 << passed) - 1;
         const float before = (float)(first + !with_signs) * (1.0f / 9.0f);
         const float from = magnitude * cells * (with_signs ? 1.0f : 2.0f) - before;
-        const float place = from > 0.5f ? from : 0.5f; /* of 0, of 1 and of NaN half a cell */
+        const float place = from > 0.5f ? from : 0.5f; /* half a cell for 0, 1 and NaN */
         const int32_t cell = (int32_t)place;
         const float rest = place - (float)cell;
         const int32_t last = with_signs ? 2 * first - (first > 0) : 2 * first;
@@ -109,7 +112,7 @@ PE_INLINE int pe_guess_states(uint8_t *restrict codes, uint8_t *restrict near,
     return any;
 }
 
-/* Without signs a number above 0 never becomes 0. Changes `numbers`. */
+/* Encodes a block. If unsigned, a positive number never becomes 0. Modifies `numbers`. */
 PE_INLINE void pe_encode_states(uint8_t *restrict codes, float *restrict scale,
                                 float *restrict numbers, const float *map, const int with_signs,
                                 const int count) {

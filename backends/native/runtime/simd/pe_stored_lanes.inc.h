@@ -1,9 +1,9 @@
-/* Loads and stores of the types that are stored only, PE_LANES elements at a time: bf16 and f16 are
- * f32 in registers, i8 and u8 are i32. pe_vec_lanes.inc.h ends with this file.
+/* Loads and stores of the storage-only types, PE_LANES elements at a time: bf16 and f16 are f32 in
+ * registers, i8 and u8 are i32. pe_vec_lanes.inc.h includes this file at its end.
  *
  * Names end in bf and hf for bf16 and f16 (halves), sb and ub for signed and unsigned bytes: i8
- * would be i32 of eight lanes. A value was rounded, or saturated, by the cast that made it: a store
- * drops bits that are no more than padding.
+ * would be i32 of eight lanes. The cast that produced a value has already rounded or saturated it:
+ * a store drops only padding bits.
  */
 
 typedef uint16_t PE_V(pe_vh) __attribute__((vector_size(PE_LANES * 2)));
@@ -34,8 +34,8 @@ PE_INLINE void PE_V(pe_store_part_bf)(uint16_t *p, PE_V(pe_vf) v, int n) {
     memcpy(p, &y, PE_V(pe_bytes)(n, sizeof *p));
 }
 
-/* An f16 in the low half of each lane. Numbers below its normal ones are made by an addition whose
- * last place is theirs. */
+/* An f16 in the low half of each lane. Subnormals are rounded by adding a constant whose last place
+ * equals theirs. */
 PE_INLINE PE_V(pe_vi) PE_V(pe_half_bits)(PE_V(pe_vf) v) {
     const PE_V(pe_vi) bits = (PE_V(pe_vi))v, a = bits & INT32_MAX;
     const PE_V(pe_vi) normal = (a - 0x38000000 + 0xfff + ((a >> 13) & 1)) >> 13;
@@ -123,7 +123,7 @@ PE_INLINE PE_V(pe_vi) PE_V(pe_splat_sb)(int8_t x) { return PE_V(pe_splat_i)(x); 
 
 PE_INLINE PE_V(pe_vi) PE_V(pe_splat_ub)(uint8_t x) { return PE_V(pe_splat_i)(x); }
 
-/* To the nearest number that 8 bits hold, of integers; of floats towards zero first. */
+/* Saturates integers to 8 bits; floats are truncated towards zero first. */
 PE_INLINE PE_V(pe_vi) PE_V(pe_clamp_i)(PE_V(pe_vi) v, int32_t least, int32_t most) {
     v = PE_V(pe_select_i)(v < least, PE_V(pe_splat_i)(least), v);
     return PE_V(pe_select_i)(v > most, PE_V(pe_splat_i)(most), v);

@@ -1,7 +1,7 @@
 /* Transposition of f32 matrices through registers.
  *
- * Blocks of 8x8 (4x4 where vectors are that narrow) are read by rows, shuffled, and written by
- * columns: three to four times as fast as element by element. Borders go element by element.
+ * Blocks of 8x8 (4x4 with 4 lanes) are read by rows, shuffled, and written by columns: three to
+ * four times as fast as element by element. Borders are copied element by element.
  */
 #ifndef PE_TRANSPOSE_H
 #define PE_TRANSPOSE_H
@@ -67,7 +67,8 @@ PE_INLINE void pe_transpose_block8(float *to, ptrdiff_t to_pitch, const float *f
 }
 
 #if PE_NEON
-/* Three rows, as the channels of an image, to triples. Returns the columns done: whole vectors. */
+/* Interleaves three rows, such as the channels of an image, to triples. Returns the number of
+ * columns written, in whole vectors. */
 PE_INLINE ptrdiff_t pe_interleave3(float *to, const float *from, ptrdiff_t pitch,
                                    ptrdiff_t columns) {
     ptrdiff_t j = 0;
@@ -109,12 +110,14 @@ PE_INLINE void pe_transpose(float *restrict to, ptrdiff_t to_pitch, const float 
     }
 }
 
-/* to[j * rows + i] = from[i][j]: a tile's `rows`, at most 16 and a constant, step by step. */
+/* to[j * rows + i] = from[i][j]: the `rows` of a tile (a constant, at most 16), step by step. */
 PE_INLINE void pe_transpose_tile(float *restrict to, const float *restrict from,
                                  ptrdiff_t from_pitch, const int rows, ptrdiff_t columns) {
-    const ptrdiff_t touched = 7 + (7 + rows) / rows; /* steps: lanes beyond the rows reach others */
+    const ptrdiff_t touched =
+        7 + (7 + rows) / rows; /* steps whose unused lanes write into later steps */
     ptrdiff_t j = 0;
-    for (; j + touched <= columns; j += 8) { /* each step overwrites what those before left in it */
+    for (; j + touched <= columns;
+         j += 8) { /* each step overwrites the unused lanes of earlier ones */
         pe_vf8 row[8];
         PE_UNROLL
         for (int i = 0; i < 8; i++) {
@@ -136,7 +139,7 @@ PE_INLINE void pe_transpose_tile(float *restrict to, const float *restrict from,
     }
 }
 
-/* The transposition of bytes, whose rows are few: channels of images as they arrive. */
+/* Transposes bytes with few rows, such as the channels of input images. */
 PE_INLINE void pe_transpose_bytes(int8_t *restrict to, ptrdiff_t to_pitch,
                                   const int8_t *restrict from, ptrdiff_t from_pitch, ptrdiff_t rows,
                                   ptrdiff_t columns) {

@@ -1,17 +1,17 @@
-/* Vectors of PE_VL lanes (4, 8 or 16; by HVX 32 of integers, and of floats as their bits, which
- * only functions of pe_hvx_floats.h compute with) over the vector extensions of gcc and clang.
+/* Vectors of PE_VL lanes (4, 8 or 16; on HVX 32) over the vector extensions of gcc and clang. HVX's
+ * float vectors are bits, which only the functions of pe_hvx_floats.h compute with.
  *
  * The header defines every width once, under names that end in the lane count (pe_vf8, pe_load16);
- * the names without a count follow the value that PE_VL has where they are used, so that one
- * translation unit can hold kernels of different widths:
+ * names without a count follow the current value of PE_VL, so that one translation unit can contain
+ * kernels of different widths:
  *
  *     #define PE_VL 8
  *     pe_store(y, pe_load(a) + pe_load(b));
  *     #undef PE_VL
  *
- * Memory needs no alignment. A partial load or store touches its first n elements and nothing else
- * (the other lanes of a load are zero), so that kernels never reach outside a buffer. Products
- * and sums are written with * and +: -ffp-contract=fast makes fused multiply-adds of them.
+ * Memory needs no alignment. A partial load or store touches only its first n elements (the other
+ * lanes of a load are zero), so kernels never access memory outside a buffer. Products and sums are
+ * written with * and +; -ffp-contract=fast fuses them into multiply-adds.
  */
 #ifndef PE_VEC_H
 #define PE_VEC_H
@@ -25,7 +25,7 @@
 #define PE_JOIN(a, b) PE_JOIN_(a, b)
 
 /* Unrolls a loop whose trip count is constant after inlining, so that arrays of vectors indexed by
- * its counter live in registers; of a loop of any length two or four turns become one. */
+ * its counter stay in registers; other loops are unrolled by two or four. */
 #if defined(__clang__)
 #define PE_UNROLL _Pragma("clang loop unroll(full)")
 #define PE_UNROLL_2 _Pragma("clang loop unroll_count(2)")
@@ -36,7 +36,7 @@
 #define PE_UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 
-/* Keeps a loop as it is where its length is known, but flash is short. */
+/* Prevents unrolling of a loop of constant length, if flash is scarce. */
 #if defined(__clang__)
 #define PE_ROLLED _Pragma("clang loop unroll(disable)")
 #else
@@ -63,7 +63,7 @@
 #define PE_NEON 0
 #endif
 
-/* Helium: integers and floats. Its vectors flush numbers below the normal ones to zero. */
+/* Helium with integers and floats. Its vectors flush subnormals to zero. */
 #if defined(__ARM_FEATURE_MVE) && __ARM_FEATURE_MVE == 3
 #define PE_HELIUM 1
 #include <arm_mve.h>
@@ -91,7 +91,7 @@
 #if PE_NEON && defined(__aarch64__)
 #define PE_PAIR_REACH 1008
 #define PE_HIDE(x) __asm__("" : "+r"(x))
-/* Orders a register of lanes before later code, and later loads after it. */
+/* A compiler barrier: computes a vector register before later code and loads. */
 #define PE_KEEP_ORDER(v) __asm__ volatile("" : "+w"(v) : : "memory")
 #else
 #define PE_PAIR_REACH 0
@@ -99,8 +99,8 @@
 #define PE_KEEP_ORDER(v) (void)(v)
 #endif
 
-/* The same pointer and the same index, but unknown to the compiler: it adds no constants to what
- * follows, so that AArch64's moves of two vectors reach it, which go PE_PAIR_REACH bytes far. */
+/* The same pointer or index, but opaque to the compiler: offsets are then relative to it, and stay
+ * within PE_PAIR_REACH bytes, the range of AArch64's pair loads and stores. */
 PE_INLINE const float *pe_fresh(const float *p) {
     PE_HIDE(p);
     return p;
@@ -111,9 +111,9 @@ PE_INLINE ptrdiff_t pe_fresh_index(ptrdiff_t i) {
     return i;
 }
 
-/* Steps a pointer of a tile to its i-th row, `stride` elements after the last one. Moves of two
- * vectors reach few rows: after the `first` ones, each `near` rows have a pointer that is new to
- * the compiler, `below` rows after the first of them. */
+/* Advances a pointer to the i-th row of a tile, `stride` elements after the previous one. Pair
+ * loads and stores reach only a few rows: after the `first` ones, each `near` rows have an opaque
+ * pointer, `below` rows after the first of them. */
 #define PE_STEP_ROW(p, i, stride, first, below, near)                                              \
     do {                                                                                           \
         (p) += (i) ? (stride) : 0;                                                                 \
@@ -124,7 +124,7 @@ PE_INLINE ptrdiff_t pe_fresh_index(ptrdiff_t i) {
         }                                                                                          \
     } while (0)
 
-/* Copies n floats. Calls of memcpy move single vectors where it is a small loop. */
+/* Copies n floats. memcpy as a call moves single vectors; the loop moves pairs. */
 PE_INLINE void pe_copy(float *to, const float *from, ptrdiff_t n) {
 #if PE_PAIR_REACH
     ptrdiff_t i = 0;

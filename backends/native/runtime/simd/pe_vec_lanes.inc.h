@@ -13,7 +13,7 @@ typedef uint32_t PE_V(pe_vu) __attribute__((vector_size(PE_LANES * 4)));
 typedef int64_t PE_V(pe_vl) __attribute__((vector_size(PE_LANES * 8)));
 typedef uint8_t PE_V(pe_vb) __attribute__((vector_size(PE_LANES)));
 
-/* The same vectors in memory, where they may lie anywhere and overlay arrays of their elements. */
+/* The same vectors in memory: unaligned, and allowed to alias arrays of their elements. */
 #if PE_LANES == 32
 typedef int32_t pe_vf_memory32 __attribute__((vector_size(128), aligned(4), may_alias));
 #else
@@ -84,8 +84,8 @@ PE_INLINE void PE_V(pe_store_part)(float *p, PE_V(pe_vf) v, int n) {
 #endif
 }
 
-/* A store past the caches, for results that are too large to stay there: it saves reading the
- * memory first. `p` is aligned to the vector. End a kernel that uses it with pe_stream_end. */
+/* A non-temporal store, for results that are too large for the caches: it avoids reading the memory
+ * first. `p` is aligned to the vector. End a kernel that uses it with pe_stream_end. */
 PE_INLINE void PE_V(pe_stream_part)(float *p, PE_V(pe_vf) v, int n) {
 #if defined(__clang__) && defined(__x86_64__) && PE_LANES == 16
     if (n >= PE_LANES) {
@@ -160,7 +160,7 @@ PE_INLINE void PE_V(pe_store_b)(uint8_t *p, PE_V(pe_vi) mask) {
 
 PE_INLINE PE_V(pe_vf) PE_V(pe_zero)(void) { return (PE_V(pe_vf)){0}; }
 
-/* x - 0 and not 0 + x: the former keeps the sign of a negative zero. */
+/* x - 0 and not 0 + x: the former preserves negative zero. */
 #if PE_LANES == 32
 PE_INLINE pe_vf32 pe_splat32(float x) {
     int32_t bits;
@@ -187,9 +187,9 @@ PE_INLINE PE_V(pe_vf) PE_V(pe_select)(PE_V(pe_vi) mask, PE_V(pe_vf) a, PE_V(pe_v
     return (PE_V(pe_vf))PE_V(pe_select_i)(mask, (PE_V(pe_vi))a, (PE_V(pe_vi))b);
 }
 
-/* Lanes in which 0 < v < high, for a positive number `high`. Bits of positive floats are in the
- * order of the floats, and those of all others, less 1, are larger as unsigned integers: NEON then
- * needs two instructions for three. */
+/* Lanes in which 0 < v < high, for a positive number `high`. Bits of positive floats are ordered
+ * like the floats, and those of all others, minus 1, are larger as unsigned integers. NEON needs
+ * two instructions instead of three. */
 #if PE_LANES < 32
 PE_INLINE PE_V(pe_vi) PE_V(pe_in_range)(PE_V(pe_vf) v, PE_V(pe_vf) high) {
 #if PE_NEON
@@ -219,12 +219,12 @@ PE_INLINE PE_V(pe_vf) PE_V(pe_wide_to_f)(PE_V(pe_vl) v) {
     return __builtin_convertvector(v, PE_V(pe_vf));
 }
 
-/* Towards zero, of numbers that fit. */
+/* Truncates towards zero; the numbers must be in range. */
 PE_INLINE PE_V(pe_vi) PE_V(pe_to_i)(PE_V(pe_vf) v) {
     return __builtin_convertvector(v, PE_V(pe_vi));
 }
 
-/* Towards zero; the nearest integer of numbers that do not fit, and 0 of NaN, on every CPU. */
+/* Truncates towards zero; saturates, and NaN gives 0, on every CPU. */
 PE_INLINE PE_V(pe_vi) PE_V(pe_saturate_i)(PE_V(pe_vf) v) {
     const PE_V(pe_vi) over = v >= 2147483648.0f, under = v < -2147483648.0f;
     const PE_V(pe_vi) inside = ~over & ~under & (v == v);
@@ -251,7 +251,7 @@ typedef union PE_V(pe_quads) {
 #endif
 
 /* The larger and the smaller of a, which is not NaN, and b: NaN if b is. NEON has instructions that
- * pass NaN on; elsewhere compilers make one of such a comparison. */
+ * propagate NaN; elsewhere compilers turn such a comparison into one instruction. */
 PE_INLINE PE_V(pe_vf) PE_V(pe_max)(PE_V(pe_vf) a, PE_V(pe_vf) b) {
 #if PE_NEON
     PE_V(pe_quads) x = {.v = a}, y = {.v = b};
