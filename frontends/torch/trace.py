@@ -8,6 +8,7 @@ import copy
 import logging
 import re
 import traceback
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -154,14 +155,20 @@ def _silence() -> Iterator[None]:
 
 @contextmanager
 def _unchanged(module: torch.nn.Module) -> Iterator[None]:
-    """Restore attributes that a module assigns; in a trace they are not real tensors."""
-    before = [(part, dict(vars(part))) for part in module.modules()]
+    """Restore attributes that a module assigns, and the dicts in them: its hooks and caches.
+
+    In a trace tensors are not real. A model of transformers registers hooks in its first call, and
+    an attribute says that it has: without it, every trace would add its hooks again.
+    """
+    attributes = [vars(part) for part in module.modules()]
+    dicts = [x for each in attributes for x in each.values() if type(x) in (dict, OrderedDict)]
+    before = [(each, dict(each)) for each in (*attributes, *dicts)]
     try:
         yield
     finally:
-        for part, attributes in before:
-            vars(part).clear()
-            vars(part).update(attributes)
+        for each, contents in before:
+            each.clear()
+            each.update(contents)
 
 
 def _answers(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answers:

@@ -210,6 +210,24 @@ def test_what_a_module_assigns_while_it_is_traced_is_dropped() -> None:
     assert not hasattr(module, "cache")
 
 
+def test_hooks_that_a_module_registers_in_its_first_call_are_registered_once() -> None:
+    def hooking(module: nn.Module, y: torch.Tensor) -> torch.Tensor:
+        if not hasattr(module, "hooked"):
+            module.hooked = True
+            module.inner.register_forward_hook(lambda *_: calls.append(1))
+        module.inner(y)
+        return y.sum()
+
+    calls: list[int] = []
+    module, x = Writing(hooking), torch.randn(3, 4)
+    module.inner = nn.Identity()
+    from_torch(module, (x,))
+    calls.clear()
+    module(x)
+
+    assert len(calls) == 1
+
+
 class Switched(nn.Module):
     """Branches on buffers, as quantisation observers do."""
 
