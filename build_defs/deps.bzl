@@ -558,6 +558,7 @@ DEPS = {
         "test_torch_models": ["//:root", "//compiler:ir", "//frontends/torch", "//models", "//models:registry", "//tests/frontends/torch:checks", "@pypi//numpy"],
         "test_torch_operators": ["//:api", "//:errors", "//:root", "//compiler:ir", "//frontends/torch", "//tests/frontends/torch:checks", "//tests/frontends/torch:compiled", "//tests/frontends/torch:gradients", "@pypi//numpy"],
         "test_torch_states": ["//:api", "//:errors", "//:root", "//frontends/torch", "//tests/frontends/torch:checks", "//tests/frontends/torch:compiled", "@pypi//numpy"],
+        "test_vision_language": ["//:api", "//:root", "@pypi//numpy"],
         "test_without_torch": ["//:errors", "//:root", "//compiler:ir", "//frontends/torch", "//models:registry", "@pypi//numpy"],
     },
     "tests/frontends": {

@@ -12,6 +12,7 @@ FOLLOWED = {
     "README.md": (),
     "docs/index.md": (),
     "docs/tutorials/app.md": (pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake"),),
+    "docs/howto/vision-language.md": (),
     "docs/tutorials/research.md": (),
 }
 CONTINUED = (

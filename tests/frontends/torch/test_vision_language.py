@@ -1,0 +1,154 @@
+"""Vision-language models by LoRA compared with peft: ten steps from the same factors."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from torch import nn
+from torch.nn import functional
+from transformers import (
+    CLIPVisionConfig,
+    GemmaConfig,
+    Lfm2VlConfig,
+    Lfm2VlForConditionalGeneration,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    PaliGemmaConfig,
+    PaliGemmaForConditionalGeneration,
+    SiglipVisionConfig,
+)
+
+import pockengine
+
+IMAGE, VOCABULARY, TOKENS = 127, 128, 26
+STEPS = 10
+PATCHES = [[4, 4], [4, 4]]  # rows and columns of the patches of each picture
+BLOCKS = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+VISION = BLOCKS | {"image_size": 32, "patch_size": 8}
+TEXT = BLOCKS | {"vocab_size": VOCABULARY, "num_key_value_heads": 1, "head_dim": 16}
+
+Rows = dict[str, torch.Tensor]
+
+
+class FixedPatches(nn.Module):
+    """LFM2-VL with the sizes of its pictures as Python numbers: shapes depend on them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, pixel_values: torch.Tensor) -> Any:
+        return self.model(
+            input_ids=input_ids,
+            pixel_values=pixel_values,
+            spatial_shapes=torch.tensor(PATCHES),
+            pixel_attention_mask=torch.ones(2, 16, dtype=torch.int64),
+            use_cache=False,
+        )
+
+
+def llava() -> nn.Module:
+    vision, text = CLIPVisionConfig(**VISION), LlamaConfig(**TEXT)
+    return LlavaForConditionalGeneration(
+        LlavaConfig(vision_config=vision, text_config=text, image_token_id=IMAGE)
+    )
+
+
+def paligemma() -> nn.Module:
+    vision = SiglipVisionConfig(**VISION, projection_dim=32, vision_use_head=False)
+    return PaliGemmaForConditionalGeneration(
+        PaliGemmaConfig(
+            vision_config=vision.to_dict(),
+            text_config=GemmaConfig(**TEXT).to_dict(),
+            image_token_index=IMAGE,
+            projection_dim=32,
+            hidden_size=32,
+        )
+    )
+
+
+def lfm2_vl() -> nn.Module:
+    kind = {"model_type": "siglip2_vision_model", "num_patches": 16, "vision_use_head": False}
+    layers = {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]}
+    config = Lfm2VlConfig(
+        vision_config=BLOCKS | {"patch_size": 8} | kind,
+        text_config={key: TEXT[key] for key in TEXT if key != "head_dim"} | layers,
+        image_token_id=IMAGE,
+        downsample_factor=2,
+        projector_hidden_size=32,
+    )
+    return FixedPatches(Lfm2VlForConditionalGeneration(config))
+
+
+def of_pixels(generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(2, 3, 32, 32, generator=generator)
+
+
+def of_patches(generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(2, 16, 3 * 8 * 8, generator=generator)
+
+
+def rows(pictures: Callable[[torch.Generator], torch.Tensor], placeholders: int) -> Rows:
+    """Return two rows: a token, the picture's placeholders, and text that is learned."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(0, IMAGE, (2, TOKENS), generator=generator)
+    tokens[:, 1 : 1 + placeholders] = IMAGE
+    target = tokens.masked_fill(tokens == IMAGE, -100)
+    return {"input_ids": tokens, "pixel_values": pictures(generator), "target": target}
+
+
+def loss_of(outputs: Any, target: torch.Tensor) -> torch.Tensor:
+    logits = outputs["logits"][:, :-1].reshape(-1, VOCABULARY)
+    return functional.cross_entropy(logits, target[:, 1:].reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "rate"),
+    [
+        pytest.param(llava, rows(of_pixels, 16), 0.3, id="llava"),
+        pytest.param(
+            paligemma, rows(of_pixels, 16), 2.0, id="paligemma", marks=pytest.mark.nightly
+        ),
+        pytest.param(lfm2_vl, rows(of_patches, 4), 2.0, id="lfm2-vl", marks=pytest.mark.nightly),
+    ],
+)
+def test_trains_as_peft_does(
+    make: Callable[[], nn.Module], batch: Rows, rate: float, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = make().eval()
+    inputs = {name: tensor for name, tensor in batch.items() if name != "target"}
+    if make is paligemma:  # its prefix, which it attends to in both directions
+        inputs["token_type_ids"] = (inputs["input_ids"] == IMAGE).long()
+
+    feed = inputs | {"target": batch["target"]}
+    compiled = pockengine.compile(model, feed, loss=loss_of, scheme="lora-4")
+    with compiled.session() as session:
+        compiled.save_adapters(session, tmp_path)
+        arrays = {name: tensor.numpy() for name, tensor in feed.items()}
+        ours = [float(session.train_step(arrays, lr=rate)["loss"]) for _ in range(STEPS)]
+
+    theirs = PeftModel.from_pretrained(model, tmp_path, is_trainable=True).eval()
+    places = {name for name, value in theirs.named_parameters() if value.requires_grad}
+    assert any("vision" in name for name in places)
+    assert any("language" in name for name in places)
+    optimizer = torch.optim.SGD([x for x in theirs.parameters() if x.requires_grad], rate)
+    losses = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = loss_of(theirs(**inputs), batch["target"])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(ours, losses, rtol=1e-4)
+    assert losses[-1] < losses[0] - 0.01
