@@ -263,8 +263,8 @@ bool pe_is_control(const pe_tensor *input) {
 }
 
 void pe_set_controls(pe_session *session, const pe_entry *entry, const pe_controls *controls) {
-    const bool given = controls && pe_check_entry(session, "pe_set_controls", entry) == PE_OK;
-    for (int i = 0; given && i < entry->input_count; i++) {
+    const bool valid = controls && pe_check_entry(session, "pe_set_controls", entry) == PE_OK;
+    for (int i = 0; valid && i < entry->input_count; i++) {
         const pe_tensor *input = &entry->inputs[i];
         if (pe_is_control(input)) {
             memcpy(pe_tensor_data(session, input),

@@ -24,7 +24,7 @@ pe_status pe_check_caller(const pe_caller *caller, size_t session_bytes) {
     return PE_OK;
 }
 
-pe_status pe_check_arguments(pe_session *session, const char *function, bool given) {
+pe_status pe_check_arguments(pe_session *session, const char *function, bool complete) {
     if (!session) {
         return PE_ERROR_ARGUMENT;
     }
@@ -32,9 +32,9 @@ pe_status pe_check_arguments(pe_session *session, const char *function, bool giv
         return pe_fail(session->message, PE_ERROR_ARGUMENT,
                        "%s: the session is not open; call pe_init first", function);
     }
-    return given ? PE_OK
-                 : pe_fail(session->message, PE_ERROR_ARGUMENT,
-                           "%s was given NULL in place of what it needs", function);
+    return complete ? PE_OK
+                    : pe_fail(session->message, PE_ERROR_ARGUMENT,
+                              "%s was given NULL in place of what it needs", function);
 }
 
 pe_status pe_check_entry(pe_session *session, const char *function, const pe_entry *entry) {

@@ -8,9 +8,9 @@
  * that case only the message may be written. */
 pe_status pe_check_caller(const pe_caller *caller, size_t session_bytes);
 
-/* PE_ERROR_ARGUMENT if the session is NULL or not open, or if `given` is false: a required
+/* PE_ERROR_ARGUMENT if the session is NULL or not open, or if `complete` is false: a required
  * argument is NULL. The message names the function. */
-pe_status pe_check_arguments(pe_session *session, const char *function, bool given);
+pe_status pe_check_arguments(pe_session *session, const char *function, bool complete);
 
 /* The same for an entry, which must belong to the session's program. */
 pe_status pe_check_entry(pe_session *session, const char *function, const pe_entry *entry);

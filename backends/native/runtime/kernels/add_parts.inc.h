@@ -1,4 +1,4 @@
-/* The end of a sum that threads shared: their parts added up, then the epilogue.
+/* Ends a sum that is split over threads: adds up their parts, then runs the epilogue.
  *
  * Parameters: PE_OUT_ROWS, PE_OUT_C rows and columns; PE_PART_FLOATS from one thread's part to the
  * next's.

@@ -1,7 +1,7 @@
 /* Attention by blocks of rows: all scores of PE_BLOCK_ROWS rows of a head exist at a time.
  *
- * They are few enough to stay in the cache, so that no sum is ever mended as where blocks cut
- * columns too. Threads share the blocks of all heads. A thread's scratch holds the keys of its
+ * The scores of a block fit in the cache, so a softmax needs no rescaling as it does if blocks also
+ * split columns. Threads share the blocks of all heads. A thread's scratch holds the keys of its
  * head, transposed, and the scores. Products end with the last column that a row of the block sees:
  * its own (PE_SKIPS), or the last that the mask shows (PE_LOOKS).
  *
@@ -19,7 +19,7 @@
 
 #define PE_BLOCKS ((PE_ROWS + PE_BLOCK_ROWS - 1) / PE_BLOCK_ROWS)
 
-/* One block, whose first row is `begin`: q, y and stats are of the head's first row. */
+/* Computes one block, whose first row is `begin`; q, y and stats point to the head's first row. */
 static void PE_FN(block)(const float *q, const float *keys, const float *v,
                          const PE_MASK_TYPE *mask, float *y, float *stats, const ptrdiff_t begin,
                          float *scores) {

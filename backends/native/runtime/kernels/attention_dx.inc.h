@@ -1,12 +1,12 @@
 /* Gradients of attention: the softmax of PE_BLOCK_ROWS rows of a head is recomputed at a time.
  *
  * Threads share the heads. Each block of a head adds to the gradients of its keys and values: into
- * the results where heads share none, else into scratch, and the team adds up the parts of a
+ * the results if no heads share them, else into scratch, and the team adds up the parts of a
  * group's heads. A thread's scratch holds keys and values, transposed, the shares, and the gradient
  * of the scores.
  *
  * Parameters: those of attention.inc.h, and PE_DQ, PE_DK, PE_DV, the requested gradients;
- * PE_SHARED_HEADS: several heads have the same keys; PE_KEYS_FLOATS, PE_VALUES_FLOATS,
+ * PE_SHARED_HEADS: several heads share their keys; PE_KEYS_FLOATS, PE_VALUES_FLOATS,
  * PE_SHARES_FLOATS: the parts of a thread's scratch; and the products PE_FN(scores_run),
  * PE_FN(toward_run), PE_FN(dq_run), PE_FN(dk_run), PE_FN(dv_run) of those that are needed.
  */
@@ -101,7 +101,7 @@ typedef struct PE_FN(given) {
     float *dq, *dk, *dv, *scratch;
 } PE_FN(given);
 
-/* Where the gradients of keys wait that heads give, and after them those of values. */
+/* Scratch for each head's gradients of keys, followed by those of values. */
 PE_INLINE float *PE_FN(parts)(const PE_FN(given) * all, const int of_values) {
     const ptrdiff_t columns = (ptrdiff_t)PE_BATCH * PE_HEADS * PE_COLUMNS;
     float *first = all->scratch + PE_THREADS * (ptrdiff_t)PE_OWN_FLOATS;

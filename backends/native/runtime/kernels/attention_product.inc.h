@@ -4,7 +4,7 @@
  * the row length of the result; PE_FACTOR_STEP, from one row's factor to the next's; PE_SCALE, the
  * scale of scores; and PE_STORE, of these:
  *
- *   PE_STORE_SUMS     as they are
+ *   PE_STORE_SUMS     unchanged
  *   PE_STORE_SCALED   times factor[row]
  *   PE_STORE_TOWARD   shares (sums - factor[row]) scale
  *   PE_STORE_ADDED    to the result
@@ -47,7 +47,7 @@ PE_INLINE void PE_FN(store)(const PE_FN(io) * io, const pe_vf acc, const ptrdiff
 
 #include "gemm_tile.inc.h"
 
-/* Rows and whole panels of columns; few rows are all of a block's or of the last one's. */
+/* Multiplies whole panels of columns by `rows` rows: those of a block, or of the last block. */
 static void PE_FN(run)(const PE_FN(io) io, const float *a, const float *b, const ptrdiff_t rows,
                        const ptrdiff_t columns, const ptrdiff_t depth) {
     const PE_FN(block_args) t = {

@@ -1,8 +1,8 @@
 /* Masks rows of attention's scores and takes their softmax: for attention.inc.h and
  * attention_dx.inc.h.
  *
- * A block has PE_BLOCK_ROWS rows of PE_PITCH floats. Where PE_SKIPS, a row sees no column after its
- * own number, where PE_LOOKS none after the last that the mask shows. The products of a block
+ * A block has PE_BLOCK_ROWS rows of PE_PITCH floats. With PE_SKIPS a row sees no column after its
+ * own number, with PE_LOOKS none after the last that the mask shows. The products of a block
  * extend to its `reach`: the columns up to it are set to zero.
  */
 
@@ -19,7 +19,7 @@
 
 PE_INLINE ptrdiff_t PE_FN(least)(const ptrdiff_t a, const ptrdiff_t b) { return a < b ? a : b; }
 
-/* Columns up to the last one that a row sees. */
+/* The number of columns up to the last one that a row sees. */
 PE_INLINE ptrdiff_t PE_FN(seen)(const PE_MASK_TYPE *mask, const ptrdiff_t row) {
     ptrdiff_t end = PE_SKIPS ? PE_FN(least)(row + 1, PE_COLUMNS) : PE_COLUMNS;
     (void)mask;
@@ -37,7 +37,7 @@ PE_INLINE ptrdiff_t PE_FN(seen)(const PE_MASK_TYPE *mask, const ptrdiff_t row) {
     return end;
 }
 
-/* Finds what each row of a block sees; returns the columns that its products take. */
+/* Finds the columns that each row of a block sees; returns the number that its products need. */
 PE_INLINE ptrdiff_t PE_FN(look)(const PE_MASK_TYPE *mask, const ptrdiff_t begin,
                                 const ptrdiff_t rows, ptrdiff_t *seen) {
     ptrdiff_t most = 0;
@@ -49,7 +49,7 @@ PE_INLINE ptrdiff_t PE_FN(look)(const PE_MASK_TYPE *mask, const ptrdiff_t begin,
 }
 
 #if PE_HIDES
-/* Which of `lanes` columns from `column` on come from the product. */
+/* A mask of those of `lanes` columns, from `column` on, whose score comes from the product. */
 PE_INLINE pe_vi PE_FN(shown)(const PE_MASK_TYPE *mask, const ptrdiff_t row, const ptrdiff_t column,
                              const int lanes) {
     pe_vi shown = pe_splat_i(-1);
@@ -69,7 +69,7 @@ PE_INLINE pe_vi PE_FN(shown)(const PE_MASK_TYPE *mask, const ptrdiff_t row, cons
 }
 #endif
 
-/* Scores of some columns as they count; lanes after them are as low as can be. */
+/* Scaled and masked scores of `lanes` columns; the lanes after them are -infinity. */
 PE_INLINE pe_vf PE_FN(score)(const float *scores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
                              const ptrdiff_t column, const int lanes) {
     (void)mask, (void)row;
@@ -123,7 +123,7 @@ PE_INLINE float PE_FN(most)(const float *scores, const PE_MASK_TYPE *mask, const
     return largest;
 }
 #elif PE_HIDES
-/* The number that hides a score has no gradient. */
+/* Zeroes the gradients of hidden scores, which are constants. */
 PE_INLINE void PE_FN(hide)(float *dscores, const PE_MASK_TYPE *mask, const ptrdiff_t row,
                            const ptrdiff_t seen) {
     for (ptrdiff_t i = 0; i < seen; i += PE_VL) {

@@ -1,4 +1,4 @@
-/* Forgets the parameters of attention's templates. */
+/* Undefines the parameters of attention's templates. */
 #undef PE_BLOCK_ROWS
 #undef PE_CAUSAL
 #undef PE_FORWARD

@@ -1,13 +1,13 @@
 /* Average pooling and its gradient: both sum a rectangle of source pixels for each result pixel.
  *
- * Forward, the rectangle is the window, cut off at the image's border; backward, it is the windows
+ * Forward, the rectangle is the window, clipped at the image's border; backward, it is the windows
  * that contain a pixel. Either way each term is divided by the number of pixels of its window.
  *
  * Parameters:
  *   PE_FN, PE_VL, PE_FN(io), PE_FN(store)(io, acc, pixel, channel, lanes)   as in depthwise.inc.h
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_OUT_H, PE_OUT_W, PE_CHANNELS
  *   PE_LOW_H(i), PE_HIGH_H(i), PE_LOW_W(i), PE_HIGH_W(i)   half-open rectangle of result pixel i,
- *                                 before it is cut off
+ *                                 before clipping
  *   PE_COUNT_H(out, source), PE_COUNT_W(out, source)   rows and columns of the window of a term
  *   PE_SPLIT                      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
  */

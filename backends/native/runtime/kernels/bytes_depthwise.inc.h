@@ -8,7 +8,7 @@
  *   PE_L, PE_VL                  lanes of sums, and those that the epilogue takes
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue; rows are result pixels
  *   PE_T                         pixels of a tile
- *   PE_FLIPPED                   1: the last tap is the first
+ *   PE_FLIPPED                   1: taps are in reverse order
  *   PE_A_ZERO                    zero point of the source
  *   PE_THREADS, PE_PATCH_BYTES   most threads that take part, and scratch of each
  */
@@ -58,7 +58,7 @@ PE_INLINE void PE_FN(tile)(const PE_FN(io) * io, const int8_t *a, const ptrdiff_
     }
 }
 
-/* Reads the weights of `lanes` channels; returns the sums with which they begin. */
+/* Reads the weights of `lanes` channels; returns the initial values of their sums. */
 PE_INLINE PE_SUMS PE_FN(begin)(PE_FN(shorts) to[PE_TAPS], const int8_t *weights, const int c,
                                const int lanes) {
     PE_SUMS sum = {0};
@@ -82,7 +82,7 @@ PE_INLINE void PE_FN(inner)(const PE_FN(io) * io, const int8_t *a, const int8_t 
     }
 }
 
-/* Copies what PE_T pixels from (y, x) on read. */
+/* Copies the source pixels that PE_T result pixels from (y, x) on read. */
 PE_INLINE void PE_FN(copy_patch)(int8_t *to, const int8_t *image, const int y, const int x) {
     for (int t = 0; t < PE_TAPS_H; t++) {
         const int row = y * PE_STEP_H - PE_TOP + t * PE_GAP_H;
@@ -99,7 +99,7 @@ PE_INLINE void PE_FN(copy_patch)(int8_t *to, const int8_t *image, const int y, c
     }
 }
 
-/* Up to PE_T pixels from `x` on whose window leaves the image. */
+/* Up to PE_T pixels from `x` on whose windows extend beyond the image. */
 PE_INLINE void PE_FN(edge)(const PE_FN(io) * io, const int8_t *image, const int8_t *weights,
                            int8_t *patch, const ptrdiff_t pixel, const int y, const int x) {
     const int count = PE_OUT_W - x < PE_T ? PE_OUT_W - x : PE_T;

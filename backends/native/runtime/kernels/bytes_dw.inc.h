@@ -27,19 +27,19 @@
 #define PE_MET (PE_JOINED * PE_CHANNELS) /* rows at a tap */
 #define PE_ROW_PANELS ((PE_MET + 15) / 16)
 #define PE_ROW_PANEL_BYTES ((ptrdiff_t)PE_DEPTH * 64)
-/* Whether pixels of x and of dy are the same. */
+/* Whether pixel i of dy reads exactly pixel i of x. */
 #define PE_IN_PLACE                                                                                \
     (PE_TAPS == 1 && PE_STEP_H == 1 && PE_STEP_W == 1 && PE_OUT_H == PE_SOURCE_H &&                \
      PE_OUT_W == PE_SOURCE_W)
 
-/* A pixel of dy, and the row of x that its line meets at a tap, or NULL. */
+/* A pixel of dy, and the row of x that its line reads at a tap, or NULL. */
 typedef struct PE_FN(place) {
     const int8_t *pixels;
     ptrdiff_t line;
     int x;
 } PE_FN(place);
 
-/* The row of x that a line of dy meets at a tap, or NULL. */
+/* The row of x that a line of dy reads at a tap, or NULL. */
 PE_INLINE const int8_t *PE_FN(line)(const int8_t *source, const ptrdiff_t line, const int tap) {
     const int row = PE_FN(source)((int)(line % PE_OUT_H), tap / PE_TAPS_W, PE_STEP_H, PE_GAP_H,
                                   PE_TOP, PE_SOURCE_H);
@@ -47,8 +47,8 @@ PE_INLINE const int8_t *PE_FN(line)(const int8_t *source, const ptrdiff_t line, 
     return row < 0 ? NULL : source + at * PE_CHANNELS;
 }
 
-/* The channels of joined taps from a column of a row of x on, or NULL if all are outside. `edge`
- * takes those of which some are. */
+/* The channels of joined taps from a column of a row of x on, or NULL if all are outside. If
+ * some are, a copy in `edge`. */
 PE_INLINE const int8_t *PE_FN(channels)(int8_t edge[16], const int8_t *pixels, const int column) {
     const ptrdiff_t at = (ptrdiff_t)column * PE_CHANNELS;
     if (pixels != NULL && column >= 0 && column <= PE_SOURCE_W - PE_JOINED) {
@@ -64,7 +64,7 @@ PE_INLINE const int8_t *PE_FN(channels)(int8_t edge[16], const int8_t *pixels, c
     return edge;
 }
 
-/* The channels of x that four pixels of dy from `at` on meet at a tap, or NULL. */
+/* The channels of x that four pixels of dy from `at` on read at a tap, or NULL. */
 PE_INLINE void PE_FN(meet)(const int8_t *met[4], int8_t edge[4][16], PE_FN(place) * place,
                            const int8_t *source, const ptrdiff_t at, const int tap) {
     PE_UNROLL
@@ -143,7 +143,7 @@ PE_INLINE void PE_FN(tap)(pe_worker *w, const PE_FN(io) * io, const int8_t *rows
 
 PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const int8_t *source,
                           const int8_t *dy, void *scratch) {
-    int8_t *rows = scratch; /* before the panels: its last words are read beyond */
+    int8_t *rows = scratch; /* before the panels, because reads extend past its last words */
     int8_t *panels = rows + PE_ROW_PANELS * PE_ROW_PANEL_BYTES;
     int32_t *first = (int32_t *)(panels + PE_PANELS * PE_PANEL_BYTES);
     int32_t *found = first + PE_PANELS * PE_P;

@@ -1,4 +1,4 @@
-/* Bytes of some channels, a lane each: loaded as i16, multiplied, and summed in i32.
+/* Bytes of several channels, one per lane: loaded as i16, multiplied, and summed in i32.
  *
  * Parameters: PE_L lanes, and those of bytes_put.inc.h
  */
@@ -32,7 +32,7 @@ PE_INLINE PE_FN(shorts) PE_FN(load)(const int8_t *p, const int lanes) {
 
 PE_INLINE PE_SUMS PE_FN(add)(PE_SUMS sum, PE_FN(shorts) a, PE_FN(shorts) b) {
 #if PE_NEON && PE_L == 8
-    /* Compilers that know a sign widen first and multiply then. */
+    /* If a compiler knows the signs, it widens before it multiplies; hence the intrinsics. */
     int16x8_t factors[2];
     int32x4_t halves[2];
     memcpy(factors, &a, sizeof a);

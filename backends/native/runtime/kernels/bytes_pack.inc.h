@@ -10,8 +10,9 @@
  *   PE_N, PE_PANELS   columns, and panels of them
  *   PE_B_TRANSPOSED   0: B has rows of PE_N columns
  *                     1: B has PE_TAPS matrices of PE_N rows; a row has PE_TAP_STEPS steps of a
- * tap, which takes PE_TAP_BYTES, a multiple of 4 PE_A_ZERO         zero point of A PE_THREADS most
- * threads that take part
+ *                     tap, which takes PE_TAP_BYTES, a multiple of 4
+ *   PE_A_ZERO         zero point of A
+ *   PE_THREADS        maximum number of threads that take part
  */
 
 #if !defined(PE_B_TRANSPOSED) || !defined(PE_L) || !defined(PE_TAP_STEPS)
@@ -37,7 +38,7 @@ PE_INLINE pe_vb16 PE_FN(load_row)(const int8_t *row, const ptrdiff_t bytes) {
     pe_vb16 v = {0};
     if (bytes >= 16) {
         memcpy(&v, row, sizeof v);
-    } else if (bytes > 8) { /* in one copy, compilers insert byte by byte */
+    } else if (bytes > 8) { /* a single copy would be compiled to byte inserts */
         uint64_t halves[2] = {0};
         memcpy(halves, row, 8);
         memcpy(halves + 1, row + 8, (size_t)bytes - 8);

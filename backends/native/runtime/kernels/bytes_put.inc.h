@@ -1,4 +1,4 @@
-/* Hands PE_L sums to the epilogue, PE_VL lanes at a time where it takes fewer. */
+/* Passes PE_L sums to the epilogue, PE_VL lanes at a time if it takes fewer. */
 
 #if !defined(PE_L) || !defined(PE_VL)
 #error "bytes_put.inc.h needs PE_L and PE_VL"

@@ -3,9 +3,9 @@
  * Parameters, besides those of bytes_pack.inc.h:
  *   PE_MR, PE_NV      rows and blocks of a tile
  *   PE_VL             lanes that the epilogue takes, a multiple of PE_L or a part of it
- *   PE_A_PITCH        bytes from a row of A to the next; its words lie one after another
- *   PE_A_GROUP        or, where it is not 0: bytes from a group to the next, words of all rows lie
- *                     one after another
+ *   PE_A_PITCH        bytes from a row of A to the next; its words are contiguous
+ *   PE_A_GROUP        or, if not 0: bytes from a group to the next; the words of all rows in a
+ *                     group are contiguous
  */
 
 #if !defined(PE_A_GROUP) || !defined(PE_L) || !defined(PE_N) || !defined(PE_VL)
@@ -15,12 +15,12 @@
 #define PE_STRIP (PE_P / PE_L)
 #define PE_NR (PE_NV * PE_L)
 #define PE_TOGETHER PE_JOIN(PE_DOT_TOGETHER_, PE_L)
-/* Row by row, where the words of all rows would need more registers than there are. */
+/* Row by row, if the words of all rows need more registers than exist. */
 #define PE_ROWS_FIRST (PE_DOT_WIDE_WORDS && (PE_MR > 4 || (PE_MR == 4 && !PE_A_GROUP)))
 
 #include "bytes_put.inc.h"
 
-/* One group: word `at` of each row, or of interleaved ones the row's own. */
+/* Adds one group: word `at` of each row, or its own word if rows are interleaved. */
 PE_INLINE void PE_FN(add_group)(PE_LANE(pe_dot_sums) sum[PE_MR][PE_NV],
                                 const PE_LANE(pe_dot_words) words[PE_MR], const int at,
                                 const int8_t *b, const int count, const int vectors,

@@ -1,9 +1,9 @@
 /* Connectionist temporal classification: losses of samples, or the gradient of their logits.
  *
  * A sample's path is blank, label, blank, ..., label, blank. `PE_FN(forward)` adds up the
- * probabilities of all beginnings, place by place, in logarithms and double precision; the gradient
- * saves them for each frame in scratch and combines them with those of the ends in reverse.
- * Threads share the samples.
+ * probabilities of all prefixes, position by position, in logarithms and double precision; the
+ * gradient saves them for each frame in scratch and combines them with those of the suffixes, in
+ * reverse. Threads share the samples.
  *
  * Parameters: PE_FN(name), PE_FRAMES, PE_SAMPLES, PE_CLASSES, PE_LABELS, PE_BLANK, PE_LABEL,
  * PE_LENGTH and PE_LABEL_LENGTH (C types), PE_GRADIENT (0 or 1).
@@ -69,12 +69,13 @@ static int PE_FN(open)(PE_FN(sample) * s) {
     return 1;
 }
 
-/* Goes through the frames; `alpha` holds one row of places, or with `all` one for each frame. */
+/* Runs over the frames; `alpha` has one row of positions, or with `all` one for each frame. */
 static double PE_FN(forward)(const PE_FN(sample) * s, double *alpha, const int all) {
     for (ptrdiff_t frame = 0; frame < s->frames; frame++) {
         double *here = alpha + (all ? frame * PE_PLACES : 0);
         const double *before = all && frame ? here - PE_PLACES : here;
-        for (ptrdiff_t i = s->places - 1; i >= 0; i--) { /* back to front: one row may be both */
+        for (ptrdiff_t i = s->places - 1; i >= 0;
+             i--) { /* back to front, because source and result may be the same row */
             double sum = frame ? before[i] : i < 2 ? 0.0 : -INFINITY;
             if (frame && i > 0) {
                 sum = PE_FN(add)(sum, before[i - 1]);
@@ -94,7 +95,7 @@ static double PE_FN(forward)(const PE_FN(sample) * s, double *alpha, const int a
 
 #if PE_GRADIENT
 
-/* dx of one frame: softmax less the share of the paths that are at each place. */
+/* dx of one frame: softmax minus the probability of the paths at each position. */
 static void PE_FN(frame)(const PE_FN(sample) * s, const ptrdiff_t frame, const double *alpha,
                          const double *beta, const double loss, const float dy, float *dx) {
     const float *row = s->logits + frame * PE_SAMPLES * PE_CLASSES;

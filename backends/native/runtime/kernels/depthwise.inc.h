@@ -1,10 +1,10 @@
 /* Depthwise convolution, and its gradient with respect to the input, without gathering.
  *
  * Both slide the weights over a source image and sum in registers: a block of neighbouring result
- * pixels of one row is held for one vector of channels, each source pixel is loaded once for each
- * row of taps, and meets every result pixel that sees it. Which pixels those are is constant: the
- * inner blocks of a row are all alike, those at its ends have their own copies of the code, which
- * leave out the source pixels that do not exist.
+ * pixels of one row stays in registers for one vector of channels; each source pixel is loaded once
+ * for each row of taps, and multiplied for every result pixel that reads it. These are known at
+ * compile time: all inner blocks of a row run the same code, and the blocks at its ends have copies
+ * without the source pixels that do not exist.
  *
  * Channels are taken in chunks whose weights stay in the first-level cache. Threads share the rows
  * of all images, or the channels.
@@ -14,13 +14,11 @@
  *   PE_FN(io), PE_FN(store)(io, acc, pixel, channel, lanes)   the epilogue
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_OUT_H, PE_OUT_W, PE_CHANNELS, PE_CHUNK
  *   PE_TAPS_H, PE_TAPS_W      the window
- *   PE_SOURCE_ROW(row, tap)   source row that a tap of a result row reads; outside where there is
- *                             none
- *   PE_SOURCE_COLUMN(column)  first source column of the block that starts at this result column
- *   PE_TARGET(i, tap)         result pixel of a block that a tap of its i-th source column goes to,
- *                             or a negative number
- *   PE_BLOCK, PE_SPAN         result pixels of a block, and its source columns
- *   PE_PEELED                 1: AArch64's first row of taps has code of its own
+ *   PE_SOURCE_ROW(row, tap)   source row that a tap of a result row reads; out of bounds if there
+ * is none PE_SOURCE_COLUMN(column)  first source column of the block that starts at this result
+ * column PE_TARGET(i, tap)         result pixel of a block that a tap of its i-th source column
+ * goes to, or a negative number PE_BLOCK, PE_SPAN         result pixels of a block, and its source
+ * columns PE_PEELED                 1: AArch64's first row of taps has separate code
  *   PE_INNER_BEGIN, PE_INNER_END, PE_EDGE_BLOCKS(BLOCK)   the inner blocks; BLOCK(column, pixels,
  *                             first, last) for each other one, with the source columns that exist
  *   PE_SPLIT, PE_THREADS      PE_SPLIT_ROWS or PE_SPLIT_COLUMNS (channels)
@@ -35,8 +33,8 @@
 
 #include "depthwise_reach.inc.h"
 
-/* A result row, and the first of the source rows and rows of taps that meet there, with the steps
- * to the next of them. */
+/* A result row, the first source row that it reads and the row of taps for it, with the steps to
+ * the next ones. */
 typedef struct PE_FN(row) {
     const PE_FN(io) * io;
     ptrdiff_t pixel; /* first result pixel of the row */

@@ -1,12 +1,12 @@
 /* Gradient of a depthwise convolution with respect to its weights.
  *
- * For one vector of channels, a block of dy's pixels of one row is loaded once and meets the
- * input's pixels of each row of taps; the taps' sums live in registers during that time and in a
- * chunk of channels small enough for the first-level cache in between. Threads share dy's rows,
+ * For one vector of channels, a block of dy's pixels of one row is loaded once and multiplied
+ * by the input's pixels of each row of taps. The taps' sums are in registers during that time, and
+ * otherwise in a chunk of channels that fits in the L1 cache. Threads share dy's rows,
  * each with its own sums, which are added up at the end; or the channels.
  *
- * Parameters as in depthwise.inc.h, seen from the convolution: the source is the input x, the
- * result pixels are dy's. PE_PART_FLOATS is from one thread's sums to the next's.
+ * Parameters as in depthwise.inc.h, from the convolution's perspective: the source is the input x,
+ * the result pixels are dy's. PE_PART_FLOATS is from one thread's sums to the next's.
  */
 
 #if !defined(PE_CHANNELS) || !defined(PE_SPLIT) || !defined(PE_VL)
@@ -21,8 +21,8 @@
 
 #include "depthwise_reach.inc.h"
 
-/* A row of dy, and the first of the input rows and rows of taps that meet there, with the steps to
- * the next of them. */
+/* A row of dy, the first input row that it reads and the row of taps for it, with the steps to the
+ * next ones. */
 typedef struct PE_FN(row) {
     const float *dy;
     int count;

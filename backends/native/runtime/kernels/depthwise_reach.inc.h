@@ -1,5 +1,5 @@
-/* Steps over a block's neighbouring pixels, where a move of two vectors takes only small offsets:
- * every PE_NEAR + 1 pixels there is a new pointer.
+/* Steps over a block's neighbouring pixels. Pair loads and stores have a small offset range, so
+ * every PE_NEAR + 1 pixels get a new pointer.
  *
  * Parameters: PE_FN, PE_CHANNELS.
  */
@@ -11,7 +11,7 @@
 #define PE_NEAR (PE_PAIR_REACH / (4 * PE_CHANNELS))
 #define PE_STARTS_NEAR(i) ((i) == 0 || (PE_NEAR && (i) % (PE_NEAR + 1) == 0))
 
-/* The i-th pixel from `first` on, right of `last`. */
+/* The i-th pixel from `first` on; `last` is the pixel before it. */
 PE_INLINE const float *PE_FN(next_pixel)(const float *first, const float *last, const int i) {
     return PE_STARTS_NEAR(i) ? pe_fresh(first + i * PE_CHANNELS) : last + PE_CHANNELS;
 }

@@ -12,7 +12,7 @@
 #error "elementwise.inc.h needs PE_BY_COLUMNS, and pe_vec.h"
 #endif
 
-/* The lanes of a row's last vector: a parameter of kernels for several lengths. */
+/* The lanes of a row's last vector; kernels for several lengths pass it as a parameter. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #endif
@@ -22,7 +22,7 @@
 #define PE_COLUMN_LOOP
 #endif
 
-/* Rows that share what is loaded and computed once for all of them. */
+/* The number of rows that share row-independent loads and computations. */
 #if PE_PAIR_REACH
 #define PE_TILE_ROWS 16
 #else
@@ -36,12 +36,12 @@ PE_INLINE void PE_FN(rows)(const PE_FN(io) * io, const ptrdiff_t outer, const pt
     for (; column + PE_VL <= end; column += PE_VL) {
         PE_FN(tile)(io, outer, row, column, PE_VL, rows);
     }
-    if (PE_TAIL && column < end) { /* only the last share has an end that is cut off */
+    if (PE_TAIL && column < end) { /* only the last share has a partial vector */
         PE_FN(tile)(io, outer, row, column, PE_TAIL, rows);
     }
 }
 
-/* Rows `row` to `row_end` of one outer. */
+/* Rows `row` to `row_end` of one outer index. */
 PE_INLINE void PE_FN(segment)(const PE_FN(io) * io, const ptrdiff_t outer, ptrdiff_t row,
                               const ptrdiff_t row_end, const ptrdiff_t begin, const ptrdiff_t end) {
     for (; row + PE_TILE_ROWS <= row_end; row += PE_TILE_ROWS) {

@@ -27,7 +27,7 @@ static void PE_FN(reflect)(double *m, double *tau) {
         const double first = m[k * PE_COLUMNS + k];
         tau[k] = 0;
         if (below == 0) {
-            continue; /* nothing to make zero: the sign of the diagonal stays */
+            continue; /* already zero: the sign of the diagonal does not change */
         }
         const double size = -copysign(sqrt(first * first + below), first);
         tau[k] = (size - first) / size;

@@ -1,22 +1,22 @@
 /* Matrix multiply: y = epilogue(A B) for PE_BATCH pairs of matrices of constant shape.
  *
- * Threads share the rows (in tiles), the columns (in panels), or the inner dimension; the last sums
- * small results with a long inner dimension, as weight gradients are: each thread sums its own
- * steps into scratch, then all of them add up the parts. Steps are taken in blocks of PE_KB and
- * rows in blocks of PE_MB, so that a panel of B and the rows of A that meet it stay in the cache.
+ * Threads share the rows (in tiles), the columns (in panels), or the inner dimension; the last is
+ * for small results with a long inner dimension, such as weight gradients: each thread sums its own
+ * steps into scratch, then the team adds up the parts. Blocks of PE_KB steps and PE_MB rows keep a
+ * panel of B and the rows of A that it multiplies in the cache.
  *
  * Parameters, besides those of gemm_tile.inc.h:
- *   PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i)  pairs, and where the matrices of the i-th start
+ *   PE_BATCH, PE_A_BATCH(i), PE_B_BATCH(i)  pairs, and the offsets of the matrices of pair i
  *   PE_K, PE_KB      inner dimension and steps in a block
  *   PE_MB            rows in a block, whole tiles of them
  *   PE_SPLIT         PE_SPLIT_ROWS, PE_SPLIT_COLUMNS or PE_SPLIT_INNER
- *   PE_THREADS       most threads that take part
+ *   PE_THREADS       maximum number of threads that take part
  *   PE_PART_FLOATS   PE_SPLIT_INNER: scratch of each thread for its sums
  *   PE_PANEL_FLOATS  PE_B_TRANSPOSED, PE_B_COPIED, PE_A_COPIED: scratch of each thread for a panel,
  *                    and from PE_ROWS_AT on for the rows of a block
  *
- * With PE_PAIRS, PE_K counts pairs and PE_FN(pair_operands) makes the matrices of pairs first, from
- * f32 ones of PE_F32_K steps: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
+ * With PE_PAIRS, PE_K counts pairs, and PE_FN(pair_operands) first converts f32 matrices of
+ * PE_F32_K steps to pairs: rows of A of PE_F32_K elements, or steps of PE_M where PE_A_ROW is 1;
  * of B likewise steps of PE_N elements, or rows where it is transposed.
  */
 
@@ -48,7 +48,7 @@ PE_INLINE void PE_FN(steps)(PE_FN(block_args) * t, const float *a, const float *
 }
 
 #if PE_PAIRS
-/* Pairs of all steps of a matrix, shared by the team: `by_rows` where a row holds all its steps. */
+/* Converts all steps of a matrix to pairs, as a team; `by_rows` if a row contains all its steps. */
 PE_INLINE void PE_FN(pair)(const pe_worker *w, float *to, const float *from, const int by_rows,
                            const ptrdiff_t rows) {
     const pe_range share = pe_split(w, by_rows ? rows : PE_K, 1);

@@ -11,7 +11,7 @@
  * gemm.inc.h, and
  *   PE_BY_ROWS        1: threads share the rows; else the columns
  *   PE_BLOCK_COLUMNS  columns of a block, a multiple of 32
- *   PE_THREADS        of a batch, the threads that have scratch
+ *   PE_THREADS        maximum number of threads with scratch, for a batch
  */
 
 #if !defined(PE_BATCH)
@@ -34,7 +34,7 @@ PE_INLINE void PE_FN(pack_b)(const pe_range share, float *tiles, const float *b)
     pe_pack_tiles(share, tiles, b, PE_B_PITCH, PE_B_TRANSPOSED, 1, PE_N, PE_K);
 }
 
-/* A block of results, from its sums. */
+/* Passes the sums of a block to the epilogue. */
 PE_INLINE void PE_FN(finish)(const PE_FN(io) * io, const float *sums, const ptrdiff_t first_row,
                              const int row, const int column) {
     for (int i = 0; i < 32 && row + i < PE_M; i++) {

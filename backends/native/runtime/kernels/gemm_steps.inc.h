@@ -1,7 +1,7 @@
 /* The steps of a tile of gemm_tile.inc.h: rows of B times columns of A, added to the tile's sums.
  *
- * Four steps at a time where a multiply-add takes one lane of a vector: four elements of A are then
- * one load. Parameters as in gemm_tile.inc.h.
+ * Where a multiply-add takes one lane of a vector, four steps at a time: one load reads four
+ * elements of A. Parameters as in gemm_tile.inc.h.
  */
 
 #if !defined(PE_VL) || !defined(PE_TILE_STEP) || !defined(PE_PARTIAL) || !defined(PE_A_ROW) ||     \
@@ -10,12 +10,12 @@
 #endif
 
 #if PE_VL > 4
-#define PE_UNROLL_STEPS PE_UNROLL_4 /* 1.1 times as fast beside a neighbour on the same core */
+#define PE_UNROLL_STEPS PE_UNROLL_4 /* 1.1 times as fast on a core that two threads share */
 #else
 #define PE_UNROLL_STEPS
 #endif
 #define PE_ROWS_BY_LANE (PE_VL == 4 && PE_A_STEP == 1 && PE_A_ROW != 1)
-/* Sums that one run of steps finishes start with a product. */
+/* Sums that are complete after one run of steps start with a product. */
 #define PE_FRESH (PE_PAIR_REACH && PE_VL == 4 && !PE_SEGMENTED && !PE_PARTIAL)
 #if PE_PAIR_REACH && PE_VL == 4 && (PE_ROWS_BY_LANE || PE_PARTIAL)
 #define PE_UNROLL_TURNS PE_UNROLL_2
@@ -23,7 +23,7 @@
 #define PE_UNROLL_TURNS
 #endif
 
-/* Adds a product to a sum, which is `fresh` before its first one and needs no clearing then. */
+/* Adds a product to a sum; the first product replaces a `fresh` sum, which needs no clearing. */
 PE_INLINE pe_vf PE_FN(add)(const pe_vf sum, const pe_vf v, const float x, const int fresh) {
     return fresh ? v * x : PE_ADD_PRODUCT(sum, v, x);
 }
@@ -52,8 +52,8 @@ PE_INLINE void PE_FN(step)(pe_vf c[PE_MR][PE_NV], const float *a, const float *b
     pe_vf vb[PE_NV];
     PE_FN(load_b)(vb, b, vectors, lanes);
 #if PE_VL > 4 && !PE_B_PANEL
-    /* The first tile of a panel meets rows of B that lie pages apart: 1.4 times as fast with it on
-     * weights of 9 MB, the same on small ones. */
+    /* The first tile of a panel reads rows of B on different pages: the prefetch makes it 1.4 times
+     * as fast on weights of 9 MB, and costs nothing on small ones. */
     PE_UNROLL
     for (int j = 0; j < vectors; j++) {
         __builtin_prefetch(b + j * PE_VL + 16 * (ptrdiff_t)PE_B_PITCH);
@@ -102,7 +102,7 @@ PE_INLINE void PE_FN(four_steps)(pe_vf c[PE_MR][PE_NV], const float *a, const fl
 }
 
 #if PE_PAIR_REACH && PE_VL == 4
-/* Ends a group of steps: all of them at once would need more registers than there are. */
+/* Ends a group of steps; scheduling across groups would need more registers than exist. */
 PE_INLINE void PE_FN(keep_order)(pe_vf c[PE_MR][PE_NV], const int rows, const int vectors) {
     PE_UNROLL
     for (int i = 0; i < rows; i++) {

@@ -1,27 +1,27 @@
 /* The matrix multiply inside every matmul and convolution kernel: blocks of y = A B.
  *
  * A block is a run of rows times a run of column panels over `depth` steps of the inner dimension.
- * A tile of PE_MR rows and PE_NV vectors lives in registers over the whole depth; each step loads
- * one row of B and broadcasts one column of A. A finished tile is handed to the kernel's store
- * function, its epilogue, which writes the results; an unfinished one waits in `partial` for the
- * next block.
+ * A tile of PE_MR rows and PE_NV vectors stays in registers over the whole depth; each step loads
+ * one row of B and broadcasts one column of A. A finished tile is passed to the kernel's store
+ * function, its epilogue, which writes the results; an unfinished one is stored in `partial` for
+ * the next block.
  *
  * Parameters (constants, so that every loop over a tile unrolls):
  *   PE_FN(name)        name of a function of this kernel
  *   PE_VL              lanes
  *   PE_MR, PE_NV       rows and vectors of a tile
- *   PE_M, PE_N         rows and columns of a whole run: they say which tiles are cut off
- *   PE_OTHER_M         rows of other runs, where there are two lengths; else PE_M
+ *   PE_M, PE_N         rows and columns of a whole run, which determine the partial tiles
+ *   PE_OTHER_M         rows of other runs, if there are two lengths; else PE_M
  *   PE_A_ROW, PE_A_STEP  strides of A between rows and between steps
  *   PE_B_PITCH         stride of B between steps
  *   PE_B_TRANSPOSED    1: B is N x K, and each panel is transposed into scratch before its use
- *   PE_B_COPIED        1: each panel is copied into scratch, where its rows lie together: in B they
- *                      share the sets of a cache. Default 0
+ *   PE_B_COPIED        1: each panel is copied to contiguous scratch, because its rows in B map to
+ *                      the same cache sets. Default 0
  *   PE_A_COPIED        1: the rows of each tile are copied into scratch, step by step, before a
- *                      block: in A they lie apart, in few sets of the caches. Default 0
+ *                      block, because in A they map to few cache sets. Default 0
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)  the epilogue and the pointers it needs
  *   PE_STORE_PAIRS     1: PE_FN(store_pair)(...) is an epilogue of 8 lanes. Default 0
- *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) fetches what the epilogue will read there.
+ *   PE_AHEAD           1: PE_FN(ahead)(io, row, column) prefetches what the epilogue reads there.
  *                      Default 0
  *   PE_OUTPUT_ROW(row) row of the result for a row of the block
  *   PE_PARTIAL         1: sums may be unfinished at the end of a block
@@ -109,7 +109,7 @@ PE_INLINE void PE_FN(load_b)(pe_vf *v, const float *b, const int vectors, const 
 #include "gemm_steps.inc.h"
 
 #if PE_PARTIAL
-/* Where the sums of a row and column wait for the next block. */
+/* The place in `partial` of the sums of a row and column. */
 PE_INLINE float *PE_FN(waiting)(const PE_FN(block_args) * t, const int row, const int column,
                                 const int run) {
     const ptrdiff_t out = PE_OUTPUT_ROW(row) + run * PE_RUN(t, row_run);
@@ -118,7 +118,7 @@ PE_INLINE float *PE_FN(waiting)(const PE_FN(block_args) * t, const int row, cons
 }
 #endif
 
-/* Sums of nothing; what will be added to them, or read by their epilogue, is on its way. */
+/* Clears the sums, and prefetches what will be added to them or read by their epilogue. */
 PE_INLINE void PE_FN(clear)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], const int row,
                             const int column, const int rows, const int vectors, const int run) {
     (void)t, (void)row, (void)column, (void)run;
@@ -143,7 +143,7 @@ PE_INLINE void PE_FN(clear)(const PE_FN(block_args) * t, pe_vf c[PE_MR][PE_NV], 
 }
 
 #if !PE_PARTIAL
-/* The epilogue of a row of a tile, by pairs of vectors where one instruction moves them. */
+/* Runs the epilogue of a row of a tile, by pairs of vectors where pair stores exist. */
 PE_INLINE void PE_FN(store_row)(const PE_FN(io) * io, const pe_vf *c, const ptrdiff_t row,
                                 const int column, const int vectors, const int lanes) {
     int j = 0;
@@ -207,8 +207,8 @@ PE_INLINE void PE_FN(tile)(const PE_FN(block_args) * t, const float *b, const in
 }
 
 #if PE_B_PANEL && PE_VL > 4
-/* Fetches, by 16 steps, what of the next panel is due when `row` is: it is copied after this one's
- * last row, and would be waited for. 1.2 times as fast where B is in no cache, and rows are 128. */
+/* Prefetches a part of the next panel at each row, 16 steps at a time, because the panel is copied
+ * after this one's last row. 1.2 times as fast with 128 rows if B is in no cache. */
 PE_INLINE void PE_FN(fetch_next)(const PE_FN(block_args) * t, const int panel, const int row) {
     const int rows = t->row_end - t->row_begin, groups = (t->depth + 15) / 16;
     const int begin = (row - t->row_begin) * groups / rows;
@@ -273,7 +273,7 @@ PE_INLINE void PE_FN(panel)(const PE_FN(block_args) * t, const int panel, const 
 }
 
 #if PE_A_COPIED
-/* Puts the rows of each tile together, step by step. */
+/* Copies the rows of each tile to scratch, step by step. */
 PE_INLINE void PE_FN(copy_rows)(const PE_FN(block_args) * t) {
     for (int row = t->row_begin; row < t->row_end; row += PE_MR) {
         float *to = t->rows + (row - t->row_begin) * (ptrdiff_t)t->depth;
@@ -300,7 +300,7 @@ PE_INLINE void PE_FN(copy_rows)(const PE_FN(block_args) * t) {
 }
 #endif
 
-/* All panels of the block. Only the last rows and the last panel of a matrix may be cut off. */
+/* All panels of the block. Only the last rows and the last panel of a matrix may be partial. */
 PE_INLINE void PE_FN(block)(const PE_FN(block_args) * t) {
 #if PE_A_COPIED
     PE_FN(copy_rows)(t);

@@ -1,4 +1,4 @@
-/* Forgets one grid of a depthwise template, so that the next may follow. */
+/* Undefines the parameters of one grid of a depthwise template, before the next grid. */
 #undef PE_GAP_H
 #undef PE_GAP_W
 #undef PE_GRID

@@ -1,10 +1,10 @@
 /* Depthwise convolution of bytes by vectors of i16, or a part of its gradient with respect to the
  * input: one grid of result pixels that see the source through the same taps.
  *
- * Eight channels at a time: their weights are widened once for all pixels. Where all taps of a
- * pixel exist, zero points count by the sums of the weights, else they are subtracted from what is
- * read. Threads share the eights of channels; each has a part of the scratch. The file may be
- * included for several grids, each with a PE_GRID of its own; integer_end.inc.h ends them.
+ * Eight channels at a time: their weights are widened once for all pixels. If all taps of a
+ * pixel exist, the sums of the weights correct for zero points, else they are subtracted from the
+ * source. Threads share the groups of eight channels; each has a part of the scratch. The file may
+ * be included for several grids, each with a PE_GRID of its own; integer_end.inc.h ends them.
  *
  * Parameters: those of pairs_depthwise.inc.h, with PE_THREAD_BYTES of scratch of a thread.
  */
@@ -17,7 +17,7 @@
 
 #define PE_TAPS (PE_TAPS_H * PE_TAPS_W)
 
-/* Widens the weights of `lanes` channels; returns the sums with which theirs begin. */
+/* Widens the weights of `lanes` channels; returns the initial values of their sums. */
 PE_INLINE pe_halves_sums PE_GRID(pack)(pe_halves *to, const int8_t *weights, const int lanes) {
     const pe_halves zeros = (pe_halves){0} - PE_A_ZERO;
     pe_halves_sums sums = {{0}, {0}};
@@ -56,7 +56,7 @@ PE_INLINE pe_range PE_GRID(taps)(const int start, const int gap, const int taps,
     return range;
 }
 
-/* The sums of a pixel with taps out of bounds: short loops, which unrolled are slower. */
+/* The sums of a pixel with taps out of bounds: short loops, which are slower if unrolled. */
 PE_INLINE pe_halves_sums PE_GRID(edge)(const int8_t *image, const pe_halves *packed, const int line,
                                        const int left, const pe_range rows, const int lanes) {
     const pe_range columns = PE_GRID(taps)(left, PE_GAP_W, PE_TAPS_W, PE_SOURCE_W);
@@ -76,7 +76,7 @@ PE_INLINE pe_halves_sums PE_GRID(edge)(const int8_t *image, const pe_halves *pac
     return sums;
 }
 
-/* Hands eight sums to the epilogue. */
+/* Passes eight sums to the epilogue. */
 PE_INLINE void PE_GRID(put)(const PE_FN(io) * io, const pe_halves_sums sums, const ptrdiff_t pixel,
                             const int c, const int lanes) {
     int32_t ordered[8];

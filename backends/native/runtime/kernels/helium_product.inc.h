@@ -2,9 +2,9 @@
  * a time, whose weights are packed once for all pixels.
  *
  * A line is the bytes of one row of the window. Packed weights follow the lines: for each block of
- * a line 16 bytes of each of the four channels, with zeros after the line. Zero points count by the
- * sums of the weights. A window with taps out of bounds is copied first, with zero points in their
- * place. Threads share the fours of channels; each has a part of the scratch.
+ * a line 16 bytes of each of the four channels, with zeros after the line. The sums of the weights
+ * correct for zero points. A window with taps out of bounds is copied first, with zero points for
+ * them. Threads share the groups of four channels; each has a part of the scratch.
  *
  * Parameters:
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue; rows are result pixels
@@ -13,9 +13,9 @@
  *   PE_TAPS_H, PE_TAPS_W, PE_STEP_H, PE_STEP_W, PE_GAP_H, PE_GAP_W, PE_TOP, PE_LEFT   the window
  *   PE_INNER_BEGIN, PE_INNER_END     result columns whose taps all exist
  *   PE_PADDED                        1: windows may lie outside, or skip pixels
- *   PE_TRANSPOSED                    weights lie along the depth: PE_TAPS_H = PE_TAPS_W = 1
- *   PE_TURNED                        pixels of the source are the columns of a matrix, which are
- *                                    turned into rows in scratch first: PE_TAPS_H = PE_TAPS_W = 1
+ *   PE_TRANSPOSED                    weights are contiguous along the depth: PE_TAPS_H = PE_TAPS_W
+ * = 1 PE_TURNED                        pixels of the source are the columns of a matrix, which is
+ *                                    transposed into scratch first: PE_TAPS_H = PE_TAPS_W = 1
  */
 
 #if !defined(PE_A_ZERO) || !defined(PE_N) || !defined(PE_PADDED) || !defined(PE_TRANSPOSED) ||     \
@@ -35,7 +35,7 @@
 
 #include "window_copy.inc.h"
 
-/* Packs the weights of `lanes` channels; returns the sums with which theirs begin. */
+/* Packs the weights of `lanes` channels; returns the initial values of their sums. */
 PE_INLINE pe_vi PE_FN(pack)(int8_t *to, const int8_t *weights, const int lanes) {
 #if PE_TRANSPOSED
     for (int i = 0; i < 4; i++) {

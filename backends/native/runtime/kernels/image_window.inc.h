@@ -1,8 +1,8 @@
 /* A window of source rows with its padding, copied so that every tap of every position can be read.
  *
- * In the window a result pixel's taps have the same offsets from its first pixel everywhere, so
- * that neighbouring pixels are rows of a matrix at a constant distance and nothing is ever gathered
- * tap by tap. Where a convolution reads no padding, the source itself is the window.
+ * In the window the taps of every result pixel have the same offsets from its first pixel, so
+ * neighbouring pixels are rows of a matrix with a constant stride, and no gathering is needed. If a
+ * convolution reads no padding, the source itself is the window.
  *
  * Parameters:
  *   PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C   the image; all channels
@@ -10,8 +10,8 @@
  *   PE_PIXEL, PE_LINE     floats from one pixel, and from one row, of the window to the next
  *   PE_FIRST_H, PE_FIRST_W   source row and column of the window's first pixel, for position 0
  *   PE_WINDOW_W           pixels in a row of the window
- *   PE_STEP_H, PE_REACH_H source rows from one row of positions to the next, and that one row reads
- *   PE_SPLIT              PE_SPLIT_COLUMNS: all threads fill one window together
+ *   PE_STEP_H, PE_REACH_H source rows from one row of positions to the next, and the number that
+ * one row reads PE_SPLIT              PE_SPLIT_COLUMNS: all threads fill one window together
  */
 
 #if !defined(PE_COPY) || !defined(PE_SPLIT) || !defined(PE_SPLIT_COLUMNS)
@@ -46,7 +46,7 @@ PE_INLINE const float *PE_FN(fill_window)(pe_worker *w, float *window, const flo
     const int lines = (end - begin - 1) * PE_STEP_H + PE_REACH_H;
 #if PE_SPLIT == PE_SPLIT_COLUMNS
     const pe_range mine = pe_split(w, lines, 1);
-    pe_barrier(w); /* the window before this one has no more readers */
+    pe_barrier(w); /* all threads have finished reading the previous window */
 #else
     const pe_range mine = {0, lines};
     (void)w;

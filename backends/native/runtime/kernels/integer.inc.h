@@ -1,7 +1,7 @@
 /* Operands of a product of integers, or of integers and floats: how each is read.
  *
  * Sums are i32 of two i8 operands and f32 otherwise. Zero points are subtracted while an operand is
- * widened, so that padding simply adds nothing.
+ * widened, so padding adds 0.
  *
  * Parameters:
  *   PE_FN, PE_VL             as in gemm_tile.inc.h
@@ -43,7 +43,7 @@
 #define PE_LOAD_B(p, n) pe_load_part(p, n)
 #endif
 
-/* The pixel that a tap of result pixel `at` reads, or -1 where there is none. */
+/* The pixel that a tap of result pixel `at` reads, or -1 if there is none. */
 PE_INLINE int PE_FN(source)(const int at, const int tap, const int step, const int gap,
                             const int before, const int size) {
 #if PE_BACKWARD

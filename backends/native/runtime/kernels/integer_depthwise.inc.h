@@ -1,5 +1,5 @@
 /* Depthwise convolution of integers, and with PE_BACKWARD its gradient with respect to the input:
- * each channel a lane. Threads share the result's pixels.
+ * one channel per lane. Threads share the result's pixels.
  *
  * Parameters: those of integer_dot.inc.h, with PE_GROUPS channels and no others, and
  *   PE_BACKWARD   1: the source is dy

@@ -1,4 +1,4 @@
-/* The gradient of a depthwise convolution of integers with respect to its weights: each channel a
+/* The gradient of a depthwise convolution of integers with respect to its weights: one channel per
  * lane, summed over all pixels. Threads share the taps and the vectors of channels.
  *
  * Parameters: those of integer_dw.inc.h, with PE_GROUPS channels and no others.

@@ -1,9 +1,9 @@
-/* The gradient of a strided depthwise convolution of integers with respect to its input: each
- * channel a lane.
+/* The gradient of a strided depthwise convolution of integers with respect to its input: one
+ * channel per lane.
  *
- * The taps that meet a result pixel depend on its phase, the remainders of its row and column by
- * the strides. Each phase has code of its own, without tests away from the edges. Threads share the
- * result's rows.
+ * The taps of a result pixel depend on its phase, the remainders of its row and column modulo the
+ * strides. Each phase has its own code, without bounds checks away from the edges. Threads share
+ * the result's rows.
  *
  * Parameters: those of integer_depthwise.inc.h
  */
@@ -14,7 +14,7 @@
 
 #include "integer.inc.h"
 
-/* The places of taps in a direction, which a source pixel has if they divide by the stride. */
+/* The offset of a tap in one direction; it has a source pixel if the stride divides it. */
 #define PE_PLACE_H(phase, tap) ((phase) + PE_TOP - (tap) * PE_GAP_H)
 #define PE_PLACE_W(phase, tap) ((phase) + PE_LEFT - (tap) * PE_GAP_W)
 

@@ -1,4 +1,4 @@
-/* Forgets what integer.inc.h and the templates that include it define. */
+/* Undefines the macros of integer.inc.h and of the templates that include it. */
 #undef PE_A
 #undef PE_A_BYTES
 #undef PE_A_ZERO

@@ -6,7 +6,7 @@
 
 #define PE_NR (PE_NV * PE_VL)
 
-/* Columns past the last whole tile: a parameter of kernels for several sizes. */
+/* Columns past the last whole tile; kernels for several sizes pass it as a parameter. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_N % PE_NR)
 #endif

@@ -132,7 +132,7 @@ static void PE_FN(one)(const float *a, const float *b, float *y, double *m) {
 
 #else
 
-/* Turns two vectors of `count` elements, `step` apart: (x, y) = (c x - s y, s x + c y). */
+/* Rotates two vectors of `count` elements, `step` apart: (x, y) = (c x - s y, s x + c y). */
 static void PE_FN(turn)(double *x, double *y, const ptrdiff_t count, const ptrdiff_t step,
                         const double c, const double s) {
     for (ptrdiff_t i = 0; i < count * step; i += step) {
@@ -152,7 +152,7 @@ static double PE_FN(tangent)(const double first, const double second, const doub
 
 #define PE_SIZE PE_ROWS
 
-/* Makes the symmetric m diagonal, v the vectors as rows. */
+/* Diagonalizes the symmetric m by rotations; the rows of v become its eigenvectors. */
 static void PE_FN(rotate)(double *m, double *v) {
     for (int sweep = 0; sweep < PE_SWEEPS; sweep++) {
         int turned = 0;
@@ -191,7 +191,7 @@ static void PE_FN(one)(const float *a, const float *b, float *y, double *m) {
         PE_FN(rotate)(m, v);
     }
     for (ptrdiff_t place = 0; place < PE_SIZE; place++) {
-        ptrdiff_t least = -1; /* the next eigenvalue; those that went are marked by NaN */
+        ptrdiff_t least = -1; /* the next eigenvalue; those already written are NaN */
         for (ptrdiff_t i = 0; i < PE_SIZE; i++) {
             const double value = m[i * PE_SIZE + i];
             least = value == value && (least < 0 || value < m[least * PE_SIZE + least]) ? i : least;
@@ -293,7 +293,7 @@ static void PE_FN(one)(const float *a, const float *b, float *y, double *m) {
         sizes[i] = sqrt(PE_FN(dot)(m + i * PE_LONG, m + i * PE_LONG));
     }
     for (ptrdiff_t place = 0; place < PE_SHORT; place++) {
-        ptrdiff_t most = 0; /* the next one; those that went are marked by -1 */
+        ptrdiff_t most = 0; /* the next one; those already written are -1 */
         for (ptrdiff_t i = 1; i < PE_SHORT; i++) {
             most = sizes[i] > sizes[most] ? i : most;
         }

@@ -1,7 +1,7 @@
 /* Max pooling, and with PE_GRADIENT its gradient, which goes to the first maximum of each window.
  *
  * In the backward pass a thread owns rows of the input. It visits every window that overlaps them,
- * finds the maximum again from x, and adds dy only if the maximum is in one of its own rows.
+ * recomputes the maximum from x, and adds dy only if the maximum is in one of its own rows.
  * Windows may therefore overlap, but threads never write the same pixel.
  *
  * Parameters:
@@ -54,7 +54,7 @@ PE_INLINE void PE_FN(give)(float *sums, const float *image, const float *dy, con
                            const int x, const int begin, const int end, const int c,
                            const int lanes) {
     const PE_FN(maximum) best = PE_FN(find)(image, y, x, c, lanes);
-    const pe_vf given = pe_load_part(dy + c, lanes);
+    const pe_vf gradient = pe_load_part(dy + c, lanes);
     for (int t = 0; t < PE_TAPS_H; t++) {
         const int row = y * PE_STEP_H - PE_TOP + t * PE_GAP_H;
         if (row < begin || row >= end) {
@@ -67,7 +67,8 @@ PE_INLINE void PE_FN(give)(float *sums, const float *image, const float *dy, con
             }
             float *at = sums + ((ptrdiff_t)row * PE_SOURCE_W + column) * PE_CHANNELS + c;
             const pe_vi mine = best.tap == t * PE_TAPS_W + u;
-            pe_store_part(at, pe_load_part(at, lanes) + pe_select(mine, given, pe_zero()), lanes);
+            pe_store_part(at, pe_load_part(at, lanes) + pe_select(mine, gradient, pe_zero()),
+                          lanes);
         }
     }
 }
@@ -83,13 +84,13 @@ PE_INLINE void PE_FN(give_rows)(float *sums, const float *image, const float *dy
             continue;
         }
         for (int x = 0; x < PE_OUT_W; x++) {
-            const float *given = dy + ((ptrdiff_t)y * PE_OUT_W + x) * PE_CHANNELS;
+            const float *from = dy + ((ptrdiff_t)y * PE_OUT_W + x) * PE_CHANNELS;
             int c = 0;
             for (; c + PE_VL <= PE_CHANNELS; c += PE_VL) {
-                PE_FN(give)(sums, image, given, y, x, begin, end, c, PE_VL);
+                PE_FN(give)(sums, image, from, y, x, begin, end, c, PE_VL);
             }
 #if PE_CHANNELS % PE_VL
-            PE_FN(give)(sums, image, given, y, x, begin, end, c, PE_CHANNELS % PE_VL);
+            PE_FN(give)(sums, image, from, y, x, begin, end, c, PE_CHANNELS % PE_VL);
 #endif
         }
     }

@@ -3,8 +3,8 @@
  *
  * Four numbers of the depth are a word of the source, and two pairs; packed weights follow their
  * order: for each four numbers the pairs (0, 2) of all four channels, then the pairs (1, 3). A
- * window with taps out of bounds is copied first, with zero points in their place. Threads share
- * the fours of channels; each has a part of the scratch.
+ * window with taps out of bounds is copied first, with zero points for them. Threads share the
+ * groups of four channels; each has a part of the scratch.
  *
  * Parameters:
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue; rows are result pixels
@@ -13,7 +13,8 @@
  *   PE_TAPS_H, PE_TAPS_W, PE_STEP_H, PE_STEP_W, PE_GAP_H, PE_GAP_W, PE_TOP, PE_LEFT   the window
  *   PE_INNER_BEGIN, PE_INNER_END     result columns whose taps all exist
  *   PE_REST, PE_TAIL                 numbers of a line's last word; channels past the last four
- *   PE_TRANSPOSED                    weights lie along the depth: PE_TAPS_H = PE_TAPS_W = 1
+ *   PE_TRANSPOSED                    weights are contiguous along the depth: PE_TAPS_H = PE_TAPS_W
+ * = 1
  */
 
 #if !defined(PE_TAIL) || !defined(PE_TRANSPOSED)

@@ -2,8 +2,8 @@
  * the input: one grid of result pixels that see the source through the same taps.
  *
  * Four channels at a time: a word of the source is widened to two pairs, and each half multiplied
- * by that of the packed weights. Threads share the fours of channels; each has a part of the
- * scratch. The file may be included for several grids, each with a PE_GRID of its own;
+ * by that of the packed weights. Threads share the groups of four channels; each has a part of
+ * the scratch. The file may be included for several grids, each with a PE_GRID of its own;
  * integer_end.inc.h ends them.
  *
  * Parameters, besides those of the epilogue:

@@ -1,15 +1,15 @@
 /* The loops of a reduction over rows: PE_OUTER x PE_ROWS x PE_COLUMNS elements to PE_OUTER x
- * PE_COLUMNS results. Columns are vectors, so that nothing is ever summed across lanes.
+ * PE_COLUMNS results. Columns are vectors, so no sums across lanes are needed.
  *
- * Threads share the outers where there are enough of them; else each reduces its own rows into its
- * part of scratch, and then they finish the columns together, adding the parts in the order of the
- * threads. Sums are taken in blocks of rows, so that errors stay small in long columns, and in
- * pairs where that is no more work: AArch64 sums products of a block by multiply-adds.
+ * Threads share the outer indices if there are enough of them; else each reduces its own rows into
+ * its part of scratch, and then the team finishes the columns, adding the parts in the order of the
+ * threads. Blocked summation over rows limits rounding errors in long columns; sums are pairwise
+ * where that is no more work: AArch64 sums products of a block by multiply-adds.
  *
  * Parameters:
  *   PE_FN(name), PE_VL, PE_OUTER, PE_ROWS, PE_COLUMNS
- *   PE_BY_OUTER        1: threads share the outers
- *   PE_REDUCE          one of those in reduce.inc.h
+ *   PE_BY_OUTER        1: threads share the outer indices
+ *   PE_REDUCE          a value of reduce.inc.h
  *   PE_VALUES          reduced values of an element (moments: 1)
  *   PE_STATES          accumulators of a column (moments: 2, the mean and the sum of squares)
  *   PE_FN(io), PE_FN(tile)(io, outer, row, column, lanes, rows, v)
@@ -24,7 +24,7 @@
 
 #include "reduce.inc.h"
 
-/* The lanes of a row's last vector: a parameter of kernels for several lengths. */
+/* The lanes of a row's last vector; kernels for several lengths pass it as a parameter. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #endif
@@ -41,7 +41,7 @@
 #define PE_PITCH ((PE_COLUMNS + PE_VL - 1) / PE_VL * PE_VL)
 
 #if PE_REDUCE == PE_REDUCE_MOMENTS
-/* Merges the mean and squared deviations of `rows` rows into those of `seen` others by Chan's
+/* Merges the mean and squared deviations of `rows` rows into those of `seen` earlier ones by Chan's
  * formula, which is stable for any mean. */
 PE_INLINE void PE_FN(merge)(pe_vf s[PE_STATES][1], const pe_vf mean, const pe_vf squares,
                             const float rows, const float seen) {
@@ -67,7 +67,7 @@ PE_INLINE void PE_FN(accumulate)(pe_vf s[PE_STATES][1], pe_vf v[PE_VALUES][PE_TI
 }
 #endif
 
-/* Tiles of one block of rows that a column's accumulators stay in registers for. */
+/* The number of tiles of a block over which a column's accumulators stay in registers. */
 #if PE_CHAINED
 #define PE_BLOCK_TILES 4
 #else
@@ -93,10 +93,10 @@ PE_INLINE void PE_FN(store_state)(const PE_FN(io) * io, pe_vf s[PE_STATES][1], f
 }
 
 #if PE_REDUCE == PE_REDUCE_MOMENTS
-/* Adds `tiles` tiles of `rows` rows to the mean and squared deviations of some columns.
+/* Adds `tiles` tiles of `rows` rows to the mean and squared deviations of `lanes` columns.
  *
- * They are summed as differences from the mean so far, which starts as the first row's value. A
- * block far from it loses digits, but adds a deviation as large as the lost ones. */
+ * Differences from the running mean are summed; it starts as the first row's value. A block far
+ * from the mean loses digits, but its deviation is then large enough to hide them. */
 PE_INLINE void PE_FN(add_block)(const PE_FN(io) * io, float *state, const ptrdiff_t outer,
                                 const ptrdiff_t row, const ptrdiff_t column, const int lanes,
                                 const int tiles, const int rows, const ptrdiff_t seen) {

@@ -1,10 +1,10 @@
 /* The loops of a reduction over rows and columns: PE_OUTER x PE_ROWS x PE_COLUMNS elements to
  * PE_OUTER results.
  *
- * Threads share the outers where there are enough of them; else each reduces its columns of all
+ * Threads share the outer indices if there are enough of them; else each reduces its columns of all
  * into scratch, and thread 0 finishes, adding the parts in the order of the threads.
  *
- * Parameters: as of reduce_columns.inc.h, except PE_STATES (one accumulator a value); PE_REDUCE is
+ * Parameters: as in reduce_columns.inc.h, except PE_STATES (one accumulator a value); PE_REDUCE is
  * not PE_REDUCE_MOMENTS.
  */
 
@@ -14,12 +14,12 @@
 
 #include "reduce.inc.h"
 
-/* The lanes of a row's last vector: a parameter of kernels for several lengths. */
+/* The lanes of a row's last vector; kernels for several lengths pass it as a parameter. */
 #ifndef PE_TAIL
 #define PE_TAIL (PE_COLUMNS % PE_VL)
 #endif
 
-/* All lanes of a vector in one, in pairs. */
+/* Combines all lanes of a vector, pairwise. */
 PE_INLINE float PE_FN(across)(pe_vf s) {
     for (int half = PE_VL / 2; half > 0; half /= 2) {
         for (int i = 0; i < half; i++) {

@@ -1,6 +1,6 @@
 /* Normalisation of each row and its gradient; the formulas are in compiler/ops/layer_norm.py.
  *
- * A row is read again and again out of the cache: the mean, the squared deviations, the result.
+ * A row is read repeatedly from the cache: for the mean, the variance and the result.
  *
  * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_CENTRED (1: the mean is subtracted).
  */
@@ -8,7 +8,7 @@
 #define PE_WHOLE (PE_COLUMNS - PE_TAIL)
 #define PE_SHARE (1.0f / PE_COLUMNS)
 
-/* Mean over a row of a[i] * b[i], or of a[i] where b is NULL. */
+/* Mean over a row of a[i] * b[i], or of a[i] if b is NULL. */
 PE_INLINE float PE_FN(mean)(const float *a, const float *b) {
     pe_vf sum = pe_zero();
     for (ptrdiff_t i = 0; i < PE_WHOLE; i += PE_VL) {

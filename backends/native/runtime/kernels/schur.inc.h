@@ -1,6 +1,6 @@
 /* Schur form of a small complex matrix: complex numbers, reflections and QR steps of eigen.inc.h.
  *
- * Shifts and thresholds are those of LAPACK in single precision, which decide the order of the
+ * Shifts and thresholds are those of LAPACK in single precision, which determine the order of the
  * eigenvalues; arithmetic is double. Of a real matrix (PE_REAL) two conjugate shifts are taken at
  * once, and imaginary parts stay 0 until a pair of eigenvalues is split. compiler/ops/schur.py is
  * the same in NumPy.
@@ -40,7 +40,7 @@ static double PE_FN(square)(const PE_NUMBER x) { return x.re * x.re + x.im * x.i
 /* |re| + |im| */
 static double PE_FN(sum)(const PE_NUMBER x) { return fabs(x.re) + fabs(x.im); }
 
-/* x / y, by the larger part of y: its square may underflow. */
+/* x / y, scaled by the larger part of y, because squares may underflow. */
 static PE_NUMBER PE_FN(over)(const PE_NUMBER x, const PE_NUMBER y) {
     const double scale = fmax(fabs(y.re), fabs(y.im));
     const PE_NUMBER unit = {y.re / scale, y.im / scale};
@@ -94,7 +94,7 @@ static PE_NUMBER PE_FN(reflect)(PE_NUMBER *t, PE_NUMBER *z, PE_NUMBER *v, const 
     return (PE_NUMBER){beta, 0};
 }
 
-/* Brings column `column` to zero below row `first`, by a reflection of `count` rows. */
+/* Zeroes column `column` below row `first` by a reflection of `count` rows. */
 static void PE_FN(clear)(PE_NUMBER *t, PE_NUMBER *z, PE_NUMBER *v, const ptrdiff_t first,
                          const ptrdiff_t count, const ptrdiff_t column, const ptrdiff_t end) {
     for (ptrdiff_t i = 0; i < count; i++) {
@@ -106,7 +106,7 @@ static void PE_FN(clear)(PE_NUMBER *t, PE_NUMBER *z, PE_NUMBER *v, const ptrdiff
     }
 }
 
-/* Whether the element left of diagonal element k may count as 0: Ahues' and Tisseur's test. */
+/* Whether the element left of diagonal element k is negligible: Ahues and Tisseur's test. */
 static int PE_FN(small)(const PE_NUMBER *t, const ptrdiff_t k) {
     const PE_NUMBER own = PE_AT(t, k, k), before = PE_AT(t, k - 1, k - 1);
     const double left = PE_FN(sum)(PE_AT(t, k, k - 1)), above = PE_FN(sum)(PE_AT(t, k - 1, k));
@@ -145,8 +145,8 @@ static void PE_FN(split)(PE_NUMBER *t, PE_NUMBER *z, const ptrdiff_t k) {
     PE_AT(t, k + 1, k + 1) = other;
 }
 
-/* An eigenvalue of the last two rows up to `high`, of real ones the closer to the last element; now
- * and then another number. */
+/* An eigenvalue of the last two rows up to `high`, of real ones the closer to the last element;
+ * occasionally an exceptional shift. */
 static PE_NUMBER PE_FN(shift)(const PE_NUMBER *t, const ptrdiff_t low, const ptrdiff_t high,
                               const int turn) {
     double a = PE_AT(t, high - 1, high - 1).re, b = PE_AT(t, high - 1, high).re;
@@ -181,8 +181,8 @@ static PE_NUMBER PE_FN(root)(const PE_NUMBER x) {
                        copysign(sqrt(fmax(0, (size - x.re) / 2)), x.im)};
 }
 
-/* The eigenvalue of the last two rows up to `high` that is closer to the last element; now and then
- * another number. */
+/* The eigenvalue of the last two rows up to `high` that is closer to the last element; occasionally
+ * an exceptional shift. */
 static PE_NUMBER PE_FN(shift)(const PE_NUMBER *t, const ptrdiff_t low, const ptrdiff_t high,
                               const int turn) {
     PE_NUMBER shift = PE_AT(t, high, high);

@@ -1,7 +1,7 @@
 /* Rows of probabilities: softmax, log-softmax, and cross entropy with its gradient.
  *
- * Each row is read three times, out of the cache: maximum, sum of exp, result; softmax keeps the
- * exp where its result goes. PE_KIND picks the last step. Rows of the label PE_IGNORE do not count;
+ * Each row is read three times, twice from the cache: maximum, sum of exp, result; softmax stores
+ * the exp in its result. PE_KIND selects the last step. Rows with the label PE_IGNORE are skipped;
  * any other label outside the classes gives NaN, never an access outside the row.
  *
  * Parameters: PE_FN(name), PE_VL, PE_ROWS, PE_COLUMNS, PE_KIND, PE_LABEL (C type of labels),

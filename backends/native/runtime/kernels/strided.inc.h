@@ -1,10 +1,10 @@
-/* A 1x1 convolution with a stride meets only some pixels of its image: these are gathered into the
- * rows of a matrix before a product, or spread from the rows of one after it.
+/* A 1x1 convolution with a stride reads only some pixels of its image: they are gathered into the
+ * rows of a matrix before a product, or scattered from the rows of a matrix after it.
  *
  * Parameters:
  *   PE_FN(name), PE_VL      as in gemm_tile.inc.h
  *   PE_IMAGES, PE_SOURCE_H, PE_SOURCE_W, PE_SOURCE_C   the image
- *   PE_OUT_H, PE_OUT_W, PE_STEP_H, PE_STEP_W   the pixels that are met, and the stride
+ *   PE_OUT_H, PE_OUT_W, PE_STEP_H, PE_STEP_W   the pixels that are read, and the stride
  *   PE_GATHER               1: define gather; 0: define spread, which needs
  *   PE_FN(io), PE_FN(store)(io, acc, row, column, lanes)   the epilogue of the image's rows
  */
@@ -15,7 +15,7 @@
 
 #if PE_GATHER
 
-/* rows[pixel that is met][channel] */
+/* rows[pixel that is read][channel] */
 PE_INLINE void PE_FN(gather)(const pe_worker *w, float *rows, const float *image) {
     const pe_range share = pe_split(w, (ptrdiff_t)PE_IMAGES * PE_OUT_H * PE_OUT_W, 1);
     for (ptrdiff_t row = share.begin; row < share.end; row++) {

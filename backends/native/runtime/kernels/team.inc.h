@@ -1,4 +1,4 @@
-/* The threads that take part in a kernel: at most PE_THREADS, for which there is scratch. The
+/* The threads that take part in a kernel: at most PE_THREADS, the number that have scratch. The
  * others get empty shares and only pass the barriers. */
 
 #define PE_SPLIT_ROWS 0

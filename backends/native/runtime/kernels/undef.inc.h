@@ -1,4 +1,4 @@
-/* Forgets the parameters of a template, so that the next kernel of the file starts clean. */
+/* Undefines the parameters of a template, before the next kernel of the file. */
 #undef PE_ADD_PRODUCT
 #undef PE_AHEAD
 #undef PE_A_BATCH

@@ -1,4 +1,4 @@
-/* One block of an update with states in 8 bits, and the part of a param that it writes.
+/* One block of an update with 8-bit states, and the part of a param that it writes.
  *
  * Parameters:
  *   PE_FN(name), PE_VL           name of a function of this kernel, lanes

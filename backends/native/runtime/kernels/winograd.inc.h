@@ -30,7 +30,7 @@
 #define PE_B_PITCH PE_NR
 #define PE_B_TRANSPOSED 0
 #define PE_OUTPUT_ROW(i) (i)
-#define PE_PARTIAL 1 /* sums go to the planes, never to the epilogue */
+#define PE_PARTIAL 1 /* sums are stored in the planes, not by the epilogue */
 #define PE_PARTIAL_PITCH PE_NR
 #define PE_SEGMENTED 0
 #include "team.inc.h"

@@ -27,7 +27,7 @@
 #define PE_B_PITCH PE_GRADIENT_PITCH
 #define PE_B_TRANSPOSED 0
 #define PE_OUTPUT_ROW(i) (i)
-#define PE_PARTIAL 1 /* sums go to the planes, never to the epilogue */
+#define PE_PARTIAL 1 /* sums are stored in the planes, not by the epilogue */
 #define PE_PARTIAL_PITCH PE_NR
 #define PE_SEGMENTED 0
 #include "team.inc.h"
@@ -206,7 +206,7 @@ PE_INLINE void PE_FN(run)(pe_worker *w, const PE_FN(io) * io, const float *x, co
         const int rest = PE_ALL_TILES - tile, count = rest < PE_BLOCK ? rest : PE_BLOCK;
         const pe_range mine = pe_split(w, count, 1);
         if (tile > 0) {
-            pe_barrier(w); /* the block before this one has no more readers */
+            pe_barrier(w); /* all threads have finished reading the previous block */
         }
         PE_FN(transform_windows)(windows + mine.begin * PE_WINDOW_PITCH, PE_WINDOW_PLANE, x,
                                  tile + mine.begin, tile + mine.end);

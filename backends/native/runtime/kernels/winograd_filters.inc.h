@@ -1,9 +1,9 @@
-/* The filters of a 3x3 convolution brought to the points of Winograd's method: panels of columns,
- * point by point, a row of the panel's columns for each channel.
+/* Transforms the filters of a 3x3 convolution to the points of Winograd's method: panels of
+ * columns, point by point, with a row of the panel's columns for each channel.
  *
  * Parameters, besides those of winograd_points.inc.h:
  *   PE_VL, PE_NV            lanes of a vector, and vectors of a panel
- *   PE_TRANSPOSED           1: the input's gradient, filters turned around and transposed
+ *   PE_TRANSPOSED           1: the input's gradient, filters flipped and transposed
  *   PE_FILTER_PLANE         floats from one point to the next
  */
 

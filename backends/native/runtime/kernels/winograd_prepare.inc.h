@@ -1,4 +1,4 @@
-/* Filters of Winograd's method, made once from weights that nothing writes; parameters as in
+/* Transforms the filters of frozen weights for Winograd's method, once; parameters as in
  * winograd_filters.inc.h. */
 
 #include "winograd_filters.inc.h"
