@@ -34,7 +34,7 @@ PE_INLINE int32_t pe_add_block(const int32_t sum, const pe_block a, const pe_blo
 
 PE_INLINE int32_t pe_add_bytes(const int32_t sum, const pe_block a) { return vaddvaq_s8(sum, a); }
 
-/* Stores the four columns of 16 rows of four bytes, `pitch` apart. */
+/* Stores the four columns of 16 rows of four bytes, `apart` bytes apart. */
 PE_INLINE void pe_store_columns(int8_t *to, const ptrdiff_t apart, const uint32_t rows[16]) {
     const int8x16x4_t columns = vld4q_s8((const int8_t *)rows);
     PE_UNROLL

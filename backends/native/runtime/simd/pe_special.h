@@ -98,8 +98,8 @@ PE_SCALAR double pe_zeta_of(const double s, double q) {
     return y;
 }
 
-/* The lower regularized incomplete gamma divided by exp(-x) x^a / gamma(a), as a series; for x < a
- * + 1. */
+/* The lower regularized incomplete gamma divided by exp(-x) x^a / gamma(a), as a series, for
+ * x < a + 1. */
 PE_SCALAR double pe_gamma_series(const double a, const double x) {
     double term = 1 / a, y = term;
     for (int k = 1; k < PE_TERMS && term > y * 1e-17; k++) {

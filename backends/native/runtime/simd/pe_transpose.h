@@ -113,11 +113,11 @@ PE_INLINE void pe_transpose(float *restrict to, ptrdiff_t to_pitch, const float 
 /* to[j * rows + i] = from[i][j]: the `rows` of a tile (a constant, at most 16), step by step. */
 PE_INLINE void pe_transpose_tile(float *restrict to, const float *restrict from,
                                  ptrdiff_t from_pitch, const int rows, ptrdiff_t columns) {
-    const ptrdiff_t touched =
-        7 + (7 + rows) / rows; /* steps whose unused lanes write into later steps */
+    /* Steps that the stores of 8 steps may write: unused lanes of one reach into later ones, which
+     * overwrite them. */
+    const ptrdiff_t touched = 7 + (7 + rows) / rows;
     ptrdiff_t j = 0;
-    for (; j + touched <= columns;
-         j += 8) { /* each step overwrites the unused lanes of earlier ones */
+    for (; j + touched <= columns; j += 8) {
         pe_vf8 row[8];
         PE_UNROLL
         for (int i = 0; i < 8; i++) {
