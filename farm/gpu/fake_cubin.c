@@ -1,4 +1,4 @@
-/* Reads what a cubin says of its kernels, and finds their twins. */
+/* Reads the kernels' properties from a cubin, and finds their CPU twins. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -14,7 +14,7 @@ enum { MACHINE_CUDA = 190, INFO_PARAM = 0x17, INFO_MAX_THREADS = 0x05, MOST_LIBR
 static void *libraries[MOST_LIBRARIES];
 static int library_count;
 
-/* Tests in one process give the twins of each program. */
+/* Tests in this process register the twins of each program. */
 SHOWN int fake_cuda_add_twins(const char *path);
 
 int fake_cuda_add_twins(const char *path) {
@@ -25,7 +25,7 @@ int fake_cuda_add_twins(const char *path) {
     return library ? OK : INVALID_VALUE;
 }
 
-/* A program on its own finds them beside this library. */
+/* A separate program finds them beside this library. */
 static void find_library(void) {
     Dl_info info;
     char path[4096];

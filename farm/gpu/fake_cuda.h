@@ -1,7 +1,7 @@
-/* A libcuda.so.1 for tests, without a GPU: it reads real cubins and runs what the CPU's prelude
- * makes of the same kernels. It refuses what a driver refuses, as far as pe_cuda.c goes, and is
- * stricter where order matters: nothing on a stream happens before it is synchronised, and memory
- * of the device faults outside that.
+/* A libcuda.so.1 for tests, without a GPU: it reads real cubins and runs the same kernels
+ * compiled with the CPU's prelude. It rejects what a driver rejects, for the calls that pe_cuda.c
+ * makes, and is stricter about order: nothing on a stream happens before it is synchronised, and
+ * at other times accesses to device memory fault.
  */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
@@ -52,7 +52,7 @@ typedef struct module {
     function functions[];
 } module;
 
-/* How the machine is; set by tests. `fault` is the error of the next synchronisation. */
+/* State of the machine, set by tests. `fault` is the error of the next synchronisation. */
 typedef struct settings {
     int sm, version, devices, fault;
     uint64_t memory;
@@ -75,7 +75,7 @@ bool fake_find_twin(function *f);
 /* Whether these bytes are device memory. */
 bool fake_is_there(uint64_t address, size_t bytes);
 
-/* Lets the device's memory be read and written, or takes that back. */
+/* Makes the device's memory accessible, or inaccessible again. */
 void fake_open_memory(bool open);
 
 /* Whether a call can be made now: after cuInit, in a context, and outside a capture. */

@@ -153,7 +153,7 @@ SHOWN int cuStreamEndCapture(void *given, void **made) {
     return OK;
 }
 
-/* A copy: the graph that it is made of may go. */
+/* A copy, because the graph may be destroyed. */
 SHOWN int cuGraphInstantiateWithFlags(void **made, void *given, unsigned long long flags) {
     graph *copy = calloc(1, sizeof *copy);
     copy->end = &copy->first;
@@ -185,7 +185,7 @@ SHOWN int cuGraphLaunch(void *given, void *on) {
     return put(on, (work){.graph = given});
 }
 
-/* Says why a launch is none; true where it is one. */
+/* Prints why a launch is invalid; returns whether it is valid. */
 static bool check_launch(const function *f, const unsigned *sizes, void *const *arguments) {
     const char *why =
         !f->only_pointers || f->pointers > POINTERS ? "takes more than pointers"

@@ -1,6 +1,7 @@
-/* Measuring of single kernels. run_benches, for alone.py and peaks.py: the median of samples of at
- * least PE_SAMPLE_SECONDS, a barrier after each call as in a step. run_races, for tune.py: kernels
- * that do the same work take turns, or run once each between marks that an emulator counts. */
+/* Measurements of single kernels. run_benches, for alone.py and peaks.py: the median of samples of
+ * at least PE_SAMPLE_SECONDS, a barrier after each call as in a step. run_races, for tune.py:
+ * kernels that do the same work take turns, or run once each between marks that an emulator counts.
+ */
 #ifndef PE_BENCH_H
 #define PE_BENCH_H
 
@@ -31,8 +32,8 @@
 #define PE_MARK_END() __asm__ volatile("{ r28 = or(r28, r28) }" ::: "memory")
 #endif
 
-/* One call and its buffers: of `kinds`, 'f' is filled with floats and '0' with zeros, so that
- * integers are indices that exist. */
+/* One call and its buffers. Kind 'f' is filled with floats, '0' with zeros, which are valid
+ * indices. */
 typedef struct bench {
     void (*call)(pe_worker *w, void **p);
     const char *kinds;
@@ -71,14 +72,14 @@ static inline int bench_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts the samples: the median is the figure, the first that of a quiet machine. */
+/* Sorts the samples: the median is the result, the first sample that of a quiet machine. */
 static inline double bench_median(pe_team *team, bench_run *run) {
     pe_team_run(team, bench_job, run);
     qsort(run->samples, PE_SAMPLES, sizeof *run->samples, bench_compare);
     return run->samples[PE_SAMPLES / 2];
 }
 
-/* Zeroed pages: QEMU's Hexagon has no malloc that works. */
+/* Zeroed pages by mmap, because malloc does not work on QEMU's Hexagon. */
 static inline void *bench_pages(size_t bytes) {
     void *data = mmap(NULL, bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
@@ -124,13 +125,13 @@ static inline int run_benches(const bench *benches, int count, int threads) {
     return 0;
 }
 
-/* Kernels that do the same work on the same buffers take turns, a call each: what disturbs the
- * machine for a while disturbs all of them, and none has better pages than another. */
+/* Kernels that do the same work on the same buffers take turns, a call each, so that disturbances
+ * of the machine affect all of them equally, and all have the same pages. */
 typedef struct bench_race {
     const bench *benches;
     int count;
     int rounds;
-    bench most; /* the size of each buffer: the largest that one of them wants */
+    bench most; /* the maximum size of each buffer */
     void *p[PE_MOST_BUFFERS];
     double *seconds; /* PE_MOST_ROUNDS of each bench */
 } bench_race;

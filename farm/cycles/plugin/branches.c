@@ -1,4 +1,5 @@
-/* A tournament of a counter per branch and one per history, targets by history, a return stack. */
+/* A tournament predictor with a counter per branch and one per history, targets predicted by
+ * history, and a return stack. */
 #include "model.h"
 
 enum { COUNTERS = 8192, TARGETS = 2048, STACK = 16, HISTORY_BITS = 12 };

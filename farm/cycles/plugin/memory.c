@@ -1,8 +1,8 @@
 /* Caches with a stride prefetcher, a second level of pages, and DRAM of one bandwidth.
  *
- * A line knows when it arrives, so a load waits for one that is on its way, and lines that are
- * waited for together overlap, as many as the core has miss buffers. Lines that are wholly
- * overwritten one after another are not read first (Arm calls it write streaming). The latency of a
+ * A line has an arrival time, so a load waits for a line in flight, and misses overlap, up to the
+ * core's number of miss buffers. Lines that are completely overwritten in sequence are not read
+ * first (Arm calls it write streaming). The latency of a
  * level is that from a load to its value. Pages are 4 KiB; prefetches end with them.
  */
 #include <stdlib.h>
@@ -43,11 +43,11 @@ static struct cache levels[MAX_LEVELS], instructions, pages, walks;
 /* A channel that moves one line at a time, for some cycles each; loads arrive out of order. */
 struct mover {
     uint64_t taken[SLOTS];
-    uint64_t from, to; /* the last turns that are all taken, so that a search skips them */
+    uint64_t from, to; /* the last fully occupied turns, which a search skips */
 };
 
 static struct mover movers[MAX_LEVELS], dram;
-static uint64_t written_back; /* when DRAM takes the last line that was dropped */
+static uint64_t written_back; /* when DRAM accepts the last evicted line */
 static uint64_t clock_of_use;
 static uint64_t misses[MAX_MISSES];
 static struct stream streams[STREAMS];
@@ -127,7 +127,7 @@ static void write_back(uint32_t level, const struct line *dropped, uint64_t now)
     written_back = occupy(&dram, now, numbers.dram_line);
 }
 
-/* Return when a line that the levels before `level` lack is there, and put it into this one. */
+/* Return when a line missing in the levels before `level` arrives, and insert it into this one. */
 static uint64_t bring(uint32_t level, uint64_t number, uint64_t now, bool unread, enum part *part) {
     if (level == numbers.levels) {
         *part = DRAM;

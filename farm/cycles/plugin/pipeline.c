@@ -28,7 +28,7 @@ static uint32_t claims[MAX_CLAIMED], claim_count; /* entries of the next instruc
 static uint64_t taken_at[MAX_PIPES][HORIZON];     /* the cycle for which a pipe's slot is taken */
 static struct {
     uint64_t from, to;
-} busy[MAX_PIPES]; /* the last cycles that are all taken, so that a search skips them */
+} busy[MAX_PIPES]; /* the last fully occupied cycles, which a search skips */
 static uint64_t dispatching, retiring, fetched;
 static uint32_t dispatched, retired;
 static uint64_t window[WINDOW], buffer[BUFFER];
@@ -166,7 +166,7 @@ static uint64_t dispatch(const struct instruction *one, enum part *part) {
     return at;
 }
 
-/* Return when an instruction can retire that is complete; the wait for it is put down to `part`. */
+/* Return when an instruction can retire that is complete; the wait is attributed to `part`. */
 static void retire(uint64_t complete, enum part part) {
     if (complete > retiring) {
         parts[part] += complete - retiring;

@@ -1,5 +1,5 @@
 /* The functions of math.h that kernels may call, for compilers that come without a C library. A
- * program whose ops call one is linked with whatever has it. */
+ * program whose ops call one links a library that defines it. */
 #ifndef PE_BARE_MATH_H
 #define PE_BARE_MATH_H
 

@@ -8,15 +8,15 @@
  * memory. Large ones begin at a huge page. */
 unsigned char *pe_map(pe_mapping *mapping, size_t bytes);
 
-/* Maps these bytes of a file, to be read only; pages come from the system's cache of the file,
- * which all who map it share. NULL when that fails. */
+/* Maps these bytes of a file read-only; all mappings of a file share the pages of the system's
+ * cache. NULL when that fails. */
 const unsigned char *pe_map_file(pe_mapping *mapping, int file, uint64_t offset, size_t bytes);
 
 /* Lets a mapping be written: pages of a file are copied at the first write, and the file is
  * unchanged. False when that fails. */
 bool pe_map_writable(const pe_mapping *mapping);
 
-/* Gives the memory back, if there is any. */
+/* Returns the memory to the system, if there is any. */
 void pe_unmap(pe_mapping *mapping);
 
 /* Why the last of these failed, as an errno value. */

@@ -1,6 +1,5 @@
 /* A .npz file: a ZIP archive of .npy files. Entries are found by the headers before
- * their data; only uncompressed entries can be read by position. Each is read once for its
- *
+ * their data; only uncompressed entries can be read by position. Each is read once to verify its
  * checksum. */
 #include <stdio.h>
 #include <string.h>

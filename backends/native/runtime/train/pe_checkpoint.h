@@ -1,4 +1,4 @@
-/* The texts of a checkpoint's `__metadata__`, for those who write and read them.
+/* The texts of a checkpoint's `__metadata__`.
  *
  *     pockengine.header, .tensors    checksums (pe_safetensors.h)
  *     pockengine.checkpoint          version of this form
@@ -12,9 +12,9 @@
  *     pockengine.warmup, .total      in decimal
  *     pockengine.rows, .batch, .shuffle    rows of the data and of a step (0: not known), and
  *                                    whether epochs shuffle them: 0 or 1
- *     pockengine.flip, .crop         what is done to pictures: 0 or 1, and pixels
- *     pockengine.factor, .period, .milestones    of schedules that have a factor: bits as those of
- *                                    the rate, in decimal, and in decimal with commas between
+ *     pockengine.flip, .crop         augmentation of pictures: 0 or 1, and pixels
+ *     pockengine.factor, .period, .milestones    of schedules that have a factor: bits like those
+ * of the rate; decimal; decimal with commas between
  *
  * Version 3 had no .batch, .flip and .crop. Version 2 had .batches in place of the rows, so that
  * its schedule is left out; version 1 had neither checksums nor what follows the seed. A file

@@ -20,9 +20,9 @@ typedef struct loading {
     const char *path;
     int file;
     bool read;
-    bool mapped;        /* what is frozen is not read */
-    bool apart;         /* the frozen params do not lie in the file as in the program */
-    uint64_t frozen_at; /* else where they begin in the file */
+    bool mapped;        /* the frozen params are mapped, not read */
+    bool apart;         /* the file's layout of the frozen params is not the program's */
+    uint64_t frozen_at; /* else their offset in the file */
     int first;          /* the first param that is marked */
     bool found[PE_MARKS];
     bool known[PE_KEYS + PE_FIELDS]; /* the keys, then the fields */

@@ -1,8 +1,10 @@
 /* The safetensors reader: a parser of exactly the header's grammar, without recursion.
  *
- *     header = { [ entry , ... ] }     entry = "name" : tensor | "__metadata__" : { "key" : "text",
- * ... } tensor = { "dtype" : "F32", "shape" : [n, ...], "data_offsets" : [begin, end] }, keys in
- * any order
+ *     header = { [ entry , ... ] }
+ *     entry  = "name" : tensor | "__metadata__" : { "key" : "text", ... }
+ *     tensor = { "dtype" : "F32", "shape" : [n, ...], "data_offsets" : [begin, end] }
+ *
+ * The keys of a tensor may be in any order.
  */
 #include <string.h>
 
