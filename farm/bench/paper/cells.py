@@ -36,13 +36,13 @@ FORWARD_MACS = {
 }
 """Of a pixel, of MobileNetV2 at width 1; of a token. For estimates alone."""
 SECONDS_OF_CELL = {
-    OURS: 10.0,
-    "tf-graph": 20.0,
-    EAGER: 60.0,
-    "torch-eager": 20.0,
-    "mnn-train": 40.0,
+    OURS: 27.0,
+    "tf-graph": 95.0,
+    EAGER: 225.0,
+    "torch-eager": 55.0,
+    "mnn-train": 145.0,
 }
-"""Most of it is the model of a core, which processes about 18 million instructions per second."""
+"""Medians of `--quick` without the arithmetic; most of it is the model of a core."""
 SECONDS_OF_START = {"tensorflow": 75.0, "torch": 20.0, "mnn": 10.0, OURS: 15.0}
 SECONDS_PER_MAC = 2.5e-7
 """Core seconds of an emulated step, its backward pass and all repetitions included."""

@@ -79,11 +79,11 @@ def test_every_cell_has_a_figure_to_come_or_a_reason(choice: PaperChoice) -> Non
     assert sorted(cell for lane in lanes for cell in lane) == sorted(whole.cells)
 
 
-def test_the_quick_suite_is_large_and_short_enough(rpi4: Board) -> None:
+def test_the_quick_suite_is_large_and_takes_an_hour(rpi4: Board) -> None:
     quick = plan(PaperChoice(rpi4, quick=True))
 
     assert len(quick.cells) >= 40
-    assert quick.seconds < 20 * 60
+    assert quick.seconds < 60 * 60
     assert plan(PaperChoice(rpi4)).seconds > 10 * quick.seconds
 
 
