@@ -1,7 +1,7 @@
 """Board descriptions: a name, a device, a place, and tags. Data only.
 
-Boards are read from TOML, the inventory: `boards.toml` beside this file, and the user's own before
-it. `connect.py` opens a board, `inventory.py` writes an entry.
+Boards are read from TOML inventories: the user's own file takes precedence over `boards.toml`
+beside this file. `connect.py` opens a board, `inventory.py` writes an entry.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Local:
 class Emulated:
     """A QEMU machine from the device file, booted for the job.
 
-    It has no disk: files live in at most `disk_mb` of its memory.
+    It has no disk: files occupy at most `disk_mb` of its memory.
     """
 
     disk_mb: int
@@ -45,12 +45,12 @@ class UserEmulated:
 
 @dataclass(frozen=True)
 class Remote:
-    """A machine that answers SSH; `host_key` is the only key that is accepted from it.
+    """A machine that answers SSH; `host_key` is the only host key accepted from it.
 
-    `power` is a command of this machine, which gets "on", "off" or "cycle" as its last argument.
-    `console` is a serial device ("/dev/ttyUSB0", 115200 baud) or a server of one
-    ("tcp://host:port"). `launcher` starts a program there that is not the machine's own, such as a
-    DSP's.
+    `power` is a command on this machine, which gets "on", "off" or "cycle" as its last argument.
+    `console` is a serial device ("/dev/ttyUSB0", 115200 baud) or its TCP server
+    ("tcp://host:port"). `launcher` is the command that starts programs for another processor, such
+    as a DSP.
     """
 
     host: str
@@ -66,7 +66,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class AdbPhone:
-    """A phone through adb: its serial, which `adb devices` lists, or host:port in the network."""
+    """A phone reached by adb: a serial number as in `adb devices`, or host:port."""
 
     serial: str
     workdir: str = WORKDIR
@@ -74,7 +74,7 @@ class AdbPhone:
 
 @dataclass(frozen=True)
 class EmulatedPhone:
-    """A daemon on loopback that answers adb as a phone does; QEMU's user mode runs the programs."""
+    """A loopback daemon that speaks adb's protocol; programs run under QEMU user mode."""
 
 
 Place = Local | Emulated | UserEmulated | Remote | AdbPhone | EmulatedPhone
@@ -107,22 +107,22 @@ class Board:
 
     @property
     def emulated(self) -> bool:
-        """Whether it is emulated, so that times on it are meaningless."""
+        """Whether it is emulated; times measured on it are then meaningless."""
         return isinstance(self.place, Emulated | UserEmulated | EmulatedPhone)
 
     @property
     def on_shelf(self) -> bool:
-        """Whether it is a separate machine, which one user leases at a time."""
+        """Whether it is a separate physical machine, leased to one user at a time."""
         return isinstance(self.place, Remote | AdbPhone)
 
     @property
     def kind(self) -> str:
-        """The kind of its place, as named in the inventory."""
+        """The kind of place, as the inventory spells it."""
         return next(name for name, kind in KINDS.items() if isinstance(self.place, kind))
 
 
 def load_boards(files: Sequence[Path] | None = None) -> list[Board]:
-    """Read boards, the user's first; of two with the same name the first counts."""
+    """Read boards, the user's first; the first of two boards with the same name wins."""
     if files is None:
         files = [own_file(), BUILT_IN] if own_file().is_file() else [BUILT_IN]
     boards: dict[str, Board] = {}
@@ -144,7 +144,7 @@ def board_for(device: str, boards: Sequence[Board]) -> Board:
 
 
 def _without_board(device: str) -> str:
-    """Describe how a device is built for, and how it runs without a board."""
+    """Describe how to build for a device that has no board, and how to run the program."""
     built = "built and inspected, not run" if not load_device(device).runs else "built, not run"
     return (
         f"{device} has no board, emulated or real: programs for it are {built}. Build one by "
@@ -155,7 +155,7 @@ def _without_board(device: str) -> str:
 
 
 def boards_for(name: str, boards: Sequence[Board], tags: Sequence[str] = ()) -> list[Board]:
-    """Return all boards of a device or of that name, that have all the tags; FarmError for none."""
+    """Return all boards with this device or name and all the tags; FarmError if none match."""
     boards_of_device = [
         board
         for board in boards

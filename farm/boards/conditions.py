@@ -18,11 +18,11 @@ from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.transport import Transport
 
 PERIOD_S = 5.0
-HOT_C = 80.0  # where a Raspberry Pi begins to slow down
-DROP = 0.9  # of the most: a frequency below is not the one that is measured
+HOT_C = 80.0  # a Raspberry Pi starts throttling here
+DROP = 0.9  # of the highest frequency; a reading below this invalidates the run
 THROTTLED_NOW = 0xF  # a Pi's bits of the present state; the upper ones persist until reboot
 WINDOW, TOLERANCE = 3, 0.03
-# "$1" is where /proc is, "$2" how long to rest: the previous program has time to end.
+# "$1" is the parent of /proc, "$2" the seconds to wait first, so that the last program can exit.
 IDLE_S = 1
 IDLE_CHECK = r"""
 look() { [ -r "$1/proc/stat" ] && read -r line < "$1/proc/stat" && printf '%s\n' "$line"; }
@@ -73,7 +73,7 @@ class Conditions:
             yield "it rebooted"
         if len({one.governor for one in self.facts if one.governor}) > 1:
             yield "its governor changed"
-        for one in self.facts[1:-1]:  # before and after it may rest
+        for one in self.facts[1:-1]:  # the board may be idle before and after
             now, most = one.frequency_mhz, one.max_frequency_mhz
             if now and most and now < DROP * most:
                 yield f"it ran at {now:.0f} of {most:.0f} MHz"
@@ -92,7 +92,7 @@ def watched(
     over = threading.Event()
 
     def look() -> None:
-        with suppress(FarmError):  # a busy or lost board: the run itself will report it
+        with suppress(FarmError):  # busy or disconnected; the run itself reports that
             conditions.facts.append(ask(transport, root))
 
     def look_while_it_rests() -> None:
@@ -116,7 +116,7 @@ def watched(
 
 
 def _busy_mark(transport: Transport, root: str, idle_s: int) -> str | None:
-    """Return the mark if others use the idle board; None if it does not report that."""
+    """Return the busy mark if other processes use the idle board; None if it cannot tell."""
     argv = ["sh", "-c", IDLE_CHECK, "rest", root, str(idle_s)]
     result = transport.run(argv, timeout_s=30, limits=CommandLimits(1 << 20))
     times = [cpu_times(line) for line in result.stdout.decode(errors="replace").splitlines()]
@@ -125,9 +125,9 @@ def _busy_mark(transport: Transport, root: str, idle_s: int) -> str | None:
 
 
 def steady_from(times: Sequence[float]) -> int | None:
-    """Return the first step of steady times; None if there is none in the first half.
+    """Return the first steady step; None if there is none in the first half.
 
-    Steady: a window of three steps takes as long as all later steps, within 3 %.
+    Times are steady once a window of three steps agrees with all later steps within 3 %.
     """
     for start in range(len(times) // 2 + 1):
         window, remaining = times[start : start + WINDOW], times[start + WINDOW :]

@@ -1,4 +1,4 @@
-"""Open a board of any kind: the one place that maps places to transports."""
+"""Open a board of any kind: the only code that maps places to transports."""
 
 import shutil
 from collections.abc import Iterator
@@ -64,9 +64,9 @@ def opening(board: Board) -> str:
 
 
 def switch(board: Board, action: PowerAction) -> None:
-    """Switch an unconnected board; do nothing without a power command.
+    """Switch the power of an unconnected board; do nothing without a power command.
 
-    An emulated board is started by every connection.
+    An emulated board needs none: each connection starts it.
     """
     if isinstance(board.place, Remote) and board.place.power:
         with closing(shelf_of(board.name, board.place)) as shelf:
@@ -76,7 +76,7 @@ def switch(board: Board, action: PowerAction) -> None:
 
 
 def shelf_of(name: str, place: Remote) -> Shelf:
-    """Return power, console and address of a machine on a shelf."""
+    """Return power, console and address of a physical machine."""
     address = SshAddress(
         board=name,
         host=place.host,
@@ -126,14 +126,14 @@ def guest_of(board: Board, place: Emulated) -> Guest:
 
 NODE = "node"
 
-# QEMU for firmware: with files in its own folder, and a clock that counts instructions.
+# QEMU for firmware: file access limited to its own folder, and a clock that counts instructions.
 FIRMWARE = (
     *("-nographic", "-monitor", "none", "-serial", "none"),
     *("-semihosting-config", "enable=on,target=native"),
     *("-icount", "shift=0", "-kernel"),
 )
 
-# More emulated cores than this only wait for each other on the machines that emulate them.
+# More emulated cores than this only wait for each other on typical hosts.
 MOST_CORES = 4
 
 

@@ -1,7 +1,6 @@
 """Add a board to the inventory: fetch its host key, log in with it pinned, and identify it.
 
-The key is shown to the user before anything is trusted; a board is never accepted on first use
-without that.
+The user confirms the key before it is trusted; there is no silent trust on first use.
 """
 
 import base64
@@ -38,7 +37,7 @@ class Login:
 
     @staticmethod
     def parse(text: str) -> "Login":
-        """Read ssh://user@host:port; FarmError for anything else, a password in it too."""
+        """Parse ssh://user@host:port; FarmError for anything else, including a password."""
         match = ADDRESS.fullmatch(text)
         if not match or (match[3] and not 0 < int(match[3]) < 1 << 16):
             raise FarmError(
@@ -54,7 +53,7 @@ class Login:
 class Wishes:
     """The user's settings for a board; the device may be detected.
 
-    `key_file` is for SSH; without `workdir` it is that of the kind of board.
+    `key_file` is for SSH; `workdir` defaults to that of the board's kind.
     """
 
     key_file: str = ""
@@ -95,7 +94,7 @@ def enroll(
 
 
 def enroll_phone(serial: str, wishes: Wishes) -> tuple[Board, BoardFacts]:
-    """Return the entry of a phone that adb reaches, and its facts; errors as of `enroll`.
+    """Return a phone's board entry and its facts; raises the errors of `enroll`.
 
     The phone itself asks its user whether to trust this computer.
     """
@@ -151,14 +150,14 @@ def fingerprint(line: str) -> str:
 
 
 def _prefer_ed25519(transport: paramiko.Transport) -> None:
-    """Request the host's ed25519 key first: the farm's own files use that type."""
+    """Request the host's ed25519 key first, the type used in the farm's own files."""
     options = transport.get_security_options()
     kinds: Sequence[str] = options.key_types
     options.key_types = sorted(kinds, key=lambda kind: kind != "ssh-ed25519")
 
 
 def default_key() -> Path | None:
-    """Return the user's own key of the best type, if there is one."""
+    """Return the user's SSH key of the best type; None without one."""
     names = ("id_ed25519", "id_ecdsa", "id_rsa")
     keys = (Path("~/.ssh").expanduser() / name for name in names)
     return next((key for key in keys if key.is_file()), None)

@@ -1,6 +1,6 @@
 """Facts of a board, collected by one POSIX shell script.
 
-Used when a board is added, before it gets a job, and around a measurement. Unavailable facts are
+It runs when a board is added, before a job, and around a measurement. Unavailable facts are
 omitted: an emulated board has no governor, a Mac no /proc.
 """
 
@@ -14,8 +14,8 @@ from pockengine.errors import FarmError
 from pockengine.farm.transports.limits import CommandLimits
 from pockengine.farm.transports.transport import Transport
 
-# "$1" is where /sys, /proc are (nothing, or a test's folder), "$2" the folder that jobs write to.
-# It uses shell builtins where possible: an emulated board starts programs slowly.
+# "$1" is the parent of /sys and /proc (empty, or a test's folder), "$2" the folder of the jobs.
+# Prefers shell builtins: starting a process is slow on an emulated board.
 SCRIPT = r"""
 say() { [ -n "$2" ] && printf '%s %s\n' "$1" "$2"; }
 file() { [ -r "$2" ] && read -r value < "$2" && say "$1" "$value"; }
@@ -88,7 +88,7 @@ LEAST_BATTERY = 15
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """A board's answers; None or empty if unavailable. Times are seconds since 1970."""
+    """Facts about a board; None or empty if unavailable. Times are seconds since 1970."""
 
     system: str
     machine: str
@@ -107,10 +107,10 @@ class BoardFacts:
     max_frequency_mhz: float | None
     temperature_c: float | None
     throttled: int | None  # since boot
-    flags: int | None  # a Raspberry Pi's bits of present and past throttling
+    flags: int | None  # a Raspberry Pi's bits for present and past throttling
     battery: int | None = None  # of a phone, in percent
     plugged: bool = False
-    thermal: int | None = None  # Android's thermal status: 0 where nothing is slowed down
+    thermal: int | None = None  # Android's thermal status: 0 without throttling
 
     def describe(self) -> list[str]:
         """Return a line per known fact, for display."""
@@ -131,7 +131,7 @@ class BoardFacts:
 
     @property
     def weak(self) -> bool:
-        """Whether it is a phone that saves energy."""
+        """Whether it is a phone in power-saving mode."""
         return self.battery is not None and self.battery < LEAST_BATTERY and not self.plugged
 
     @property
@@ -139,7 +139,7 @@ class BoardFacts:
         return ", plugged in" if self.plugged else ""
 
     def warnings(self, now: float) -> list[str]:
-        """Return obstacles to jobs, each with its fix; `now` is this machine's clock."""
+        """Return problems for jobs, each with its fix; `now` is this machine's clock."""
         found = []
         if self.disk_bytes is not None and self.disk_bytes < LEAST_DISK:
             found.append(
@@ -158,7 +158,7 @@ class BoardFacts:
 
 
 def ask(transport: Transport, root: str = "") -> BoardFacts:
-    """Query a board; FarmError for an invalid answer. `root` is prepended to /proc and /sys."""
+    """Query a board; FarmError for an invalid reply. `root` is prepended to /proc and /sys."""
     argv = ["sh", "-c", SCRIPT, "facts", root, transport.workdir]
     result = transport.run(argv, timeout_s=30, limits=CommandLimits(1 << 20))
     if not result.ok:
@@ -201,8 +201,9 @@ TEXTS = ("system", "machine", "kernel", "model", "cpu", "boot", "governor", "pi_
 
 
 def _collect(lines: Iterable[str], board: str) -> Mapping[str, str | float]:
-    """Return the value of each name: the maximum of several temperatures, the sum of several
-    counts.
+    """Return one value per name.
+
+    Several temperatures give their maximum, several counts their sum.
     """
     values: dict[str, str | float] = {}
     for line in lines:
@@ -221,7 +222,7 @@ def _collect(lines: Iterable[str], board: str) -> Mapping[str, str | float]:
 
 
 def _number(text: str) -> float | None:
-    """Return a plausible number: finite, and within 64 bits."""
+    """Parse a number; it must be finite and fit in 64 bits."""
     try:
         number = float(text)
     except ValueError:
@@ -236,7 +237,7 @@ def _flags(text: str, board: str) -> int:
 
 
 def recognise(facts: BoardFacts) -> str | None:
-    """Return the device that a board identifies as; None if no device file matches."""
+    """Return the device that matches a board's description; None if no device file matches."""
     description = f"{facts.model}\n{facts.cpu}"
     for name in known_devices():
         if any(word in description for word in load_device(name).recognise):

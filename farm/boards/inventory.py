@@ -1,7 +1,7 @@
 """Write boards into the user's inventory: entries are added, never rewritten.
 
-Comments and order of the user's file are preserved. A new entry must read back as exactly the given
-board, or the file is left unchanged.
+Comments and order of the user's file are preserved. The file is left unchanged unless the new entry
+reads back as exactly the same board.
 """
 
 import json
@@ -52,5 +52,5 @@ def _value(value: object) -> str:
 
 
 def _string(text: str) -> str:
-    """Return a basic string of TOML: JSON's, but DEL must be written as an escape."""
+    """Return a TOML basic string: as in JSON, but with DEL escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

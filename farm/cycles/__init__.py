@@ -1,1 +1,1 @@
-"""Modelled milliseconds: a core's pipeline, caches and branch predictor under QEMU's execution."""
+"""Cycle model: a core's pipeline, caches and branch predictor, driven by QEMU."""

@@ -1,4 +1,4 @@
-"""Public figures of real boards beside the model's: calibration.toml, and the error on a half."""
+"""Calibration of the cycle model: public figures of real boards, and the held-out error."""
 
 import statistics
 import tomllib
@@ -17,10 +17,10 @@ HALVES = ("fit", "held-out")
 class Figure:
     """A time measured on a board, and the modelled time of the same work.
 
-    `half` says whether the model's numbers were fitted to it. A figure of memory has a `kernel`:
-    letters of tests/farm/cycles/kernels.c, the last of which takes 1 / `times` of it. The others
-    are nets, `net` by its name in references/detection_nets.py; `difference` names what is not the
-    same on both sides.
+    `half` says whether the model was fitted to it. A memory figure has a `kernel`: letters of
+    tests/farm/cycles/kernels.c, of which the last runs for 1 / `times` of the time. Other figures
+    are of a `net` from references/detection_nets.py. `difference` names what differs between the
+    two sides.
     """
 
     device: str
@@ -36,7 +36,7 @@ class Figure:
 
     @property
     def error(self) -> float:
-        """How far the model is off, a share; negative where it is too fast."""
+        """Relative error of the model; negative if it is too fast."""
         return self.modelled_ms / self.measured_ms - 1
 
 

@@ -17,7 +17,7 @@ TABLES = ("pipes", "levels", "classes")
 
 @dataclass(frozen=True)
 class ModelledBoard:
-    """A board whose cycles are modelled: its core's numbers, and those of its DRAM."""
+    """A board with a cycle model: parameters of its core and its DRAM."""
 
     device: str
     core: str
@@ -26,19 +26,19 @@ class ModelledBoard:
     """The plugin's input, see plugin/numbers.c."""
 
     def milliseconds(self, cycles: float) -> float:
-        """Return the time of some cycles."""
+        """Convert cycles to milliseconds."""
         return cycles / self.mhz / 1e3
 
 
 @cache
 def modelled_devices() -> tuple[str, ...]:
-    """Return the devices that have a model."""
+    """Return the devices that have a cycle model."""
     return tuple(_tables()["boards"])
 
 
 @cache
 def modelled_board(device: str) -> ModelledBoard:
-    """Return a device's model; FarmError for one that has none."""
+    """Return a device's cycle model; FarmError if it has none."""
     tables = _tables()
     board = tables["boards"].get(device)
     if board is None:

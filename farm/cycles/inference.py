@@ -1,6 +1,6 @@
-"""The modelled time of a public net's inference in TFLite, as calibration.toml records it.
+"""Model the time of a net's inference in TFLite, as recorded in calibration.toml.
 
-Minutes of emulation for each net: tests repeat the kernels alone.
+Each net takes minutes under emulation, so tests repeat the memory kernels only.
 """
 
 import tempfile
@@ -19,8 +19,8 @@ RUNS = 2
 def model_inference(device: str, net: str) -> Modelled:
     """Return the modelled time of a net of references/detection_nets.py on one thread.
 
-    FarmError where TensorFlow, which writes the file, is missing, or tflite-runtime cannot be
-    installed for the guest.
+    FarmError if TensorFlow, which writes the file, is missing, or tflite-runtime cannot be
+    installed in the guest.
     """
     guest = install_guest_python("tflite")
     with tempfile.TemporaryDirectory(prefix="pockengine-net-") as name:

@@ -42,8 +42,8 @@ TIMEOUT = 3600.0
 class Cycles:
     """Cycles of a region, by the cause of waiting; their sum is its time.
 
-    `core`: operands and pipes. `cache`: the levels after the first. `dram`: memory, and lines on
-    their way from there. `branch`: wrong predictions. `fetch`: instructions.
+    `core`: operands and pipes. `cache`: levels after the first. `dram`: memory, including lines in
+    flight. `branch`: mispredictions. `fetch`: instruction fetch.
     """
 
     core: int
@@ -54,7 +54,7 @@ class Cycles:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all causes."""
         return self.core + self.cache + self.dram + self.branch + self.fetch
 
 
@@ -62,7 +62,7 @@ class Cycles:
 class Modelled:
     """A region's modelled time, and the model's error on held-out nets.
 
-    `error` is a share, the mean absolute one of the board's held-out nets; None without any.
+    `error` is the mean absolute relative error on the board's held-out nets; None without any.
     """
 
     device: str
@@ -90,7 +90,7 @@ def model_regions(
 ) -> tuple[Modelled, ...]:
     """Run an aarch64 program and return the modelled time of each marked region.
 
-    `marks` are those of `instructions.count`, `root` and `environment` of its `GuestSystem`. The
+    `marks` is as in `instructions.count`, `root` and `environment` as in its `GuestSystem`. The
     first region starts with empty caches.
     """
     board = modelled_board(device)
@@ -108,7 +108,7 @@ def model_regions(
 
 
 def model_digest(device: str) -> bytes:
-    """Return the hash of a device's model; empty if it has none."""
+    """Return the hash of a device's cycle model; empty if it has none."""
     if device not in modelled_devices():
         return b""
     digest = hashlib.sha256("\n".join(modelled_board(device).lines).encode())
@@ -118,7 +118,7 @@ def model_digest(device: str) -> bytes:
 
 
 def what_it_means(device: str) -> str:
-    """Return a description of a modelled time, and its error."""
+    """Explain what a modelled time is, with its error."""
     error = held_out_error(device)
     known = "has no held-out net" if error is None else f"is {error:.0%} off on held-out nets"
     return f"Modelled for one core of {device}, not measured; the model {known}."
@@ -134,7 +134,7 @@ def observer_of(board: ModelledBoard, folder: Path) -> Observer:
 
 
 def read_cycles(lines: Sequence[str]) -> tuple[Cycles, ...]:
-    """Return the cycles of each region from the lines that the model adds to a report."""
+    """Parse the cycles of each region from the model's lines in a report."""
     try:
         rows = [line.split()[1:] for line in lines if line.startswith("cycles ")]
         return tuple(Cycles(*map(int, row)) for row in rows)

@@ -1,1 +1,1 @@
-"""Firmware for emulated microcontrollers: a compiled program that trains on host files."""
+"""Firmware for emulated microcontrollers: programs that train on files of the host."""

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class QemuMachine:
-    """Start addresses of vectors, code and memory on a QEMU machine, and its clock in MHz."""
+    """Start addresses of vector table, code and RAM on a QEMU machine, and its clock in MHz."""
 
     vectors: int
     flash: int
@@ -62,7 +62,7 @@ SECTIONS {{
 
 @dataclass(frozen=True)
 class Firmware:
-    """An ELF file, and its use of flash and memory, including the stack."""
+    """An ELF file with its flash and memory use, including the stack."""
 
     path: Path
     flash_bytes: int

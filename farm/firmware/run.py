@@ -26,7 +26,7 @@ Arrays = dict[str, np.ndarray]
 class FirmwareRun:
     """Result of a firmware run: loss and instructions of each step, and all params.
 
-    `before` and `after` are the predictions of the judged batches, by output name.
+    `before` and `after` are predictions for the evaluation batches, by output name.
     """
 
     losses: list[float]
@@ -39,9 +39,10 @@ class FirmwareRun:
 
 @dataclass(frozen=True)
 class Steps:
-    """The inputs of each step by name, and the rate of all.
+    """The inputs of each step by name, and the learning rate.
 
-    `judged` are batches that the firmware predicts before the first step, and after the last.
+    `judged` are evaluation batches: the firmware predicts them before the first step and after the
+    last.
     """
 
     batches: Sequence[Arrays]
@@ -73,7 +74,7 @@ def train_firmware(
 
 
 def write_batches(artifact: Artifact, steps: Steps, path: Path) -> None:
-    """Write all inputs in the firmware's reading order."""
+    """Write all inputs in the order in which the firmware reads them."""
     with path.open("wb") as file:
         file.write(_HEADER.pack(len(steps.batches), steps.rate, len(steps.judged)))
         for entry, batches in (
@@ -114,7 +115,7 @@ def _read_run(
 
 
 def _listed(artifact: Artifact) -> dict[str, TensorType]:
-    """Return the tensors that a device with flash lists by name: all but constants."""
+    """Return the tensors that a device with flash lists by name: all except constants."""
     rows = artifact.params.items()
     return {name: row.type for name, row in rows if row.kind != "constant"}
 

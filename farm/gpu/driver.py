@@ -1,7 +1,8 @@
 """A fake CUDA driver for boards without a GPU: the C files in this folder.
 
-A program of the backend `cuda` loads it instead of NVIDIA's, with the twins of its kernels: the
-same text compiled for the CPU. It tests the host side of a training; its speed is meaningless.
+A program of the `cuda` backend loads it instead of NVIDIA's driver, with its kernels compiled for
+the CPU from the same source ("twins"). It tests the host side of training; its speed is
+meaningless.
 """
 
 import subprocess
@@ -28,7 +29,7 @@ ERROR_LINES = 12
 def emulated_gpu(device: Device, program: Program, folder: Path) -> dict[str, Path]:
     """Build the fake GPU of a `cuda` program for a board without one.
 
-    Return the libraries by file name, for one folder on the board.
+    Return the libraries by file name; they go into one folder on the board.
     """
     backend = CudaBackend(device)
     architecture = device.gpu.architecture.removeprefix("sm_")
@@ -45,7 +46,7 @@ def build_driver(device: Device, folder: Path, flags: Sequence[str] = ()) -> Pat
 
 
 def build_twins(device: Device, kernels: Iterable[GpuKernel], path: Path) -> Path:
-    """Build kernels with the CPU's prelude, and a table of their launches."""
+    """Build kernels with the CPU prelude, and a table of their launch functions."""
     chosen = {kernel.symbol: kernel for kernel in kernels}
     texts, rows = ['#include "pe_gpu_cpu.h"'], []
     for kernel in chosen.values():
@@ -61,7 +62,7 @@ def build_twins(device: Device, kernels: Iterable[GpuKernel], path: Path) -> Pat
 
 
 def _build(device: Device, sources: Sequence[Path], library: Path, flags: Sequence[str]) -> Path:
-    """Build a library with the flags of programs, for equal numerical results."""
+    """Build a library with the same flags as programs, for equal numerical results."""
     toolchain = find_toolchain(device)
     own_flags = [flag for flag in compile_flags(device) if flag != "-fvisibility=hidden"]
     command = [*toolchain.command, *own_flags, "-shared", *map(str, sources), *flags]

@@ -1,6 +1,6 @@
 """Write a newc cpio archive, the format of an initial RAM disk, from files in memory.
 
-Owner is root, times are 0 and entries are sorted: the same content gives the same bytes.
+The owner is root, times are 0 and entries are sorted, so equal content gives equal bytes.
 """
 
 import stat
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ArchiveEntry:
-    """One file of the archive: `mode` is st_mode; a link's data is where it points."""
+    """One file of the archive: `mode` is st_mode; a link's data is its target."""
 
     mode: int
     data: bytes = b""
@@ -42,7 +42,7 @@ def pack(entries: dict[str, ArchiveEntry]) -> bytes:
 
 
 def _block(inode: int, path: str, entry: ArchiveEntry) -> bytes:
-    """Return header, name and data, each padded to 4 bytes as newc wants it."""
+    """Return header, name and data, padded to 4 bytes as newc requires."""
     name = path.encode() + b"\0"
     links = 2 if stat.S_ISDIR(entry.mode) else 1
     fields = [inode, entry.mode, 0, 0, links, 0, len(entry.data), 0, 0, 0, 0, len(name), 0]

@@ -1,7 +1,7 @@
 """Dependencies of kernel modules, and their load order.
 
-Each module names those it depends on in its `.modinfo` section (`depends=a,b`), so no list has to
-follow the kernel's versions. A requested module without a file is built into the kernel.
+Each module lists its dependencies in its `.modinfo` section (`depends=a,b`), so they need not be
+listed here per kernel version. A requested module without a file is built into the kernel.
 """
 
 import re
@@ -11,7 +11,7 @@ DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 
 
 def load_order(modules: Mapping[str, bytes], requested: Iterable[str]) -> list[str]:
-    """Return names of modules, each after its dependencies, in the form of `plain_name`."""
+    """Return `plain_name`s of modules, each after its dependencies."""
     order: list[str] = []
 
     def visit(name: str) -> None:

@@ -1,8 +1,8 @@
 """Fetch Debian's arm64 packages with a separate apt configuration.
 
-The machine's package state is neither read nor written and no foreign architecture is added. On
-Debian the machine's own sources are used, so that a local mirror counts; elsewhere deb.debian.org
-with Debian's archive key. apt checks the signature of the index and the hash of each package.
+The machine's package state is neither read nor written, and no foreign architecture is added. On
+Debian the machine's own sources are used, including a local mirror; elsewhere deb.debian.org with
+Debian's archive key. apt checks the signature of the index and the hash of each package.
 """
 
 import shutil
@@ -20,14 +20,14 @@ SOURCE = f"deb [signed-by={KEYRING}] http://deb.debian.org/debian bookworm main\
 def download(folder: Path, names: list[str], metapackage: str) -> list[Path]:
     """Fetch packages, and the target of a metapackage, into `folder`/debs.
 
-    Raise FarmError with apt's last words when apt is missing, offline, or finds a bad signature.
+    FarmError with the end of apt's output if apt is missing, offline, or finds a bad signature.
     """
     for tool in ("apt-get", "apt-cache", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise FarmError(f"{tool} is missing: an emulated board's image needs Debian or Ubuntu")
     options = _private_apt(folder)
-    # A source that fails here (another vendor's, without arm64) does not matter by itself: what
-    # counts is whether the packages can then be fetched and verified.
+    # A failing source (such as a vendor's without arm64) is not an error: only fetching and
+    # verifying the packages must succeed.
     update = subprocess.run(["apt-get", "-q", *options, "update"], capture_output=True, text=True)
     real = _behind(metapackage, options)
     debs = folder / "debs"
@@ -49,7 +49,7 @@ def members(deb: Path) -> Iterator[tuple[str, tarfile.TarInfo, bytes]]:
     """Yield each file of a package: its path without "./", its tar entry, its bytes."""
     command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None  # asked for above
+        assert process.stdout is not None  # stdout=PIPE above
         with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
             for entry in archive:
                 stream = archive.extractfile(entry) if entry.isreg() else None
@@ -64,7 +64,7 @@ def _private_apt(folder: Path) -> list[str]:
     settings = {
         "APT::Architecture": "arm64",
         "APT::Architectures": "arm64",
-        "APT::Sandbox::User": "root",  # the folders are ours; no other user to drop to
+        "APT::Sandbox::User": "root",  # do not drop privileges: the folders are ours
         "APT::Get::AllowUnauthenticated": "false",
         "Acquire::Languages": "none",
         "Dir::State": str(folder),
@@ -87,7 +87,7 @@ def _is_debian() -> bool:
 
 
 def _behind(metapackage: str, options: list[str]) -> list[str]:
-    """Return the package that a metapackage depends on (the kernel of today's name)."""
+    """Return the package that a metapackage depends on (the current kernel)."""
     argv = ["apt-cache", *options, "depends", metapackage]
     listing = subprocess.run(argv, capture_output=True, text=True).stdout
     prefix = metapackage.partition("-")[0]
