@@ -1,7 +1,7 @@
-"""Detect other load on a machine, to mark times measured under it.
+"""Detect load by other processes, to mark times measured under it.
 
-A load average would count our own work of the last minute, so we measure while idle, before and
-after the timed block.
+A load average would include our own work of the last minute, so CPU use is measured while we are
+idle, before and after the timed block.
 """
 
 import os
@@ -30,14 +30,14 @@ class Load:
 
 @contextmanager
 def watching(seconds: float = LOOK_S) -> Iterator[Load]:
-    """Measure before and after the block; records take the mark afterwards."""
+    """Measure before and after the block; the yielded `Load` has the mark at the end."""
     load = Load(busy_mark(seconds))
     yield load
     load.mark = load.mark or busy_mark(seconds)
 
 
 def busy_mark(seconds: float = LOOK_S) -> str | None:
-    """Return the mark if others use this machine during this many idle seconds."""
+    """Stay idle for `seconds`; return the mark if other processes used the machine."""
     time.sleep(SETTLE_S)
     first = _times()
     time.sleep(seconds)
@@ -46,7 +46,7 @@ def busy_mark(seconds: float = LOOK_S) -> str | None:
 
 
 def mark_between(first: Sequence[int], last: Sequence[int]) -> str | None:
-    """Return the mark if others used the CPUs between two readings of `cpu_times`."""
+    """Return the mark if other processes used the CPUs between two readings of `cpu_times`."""
     spent = [after - before for before, after in zip(first, last, strict=True)]
     busy = 1 - sum(spent[place] for place in IDLE) / max(1, sum(spent))
     if busy < BUSY_SHARE:
@@ -57,7 +57,7 @@ def mark_between(first: Sequence[int], last: Sequence[int]) -> str | None:
 def cpu_times(text: str) -> list[int] | None:
     """Return user, nice, system, idle, iowait, irq, softirq and stolen time of /proc/stat.
 
-    None if the text does not begin as Linux writes it.
+    None if the text does not have Linux's format.
     """
     with suppress(ValueError, IndexError):
         times = [int(part) for part in text.splitlines()[0].split()[1:9]]
@@ -72,6 +72,6 @@ def _times() -> list[int] | None:
 
 
 def _by_average() -> str | None:
-    """Report the load average of the last minute, including our own work."""
+    """Return the mark by the load average of the last minute, which includes our own work."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     return f"{BUSY}: load {load:.1f} on {cores} cores" if load >= cores / 2 else None

@@ -29,7 +29,7 @@ class RunningStep:
 
 
 def say(text: str, console: Console = CONSOLE) -> None:
-    """Show a line about the next work."""
+    """Show a line that announces the next work."""
     console.print(text, markup=False)
 
 

@@ -1,7 +1,7 @@
 """A batch of jobs in the database: claims, attempts, and one verdict per job.
 
-A job whose program failed is not retried. A job whose board failed is queued again, for another
-board if possible. If a client dies, the next client finds its attempts and queues them again.
+A job whose program failed is not retried. A job whose board failed is requeued, for another board
+if possible. If a client dies, the next client finds its attempts and requeues their jobs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ class QueuedJob:
     priority: int = 0
 
     def __post_init__(self) -> None:
-        """Reject a name that cannot be a folder's: each attempt has a log folder."""
+        """Reject a name that is no valid folder name: each attempt has a log folder."""
         check_name(self.name, "job")
 
 
@@ -79,7 +79,7 @@ class JobBatch:
         self._watch = HeartbeatWatch()
 
     def add(self, tasks: Sequence[QueuedJob]) -> None:
-        """Add jobs; existing ones stay unchanged, so a batch can be resumed."""
+        """Add jobs; existing ones are left unchanged, so a batch can be resumed."""
 
         def task(connection: sql.Connection) -> None:
             known = sql.select(JOBS.c.name).where(JOBS.c.batch == self.name)
@@ -93,14 +93,14 @@ class JobBatch:
     def claim(self, board: str, active: Collection[str]) -> Claim | None:
         """Claim the next job for a board; None if there is none now.
 
-        `active` are the boards that take jobs at present: one that failed a job's attempt gets the
-        job again only when all others that could run it have failed it too.
+        `active` are the boards that currently take jobs. A board that failed an attempt gets the same
+        job again only if all other active boards that could run it have failed too.
         """
         token = token_hex(8)
         return self._store.work(lambda c: self._claim(c, board, set(active), token))
 
     def finish(self, claim: Claim, outcome: Outcome, message: str, log: Path) -> bool:
-        """Store the result of an attempt; False if it was reassigned in the meantime."""
+        """Store an attempt's result; return False if the job was reassigned in the meantime."""
         return self._store.work(
             lambda c: self._finish(c, claim, outcome, message=message, log=str(log))
         )
@@ -123,7 +123,7 @@ class JobBatch:
         return self._store.work(lambda c: int(c.execute(query).scalar_one()))
 
     def verdicts(self) -> list[JobVerdict]:
-        """Return the state of every job, in the order in which they were added."""
+        """Return the state of every job, in insertion order."""
         return self._store.work(self._verdicts)
 
     def _row(self, task: QueuedJob) -> dict[str, object]:
@@ -147,7 +147,7 @@ class JobBatch:
     ) -> Claim | None:
         mine = sql.select(ATTEMPTS.c.job).where(ATTEMPTS.c.claim == token)
         already = connection.execute(mine).scalar()
-        if already is not None:  # an earlier commit, reported as lost, had succeeded
+        if already is not None:  # an earlier commit succeeded although its connection failed
             job = connection.execute(sql.select(JOBS).where(JOBS.c.id == already))
             return _claim_of(dict(job.mappings().one()), board, token)
         self._sweep(connection)
@@ -176,7 +176,7 @@ class JobBatch:
     ) -> bool:
         this = sql.and_(ATTEMPTS.c.job == claim.id, ATTEMPTS.c.attempt == claim.attempt)
         row = connection.execute(sql.select(ATTEMPTS).where(this)).mappings().one()
-        if row["outcome"] is not None:  # stored already: by us before a lost commit, or swept away
+        if row["outcome"] is not None:  # already stored by our retried commit, or swept
             return bool(row["outcome"] == outcome and row["log"] == log)
         values = {"outcome": outcome, "message": message, "log": log}
         connection.execute(sql.update(ATTEMPTS).where(this).values(values))
@@ -184,7 +184,7 @@ class JobBatch:
         return True
 
     def _sweep(self, connection: sql.Connection) -> None:
-        """Queue again the jobs of dead clients."""
+        """Requeue the jobs of dead clients."""
         running = sql.select(ATTEMPTS).join(JOBS, JOBS.c.id == ATTEMPTS.c.job)
         running = running.where(JOBS.c.batch == self.name, ATTEMPTS.c.outcome.is_(None))
         for row in [dict(row) for row in connection.execute(running).mappings()]:
@@ -225,7 +225,7 @@ class JobBatch:
 
 
 def batches(store: Store) -> dict[str, tuple[int, int]]:
-    """Return the batches of a store, oldest first, with the numbers of jobs and of open jobs."""
+    """Return the batches of a store, oldest first, with their counts of jobs and open jobs."""
     opened = sql.func.sum(sql.case((JOBS.c.state != "done", 1), else_=0))
     query = sql.select(JOBS.c.batch, sql.func.count(), opened)
     query = query.group_by(JOBS.c.batch).order_by(sql.func.min(JOBS.c.id))
@@ -286,7 +286,7 @@ def _tried(connection: sql.Connection, job: int) -> set[str]:
 def _settle(
     connection: sql.Connection, job: int, attempt: int, outcome: Outcome, message: str
 ) -> None:
-    """Record a job's verdict, or queue it again if the board was at fault."""
+    """Record a job's verdict, or requeue it if the board was at fault."""
     if outcome != "infrastructure":
         _close_job(connection, job, outcome, message)
     elif attempt >= MOST_ATTEMPTS:

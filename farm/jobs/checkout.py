@@ -14,7 +14,7 @@ from pockengine.farm.transports.transport import Transport
 def checkout(board: Board, database: str | None = None) -> Iterator[Transport]:
     """Yield an open transport to a board, for exclusive use.
 
-    Only physical boards are leased: an emulated board is started for us, and this machine is
+    Only physical boards are leased: each client starts its own emulated board, and this machine is
     shared. FarmError if the board is in quarantine, or does not become free.
     """
     if not board.on_shelf:

@@ -1,7 +1,7 @@
-"""Health check of a board, before its first job and after anything odd.
+"""Health check of a board, before its first job and after a failure.
 
-SSH, disk, memory, clock, temperature, and a program with a known answer, built for the device if a
-compiler is available.
+Checks SSH, disk, memory, clock, temperature, and a program with a known answer, built for the
+device if a compiler is available.
 """
 
 import time
@@ -15,7 +15,7 @@ from pockengine.farm.jobs.known_answer import ANSWER, known_answer_program
 from pockengine.farm.transports.digest import sha256_of
 from pockengine.farm.transports.transport import Transport
 
-# Hashed on a board if no compiler can build a program for it.
+# Expected SHA-256 of the check that replaces the program if no compiler can build it.
 ZEROS = "d29751f2649b32ff572b5e0a9f541ea660a50f94ff0beedfb0b692b924cc8025"
 KERNEL_LIMIT_S = 60.0
 
@@ -49,7 +49,7 @@ def check_health(
     before = time.time()
     facts = ask(transport)
     problems = [*_shortages(facts, needs), *_clock(facts, before, needs)]
-    if not problems:  # a kernel would only fail for the same reasons
+    if not problems:  # the program would only fail for the same reasons
         problems += _known_answer(transport, device, tell)
     return Health(facts, tuple(problems))
 

@@ -17,8 +17,8 @@ from pockengine.farm.transports.transport import Progress, RunResult, Sink, Tran
 PROGRAM = "program"
 JOB_LIMITS = CommandLimits(output_bytes=16 << 20, within_free=True)
 
-# All processes in the job's folder are killed, even outside its process group; then the folder is
-# removed. A system without /proc shows no folders of processes; the time limit ends those.
+# Kills all processes whose working folder is the job's, even outside its process group, then removes
+# the folder. Without /proc working folders are unknown; there the time limit ends the processes.
 CLEAN = r"""
 ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
   case $line in
@@ -31,9 +31,9 @@ rm -rf -- "$1"
 
 @dataclass(frozen=True)
 class Job:
-    """A program to run: `inputs`, `outputs` and `libraries` are by their names in the job's folder.
+    """A program to run, with files by name in the job's folder.
 
-    `libraries` are shared libraries, which take precedence over the board's own.
+    The shared `libraries` take precedence over the board's own.
     """
 
     program: Path
@@ -60,11 +60,10 @@ def run_job(
     progress: Progress | None = None,
     sink: Sink | None = None,
 ) -> JobResult:
-    """Run a job and fetch its outputs to the folder `into`; `sink` receives its output as it
-    arrives.
+    """Run a job and fetch its output files into the folder `into`; `sink` gets its live output.
 
-    Raise JobFailed if the program fails, is killed, takes too long or does not write an output;
-    BoardUnreachable and FarmError when the board is at fault.
+    Raise JobFailed if the program fails, is killed, takes too long or lacks an output file;
+    BoardUnreachable or FarmError if the board is at fault.
     """
     files = {PROGRAM: job.program, **job.inputs, **job.libraries}
     for name in (*files, *job.outputs):
@@ -92,10 +91,9 @@ def run_job(
 
 
 def clean_board(transport: Transport) -> None:
-    """Kill and remove leftovers of jobs whose connection was lost; requires exclusive use of the
-    board.
+    """Kill and remove leftovers of jobs whose connection was lost; FarmError if that fails.
 
-    FarmError if that fails.
+    Requires exclusive use of the board.
     """
     with _boards_fault():
         done = transport.run(["sh", "-c", CLEAN, "clean", f"{transport.workdir}/jobs"])
@@ -104,7 +102,7 @@ def clean_board(transport: Transport) -> None:
 
 
 def _limits(transport: Transport, job: Job) -> CommandLimits:
-    """Return the job's limits; an emulator needs gigabytes of address space of its own."""
+    """Return the job's limits; an emulator itself needs gigabytes of address space."""
     return replace(job.limits, memory_bytes=1 << 40) if transport.launcher else job.limits
 
 
@@ -115,7 +113,7 @@ def _check_name(name: str) -> None:
 
 @contextlib.contextmanager
 def _boards_fault() -> Iterator[None]:
-    """Blame the board, not the job, if one of our own commands does not end."""
+    """Blame the board, not the job, if one of our own commands fails."""
     try:
         yield
     except JobFailed as error:
@@ -124,7 +122,7 @@ def _boards_fault() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _folder(transport: Transport) -> Iterator[str]:
-    """Make the job's folder on the board and remove it after."""
+    """Create the job's folder on the board and remove it afterwards."""
     folder = f"{transport.workdir}/jobs/{token_hex(8)}"
     with _boards_fault():
         result = transport.run(["mkdir", "-p", folder])
@@ -133,7 +131,7 @@ def _folder(transport: Transport) -> Iterator[str]:
     try:
         yield folder
     finally:
-        # a lost board has no folder to remove; report the first error
+        # after a lost connection the removal fails too; report the first error only
         with contextlib.suppress(BoardUnreachable, JobFailed):
             transport.run(["sh", "-c", CLEAN, "clean", folder])
 

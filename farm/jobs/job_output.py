@@ -1,7 +1,7 @@
 """Live output of a job: complete in a file per stream, and line by line on a display.
 
-The display is limited: lines are cut at MOST_LINE characters, and MOST_A_SECOND lines per job are
-shown. The files have everything.
+The display is limited to MOST_LINE characters per line and MOST_A_SECOND lines per second and job.
+The files are complete.
 """
 
 import codecs
@@ -21,8 +21,9 @@ Show = Callable[[str], None]
 
 
 class Lines:
-    """Splits bytes into lines, of UTF-8 that may be cut anywhere; buffers less than MOST_LINE of
-    one.
+    """Splits a UTF-8 byte stream, cut anywhere, into lines.
+
+    Buffers less than MOST_LINE characters.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class Lines:
         self._open = ""
 
     def take(self, data: bytes, final: bool = False) -> Iterator[str]:
-        """Yield the lines that end in these bytes; at the end, the last line without a newline."""
+        """Yield lines completed by `data`; if `final`, also the unterminated last line."""
         *lines, self._open = (self._open + self._decoder.decode(data, final)).split("\n")
         for line in lines:
             yield from _pieces(line)
@@ -43,7 +44,7 @@ class Lines:
 
 
 class JobOutput:
-    """A sink for one job: its files in a folder, its lines to `show`."""
+    """A sink for one job: writes files in a folder, and passes lines to `show`."""
 
     def __init__(self, name: str, folder: Path, show: Show) -> None:
         self._name, self._folder, self._show = name, folder, show
@@ -102,7 +103,7 @@ def job_output(name: str, folder: Path, show: Show) -> Iterator[Sink]:
 
 @contextmanager
 def _log_errors(folder: Path) -> Iterator[None]:
-    """Raise a LogError for local write failures: a transport would blame its connection."""
+    """Turn local write failures into LogError: a transport would blame its connection."""
     try:
         yield
     except OSError as error:
@@ -113,6 +114,6 @@ def _log_errors(folder: Path) -> Iterator[None]:
 
 
 def _pieces(line: str) -> Iterator[str]:
-    """Yield a line in pieces of at most MOST_LINE; an empty one is a line too."""
+    """Yield a line in pieces of at most MOST_LINE characters; an empty line gives one piece."""
     for start in range(0, max(1, len(line)), MOST_LINE):
         yield line[start : start + MOST_LINE]

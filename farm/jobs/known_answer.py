@@ -22,8 +22,9 @@ def known_answer_program(
 ) -> Path | None:
     """Return the program for a device; None if it cannot be built.
 
-    The package ziglang is not installed, the device runs firmware alone, or the compiler takes too
-    long or fails, which is not the board's fault. `tell` is called before steps that take minutes.
+    That is the case if the package ziglang is missing, the device runs only firmware, or the
+    compiler fails or times out: none of these is the board's fault. `tell` is called before steps
+    that take minutes.
     """
     if device.freestanding:
         return None
@@ -54,7 +55,7 @@ def known_answer_program(
 
 
 def _why_not_built(command: Sequence[str], environment: Mapping[str, str]) -> str | None:
-    """Compile; return the error, None if there is none."""
+    """Compile; return the error, or None."""
     try:
         done = subprocess.run(
             command,

@@ -1,8 +1,8 @@
 """Leases of boards: one owner per board, by priority, then first come, first served.
 
-A client leaves a ticket with the acceptable boards. Every client computes the same assignment from
-the tickets: in order, each takes its first free board, and the owner of a successful ticket takes
-the lease. Entries of dead processes are removed first.
+A client queues a ticket that lists the acceptable boards. Every client computes the same assignment
+from the tickets: in order, each ticket gets its first free board, and its owner takes the lease.
+Entries of dead processes are removed first.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ WAIT_S = 3600.0
 
 
 class LeasedBoard(Protocol):
-    """A board that is leased to us."""
+    """A board leased to this client."""
 
     board: str
 
@@ -38,7 +38,7 @@ H = TypeVar("H", bound=LeasedBoard)
 
 
 class Leasing(Protocol[H]):
-    """Source of boards: this farm's own leases, or another pool."""
+    """Interface of a source of boards: the farm's own leases, or another pool."""
 
     def acquire(
         self,
@@ -77,7 +77,7 @@ class Leases:
         quarantined ones with reasons.
         """
         lease = self.acquire(boards, priority, wait_s)
-        assert lease is not None  # nothing stops the wait but its end
+        assert lease is not None  # there is no `stop`, so only a timeout ends the wait
         try:
             yield lease
         finally:
@@ -120,11 +120,11 @@ class Leases:
         self._give_back(lease.ticket)
 
     def is_lost(self, lease: "Lease") -> bool:
-        """Whether others got the board because our heartbeat seemed to have stopped."""
+        """Whether another client took the board because our heartbeat seemed to have stopped."""
         return lease.ticket in self._lost
 
     def leased(self) -> list[Mapping[str, Any]]:
-        """Return all leases of living owners, by board."""
+        """Return all leases of live owners, by board."""
         return self._store.work(self._leases)
 
     def close(self) -> None:
@@ -143,10 +143,10 @@ class Leases:
     def _try(
         self, connection: sql.Connection, ticket: str, boards: Sequence[str], priority: int
     ) -> str | None:
-        """Return the board that the ticket has or now gets; None if it must wait."""
+        """Return the board assigned to the ticket; None if it must wait."""
         leased = {row["board"]: row for row in self._leases(connection)}
         for board, row in leased.items():
-            if row["ticket"] == ticket:  # the commit that we thought lost had arrived
+            if row["ticket"] == ticket:  # an earlier commit succeeded although its connection failed
                 return str(board)
         tickets = self._sweep(connection, TICKETS)
         if all(row["ticket"] != ticket for row in tickets):
@@ -209,12 +209,12 @@ class Leases:
                 self._heart.start()
 
     def _beat(self) -> None:
-        """Increment the beats of all our rows; detect leases that others have removed."""
+        """Increment the heartbeats of all our rows; detect leases that others have removed."""
         mine = self.owner.owner
         while not self._stop.wait(self._beat_s):
             with self._lock:
                 owned = dict(self._owned)
-            with contextlib.suppress(FarmError):  # away for long: the next beat tries again
+            with contextlib.suppress(FarmError):  # database unavailable: the next beat tries again
                 there = self._store.work(lambda c: _count_up(c, mine))
                 self._lost |= {ticket for ticket in owned if ticket not in there}
 
@@ -234,7 +234,7 @@ class Lease:
 
 
 def _count_up(connection: sql.Connection, owner: str) -> set[str]:
-    """Increment the beats of an owner; return the tickets of its leases."""
+    """Increment the heartbeats of an owner; return the tickets of its leases."""
     for table in (LEASES, TICKETS, ATTEMPTS):
         mine = sql.update(table).where(table.c.owner == owner)
         connection.execute(mine.values(beat=table.c.beat + 1))

@@ -1,8 +1,8 @@
 """The process that owns a lease, and whether it is alive.
 
-On the same machine, a process id with its start time identifies a process uniquely. For a process
-elsewhere only its heartbeat can be watched: the number of beats must grow, measured in the
-watcher's own time, so no clocks are compared.
+On the same machine, a process id with its start time identifies a process uniquely. On another
+machine only its heartbeat is visible: the counter must grow within a timeout of the watcher's own
+clock, so no clocks are compared.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from secrets import token_hex
 from typing import Any
 
 BEAT_S = 5.0
-EXPIRY_S = 30.0  # six beats; a database that is away longer stops the watchers as well
+EXPIRY_S = 30.0  # six beats; a database that is down longer stops the watchers too
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A client of the farm in one process; `label` is for people to read."""
+    """A client of the farm in one process; `label` is its human-readable name."""
 
     owner: str
     host: str
@@ -31,7 +31,7 @@ class Owner:
 
     @staticmethod
     def here(label: str = "") -> "Owner":
-        """Return a new owner in this process."""
+        """Return a new owner for this process."""
         pid = os.getpid()
         text = label or f"{_user()}@{socket.gethostname()}:{pid}"
         return Owner(token_hex(8), this_host(), pid, started=start_time(pid) or 0, label=text)
@@ -49,13 +49,13 @@ class Owner:
 
 @dataclass
 class HeartbeatWatch:
-    """A client's observations of others' heartbeats: the last number, and when it last grew."""
+    """Observed heartbeats of other clients: the last count, and when it last grew."""
 
     expiry_s: float = EXPIRY_S
     seen: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def is_gone(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row's owner is dead: known at once on this machine, after silence elsewhere."""
+        """Whether a row's owner is dead: by its process on this machine, by silence elsewhere."""
         if row["host"] == this_host():
             return bool(start_time(row["pid"]) != row["started"])
         now = time.monotonic()
@@ -67,7 +67,7 @@ class HeartbeatWatch:
 
 
 def this_host() -> str:
-    """Identify this boot of this machine, and its process namespace (a container's)."""
+    """Identify this boot of this machine, and the process namespace (container)."""
     boot, space = "", ""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -82,7 +82,7 @@ def start_time(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name in parentheses may hold anything; state is the 1st field after it, start the 20th.
+    # The name in parentheses may be any text; state is the 1st field after it, start the 20th.
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
 

@@ -1,4 +1,4 @@
-"""Quarantined boards, released by hand, with the reason; and the history of boards."""
+"""Quarantined boards with reasons, released by hand; and the log of each board."""
 
 from collections.abc import Mapping
 from secrets import token_hex
@@ -18,7 +18,7 @@ class Quarantine:
         self._store = store
 
     def shut_out(self, board: str, reason: str) -> None:
-        """Quarantine a board; an existing reason stays."""
+        """Quarantine a board; an existing reason is kept."""
         key = token_hex(8)
 
         def task(connection: sql.Connection) -> None:

@@ -17,10 +17,10 @@ def run_batch(
 ) -> list[JobVerdict]:
     """Run all open jobs of the site's batch; return their verdicts.
 
-    `report` is called with the state of all jobs about every second. Jobs without a board that can
-    run them are unrunnable, with the boards' reasons. An error that is not a board's (a lost
-    database) ends the other workers after their current job and is raised; stored results stay,
-    and the batch can be resumed.
+    `report` is called with the state of all jobs about every second. Jobs that no remaining board
+    can run become unrunnable, with the boards' reasons. Any other error, such as a lost database,
+    stops the workers after their current job and is raised; results so far are stored, and the
+    batch can be resumed.
     """
     site.active = {board.name for board in boards}
     reasons: dict[str, str] = {}
@@ -36,7 +36,7 @@ def run_batch(
             site.active.discard(board.name)
             site.doing.pop(board.name, None)
 
-    # QEMU ends with the thread that started it, so each board has one thread throughout.
+    # QEMU is killed when the thread that started it ends, so each board has one thread throughout.
     threads = [threading.Thread(target=worker, args=(board,), daemon=True) for board in boards]
     for thread in threads:
         thread.start()
@@ -63,7 +63,7 @@ def _while_alive(threads: Sequence[threading.Thread], seconds: float) -> Iterato
 
 
 def _every(seconds: float) -> Iterator[bool]:
-    """Yield whether this period has passed since the last time; at first at once."""
+    """Yield whether the period has passed since the last True; True at first."""
     last = -math.inf
     while True:
         due = time.monotonic() - last >= seconds
@@ -72,8 +72,7 @@ def _every(seconds: float) -> Iterator[bool]:
 
 
 def _give_up(site: Site, reasons: dict[str, str]) -> None:
-    """Mark jobs unrunnable whose boards have all been given up, so that no client waits for
-    them.
+    """Mark jobs unrunnable if all their boards were given up, so that no client waits for them.
     """
     lost = {board: reason for board, reason in dict(reasons).items() if reason}
     if lost:

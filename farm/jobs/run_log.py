@@ -1,6 +1,6 @@
 """Log of one run: requests to the board, one JSON object per line, and the console's output.
 
-The log holds commands and how they ended, never their output, keys or passwords.
+The log has commands and their status, never their output, keys or passwords.
 """
 
 import json
@@ -24,7 +24,7 @@ CONSOLE_TAIL = 1 << 20  # characters
 
 
 class LoggedTransport:
-    """A transport that logs its requests; see transport.Transport for the rest."""
+    """A transport that logs its requests; see transport.Transport."""
 
     def __init__(self, transport: Transport, file: Path) -> None:
         self._transport = transport
@@ -42,7 +42,7 @@ class LoggedTransport:
         limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
-        """Run a command and note how it ended."""
+        """Run a command and log its status."""
         with self._entry("run", argv=list(argv), cwd=cwd) as entry:
             result = self._transport.run(
                 argv, cwd=cwd, timeout_s=timeout_s, limits=limits, sink=sink
@@ -52,13 +52,13 @@ class LoggedTransport:
             return result
 
     def put(self, source: Path, target: str, progress: Progress | None = None) -> bool:
-        """Send a file and note whether it had to be sent."""
+        """Send a file and log whether it was transferred."""
         with self._entry("put", source=str(source), target=target) as entry:
             entry["sent"] = self._transport.put(source, target, progress)
             return bool(entry["sent"])
 
     def get(self, source: str, target: Path) -> None:
-        """Fetch a file and note it."""
+        """Fetch a file and log it."""
         with self._entry("get", source=source, target=str(target)):
             self._transport.get(source, target)
 
@@ -67,7 +67,7 @@ class LoggedTransport:
         return self._transport.console()
 
     def power(self, action: PowerAction) -> None:
-        """Switch the board and note it."""
+        """Switch the board's power and log it."""
         with self._entry("power", action=action):
             self._transport.power(action)
 

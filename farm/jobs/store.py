@@ -25,7 +25,7 @@ OWNER = ("owner", "host", "pid", "started", "label")
 
 
 def owner_columns() -> list["sql.Column[Any]"]:
-    """Return new columns for the owning process of a row, and its heartbeats."""
+    """Return new columns for the owner of a row, and its heartbeats."""
     return [
         sql.Column("owner", sql.Text, nullable=False),
         sql.Column("host", sql.Text, nullable=False),
@@ -73,8 +73,8 @@ JOBS = sql.Table(
     sql.Column("boards", sql.JSON, nullable=False),
     sql.Column("priority", sql.Integer, nullable=False),
     sql.Column("state", sql.Text, nullable=False),  # queued, running, done
-    sql.Column("attempt", sql.Integer, nullable=False),  # of the running or the last one
-    sql.Column("verdict", sql.Text),  # passed, failed, unrunnable; only of what is done
+    sql.Column("attempt", sql.Integer, nullable=False),  # the running or the last one
+    sql.Column("verdict", sql.Text),  # passed, failed, unrunnable; NULL until done
     sql.Column("message", sql.Text),
     sql.UniqueConstraint("batch", "name"),
 )
@@ -83,7 +83,7 @@ ATTEMPTS = sql.Table(
     sql.Column("job", sql.Integer, sql.ForeignKey("jobs.id"), primary_key=True),
     sql.Column("attempt", sql.Integer, primary_key=True),
     sql.Column("board", sql.Text, nullable=False), *owner_columns(),
-    sql.Column("outcome", sql.Text),  # passed, failed, infrastructure; NULL while it runs
+    sql.Column("outcome", sql.Text),  # passed, failed, infrastructure; NULL while running
     sql.Column("message", sql.Text),
     sql.Column("log", sql.Text),
     sql.Column("claim", sql.Text, nullable=False, unique=True),
@@ -94,7 +94,7 @@ class Store:
     """An open database of a farm."""
 
     def __init__(self, url: str | None = None, patience_s: float = PATIENCE_S) -> None:
-        """Open by SQLAlchemy URL; an unavailable database is waited for up to `patience_s`."""
+        """Open by SQLAlchemy URL; wait up to `patience_s` for an unavailable database."""
         self.url = parse_url(url) if url else default_url("farm.sqlite")
         self.patience_s = patience_s
         self._engine = create_engine(self.url, exclusive=True)

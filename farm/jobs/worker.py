@@ -1,7 +1,7 @@
 """Worker of one board: lease, connect, check health, run jobs, recover, or give up.
 
-A fault of the program is the job's verdict. For a fault of the board, the board is power-cycled,
-checked again, and quarantined with the reasons if that does not help.
+A fault of the program is the job's verdict. After a fault of the board, it is power-cycled, checked
+again, and quarantined with the reasons if the check fails.
 """
 
 import threading
@@ -27,7 +27,7 @@ from pockengine.farm.jobs.run_log import logged
 from pockengine.farm.transports.transport import Transport
 
 POLL_S = 0.1
-MOST_FAILURES = 3  # in a row, without a job that ended by itself in between
+MOST_FAILURES = 3  # in a row, without a completed job in between
 
 # Checks a program's output; JobFailed if it is wrong.
 Examine = Callable[[Claim, JobResult], None]
@@ -45,13 +45,13 @@ class Site:
     priority: int = 0
     needs: Needs = field(default_factory=Needs)
     open: Callable[[Board], AbstractContextManager[Transport]] = connect
-    tell: Callable[[str], None] = lambda _: None  # of what each board does and each job prints
-    doing: dict[str, tuple[str, float]] = field(default_factory=dict)  # by board, with since when
+    tell: Callable[[str], None] = lambda _: None  # reports each board's tasks and each job's output
+    doing: dict[str, tuple[str, float]] = field(default_factory=dict)  # task and its start, by board
     active: set[str] = field(default_factory=set)  # boards that take jobs
     stop: threading.Event = field(default_factory=threading.Event)
 
     def has_work(self) -> bool:
-        """Whether there is anything left to do."""
+        """Whether any job is open."""
         return not self.stop.is_set() and self.batch.open_jobs() > 0
 
     def say(self, board: str, text: str) -> None:
@@ -69,8 +69,9 @@ class BoardTrouble(FarmError):
 
 
 def work(site: Site, board: Board) -> str:
-    """Run the batch's jobs on a board until none is open; return why the board was given up, or
-    "".
+    """Run the batch's jobs on a board until none is open.
+
+    Return the reason if the board was given up, else "".
     """
     failures: list[str] = []
     while site.has_work():
@@ -90,7 +91,7 @@ def work(site: Site, board: Board) -> str:
 
 
 def _try_to_serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) -> None:
-    """Serve until jobs or lease end; board failures are recorded against it."""
+    """Serve until the jobs or the lease end; append board failures to `failures`."""
     try:
         if failures:
             _recover(site, board)
@@ -126,7 +127,7 @@ def _serve(site: Site, board: Board, lease: LeasedBoard, failures: list[str]) ->
             require_health(examined, device, site.needs, partial(site.say, board.name))
         while site.has_work() and not lease.lost:
             claim = site.batch.claim(board.name, site.active)
-            if claim is None:  # remaining jobs run elsewhere, and may come back
+            if claim is None:  # remaining jobs run elsewhere, and may be requeued
                 site.doing.pop(board.name, None)
                 time.sleep(POLL_S)
                 continue
@@ -159,7 +160,7 @@ def _attempt(site: Site, transport: Transport, claim: Claim) -> None:
 
 @contextmanager
 def _readable(board: str) -> Iterator[None]:
-    """Turn an unreadable answer into a board failure: it must not end the batch."""
+    """Turn an unreadable reply into a board failure: it must not end the batch."""
     try:
         yield
     except (ValueError, ArithmeticError, LookupError, EOFError) as error:

@@ -1,8 +1,8 @@
-"""Release the places of a dead owner: a small process that briefly outlives it.
+"""Release the places of a dead client: a small process that briefly outlives it.
 
-labgrid keeps a place acquired until it is released, even if the client was killed, and then
-reserved for a minute. This process reads lines, "+RESERVATION PLACE" and "-RESERVATION PLACE", from
-the client; when they end, for any reason, it releases the places still acquired by that client.
+labgrid keeps a place acquired until it is released, even if the client was killed, and reserved for
+another minute. This process reads lines "+RESERVATION PLACE" and "-RESERVATION PLACE" from the
+client; at their end, for any reason, it releases the places that the client still has.
 """
 
 import subprocess
@@ -22,11 +22,11 @@ class Guard:
             stdin=subprocess.PIPE,
             text=True,
             bufsize=1,
-            start_new_session=True,  # Ctrl-C is not meant for it
+            start_new_session=True,  # ignore the client's Ctrl-C
         )
 
     def hold(self, place: str, reservation: str) -> None:
-        """Register a place for release at our end."""
+        """Register a place for release when the client ends."""
         self._say(f"+{reservation} {place}\n")
 
     def forget(self, place: str, reservation: str) -> None:

@@ -1,7 +1,8 @@
 """Boards from labgrid: its places are the boards, its reservations the queue.
 
-A place is used if the inventory has a board of its name, with login and pinned host key, or as a
-phone by adb; its NetworkService gives the present address. The coordinator itself is not trusted.
+A place is used if the inventory has a board of the same name: an SSH board with login and pinned
+host key, or an adb phone. Its NetworkService gives the current address. The coordinator itself is
+not trusted.
 """
 
 import re
@@ -56,7 +57,7 @@ class LabgridPool:
         self._guard = Guard(address, self.session.name)
 
     def boards(self, inventory: Sequence[Board]) -> list[Board]:
-        """Return the inventory's boards that are places, with their present addresses.
+        """Return the inventory's boards that are places, with their current addresses.
 
         FarmError if there is none.
         """
@@ -108,7 +109,7 @@ class LabgridPool:
         return PlaceLease(board, token, self)
 
     def release(self, lease: PlaceLease) -> None:
-        """Release a place, unless another client has it now."""
+        """Release a place unless another client has acquired it."""
         request = self.session.messages.ReleasePlaceRequest(
             placename=lease.board, fromuser=self.session.name
         )
@@ -127,7 +128,7 @@ class LabgridPool:
             filters={"main": name_filter}, prio=float(priority)
         )
         token = str(self.session.call("CreateReservation", request).reservation.token)
-        if not TOKEN.fullmatch(token):  # the guard reads it in a line
+        if not TOKEN.fullmatch(token):  # the guard reads it as part of a line
             raise FarmError(f"labgrid's coordinator calls a reservation {token[:99]!r}")
         return token
 
@@ -151,7 +152,7 @@ class LabgridPool:
 
 
 def _placed(board: Board, service: Mapping[str, Any]) -> Board:
-    """Return a board with its place's address; login and folder are the inventory's."""
+    """Return a board with its place's address; login and folder come from the inventory."""
     usual = ADB_PORT if isinstance(board.place, AdbPhone) else 22
     host, port = str(service.get("address") or ""), str(service.get("port", usual))
     if not HOST.fullmatch(host) or not PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:

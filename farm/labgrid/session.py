@@ -1,7 +1,7 @@
-"""A connection to labgrid's coordinator for plain threads, with an event loop in a thread.
+"""A connection to labgrid's coordinator for synchronous code: runs an event loop in a thread.
 
-labgrid's own client session maintains the list of places and resources; requests use its stubs, as
-in `labgrid-client`.
+labgrid's own client session maintains the list of places and resources; requests use its gRPC
+stubs, as `labgrid-client` does.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def coordinator_of(url: str) -> str:
 
 
 class LabgridSession:
-    """An open session as the user `name`, "host/user", under which places are acquired."""
+    """An open session; places are acquired as the user `name`, "host/user"."""
 
     def __init__(self, address: str, host: str, user: str) -> None:
         """Connect; FarmError if labgrid is not installed or the coordinator does not answer."""
@@ -54,7 +54,7 @@ class LabgridSession:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        logging.getLogger("root").setLevel(logging.CRITICAL)  # it logs the errors that we raise
+        logging.getLogger("root").setLevel(logging.CRITICAL)  # it would log the errors that we raise
 
         async def start() -> Any:
             session = _client_session(address, host, user)(address, self._loop)
@@ -73,7 +73,7 @@ class LabgridSession:
         return dict(self._session.places)
 
     def service(self, place: Any) -> Mapping[str, Any] | None:
-        """Return the parameters of a place's NetworkService; None if it has none at present."""
+        """Return the parameters of a place's NetworkService; None if it currently has none."""
         for exporter, groups in dict(self._session.resources).items():
             for group, resources in dict(groups).items():
                 for name, resource in dict(resources).items():
@@ -100,7 +100,7 @@ class LabgridSession:
             raise FarmError(f"labgrid's coordinator {self._address}: {error}") from None
 
     def close(self) -> None:
-        """End the session; acquired places stay acquired."""
+        """End the session without releasing places."""
 
         async def stop() -> None:
             await self._session.stop()
@@ -125,7 +125,7 @@ class LabgridSession:
 
 
 def _client_session(address: str, host: str, user: str) -> type[Any]:
-    """Return labgrid's client session with a name and a connection of its own."""
+    """Return a labgrid client session with its own name and connection."""
     import grpc
     from labgrid.remote.client import ClientSession
     from labgrid.remote.generated import labgrid_coordinator_pb2_grpc
