@@ -93,7 +93,7 @@ class JobBatch:
     def claim(self, board: str, active: Collection[str]) -> Claim | None:
         """Claim the next job for a board; None if there is none now.
 
-        `active` are the boards that currently take jobs. A board that failed an attempt gets the same
+        `active` are the boards that currently take jobs. A board that failed an attempt gets the
         job again only if all other active boards that could run it have failed too.
         """
         token = token_hex(8)

@@ -17,8 +17,8 @@ from pockengine.farm.transports.transport import Progress, RunResult, Sink, Tran
 PROGRAM = "program"
 JOB_LIMITS = CommandLimits(output_bytes=16 << 20, within_free=True)
 
-# Kills all processes whose working folder is the job's, even outside its process group, then removes
-# the folder. Without /proc working folders are unknown; there the time limit ends the processes.
+# Kills all processes with a working folder in the job's, even outside its process group, then
+# removes the folder. A system without /proc does not list them; there the time limit ends them.
 CLEAN = r"""
 ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
   case $line in
@@ -113,7 +113,7 @@ def _check_name(name: str) -> None:
 
 @contextlib.contextmanager
 def _boards_fault() -> Iterator[None]:
-    """Blame the board, not the job, if one of our own commands fails."""
+    """Blame the board, not the job, if one of our own commands exceeds its limits."""
     try:
         yield
     except JobFailed as error:

@@ -146,7 +146,7 @@ class Leases:
         """Return the board assigned to the ticket; None if it must wait."""
         leased = {row["board"]: row for row in self._leases(connection)}
         for board, row in leased.items():
-            if row["ticket"] == ticket:  # an earlier commit succeeded although its connection failed
+            if row["ticket"] == ticket:  # a commit that seemed lost had succeeded
                 return str(board)
         tickets = self._sweep(connection, TICKETS)
         if all(row["ticket"] != ticket for row in tickets):

@@ -46,7 +46,7 @@ class Site:
     needs: Needs = field(default_factory=Needs)
     open: Callable[[Board], AbstractContextManager[Transport]] = connect
     tell: Callable[[str], None] = lambda _: None  # reports each board's tasks and each job's output
-    doing: dict[str, tuple[str, float]] = field(default_factory=dict)  # task and its start, by board
+    doing: dict[str, tuple[str, float]] = field(default_factory=dict)  # task, start by board
     active: set[str] = field(default_factory=set)  # boards that take jobs
     stop: threading.Event = field(default_factory=threading.Event)
 

@@ -54,7 +54,7 @@ class LabgridSession:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        logging.getLogger("root").setLevel(logging.CRITICAL)  # it would log the errors that we raise
+        logging.getLogger("root").setLevel(logging.CRITICAL)  # logs the errors that we raise
 
         async def start() -> Any:
             session = _client_session(address, host, user)(address, self._loop)

@@ -28,10 +28,10 @@ BOOT_S = 300.0
 SHELL = ("shell", "-n", "-T")
 MOST_STATUS_BYTES = 8
 
-# Toybox's `timeout` of 2023 answers 127 in place of the status of a command that ends at once, so
-# the shell itself waits, and ends what takes too long. Its watch holds no output open, and what it
-# sleeps when it is killed is short. A shell that starts another may lose a signal to it, so the
-# watch also ends by itself once the program has.
+# Toybox's `timeout` of 2023 returns 127 instead of the status of a command that exits at once, so
+# the shell itself implements the time limit. The watchdog keeps no output open and sleeps briefly,
+# so that it leaves no long sleep behind when it is killed. A shell may lose a signal while it
+# starts a process, so the watchdog also exits by itself once the program has ended.
 LIMITED = """({text}
 ) & program=$!
 (exec < /dev/null > /dev/null 2>&1; left={limit}
@@ -58,7 +58,7 @@ SIGNALS = {
 
 
 class StatusStream:
-    """Passes a stream on without its last line, a mark and the status of the command."""
+    """Forwards a stream without its last line, which has a mark and the command's status."""
 
     def __init__(self, mark: bytes, output: OutputStream) -> None:
         self._mark = mark
@@ -66,7 +66,7 @@ class StatusStream:
         self._pending = bytearray()
 
     def take(self, data: bytes) -> None:
-        """Take what arrived; hold back what may be the mark."""
+        """Forward data, except what may be the start of the mark."""
         self._pending += data
         at = self._pending.find(self._mark)
         ready = at if at >= 0 else max(0, len(self._pending) - len(self._mark))
@@ -74,7 +74,7 @@ class StatusStream:
         del self._pending[:ready]
 
     def status(self) -> int | None:
-        """Return the status once the stream has ended; None if none came."""
+        """Return the status after the end of the stream; None if there was none."""
         text = bytes(self._pending).removeprefix(self._mark).strip()
         if (
             self._pending.startswith(self._mark)
@@ -156,7 +156,7 @@ class AdbTransport:
         """Do nothing: each command has a connection of its own."""
 
     def _send(self, source: Path, part: str, progress: Progress | None) -> str:
-        """Push a file; return adb's words if it failed."""
+        """Push a file; return adb's error message if it failed."""
         words = self._client.call("push", str(source.absolute()), part, timeout_s=TRANSFER_S)
         if progress:
             size = source.stat().st_size
@@ -164,7 +164,7 @@ class AdbTransport:
         return words.strip()[-300:]
 
     def _check_ready(self) -> None:
-        """Make the work folder; FarmError names what the phone lacks."""
+        """Create the work folder; FarmError names what the phone lacks."""
         text = f"set -- {shlex.quote(self.workdir)}; {ssh_ready.PRIVATE}"
         result = self._say(text, ["sh"], READY_S, 1 << 20)
         if not result.ok:
@@ -188,7 +188,7 @@ class AdbTransport:
         call = _Call(f"{self.board}: {argv[0]!r}", limit, output)
         words = call.make(self._client, text, timeout_s)
         if not call.started:
-            self._client.connect()  # raises what is wrong, if it lasts
+            self._client.connect()  # raises the error if it persists
             call = _Call(f"{self.board}: {argv[0]!r}", limit, output)
             words = call.make(self._client, text, timeout_s)
         status = call.stderr.status()
@@ -205,7 +205,7 @@ class AdbTransport:
 
 
 class _Call:
-    """One run of a script: its streams, after marks that no other output has."""
+    """One run of a script; its output streams start after unique marks."""
 
     def __init__(self, what: str, limit: int, output: Output) -> None:
         self._mark = f"pockengine-{token_hex(8)}"

@@ -131,7 +131,7 @@ class AdbClient:
         self._call([*self._server, "kill-server"], ATTEMPT_S)
 
     def refusal(self, words: str) -> FarmError:
-        """Return the error that adb's words mean."""
+        """Return the error for adb's message."""
         where = f"{self.address.board} ({self.address.serial})"
         for word, kind, text in REFUSALS:
             if word in words:

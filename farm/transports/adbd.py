@@ -1,8 +1,8 @@
 """The device's side of adb's protocol: connections, authentication, streams.
 
 Written after Android's own description, system/core/adb/protocol.txt and SERVICES.TXT. A client
-proves that it has the one key that is let in; without it a stranger on this machine could run
-commands. `adbd_services.py` has what a stream can do.
+proves that it has the one accepted key; otherwise any user of this machine could run commands.
+`adbd_services.py` implements the services of streams.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -202,7 +202,7 @@ class _Stream:
         self.connection.forget(self.number)
 
     def end(self) -> None:
-        """Wake the service: its client has gone."""
+        """Wake the service after its client has disconnected."""
         self.closed = True
         self.incoming.put(b"")
         self.ready.release()

@@ -1,4 +1,4 @@
-"""A child process whose output is read as it comes, until a deadline."""
+"""Read a child process's output as it arrives, until a deadline."""
 
 import os
 import selectors
@@ -18,7 +18,7 @@ def collect(
     """Read both streams to their ends and wait for the process; TimeoutError at the deadline."""
     with selectors.DefaultSelector() as selector:
         for stream, take in ((process.stdout, stdout), (process.stderr, stderr)):
-            assert stream is not None  # both were asked for
+            assert stream is not None  # both are pipes
             selector.register(stream, selectors.EVENT_READ, take)
         while selector.get_map():
             ready = selector.select(deadline - time.monotonic())

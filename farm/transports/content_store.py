@@ -1,7 +1,7 @@
-"""Files of a board by content: `cas/<sha256>` of its work folder, each sent once.
+"""Content-addressed files of a board: `cas/<sha256>` in its work folder, each sent once.
 
-A file is linked from there to its destination. It arrives under another name and gets its own
-once its hash is right.
+A file is linked from there to its destination. It is uploaded under a temporary name and renamed
+once its hash is verified.
 """
 
 import re
@@ -74,7 +74,7 @@ class ContentStore:
         self._expect(["mv", "-f", part, stored])
 
     def _refuse(self, source: Path, part: str, size: int, reason: str) -> None:
-        """Remove a part that did not arrive whole and raise why: a full disk, or damage."""
+        """Remove an incomplete upload and raise FarmError: the disk is full or data are damaged."""
         there = COUNT.match(self._run(["wc", "-c", part]).stdout)
         arrived = int(there[1]) if there else 0
         self._run(["rm", "-f", part])

@@ -1,8 +1,8 @@
 """An emulated board: QEMU boots it in seconds, SSH connects to it, and no state remains.
 
-The guest has no network except the loopback port of its SSH server. QEMU ends with this process
-however that ends, and with the thread that started it, so start boards from a thread that lives as
-long as they do.
+The guest has no network except the loopback port of its SSH server. QEMU is
+killed when this process or the thread that started it ends, so start boards from a thread that
+lives as long as they do.
 """
 
 import shutil
@@ -27,15 +27,16 @@ QEMU = "qemu-system-aarch64"
 BOOT_TIMEOUT_S = 240.0  # 2 to 4 s on an idle machine
 FIRST_PROBE_S, LONGEST_PROBE_S = 0.4, 10.0
 MOST_CONSOLES = 20
-TAIL_LINES = 30  # a kernel's panic takes about 20
+TAIL_LINES = 30  # a kernel panic prints about 20
 KERNEL_ARGUMENTS = " ".join(
     (
         "console=ttyAMA0 quiet loglevel=3 panic=-1 random.trust_cpu=on",
-        # One core boots, and switches the others on in the end: all wait for each other when one
-        # changes the rights of a page, a third of what a boot takes.
+        # Boot on one core and bring the others up at the end: with several, each change of page
+        # permissions synchronizes all cores, which takes a third of the boot.
         "maxcpus=1",
-        # Against attacks on silicon, which an emulator is none of: page tables of the kernel's own
-        # have QEMU forget its translations in each call, and a job takes thrice as long.
+        # Mitigations of hardware attacks are useless in an emulator. With kernel page-table
+        # isolation, QEMU flushes its translations on every system call, and a job takes three times
+        # as long.
         "kpti=off mitigations=off",
     )
 )
@@ -43,10 +44,10 @@ KERNEL_ARGUMENTS = " ".join(
 
 @dataclass(frozen=True)
 class Guest:
-    """The machine that QEMU plays, by QEMU's names.
+    """The machine that QEMU emulates, in QEMU's terms.
 
-    Files live in `disk_mb` of its memory, or on the ext4 of the file `drive`: that is what stays
-    when the board is switched off, which is to end QEMU at once: a power cut.
+    Files are stored in `disk_mb` of its memory, or on the ext4 image `drive`. Switching the board
+    off kills QEMU, like a power cut; only `drive` persists.
     """
 
     machine: str
@@ -67,7 +68,7 @@ class RunningEmulator:
     console: Path
 
     def failure(self, fact: str) -> BoardUnreachable:
-        """Return an error with the last that the console and the emulator said."""
+        """Return an error with the last output of the console and the emulator."""
         lines = self.console.read_text(errors="replace").splitlines()[-TAIL_LINES:]
         output = "\n".join(f"  {line}" for line in lines) or "  (nothing)"
         return BoardUnreachable(
@@ -89,7 +90,7 @@ class Emulation:
 
     @property
     def address(self) -> SshAddress:
-        """Where this boot's SSH server is: every boot has a port of its own."""
+        """Address of this boot's SSH server: each boot has its own port."""
         if self.machine is None:
             raise BoardUnreachable(f"{self._board} is switched off; switch it on first")
         return SshAddress(
@@ -171,8 +172,8 @@ def running(board: str, guest: Guest, image: Image) -> Iterator[RunningEmulator]
 def wait_for_ssh(machine: RunningEmulator, timeout_s: float) -> None:
     """Wait for the SSH banner: the emulator accepts connections long before the guest listens.
 
-    Each try waits longer than the one before: a guest that is slow, on a busy machine, starts a
-    process for each connection, and would never answer any if they only came faster.
+    Each attempt waits longer than the last: the guest starts a process per connection, and a slow
+    guest on a busy machine would never answer if attempts came at a fixed rate.
     """
     deadline = time.monotonic() + timeout_s
     patience = FIRST_PROBE_S

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterable
 
-# setpriv asks the kernel to kill the child with the thread that started it. A parent that
-# ended before that goes unnoticed, so the shell checks its parent first, and else runs nothing.
+# setpriv has the kernel kill the child when the thread that started it ends. The parent may have
+# ended before that takes effect, so the shell first checks that its parent is still the same.
 _STILL_OURS = '[ "$PPID" = "$0" ] && exec "$@"'
 
 

@@ -1,16 +1,15 @@
 """Limits of a command on a board: output, memory, file size.
 
 Time is the caller's `timeout_s`. Memory and file size are the shell's own limits, set on the board
-before the command starts, so that they hold when the connection is gone.
+before the command starts, so that they apply even if the connection is lost.
 """
 
 from dataclasses import dataclass
 
 OUTPUT_BYTES = 64 << 20  # of each stream; more is a runaway program
 
-# Nine tenths of the memory that is free where the command runs: the system keeps the rest, so that
-# it can still answer when a job takes all it may. A system that does not say (no /proc) sets no
-# limit.
+# 90 % of the free memory of the board: the remainder keeps the system responsive when a job reaches
+# its limit. Without /proc there is no limit.
 _FREE_MEMORY = "$({ awk '/^MemAvailable/ { print int($2 * 0.9) }' /proc/meminfo; } 2>/dev/null)"
 _FREE_DISK = "$({ df -P -k . | awk 'NR == 2 { print int($4 * 1.8) }'; } 2>/dev/null)"
 

@@ -1,9 +1,8 @@
 """An SSH host on loopback, for a processor without an operating system.
 
-A DSP is reached through the host it sits beside: files go there, and the host starts programs on
-it. This is such a host, in this process: it listens on 127.0.0.1 only, lets in one key that was
-made for it a moment ago, and runs commands as child processes in a folder of its own. Closing it
-ends everything it runs.
+A DSP is reached through its host, which stores the files and starts programs on it. This is such a
+host, in this process: it listens on 127.0.0.1 only, accepts one freshly generated key, and runs
+commands as child processes in its own folder. Closing it ends all of them.
 """
 
 import contextlib
@@ -61,7 +60,7 @@ class Loopback:
         )
 
     def power(self, action: PowerAction) -> None:
-        """Start or stop listening; stopping ends all that runs and forgets all files."""
+        """Start or stop listening; stopping ends all commands and deletes all files."""
         if action in ("off", "cycle"):
             self._stop()
             shutil.rmtree(self._home / "work", ignore_errors=True)
@@ -104,7 +103,7 @@ class Loopback:
 
 
 class _Session(paramiko.Transport):
-    """A connection whose commands start once their request has been answered, not before."""
+    """A connection whose commands start only after their request was answered."""
 
     def __init__(self, connection: socket.socket) -> None:
         super().__init__(connection)
@@ -194,7 +193,7 @@ def _pump(stream: object, send: object) -> None:
 
 
 def _tell_ending(channel: paramiko.Channel, returncode: int) -> None:
-    """Send the exit status, or the signal of RFC 4254, which paramiko has no call for."""
+    """Send the exit status, or RFC 4254's `exit-signal`, for which paramiko has no call."""
     if returncode >= 0:
         channel.send_exit_status(returncode)
         return

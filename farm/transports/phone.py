@@ -1,7 +1,7 @@
 """An emulated phone: a daemon that speaks adb's protocol on loopback, with its own adb server.
 
-It shows what a phone would: `adb` sends files, starts programs and brings results back. Programs
-run under QEMU's user mode, by the board's launcher; commands are this machine's. The adb server
+As with a real phone, `adb` sends files, starts programs and fetches results. The board's launcher
+runs programs under QEMU user mode; commands are this machine's. The adb server
 listens on a socket in a private folder, so that the user's own server and phones stay as they are.
 """
 
@@ -92,7 +92,7 @@ class Phone:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def switch_off(self) -> None:
-        """Hang up and stop listening."""
+        """Close all connections and stop listening."""
         if self._listener is not None:
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
@@ -112,7 +112,7 @@ class Phone:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _wait_for_server(self) -> None:
-        """Wait until the server listens: adb would else start another one at the same socket."""
+        """Wait until the server listens: otherwise adb would start a second one on the socket."""
         deadline = time.monotonic() + SERVER_S
         while time.monotonic() < deadline:
             with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
@@ -136,7 +136,7 @@ class Phone:
 
     def _is_signed(self, token: bytes, signature: bytes) -> bool:
         try:
-            scheme = Prehashed(hashes.SHA1())  # the token stands for a hash
+            scheme = Prehashed(hashes.SHA1())  # adb signs the token as if it were a hash
             self._key.verify(signature, token, padding.PKCS1v15(), scheme)
         except InvalidSignature:
             return False

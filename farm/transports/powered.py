@@ -73,7 +73,7 @@ class PoweredTransport:
             self._ssh = wait_to_connect(self._supply.address, self._boot_timeout_s)
 
     def close(self) -> None:
-        """End the connection and let go of power and console."""
+        """Close the connection, and release power and console."""
         self._disconnect()
         self._supply.close()
 
@@ -89,7 +89,7 @@ class PoweredTransport:
 
 
 def wait_to_connect(address: SshAddress, timeout_s: float) -> SshTransport:
-    """Try until the board lets us in or its time is over; BoardRefused is raised at once."""
+    """Retry until the login succeeds or times out; BoardRefused is raised at once."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

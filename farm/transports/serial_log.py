@@ -1,6 +1,6 @@
 """Listen to a serial console: a device of this machine, or a server that has one (ser2net).
 
-A thread keeps what comes, at most the last megabyte. Nothing is ever sent.
+A thread stores the last megabyte of output. Nothing is ever sent.
 """
 
 import os
@@ -53,7 +53,7 @@ class SerialLog:
                 return
             try:
                 data = os.read(self._handle, 1 << 16)
-            except OSError:  # the line was unplugged: it has no more to say
+            except OSError:  # unplugged
                 return
             if not data:
                 return

@@ -1,8 +1,8 @@
 """A board over SSH: one pinned host key, one client key, time-outs on everything.
 
-Not done on purpose: passwords, agents, keys from ~/.ssh, host keys accepted on first use. Files go
-into a store on the board that is addressed by content (`cas/<sha256>`) and are hard-linked to where
-they are wanted, so that a file which the board has already is not sent again.
+Deliberately unsupported: passwords, agents, keys from ~/.ssh, trust of host keys on first use.
+Files go into a content-addressed store on the board (`cas/<sha256>`) and are hard-linked to their
+destinations, so a file that the board already has is not sent again.
 """
 
 import logging
@@ -117,7 +117,7 @@ class SshTransport:
         limit: int,
         sink: Sink | None = None,
     ) -> RunResult:
-        """Run a POSIX text, which errors call by `argv`."""
+        """Run a POSIX script, named `argv` in errors."""
         start, output = time.monotonic(), Output(sink)
         try:
             ended = self._shell.run(
@@ -220,7 +220,7 @@ def _client_key(address: SshAddress) -> paramiko.PKey:
     where = f"{address.board}: cannot use the key {address.key_file}"
     try:
         return paramiko.PKey.from_path(address.key_file)
-    except (paramiko.PasswordRequiredException, TypeError):  # the latter is cryptography's
+    except (paramiko.PasswordRequiredException, TypeError):  # TypeError: cryptography
         raise FarmError(
             f"{where}: it has a passphrase, and no one can type it: create a key without one, by "
             'ssh-keygen -t ed25519 -N ""'

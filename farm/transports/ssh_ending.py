@@ -29,7 +29,7 @@ class EndingTransport(paramiko.Transport):
     def ending(self, channel: paramiko.Channel) -> str | None:
         """Return the signal that ended a channel's command; None when the connection did.
 
-        To be asked about a channel that is closed and has no exit status.
+        Only valid for a closed channel without an exit status.
         """
         if channel.chanid in self._signals:
             return self._signals[channel.chanid]

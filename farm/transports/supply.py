@@ -1,7 +1,7 @@
 """A board's power supply and serial console.
 
-Of an emulated board both are QEMU's; of a machine on a shelf they are what the inventory names, a
-command that switches a socket and a serial line.
+QEMU provides both for an emulated board. For a physical board the inventory names a command that
+switches its power socket, and a serial line.
 """
 
 import subprocess

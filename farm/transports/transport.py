@@ -76,7 +76,7 @@ class Transport(Protocol):
 
     board: str
     workdir: str  # absolute path of the folder on the board in which jobs may write
-    launcher: tuple[str, ...]  # what a program of the device is started by; mostly nothing
+    launcher: tuple[str, ...]  # command prefix that starts programs of the device; usually empty
 
     def run(
         self,
@@ -87,7 +87,7 @@ class Transport(Protocol):
         limits: CommandLimits = NO_LIMITS,
         sink: Sink | None = None,
     ) -> RunResult:
-        """Run a command; JobFailed when it takes longer or prints more (it is killed).
+        """Run a command; kill it and raise JobFailed if it exceeds its time or output limit.
 
         `sink` gets its output while it runs, before an error too; an exception from it ends the
         command.
