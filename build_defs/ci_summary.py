@@ -1,8 +1,8 @@
 """Report what Bazel's tests took: `ci_summary.py LOG BUDGET`, after a run whose output is LOG.
 
 Prints the ten targets of the most processor time, and counts test cases last. Fails if the targets'
-processor time exceeds BUDGET seconds of the reference machine: this machine is timed at fixed
-work, since seconds differ threefold between machines, and with a neighbour on the same core.
+processor time exceeds BUDGET seconds of the reference machine. A fixed workload calibrates this
+machine, since speed differs threefold between machines, and with load on a sibling core.
 """
 
 import os

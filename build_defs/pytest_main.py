@@ -44,9 +44,9 @@ def settle_hypothesis() -> None:
 class SettledNumbers:
     """A plugin that seeds every global source of random numbers by the name of the test.
 
-    PyTorch, TensorFlow, NumPy and Python begin at another place in every process. A test that draws
-    from them would try other numbers in every run, and pass or fail by them; so it draws the same
-    ones in each run, alone or among others.
+    PyTorch, TensorFlow, NumPy and Python seed their generators differently in every process.
+    Seeding them by test name gives a test the same numbers in every run, alone or among others, so
+    its result does not depend on chance.
     """
 
     @staticmethod

@@ -2,8 +2,8 @@
 
 Python imports `sitecustomize` as it starts. It stores bytecode beside the source, but Bazel runs
 each test in a new, read-only folder of links, so each process would compile every module that it
-imports: half a second for 300. A file that was synced takes ten times as long to write, and again
-to delete; no test cuts this machine's power.
+imports: half a second for 300. Syncing makes writing a file, and deleting it, ten times slower, and
+no test needs it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Two programs on one board in turns: which is faster, by how much, and how sure that is.
+"""Compare two programs on one board in turns: which is faster, by how much, how certainly.
 
 Other load on the board affects both, so that the ratio of a round means more than any time. Each
 turn is a separate run; its steps count once they are steady.

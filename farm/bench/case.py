@@ -1,9 +1,9 @@
-"""The bench's workload: a model on real photographs, from weights where comparing means something.
+"""The bench's workload: a model on real photographs, from weights that make losses comparable.
 
-A net as it is initialised, with batch norms that normalise by four pictures, is chaotic: PyTorch
-differs from itself in another memory format by 7 % in the tenth loss. Here every batch norm starts
-with a bias of 2, the middle of ReLU6: the gates are open, rounding is not amplified, and PyTorch
-agrees with itself within 1e-6. It is a start like any other, and the same for every engine.
+A freshly initialised net whose batch norms see four pictures is chaotic: PyTorch's tenth loss
+differs by 7 % between two memory formats. Here every batch norm starts with a bias of 2, near the
+middle of ReLU6: rounding is not amplified, and PyTorch agrees with itself within 1e-6. All engines
+start from the same weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 RATE, MOMENTUM, WEIGHT_DECAY = 1e-3, 0.9, 1e-4
-# A ResNet starts with losses that explode at the common rate, in every engine alike.
+# At the common rate a ResNet's loss diverges in every engine.
 PLAIN_RATES = {"resnet50": 1e-4}
 OPEN_BIAS = 2.0
 SEED = 0

@@ -15,8 +15,8 @@ from pockengine.errors import FarmError
 LOSS_TOLERANCE = 1e-4
 WEIGHT_TOLERANCE = 1e-3
 CHANGE_TOLERANCE = 5e-2
-# Below these a difference is rounding: of logits that nearly cancel in a small loss, of a tensor
-# whose true value is zero, of weights well below one that hardly move.
+# Below these values a difference is rounding: of nearly cancelling logits in a small loss, of a
+# tensor whose true value is zero, of small weights that hardly change.
 SMALL_LOSS = 1e-2
 SMALL_WEIGHT = 1e-3
 SMALL_CHANGE = 5e-6

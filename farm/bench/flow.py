@@ -270,7 +270,7 @@ def _watching(board: Board, transport: Transport) -> contextlib.AbstractContextM
 
 
 def add_remote(result: BenchResult, one: CheckedScheme) -> None:
-    """Record a board's own steps from where they are steady; what it says may make them invalid."""
+    """Record a board's own steady steps; the conditions of the run may make them invalid."""
     times = one.run.step_ms
     start = steady_from(times)
     problems = one.conditions.problems()

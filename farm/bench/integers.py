@@ -1,7 +1,7 @@
 """A job in int8 on a board, compared with the oracle, whose first step is compared with PyTorch's.
 
-The integers that training leaves must be the oracle's, bit for bit; those that an optimiser keeps
-are a real number rounded, and may be one apart. Values that stay f32 (losses, biases, other states)
+Trained integers must equal the oracle's bit for bit; an optimiser's integer states are rounded real
+numbers, and may differ by one. Values that stay f32 (losses, biases, other states)
 have the bounds of runs in f32. The oracle's own first step must be near that of PyTorch in
 f32 with frozen batch norms: its loss, and the direction in which what is trained and real moves.
 Later steps of a net in int8 and one in f32 drift apart.

@@ -40,7 +40,7 @@ from pockengine.farm.references.worker import (
 )
 
 OURS = "pockengine"
-# PyTorch as it comes, at its best here, and TensorFlow; op-by-op TensorFlow takes 8 times as long.
+# Default PyTorch, PyTorch's fastest mode here, and TensorFlow; its eager mode is 8 times slower.
 HOST_ENGINES = ("torch-eager", "torch-eager-cl-malloc", "tf-graph")
 ROUNDS, STEPS_A_TURN = 5, 5
 COUNTED_STEPS = 2

@@ -31,7 +31,7 @@ from pockengine.farm.references.worker import (
 
 OURS, OURS_BF16 = "pockengine", "pockengine-bf16"
 BF16_TOLERANCE = 2e-2  # of losses: bf16 has eight bits of mantissa
-TURN_MS = 400.0  # what an engine's turn should take, as far as one step allows
+TURN_MS = 400.0  # target duration of an engine's turn, at least one step
 MOST_STEPS = 8
 
 

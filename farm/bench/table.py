@@ -14,7 +14,7 @@ NOTHING = "-"
 
 
 def bench_table(records: Sequence[Record]) -> Table:
-    """Lay records of one bench out: a row for each engine and scheme, ours above its peers."""
+    """Format records of one bench: a row for each engine and scheme, ours above its peers."""
     first = records[0]
     kind = "emulated" if first.emulated else "real"
     table = Table(

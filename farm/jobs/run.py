@@ -72,8 +72,7 @@ def _every(seconds: float) -> Iterator[bool]:
 
 
 def _give_up(site: Site, reasons: dict[str, str]) -> None:
-    """Mark jobs unrunnable if all their boards were given up, so that no client waits for them.
-    """
+    """Mark jobs unrunnable if all their boards were given up, so that no client waits for them."""
     lost = {board: reason for board, reason in dict(reasons).items() if reason}
     if lost:
         text = "; ".join(f"{board} is in quarantine: {reason}" for board, reason in lost.items())

@@ -43,7 +43,7 @@ HOW_TO_GET = "run with --reference=tensorflow"
 WARM_UP_STEPS, COUNTED_STEPS = 1, 3
 CHECKED_STEPS = 3
 TOLERANCE = 1e-4
-# A cross entropy near zero is a difference of logits: its rounding goes by their size, not its own.
+# A cross entropy near zero is a difference of logits: its rounding error scales with the logits.
 SMALL_LOSS = 0.1
 GUEST_TIMEOUT = 1800.0
 

@@ -206,7 +206,7 @@ class JaxTrainer:
         def loss_of(some: Params) -> tuple[jax.Array, Params]:
             training = self.job.batch_norm == "train"
             logits, updated = self._logits({**frozen, **some}, x, training)
-            if logits.ndim == 3:  # the next token of each but the last
+            if logits.ndim == 3:  # predict the next token at each position except the last
                 return _cross_entropy(logits[:, :-1], x[:, 1:]), updated
             return _cross_entropy(logits, labels), updated
 

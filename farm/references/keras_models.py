@@ -21,7 +21,7 @@ from pockengine.models.registry import parse_model
 layers = tf.keras.layers
 Tensor = Any  # Keras 2 and 3 have different symbolic tensors, and neither is typed
 
-# PyTorch keeps 1 - 0.1 of the old running statistic at each step.
+# PyTorch weights the old running statistic by 1 - 0.1 at each step.
 BATCH_NORM = {"momentum": 0.9, "epsilon": BATCH_NORM_EPS}
 # From PyTorch's axes to TensorFlow's: OIHW -> HWIO, depthwise C1HW -> HWC1, linear OI -> IO.
 CONVOLUTION, DEPTHWISE, LINEAR, VECTOR = (2, 3, 1, 0), (2, 3, 0, 1), (1, 0), (0,)

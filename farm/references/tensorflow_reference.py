@@ -2,7 +2,8 @@
 
 The update is TensorFlow's own momentum kernel, whose formula is PyTorch's (Keras's optimisers decay
 weights differently, and cost more). The tape watches only trained variables, so frozen ones cost no
-gradient. A share of a weight's channels gets its gradient by a mask: TensorFlow has no less.
+gradient. For a share of a weight's channels the full gradient is masked: TensorFlow cannot compute
+less.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -50,7 +51,7 @@ class TensorFlowTrainer:
             (tf.constant(np.moveaxis(images, 1, -1) if pictures else images), tf.constant(labels))
             for images, labels in zip(data.images, data.labels, strict=True)
         ]
-        # For each trainer its own: a shared one would trace again for every new model.
+        # One tf.function per trainer: a shared one would retrace for every new model.
         compiled = graph or xla
         self._run = tf.function(self.train, jit_compile=xla) if compiled else self.train
 

@@ -1,8 +1,8 @@
 """A plain PyTorch training loop: the numbers that ours are checked against, and the first peer.
 
-Nothing clever on purpose: `torch.optim.SGD`, `cross_entropy`, the module as its author wrote it.
-Frozen parameters get no gradient. PyTorch cannot differentiate a share of a weight's channels: it
-computes the whole gradient, and the rest of the weight is put back after the update.
+Deliberately simple: `torch.optim.SGD`, `cross_entropy`, the unmodified module. Frozen parameters
+get no gradient. PyTorch cannot differentiate a share of a weight's channels: it computes the whole
+gradient, and the frozen channels are restored after the update.
 """
 
 from collections.abc import Mapping

@@ -83,7 +83,7 @@ def front(points: Sequence[tuple[str, Record, Record]]) -> bytes:
 
 
 def unbeaten(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points than which none has fewer bytes and more accuracy, by bytes."""
+    """Return the Pareto-optimal points (fewest bytes, highest accuracy), sorted by bytes."""
     best: list[tuple[float, float]] = []
     for memory, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
         if not best or accuracy > best[-1][1]:

@@ -44,8 +44,8 @@ def ratio_interval(now: Sequence[float], before: Sequence[float]) -> Interval:
 def find_moves(values: Sequence[float], smallest: float) -> list[int]:
     """Return where a series of positive values moves to another level, as indices of the first new.
 
-    The place that splits the series best is a move when shuffled series hardly ever split as well,
-    and the medians differ by `smallest` (0.02 is 2 %); then both parts are looked at in turn.
+    The best split of the series is a level shift if shuffled series rarely split as well and the
+    medians differ by `smallest` (0.02 is 2 %); both parts are then searched recursively.
     """
     random = np.random.default_rng(SEED)
     return _moves(np.log(np.asarray(values, dtype=float)), 0, math.log1p(smallest), random)

@@ -1,7 +1,7 @@
 """Detect regressions: compare a run's measurements with a baseline's.
 
-Records compare when all that a figure depends on is the same. Counts and sizes are exact: one more
-is more; of resident memory a system decides by pages, so that one per cent, and 192 KiB, is no
+Records are comparable if everything that a figure depends on is equal. Counts and sizes are exact:
+any increase counts. Resident memory varies with the system's paging: 1 %, and 192 KiB, is no
 change. Times are noisy. The comparison uses the ratio of our time to the reference's in the same
 turn, pair by pair. Only a difference outside the noise interval of both runs counts as a change.
 """

@@ -37,7 +37,7 @@ class Move:
     first: TrendPoint
     before: float
     after: float
-    between: int | None  # commits that were not measured in between; None when git does not know
+    between: int | None  # unmeasured commits in between; None if git does not know them
 
     def describe(self) -> str:
         """Summarise in one line what changed and where."""

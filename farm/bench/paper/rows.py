@@ -154,7 +154,7 @@ def _best_of_tensorflow(
 
 @dataclass(frozen=True)
 class ModelSpeedup:
-    """One model and batch: how many times less our step takes than TensorFlow's full one.
+    """Speed-ups for one model and batch: TensorFlow's full step over our step.
 
     `by` selects the comparison: by the measured figure, or by modelled milliseconds. The first
     ratio is of the same full training against TensorFlow op by op, the second against its graph;
