@@ -1,4 +1,4 @@
-"""Repository rule for a C header that a Debian package brings."""
+"""Repository rule for a C header from a Debian package."""
 
 def _apt_header_impl(rctx):
     path = rctx.path(rctx.attr.path)

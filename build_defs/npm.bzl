@@ -1,4 +1,4 @@
-"""Repository rule for a program that an npm package brings for each kind of machine."""
+"""Repository rule for a program from an npm package, one build per kind of machine."""
 
 load(":python.bzl", "PYTHON_ATTR", "find_python")
 

@@ -77,7 +77,7 @@ def _local_python_impl(rctx):
     if made.return_code:
         fail("%s -m venv failed (apt-get install python3-venv):\n%s%s" % (base, made.stdout, made.stderr))
 
-    # The command that made it names this folder; without that line clones share test results.
+    # The `command` line contains this folder's path; without it, clones share test results.
     settings = rctx.read("venv/pyvenv.cfg").split("\n")
     settings = [line for line in settings if not line.startswith("command")]
     rctx.file("venv/pyvenv.cfg", "\n".join(settings), executable = False)

@@ -5,8 +5,8 @@ load("//build_defs:devices.bzl", "device_files")
 load("//build_defs:npm.bzl", "npm_program")
 load("//build_defs:pip.bzl", "pip_lock")
 
-# Locks over the base, //third_party/pypi:pypi.lock: one per set of packages that must not meet, so
-# that a test pays for its own framework only. pip.parse of rules_python makes one set of all.
+# Locks on top of the base, //third_party/pypi:pypi.lock: one per set of conflicting packages, so that
+# a test depends on its own framework only. pip.parse of rules_python would make one set of all.
 _LAYERS = [
     "docs",
     "flower",

@@ -1,4 +1,4 @@
-"""USERS: who may depend on a folder, and on the folders under it without a row, beside tests."""
+"""USERS: who, besides tests, may depend on a folder and on its subfolders without a row."""
 
 _FRONTENDS = ["//", "//cli", "//docs", "//examples", "//farm/bench", "//finetune/lm", "//frontends", "//models", "//studies"]
 _JOBS = ["//cli", "//examples", "//farm/bench", "//farm/cli", "//farm/jobs", "//studies/tinyengine"]

@@ -131,7 +131,7 @@ def layers_table(title: str, layers: Sequence[LayerCost]) -> Table:
 
 
 def arithmetic_table(lines: Sequence[Arithmetic]) -> Table:
-    """Format which ops compute with integers, which with real numbers, and why."""
+    """Format which ops compute with integers or floats, and why."""
     table = Table(title="arithmetic on activations", box=SIMPLE)
     for heading in ("layer", "op", "numbers", "why"):
         table.add_column(heading)

@@ -41,7 +41,7 @@ def photo_batches(steps: int, batch: int, size: int, seed: int = 0) -> Photos:
     even = np.arange(batch) % len(photos)
     labels = np.stack([random.permutation(even) for _ in range(steps)])
     crops = [_crop(photos[label], size, random) for label in labels.flat]
-    # Stacking keeps the crops' strides, which some readers of arrays ignore.
+    # Stacking preserves the crops' strides, which some array readers ignore.
     images = np.ascontiguousarray(np.stack(crops)).reshape(steps, batch, 3, size, size)
     return Photos(images, labels.astype(np.int64))
 

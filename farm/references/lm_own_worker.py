@@ -46,7 +46,7 @@ class PreparedOwnLm:
         return self.session.predict(self.batches[index])["logits"]
 
     def tensors(self) -> Tensors:
-        """Return nothing: losses of further batches say whether the weights are right."""
+        """Return nothing: the losses of later batches verify the weights."""
         return {}
 
 

@@ -59,7 +59,7 @@ class PreparedLm:
         return np.asarray(outputs.logits.numpy(), np.float32)
 
     def tensors(self) -> Tensors:
-        """Return nothing: losses of further batches say whether the weights are right."""
+        """Return nothing: the losses of later batches verify the weights."""
         return {}
 
 

@@ -13,7 +13,7 @@ class MnnFramework:
 
     def prepare(self, data: JobData, engine: str, threads: int) -> ReferenceTrainer:
         """Build the job's model."""
-        # Imported here: it prints a line, which must not stand among the replies.
+        # Imported here: it prints a line, which must not mix with the replies.
         from pockengine.farm.references.mnn_reference import MnnTrainer
 
         return MnnTrainer(data, threads)

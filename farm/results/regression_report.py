@@ -55,9 +55,9 @@ def junit(comparisons: Sequence[Comparison], baseline: str) -> str:
 
 
 def _seconds(comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """Return how long after the record before it each was stored, by the time of the record.
+    """Return the seconds between each record and the one before, by the record's time.
 
-    A figure that this run did not measure took no time, nor did the first.
+    Figures that this run did not measure, and the first, have zero.
     """
     measured = [one.record.time for one in comparisons if one.change is not Change.MISSING]
     times = sorted({text: datetime.fromisoformat(text) for text in measured}.items())
