@@ -5,7 +5,7 @@ load("//build_defs:devices.bzl", "device_files")
 load("//build_defs:npm.bzl", "npm_program")
 load("//build_defs:pip.bzl", "pip_lock")
 
-# Locks on top of the base, //third_party/pypi:pypi.lock: one per set of conflicting packages, so that
+# Locks on the base, //third_party/pypi:pypi.lock: one per set of conflicting packages, so that
 # a test depends on its own framework only. pip.parse of rules_python would make one set of all.
 _LAYERS = [
     "docs",
