@@ -73,8 +73,8 @@ class Coverage:
 
     def _parts(self) -> tuple[str, str, str]:
         """The page's text before, between and after the marks."""
-        head, _, rest = self.document.read_text(encoding="utf-8").partition(BEGIN)
-        inside, _, tail = rest.partition(END)
+        head, _, after = self.document.read_text(encoding="utf-8").partition(BEGIN)
+        inside, _, tail = after.partition(END)
         return head, inside, tail
 
 

@@ -150,8 +150,8 @@ class RefusalTests:
             packed = g.pack_mask(mask)
         w = g.param("w", np.ones((), np.float32))
         g.output("loss", g.mul(w, g.reduce_sum(g.cast(packed, dtype="f32"), axes=(0, 1))))
-        told = rf"in features\.3: target {self.backend} on host has no pack_mask"
-        with pytest.raises(CompileError, match=told):
+        message = rf"in features\.3: target {self.backend} on host has no pack_mask"
+        with pytest.raises(CompileError, match=message):
             pockengine.compile(g.graph, None, backend=self.backend)
 
     def test_a_product_of_integers_is_refused_by_name(self) -> None:
@@ -167,8 +167,8 @@ class RefusalTests:
             pockengine.compile(g.graph, None, backend=self.backend)
 
     def test_a_backend_that_a_device_does_not_take_is_refused(self) -> None:
-        told = f"snapdragon-dsp takes no backend '{self.backend}', but c; name"
-        with pytest.raises(DeviceError, match=told):
+        message = f"snapdragon-dsp takes no backend '{self.backend}', but c; name"
+        with pytest.raises(DeviceError, match=message):
             pockengine.compile(residual_net(), None, device="snapdragon-dsp", backend=self.backend)
         assert load_device("rpi4").on(self.backend).backend == self.backend
         assert load_device("host").on("c") == load_device("host").on(None) == load_device("host")

@@ -76,7 +76,7 @@ def _train_killed(
     expected: dict[int, float],
 ) -> bool:
     """Train until a run is not killed; return whether every printed loss is the expected one."""
-    told: dict[int, float] = {}
+    printed: dict[int, float] = {}
     ended = False
     while not ended:
         before = newest(place)
@@ -85,8 +85,8 @@ def _train_killed(
         counts.kills += not ended
         counts.restarts += 1
         counts.lost += newest(place) < before
-        told |= losses
-    return told == {step: loss for step, loss in expected.items() if step in told}
+        printed |= losses
+    return printed == {step: loss for step, loss in expected.items() if step in printed}
 
 
 def newest(place: Path) -> int:

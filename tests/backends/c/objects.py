@@ -69,6 +69,8 @@ def link(
 @cache
 def _identity(command: tuple[str, ...]) -> str:
     """Return a compiler's version, and its predefined macros for the machine and flags."""
-    asked = (("--version",), ("-E", "-dM", "-x", "c", os.devnull))
-    told = (subprocess.run([*command, *more], capture_output=True, check=True) for more in asked)
-    return "\0".join(done.stdout.decode() for done in told)
+    queries = (("--version",), ("-E", "-dM", "-x", "c", os.devnull))
+    answers = (
+        subprocess.run([*command, *more], capture_output=True, check=True) for more in queries
+    )
+    return "\0".join(done.stdout.decode() for done in answers)

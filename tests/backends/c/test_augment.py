@@ -136,8 +136,8 @@ def sanitized(graph: Graph, rows: Arrays, folder: Path) -> Runner:
 
 def test_a_second_picture_would_have_to_move_along(tmp_path: Path) -> None:
     shape = SHAPES["channels last"]
-    given = {**rows_of(shape), "mask": rows_of(shape)["x"]}
-    of_runner = sanitized(graph_of(shape, mask=True), given, tmp_path)
+    rows = {**rows_of(shape), "mask": rows_of(shape)["x"]}
+    of_runner = sanitized(graph_of(shape, mask=True), rows, tmp_path)
     assert "and no other of three dimensions" in of_runner.train(1, "--flip").stderr
 
 

@@ -91,9 +91,9 @@ def test_the_runtime_has_the_fields_of_the_table() -> None:
 
 def test_adapters_are_saved_without_the_weights_below_them(adapted: Case, tmp_path: Path) -> None:
     path, whole = saved(adapted, tmp_path / "a"), saved(adapted, tmp_path / "b", whole=True)
-    held = load_file(path)
-    assert {"first.weight", "second.weight"} <= load_file(whole).keys() - held.keys()
-    assert any("lora" in name for name in held)
+    stored = load_file(path)
+    assert {"first.weight", "second.weight"} <= load_file(whole).keys() - stored.keys()
+    assert any("lora" in name for name in stored)
     with open_session(adapted.artifact) as one, open_session(adapted.artifact) as other:
         one.load(path)
         other.load(whole)
@@ -197,8 +197,8 @@ def test_files_without_progress_begin_at_the_first_step(case: Case, tmp_path: Pa
 
 def test_checkpoints_of_the_first_version_still_load(case: Case, tmp_path: Path) -> None:
     path = saved(case, tmp_path / "checkpoint", whole=True)
-    kept = ("checkpoint", "steps", "updates", "collected", "seed")
-    texts = {f"pockengine.{key}": texts_of(path)[f"pockengine.{key}"] for key in kept}
+    fields = ("checkpoint", "steps", "updates", "collected", "seed")
+    texts = {f"pockengine.{key}": texts_of(path)[f"pockengine.{key}"] for key in fields}
     arrays = load_file(path)
     save_file(arrays, path, metadata={**texts, "pockengine.checkpoint": "1"})
     with open_session(case.artifact) as session:

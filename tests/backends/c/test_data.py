@@ -142,8 +142,8 @@ def in_archive(folder: Path, rows: Arrays) -> object:
 def test_all_forms_of_files_are_one_data(
     runner: Runner, tmp_path: Path, write: Callable[[Path, Arrays], object]
 ) -> None:
-    given = write(tmp_path, draw_rows())
-    found = runner.train(5, "--shuffle", data=given)
+    files = write(tmp_path, draw_rows())
+    found = runner.train(5, "--shuffle", data=files)
     assert losses(lines(found)) == losses(lines(runner.train(5, "--shuffle")))
 
 
@@ -205,14 +205,14 @@ def test_random_damage_is_refused_or_read(runner: Runner, tmp_path: Path, form: 
         in_archive(tmp_path, draw_rows())
     sound = path if form == "npy" else tmp_path / "rows.npz"
     text, damaged = sound.read_bytes(), tmp_path / "damaged"
-    given = f"x={damaged},labels={labels}" if form == "npy" else damaged
+    argument = f"x={damaged},labels={labels}" if form == "npy" else damaged
     rng = np.random.default_rng(3)
     for _ in range(30):
         data = bytearray(text)
         for place in rng.integers(0, 200, int(rng.integers(1, 4))):
             data[int(place)] = int(rng.integers(0, 256))
         damaged.write_bytes(data[: int(rng.integers(len(data) // 2, 2 * len(data)))])
-        done = runner.train(1, data=given)
+        done = runner.train(1, data=argument)
         assert done.returncode in (0, 1, 3), done.stderr
         assert "Sanitizer" not in done.stderr
 

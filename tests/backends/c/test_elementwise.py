@@ -239,8 +239,8 @@ def test_casts_of_stored_types_agree_bit_for_bit(tmp_path: Path) -> None:
 def test_a_stored_type_is_rounded_inside_of_a_kernel_too(tmp_path: Path) -> None:
     def there_and_back(name: str) -> Callable[[Builder, Value], list[Value]]:
         def build(g: Builder, x: Value) -> list[Value]:
-            kept = g.cast(g.mul(x, g.scalar(3.0)), dtype=name)
-            return [kept, g.square(g.cast(kept, dtype="f32"))]
+            stored = g.cast(g.mul(x, g.scalar(3.0)), dtype=name)
+            return [stored, g.square(g.cast(stored, dtype="f32"))]
 
         return build
 

@@ -56,6 +56,6 @@ def test_c_trains_the_oracles_integers(
         limit = 1 if name.startswith("optimizer.remainder") else 1e-5
         assert apart.max() <= limit, name
     assert trained["c.0.weight"].dtype == DType.I8.numpy
-    held = program.params["c.0.weight"].quantization
-    assert held is not None
-    np.testing.assert_array_equal(real["c.0.weight"], held.real(trained["c.0.weight"]))
+    quantization = program.params["c.0.weight"].quantization
+    assert quantization is not None
+    np.testing.assert_array_equal(real["c.0.weight"], quantization.real(trained["c.0.weight"]))

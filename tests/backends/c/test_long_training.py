@@ -21,8 +21,8 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     return point_runner(tmp_path_factory.mktemp("long"))
 
 
-def losses(told: list[dict[str, object]]) -> dict[object, object]:
-    return {line["step"]: line["loss"] for line in told if "step" in line}
+def losses(records: list[dict[str, object]]) -> dict[object, object]:
+    return {line["step"]: line["loss"] for line in records if "step" in line}
 
 
 def names(folder: Path) -> list[int]:
@@ -38,8 +38,8 @@ def test_checkpoints_are_saved_every_so_often_and_the_last_are_kept(
     runner: Runner, tmp_path: Path
 ) -> None:
     place = f"{tmp_path}/kept/"
-    told = lines(runner.train(10, "--save", place, "--save-every", 3, "--keep", 3))
-    assert [line["after"] for line in told if "saved" in line] == [3, 6, 9, 10]
+    records = lines(runner.train(10, "--save", place, "--save-every", 3, "--keep", 3))
+    assert [line["after"] for line in records if "saved" in line] == [3, 6, 9, 10]
     assert names(tmp_path / "kept") == [6, 9, 10]
     lines(runner.train(4, "--save", place))  # two by default, sorted by number
     assert names(tmp_path / "kept") == [9, 10]
@@ -80,10 +80,10 @@ def test_damaged_checkpoints_are_passed_over(runner: Runner, tmp_path: Path) -> 
     for path in paths[1:]:
         path.write_bytes(path.read_bytes()[:-1])
     done = runner.train(7, *options, "--resume")
-    told = lines(done)
-    assert [line["path"] for line in told if "unsound" in line] == [str(p) for p in paths[:0:-1]]
+    records = lines(done)
+    assert [line["path"] for line in records if "unsound" in line] == [str(p) for p in paths[:0:-1]]
     assert done.stderr.count("warning: ") == 2
-    assert list(losses(told)) == [3, 4, 5, 6, 7]
+    assert list(losses(records)) == [3, 4, 5, 6, 7]
     for path in place.iterdir():
         path.write_bytes(b"")
     done = runner.train(8, *options, "--resume")
@@ -113,9 +113,9 @@ def test_a_signal_saves_and_has_its_own_status(
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
-        told = [json.loads(line) for line in process.stdout.read().splitlines()]
+        records = [json.loads(line) for line in process.stdout.read().splitlines()]
     assert process.returncode == 5
-    after = next(line["after"] for line in told if "saved" in line)
+    after = next(line["after"] for line in records if "saved" in line)
     assert 1 <= after < steps
     assert texts_of(saved)["pockengine.steps"] == str(after)
     again = lines(runner.train(after + 2, "--save", saved, "--resume"))
@@ -171,9 +171,9 @@ def test_a_loss_that_is_not_finite_keeps_the_last_checkpoint(
 def test_a_rollback_goes_on_behind_the_bad_batch(runner: Runner, tmp_path: Path) -> None:
     data, saved = bad_data(runner, tmp_path / "data"), tmp_path / "saved"
     options = ("--save", saved, "--save-every", 2, "--on-nan", "rollback")
-    told = lines(runner.train(7, *options, data=data))
-    assert list(losses(told)) == [1, 2, 3, 4, 5, 6, 7]
-    (back,) = (line for line in told if "rolled_back" in line)
+    records = lines(runner.train(7, *options, data=data))
+    assert list(losses(records)) == [1, 2, 3, 4, 5, 6, 7]
+    (back,) = (line for line in records if "rolled_back" in line)
     assert back["after"] == 4
     assert "step 4 is not finite" in str(back["why"])
     texts = texts_of(saved)

@@ -53,5 +53,5 @@ def test_matrices_agree_with_the_oracle(tmp_path: Path) -> None:
     compiler = ("gcc", *SANITIZED, "-march=native")
     for case, runs in zip(cases, run_cases(cases, tmp_path, compiler), strict=True):
         for results in runs:
-            for found, wanted in zip(results, case.expected, strict=True):
-                np.testing.assert_allclose(found, wanted, 1e-5, 1e-5, err_msg=repr(case.node))
+            for found, expected in zip(results, case.expected, strict=True):
+                np.testing.assert_allclose(found, expected, 1e-5, 1e-5, err_msg=repr(case.node))

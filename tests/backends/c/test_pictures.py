@@ -177,8 +177,8 @@ def test_the_runner_trains_as_fit_does(case: Loaded, photos: Path, how: tuple[ob
     ]
     (evaluated,) = [line for line in done if "rows" in line]
     assert evaluated["rows"] == 56
-    given = ("--weights", case.artifact.weights, "--data", photos, *numbers(case))
-    judged = lines(runner(case, photos).call("evaluate", *given))
+    arguments = ("--weights", case.artifact.weights, "--data", photos, *numbers(case))
+    judged = lines(runner(case, photos).call("evaluate", *arguments))
     (mean,) = [line["loss"] for line in judged if "evaluated" in line]
     fresh = pockengine.load(case.artifact.folder)
     assert mean == pytest.approx(fresh.evaluate(data).loss, rel=1e-6)

@@ -35,8 +35,8 @@ class Only:
         self.split = split
 
     def __call__(self, key: str, candidates: Sequence[PlanCandidate[Any]]) -> Any:
-        asked = [each for each in candidates if f" {self.split} " in each.label]
-        prepared = [each for each in asked if each.label.endswith("prepared")]
+        matching = [each for each in candidates if f" {self.split} " in each.label]
+        prepared = [each for each in matching if each.label.endswith("prepared")]
         return cheapest(key, prepared or candidates)
 
 
@@ -65,11 +65,11 @@ def test_training_agrees_with_the_oracle(
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")
     state, batches = initial(program), load_file(data)["x"].reshape(-1, *PICTURES)
-    told = lines(done)
+    records = lines(done)
     for step in range(3):
         inputs = {"x": batches[step % 2], "lr": np.float32(RATE).reshape(())}
         loss = run(program.entries["train"].graph, inputs, state)["loss"]
-        assert told[step]["loss"] == pytest.approx(float(loss), rel=1e-4)
+        assert records[step]["loss"] == pytest.approx(float(loss), rel=1e-4)
 
 
 def test_filters_follow_weights_that_are_set_or_loaded(tmp_path: Path) -> None:

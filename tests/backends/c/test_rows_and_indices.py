@@ -22,8 +22,8 @@ def check(nodes: list[Node], folder: Path, rtol: float = 0.0, **data: np.ndarray
     compiler = ("gcc", *SANITIZED, "-march=native")
     for case, runs in zip(cases, run_cases(cases, folder, compiler), strict=True):
         for results in runs:
-            for found, wanted in zip(results, case.expected, strict=True):
-                np.testing.assert_allclose(found, wanted, rtol, rtol, err_msg=repr(case.node))
+            for found, expected in zip(results, case.expected, strict=True):
+                np.testing.assert_allclose(found, expected, rtol, rtol, err_msg=repr(case.node))
 
 
 def builder() -> Builder:
@@ -89,11 +89,11 @@ def test_paths_of_labels_and_their_gradients(tmp_path: Path) -> None:
     nodes = []
     for blank in (2, 5):
         g = builder()
-        given = [take(g, "labels", I64, 5, 4), take(g, "lengths", I64, 5)]
-        given.append(take(g, "counts", I32, 5))
+        inputs = [take(g, "labels", I64, 5, 4), take(g, "lengths", I64, 5)]
+        inputs.append(take(g, "counts", I32, 5))
         logits = take(g, "x", F32, 9, 5, 6)
-        nodes.append(g.emit("ctc_loss", logits, *given, blank=blank))
-        nodes.append(g.emit("ctc_loss_dx", logits, *given, take(g, "dy", F32, 5), blank=blank))
+        nodes.append(g.emit("ctc_loss", logits, *inputs, blank=blank))
+        nodes.append(g.emit("ctc_loss_dx", logits, *inputs, take(g, "dy", F32, 5), blank=blank))
     check(nodes, tmp_path, 2e-6, labels=labels, lengths=lengths, counts=counts, dy=dy)
 
 

@@ -87,8 +87,8 @@ def refuse(
     return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
 
 
-def losses(told: list[dict[str, object]]) -> list[object]:
-    return [np.float32(line["loss"]) for line in told if "step" in line]
+def losses(records: list[dict[str, object]]) -> list[object]:
+    return [np.float32(line["loss"]) for line in records if "step" in line]
 
 
 def file_of(rows: Arrays, tmp_path: Path) -> Path:
@@ -105,11 +105,11 @@ def test_batches_of_a_range_train_as_in_python(
     steps = {None: 2, 3: 4, 5: 2}[batch]
     history = loaded.fit(rows, epochs=2, lr=RATE, seed=3, batch=batch)
     options = ("--lr", RATE, "--shuffle", "--seed", 3, *(("--batch", batch) if batch else ()))
-    told = call(
+    records = call(
         loaded, "train", file_of(rows, tmp_path), "--steps", 2 * steps, *options, "--save",
         tmp_path / "saved",
     )  # fmt: skip
-    assert losses(told) == [np.float32(step.loss) for step in history.steps]
+    assert losses(records) == [np.float32(step.loss) for step in history.steps]
     trained = load_file(tmp_path / "saved")
     for name in ("first", "second"):
         np.testing.assert_array_equal(trained[name], loaded.trained.get_param(name))
@@ -119,19 +119,19 @@ def test_rows_of_a_range_of_lengths_train_as_in_python(by_length: Loaded, tmp_pa
     for length in (2, 3, 4, 7, 8):
         loaded, rows = pockengine.load(by_length.artifact.folder), rows_of(length)
         history = loaded.fit(rows, steps=5, lr=RATE, shuffle=False)
-        told = call(loaded, "train", file_of(rows, tmp_path), "--steps", 5, "--lr", RATE)
-        assert losses(told) == [np.float32(step.loss) for step in history.steps]
+        records = call(loaded, "train", file_of(rows, tmp_path), "--steps", 5, "--lr", RATE)
+        assert losses(records) == [np.float32(step.loss) for step in history.steps]
 
 
 def test_evaluation_takes_a_short_last_batch(by_batch: Loaded, tmp_path: Path) -> None:
     rows = rows_of(4)
-    (told,) = (
+    (record,) = (
         line
         for line in call(by_batch, "evaluate", file_of(rows, tmp_path), "--batch", 4)
         if "evaluated" in line
     )
-    assert (told["evaluated"], told["rows"], told["of"]) == (3, ROWS, ROWS)
-    assert told["loss"] == pytest.approx(by_batch.evaluate(rows).loss, rel=1e-6)
+    assert (record["evaluated"], record["rows"], record["of"]) == (3, ROWS, ROWS)
+    assert record["loss"] == pytest.approx(by_batch.evaluate(rows).loss, rel=1e-6)
 
 
 @pytest.mark.parametrize(("count", "batch"), [(11, 8), (9, 8), (7, 3), (1, 8)])
@@ -223,5 +223,5 @@ def test_nothing_is_read_or_written_beside_a_variant(tmp_path: Path) -> None:
                 timeout=60,
             )
             assert done.returncode == 0, done.stderr
-        (told,) = (json.loads(line) for line in done.stdout.splitlines() if '"range"' in line)
-        assert (told["range"], told["buckets"]) == (sizes.name, [4, 8])
+        (record,) = (json.loads(line) for line in done.stdout.splitlines() if '"range"' in line)
+        assert (record["range"], record["buckets"]) == (sizes.name, [4, 8])

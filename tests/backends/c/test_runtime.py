@@ -39,17 +39,17 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_training_agrees_with_the_oracle(runner: Runner, tmp_path: Path, threads: int) -> None:
     saved = tmp_path / "out.safetensors"
-    told = lines(runner.train(5, "--threads", threads, "--save", saved, "--repeat", 2))
+    records = lines(runner.train(5, "--threads", threads, "--save", saved, "--repeat", 2))
     state = initial(runner.program)
     batches = load_file(runner.data)["x"].reshape(3, 300)
     for step in range(5):
         inputs = {"x": batches[step % 3], "lr": np.float32(RATE).reshape(())}
         loss = run(runner.program.entries["train"].graph, inputs, state)["loss"]
-        assert told[step]["step"] == step + 1
-        assert told[step]["loss"] == pytest.approx(float(loss), rel=1e-5)
-    assert [line.get("repeat") for line in told[6:8]] == [1, 2]
-    assert told[-1]["threads"] == threads
-    assert told[-1]["arena_bytes"] == runner.program.arena_bytes
+        assert records[step]["step"] == step + 1
+        assert records[step]["loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert [line.get("repeat") for line in records[6:8]] == [1, 2]
+    assert records[-1]["threads"] == threads
+    assert records[-1]["arena_bytes"] == runner.program.arena_bytes
     found = load_file(saved)
     for name, array in state.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6, err_msg=name)

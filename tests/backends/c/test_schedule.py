@@ -48,14 +48,14 @@ def options(numbers: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("warmup", [0, 3])
 def test_runner_and_python_agree(runner: Runner, kind: str, warmup: int, tmp_path: Path) -> None:
     schedule = RateSchedule(kind, RATE, steps=9, warmup=warmup, **NUMBERS[kind])
-    told = ["--schedule", kind, "--warmup", warmup, *options(NUMBERS[kind])]
-    whole = lines(runner.train(9, *told))
+    arguments = ["--schedule", kind, "--warmup", warmup, *options(NUMBERS[kind])]
+    whole = lines(runner.train(9, *arguments))
     rates = [line["lr"] for line in whole if "lr" in line]
     assert rates == pytest.approx([schedule(step) for step in range(1, 10)], rel=1e-6)
-    later = lines(runner.train(5, *told, "--first-step", 5, "--total", 9))
+    later = lines(runner.train(5, *arguments, "--first-step", 5, "--total", 9))
     assert [line["lr"] for line in later if "lr" in line] == rates[4:]
     saved = ("--save", tmp_path / "saved")
-    runner.train(4, *told, "--total", 9, *saved)
+    runner.train(4, *arguments, "--total", 9, *saved)
     resumed = lines(runner.train(9, "--resume", *saved))  # the checkpoint has the schedule
     assert [line["lr"] for line in resumed if "lr" in line] == rates[4:]
 

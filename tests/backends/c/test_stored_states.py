@@ -84,13 +84,13 @@ def test_states_train_as_the_oracle(trained: tuple[Artifact, Program]) -> None:
                 assert_close(name, found, state[name])
 
 
-def assert_close(name: str, found: np.ndarray, wanted: np.ndarray) -> None:
+def assert_close(name: str, found: np.ndarray, expected: np.ndarray) -> None:
     """A few stored numbers may be off by one code."""
-    apart = np.abs(numbers_of(found).astype(np.float64) - numbers_of(wanted))
+    apart = np.abs(numbers_of(found).astype(np.float64) - numbers_of(expected))
     if found.dtype == np.float32:
-        np.testing.assert_allclose(found, wanted, 1e-4, 1e-5, err_msg=name)
+        np.testing.assert_allclose(found, expected, 1e-4, 1e-5, err_msg=name)
         return
-    next_one = 1 if found.dtype == np.uint8 else 2**-7 * np.abs(numbers_of(wanted)) + 1e-6
+    next_one = 1 if found.dtype == np.uint8 else 2**-7 * np.abs(numbers_of(expected)) + 1e-6
     assert (apart <= next_one).all(), name
     assert (apart > 0).mean() < 0.01, name
 
@@ -161,10 +161,10 @@ def test_a_resumed_training_goes_on_bit_for_bit(
         for x in first:
             session.train_step({"x": x}, 0.01)
         session.save(tmp_path / "saved")
-        wanted = [session.train_step({"x": x}, 0.01)["loss"].item() for x in second]
+        expected = [session.train_step({"x": x}, 0.01)["loss"].item() for x in second]
     with open_session(artifact) as session:
         session.load(tmp_path / "saved")
         found = [session.train_step({"x": x}, 0.01)["loss"].item() for x in second]
-    assert found == wanted
+    assert found == expected
     params = ("optimizer.first.adam", "adam")
     assert {program.params[name].value.dtype for name in params} & {DType.BF16, DType.U8}

@@ -162,8 +162,8 @@ def test_cotangents_in_blocks_round_to_the_same_integers(channels: int) -> None:
         batch = {**BATCH, "lr": np.array(0.1, np.float32)}
         losses = [run(step, batch, params)["loss"] for _ in range(2)]
         trained.append((losses, params))
-    (losses, params), (wanted_losses, expected) = trained
-    assert losses == wanted_losses
+    (losses, params), (expected_losses, expected) = trained
+    assert losses == expected_losses
     for name, param in params.items():
         np.testing.assert_array_equal(param, expected[name], err_msg=name)
 

@@ -64,17 +64,17 @@ def test_problems_are_the_shapes_of_a_step_with_their_calls() -> None:
 
 
 def test_nodes_that_differ_in_names_alone_are_chosen_once() -> None:
-    asked = []
+    requests = []
 
     def pick(key: str, candidates: Sequence[PlanCandidate[P]]) -> P:
-        asked.append(key)
+        requests.append(key)
         return cheapest(key, candidates)
 
     backend = CBackend(DEVICE, pick=pick)
     first, same, other = (backend.choose(node) for node in (SMALL, matmul(24, 40, 16), OTHER))
     assert first is same
     assert first != other
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
 def test_a_kernel_is_of_the_choice_that_is_asked_for() -> None:

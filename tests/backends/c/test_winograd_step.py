@@ -37,12 +37,12 @@ def test_training_agrees_with_the_oracle(runner: Runner, tmp_path: Path, threads
     done = runner.train(3, "--threads", threads, "--save", saved)
     if "unexpected memory mapping" in done.stderr:
         pytest.skip("gcc's thread sanitizer cannot start here: sysctl vm.mmap_rnd_bits=28")
-    told = lines(done)
+    records = lines(done)
     state, batches = initial(runner.program), load_file(runner.data)["x"].reshape(-1, *PICTURES)
     for step in range(3):
         inputs = {"x": batches[step % 2], "lr": np.float32(RATE).reshape(())}
         loss = run(runner.program.entries["train"].graph, inputs, state)["loss"]
-        assert told[step]["loss"] == pytest.approx(float(loss), rel=1e-4)
+        assert records[step]["loss"] == pytest.approx(float(loss), rel=1e-4)
     found = load_file(saved)
     for name, array in state.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4, err_msg=name)

@@ -69,8 +69,8 @@ def tokens(source: str) -> list[str]:
         elif match["char"] or match["other"]:
             found.append(match[0])
     lines = "\x00".join(found).split("\n")
-    kept = [line.strip("\x00") for line in lines if line.strip("\x00")]
-    return [f"\n{line}" if line.startswith("#") else line for line in kept]
+    nonempty = [line.strip("\x00") for line in lines if line.strip("\x00")]
+    return [f"\n{line}" if line.startswith("#") else line for line in nonempty]
 
 
 def program_tokens(graph: Graph, training: Training | None = None) -> dict[str, list[str]]:

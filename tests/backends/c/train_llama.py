@@ -89,12 +89,14 @@ def _parsed() -> argparse.Namespace:
 
 def main() -> None:
     """Compile unless there is an artifact, train, and print the measurements."""
-    given = _parsed()
-    sizes = Sizes(given.layers, given.hidden, given.heads, given.ffn, given.vocabulary)
-    folder = given.artifact or Path(tempfile.mkdtemp()) / "llama"
+    arguments = _parsed()
+    sizes = Sizes(
+        arguments.layers, arguments.hidden, arguments.heads, arguments.ffn, arguments.vocabulary
+    )
+    folder = arguments.artifact or Path(tempfile.mkdtemp()) / "llama"
     if not folder.exists():
         program = compiled(
-            sizes, given.tokens, Storage(given.frozen_weights, given.saved_activations)
+            sizes, arguments.tokens, Storage(arguments.frozen_weights, arguments.saved_activations)
         )
         stored = sum(param.value.type.nbytes for param in program.params.values())
         print(f"params {stored / MIB:.0f} MiB, arena {program.arena_bytes / MIB:.0f} MiB")
@@ -104,7 +106,7 @@ def main() -> None:
         )
     else:
         artifact = load_artifact(folder)
-    losses, seconds = train(artifact, sizes, given.tokens, given.steps)
+    losses, seconds = train(artifact, sizes, arguments.tokens, arguments.steps)
     print(f"losses {losses[0]:.4f} to {losses[-1]:.4f}, {seconds:.1f} s a step")
     print(f"peak memory {_peak():.0f} MiB")
 

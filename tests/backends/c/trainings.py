@@ -36,14 +36,14 @@ def check_training(
     rate = RateSchedule("step", RATE, steps, factor=0.3, period=3)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr[:3000]
-    told = [json.loads(line) for line in done.stdout.splitlines()]
+    records = [json.loads(line) for line in done.stdout.splitlines()]
     for index in range(steps):
         step = np.asarray(1 + index // training.micro_batches, np.int32)
         seed = np.asarray(index + 1, np.int32)  # of the runner's seed 0
         controls = {"lr": np.float32(rate(int(step))), "step": step, "seed": seed}
         inputs = {name: array[index] for name, array in batches.items()}
         expected = run(program.entries["train"].graph, {**inputs, **controls}, state)["loss"]
-        assert told[index]["loss"] == pytest.approx(float(expected), rel=2e-5)
+        assert records[index]["loss"] == pytest.approx(float(expected), rel=2e-5)
         if "update" in program.entries and (index + 1) % training.micro_batches == 0:
             run(program.entries["update"].graph, controls, state)
     found = load_file(saved)

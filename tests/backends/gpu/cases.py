@@ -93,8 +93,8 @@ def attention_cases(
         *([mask] if mask else []),
     )
     attrs = {"scale": 0.3, **attrs}
-    rest = floats(2, rows, heads, width), *types[:3], floats(2, rows, heads, 2)
-    operands = (*rest, floats(2, rows, heads, 1), *types[3:])
+    trailing = floats(2, rows, heads, width), *types[:3], floats(2, rows, heads, 2)
+    operands = (*trailing, floats(2, rows, heads, 1), *types[3:])
     gradients = [OpCase(op, operands, attrs) for op in GRADIENTS]
     return [OpCase("attention", types, attrs), *gradients]
 

@@ -60,8 +60,8 @@ def check(cases: list[Watched], folder: Path, tolerance: float) -> None:
         graph.outputs = {value.name: value for value in case.node.results}
         names = (value.name for value in case.node.operands)
         with np.errstate(all="ignore"):
-            wanted = run(graph, dict(zip(names, case.operands, strict=True)))
-        for array, expected in zip(found, wanted.values(), strict=True):
+            oracle = run(graph, dict(zip(names, case.operands, strict=True)))
+        for array, expected in zip(found, oracle.values(), strict=True):
             np.testing.assert_allclose(
                 array, expected, rtol=tolerance, atol=tolerance, err_msg=str(case.node)
             )
@@ -99,11 +99,11 @@ def test_indices_outside_of_an_axis_add_nothing(tmp_path: Path) -> None:
     node = graph_of(OpCase("take_dx", types, {"axis": 0, "input_shape": (40, 5)})).nodes[0]
     program = Sanitized([watch(node, [dy, index], BACKEND)], BOUNDS, tmp_path)
     program.barriers()
-    wanted = np.zeros((40, 5), np.float32)
+    expected = np.zeros((40, 5), np.float32)
     for row, place in zip(dy, index, strict=True):
         if 0 <= place < 40:
-            wanted[place] += row
-    np.testing.assert_array_equal(program.results()[0][0], wanted)
+            expected[place] += row
+    np.testing.assert_array_equal(program.results()[0][0], expected)
 
 
 def test_each_pointer_that_is_a_number_short_is_found(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def test_a_step_waits_once_and_copies_inputs_and_outputs(
     compiled: Compiled, tmp_path: Path
 ) -> None:
     build_watched(tmp_path)
-    said = _train(compiled, tmp_path).stderr
-    there, here, launches, waits, made, released = map(int, re.findall(r" (\d+)", said)[-6:])
+    stderr = _train(compiled, tmp_path).stderr
+    there, here, launches, waits, made, released = map(int, re.findall(r" (\d+)", stderr)[-6:])
     spec = compiled.artifact.entries["train"]
     memories = 3  # one each for the program's numbers, the params and the frozen params
     assert there == STEPS * len(spec.inputs) + memories

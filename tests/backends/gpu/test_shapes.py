@@ -53,8 +53,8 @@ def test_exponentials_are_summed_as_numbers_come(op: str, tmp_path: Path) -> Non
     types = (floats(*x.shape), *labels[: {"cross_entropy": 1, "cross_entropy_dx": 2}.get(op, 0)])
     graph = graph_of(OpCase(op, types, {}))
     inputs = {"x0": x, "x1": np.array([999, 0, 1, 5, 998, 999]), "x2": np.float32(1)}
-    given = {value.name: np.asarray(inputs[value.name]) for value in graph.inputs}
-    compare(BACKEND, {"rows": graph}, {"rows": given}, tmp_path)
+    operands = {value.name: np.asarray(inputs[value.name]) for value in graph.inputs}
+    compare(BACKEND, {"rows": graph}, {"rows": operands}, tmp_path)
 
 
 @pytest.mark.parametrize("op", ["cross_entropy", "softmax", "reduce_sum", "take"])

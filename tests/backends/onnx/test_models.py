@@ -66,10 +66,10 @@ def test_frozen_weights_lie_beside_the_models() -> None:
     data = (code / CONSTANTS).read_bytes()
     weight = compiled.graph.params["features.1.conv.0.0.weight"].data
     (form,) = frozen["features.1.conv.0.0.weight"]
-    held = np.frombuffer(data, np.float32, weight.size, form.offset)
+    stored = np.frombuffer(data, np.float32, weight.size, form.offset)
 
     assert form.layout == WEIGHT_FIRST
-    np.testing.assert_array_equal(held, weight.transpose(WEIGHT_FIRST).reshape(-1))
+    np.testing.assert_array_equal(stored, weight.transpose(WEIGHT_FIRST).reshape(-1))
     assert sum((code / f"{entry}.onnx").stat().st_size for entry in compiled.artifact.entries) < (
         200_000
     )

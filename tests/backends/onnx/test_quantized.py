@@ -95,8 +95,8 @@ def test_losses_are_nearly_those_of_integer_arithmetic(
     for backend in ("c", "onnx"):
         _, artifact = _compiled(training, backend, tmp_path / backend)
         with open_session(artifact) as session:
-            given = [{k: batch[k] for k in ("x", "target")} for batch in SAMPLES]
-            losses.append([float(session.train_step(feed, lr=0.1)["loss"]) for feed in given])
+            inputs = [{k: batch[k] for k in ("x", "target")} for batch in SAMPLES]
+            losses.append([float(session.train_step(feed, lr=0.1)["loss"]) for feed in inputs])
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-2)
 
 

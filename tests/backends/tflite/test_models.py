@@ -80,11 +80,11 @@ def test_another_program_trains_with_the_file_alone() -> None:
             assert train(**batch)["loss"] == pytest.approx(float(loss), rel=1e-5)
         for name, array in save().items():
             np.testing.assert_allclose(array, session.get_param(name), rtol=1e-5, atol=1e-6)
-        kept = save()
+        saved = save()
         train(**draw(graph, 3))
-        restore(**kept)
+        restore(**saved)
         for name, array in save().items():
-            np.testing.assert_array_equal(array, kept[name], err_msg=name)
+            np.testing.assert_array_equal(array, saved[name], err_msg=name)
 
 
 def test_images_stay_as_they_are(compiled: Compiled) -> None:
@@ -103,9 +103,9 @@ def test_frozen_weights_lie_in_the_file_once_for_each_layout() -> None:
     compiled = pockengine.compile(mobile_net(2, 16), None, backend="tflite", scheme="head-only")
     weight = compiled.graph.params["features.2.conv.2.weight"].data
     (form,) = read_bindings(compiled.artifact.folder / "code").frozen["features.2.conv.2.weight"]
-    held = np.frombuffer(_file(compiled), np.float32, weight.size, form.offset)
+    stored = np.frombuffer(_file(compiled), np.float32, weight.size, form.offset)
     assert form.layout == OUTPUT_FIRST
-    np.testing.assert_array_equal(held, weight.transpose(OUTPUT_FIRST).reshape(-1))
+    np.testing.assert_array_equal(stored, weight.transpose(OUTPUT_FIRST).reshape(-1))
 
 
 def test_the_same_program_is_written_alike(tmp_path: Path) -> None:

@@ -51,17 +51,17 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_kinds_of_data_train_and_judge_alike(kind: str, net: pockengine.Compiled) -> None:
-    expected, given = compiled(), KINDS[kind]
+    expected, data = compiled(), KINDS[kind]
     expected.fit(ROWS, epochs=2, lr=0.02, shuffle=False)
-    by_row = isinstance(given, dict | tuple)
+    by_row = isinstance(data, dict | tuple)
     net.trained.take(expected.session())
-    history = net.fit(given, epochs=2, lr=0.02, **({"shuffle": False} if by_row else {}))
+    history = net.fit(data, epochs=2, lr=0.02, **({"shuffle": False} if by_row else {}))
 
     assert [step.epoch for step in history.steps] == [1] * 5 + [2] * 5
     same(net.trained.params(), expected.trained.params())
     metrics = {"accuracy": accuracy}
-    assert net.evaluate(given, metrics=metrics) == expected.evaluate(ROWS, metrics=metrics)
-    np.testing.assert_array_equal(net.predict(given)["logits"], expected.predict(ROWS)["logits"])
+    assert net.evaluate(data, metrics=metrics) == expected.evaluate(ROWS, metrics=metrics)
+    np.testing.assert_array_equal(net.predict(data)["logits"], expected.predict(ROWS)["logits"])
 
 
 class Stop(pockengine.Callback):
@@ -160,9 +160,9 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_data_that_do_not_fit_are_named(case: str, net: pockengine.Compiled) -> None:
-    given, message = WRONG[case]
+    data, message = WRONG[case]
     with pytest.raises(RuntimeFailure, match=message):
-        net.fit(given, epochs=2, lr=0.01)
+        net.fit(data, epochs=2, lr=0.01)
 
 
 def test_options_that_do_not_fit_are_named(net: pockengine.Compiled) -> None:

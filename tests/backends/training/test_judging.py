@@ -31,19 +31,19 @@ def in_numpy(net: pockengine.Compiled, x: np.ndarray) -> np.ndarray:
 
 
 def first_of(
-    given: dict[str, np.ndarray] | tuple[np.ndarray] | np.ndarray, rows: int
+    data: dict[str, np.ndarray] | tuple[np.ndarray] | np.ndarray, rows: int
 ) -> dict[str, np.ndarray] | np.ndarray:
     """Return the first rows of data in any form."""
-    if isinstance(given, dict):
-        return {name: array[:rows] for name, array in given.items()}
-    return given[0][:rows] if isinstance(given, tuple) else given[:rows]
+    if isinstance(data, dict):
+        return {name: array[:rows] for name, array in data.items()}
+    return data[0][:rows] if isinstance(data, tuple) else data[:rows]
 
 
 def test_prediction_has_every_row_in_order(net: pockengine.Compiled) -> None:
     expected = in_numpy(net, ROWS["x"])
     for rows in (1, 4, 10):
-        for given in (ROWS, (ROWS["x"],), ROWS["x"]):
-            found = net.predict(first_of(given, rows))["logits"]
+        for form in (ROWS, (ROWS["x"],), ROWS["x"]):
+            found = net.predict(first_of(form, rows))["logits"]
             np.testing.assert_allclose(found, expected[:rows], rtol=1e-5, atol=1e-6)
 
 

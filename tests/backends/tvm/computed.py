@@ -28,13 +28,13 @@ def computed(graph: Graph, inputs: dict[str, np.ndarray], folder: Path) -> dict[
     function = function_of(model)
     built = compiled(module_of({"case": model}), BACKEND.device)
     bytes_ = np.fromfile(folder / CONSTANTS, np.uint8)
-    given = [inputs[name] for name in function.inputs]
+    operands = [inputs[name] for name in function.inputs]
     for constant in function.constants:
         numpy = DType(constant.dtype).numpy
         count = int(np.prod(constant.shape)) * numpy.itemsize
         data = bytes_[constant.offset : constant.offset + count].view(numpy)
-        given.append(data.reshape(constant.shape))
-    tensors = [tvm.runtime.tensor(np.array(array, order="C")) for array in given]
+        operands.append(data.reshape(constant.shape))
+    tensors = [tvm.runtime.tensor(np.array(array, order="C")) for array in operands]
     results = relax.VirtualMachine(built, tvm.cpu())["case"](*tensors)
     single = isinstance(results, tvm.runtime.Tensor)
     found = [results] if single else list(results)

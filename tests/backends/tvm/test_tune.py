@@ -64,13 +64,13 @@ def faster(kernels: Sequence[BuiltKernel], _: Sequence[Any]) -> list[float]:
 
 
 def tuned_by(table: TunedTable, search: Any, timed: Any = faster) -> tuple[TunedTable, list[str]]:
-    told: list[str] = []
-    kept: list[TunedTable] = []
+    messages: list[str] = []
+    saved: list[TunedTable] = []
     problems = [problem(product())]
     options = TunerOptions(8, search, timed)
-    table = tune(problems, HOST, table, kept.append, told.append, options)
-    assert [each.rows for each in kept] in ([], [table.rows])
-    return table, told
+    table = tune(problems, HOST, table, saved.append, messages.append, options)
+    assert [each.rows for each in saved] in ([], [table.rows])
+    return table, messages
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +115,12 @@ def test_a_schedule_that_takes_too_long_is_abandoned() -> None:
 
 
 def test_what_is_right_and_faster_wins_and_is_not_tuned_again() -> None:
-    table, told = tuned_by(new_table(HOST, tuner.UNIT), found_by(SPLIT))
+    table, messages = tuned_by(new_table(HOST, tuner.UNIT), found_by(SPLIT))
     (row,) = table.rows.values()
     assert (row.plan, row.value, row.default_value) == (SPLIT, 500, 1000)
-    assert told == ["1 of 1: product, called 2 times: 8 trials"]
-    again, told = tuned_by(table, found_by())
-    assert (again, told) == (table, ["1 of 1: product, called 2 times: tuned already"])
+    assert messages == ["1 of 1: product, called 2 times: 8 trials"]
+    again, messages = tuned_by(table, found_by())
+    assert (again, messages) == (table, ["1 of 1: product, called 2 times: tuned already"])
 
 
 def test_what_is_hardly_faster_does_not_win() -> None:

@@ -51,8 +51,8 @@ def test_steps_are_the_oracles(step: Step) -> None:
     params = {name: param.data.copy() for name, param in graph.params.items()}
     first = {name: data.copy() for name, data in params.items()}
     for number, batch in enumerate(SAMPLES):
-        given = {key: batch[key] for key in ("x", "target")}
-        found = step.session.train_step(given, lr=RATE)["loss"]
+        inputs = {key: batch[key] for key in ("x", "target")}
+        found = step.session.train_step(inputs, lr=RATE)["loss"]
         feed = {**batch, "lr": np.asarray(RATE, np.float32), "step": np.int32(number + 1)}
         np.testing.assert_allclose(found, run(graph, feed, params)["loss"], rtol=2e-2)
     trained = step.session.params()
@@ -64,7 +64,7 @@ def test_steps_are_the_oracles(step: Step) -> None:
 
 def test_predictions_are_the_oracles(step: Step) -> None:
     graph = step.program.entries["predict"].graph
-    given = {"x": SAMPLES[0]["x"]}
-    found = step.session.predict(given)["output"]
-    expected = run(graph, given, step.session.params())["output"]
+    inputs = {"x": SAMPLES[0]["x"]}
+    found = step.session.predict(inputs)["output"]
+    expected = run(graph, inputs, step.session.params())["output"]
     np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
