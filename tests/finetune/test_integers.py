@@ -52,8 +52,8 @@ def test_trial_trains_the_int8_program(tmp_path: Path) -> None:
     artifact = compiled(INT8, scheme, recipe.optimizer, tmp_path)
 
     assert outcome.score > 0.5
-    held = {artifact.params[f"layers.{layer}.weight"].type.dtype for layer in (0, 1)}
-    assert held == {DType.I8}
+    dtypes = {artifact.params[f"layers.{layer}.weight"].type.dtype for layer in (0, 1)}
+    assert dtypes == {DType.I8}
 
 
 @pytest.mark.parametrize("subject", [INT8, F32_GRADIENTS])

@@ -20,14 +20,16 @@ TUNING = tiny_tuning()
 FULL = preset("full", SUBJECT.graph)
 
 
-def noted(accuracy: Callable[[float], float], asked: list[float]) -> Callable[..., TrialOutcome]:
+def noted(
+    accuracy: Callable[[float], float], requested: list[float]
+) -> Callable[..., TrialOutcome]:
     """Return a run whose accuracy is a function of the rate; NaN means divergence."""
 
     def run(
         subject: Subject, scheme: Scheme, recipe: Recipe, train: Examples, judged: Examples
     ) -> TrialOutcome:
         assert (train, judged) == (TUNING.train, TUNING.validation)
-        asked.append(recipe.rate)
+        requested.append(recipe.rate)
         found = accuracy(recipe.rate)
         return TrialOutcome(0.9 if np.isnan(found) else found, 1.0, 1, 0.0, bool(np.isnan(found)))
 
@@ -35,12 +37,12 @@ def noted(accuracy: Callable[[float], float], asked: list[float]) -> Callable[..
 
 
 def test_each_rate_is_tried_once_and_the_smaller_of_equals_wins() -> None:
-    asked: list[float] = []
-    run = noted(lambda rate: np.nan if rate > 1 else min(rate, 0.1), asked)
+    requested: list[float] = []
+    run = noted(lambda rate: np.nan if rate > 1 else min(rate, 0.1), requested)
     rates = (2.0, 0.4, 0.1, 0.01, 0.4)
     recipe, accuracies = tune_rate(SUBJECT, FULL, Recipe(9.0, 3, seed=4), TUNING, rates, run)
 
-    assert asked == [2.0, 0.4, 0.1, 0.01]
+    assert requested == [2.0, 0.4, 0.1, 0.01]
     assert recipe == Recipe(0.1, 3, seed=4)
     assert accuracies == {2.0: 0.9, 0.4: 0.1, 0.1: 0.1, 0.01: 0.01}
 

@@ -51,9 +51,9 @@ def test_fisher_scores_are_squared_gradients_summed_over_a_channel() -> None:
     wrt = {graph.params[name].value: None for name in WEIGHTS}
     for value, gradient in backward(Builder(graph), graph.outputs["loss"], wrt).items():
         graph.outputs[f"d {value.name}"] = gradient
-    told = [run(graph, batch) for batch in batches(examples)]
-    conv = np.mean([np.square(g["d layers.1.weight"]).sum(axis=(0, 1, 3)) for g in told], axis=0)
-    head = np.mean([np.square(g["d head.weight"]).sum(axis=1) for g in told], axis=0)
+    results = [run(graph, batch) for batch in batches(examples)]
+    conv = np.mean([np.square(g["d layers.1.weight"]).sum(axis=(0, 1, 3)) for g in results], axis=0)
+    head = np.mean([np.square(g["d head.weight"]).sum(axis=1) for g in results], axis=0)
     np.testing.assert_allclose(found["layers.1.weight"], conv, rtol=1e-4)
     np.testing.assert_allclose(found["head.weight"], head, rtol=1e-4)
 

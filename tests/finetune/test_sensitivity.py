@@ -62,12 +62,12 @@ def test_a_killed_run_goes_on_where_it_was(whole: Path, tmp_path: Path) -> None:
     begun = read_table(path)[1]
     path.write_bytes(path.read_bytes() + b'{"item": null, "see')  # as if killed while writing
     second = start(path, stop_after=0)
-    told = second.communicate(timeout=120)[0].splitlines()
+    lines = second.communicate(timeout=120)[0].splitlines()
 
     assert second.returncode == 0
     assert len(begun) == 5
-    assert told[0] == f"5 {TRIALS} started"
-    assert len(told) == TRIALS - 5 + 1  # exactly one line per missing trial
+    assert lines[0] == f"5 {TRIALS} started"
+    assert len(lines) == TRIALS - 5 + 1  # exactly one line per missing trial
     assert plain(path) == plain(whole)
     assert begun.items() <= read_table(path)[1].items()
     assert gone(workers)
@@ -105,9 +105,9 @@ def test_a_complete_table_runs_nothing(whole: Path) -> None:
 
     assert seen == [TrialProgress(TRIALS, TRIALS, None, "started")]
     assert whole.read_bytes() == before
-    kept = whole.with_name(f"{whole.name}.work") / "artifacts"
-    assert kept.exists()
-    assert not [path for path in kept.iterdir() if path.is_dir()]  # deleted after the last seed
+    stored = whole.with_name(f"{whole.name}.work") / "artifacts"
+    assert stored.exists()
+    assert not [path for path in stored.iterdir() if path.is_dir()]  # deleted after the last seed
     assert list(found.gains) == sorted(ITEMS)
     assert all(gain.n == len(SEEDS) for gain in found.gains.values())
     assert found.gains[ITEMS[2]].mean > 0  # more training gains
@@ -151,9 +151,9 @@ def test_a_failed_trial_ends_the_run_and_keeps_the_others(whole: Path, tmp_path:
     with Failing(1) as executor, pytest.raises(CompileError, match="the third job fails"):
         measure(PLAN, path, executor)
 
-    kept = plain(path)
-    assert len(kept) == 2
-    assert kept.items() <= plain(whole).items()
+    complete = plain(path)
+    assert len(complete) == 2
+    assert complete.items() <= plain(whole).items()
 
 
 def test_wrong_data_is_refused_before_any_table(tmp_path: Path) -> None:

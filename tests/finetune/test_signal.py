@@ -72,12 +72,12 @@ def test_noise_is_what_neither_item_nor_seed_explains() -> None:
     def of(rows: list[list[float]]) -> Noise | None:
         return noise_of([[[value] for value in row] for row in rows])
 
-    explained, rest = of([[0.1, 0.3], [0.2, 0.4], [0.5, 0.7]]), of([[1.0, 0.0], [0.0, 1.0]])
+    explained, unexplained = of([[0.1, 0.3], [0.2, 0.4], [0.5, 0.7]]), of([[1.0, 0.0], [0.0, 1.0]])
     assert explained is not None
-    assert rest is not None
+    assert unexplained is not None
     assert explained.seeds == pytest.approx(0.0)
-    assert rest == Noise(1.0)
-    assert rest.of_mean(2) == 0.5
+    assert unexplained == Noise(1.0)
+    assert unexplained.of_mean(2) == 0.5
     assert of([[0.1, 0.2]]) is None
     assert of([[0.1], [0.2]]) is None
     assert of([]) is None

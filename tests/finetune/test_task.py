@@ -139,10 +139,10 @@ def test_an_archive_has_arrays_alone_each_once(
     tmp_path: Path, names: tuple[str, str], message: str
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones(3))
-    held = [(tmp_path / "x.npy").read_bytes(), b"read me"]
+    contents = [(tmp_path / "x.npy").read_bytes(), b"read me"]
     with ZipFile(tmp_path / "rows.npz", "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zipfile warns of duplicate names
-        for name, data in zip(names, held, strict=True):
+        for name, data in zip(names, contents, strict=True):
             archive.writestr(name, data)
     with pytest.raises(FinetuneError, match=message):
         read_arrays(tmp_path / "rows.npz")

@@ -74,8 +74,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def packed(program: Path, table: Path, data: Path) -> Any:
     """Run the C program."""
-    given = [str(program), str(table), str(data), str(LENGTH)]
-    return subprocess.run(given, capture_output=True, check=False, timeout=120)
+    arguments = [str(program), str(table), str(data), str(LENGTH)]
+    return subprocess.run(arguments, capture_output=True, check=False, timeout=120)
 
 
 def examples() -> list[dict[str, Any]]:

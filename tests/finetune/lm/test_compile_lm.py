@@ -57,8 +57,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]
     """Return the model's folder, the compiled folder, and the printed command."""
     place = tmp_path_factory.mktemp("device")
     folder = save(place / "model", speaking())
-    given = [str(folder), f"--out={place / 'out'}", "--max-length=160", "--json"]
-    result = CliRunner().invoke(compile_lm, given, catch_exceptions=False)
+    arguments = [str(folder), f"--out={place / 'out'}", "--max-length=160", "--json"]
+    result = CliRunner().invoke(compile_lm, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return folder, place / "out", json.loads(result.stdout)["command"]
 
@@ -85,8 +85,8 @@ def test_a_chat_is_that_of_transformers(compiled: tuple[Path, Path, str]) -> Non
     answers = done.stdout.decode().splitlines()
     assert answers == answers_of(compiled[0])
     assert len(set("".join(answers))) > 4
-    told = [json.loads(line) for line in done.stderr.decode().splitlines()]
-    assert [row["tokens"] for row in told] == [LIMIT, LIMIT]
+    records = [json.loads(line) for line in done.stderr.decode().splitlines()]
+    assert [row["tokens"] for row in records] == [LIMIT, LIMIT]
     drawn = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=3", "--threads=2")
     again = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=3")
     other = chatted(compiled, "a\n", "--temperature=1", "--top-p=0.9", "--seed=4")
@@ -105,8 +105,8 @@ def test_a_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> Non
 def test_an_emulated_board_chats(compiled: tuple[Path, Path, str], tmp_path: Path) -> None:
     if shutil.which("qemu-aarch64") is None:
         pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
-    given = [str(compiled[0]), f"--out={tmp_path}", "--max-length=160", "--json"]
-    result = CliRunner().invoke(compile_lm, [*given, "--device=rpi4"], catch_exceptions=False)
+    arguments = [str(compiled[0]), f"--out={tmp_path}", "--max-length=160", "--json"]
+    result = CliRunner().invoke(compile_lm, [*arguments, "--device=rpi4"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     command = "qemu-aarch64 " + json.loads(result.stdout)["command"]
     done = chatted((compiled[0], tmp_path, command), "\n".join(QUESTIONS), f"--limit={LIMIT}")
@@ -166,9 +166,16 @@ def lines_of(count: int = 24) -> list[dict[str, Any]]:
 
 def trained_by_python(folder: Path, data: Path, out: Path, *options: str) -> list[float]:
     """Return the losses of `pockengine finetune-lm`."""
-    given = [str(folder), f"--data={data}", f"--out={out}", "--max-length=160", "--json", *options]
-    given += ["--hold-out=0", "--answer-tokens=0", "--no-merge", "--lr=0.01", "--seed=3"]
-    result = CliRunner().invoke(finetune_lm, given, catch_exceptions=False)
+    arguments = [
+        str(folder),
+        f"--data={data}",
+        f"--out={out}",
+        "--max-length=160",
+        "--json",
+        *options,
+    ]
+    arguments += ["--hold-out=0", "--answer-tokens=0", "--no-merge", "--lr=0.01", "--seed=3"]
+    result = CliRunner().invoke(finetune_lm, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     log = (out / "checkpoints" / "history.jsonl").read_text().splitlines()
     return [row["step"]["loss"] for row in map(json.loads, log) if "step" in row]
@@ -178,9 +185,9 @@ def finetuned(compiled: tuple[Path, Path, str], data: Path, *more: str) -> Any:
     """Run the runner's finetune, with the chat's weights and tokenizer."""
     _, out, command = compiled
     runner, _, *files = command.split()
-    given = [runner, "finetune", *files, f"--data={data}", "--seed=3"]
-    given += [] if "--resume" in more else ["--lr=0.01"]
-    return subprocess.run([*given, *more], cwd=out, capture_output=True, check=False)
+    arguments = [runner, "finetune", *files, f"--data={data}", "--seed=3"]
+    arguments += [] if "--resume" in more else ["--lr=0.01"]
+    return subprocess.run([*arguments, *more], cwd=out, capture_output=True, check=False)
 
 
 def losses(done: Any) -> list[float]:
@@ -218,8 +225,8 @@ def test_a_training_resumes_and_its_adapter_is_swapped(
     first = losses(
         finetuned(compiled, data, save, "--steps=4", "--lr=0.1", f"--total={len(whole)}")
     )
-    rest = finetuned(compiled, data, save, "--resume", "--epochs=3", f"--output={again}")
-    assert first + losses(rest) == whole
+    remaining = finetuned(compiled, data, save, "--resume", "--epochs=3", f"--output={again}")
+    assert first + losses(remaining) == whole
     assert adapter.read_bytes() == again.read_bytes()
     damaged.write_bytes(adapter.read_bytes()[:-4])
     plain = answered(compiled, "a\n")

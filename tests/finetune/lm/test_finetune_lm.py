@@ -57,9 +57,11 @@ def finetuned(folder: Path, data: Path, out: Path, *options: str) -> dict[str, A
 
 def printed(folder: Path, data: Path, out: Path, *options: str) -> str:
     """Run the command; return its output."""
-    given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}"]
+    arguments = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}"]
     always = ["--batch=2", "--lr=0.01", "--answer-tokens=4", f"--validation={data}"]
-    result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
+    result = CliRunner().invoke(
+        finetune_lm, [*arguments, *always, *options], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -200,27 +202,27 @@ def test_bf16_shards_keep_their_type(
     log = StepLog()
     monkeypatch.setitem(REPORTS, "tensorboard", lambda out: log)
     options = ("--steps=2", "--frozen-weights=bf16", "--report-to=tensorboard")
-    said = printed(folder, data, tmp_path / "out", *options)
-    assert not re.search(r"(?<!training )(?<!held-out )\bloss\b", " ".join(said.split()))
-    assert "compiled" not in said  # progress is not part of the result
+    messages = printed(folder, data, tmp_path / "out", *options)
+    assert not re.search(r"(?<!training )(?<!held-out )\bloss\b", " ".join(messages.split()))
+    assert "compiled" not in messages  # progress is not part of the result
     for words in (f"reading {folder}", "compiling: scheme lora", "arena,"):
-        assert words in said.replace("\n", " ")  # progress messages
+        assert words in messages.replace("\n", " ")  # progress messages
     assert log.steps == [1, 2]
     before = transformers.AutoModelForCausalLM.from_pretrained(folder).state_dict()
     after = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out/merged").state_dict()
-    changed = {name for name, held in before.items() if not torch.equal(held, after[name])}
-    assert all(held.dtype == torch.bfloat16 for held in after.values())
+    changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert all(tensor.dtype == torch.bfloat16 for tensor in after.values())
     assert any("q_proj" in name for name in changed)
     assert not any("o_proj" in name for name in changed)
 
 
 def test_the_time_left_is_printed_once() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     clock = iter((5.0, 25.0))
-    estimate = Estimate(111, said.append, lambda: next(clock))
+    estimate = Estimate(111, messages.append, lambda: next(clock))
     for number in range(1, 40):
         estimate.on_step(Step(number, 1, 0.5, 0.1, 1, False))
-    assert said == ["2 s per step: 3 min for the remaining steps"]
+    assert messages == ["2 s per step: 3 min for the remaining steps"]
 
 
 def test_a_gguf_file_is_tuned_and_stays_one(folder: Path, data: Path, tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def test_ten_steps_are_those_of_pytorch(folder: Path, data: Path, tmp_path: Path
     )
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     optimizer = torch.optim.SGD(model.parameters(), RATE)
-    said: list[str] = []
-    drawn = Rollouts(prepared.prompts, prepared.tokenizer, 6, LENGTH, said.append)
+    messages: list[str] = []
+    drawn = Rollouts(prepared.prompts, prepared.tokenizer, 6, LENGTH, messages.append)
     assert drawn.batches == 2  # five prompts, two a step
     with compiled.session() as session:
         drawn.on_begin(session)
@@ -104,9 +104,11 @@ def test_each_step_of_each_seed_draws_its_own_answers() -> None:
 
 def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
     """Run the command; return its JSON output."""
-    given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
+    arguments = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
     always = ["--method=grpo", "--batch=8", f"--answer-tokens={TOKENS}", f"--validation={data}"]
-    result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
+    result = CliRunner().invoke(
+        finetune_lm, [*arguments, *always, *options], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     facts: dict[str, Any] = json.loads(result.stdout)
     return facts

@@ -86,12 +86,12 @@ def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
     for layers in (4, 12):
         model = llama(**shape, num_hidden_layers=layers, tie_word_embeddings=True)
         folder = save(tmp_path / str(layers), model)
-        asked = [CompileOptions(optimizer=AdamW())]
-        (plan,) = plans(shapes_of(str(folder)), Shape(1, tokens), asked, "h100")
+        requested = [CompileOptions(optimizer=AdamW())]
+        (plan,) = plans(shapes_of(str(folder)), Shape(1, tokens), requested, "h100")
         arenas.append(plan.arena_bytes)
-    kept = 4 * tokens * (2 * inner + (2 + 4) * hidden + 2 * heads)
+    saved = 4 * tokens * (2 * inner + (2 + 4) * hidden + 2 * heads)
     small = 4 * 2 * tokens + 1024  # the scales of two norms, and alignment
-    assert abs((arenas[1] - arenas[0]) // 8 - kept) <= small
+    assert abs((arenas[1] - arenas[0]) // 8 - saved) <= small
 
 
 @pytest.mark.parametrize("backend", ["c", "cuda"])

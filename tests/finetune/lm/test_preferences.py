@@ -200,9 +200,11 @@ def test_rated_answers_train_and_resume(folder: Path, rated: Path, tmp_path: Pat
 
 def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
     """Run the command; return its JSON output."""
-    given = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
+    arguments = [str(folder), f"--data={data}", f"--out={out}", f"--max-length={LENGTH}", "--json"]
     always = ["--batch=2", "--lr=0.01", "--answer-tokens=2", f"--validation={data}"]
-    result = CliRunner().invoke(finetune_lm, [*given, *always, *options], catch_exceptions=False)
+    result = CliRunner().invoke(
+        finetune_lm, [*arguments, *always, *options], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     facts: dict[str, Any] = json.loads(result.stdout)
     return facts
@@ -234,13 +236,13 @@ def test_damaged_margins_are_named(folder: Path, data: Path, tmp_path: Path) -> 
 
 def test_pairs_of_messages_keep_the_turns_before_them(tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
-    asked = [*turns, {"role": "user", "content": "three"}]
+    prompt = [*turns, {"role": "user", "content": "three"}]
     answers = {n: [{"role": "assistant", "content": n}] for n in ("chosen", "rejected")}
-    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": asked, **answers}))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"prompt": prompt, **answers}))
     (pair,) = read_pairs(tmp_path / "a.jsonl")
-    assert pair.chosen.messages == [*asked, *answers["chosen"]]
-    assert pair.rejected.messages == [*asked, *answers["rejected"]]
-    assert pair.chosen.first == len(asked)
+    assert pair.chosen.messages == [*prompt, *answers["chosen"]]
+    assert pair.rejected.messages == [*prompt, *answers["rejected"]]
+    assert pair.chosen.first == len(prompt)
 
 
 @pytest.mark.parametrize(

@@ -118,9 +118,9 @@ def test_what_a_decoder_does_not_take_is_named(
 ) -> None:
     rows = tmp_path / "rows.npz"
     np.savez(rows, input=np.ones(3), target=np.zeros(3, np.int64))
-    given = [option.format(rows=rows) for option in options]
+    arguments = [option.format(rows=rows) for option in options]
     out = tmp_path / "table.jsonl"
-    done = run("sensitivity", folder, *ROWS, f"--data={data}", f"--out={out}", *given)
+    done = run("sensitivity", folder, *ROWS, f"--data={data}", f"--out={out}", *arguments)
 
     assert isinstance(done.exception, PockEngineError)
     assert message.format(folder=folder) in str(done.exception)

@@ -81,11 +81,14 @@ def test_score_is_the_loss_of_held_out_tokens_as_pytorch_computes_it(
     subject: Subject, folder: Path, texts: Texts, kept: Path
 ) -> None:
     outcome = trial(subject, folder, texts, kept, rate=0.0)
-    held = text_tuning(folder, texts, LENGTH, 0)[0].validation
+    validation = text_tuning(folder, texts, LENGTH, 0)[0].validation
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     total, count = 0.0, 0
     for ids, labels, places in zip(
-        held.inputs["input_ids"], held.labels, held.inputs["position_ids"], strict=True
+        validation.inputs["input_ids"],
+        validation.labels,
+        validation.inputs["position_ids"],
+        strict=True,
     ):
         starts = [*np.flatnonzero(places == 0), LENGTH]
         for begin, end in pairwise(starts):
