@@ -60,21 +60,21 @@ class _Server(paramiko.ServerInterface):
 
     def _run(self, channel: paramiko.Channel, command: str) -> None:
         text = channel.recv(1 << 16)
-        asked = text.decode(errors="replace")
-        if PROBE in asked:  # the probe for required tools comes first and is served normally
+        request = text.decode(errors="replace")
+        if PROBE in request:  # the probe for required tools comes first and is served normally
             self._serve(channel, command, text)
             return
-        if self.faults.cut_at_command and self.faults.cut_at_command in asked:
+        if self.faults.cut_at_command and self.faults.cut_at_command in request:
             channel.get_transport().close()
             return
-        if self.faults.hang_at_command and self.faults.hang_at_command in asked:
+        if self.faults.hang_at_command and self.faults.hang_at_command in request:
             return
-        if self.faults.free_bytes and "df -P -k" in asked:
+        if self.faults.free_bytes and "df -P -k" in request:
             free = self.faults.free_bytes.pop(0) // 1024
-            text = _answering(asked, f"head\nfs 1 1 {free} 1% /\n".encode())
+            text = _answering(request, f"head\nfs 1 1 {free} 1% /\n".encode())
         for word, answer in self.faults.answers.items():
-            if word in asked:
-                text = _answering(asked, answer)
+            if word in request:
+                text = _answering(request, answer)
         self._serve(channel, command, text)
 
     def _serve(self, channel: paramiko.Channel, command: str, text: bytes) -> None:
@@ -108,15 +108,15 @@ class _Server(paramiko.ServerInterface):
             stdin.write(text)
             stdin.flush()
             while data := channel.recv(1 << 16):
-                kept = data if keep is None else data[:keep]
-                keep = None if keep is None else keep - len(kept)
-                stdin.write(kept)
+                part = data if keep is None else data[:keep]
+                keep = None if keep is None else keep - len(part)
+                stdin.write(part)
                 stdin.flush()
 
 
-def _answering(asked: str, answer: bytes) -> bytes:
+def _answering(command: str, answer: bytes) -> bytes:
     """Return a command that prints `answer`, after the same marks."""
-    marks = asked.partition("exec < /dev/null;")[0]
+    marks = command.partition("exec < /dev/null;")[0]
     octal = "".join(f"\\{byte:03o}" for byte in answer)
     return f"{marks}printf '{octal}'\n}}\n".encode()
 

@@ -84,8 +84,8 @@ def test_a_boards_own_steps_carry_its_mark() -> None:
     result = BenchResult(replace(QUIET, board="shelf-1"))
     run = BoardRun([2.0], [5.0] * 9, {}, 1 << 20, 1 << 10)
     conditions = Conditions([parse("system Linux\n", "shelf-1")], MARK)
-    said = {"name": "full", "dtype": "f32", "engine": OURS}
-    trained = SimpleNamespace(**said, run=run, conditions=conditions)
+    fields = {"name": "full", "dtype": "f32", "engine": OURS}
+    trained = SimpleNamespace(**fields, run=run, conditions=conditions)
 
     flow.add_remote(result, trained)
 

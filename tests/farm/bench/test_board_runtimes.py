@@ -33,14 +33,14 @@ def test_a_request_goes_to_the_runtimes_worker_and_its_artifact_to_the_board(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = make_case("mobilenet_v2-0.1-32", 2, 1)
-    asked: list[tuple[object, ...]] = []
+    requests: list[tuple[object, ...]] = []
 
     def measure(*given: object, **named: object) -> object:
-        asked.append((*given, *named.values()))
+        requests.append((*given, *named.values()))
         return FIGURE
 
     monkeypatch.setattr(peers, "why_runtime_missing", lambda backend: None)
-    monkeypatch.setattr(peers, "compile_by_worker", lambda *given: asked.append(given))
+    monkeypatch.setattr(peers, "compile_by_worker", lambda *given: requests.append(given))
     monkeypatch.setattr(peers, "measure_guest_runtime", measure)
 
     there = InRuntime("onnx", "rpi4", "bias-only", case.graph, case.data)
@@ -49,7 +49,7 @@ def test_a_request_goes_to_the_runtimes_worker_and_its_artifact_to_the_board(
     request = json.loads((tmp_path / "onnx" / "request.json").read_text())
     assert (request["device"], request["scheme"], request["momentum"]) == ("rpi4", "bias-only", 0.9)
     artifact = tmp_path / "onnx" / "artifact"
-    assert asked == [
+    assert requests == [
         (tmp_path / "onnx", "onnx", None),
         ("onnx", "rpi4", artifact, case.data, [1.0]),
     ]
@@ -119,9 +119,9 @@ def test_a_suite_on_an_emulated_board_is_a_bench_of_it(
     benches: list[BenchOptions] = []
     monkeypatch.setattr(bench_board, "run_bench", lambda chosen, *_: benches.append(chosen))
     names = ("models", "batches", "schemes", "references")
-    given = {**dict.fromkeys(names, ()), "suite": suite, "steps": 1, "int8": False}
-    given |= {"pythons": ("pockengine-tvm=tvm/python",), "backend": None}
-    bench_board._run_bench(given, board_for("rpi4", load_boards()), 1, lambda _: None)
+    options = {**dict.fromkeys(names, ()), "suite": suite, "steps": 1, "int8": False}
+    options |= {"pythons": ("pockengine-tvm=tvm/python",), "backend": None}
+    bench_board._run_bench(options, board_for("rpi4", load_boards()), 1, lambda _: None)
     assert benches[0].runtimes == runtimes
     assert len(benches[0].schemes) == schemes
     assert benches[0].reference_schemes == ("full",)

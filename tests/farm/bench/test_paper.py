@@ -137,8 +137,8 @@ def test_a_short_lane_that_begins_makes_no_wild_estimate(choice: PaperChoice) ->
 
 def test_progress_learns_how_slow_a_machine_is(choice: PaperChoice) -> None:
     whole, now = plan(choice), [0.0]
-    said: list[str] = []
-    progress = CellProgress(whole, said.append, lambda: now[0])
+    messages: list[str] = []
+    progress = CellProgress(whole, messages.append, lambda: now[0])
     lane = whole.lanes()[0]
     for cell in lane[: len(lane) // 2]:
         now[0] += 10 * whole.seconds / len(lane)
@@ -146,7 +146,9 @@ def test_progress_learns_how_slow_a_machine_is(choice: PaperChoice) -> None:
 
     left = whole.without(lane[: len(lane) // 2]).seconds
     assert progress.seconds_left() > 5 * left
-    assert said[0].startswith(f"1 of {len(whole.cells)} done, {len(whole.cells) - 1} left, about ")
+    assert messages[0].startswith(
+        f"1 of {len(whole.cells)} done, {len(whole.cells) - 1} left, about "
+    )
     assert [duration(x) for x in (40, 420, 7500)] == ["40 s", "7 min", "2 h 5 min"]
 
 
@@ -290,15 +292,15 @@ def test_a_failing_cell_leaves_the_others(
         return CellOutcome("1.0", emulated.METRIC, (1.0,), 0.0)
 
     monkeypatch.setattr(EmulatedBench, "_measured", wrong)
-    kept: list[Cell] = []
+    saved: list[Cell] = []
     failed: list[Cell] = []
     whole = plan(choice)
     bench = EmulatedBench(whole, tmp_path, CellOutcomes(tmp_path))
 
-    bench.run(lambda cell, _: kept.append(cell), lambda cell, _: failed.append(cell))
+    bench.run(lambda cell, _: saved.append(cell), lambda cell, _: failed.append(cell))
 
     assert {cell.engine for cell in failed} == {"tf-graph"}
-    assert sorted((*kept, *failed)) == sorted(whole.cells)
+    assert sorted((*saved, *failed)) == sorted(whole.cells)
 
 
 class ToySuite:
@@ -329,12 +331,12 @@ class ToySuite:
 
 
 def test_a_suite_goes_on_where_a_cell_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    kept: list[Sequence[Record]] = []
+    saved: list[Sequence[Record]] = []
 
-    status = run_suite(ToySuite(), kept.append)
+    status = run_suite(ToySuite(), saved.append)
 
     assert status == 1
-    assert len(kept) == 2
+    assert len(saved) == 2
     assert capsys.readouterr().out.splitlines() == [
         *("found 10", "engine: not here", "found 30", "engine: not here"),
         *("all [10, 30]", "FAILED cell 2: it is 2"),

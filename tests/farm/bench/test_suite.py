@@ -84,9 +84,9 @@ def test_the_page_has_all_tables_and_escapes_what_it_shows(
     from pockengine.farm.report.page import write_report
 
     for made in result.compiled.values():
-        held = blocks(made.program.entries["train"])
-        assert max(one.offset + one.size for one in held) <= made.artifact.arena_bytes
-        assert {"input", "saved for backward", "gradient"} <= {one.kind for one in held}
+        stored = blocks(made.program.entries["train"])
+        assert max(one.offset + one.size for one in stored) <= made.artifact.arena_bytes
+        assert {"input", "saved for backward", "gradient"} <= {one.kind for one in stored}
     result.missing["evil"] = "<script>"
     picture = draw_memory(result, tmp_path)
     page = write_report([result], PEAKS, tmp_path).read_text()

@@ -29,12 +29,12 @@ class Forked:
     def __init__(self, module: str, log: IO[bytes]) -> None:
         """Start the process; it replies on pipes, and its stderr goes to `log`."""
         context = multiprocessing.get_context("forkserver")
-        asked, ask = context.Pipe(duplex=False)
+        requests, ask = context.Pipe(duplex=False)
         answers, answer = context.Pipe(duplex=False)
         printed = Connection(os.dup(log.fileno()), readable=False)
-        self._process = context.Process(target=_serve, args=(module, asked, answer, printed))
+        self._process = context.Process(target=_serve, args=(module, requests, answer, printed))
         self._process.start()
-        for end in (asked, answer, printed):
+        for end in (requests, answer, printed):
             end.close()
         self.stdin: IO[bytes] = os.fdopen(os.dup(ask.fileno()), "wb")
         self.stdout: IO[bytes] = os.fdopen(os.dup(answers.fileno()), "rb")
@@ -57,8 +57,8 @@ class Forked:
         self._process.kill()
 
 
-def _serve(module: str, asked: Connection, answer: Connection, printed: Connection) -> None:
-    for number, end in enumerate((asked, answer, printed)):
+def _serve(module: str, requests: Connection, answer: Connection, printed: Connection) -> None:
+    for number, end in enumerate((requests, answer, printed)):
         os.dup2(end.fileno(), number)
         end.close()
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115

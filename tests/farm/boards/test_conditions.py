@@ -99,18 +99,18 @@ def test_what_happens_meanwhile_makes_a_run_invalid(
     ],
 )
 def test_the_bits_of_a_raspberry_pi_are_read(before: str, after: str, valid: bool) -> None:
-    said = [parse(f"pi_throttled {bits}\n", "pi") for bits in (before, after)]
+    parsed = [parse(f"pi_throttled {bits}\n", "pi") for bits in (before, after)]
 
-    problems = Conditions(said).problems()
+    problems = Conditions(parsed).problems()
 
     assert (problems == []) is valid
     assert valid or "it throttled (flags" in problems[0]
 
 
 def test_a_reboot_makes_a_run_invalid() -> None:
-    said = [parse(f"boot {name}\n", "pi") for name in ("a", "b")]
+    parsed = [parse(f"boot {name}\n", "pi") for name in ("a", "b")]
 
-    assert Conditions(said).problems() == ["it rebooted"]
+    assert Conditions(parsed).problems() == ["it rebooted"]
 
 
 def test_a_board_that_tells_nothing_is_not_blamed_and_one_that_was_not_asked_is() -> None:

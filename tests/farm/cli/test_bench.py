@@ -43,9 +43,9 @@ def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
 def bench(folder: Path, *arguments: str) -> tuple[int, str]:
     database = f"sqlite:///{folder / 'results.sqlite'}"
     common = {"--device": "host", "--model": MODEL, "--steps": "2", "--threads": "1"}
-    given = {argument.partition("=")[0] for argument in arguments}
-    rest = [f"{name}={value}" for name, value in common.items() if name not in given]
-    result = CliRunner().invoke(main, [*rest, f"--database={database}", *arguments])
+    named = {argument.partition("=")[0] for argument in arguments}
+    defaults = [f"{name}={value}" for name, value in common.items() if name not in named]
+    result = CliRunner().invoke(main, [*defaults, f"--database={database}", *arguments])
     return result.exit_code, result.output
 
 
@@ -187,8 +187,10 @@ def test_records_of_a_run_that_is_cut_are_kept(
 
     bench(tmp_path, "--scheme=bias-only")
 
-    kept = {record.metric for record in Results(f"sqlite:///{tmp_path / 'results.sqlite'}").find()}
-    assert {"max_rel_error", "arena_bytes", "binary_bytes"} <= kept
+    stored = {
+        record.metric for record in Results(f"sqlite:///{tmp_path / 'results.sqlite'}").find()
+    }
+    assert {"max_rel_error", "arena_bytes", "binary_bytes"} <= stored
 
 
 @pytest.mark.usefixtures("no_peers")

@@ -39,11 +39,11 @@ def arguments(machine: RunningEmulator, *more: str) -> list[str]:
 
 @needs_qemu
 def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: RunningEmulator, home: Path) -> None:
-    said = CliRunner().invoke(cli, arguments(machine, "--tag", "shelf-2"), input="y\n")
+    result = CliRunner().invoke(cli, arguments(machine, "--tag", "shelf-2"), input="y\n")
 
-    assert said.exit_code == 0, said.output
-    assert fingerprint(ensure_image().keys.host_public) in said.output
-    assert "CPU: CPU part 0xd08" in said.output
+    assert result.exit_code == 0, result.output
+    assert fingerprint(ensure_image().keys.host_public) in result.output
+    assert "CPU: CPU part 0xd08" in result.output
     board = board_for("desk", load_boards())
     assert (board.device, board.tags) == ("rpi4", ("shelf-2",))
     assert ensure_image().keys.host_public in home.read_text()
@@ -56,10 +56,10 @@ def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: RunningEmulator, 
 def test_a_key_that_is_not_accepted_is_not_written(
     machine: RunningEmulator, home: Path, more: list[str]
 ) -> None:
-    said = CliRunner().invoke(cli, arguments(machine, *more), input="n\n")
+    result = CliRunner().invoke(cli, arguments(machine, *more), input="n\n")
 
-    assert said.exit_code == 1
-    assert "its host key was not accepted; nothing was written" in said.output
+    assert result.exit_code == 1
+    assert "its host key was not accepted; nothing was written" in result.output
     assert not home.exists()
 
 
@@ -71,11 +71,11 @@ def test_the_key_that_answers_is_the_boards(machine: RunningEmulator) -> None:
 
 
 def test_boards_are_listed(home: Path) -> None:
-    said = CliRunner().invoke(cli, ["boards"])
+    result = CliRunner().invoke(cli, ["boards"])
 
-    assert said.exit_code == 0
+    assert result.exit_code == 0
     for name in ("host", "rpi4-qemu", "rpi5-qemu", "jetson-orin-qemu", "snapdragon-dsp-qemu"):
-        assert name in said.output
+        assert name in result.output
     rows = json.loads(CliRunner().invoke(cli, ["boards", "--json"]).output)
     assert {"host", "rpi4-qemu"} <= {row["board"] for row in rows}
 
@@ -93,8 +93,8 @@ def test_boards_are_listed(home: Path) -> None:
     ],
 )
 def test_errors_are_one_line(home: Path, command: list[str], message: str) -> None:
-    said = CliRunner().invoke(cli, command)
+    result = CliRunner().invoke(cli, command)
 
-    assert said.exit_code == 1
-    assert message in said.output
-    assert "Traceback" not in said.output
+    assert result.exit_code == 1
+    assert message in result.output
+    assert "Traceback" not in result.output

@@ -46,15 +46,15 @@ BAD = "[[job]]\nname = 'bad'\nprogram = 'program'\nargs = ['in', 3]\n"
 def test_a_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, GOOD + BAD)
 
-    said = farm("run", file, "--batch", "night")
+    result = farm("run", file, "--batch", "night")
     again = farm("run", file, "--batch", "night")
 
-    assert said.exit_code == again.exit_code == 1
-    assert "batch night: 2 jobs, 1 boards" in said.output
-    assert "host passed" in said.output
+    assert result.exit_code == again.exit_code == 1
+    assert "batch night: 2 jobs, 1 boards" in result.output
+    assert "host passed" in result.output
     for line in ("host: examining its health", "host: runs good, attempt 1, logs in "):
-        assert line in said.output
-    assert "exit status 3" in said.output
+        assert line in result.output
+    assert "exit status 3" in result.output
     logs = tmp_path / "DATA" / "pockengine" / "runs" / "night"
     assert (logs / "good.1" / "stdout").read_text() == "content"
     assert not (logs / "good.2").exists()
@@ -65,21 +65,21 @@ def test_words_of_a_program_are_shown_as_they_are(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, BAD)
     script(tmp_path, "echo '[/red] :smile: [bold]' >&2; exit 3", "program")
 
-    said = farm("run", file)
+    result = farm("run", file)
 
-    assert "[/red] :smile: [bold]" in said.output.replace("\n", " ")
+    assert "[/red] :smile: [bold]" in result.output.replace("\n", " ")
 
 
 def test_what_a_failed_job_printed_is_kept_and_shown(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, GOOD + BAD)
     script(tmp_path, "echo far; echo 'too \033[31mhot' >&2; exit ${2:-0}", "program")
 
-    said = farm("run", file, "--batch", "night")
+    result = farm("run", file, "--batch", "night")
     again = farm("jobs", "night")
 
     log = tmp_path / "DATA" / "pockengine" / "runs" / "night" / "bad.1"
     assert (log / "stdout").read_text() == "far\n"
-    for output in (said.output, again.output):
+    for output in (result.output, again.output):
         assert f"bad, the end of {log / 'stderr'}:" in output
         assert "too \N{REPLACEMENT CHARACTER}[31mhot" in output
         assert "good, the end" not in output
@@ -155,16 +155,16 @@ def test_what_a_job_prints_is_shown_while_it_runs(tmp_path: Path) -> None:
 
 
 def test_a_job_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
-    said = farm("run", write_jobs(tmp_path, GOOD.replace("'good'", "'../../x'")))
+    result = farm("run", write_jobs(tmp_path, GOOD.replace("'good'", "'../../x'")))
 
-    assert said.exit_code == 1
-    assert "'../../x' cannot name a job" in said.output
+    assert result.exit_code == 1
+    assert "'../../x' cannot name a job" in result.output
 
 
 def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
-    said = farm("run", write_jobs(tmp_path, GOOD))
+    result = farm("run", write_jobs(tmp_path, GOOD))
 
-    assert said.exit_code == 0, said.output
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
-    said = farm("run", write_jobs(tmp_path, text))
+    result = farm("run", write_jobs(tmp_path, text))
 
-    assert said.exit_code == 1
-    assert message in " ".join(said.output.split())
-    assert "Traceback" not in said.output
+    assert result.exit_code == 1
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
 
 
 def test_boards_are_shut_out_and_let_in() -> None:
@@ -218,8 +218,8 @@ def test_a_machine_on_a_shelf_is_leased_while_it_is_used(monkeypatch: pytest.Mon
     here = Board("host", "host", Local())
 
     with checkout(shelf), checkout(here):
-        held = farm("leases").output
+        output = farm("leases").output
 
-    assert "desk" in held
-    assert "host since" not in held
+    assert "desk" in output
+    assert "host since" not in output
     assert farm("leases").output == "no board is leased\n"

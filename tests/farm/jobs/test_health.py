@@ -113,10 +113,10 @@ def test_a_compiler_that_takes_too_long_is_not_the_boards_fault(
         pytest.skip("needs ziglang")
     monkeypatch.setattr(known_answer, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(known_answer, "BUILD_LIMIT_S", 1e-6)
-    told: list[str] = []
+    messages: list[str] = []
 
-    found = check_health(here, HOST, Needs(disk_bytes=0, memory_bytes=0), told.append)
+    found = check_health(here, HOST, Needs(disk_bytes=0, memory_bytes=0), messages.append)
 
     assert found.problems == ()
-    assert told[0].startswith("building the health check's program for host: minutes")
-    assert "timed out" in told[1]
+    assert messages[0].startswith("building the health check's program for host: minutes")
+    assert "timed out" in messages[1]

@@ -65,10 +65,10 @@ class Server:
     def _run(self, program: str, *arguments: str) -> None:
         user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         command = [*(user if os.getuid() == 0 else []), str(self._programs / program), *arguments]
-        said = subprocess.run(
+        done = subprocess.run(
             command, cwd=self._folder, stdin=subprocess.DEVNULL, capture_output=True, text=True
         )
-        assert said.returncode == 0, said.stdout + said.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def programs(folder: Path) -> Path:

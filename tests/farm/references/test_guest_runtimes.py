@@ -40,14 +40,14 @@ class CountingWorker:
 
 def pretend(monkeypatch: pytest.MonkeyPatch, regions: int) -> list[tuple[object, ...]]:
     """Replace the emulation by a fake; return the log of its calls."""
-    asked: list[tuple[object, ...]] = []
+    requests: list[tuple[object, ...]] = []
 
     def start(guest: object, module: str, sources: Path, report: Path, cpu: str) -> CountingWorker:
-        asked.append((module, cpu))
+        requests.append((module, cpu))
         return CountingWorker(report, regions)
 
     def run(worker: object, job: Path, engine: str, losses: list[float]) -> float:
-        asked.append((engine, losses))
+        requests.append((engine, losses))
         return 1e-7
 
     python = GuestPython(Path("root"), Path("packages"))
@@ -55,19 +55,19 @@ def pretend(monkeypatch: pytest.MonkeyPatch, regions: int) -> list[tuple[object,
     monkeypatch.setattr(guest_runtimes, "guest_worker", start)
     monkeypatch.setattr(guest_runtimes, "run_engine", run)
     monkeypatch.setattr(guest_runtimes, "emulator_version", lambda: "qemu 7.2")
-    return asked
+    return requests
 
 
 def test_steps_are_checked_then_counted(
     data: JobData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = pretend(monkeypatch, regions=3)
+    requests = pretend(monkeypatch, regions=3)
     figure = measure_guest_runtime(
         "onnx", "rpi4", tmp_path / "artifact", data, [4.0, 3.0, 2.0, 1.0]
     )
     versions = ("0.1.0, runtime 1.2", "qemu 7.2")
     assert figure == GuestFigure("pockengine-onnx", *versions, (100, 101, 102), 1e-7)
-    assert asked == [
+    assert requests == [
         ("pockengine_onnx_worker", "cortex-a72"),
         (str(tmp_path / "artifact"), [4.0, 3.0, 2.0]),
     ]

@@ -46,10 +46,10 @@ def test_without_any_record_the_gate_says_what_to_do(commits: list[str], url: st
 def test_a_commit_that_was_not_measured_is_named(commits: list[str], url: str) -> None:
     Results(url).append([count(commits[4], 90)])
 
-    said = CliRunner().invoke(cli, ["compare", "--database", url])
+    result = CliRunner().invoke(cli, ["compare", "--database", url])
 
-    assert said.exit_code == 1
-    assert f"no stored record of HEAD ({commits[7]}); run the bench there" in said.output
+    assert result.exit_code == 1
+    assert f"no stored record of HEAD ({commits[7]}); run the bench there" in result.output
 
 
 def test_files_and_status_for_continuous_integration(
@@ -75,10 +75,10 @@ def test_compare_takes_both_sides_from_the_store(
 ) -> None:
     Results(url).append([count(commits[4], 90), count(commits[7], 91)])
 
-    said = CliRunner().invoke(cli, ["compare", "--database", url, "--out", str(tmp_path / "ci")])
+    result = CliRunner().invoke(cli, ["compare", "--database", url, "--out", str(tmp_path / "ci")])
 
-    assert said.exit_code == 1
-    assert "worse" in said.output
+    assert result.exit_code == 1
+    assert "worse" in result.output
     (row,) = json.loads(CliRunner().invoke(cli, ["compare", "--json", "--database", url]).output)
     assert (row["change"], row["before"]["value"], row["now"]["value"]) == ("worse", 90, 91)
     assert row["blame"] == {"commit": commits[7], "last": commits[4], "unmeasured": 2}
@@ -104,7 +104,7 @@ def test_an_exact_figure_moves_at_each_commit_that_changed_it(commits: list[str]
 def test_history_is_drawn(commits: list[str], url: str) -> None:
     Results(url).append([count(commits[0], 10), count(commits[1], 20)])
 
-    said = CliRunner().invoke(cli, ["history", "guest_instructions", "--database", url])
+    result = CliRunner().invoke(cli, ["history", "guest_instructions", "--database", url])
     listed = CliRunner().invoke(cli, ["results", "--database", url])
     lines = CliRunner().invoke(cli, ["results", "--database", url, "--json"]).output.splitlines()
     (trend,) = json.loads(
@@ -114,9 +114,9 @@ def test_history_is_drawn(commits: list[str], url: str) -> None:
     )
     none = CliRunner().invoke(cli, ["results", "--database", url, "--metric", "step_ms"])
 
-    assert said.exit_code == 0, said.output
-    assert f"+100.0% at {commits[1]}: 10 to 20" in said.output
-    assert said.output.count("█") == 60
+    assert result.exit_code == 0, result.output
+    assert f"+100.0% at {commits[1]}: 10 to 20" in result.output
+    assert result.output.count("█") == 60
     assert [point["value"] for point in trend["points"]] == [10, 20]
     assert [move["first"]["commit"] for move in trend["moves"]] == [commits[1]]
     assert "20 instructions" in listed.output

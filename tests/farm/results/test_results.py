@@ -133,8 +133,8 @@ def test_a_line_that_a_crash_has_cut_costs_its_record_alone(
         Results(sqlite(tmp_path)).append([record(scheme="a"), record(scheme="b")])
     assert time.monotonic() - began < 60  # it does not wait for a permanent failure
     (tmp_path / "results.sqlite").rmdir()
-    (kept,) = (tmp_path / "data").rglob("*.jsonl")
-    kept.write_bytes(kept.read_bytes()[:-30])
+    (stored,) = (tmp_path / "data").rglob("*.jsonl")
+    stored.write_bytes(stored.read_bytes()[:-30])
 
     results = Results(sqlite(tmp_path))
     with pytest.warns(UserWarning, match=r"1 lines of .*refused are no records"):

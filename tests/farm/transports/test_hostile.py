@@ -78,13 +78,13 @@ def test_a_working_folder_is_only_a_folder(board: PoweredTransport, text: str) -
 
 @given(st.text())
 def test_an_answer_of_a_board_is_facts_or_an_error_that_names_it(text: str) -> None:
-    said = ""
+    message = ""
     try:
         parse(text, "board")
     except FarmError as error:
-        said = str(error)
+        message = str(error)
 
-    assert said == "" or said.startswith("board: says")
+    assert message == "" or message.startswith("board: says")
 
 
 def test_a_damaged_program_is_not_run(board: PoweredTransport, tmp_path: Path) -> None:
