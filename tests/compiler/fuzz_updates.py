@@ -36,9 +36,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="The first seed.")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     counts: Counter[str] = Counter()
-    for seed in range(given.first, given.first + given.graphs):
+    for seed in range(arguments.first, arguments.first + arguments.graphs):
         counts[check(seed)] += 1
         if counts.total() % REPORT == 0:
             print(f"{counts.total()} graphs: {dict(counts)}", flush=True)

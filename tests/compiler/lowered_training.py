@@ -126,16 +126,16 @@ def _compare(
     lowered = {name: array.copy() for name, array in state.items()}
     with np.errstate(all="ignore"):
         before = {name: array.copy() for name, array in state.items()}
-        wanted = run(graph, inputs, state)
+        oracle = run(graph, inputs, state)
         outputs = run_in_place(entry, inputs, lowered)
     state.update({name: np.asarray(array) for name, array in state.items()})
     if not all(np.isfinite(array).all() for array in state.values()):
         raise CompileError("the reference itself overflows")
-    uncertain = reference.uncertain(wanted)
-    results = {f"output {name}": outputs[name] for name in set(outputs) & set(wanted)}
+    uncertain = reference.uncertain(oracle)
+    results = {f"output {name}": outputs[name] for name in set(outputs) & set(oracle)}
     for name, array in lowered.items():
         results[name] = np.where(uncertain.get(name, False), state[name], array)
-    expected = {**state, **{f"output {name}": array for name, array in wanted.items()}}
+    expected = {**state, **{f"output {name}": array for name, array in oracle.items()}}
     if all(_distance(results[name], expected[name]) <= TOLERANCE for name in results):
         return
     moves = _moves_by_rounding(graph, inputs, before, expected)

@@ -37,8 +37,8 @@ def _broadcastable(draw: Draw, count: int) -> list[tuple[int, ...]]:
     shape = draw(st.lists(SIZES, min_size=0, max_size=4))
     shapes = []
     for _ in range(count):
-        kept = shape[draw(st.integers(0, len(shape))) :]
-        shapes.append(tuple(size if draw(st.booleans()) else 1 for size in kept))
+        trailing = shape[draw(st.integers(0, len(shape))) :]
+        shapes.append(tuple(size if draw(st.booleans()) else 1 for size in trailing))
     return shapes
 
 

@@ -290,8 +290,8 @@ def _torch_svd(a: torch.Tensor) -> torch.Tensor:
 def _torch_lu(a: torch.Tensor) -> torch.Tensor:
     packed, pivots = torch.linalg.lu_factor(a)
     order = torch.lu_unpack(packed, pivots)[0].argmax(-2)
-    rest = torch.arange(pivots.shape[-1], a.shape[-2]).expand(*pivots.shape[:-1], -1)
-    exchanged = torch.cat([pivots - 1, rest], -1)
+    remaining = torch.arange(pivots.shape[-1], a.shape[-2]).expand(*pivots.shape[:-1], -1)
+    exchanged = torch.cat([pivots - 1, remaining], -1)
     return torch.cat([packed, order[..., None], exchanged[..., None]], -1)
 
 

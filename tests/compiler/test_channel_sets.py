@@ -109,8 +109,8 @@ def test_any_channels_train_as_with_masked_gradients(
     losses, weights = masked_training(sets, micro_batches, steps=4)
     controls = {"lr": np.asarray(RATE, np.float32)}
     for index, (batch, expected) in enumerate(zip(batches(4), losses, strict=True)):
-        given_ = batch if micro_batches > 1 else {**batch, **controls}
-        found = run(program.entries["train"].graph, given_, state)["loss"]
+        inputs = batch if micro_batches > 1 else {**batch, **controls}
+        found = run(program.entries["train"].graph, inputs, state)["loss"]
         assert float(found) == pytest.approx(expected, rel=2e-5)
         if micro_batches > 1 and (index + 1) % micro_batches == 0:
             run(program.entries["update"].graph, controls, state)

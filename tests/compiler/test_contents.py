@@ -64,9 +64,9 @@ def test_frozen_weights_are_read_for_the_artifact_alone(tmp_path: Path) -> None:
     assert set(read) >= set(graph.params)
     for name in texts:
         assert (tmp_path / "held" / "code" / name).read_text() == texts[name]
-    held, later = (load_artifact(tmp_path / name) for name in ("held", "lazy"))
-    assert held.weights.read_bytes() == later.weights.read_bytes()
-    assert held.files == later.files
+    loaded, later = (load_artifact(tmp_path / name) for name in ("held", "lazy"))
+    assert loaded.weights.read_bytes() == later.weights.read_bytes()
+    assert loaded.files == later.files
 
 
 def test_folding_reads_what_it_folds() -> None:

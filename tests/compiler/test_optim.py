@@ -253,8 +253,8 @@ def test_noise_is_normal_and_other_at_every_step(micro_batches: int) -> None:
         drawn += [params["w"].ravel() / 0.5, params["b"] / 0.5]
     for numbers in drawn:
         counted = np.sort(numbers.astype(np.float64))
-        wanted = torch.special.ndtr(torch.from_numpy(counted)).numpy()
-        away = np.abs(wanted - (np.arange(counted.size) + 0.5) / counted.size).max()
+        expected = torch.special.ndtr(torch.from_numpy(counted)).numpy()
+        away = np.abs(expected - (np.arange(counted.size) + 0.5) / counted.size).max()
         assert away < 1.95 / np.sqrt(counted.size)  # Kolmogorov-Smirnov test at 0.001
     one, two = drawn[0], drawn[2]
     assert abs(np.corrcoef(one, two)[0, 1]) < 0.02

@@ -36,8 +36,8 @@ FILES = sorted((Path(__file__).parent / "passes").glob("*.ir"))
 
 def split(path: Path) -> tuple[str, list[Pass], str]:
     """The graph, the passes, and the expected graph of a file."""
-    before, _, rest = path.read_text().partition("--- expect ")
-    line, _, after = rest.partition("\n")
+    before, _, tail = path.read_text().partition("--- expect ")
+    line, _, after = tail.partition("\n")
     return before, [parse_pass(text, TARGETS.__getitem__) for text in line.split("; ")], after
 
 
@@ -120,8 +120,8 @@ def main() -> None:
     """Write the resulting graphs into the named files."""
     for name in sys.argv[1:]:
         path = Path(name)
-        head, mark, rest = path.read_text().partition("--- expect ")
-        line = rest.partition("\n")[0]
+        head, mark, tail = path.read_text().partition("--- expect ")
+        line = tail.partition("\n")[0]
         path.write_text(f"{head}{mark}{line}\n{print_graph(left(path))}")
 
 

@@ -43,8 +43,8 @@ def losses(integers: Integers, optimizer: Sgd | Adam, steps: int = 30) -> list[f
     found = []
     for step in range(steps):
         adam = {"step": np.asarray(step + 1, np.int32), "lr": np.asarray(0.01, np.float32)}
-        given = {**SAMPLES[step % 4], **(adam if isinstance(optimizer, Adam) else {})}
-        found.append(float(run(graph, given, params)["loss"]))
+        inputs = {**SAMPLES[step % 4], **(adam if isinstance(optimizer, Adam) else {})}
+        found.append(float(run(graph, inputs, params)["loss"]))
     return found
 
 

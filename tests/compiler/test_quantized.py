@@ -32,8 +32,8 @@ def by_whole_numbers(x: int, multiplier: int, exponent: int) -> int:
 @given(WHOLE, st.floats(2**-31, 0.999))
 def test_rescaling_rounds_as_it_says(x: int, factor: float) -> None:
     multiplier, exponent = fixed_point(np.array(factor))
-    given = np.array([x], np.int32)
-    assert rescaled(given, multiplier, exponent)[0] == by_whole_numbers(
+    operand = np.array([x], np.int32)
+    assert rescaled(operand, multiplier, exponent)[0] == by_whole_numbers(
         x, int(multiplier), int(exponent)
     )
 
@@ -88,8 +88,8 @@ def test_padding_of_integers_is_what_counts_as_zero() -> None:
     y = g.conv2d(x, w, padding=(1, 1, 1, 1), zeros=(-5, 0))
     assert y.type == TensorType(I32, (1, 2, 2, 1))
     g.output("y", y)
-    given = {"x": np.full((1, 2, 2, 1), -5, np.int8), "w": np.full((3, 3, 1, 1), 7, np.int8)}
-    np.testing.assert_array_equal(run(g.graph, given)["y"], 0)
+    inputs = {"x": np.full((1, 2, 2, 1), -5, np.int8), "w": np.full((3, 3, 1, 1), 7, np.int8)}
+    np.testing.assert_array_equal(run(g.graph, inputs)["y"], 0)
 
 
 @pytest.mark.parametrize(

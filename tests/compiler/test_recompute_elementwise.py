@@ -72,8 +72,8 @@ def test_a_sum_over_many_layers_stays() -> None:
     for layer in range(4):
         branch = net.g.square(net.conv(net.g.square(total), f"branch{layer}", 8, 3))
         total = net.g.add(total, branch)
-    kept = kept_after_the_pass(net.head(total, 3, target))
-    assert kept == {"conv2d", "add"}
+    saved = kept_after_the_pass(net.head(total, 3, target))
+    assert saved == {"conv2d", "add"}
 
 
 def test_a_long_chain_that_reads_each_value_twice_is_walked_once() -> None:

@@ -110,8 +110,8 @@ def test_a_second_moment_in_bf16_falls_as_it_should() -> None:
     params = {name: param.data.copy() for name, param in program.params.items()}
     for index in range(1, 401):
         controls = {"lr": np.float32(0), "step": np.int32(index), "seed": np.int32(index)}
-        given = {"x": np.float32(index == 1), **controls}
-        run(program.entries["train"].graph, given, params)
+        inputs = {"x": np.float32(index == 1), **controls}
+        run(program.entries["train"].graph, inputs, params)
     second = numbers_of(params["optimizer.second.w"])
     assert second.mean() == pytest.approx(0.001 * 0.999**399, rel=0.05)
 

@@ -74,9 +74,9 @@ def test_steps_below_the_last_place_add_up() -> None:
     g.output("loss", total)
     program = compile_program(g.graph, Training(optimizer=Sgd(), storage=BF16))
     params = {name: param.data.copy() for name, param in program.params.items()}
-    given = {"x": np.ones((1, 400), np.float32), "lr": np.float32(2**-8 / 50)}
+    inputs = {"x": np.ones((1, 400), np.float32), "lr": np.float32(2**-8 / 50)}
     for index in range(1, 401):
-        run(program.entries["train"].graph, {**given, "seed": np.int32(index)}, params)
+        run(program.entries["train"].graph, {**inputs, "seed": np.int32(index)}, params)
     moved = 1 - numbers_of(params["w"]).astype(np.float64).mean()
     assert moved == pytest.approx(400 * 2**-8 / 50, rel=0.25)
 

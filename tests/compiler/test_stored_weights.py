@@ -124,12 +124,12 @@ def test_training_is_that_of_the_decoded_weights(storage: str, dora: bool) -> No
     assert params["small"].value.dtype is F32  # below the minimum size
     exact: Arrays = {}
     for name in ("table", "first", "second", "small", "thin"):
-        held = params[name]
+        stored = params[name]
         scales = params.get(f"{name}.scales")
         exact[name] = (
-            numbers_of(held.data).astype(np.float32)
-            if held.blocks is None or scales is None
-            else held.blocks.decode(held.data, scales.data)
+            numbers_of(stored.data).astype(np.float32)
+            if stored.blocks is None or scales is None
+            else stored.blocks.decode(stored.data, scales.data)
         )
     losses, values = trained(program)
     plain = compile_program(decoder(exact), Training(scheme, Sgd()))
@@ -157,8 +157,8 @@ def test_what_trains_stays_f32_and_blocks_lie_along_the_sum() -> None:
         decoder(), Training(preset_of("second"), Sgd(), storage=Storage("int8"))
     )
     assert program.params["second"].value.dtype is F32
-    kept = {name: param.blocks for name, param in program.params.items() if param.blocks}
-    assert kept == {"table": Blocks(8, 1), "first": Blocks(8, 0)}
+    stored = {name: param.blocks for name, param in program.params.items() if param.blocks}
+    assert stored == {"table": Blocks(8, 1), "first": Blocks(8, 0)}
 
 
 def preset_of(*names: str) -> object:

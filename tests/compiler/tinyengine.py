@@ -34,7 +34,7 @@ def buffers_of(path: Path) -> list[Buffer]:
     for op in ops:
         for value in op["inputs"]:
             readers.setdefault(value["name"], set()).add(op["type"])
-    kept: dict[str, Buffer] = {"input": Buffer(prod(ops[0]["inputs"][0]["shape"]), -1, -1)}
+    buffers: dict[str, Buffer] = {"input": Buffer(prod(ops[0]["inputs"][0]["shape"]), -1, -1)}
     sources: dict[str, set[str]] = {"input": {"input"}}
     places: dict[str, int] = {}
     for place, op in enumerate(ops):
@@ -44,18 +44,18 @@ def buffers_of(path: Path) -> list[Buffer]:
         places[name] = place
         if _is_mask(op):
             first = min(places[v["name"]] for v in _compared(ops, op))
-            kept[name] = Buffer(-(-prod(result["shape"]) // 8), first, first)
+            buffers[name] = Buffer(-(-prod(result["shape"]) // 8), first, first)
             sources[name] = {name}
             continue
         if _is_kept(op, result, readers.get(name, set())):
-            kept[name] = Buffer(_bytes(result), place, place)
+            buffers[name] = Buffer(_bytes(result), place, place)
             sources[name] = {name}
         else:
             sources[name] = reads
         if sources[name] == {name}:
             for read in reads:
-                kept[read].last = max(kept[read].last, place)
-    return list(kept.values())
+                buffers[read].last = max(buffers[read].last, place)
+    return list(buffers.values())
 
 
 def _is_mask(op: Op) -> bool:
