@@ -55,13 +55,13 @@ def function_of(call: str) -> str:
 
 def program_of(call: str, number: int, total: str) -> Program:
     """Make a program of a call; `total` names the function that sums its results."""
-    held = {name: leaf for name, leaf in leaves().items() if re.search(rf"\b{name}\b", call)}
-    if not any(leaf.trained for leaf in held.values()):
-        held["v"] = leaves()["v"]
+    used = {name: leaf for name, leaf in leaves().items() if re.search(rf"\b{name}\b", call)}
+    if not any(leaf.trained for leaf in used.values()):
+        used["v"] = leaves()["v"]
     module, _, function = total.rpartition(".")
     body = (f"from {module} import {function}", f"y = {call}")
-    own = [f"{function}({name})" for name, leaf in held.items() if leaf.trained]
-    return Program(number, held, body, (f"{function}(y)", *own))
+    own = [f"{function}({name})" for name, leaf in used.items() if leaf.trained]
+    return Program(number, used, body, (f"{function}(y)", *own))
 
 
 def run_calls(

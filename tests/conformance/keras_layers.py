@@ -54,8 +54,8 @@ class Layer(keras.Model):
         self.layer = eval(text, dict(SCOPE))
 
     def call(self, *inputs: Any, training: bool = False) -> dict[str, Any]:
-        scale, *given = inputs
-        values = dict(zip(self.given, given, strict=True))
+        scale, *arguments = inputs
+        values = dict(zip(self.given, arguments, strict=True))
         values |= {name: held * scale for name, held in self.held.items()}
         on = [values[name] for name in self.names]
         own = {"training": training} if _takes_training(self.layer) else {}
@@ -82,18 +82,18 @@ def judge_layer(text: str, names: Sequence[str], methods: Sequence[str]) -> tupl
     """Return "passed", "random", "refused", "wrong" or "crashed", and the message."""
     try:
         model = Layer(text, names)
-        given = [np.ones(1, np.float32), *model.given.values()]
-        model(*map(tf.constant, given))  # builds it
+        arguments = [np.ones(1, np.float32), *model.given.values()]
+        model(*map(tf.constant, arguments))  # builds it
     except Exception as error:  # Keras may raise anything for an invalid sample
         return "unrunnable", f"{type(error).__name__}: {error}"
     try:
-        graph = from_tensorflow(model, tuple(given), training=True)
+        graph = from_tensorflow(model, tuple(arguments), training=True)
         random = any(value.name == "seed" for value in graph.inputs)
         if random:
-            graph = from_tensorflow(model, tuple(given), training=False)
+            graph = from_tensorflow(model, tuple(arguments), training=False)
             if any(value.name == "seed" for value in graph.inputs):
                 return "random", "always"
-        feed = {v.name: x for v, x in zip(graph.inputs, given, strict=True)}
+        feed = {v.name: x for v, x in zip(graph.inputs, arguments, strict=True)}
         params = {name: name for name, param in graph.params.items() if param.trainable}
         imported = Imported(graph, feed, ["loss"], [params])
         found = {method: METHODS[method](imported)[0] for method in methods}
@@ -101,7 +101,7 @@ def judge_layer(text: str, names: Sequence[str], methods: Sequence[str]) -> tupl
         return "refused", str(error)
     except Exception as error:
         return "crashed", f"{type(error).__name__}: {error}"
-    expected = _reference(model, given, list(params), training=not random)
+    expected = _reference(model, arguments, list(params), training=not random)
     for method, arrays in found.items():
         for name, ours, theirs in zip(["the loss", *params], arrays, expected, strict=True):
             if differs(ours, theirs, TOLERANCE):
@@ -113,11 +113,11 @@ def _reference(
     model: Layer, given: Sequence[np.ndarray], names: Sequence[str], *, training: bool
 ) -> list[np.ndarray]:
     by_path = {variable.path: variable for variable in model.trainable_variables}
-    wanted = [_named(by_path, name).value for name in names]
+    variables = [_named(by_path, name).value for name in names]
     with tf.GradientTape() as tape:
         loss = model(*map(tf.constant, given), training=training)["loss"]
         loss = tf.add_n([loss, *model.losses])  # the regularizers' penalties
-    grads = tape.gradient(loss, wanted, unconnected_gradients="zero")
+    grads = tape.gradient(loss, variables, unconnected_gradients="zero")
     return [np.asarray(loss), *(np.asarray(tf.convert_to_tensor(x)) for x in grads)]
 
 

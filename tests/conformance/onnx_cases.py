@@ -117,14 +117,14 @@ def _case(case: TestCase, op: str) -> Case:
     random = re.fullmatch(r"test_training_dropout(_default)?(_mask)?", case.name)
     names = [value.name for value in model.graph.input]
     results = [value.name for value in model.graph.output]
-    given, expected = list(map(np.asarray, inputs)), list(map(np.asarray, outputs))
-    size = max((HALF.get(array.dtype.name, 0.0) for array in (*given, *expected)), default=0.0)
+    operands, expected = list(map(np.asarray, inputs)), list(map(np.asarray, outputs))
+    size = max((HALF.get(array.dtype.name, 0.0) for array in (*operands, *expected)), default=0.0)
     absolute = ATOL if case.atol is None else case.atol
     return Case(
         case.name,
         op,
         model,
-        dict(zip(names, (as_input(x, x.dtype) for x in given), strict=False)),
+        dict(zip(names, (as_input(x, x.dtype) for x in operands), strict=False)),
         dict(zip(results, map(emulated_array, expected), strict=True)),
         max(RTOL if case.rtol is None else case.rtol, 2 * size),
         max(SPECTRUM_ATOL if SPECTRUM.fullmatch(case.name) else absolute, 2 * size),

@@ -82,12 +82,14 @@ def _outcome(case: Case, session: Session) -> CaseResult:
     inputs = {name: array for name, array in case.inputs.items() if name in known}
     found = session.run(case.name, inputs)
     for name, expected in case.outputs.items():
-        got = result_of(found, name)
-        if got.dtype != expected.dtype or got.shape != expected.shape:
-            said = f"{got.dtype}{list(got.shape)}, not {expected.dtype}{list(expected.shape)}"
-            return CaseResult(case, FAILED, f"output {name} is {said}")
-        if not np.allclose(got, expected, case.rtol, case.atol, equal_nan=True):
-            wrong = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
+        actual = result_of(found, name)
+        if actual.dtype != expected.dtype or actual.shape != expected.shape:
+            message = (
+                f"{actual.dtype}{list(actual.shape)}, not {expected.dtype}{list(expected.shape)}"
+            )
+            return CaseResult(case, FAILED, f"output {name} is {message}")
+        if not np.allclose(actual, expected, case.rtol, case.atol, equal_nan=True):
+            wrong = np.abs(actual.astype(np.float64) - expected.astype(np.float64)).max()
             return CaseResult(case, FAILED, f"output {name} is off by {wrong:g}")
     return CaseResult(case, PASSED)
 

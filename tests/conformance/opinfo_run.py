@@ -157,8 +157,8 @@ def _merge(entries: Sequence[Entry]) -> Program:
 
 def _compare(session: Session, item: Prepared) -> Result:
     verdict = Result(item.op, item.index, PASSED, empty=item.expected.elements == 0)
-    wanted = session.artifact.entries[item.entry.name].inputs
-    inputs = {name: x for name, x in item.inputs.items() if name in wanted}
+    requested = session.artifact.entries[item.entry.name].inputs
+    inputs = {name: x for name, x in item.inputs.items() if name in requested}
     try:
         loss = float(session.run(item.entry.name, inputs)["loss"])
     except Exception as error:

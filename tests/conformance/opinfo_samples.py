@@ -108,8 +108,8 @@ class SampleModule(nn.Module):
 
     def terms(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the terms of the loss: the differentiable results, weighted."""
-        held = {index: getattr(self, name) for index, name in self._held.items()}
-        results = self._results(held | dict(zip(self._given, inputs, strict=True)))
+        tensors = {index: getattr(self, name) for index, name in self._held.items()}
+        results = self._results(tensors | dict(zip(self._given, inputs, strict=True)))
         pairs = zip(self._kept, self._weights, strict=True)
         return [results[index] * getattr(self, name) for index, name in pairs]
 
@@ -168,13 +168,13 @@ def samples_of(op: Any, limit: int | None) -> Iterator[tuple[int, Any]]:
 
 def eager(module: SampleModule) -> Expected:
     """Run forward and backward in PyTorch; the module's buffers are restored."""
-    kept = {name: data.clone() for name, data in module.named_buffers()}
+    buffers = {name: data.clone() for name, data in module.named_buffers()}
     terms = module.terms([x.clone() for x in module.inputs])
     magnitude = float(sum(part.detach().double().abs().sum() for part in terms))
     loss = sum((part.sum() for part in terms[1:]), terms[0].sum())
     parameters = dict(module.named_parameters())
     gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-    for name, data in kept.items():
+    for name, data in buffers.items():
         module.get_buffer(name).data.copy_(data)
     arrays = [None if g is None else g.to_dense().numpy().copy() for g in gradients]
     elements = sum(part.numel() for part in terms)

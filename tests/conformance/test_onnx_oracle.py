@@ -25,9 +25,9 @@ def outcome(case: Case) -> str:
         return "refused"  # its random numbers are implementation-defined
     found = run(graph, {value.name: case.inputs[value.name] for value in graph.inputs})
     for name, expected in case.outputs.items():
-        got = result_of(found, name)
-        alike = got.dtype == expected.dtype and got.shape == expected.shape
-        if not alike or not np.allclose(got, expected, case.rtol, case.atol, equal_nan=True):
+        actual = result_of(found, name)
+        alike = actual.dtype == expected.dtype and actual.shape == expected.shape
+        if not alike or not np.allclose(actual, expected, case.rtol, case.atol, equal_nan=True):
             return f"{case.name}: {name} is wrong"
     return "passed"
 
