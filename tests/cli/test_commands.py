@@ -38,11 +38,11 @@ def test_an_example_has_arguments_that_the_command_takes(name: str) -> None:
     first, *words = ROWS[name].example.split()
     flags = {flag for part in command.params for flag in part.opts}
     arguments = [part for part in command.params if isinstance(part, click.Argument)]
-    given = [word for place, word in enumerate(words) if _is_argument(place, words, command)]
+    positional = [word for place, word in enumerate(words) if _is_argument(place, words, command)]
 
     assert first == name
     assert {word for word in words if word.startswith("--")} <= flags
-    assert sum(part.required for part in arguments) <= len(given) <= len(arguments)
+    assert sum(part.required for part in arguments) <= len(positional) <= len(arguments)
 
 
 def _is_argument(place: int, words: list[str], command: click.Command) -> bool:

@@ -168,10 +168,10 @@ def test_int8_is_measured_and_searched(data: Path, tmp_path: Path) -> None:
 def test_unsupported_int8_is_reported(
     options: list[str], message: str, data: Path, tmp_path: Path
 ) -> None:
-    given = [option.format(data=data) for option in options]
+    arguments = [option.format(data=data) for option in options]
     out = str(tmp_path / "table.jsonl")
     done = CliRunner().invoke(
-        cli, ["sensitivity", MODEL, "--train", str(data), "--out", out, *given]
+        cli, ["sensitivity", MODEL, "--train", str(data), "--out", out, *arguments]
     )
 
     assert done.exit_code != 0

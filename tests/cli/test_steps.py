@@ -37,10 +37,14 @@ def test_a_terminal_keeps_the_last_message_of_each_step_with_its_time() -> None:
         for text in (*MESSAGES, "x" * 200):
             steps(text)
 
-    kept = [line.split(CLEAR)[-1] for line in terminal.getvalue().split("\n")[:-1]]
-    assert [line.split("  ")[0] for line in kept[:3]] == [MESSAGES[0], MESSAGES[-2], MESSAGES[-1]]
-    assert all(re.search(r" \d+\.\d s$", line) for line in kept)
-    assert {len(line) for line in kept} == {59}
+    visible = [line.split(CLEAR)[-1] for line in terminal.getvalue().split("\n")[:-1]]
+    assert [line.split("  ")[0] for line in visible[:3]] == [
+        MESSAGES[0],
+        MESSAGES[-2],
+        MESSAGES[-1],
+    ]
+    assert all(re.search(r" \d+\.\d s$", line) for line in visible)
+    assert {len(line) for line in visible} == {59}
     assert terminal.getvalue().endswith("\n")
 
 

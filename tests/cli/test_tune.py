@@ -38,8 +38,8 @@ def counting() -> None:
     emulator = shutil.which("qemu-aarch64")
     if emulator is None:
         pytest.skip("qemu-aarch64 is not installed")
-    told = subprocess.run([emulator, "-help"], capture_output=True, text=True, check=False).stdout
-    if "-plugin" not in told:
+    output = subprocess.run([emulator, "-help"], capture_output=True, text=True, check=False).stdout
+    if "-plugin" not in output:
         pytest.skip(f"{emulator} has no plugins to count instructions with")
 
 
@@ -60,9 +60,9 @@ def test_an_emulated_board_is_tuned_by_instructions(tmp_path: Path) -> None:
     file, folder = tmp_path / "tuned.json", tmp_path / "artifact"
     command = ("tune", MODEL, "--device", "rpi4", "--plans", "3", "--out", str(file))
     printed = run_cli(*command)
-    told = json.loads(file.read_text())
-    rows = told["rows"].values()
-    assert told["unit"] == "guest instructions of 1 thread"
+    record = json.loads(file.read_text())
+    rows = record["rows"].values()
+    assert record["unit"] == "guest instructions of 1 thread"
     assert rows
     assert all(0 < row["value"] <= row["default_value"] for row in rows)
     assert any(row["value"] < row["default_value"] for row in rows)
@@ -72,7 +72,7 @@ def test_an_emulated_board_is_tuned_by_instructions(tmp_path: Path) -> None:
     run_cli("compile", MODEL, "--device", "rpi4", "--tuned", str(file), "--out", str(folder))
     code = "".join(path.read_text() for path in folder.rglob("*.c"))
     for problem in problems_of("rpi4", plans=3):
-        assert problem.kernels[told["rows"][problem.key]["plan"]].symbol in code
+        assert problem.kernels[record["rows"][problem.key]["plan"]].symbol in code
 
 
 def test_a_gpu_that_is_emulated_is_refused(tmp_path: Path) -> None:
