@@ -34,11 +34,11 @@ def masked(g: Builder, test: str, bound: float, factor: float) -> Value:
     return g.where(condition, g.mul(x, g.scalar(factor)), g.scalar(0.0))
 
 
-def averaged(g: Builder, kept: float, added: float) -> str:
+def averaged(g: Builder, decay: float, added: float) -> str:
     """Return the recognised momentum and scale of a moving average."""
     state = g.param("state", np.zeros(4, np.float32), trainable=False)
     value = g.input("value", TensorType(F32, (4,)))
-    g.emit("assign", state, g.add(g.mul(state, g.scalar(kept)), g.mul(value, g.scalar(added))))
+    g.emit("assign", state, g.add(g.mul(state, g.scalar(decay)), g.mul(value, g.scalar(added))))
     recognise(g.graph)
     return " ".join(f"{n.attrs['momentum']:.6g} {n.attrs['scale']:.6g}" for n in g.graph.nodes[-1:])
 

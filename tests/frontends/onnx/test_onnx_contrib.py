@@ -38,12 +38,12 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
 }
 
 
-def model_of(op: str, given: list[str], attributes: dict[str, Any]) -> ModelProto:
+def model_of(op: str, names: list[str], attributes: dict[str, Any]) -> ModelProto:
     """Return a model of one operator; its other inputs are initializers."""
     domain = "" if op.startswith("Simplified") else RUNTIME_DOMAIN
-    node = helper.make_node(op, ["x", *given], ["y"], domain=domain, **attributes)
+    node = helper.make_node(op, ["x", *names], ["y"], domain=domain, **attributes)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (4, 32)) for n in "xy")
-    weights = [numpy_helper.from_array(WEIGHTS[name], name) for name in given]
+    weights = [numpy_helper.from_array(WEIGHTS[name], name) for name in names]
     graph = helper.make_graph([node], "contrib", [x], [y], weights)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid(RUNTIME_DOMAIN, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)

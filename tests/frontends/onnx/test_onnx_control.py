@@ -16,13 +16,15 @@ FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 Typed = dict[str, tuple[int, tuple[int, ...]]]
 
 
-def body(nodes: list[NodeProto], inputs: Typed, outputs: Typed, *held: TensorProto) -> GraphProto:
+def body(
+    nodes: list[NodeProto], inputs: Typed, outputs: Typed, *initializers: TensorProto
+) -> GraphProto:
     """Make a graph attribute of an operator."""
     infos = [
         [helper.make_tensor_value_info(name, *kind) for name, kind in part.items()]
         for part in (inputs, outputs)
     ]
-    return helper.make_graph(nodes, "body", *infos, held)
+    return helper.make_graph(nodes, "body", *infos, initializers)
 
 
 def loop(weight: np.ndarray, steps: int = 3, *, stop: str = "on") -> ModelProto:

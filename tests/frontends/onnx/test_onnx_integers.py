@@ -241,11 +241,13 @@ def test_a_product_of_integers_has_the_zero_point_of_its_operand() -> None:
         from_onnx(model_of(nodes, weights))
 
 
-def model_of(nodes: list[onnx.NodeProto], held: dict[str, Any]) -> onnx.ModelProto:
+def model_of(nodes: list[onnx.NodeProto], initializers: dict[str, Any]) -> onnx.ModelProto:
     """Return a model with one input, x [2, 3]."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, None])
-    weights = [numpy_helper.from_array(np.asarray(data), name) for name, data in held.items()]
+    weights = [
+        numpy_helper.from_array(np.asarray(data), name) for name, data in initializers.items()
+    ]
     graph = helper.make_graph(nodes, "net", [x], [y], weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 

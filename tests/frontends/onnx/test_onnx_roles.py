@@ -17,11 +17,11 @@ N = helper.make_node
 
 def decided(model: ModelProto, **choices: object) -> tuple[list[str], str]:
     """Return the names of the trained params, and the warnings."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         graph = from_onnx(model, **choices)
     trained = [name for name, param in graph.params.items() if param.trainable]
-    return trained, " ".join(str(warning.message) for warning in said)
+    return trained, " ".join(str(warning.message) for warning in caught)
 
 
 def state(model: ModelProto, kinds: dict[str, str]) -> ModelProto:
@@ -54,12 +54,12 @@ def sines(rows: int, width: int) -> np.ndarray:
 
 
 def test_statistics_of_inputs_and_tables_of_sines_do_not_train() -> None:
-    trained, said = decided(encoder(sines(3, 8)))
+    trained, messages = decided(encoder(sines(3, 8)))
 
     assert trained == ["weight", "bias", "gamma"]
-    assert "3 weights train" in said
-    assert "mean do not (statistics" in said
-    assert "table do not (tables of sines" in said
+    assert "3 weights train" in messages
+    assert "mean do not (statistics" in messages
+    assert "table do not (tables of sines" in messages
 
 
 def test_tables_of_rotary_embeddings_and_their_frequencies_do_not_train() -> None:
@@ -107,11 +107,11 @@ def test_learned_tables_train_and_the_user_may_choose_otherwise() -> None:
 def test_what_the_file_says_comes_before_roles() -> None:
     kinds = {"mean": "PARAMETER", "weight": "PARAMETER", "bias": "BUFFER"}
 
-    trained, said = decided(state(encoder(random(3, 8)), kinds))
+    trained, messages = decided(state(encoder(random(3, 8)), kinds))
 
     assert trained == ["mean", "weight", "gamma"]  # gamma: folded, but used as a weight
-    assert "bias do not (the file says BUFFER)" in said
-    assert "table do not (no parameters of the exported module" in said
+    assert "bias do not (the file says BUFFER)" in messages
+    assert "table do not (no parameters of the exported module" in messages
 
 
 def test_parameters_that_the_exporter_merged_are_named() -> None:
@@ -120,10 +120,12 @@ def test_parameters_that_the_exporter_merged_are_named() -> None:
     key = "pkg.torch.export.ExportedProgram.graph_signature"
     model.graph.metadata_props.add(key=key, value=f"# inputs\n{listed}x: USER_INPUT\n")
 
-    _, said = decided(model)
+    _, messages = decided(model)
 
-    assert "merged or folded parameters of the module (net.w, net.b, net.t, net.g, net.c)" in said
-    assert "optimize=False" in said
+    assert (
+        "merged or folded parameters of the module (net.w, net.b, net.t, net.g, net.c)" in messages
+    )
+    assert "optimize=False" in messages
 
 
 def test_a_row_that_was_repeated_for_the_batch_is_named() -> None:
@@ -131,9 +133,9 @@ def test_a_row_that_was_repeated_for_the_batch_is_named() -> None:
     nodes = [N("Concat", ["onnx::Concat_7", "x"], ["a"], axis=1), N("MatMul", ["a", "w"], ["y"])]
     weights = {"onnx::Concat_7": token, "w": random(4, 4)}
 
-    _, said = decided(make(nodes, {"x": (2, 3, 4)}, {"y": (2, 4, 4)}, weights))
+    _, messages = decided(make(nodes, {"x": (2, 3, 4)}, {"y": (2, 4, 4)}, weights))
 
-    assert "onnx::Concat_7 repeat one row for each row of the batch" in said
+    assert "onnx::Concat_7 repeat one row for each row of the batch" in messages
 
 
 @pytest.mark.parametrize(
@@ -143,10 +145,10 @@ def test_ones_and_zeros_of_an_exporter_do_not_train(names: tuple[str, str], trai
     nodes = [N("InstanceNormalization", ["x", *names], ["a"]), N("Relu", ["a"], ["y"])]
     weights = dict(zip(names, (np.ones(3, np.float32), np.zeros(3, np.float32)), strict=True))
 
-    trained, said = decided(make(nodes, {"x": (2, 3, 4)}, {"y": (2, 3, 4)}, weights))
+    trained, messages = decided(make(nodes, {"x": (2, 3, 4)}, {"y": (2, 3, 4)}, weights))
 
     assert trained == (list(names) if trains else [])
-    assert ("ones and zeros" in said) is not trains
+    assert ("ones and zeros" in messages) is not trains
 
 
 def test_groups_are_normed_by_the_module_own_scale() -> None:
@@ -202,9 +204,9 @@ def constants() -> ModelProto:
 
 def test_weights_in_constant_operators_train_and_go_back() -> None:
     model, x = constants(), random(2, 4)
-    trained, said = decided(model)
+    trained, messages = decided(model)
     assert trained == ["fc.w_0", "fc.b_0"]
-    assert "fc.w_0, fc.b_0 are `Constant` operators" in said
+    assert "fc.w_0, fc.b_0 are `Constant` operators" in messages
 
     with pytest.warns(UserWarning, match="2 weights train"):
         graph = from_onnx(model)
@@ -226,10 +228,10 @@ def test_running_statistics_and_buffers_in_constant_operators_are_kept_as_such()
     ]
     model = make(nodes, {"x": (2, 3, 4)}, {"y": (2, 3, 5)}, {"stft.basis_buffer": random(4, 5)})
 
-    trained, said = decided(model)
+    trained, messages = decided(model)
 
     assert trained == ["scale", "shift"]
-    assert "stft.basis_buffer do not (buffers by their names)" in said
+    assert "stft.basis_buffer do not (buffers by their names)" in messages
     with pytest.warns(UserWarning, match="2 weights train"):
         graph = from_onnx(model, training=True)
     assert {"mean", "variance"} <= graph.params.keys()

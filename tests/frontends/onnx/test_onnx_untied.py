@@ -74,9 +74,11 @@ def test_a_module_that_is_called_twice_stays_one_and_is_reported() -> None:
 
 
 def test_weights_that_may_be_one_stay_one_and_are_reported() -> None:
-    with pytest.warns(UserWarning, match=r"operators read it: a.weight \(first, second\)") as told:
+    with pytest.warns(
+        UserWarning, match=r"operators read it: a.weight \(first, second\)"
+    ) as caught:
         assert set(from_onnx(norms(("a.weight", "a.bias"))).params) == {"a.weight", "a.bias"}
-    assert len(told) == 1
+    assert len(caught) == 1
 
 
 def test_a_weight_of_several_numbers_stays_one_behind_identity_too() -> None:
