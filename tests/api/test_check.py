@@ -135,13 +135,13 @@ def test_small_and_large_gradients_are_measured(scale: float, wrong: list[float]
     """
     torch.manual_seed(0)
     loss = "mse" if scale > 1 else "cross_entropy"
-    given = (Scaled(scale), (torch.randn(5, 3),))
+    arguments = (Scaled(scale), (torch.randn(5, 3),))
     wrong[0] = 1.0
-    pockengine.compile(*given, loss=loss, check=True)
+    pockengine.compile(*arguments, loss=loss, check=True)
     if scale > 1e-30:
         wrong[0] = 1.01
         with pytest.raises(CheckError, match=r"the gradient of first\.\w+ is wrong"):
-            pockengine.compile(*given, loss=loss, check=True)
+            pockengine.compile(*arguments, loss=loss, check=True)
 
 
 @pytest.fixture(name="wrong")

@@ -30,15 +30,15 @@ def net() -> nn.Sequential:
 
 
 def grouped(model: nn.Sequential) -> torch.optim.Optimizer:
-    rest = {"params": model[2].parameters(), "lr": 0.05, "momentum": 0.0}
+    options = {"params": model[2].parameters(), "lr": 0.05, "momentum": 0.0}
     first = {"params": model[0].parameters(), "weight_decay": 0.1}
-    return torch.optim.SGD([first, rest], lr=0.01, momentum=0.9, nesterov=False)
+    return torch.optim.SGD([first, options], lr=0.01, momentum=0.9, nesterov=False)
 
 
 def mixed(model: nn.Sequential) -> torch.optim.Optimizer:
     """Return an optimizer with different options for each layer."""
-    rest = {"params": model[2].parameters(), "decoupled_weight_decay": True, "lr": 0.02}
-    groups = [{"params": model[0].parameters(), "weight_decay": 0.1, "maximize": True}, rest]
+    options = {"params": model[2].parameters(), "decoupled_weight_decay": True, "lr": 0.02}
+    groups = [{"params": model[0].parameters(), "weight_decay": 0.1, "maximize": True}, options]
     return torch.optim.RAdam(groups, lr=0.01, betas=(0.8, 0.9), weight_decay=0.1)
 
 
@@ -122,10 +122,10 @@ def test_every_setting_is_taken_over(name: str) -> None:
     model = nn.Linear(3, 2, bias=False)
     own, kind = OWN[name], getattr(torch.optim, name)
     known = inspect.signature(kind).parameters
-    given = kind(
+    optimizer = kind(
         model.parameters(), **{key: value for key, value in vars(own).items() if key in known}
     )
-    found = to_optimizer(model, given)
+    found = to_optimizer(model, optimizer)
     assert isinstance(found, Groups)
     assert found.rules[0] == ("weight", own)
 

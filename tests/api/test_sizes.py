@@ -161,9 +161,9 @@ def test_sequences_of_any_length_train_as_in_torch() -> None:
     ],
 )
 def test_impossible_ranges_are_errors(fields: dict[str, object]) -> None:
-    given = {"name": "n", "low": 1, "high": 8, "axes": {"x": 0}, "buckets": (8,), **fields}
+    arguments = {"name": "n", "low": 1, "high": 8, "axes": {"x": 0}, "buckets": (8,), **fields}
     with pytest.raises(CompileError):
-        pockengine.Range(**given)
+        pockengine.Range(**arguments)
 
 
 def test_a_range_over_an_unknown_input_is_an_error() -> None:
@@ -177,8 +177,8 @@ def test_a_range_over_an_unknown_input_is_an_error() -> None:
 @pytest.fixture(scope="module")
 def sized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sized") / "net"
-    given = {"loss": "cross_entropy", "sizes": BATCH, "device": DEVICE, "folder": folder}
-    pockengine.compile(convolution_and_head(), (batch(4)[0],), **given)
+    options = {"loss": "cross_entropy", "sizes": BATCH, "device": DEVICE, "folder": folder}
+    pockengine.compile(convolution_and_head(), (batch(4)[0],), **options)
     return folder
 
 

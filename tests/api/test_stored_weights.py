@@ -174,10 +174,10 @@ def test_a_budget_decodes_a_large_head_by_blocks(storage: str) -> None:
 def test_the_artifact_is_as_small_as_it_says() -> None:
     made = {storage: compiled_with(storage) for storage in ("f32", "int4")}
     sizes = {name: each.artifact.weights.stat().st_size for name, each in made.items()}
-    kept = 4 * (96 + 64 + 2 * 64 + 64 * 5)  # f32: these train
+    stored = 4 * (96 + 64 + 2 * 64 + 64 * 5)  # f32: these train
     small = 160 * 64 + 2 * 64 * 96
     assert sizes["f32"] - sizes["int4"] > 0.95 * small * (4 - 0.5625)
-    assert sizes["int4"] < 1.2 * (small * 0.5625 + kept) + 2000
+    assert sizes["int4"] < 1.2 * (small * 0.5625 + stored) + 2000
 
 
 def test_a_storage_that_there_is_not_is_refused() -> None:

@@ -153,13 +153,13 @@ class Fuzzer:
         self, label: str, function: Callable[..., Any], few: bool = False
     ) -> tuple[str, Callable[[], Any]]:
         """Draw all required arguments, and some of the others."""
-        given = {
+        inputs = {
             name: self.rng.choice(BAD)
             for name, parameter in inspect.signature(function).parameters.items()
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
             and (parameter.default is parameter.empty or self.rng.random() < (0.2 if few else 0.3))
         }
-        return f"{label}({given})", partial(function, **given)
+        return f"{label}({inputs})", partial(function, **inputs)
 
     def _near(
         self, label: str, function: Callable[..., Any], good: dict[str, Any]

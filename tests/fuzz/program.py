@@ -125,16 +125,16 @@ def draw(language: Language, seed: int, size: int) -> Program:
 
 def without_dead(program: Program, pure: Set[int]) -> Program:
     """Drop unused inputs, and unused statements that only make a value."""
-    kept: list[str] = []
+    selected: list[str] = []
     read = " ".join(program.terms)
     for index in reversed(range(len(program.body))):
         if index not in pure or re.search(rf"\ba{index}\b", read):
-            kept.append(program.body[index])
+            selected.append(program.body[index])
             read += f" {program.body[index]}"
     leaves = {
         name: leaf for name, leaf in program.leaves.items() if re.search(rf"\b{name}\b", read)
     }
-    return replace(program, leaves=leaves, body=tuple(reversed(kept)))
+    return replace(program, leaves=leaves, body=tuple(reversed(selected)))
 
 
 def _again(language: Language, leaves: Mapping[str, Leaf], body: Sequence[str]) -> dict[str, Any]:
@@ -246,6 +246,6 @@ def _shorter(program: Program) -> list[Program]:
         if re.search(rf"\b{name}\b", used) or trained == [name]:
             continue
         leaves = {key: held for key, held in program.leaves.items() if key != name}
-        rest = [t for key, t in zip(trained, terms[len(own) :], strict=True) if key != name]
-        found.append(replace(program, leaves=leaves, terms=(*own, *rest)))
+        remaining = [t for key, t in zip(trained, terms[len(own) :], strict=True) if key != name]
+        found.append(replace(program, leaves=leaves, terms=(*own, *remaining)))
     return found

@@ -60,8 +60,8 @@ def ours(
     losses = []
     for batch in batches():
         feed = {**{name: tensor.numpy() for name, tensor in batch.items()}, **controls}
-        given = {name: array for name, array in feed.items() if name in needed}
-        losses.append(float(run(step, given, params)["loss"]))
+        inputs = {name: array for name, array in feed.items() if name in needed}
+        losses.append(float(run(step, inputs, params)["loss"]))
     return Tuned(
         losses,
         program.adapters,

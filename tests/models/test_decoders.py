@@ -62,8 +62,8 @@ def losses_of_ours(folder: Path) -> list[float]:
     losses = []
     for batch in batches():
         feed = {**{name: tensor.numpy() for name, tensor in batch.items()}, **controls}
-        given = {name: array for name, array in feed.items() if name in expected}
-        losses.append(float(run(step, given, params)["loss"]))
+        inputs = {name: array for name, array in feed.items() if name in expected}
+        losses.append(float(run(step, inputs, params)["loss"]))
     return losses
 
 
@@ -86,5 +86,5 @@ def test_a_file_of_the_model_without_its_head_opens(tmp_path: Path) -> None:
     whole.config.architectures = ["GPT2LMHeadModel"]
     whole.config.save_pretrained(tmp_path)
     graph = open_causal_lm(tmp_path).graph(1, 8)
-    held = graph.params["transformer.h.0.attn.c_attn.weight"].contents.read()
-    assert np.array_equal(held, whole.transformer.h[0].attn.c_attn.weight.detach().numpy())
+    stored = graph.params["transformer.h.0.attn.c_attn.weight"].contents.read()
+    assert np.array_equal(stored, whole.transformer.h[0].attn.c_attn.weight.detach().numpy())

@@ -43,11 +43,11 @@ def written(path: Path, tensors: dict[str, tuple[int, tuple[int, ...], bytes]]) 
     """Write a file by hand, following the format's specification."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys())) + b"".join(keys())
     data = b""
-    for name, (kind, shape, held) in tensors.items():
+    for name, (kind, shape, stored) in tensors.items():
         data += bytes(-len(data) % 64)
         head += text(name) + struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
         head += struct.pack("<IQ", kind, len(data))
-        data += held
+        data += stored
     path.write_bytes(head + bytes(-len(head) % 64) + data)
     return path
 
@@ -105,13 +105,13 @@ def test_types_of_the_package_are_read_as_ggml_decodes_them(tmp_path: Path) -> N
 def test_blocks_hold_the_numbers_of_types_with_one_scale(tmp_path: Path) -> None:
     file = read_gguf(packaged(tmp_path / "a.gguf"))
     grids = {name: file.contents(name) for name in file.entries}
-    assert {name: held.bits for name, held in grids.items() if isinstance(held, Grid)} == HELD
+    assert {name: stored.bits for name, stored in grids.items() if isinstance(stored, Grid)} == HELD
     for name, bits in HELD.items():
         blocks, grid = Blocks(bits, 1), grids[name]
         assert isinstance(grid, Grid)
-        held = grid.in_blocks(blocks)
-        assert held is not None
-        np.testing.assert_array_equal(blocks.decode(*held), file.contents(name).read())
+        stored = grid.in_blocks(blocks)
+        assert stored is not None
+        np.testing.assert_array_equal(blocks.decode(*stored), file.contents(name).read())
 
 
 def test_new_numbers_of_a_type_that_is_only_read_become_q8(tmp_path: Path) -> None:

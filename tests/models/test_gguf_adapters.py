@@ -26,14 +26,14 @@ ARCHITECTURES = {"gemma3_text": "gemma3"}
 def test_added_to_the_model_they_are_its_merged_tensors(kind: str, tmp_path: Path) -> None:
     config = made(kind, tmp_path).config
     source, path, tuned = (tmp_path / f"{name}.gguf" for name in ("tiny", "adapter", "tuned"))
-    held, rng = gguf_tensors(source, config), np.random.default_rng(0)
+    stored, rng = gguf_tensors(source, config), np.random.default_rng(0)
     blocks = "transformer.h" if kind == "gpt2" else "model.layers"
     adapters: list[Adapter] = []
     values: dict[str, np.ndarray] = {}
     merged: dict[str, Contents] = {}
     for place, module in enumerate(MODULES[kind]):
         adapter = Adapter(f"{blocks}.{place % 2}.{module}.weight", RANK, alpha=6.0 + place)
-        weight = held[adapter.weight].read()
+        weight = stored[adapter.weight].read()
         outputs, inputs = weight.shape[::-1] if kind == "gpt2" else weight.shape
         a = rng.standard_normal((inputs, RANK)).astype(np.float32)
         b = rng.standard_normal((RANK, outputs)).astype(np.float32)

@@ -122,7 +122,7 @@ def test_experts_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
     module = build(name, kind, **{**SMALL, **GROUPED, **settings})
     module.save_pretrained(tmp_path)
     opened = open_causal_lm(tmp_path)
-    held, names = opened.file_weights(), opened.names(opened.graph(1, 4))
+    stored, names = opened.file_weights(), opened.names(opened.graph(1, 4))
     reads = []
 
     def load(param: str) -> np.ndarray:
@@ -134,10 +134,10 @@ def test_experts_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
         for param, tensor in module.named_parameters()
         if ".experts." in param
     }
-    back = separate(changed, held)
+    back = separate(changed, stored)
     assert len(back) == 2 * 4 * 3  # layers, experts, products
     for file_name in sorted(back):
-        np.testing.assert_array_equal(back[file_name].read(), held[file_name].read())
+        np.testing.assert_array_equal(back[file_name].read(), stored[file_name].read())
     assert len(reads) == len(set(reads))
 
 

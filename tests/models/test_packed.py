@@ -67,8 +67,8 @@ def test_a_layer_is_decoded_as_by_its_package(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_storage_that_keeps_the_numbers_is_named(name: str) -> None:
     method, _, bits = FORMATS[name]
-    kept = f"int{bits}" if bits else KEPT[name]
-    expected = f"--frozen-weights {kept} keeps" if kept else "no --frozen-weights keeps"
+    dtype = f"int{bits}" if bits else KEPT[name]
+    expected = f"--frozen-weights {dtype} keeps" if dtype else "no --frozen-weights keeps"
     assert expected in str(remark({"a": {"proj.weight": layer(name)[0]}}, config(method)))
 
 
@@ -81,10 +81,10 @@ def test_blocks_hold_the_same_numbers(name: str) -> None:
     for bits in (4, 8):
         for grid, axis in ((weight, 1), (weight.transposed((1, 0)), 0)):
             blocks = Blocks(bits, axis)
-            held = grid.in_blocks(blocks)
-            assert (held is not None) == (bits >= weight.bits)
-            if held is not None:
-                np.testing.assert_array_equal(blocks.decode(*held), grid.read())
+            stored = grid.in_blocks(blocks)
+            assert (stored is not None) == (bits >= weight.bits)
+            if stored is not None:
+                np.testing.assert_array_equal(blocks.decode(*stored), grid.read())
     assert weight.in_blocks(Blocks(8, 0)) is None  # the other axis
 
 
@@ -105,13 +105,13 @@ def test_lora_over_gptq_in_four_bits_trains_as_peft_over_its_numbers(
 
 def broken(change: Mapping[str, np.ndarray | None], **settings: Any) -> str:
     """Return the message for a GPTQ layer with changed or missing tensors."""
-    held = dict(mapped(LAYERS / "gptq_symmetric.safetensors"))
+    stored = dict(mapped(LAYERS / "gptq_symmetric.safetensors"))
     for name, array in change.items():
-        held.pop(name)
+        stored.pop(name)
         if array is not None:
-            held[name] = InMemory(array)
+            stored[name] = InMemory(array)
     with pytest.raises(ImportModelError) as caught:
-        unpacked(Path("model"), {"a.safetensors": held}, config("gptq", **settings))
+        unpacked(Path("model"), {"a.safetensors": stored}, config("gptq", **settings))
     return str(caught.value)
 
 

@@ -101,10 +101,10 @@ def test_what_is_saved_is_counted_in_bits() -> None:
     graph = residual_net(batch=1)
 
     masks, biases = 2 * pixels * 8, 2 * 8 * 32
-    kept, weights = pixels * (2 + 4), 2 * 3 * 3 + 4 * 8
-    assert saved_bits(config, graph) == Saved(8 * 8 + masks + kept * 8, biases + weights * 8)
+    saved, weights = pixels * (2 + 4), 2 * 3 * 3 + 4 * 8
+    assert saved_bits(config, graph) == Saved(8 * 8 + masks + saved * 8, biases + weights * 8)
     assert saved_bits(config, graph, F32) == Saved(
-        8 * 32 + masks + kept * 32, biases + weights * 32
+        8 * 32 + masks + saved * 32, biases + weights * 32
     )
 
 

@@ -85,12 +85,12 @@ def tokenized(
     program: Path, table: bytes, texts: list[str], marked: bool = False
 ) -> list[tuple[list[int], str]]:
     """Return each text's tokens and their decoded text, from the C program."""
-    given = b"".join(
+    encoded = b"".join(
         len(data).to_bytes(4, "little") + data
         for data in (table, *(text.encode() for text in texts))
     )
     command = [str(program), "marked" if marked else "plain"]
-    done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(command, input=encoded, capture_output=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr.decode(errors="replace")[:3000]
     parts, at = [], 0
     while at < len(done.stdout):

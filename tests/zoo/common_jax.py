@@ -59,18 +59,18 @@ class Transformer(linen.Module):
 def variables(model: str, module: linen.Module, x: Any) -> Any:
     """Return the weights as the module's variables."""
     shapes = jax.eval_shape(lambda key: module.init(key, x), jax.random.key(0))
-    given = common.weights(model)
+    weights = common.weights(model)
     names = {"scale": "scale", "bias": "shift"}
 
     def leaf(path: Any, shape: Any) -> Any:
         collection, layer, *kind = (part.key for part in path)
         if collection == "batch_stats":
             return jnp.full(shape.shape, 0.0 if kind == ["mean"] else 1.0)
-        if layer in given:
-            return jnp.asarray(given[layer])
+        if layer in weights:
+            return jnp.asarray(weights[layer])
         own = f"{layer.removesuffix('_norm')}.{kind[0]}"
         named = f"{layer.removesuffix('_norm')}.{names.get(kind[0], kind[0])}"
-        return jnp.asarray(given[named if named in given else own])
+        return jnp.asarray(weights[named if named in weights else own])
 
     return jax.tree_util.tree_map_with_path(leaf, shapes)
 

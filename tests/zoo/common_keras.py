@@ -21,15 +21,15 @@ def resnet_model() -> keras.Model:
         norm = layers.BatchNormalization(momentum=0.9, epsilon=common.EPSILON, name=f"{name}_norm")
         return norm(convolution(x))
 
-    given = keras.Input((common.SIDE, common.SIDE, 3), batch_size=common.BATCH, name="x")
-    x = layers.ReLU()(block(given, "stem"))
+    inputs = keras.Input((common.SIDE, common.SIDE, 3), batch_size=common.BATCH, name="x")
+    x = layers.ReLU()(block(inputs, "stem"))
     y = layers.ReLU()(block(x, "a1"))
     x = layers.ReLU()(layers.Add()([x, block(y, "a2")]))
     x = layers.MaxPooling2D(2)(x)
     y = layers.ReLU()(block(x, "b1"))
     x = layers.ReLU()(layers.Add()([block(x, "skip"), block(y, "b2")]))
     x = layers.GlobalAveragePooling2D()(x)
-    return keras.Model(given, layers.Dense(common.CLASSES, name="head")(x))
+    return keras.Model(inputs, layers.Dense(common.CLASSES, name="head")(x))
 
 
 class Positions(layers.Layer):
@@ -68,9 +68,9 @@ def transformer_model() -> keras.Model:
     def norm(x: Any, name: str) -> Any:
         return layers.LayerNormalization(epsilon=common.EPSILON, name=name)(x)
 
-    given = keras.Input((common.LENGTH,), batch_size=common.BATCH, dtype="int64", name="words")
+    inputs = keras.Input((common.LENGTH,), batch_size=common.BATCH, dtype="int64", name="words")
     x = Positions(name="positions")(
-        layers.Embedding(common.WORDS, common.WIDTH, name="embedding")(given)
+        layers.Embedding(common.WORDS, common.WIDTH, name="embedding")(inputs)
     )
     y = norm(x, "before_attention")
     mixed = Attention()(*(linear(y, name) for name in ("query", "key", "value")))
@@ -79,19 +79,19 @@ def transformer_model() -> keras.Model:
     wide = layers.Activation(lambda x: ops.gelu(x, approximate=True))(wide)
     x = layers.Add()([x, linear(wide, "narrow")])
     mean = ops.mean(norm(x, "before_head"), axis=1)
-    return keras.Model(given, linear(mean, "head"))
+    return keras.Model(inputs, linear(mean, "head"))
 
 
 def graph(name: str, model: keras.Model) -> Graph:
     """Load a model with the weights and import it."""
-    given = common.weights(name)
+    weights = common.weights(name)
     for layer in model.layers:
         stem = layer.name.removesuffix("_norm")
-        own = [array for key, array in given.items() if key.split(".")[0] == stem]
+        own = [array for key, array in weights.items() if key.split(".")[0] == stem]
         is_norm = isinstance(layer, (layers.BatchNormalization, layers.LayerNormalization))
         if own and layer.weights:
-            vectors = [given[f"{stem}.scale"], given[f"{stem}.shift"]] if is_norm else own
-            kernel = [given[f"{stem}.kernel"]] if isinstance(layer, layers.Conv2D) else vectors
+            vectors = [weights[f"{stem}.scale"], weights[f"{stem}.shift"]] if is_norm else own
+            kernel = [weights[f"{stem}.kernel"]] if isinstance(layer, layers.Conv2D) else vectors
             layer.set_weights([*kernel, *layer.get_weights()[len(kernel) :]])
     return from_tensorflow(model, (common.example(name),), loss="cross_entropy")
 

@@ -49,16 +49,16 @@ class Writer:
 
 def resnet_model() -> ModelProto:
     """Write the residual net."""
-    w, given = Writer(), common.weights("resnet")
+    w, weights = Writer(), common.weights("resnet")
 
     def block(name: str, x: str) -> str:
-        kernel = given[f"{name}.kernel"].transpose(3, 2, 0, 1)
+        kernel = weights[f"{name}.kernel"].transpose(3, 2, 0, 1)
         count, pad = kernel.shape[0], kernel.shape[2] // 2
         weight = w.tensor(f"{name}.weight", kernel)
         y = w.node("Conv", x, weight, pads=[pad] * 4)
         vectors = {
-            "scale": given[f"{name}.scale"],
-            "shift": given[f"{name}.shift"],
+            "scale": weights[f"{name}.scale"],
+            "shift": weights[f"{name}.shift"],
             "mean": np.zeros(count, np.float32),
             "var": np.ones(count, np.float32),
         }
@@ -72,34 +72,36 @@ def resnet_model() -> ModelProto:
     y = w.node("Relu", block("b1", x))
     x = w.node("Relu", w.node("Add", block("skip", x), block("b2", y)))
     x = w.node("ReduceMean", x, w.tensor("axes", np.array([2, 3])), keepdims=0)
-    head = w.tensor("head.weight", given["head.kernel"].T)
-    logits = w.node("Gemm", x, head, w.tensor("head.bias", given["head.bias"]), transB=1)
+    head = w.tensor("head.weight", weights["head.kernel"].T)
+    logits = w.node("Gemm", x, head, w.tensor("head.bias", weights["head.bias"]), transB=1)
     shape = (common.BATCH, 3, common.SIDE, common.SIDE)
     return w.model("resnet", TensorProto.FLOAT, shape, logits)
 
 
 def transformer_model() -> ModelProto:
     """Write the transformer."""
-    w, given = Writer(), common.weights("transformer")
+    w, weights = Writer(), common.weights("transformer")
     each = common.WIDTH // common.HEADS
     split = w.tensor("split", np.array([0, 0, common.HEADS, each]))
     join = w.tensor("join", np.array([0, 0, common.WIDTH]))
     scale = w.tensor("scale", np.float32(1 / math.sqrt(each)))
 
     def layer(name: str, x: str) -> str:
-        kernel = w.tensor(f"{name}.kernel", given[f"{name}.kernel"])
-        bias = w.tensor(f"{name}.bias", given[f"{name}.bias"])
+        kernel = w.tensor(f"{name}.kernel", weights[f"{name}.kernel"])
+        bias = w.tensor(f"{name}.bias", weights[f"{name}.bias"])
         return w.node("Add", w.node("MatMul", x, kernel), bias)
 
     def norm(name: str, x: str) -> str:
-        vectors = [w.tensor(f"{name}.{key}", given[f"{name}.{key}"]) for key in ("scale", "shift")]
+        vectors = [
+            w.tensor(f"{name}.{key}", weights[f"{name}.{key}"]) for key in ("scale", "shift")
+        ]
         return w.node("LayerNormalization", x, *vectors, epsilon=common.EPSILON)
 
     def heads(name: str, x: str, perm: Sequence[int]) -> str:
         return w.node("Transpose", w.node("Reshape", layer(name, x), split), perm=perm)
 
-    x = w.node("Gather", w.tensor("embedding", given["embedding"]), "x")
-    x = w.node("Add", x, w.tensor("positions", given["positions"]))
+    x = w.node("Gather", w.tensor("embedding", weights["embedding"]), "x")
+    x = w.node("Add", x, w.tensor("positions", weights["positions"]))
     y = norm("before_attention", x)
     query, value = (heads(name, y, (0, 2, 1, 3)) for name in ("query", "value"))
     scores = w.node("Mul", w.node("MatMul", query, heads("key", y, (0, 2, 3, 1))), scale)

@@ -124,11 +124,11 @@ def net(text: str, **inputs: np.ndarray) -> Subject:
         data = rng.standard_normal(shape) / np.sqrt(shape[-1])
         model.graph.initializer.append(numpy_helper.from_array(data.astype(np.float32), value.name))
     del model.graph.input[1:]
-    given = inputs.get(first.name)
-    if given is None:
+    feed = inputs.get(first.name)
+    if feed is None:
         shape = [size.dim_value for size in first.type.tensor_type.shape.dim]
-        given = rng.standard_normal(shape).astype(np.float32)
-    return Subject(model, (given,))
+        feed = rng.standard_normal(shape).astype(np.float32)
+    return Subject(model, (feed,))
 
 
 def classic(op: str, loss: str, **options: object) -> Subject:

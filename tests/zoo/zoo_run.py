@@ -65,8 +65,8 @@ def _step(graph: Graph, step: Graph, state: State, case: Case, seed: int) -> tup
     if case.target is not None:
         feed["target"] = case.target.numpy()
     feed["lr"], feed["seed"] = np.asarray(RATE, np.float32), np.asarray(seed, np.int32)
-    wanted = {value.name for value in step.inputs}
-    arrays = {name: array for name, array in feed.items() if name in wanted}
+    names = {value.name for value in step.inputs}
+    arrays = {name: array for name, array in feed.items() if name in names}
     loss = float(run(step, arrays, params)["loss"])
     held = {name: data for name, data in params.items() if name in graph.params}
     return loss, to_state_dict(graph, held, case.module)
@@ -119,8 +119,8 @@ def _moved_wrongly(before: State, after: State, values: State) -> str:
     largest = max(float((after[name] - before[name]).abs().max()) for name in floats)
     for name in floats:
         change = float((after[name] - before[name]).abs().max())
-        held = values.get(name, before[name])
-        error = float((held - after[name]).abs().max())
+        array = values.get(name, before[name])
+        error = float((array - after[name]).abs().max())
         if error > max(CHANGE_TOLERANCE * change, 1e-3 * largest, 1e-7):
             return f"{name} is off by {error:.3g} where it moved by {change:.3g}"
     return ""
