@@ -20,12 +20,12 @@ def rows_of_pictures(tmp_path: Path) -> str:
     return str(path)
 
 
-def said(*arguments: str) -> Result:
+def run(*arguments: str) -> Result:
     return CliRunner().invoke(cli, list(arguments))
 
 
 def inspected(*arguments: str) -> dict[str, Any]:
-    result = said("inspect", "cnn-8", *arguments, "--json")
+    result = run("inspect", "cnn-8", *arguments, "--json")
     assert result.exit_code == 0, result.output
     table: dict[str, Any] = json.loads(result.stdout)
     return table
@@ -34,9 +34,9 @@ def inspected(*arguments: str) -> dict[str, Any]:
 def test_compile_makes_an_int8_artifact_that_train_takes(rows: str, tmp_path: Path) -> None:
     folder = str(tmp_path / "net")
     chosen = ("--quantize", rows, "--quantize-method", "mse", "--quantize-gradients", "f32")
-    made = said("compile", "cnn-8", *chosen, "--no-qas", "--no-check", "--out", folder)
+    made = run("compile", "cnn-8", *chosen, "--no-qas", "--no-check", "--out", folder)
     assert made.exit_code == 0, made.output
-    trained = said("train", folder, "--data", rows, "--steps", "2", "--lr", "0.01")
+    trained = run("train", folder, "--data", rows, "--steps", "2", "--lr", "0.01")
     assert trained.exit_code == 0, trained.output
     manifest = json.loads((tmp_path / "net" / "manifest.json").read_text())
     assert '"i8"' in json.dumps(manifest)
@@ -55,7 +55,7 @@ def test_inspect_says_what_is_int8_and_what_is_not(rows: str) -> None:
     }
     assert lines["head", "add"]["why"] == "its result is not rounded to int8"
     assert "arithmetic" not in floats
-    shown = said("inspect", "cnn-8", "--quantize", rows).stdout
+    shown = run("inspect", "cnn-8", "--quantize", rows).stdout
     assert "arithmetic on activations" in shown
 
 
@@ -78,6 +78,6 @@ def test_gradients_in_f32_need_no_scales_of_a_step(rows: str) -> None:
     ],
 )
 def test_what_is_wrong_is_named(arguments: tuple[str, ...], message: str, rows: str) -> None:
-    result = said("inspect", "cnn-8", *(text.format(rows=rows) for text in arguments))
+    result = run("inspect", "cnn-8", *(text.format(rows=rows) for text in arguments))
     assert result.exit_code != 0
     assert re.search(message, f"{result.output}{result.exception}")

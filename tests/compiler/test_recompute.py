@@ -31,7 +31,7 @@ def compiled(budget: int | None) -> Program:
     return compile_program(residual_net(**SHAPE), Training(memory_budget=budget), check=True)
 
 
-def peak_with_everything_kept() -> int:
+def peak_without_recompute() -> int:
     """The peak that budget fractions refer to, with the recomputation that needs no budget."""
     target = Target(passes=OPTIONAL - {"recompute_elementwise"})
     return peak(compile_program(residual_net(**SHAPE), Training(), target=target, check=True))
@@ -48,7 +48,7 @@ def operations(program: Program) -> int:
 @pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
 def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
     plain = compiled(None)
-    budget = int(share * peak_with_everything_kept())
+    budget = int(share * peak_without_recompute())
     lean = compiled(budget)
     assert peak(lean) <= budget
     results = []
@@ -88,7 +88,7 @@ def test_values_of_saved_bf16_activations_come_before_what_reads_them(
 
 def test_the_price_is_stated() -> None:
     plain = compiled(None)
-    budget = int(0.7 * peak_with_everything_kept())
+    budget = int(0.7 * peak_without_recompute())
     lean = compiled(budget)
     report = lean.recomputation
     assert report is not None

@@ -24,7 +24,7 @@ def compiled(graph: Graph, scheme: str, *, again: bool) -> Program:
     return compile_program(graph, Training(scheme), target=Target(passes=passes), check=True)
 
 
-def kept_after_the_pass(graph: Graph) -> set[str]:
+def saved_after_the_pass(graph: Graph) -> set[str]:
     """Large values of the forward pass that the backward pass still reads, by op."""
     found: set[str] = set()
 
@@ -60,7 +60,7 @@ def test_norms_and_activations_are_recomputed(scheme: str) -> None:
 
 
 def test_what_a_convolution_makes_stays() -> None:
-    assert "conv2d" in kept_after_the_pass(residual_net(**SHAPE))
+    assert "conv2d" in saved_after_the_pass(residual_net(**SHAPE))
 
 
 def test_a_sum_over_many_layers_stays() -> None:
@@ -72,7 +72,7 @@ def test_a_sum_over_many_layers_stays() -> None:
     for layer in range(4):
         branch = net.g.square(net.conv(net.g.square(total), f"branch{layer}", 8, 3))
         total = net.g.add(total, branch)
-    saved = kept_after_the_pass(net.head(total, 3, target))
+    saved = saved_after_the_pass(net.head(total, 3, target))
     assert saved == {"conv2d", "add"}
 
 

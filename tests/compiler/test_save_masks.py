@@ -88,7 +88,7 @@ def test_bits_read_back(channels: int) -> None:
     assert [bool(packed[0, c // 32] >> (c % 32) & 1) for c in range(channels)] == list(mask[0])
 
 
-def large_and_kept(program: Program) -> list[TensorType]:
+def large_saved(program: Program) -> list[TensorType]:
     """Types of the large float values of the forward pass that the backward pass reads."""
     graph = program.entries["train"].graph
     return [value.type for value in backward_readers(graph, graph.outputs["loss"])]
@@ -105,7 +105,7 @@ def test_some_channels_and_bits_are_kept_for_a_sparse_weight(
     results = []
     for masks in (True, False):
         program = compiled(graph, scheme, masks)
-        results.append((large_and_kept(program), after_two_steps(program, inputs(graph))))
+        results.append((large_saved(program), after_two_steps(program, inputs(graph))))
     (lean, after), (plain, before) = results
     assert lean == [TensorType(F32, (*SHAPE[:3], 4))]
     assert plain == [TensorType(F32, (*SHAPE[:3], 16))] * 3
@@ -124,4 +124,4 @@ def test_the_sum_of_compared_activations_is_saved_instead() -> None:
     last = net.relu6(net.g.add(net.conv(x, "c", 8, 1), net.weight("c.bias", 8)))
     scheme = Scheme("last", (("*.bias", FULL), ("c.weight", FULL)))
     program = compile_program(net.head(last, 3, target), Training(scheme), check=True)
-    assert large_and_kept(program) == [TensorType(F32, SHAPE)]
+    assert large_saved(program) == [TensorType(F32, SHAPE)]

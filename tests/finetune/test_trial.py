@@ -25,7 +25,7 @@ RECIPE = Recipe(0.05, 3)
 
 
 @pytest.fixture(name="folder", scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def artifact_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of this module's artifacts."""
     return tmp_path_factory.mktemp("trials")
 

@@ -75,7 +75,7 @@ PACKAGED = {
     **{10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K"},
     **{20: "IQ4_NL", 23: "IQ4_XS", 34: "TQ1_0", 35: "TQ2_0"},
 }
-HELD = {"Q4_0": 4, "Q5_0": 8, "Q8_0": 8, "IQ4_NL": 8, "TQ1_0": 4, "TQ2_0": 4}
+STORED_BITS = {"Q4_0": 4, "Q5_0": 8, "Q8_0": 8, "IQ4_NL": 8, "TQ1_0": 4, "TQ2_0": 4}
 """Bits of blocks that hold the numbers of a type."""
 
 
@@ -105,8 +105,10 @@ def test_types_of_the_package_are_read_as_ggml_decodes_them(tmp_path: Path) -> N
 def test_blocks_hold_the_numbers_of_types_with_one_scale(tmp_path: Path) -> None:
     file = read_gguf(packaged(tmp_path / "a.gguf"))
     grids = {name: file.contents(name) for name in file.entries}
-    assert {name: stored.bits for name, stored in grids.items() if isinstance(stored, Grid)} == HELD
-    for name, bits in HELD.items():
+    assert {
+        name: stored.bits for name, stored in grids.items() if isinstance(stored, Grid)
+    } == STORED_BITS
+    for name, bits in STORED_BITS.items():
         blocks, grid = Blocks(bits, 1), grids[name]
         assert isinstance(grid, Grid)
         stored = grid.in_blocks(blocks)

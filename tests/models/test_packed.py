@@ -35,7 +35,7 @@ FORMATS = {
     "torchao": ("torchao", DType.F32, 4),
 }
 """By file: the method, the type of the decoded numbers, and the bits of blocks that keep them."""
-KEPT = {"nf4": "f16", "nf4_nested": "bf16", "gptq_ordered": None, "fp4_nested": None}
+STORED_TYPES = {"nf4": "f16", "nf4_nested": "bf16", "gptq_ordered": None, "fp4_nested": None}
 """Storage that keeps the numbers, if not in blocks."""
 
 
@@ -67,7 +67,7 @@ def test_a_layer_is_decoded_as_by_its_package(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_storage_that_keeps_the_numbers_is_named(name: str) -> None:
     method, _, bits = FORMATS[name]
-    dtype = f"int{bits}" if bits else KEPT[name]
+    dtype = f"int{bits}" if bits else STORED_TYPES[name]
     expected = f"--frozen-weights {dtype} keeps" if dtype else "no --frozen-weights keeps"
     assert expected in str(remark({"a": {"proj.weight": layer(name)[0]}}, config(method)))
 

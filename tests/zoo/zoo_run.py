@@ -68,8 +68,8 @@ def _step(graph: Graph, step: Graph, state: State, case: Case, seed: int) -> tup
     names = {value.name for value in step.inputs}
     arrays = {name: array for name, array in feed.items() if name in names}
     loss = float(run(step, arrays, params)["loss"])
-    held = {name: data for name, data in params.items() if name in graph.params}
-    return loss, to_state_dict(graph, held, case.module)
+    used = {name: data for name, data in params.items() if name in graph.params}
+    return loss, to_state_dict(graph, used, case.module)
 
 
 def _dropped(graph: Graph, seed: int) -> list[torch.Tensor]:

@@ -116,7 +116,7 @@ def test_unwritten_local_memory_is_nan(tmp_path: Path) -> None:
         assert np.isnan(y).all()
 
 
-def held_by(item: int, rows: int) -> list[tuple[int, int]]:
+def elements_of(item: int, rows: int) -> list[tuple[int, int]]:
     """Return (row, k) of an item's elements in rows x 16: CuTe's layout."""
     t0, t1 = item % 4, item // 4
     strides = (rows, 8, 8 * rows) if rows == 16 else (rows, 8 * rows)
@@ -135,7 +135,7 @@ def test_fragments_of_a_warp_follow_ptx(tmp_path: Path) -> None:
         [
             number
             for matrix, rows in ((a[item // 32], 16), (b[item // 32], 8))
-            for number in (matrix[place] for place in held_by(item % 32, rows))
+            for number in (matrix[place] for place in elements_of(item % 32, rows))
         ]
         for item in range(ITEMS)
     ]

@@ -57,8 +57,8 @@ NETS: dict[str, tuple[Graph, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kept() -> Iterator[None]:
-    """PoCL's cache, beside the C compiler's objects, kept for the next run."""
+def opencl_cache() -> Iterator[None]:
+    """PoCL's cache, beside the C compiler's objects, so the next run reuses it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
         if not has_opencl():

@@ -58,7 +58,7 @@ def holder(url: str, *boards: str) -> Iterator["subprocess.Popen[str]"]:
             process.kill()
 
 
-def said(process: "subprocess.Popen[str]") -> str:
+def printed(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -120,7 +120,7 @@ def test_who_waits_for_one_board_does_not_hold_up_another(url: str) -> None:
 
 def test_the_board_of_an_owner_that_was_killed_is_free_at_once(url: str) -> None:
     with holder(url, "a") as process, client(url) as mine:
-        assert said(process) == "a"
+        assert printed(process) == "a"
         with pytest.raises(FarmError, match="a is leased to"):
             mine.acquire(["a"], wait_s=0)
         process.send_signal(signal.SIGKILL)

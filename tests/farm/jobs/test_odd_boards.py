@@ -53,8 +53,8 @@ class BrokenTransport(OddTransport):
 
 
 def odd(word: str, answer: bytes) -> type[OddTransport]:
-    said = staticmethod(lambda result: answer)
-    return type("Odd", (OddTransport,), {"word": word, "answer": said})
+    message = staticmethod(lambda result: answer)
+    return type("Odd", (OddTransport,), {"word": word, "answer": message})
 
 
 CASES = {

@@ -21,7 +21,7 @@ from pockengine.models.registry import parse_model
 from pockengine.tests.farm.references.jobs import random_job
 
 MODEL, CLASSES, SHAPE = "mobilenet_v2-0.1-32", 10, (2, 3, 32, 32)
-WANTED = np.array([[1.0, -2.0], [0.5, 0.25]], np.float32)
+EXPECTED = np.array([[1.0, -2.0], [0.5, 0.25]], np.float32)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, errors: dict[str, float]) -> list[s
     def count(command: list[str], marks: int, *, cpu: str, **_: object) -> InstructionCount:
         cpus.append(cpu)
         dtype = Path(command[-3]).stem
-        printed = {"version": "2.14.0", "outputs": (WANTED + errors[dtype]).tolist()}
+        printed = {"version": "2.14.0", "outputs": (EXPECTED + errors[dtype]).tolist()}
         return InstructionCount((100, 101, 102)[:marks], 1000, json.dumps(printed))
 
     python = GuestPython(Path("root"), Path("packages"))
@@ -54,7 +54,7 @@ def test_right_predictions_are_counted_in_both_types(
     data: JobData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpus = pretend(monkeypatch, {"f32": 1e-5, "int8": 0.1})
-    found = measure_inference("rpi4", data, WANTED)
+    found = measure_inference("rpi4", data, EXPECTED)
     assert {dtype: figure.median for dtype, figure in found.items()} == {"f32": 101, "int8": 101}
     assert found["int8"].version == "tflite-runtime 2.14.0"
     assert found["int8"].max_rel_error == pytest.approx(0.05)
@@ -67,15 +67,15 @@ def test_other_predictions_have_no_figure(
 ) -> None:
     pretend(monkeypatch, errors)
     with pytest.raises(FarmError, match="predicts something else than the oracle"):
-        measure_inference("rpi4", data, WANTED)
+        measure_inference("rpi4", data, EXPECTED)
 
 
 def test_what_is_missing_is_named(data: JobData, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FarmError, match="aarch64 boards alone, not for snapdragon-dsp"):
-        measure_inference("snapdragon-dsp", data, WANTED)
+        measure_inference("snapdragon-dsp", data, EXPECTED)
     monkeypatch.setattr(tflite_inference, "why_missing", lambda _: "tensorflow is not installed")
     with pytest.raises(FarmError, match="tensorflow is not installed, which converts nets"):
-        measure_inference("rpi4", data, WANTED)
+        measure_inference("rpi4", data, EXPECTED)
 
 
 def test_the_emulated_python_needs_nothing_of_the_project(tmp_path: Path) -> None:

@@ -129,10 +129,10 @@ def test_a_budget_below_the_logits_is_kept(name: str) -> None:
     assert compile_program(graph, training).arena_bytes <= budget
 
 
-GIVEN = (("chosen", 1.5), ("rejected", -0.25), ("rejected", 0.0), ("chosen", 0.5))
+REWARDS = (("chosen", 1.5), ("rejected", -0.25), ("rejected", 0.0), ("chosen", 0.5))
 RATED: list[dict[str, Any]] = [
     {"prompt": pair["prompt"], "completion": pair[name], "label": name == "chosen", "reward": r}
-    for pair, (name, r) in zip(PAIRS, GIVEN, strict=True)
+    for pair, (name, r) in zip(PAIRS, REWARDS, strict=True)
 ]
 
 

@@ -47,11 +47,11 @@ def subject(folder: Path) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("trials")
 
 
-def told(folder: Path, examples: Examples) -> set[str]:
+def animals_in(folder: Path, examples: Examples) -> set[str]:
     """Return the animals in the rows."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     text = " ".join(words.decode(row) for row in examples.inputs["input_ids"])
@@ -59,28 +59,28 @@ def told(folder: Path, examples: Examples) -> set[str]:
 
 
 def trial(
-    subject: Subject, folder: Path, texts: Texts, kept: Path, rate: float, name: str = "full"
+    subject: Subject, folder: Path, texts: Texts, trials: Path, rate: float, name: str = "full"
 ) -> TrialOutcome:
     tuning, _ = text_tuning(folder, texts, LENGTH, 0)
     recipe = Recipe(rate, 6, optimizer=AdamW())
     scheme = preset(name, subject.graph)
-    return run_trial(subject, scheme, recipe, tuning.train, tuning.validation, kept)
+    return run_trial(subject, scheme, recipe, tuning.train, tuning.validation, trials)
 
 
 def test_no_text_both_trains_and_judges(folder: Path, texts: Texts) -> None:
     tuning, remarks = text_tuning(folder, texts, LENGTH, 0)
-    parts = [told(folder, part) for part in (tuning.train, tuning.validation)]
+    parts = [animals_in(folder, part) for part in (tuning.train, tuning.validation)]
 
     assert [len(part) for part in parts] == [6, 6]
     assert parts[0] | parts[1] == set(WORDS)
     assert not remarks
-    assert told(folder, text_rows(folder, texts, LENGTH)) == set(WORDS)
+    assert animals_in(folder, text_rows(folder, texts, LENGTH)) == set(WORDS)
 
 
 def test_score_is_the_loss_of_held_out_tokens_as_pytorch_computes_it(
-    subject: Subject, folder: Path, texts: Texts, kept: Path
+    subject: Subject, folder: Path, texts: Texts, trials: Path
 ) -> None:
-    outcome = trial(subject, folder, texts, kept, rate=0.0)
+    outcome = trial(subject, folder, texts, trials, rate=0.0)
     validation = text_tuning(folder, texts, LENGTH, 0)[0].validation
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     total, count = 0.0, 0
@@ -104,18 +104,18 @@ def test_score_is_the_loss_of_held_out_tokens_as_pytorch_computes_it(
 
 
 def test_training_lowers_the_loss_and_more_of_it_lower(
-    subject: Subject, folder: Path, texts: Texts, kept: Path
+    subject: Subject, folder: Path, texts: Texts, trials: Path
 ) -> None:
-    before = trial(subject, folder, texts, kept, 0.0).score
-    head = trial(subject, folder, texts, kept, 0.02, "head-only").score
+    before = trial(subject, folder, texts, trials, 0.0).score
+    head = trial(subject, folder, texts, trials, 0.02, "head-only").score
 
-    assert before < head < trial(subject, folder, texts, kept, 0.02).score
+    assert before < head < trial(subject, folder, texts, trials, 0.02).score
 
 
 def test_divergence_is_an_infinite_loss(
-    subject: Subject, folder: Path, texts: Texts, kept: Path
+    subject: Subject, folder: Path, texts: Texts, trials: Path
 ) -> None:
-    outcome = trial(subject, folder, texts, kept, 1e30)
+    outcome = trial(subject, folder, texts, trials, 1e30)
 
     assert outcome.diverged
     assert outcome.score == -math.inf
@@ -149,11 +149,13 @@ def test_subject_reads_back_as_it_was(subject: Subject, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["activation", "fisher"])
 def test_channels_are_chosen_by_texts(
-    subject: Subject, folder: Path, texts: Texts, kept: Path, by: str
+    subject: Subject, folder: Path, texts: Texts, trials: Path, by: str
 ) -> None:
     name = "model.layers.1.mlp.up_proj.weight"
     scheme = Scheme("some", ((name, ParamChoice("share", share=0.25, by=by)),))
-    settled = settle_channels(subject, scheme, text_tuning(folder, texts, LENGTH, 0)[0].train, kept)
+    settled = settle_channels(
+        subject, scheme, text_tuning(folder, texts, LENGTH, 0)[0].train, trials
+    )
 
     assert len(settled.choices(subject.graph)[name].channels) == 8
 
@@ -169,11 +171,11 @@ def test_texts_that_cannot_judge_are_named(folder: Path, tmp_path: Path) -> None
 
 
 def test_rows_of_another_length_are_named(
-    subject: Subject, folder: Path, texts: Texts, kept: Path
+    subject: Subject, folder: Path, texts: Texts, trials: Path
 ) -> None:
     rows = text_rows(folder, texts, LENGTH // 2)
 
     with pytest.raises(
         FinetuneError, match=r"reads input_ids as rows \[32\]; the data have \[16\]"
     ):
-        run_trial(subject, preset("full", subject.graph), Recipe(0.1, 1), rows, rows, kept)
+        run_trial(subject, preset("full", subject.graph), Recipe(0.1, 1), rows, rows, trials)

@@ -39,7 +39,9 @@ NORMED = {
     *("separable_conv2d/bias", "batch_normalization/beta", "conv2d/bias"),
     *("group_normalization/beta", "layer_normalization/beta"),
 }
-TWO_WAYS = {f"bidirectional/{way}_lstm/lstm_cell/bias" for way in ("forward", "backward")}
+BIDIRECTIONAL_BIASES = {
+    f"bidirectional/{way}_lstm/lstm_cell/bias" for way in ("forward", "backward")
+}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ TWO_WAYS = {f"bidirectional/{way}_lstm/lstm_cell/bias" for way in ("forward", "b
     [
         (WORDS, lambda: [layers.LSTM(6)], {"lstm/lstm_cell/bias"}),
         (WORDS, lambda: [layers.GRU(6)], {"gru/gru_cell/bias"}),
-        (WORDS, lambda: [layers.Bidirectional(layers.LSTM(3, name="lstm"))], TWO_WAYS),
+        (WORDS, lambda: [layers.Bidirectional(layers.LSTM(3, name="lstm"))], BIDIRECTIONAL_BIASES),
         (PICTURE, normed, NORMED),
     ],
 )

@@ -221,7 +221,7 @@ def test_gradient_penalty_trains_in_c() -> None:
     train(Critic(), lambda: (torch.randn(picture), torch.randn(picture), torch.rand(2, 1, 1, 1)), 3)
 
 
-def kept_gradients(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+def retained_gradients(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
     net(x).sum().backward()
     return net(x)
 
@@ -234,7 +234,7 @@ def dual(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("name", "function"),
     [
-        ("torch.Tensor.backward", kept_gradients),
+        ("torch.Tensor.backward", retained_gradients),
         ("torch.autograd.forward_ad.dual_level", dual),
     ],
 )
