@@ -31,7 +31,7 @@ def graph_of(layers: int, length: int = 128) -> Graph:
 
 
 def scheme_of(layers: int) -> Scheme:
-    """Adapters on queries and values of all layers but the last, whose projections train whole."""
+    """Train adapters on queries and values; in the last layer, train the whole projections."""
     parts = [f"self_attn.{part}_proj.weight" for part in "qv"]
     targets = [f"model.layers.{i}.{part}" for i in range(layers - 1) for part in parts]
     last = f"model.layers.{layers - 1}"
@@ -59,7 +59,7 @@ def main() -> None:
     weights = sum(param.value.type.nbytes for param in program.params.values())
     train = program.entries["train"]
     print(f"{layers} layers: {taken:.1f} s of CPU, peak {peak / 1024:.0f} MB (")
-    print(f"  {before / 1024:.0f} MB before), weights {weights / 2**30:.2f} GiB, never held")
+    print(f"  {before / 1024:.0f} MB before), weights {weights / 2**30:.2f} GiB, never loaded")
     print(f"  {len(train.graph.nodes)} nodes in train, arena {program.arena_bytes / 2**20:.0f} MiB")
     print(f"  {sum(map(len, files.values())) / 2**20:.2f} MiB of C in {len(files)} files")
 

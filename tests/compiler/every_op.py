@@ -1,4 +1,4 @@
-"""A random application of any op, its operands' numbers, and its graph."""
+"""Random applications of any op, with operand data and a graph."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +58,7 @@ def _take_dx(draw: Draw) -> OpCase:
 
 
 def _channels(op: str, count: int) -> Callable[[Draw], OpCase]:
-    """Operands of the shape of a batch, and vectors over its channels."""
+    """Batch-shaped operands, and vectors over their channels."""
 
     def case(draw: Draw) -> OpCase:
         shape = tuple(draw(st.lists(st.integers(1, 5), min_size=2, max_size=4)))
@@ -148,7 +148,7 @@ def case_of(op: str, draw: Draw) -> OpCase:
 
 
 def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
-    """Numbers for the operands: a seed for dropout, some ignored labels, ties."""
+    """Draw operand data, with a dropout seed, some ignored labels and ties."""
     rng = np.random.default_rng(seed)
     if case.op == "random_uniform":
         return [np.int32(-seed)]
@@ -174,7 +174,7 @@ def arrays_of(case: OpCase, seed: int) -> list[np.ndarray]:
 
 
 def graph_of(case: OpCase) -> Graph:
-    """A graph of only this op, from x0 ... to y0 ..."""
+    """Build a graph of only this op, with inputs x0, x1, ... and outputs y0, y1, ..."""
     g = Builder(Graph("case"))
     inputs = [g.input(f"x{place}", type_) for place, type_ in enumerate(case.types)]
     for place, value in enumerate(g.emit(case.op, *inputs, **case.attrs).results):

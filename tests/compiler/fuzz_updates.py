@@ -14,7 +14,7 @@ from pockengine.tests.compiler.random_nets import draw_net
 from pockengine.tests.compiler.random_trainings import draw_training
 
 EVERY = 8
-"""One graph in this many is verified after each pass; all are verified when they are compiled."""
+"""Interval of graphs that are verified after each pass, not only when compiled."""
 REPORT = 1000
 
 
@@ -25,7 +25,7 @@ def check(seed: int) -> str:
         check_training(graph, draw_training(graph, seed), seed, check=seed % EVERY == 0)
     except (CompileError, SchemeError):
         return "refused"
-    except Exception as error:  # any other exception is a fault of the compiler
+    except Exception as error:  # any other exception is a compiler bug
         print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
         return "WRONG"
     return "compared"

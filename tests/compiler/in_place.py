@@ -1,8 +1,7 @@
 """Run a planned entry as generated code does: one arena, values at their offsets, params in place.
 
-Each node is computed by the NumPy oracle, in the entry's order. A value that is overwritten too
-early therefore changes the numbers: by an update, a shared offset, or scratch, which is filled with
-NaN.
+The NumPy oracle computes each node, in the entry's order, and scratch is filled with NaN. So the
+results change if an update, a shared offset or scratch overwrites a value too early.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from pockengine.compiler.ops.registry import lookup, written_operands
 from pockengine.compiler.program import Allocation, Entry
 
 GARBAGE = 0xFF
-"""A byte that makes every f32 NaN."""
+"""Fill byte that makes every f32 NaN."""
 
 
 def run_in_place(

@@ -1,7 +1,7 @@
 """Compare a lowered training, run in place in its arena, with the graph before all passes.
 
-The graph before the passes is differentiated and evaluated node by node, and each param's new
-contents are a separate array. So `check_training` detects every premature update.
+The reference is differentiated and evaluated node by node, with each param's new contents in a
+separate array. So `check_training` detects every premature update.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,9 @@ TOLERANCE = 1e-4
 UNCERTAIN = 1e-3
 """Share of the largest gradient below which rounding may decide the direction of an update."""
 NUDGE, NUDGES = 1e-7, 4
-"""Relative changes of a state by about its rounding error, and their number."""
+"""Relative size of a nudge, about the rounding error of a state, and the number of nudges."""
 CONDITION = 10.0
-"""Tolerance, as a multiple of the change of a result by the nudges."""
+"""Tolerance, as a multiple of the change that nudges cause in a result."""
 
 WHOLE = (Adafactor, Lamb, Lars, Muon)
 """Optimisers in which each element's step depends on the whole gradient."""
@@ -40,7 +40,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def _scratch_bytes(node: Node) -> int:
-    """Scratch for some of the nodes: it must not overlap a live value."""
+    """Return scratch for some of the nodes; it must not overlap a live value."""
     return 64 * (len(node.operands) % 3)
 
 
@@ -60,7 +60,7 @@ class _Recorder:
 
 
 class Reference:
-    """The training before all passes: the lowered program must give the same results."""
+    """The training before all passes, with the expected results of the lowered program."""
 
     def __init__(self, forward: Graph, training: Training) -> None:
         graph, trained, _ = with_adapters(forward, find_scheme(training.scheme, forward))
@@ -91,7 +91,7 @@ class Reference:
 
 
 def check_training(forward: Graph, training: Training, seed: int, *, check: bool = True) -> Program:
-    """Train a few steps; every loss, weight and state must equal that before the passes.
+    """Train a few steps, and compare losses, weights and states with those before the passes.
 
     Raises AssertionError naming the difference; CompileError if the training is refused.
     """
@@ -122,7 +122,7 @@ def _draw(forward: Graph, rng: np.random.Generator) -> Arrays:
 def _compare(
     entry: Entry, graph: Graph, inputs: Arrays, state: Arrays, reference: Reference
 ) -> None:
-    """Run one call in both ways from the same state, and update the state."""
+    """Run one call of both trainings from the same state, and update the state."""
     lowered = {name: array.copy() for name, array in state.items()}
     with np.errstate(all="ignore"):
         before = {name: array.copy() for name, array in state.items()}
@@ -142,7 +142,7 @@ def _compare(
     for name, array in results.items():
         away, limit = _distance(array, expected[name]), TOLERANCE + CONDITION * moves[name]
         where = f"{entry.name}: {name}"
-        assert away <= limit, f"{where} differs by {away:g} of its size, at most {limit:g} may it"
+        assert away <= limit, f"{where} differs by {away:g} of its size, more than {limit:g}"
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -179,5 +179,5 @@ def _nudge(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def with_budget(training: Training, program: Program, share: float) -> Training:
-    """The same training within a share of its arena."""
+    """Return the same training with a memory budget, a share of its arena."""
     return replace(training, memory_budget=int(share * program.arena_bytes))

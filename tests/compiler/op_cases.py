@@ -1,6 +1,6 @@
 """Random applications of each op, drawn by hypothesis.
 
-`draw_case(op)` gives operand types and attrs. Sizes are small and odd: 1, 2, 3, 5, 7.
+`draw_case(op)` returns operand types and attrs. Sizes are small and odd: 1, 2, 3, 5, 7.
 """
 
 import math

@@ -46,7 +46,7 @@ def _torch_igamma_da(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def _torch_gamma_share(
     share: Callable[..., torch.Tensor], sign: float
 ) -> Callable[..., torch.Tensor]:
-    """Give PyTorch's function a gradient in a; it has one in x."""
+    """Add the gradient in a to PyTorch's function, which has only the one in x."""
 
     def meaning(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         slope = sign * _torch_igamma_da(a, x).detach()

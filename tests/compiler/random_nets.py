@@ -16,7 +16,7 @@ DEPTH = 2
 
 
 class RandomNet:
-    """Draws params, expressions of params, and layers over them."""
+    """Draw params, expressions of params, and layers over them."""
 
     def __init__(self, rng: np.random.Generator, name: str) -> None:
         self.rng, self.g = rng, Builder(Graph(name))
@@ -158,7 +158,7 @@ def _gated(net: RandomNet, x: Value) -> Value:
 
 
 def _recurrent(net: RandomNet, x: Value) -> Value:
-    """A few steps of an unbatched cell, written out: plain, GRU or LSTM."""
+    """Unroll a few steps of an unbatched cell: plain, GRU or LSTM."""
     size = net.width()
     cell = CELLS[int(net.rng.integers(len(CELLS)))]
     names = [(net.param(x.shape[1], size), net.param(size, size)) for _ in range(4)]
@@ -202,7 +202,7 @@ def _normed(net: RandomNet, x: Value) -> Value:
 
 
 def _centred(net: RandomNet, x: Value) -> Value:
-    """Subtract a running mean, and then update it."""
+    """Subtract a running mean, then update it."""
     centre = net.new_state(x.shape[1])
     y = net.g.sub(x, centre)
     net.g.emit("ema_update", centre, net.g.reduce_mean(x, axes=(0,)), momentum=0.5)

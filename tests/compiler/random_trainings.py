@@ -87,7 +87,7 @@ def _draw_scheme(graph: Graph, rng: np.random.Generator) -> Scheme:
 
 
 def _reach_the_loss(graph: Graph) -> list[str]:
-    """Params that the loss has a gradient for, in order."""
+    """Return the params for which the loss has a gradient, in order."""
     reached: set[Value] = {graph.outputs["loss"]}
     for node in reversed(graph.nodes):
         if reached & set(node.results) and node.op != STOP:

@@ -1,4 +1,4 @@
-"""A small regression that every optimiser trains, run by the oracle."""
+"""A small regression for every optimiser, run by the oracle."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ FACTORS = (1.0, 0.1, 0.1, 2.0, 1.0, 0.5, 0.01, 1.5, 1.0, 0.3, 0.7, 1.0)
 
 
 def rate(step: Any) -> Any:
-    """The rate of a step, counted from 0: it rises and falls like a schedule's."""
+    """Return the rate of a step, counted from 0. It rises and falls like a schedule's."""
     return RATE * np.asarray(FACTORS, np.float32)[step]
 
 

@@ -24,7 +24,7 @@ class Stepping(Protocol):
 
 
 def set_rate(optimizer: Stepping, step: int) -> None:
-    """Set the rate of this step in each group."""
+    """Set this step's rate in each group."""
     for group in optimizer.param_groups:
         group["lr"] = float(rate(step))
 

@@ -1,4 +1,4 @@
-"""Training any set of a weight's channels equals PyTorch with masked gradients; storage."""
+"""Train any set of a weight's channels: equal to PyTorch with masked gradients; storage."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def batches(count: int) -> list[dict[str, np.ndarray]]:
 def masked_training(
     sets: dict[str, tuple[int, ...]], micro_batches: int, steps: int
 ) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Losses and weights of PyTorch's training, with zero gradients for the other channels."""
+    """Train in PyTorch with zero gradients for the other channels; return losses and weights."""
     params = net().params
     weights = {name: torch.tensor(param.data) for name, param in params.items()}
     for name, chosen in sets.items():
@@ -91,7 +91,7 @@ def compiled(sets: dict[str, tuple[int, ...]], **training: int) -> Program:
 
 @st.composite
 def drawn_sets(draw: st.DrawFn) -> dict[str, tuple[int, ...]]:
-    """Some channels of some weights."""
+    """Draw some channels of some weights."""
     names = draw(st.sets(st.sampled_from(sorted(AXES)), min_size=1))
     return {
         name: tuple(sorted(draw(st.sets(st.integers(0, COUNTS[name] - 1), min_size=1))))
@@ -101,7 +101,7 @@ def drawn_sets(draw: st.DrawFn) -> dict[str, tuple[int, ...]]:
 
 @settings(max_examples=8, deadline=None)
 @given(sets=drawn_sets(), micro_batches=st.sampled_from([1, 2]))
-def test_any_channels_train_as_with_masked_gradients(
+def test_channel_sets_train_as_with_masked_gradients(
     sets: dict[str, tuple[int, ...]], micro_batches: int
 ) -> None:
     program = compiled(sets, micro_batches=micro_batches)
@@ -118,7 +118,7 @@ def test_any_channels_train_as_with_masked_gradients(
         np.testing.assert_allclose(state[name], weights[name], rtol=1e-4, atol=2e-6, err_msg=name)
 
 
-def test_a_memory_budget_changes_no_number() -> None:
+def test_memory_budget_preserves_results() -> None:
     sets = {"a.weight": (0, 3), "b.weight": (1, 4, 6), "c.weight": (0, 2, 7)}
     plain = compiled(sets)
     peak = plain.entries["train"].plan.lower_bound
@@ -137,7 +137,7 @@ def test_a_memory_budget_changes_no_number() -> None:
         np.testing.assert_array_equal(results[0][name], results[1][name])
 
 
-def test_only_the_chosen_channels_are_stored_and_computed() -> None:
+def test_only_selected_channels_are_stored_and_computed() -> None:
     program = compiled({"c.weight": (0, 2, 7)})
     nodes = program.entries["train"].graph.nodes
     (part,) = [node for node in nodes if node.op == "pick"]
@@ -151,7 +151,7 @@ def test_only_the_chosen_channels_are_stored_and_computed() -> None:
     assert program.params["optimizer.velocity.c.weight"].data.shape == (1, 1, 3, 8)
 
 
-def test_only_an_update_of_a_whole_weight_joins_its_gradients_kernel() -> None:
+def test_only_whole_weight_updates_fuse_into_the_gradient_kernel() -> None:
     rules = (("c.weight", ParamChoice("channels", channels=(0, 2, 7))), ("fc.weight", FULL))
     fusion = FusionRules(update=frozenset({"matmul", "conv2d_dw"}))
     program = compile_program(

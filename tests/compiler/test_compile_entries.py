@@ -1,4 +1,4 @@
-"""Several graphs as entries of one program, without differentiation and without dropped nodes."""
+"""Several graphs as entries of one program, without differentiation or dropped nodes."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_entries_share_params_and_keep_their_outputs() -> None:
     assert found["b"]["twice"] == 10
 
 
-def test_outputs_that_nothing_computes_are_copied_into_the_arena() -> None:
+def test_outputs_without_a_producer_are_copied_into_the_arena() -> None:
     entry = compile_entries("one", {"a": scaled(3.0)}, check=True).entries["a"]
 
     for name in ("twice", "weight"):
@@ -43,7 +43,7 @@ def test_outputs_that_nothing_computes_are_copied_into_the_arena() -> None:
         assert value in entry.plan.values
 
 
-def test_training_mode_norms_stay() -> None:
+def test_training_mode_norms_are_preserved() -> None:
     graph = Graph("norm")
     g = Builder(graph)
     mean, var = (g.param(name, np.ones(3, np.float32), trainable=False) for name in ("m", "v"))
@@ -64,7 +64,7 @@ def test_training_mode_norms_stay() -> None:
     np.testing.assert_allclose(params["m"], (1 + x.mean(0)) / 2, rtol=1e-6)
 
 
-def test_params_of_one_name_must_agree() -> None:
+def test_params_with_the_same_name_must_match() -> None:
     other = Graph("other")
     g = Builder(other)
     g.output("y", g.neg(g.param("weight", np.ones(5, np.float32))))

@@ -50,7 +50,7 @@ def compiled(scheme: Scheme | str, target: Target | None = None) -> Program:
 
 
 @pytest.mark.parametrize("scheme", ["full", "bias-only", "head-only", "last-1-blocks", SPARSE])
-def test_fusion_changes_no_number(scheme: Scheme | str) -> None:
+def test_fusion_preserves_results(scheme: Scheme | str) -> None:
     plain_losses, plain = train(scheme, Target())
     fused_losses, fused = train(scheme, FUSED)
     assert plain_losses == fused_losses
@@ -59,7 +59,7 @@ def test_fusion_changes_no_number(scheme: Scheme | str) -> None:
         np.testing.assert_array_equal(fused[name], data)
 
 
-def test_only_the_trained_channels_change() -> None:
+def test_only_trained_channels_change() -> None:
     before = residual_net().params
     _, after = train(SPARSE, FUSED)
     changed = {
@@ -81,7 +81,7 @@ def test_only_the_trained_channels_change() -> None:
     assert set(changed["fc.weight"][:, 0]) == {0, 1, 2, 3}
 
 
-def test_channel_share_updates_as_the_full_scheme_does() -> None:
+def test_channel_share_updates_match_the_full_scheme() -> None:
     """One plain step: the trained channels get the same gradient as in full training."""
     results = []
     for choice in (FULL, ParamChoice("share", share=0.25)):
@@ -97,7 +97,7 @@ def test_channel_share_updates_as_the_full_scheme_does() -> None:
     )
 
 
-def test_frozen_parts_cost_nothing() -> None:
+def test_frozen_layers_cost_nothing() -> None:
     cost, arena = {}, {}
     for scheme in ("full", "bias-only", "head-only"):
         program = compiled(scheme, FUSED)
@@ -110,7 +110,7 @@ def test_frozen_parts_cost_nothing() -> None:
     assert arena["head-only"] < arena["full"]
 
 
-def test_a_share_of_channels_stores_that_share_of_the_activation() -> None:
+def test_channel_share_stores_the_same_share_of_the_activation() -> None:
     program = compiled(Scheme("share", (("fc.weight", ParamChoice("share", share=0.5)),)))
     nodes = program.entries["train"].graph.nodes
     (part,) = [node for node in nodes if node.op == "slice"]
@@ -146,7 +146,7 @@ def test_frozen_batch_norm_folds_into_frozen_convolutions() -> None:
     np.testing.assert_allclose(folded, 2 * graph.params["conv.weight"].data)
 
 
-def test_large_outputs_are_those_of_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_outputs_match_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = residual_net()
     outputs = set(graph.outputs)
     assert outputs > {"loss"}
@@ -159,9 +159,7 @@ def test_large_outputs_are_those_of_prediction(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(("expected", "kept"), [((), {"loss"}), (("output",), {"loss", "output"})])
-def test_a_step_returns_the_outputs_that_are_named(
-    expected: tuple[str, ...], kept: set[str]
-) -> None:
+def test_step_returns_named_outputs(expected: tuple[str, ...], kept: set[str]) -> None:
     entries = compile_program(residual_net(), Training(outputs=expected)).entries
     assert set(entries["train"].graph.outputs) == kept
     assert set(entries["predict"].graph.outputs) == {"output"}
@@ -169,8 +167,8 @@ def test_a_step_returns_the_outputs_that_are_named(
         compile_program(residual_net(), Training(outputs=("scores",)))
 
 
-def test_all_sizes_give_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An output of only some of the sizes would keep its padding."""
+def test_all_sizes_have_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An output that only some sizes have would keep its padding."""
 
     def graph_of(size: int) -> Graph:
         g = Builder(Graph("sized"))
@@ -190,7 +188,7 @@ def test_all_sizes_give_the_outputs_of_the_largest(monkeypatch: pytest.MonkeyPat
             assert set(entries[f"{name}@{size}"].graph.outputs) == outputs
 
 
-def test_compiling_twice_gives_the_same_program() -> None:
+def test_compilation_is_deterministic() -> None:
     from pockengine.compiler.ir.text import print_graph
 
     first, second = (compiled(SPARSE, FUSED) for _ in range(2))
@@ -200,7 +198,7 @@ def test_compiling_twice_gives_the_same_program() -> None:
         assert list(entry.plan.values.values()) == list(other.plan.values.values())
 
 
-def test_a_loss_that_is_no_scalar_is_an_error() -> None:
+def test_non_scalar_loss_is_an_error() -> None:
     net = NetBuilder("wrong")
     x = net.g.input("x", TensorType(F32, (2, 3)))
     net.g.output("loss", net.g.mul(x, net.weight("w", 3)))
@@ -208,7 +206,7 @@ def test_a_loss_that_is_no_scalar_is_an_error() -> None:
         compile_program(net.g.graph)
 
 
-def test_a_graph_without_a_loss_is_refused_with_what_to_say() -> None:
+def test_graph_without_a_loss_is_refused_with_a_hint() -> None:
     net = NetBuilder("plain")
     x = net.g.input("x", TensorType(F32, (2, 3)))
     net.g.output("scores", net.g.mul(x, net.weight("w", 3)))
@@ -227,7 +225,7 @@ def partly_idle() -> Graph:
     return net.g.graph
 
 
-def test_a_parameter_without_influence_stays_and_is_named_by_a_warning() -> None:
+def test_warning_names_parameters_without_influence() -> None:
     with pytest.warns(UserWarning, match=r"idle\.weight, stopped\.weight: .* stay as they are"):
         program = compile_program(partly_idle())
 
@@ -235,17 +233,17 @@ def test_a_parameter_without_influence_stays_and_is_named_by_a_warning() -> None
 
 
 @pytest.mark.parametrize("preset", ["head-only", "bias-only", "last-1-blocks"])
-def test_a_preset_takes_what_influences_the_loss(preset: str) -> None:
+def test_presets_train_what_influences_the_loss(preset: str) -> None:
     assert set(compile_program(partly_idle(), Training(preset)).scheme) == {"w"}
 
 
-def test_a_parameter_without_influence_that_a_scheme_names_is_an_error() -> None:
+def test_scheme_naming_a_parameter_without_influence_is_an_error() -> None:
     named = Scheme("named", (("w", FULL), ("idle.weight", FULL)))
     with pytest.raises(CompileError, match=r"idle\.weight does not influence the loss"):
         compile_program(partly_idle(), Training(named))
 
 
-def test_a_loss_of_no_parameter_is_an_error() -> None:
+def test_loss_without_trainable_parameters_is_an_error() -> None:
     idle = Scheme("idle", (("idle.*", FULL),))
     with pytest.raises(CompileError, match=r"no parameter that should train .*\(idle\.weight\)"):
         compile_program(partly_idle(), Training(idle))

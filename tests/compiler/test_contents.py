@@ -1,4 +1,4 @@
-"""Params outside memory: nothing reads them before an artifact is written."""
+"""Params outside memory: nothing reads them until an artifact is written."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def lazy(graph: Graph) -> list[str]:
     return read
 
 
-def test_frozen_weights_are_read_for_the_artifact_alone(tmp_path: Path) -> None:
+def test_frozen_weights_are_read_only_for_the_artifact(tmp_path: Path) -> None:
     backend = CBackend(load_device("rpi4"))
     program = compile_program(llama_net(), LORA, target=backend.target())
     write_artifact(program, backend, tmp_path / "held", build_code=False)
@@ -69,7 +69,7 @@ def test_frozen_weights_are_read_for_the_artifact_alone(tmp_path: Path) -> None:
     assert loaded.files == later.files
 
 
-def test_folding_reads_what_it_folds() -> None:
+def test_folding_reads_only_folded_params() -> None:
     def net() -> Graph:
         g = Builder(Graph("g"))
         w = g.param("w", np.full((3, 2), 1.5, np.float32), trainable=False)
@@ -87,7 +87,7 @@ def test_folding_reads_what_it_folds() -> None:
     np.testing.assert_array_equal(folded, [[3.0, 6.0]] * 3)
 
 
-def test_mapped_files_are_what_they_hold(tmp_path: Path) -> None:
+def test_mapped_files_have_the_saved_contents(tmp_path: Path) -> None:
     arrays = {
         "w": np.arange(6, dtype=np.float32).reshape(2, 3),
         "i": np.arange(3),
@@ -134,10 +134,10 @@ def row(name: str, first: int, last: int) -> str:
         (('"a":{"dtype":"F32","dtype":"I32"}',), "dtype is given twice"),
     ],
 )
-def test_names_given_twice_and_places_shared_are_refused(
+def test_duplicate_names_and_overlapping_offsets_are_refused(
     tmp_path: Path, rows: tuple[str, ...], words: str
 ) -> None:
-    """Like safetensors' own library: two readers would see different models."""
+    """As in safetensors' own library: otherwise two readers might see different models."""
     header = f"{{{','.join(rows)}}}".encode()
     header += b" " * (-len(header) % 8)
     path = tmp_path / "weights"
@@ -168,7 +168,7 @@ def test_weights_are_written_in_order_as_safetensors_reads_them(tmp_path: Path) 
     assert data[begin:] == b"".join(array.tobytes() for array in arrays.values())
 
 
-def test_bf16_weights_come_back(tmp_path: Path) -> None:
+def test_bf16_weights_round_trip(tmp_path: Path) -> None:
     data = to_bf16(np.linspace(-3, 3, 7))
     write_weights({"w": InMemory(data)}, tmp_path / "weights")
     again = mapped(tmp_path / "weights")["w"]
@@ -176,7 +176,7 @@ def test_bf16_weights_come_back(tmp_path: Path) -> None:
     assert again.read().tobytes() == data.tobytes()
 
 
-def test_shapes_are_enough_to_generate_code_but_not_for_an_artifact(tmp_path: Path) -> None:
+def test_shapes_suffice_for_code_but_not_for_an_artifact(tmp_path: Path) -> None:
     program, files = compile_llama(layers=2)
     weights = sum(param.value.type.nbytes for param in program.params.values())
     assert weights > 2 * 2**30
@@ -187,7 +187,7 @@ def test_shapes_are_enough_to_generate_code_but_not_for_an_artifact(tmp_path: Pa
         run(program.entries["evaluate"].graph, {})
 
 
-def test_contents_are_compared_without_reading_where_they_can_be() -> None:
+def test_contents_are_compared_without_reading_if_possible() -> None:
     def fail() -> np.ndarray:
         raise AssertionError("it was read")
 
@@ -205,14 +205,14 @@ def test_changed_sources_are_refused() -> None:
         Lazy(f32(2), lambda: np.zeros(3, np.float32), "w").read()
 
 
-def test_entries_share_params_that_are_not_read() -> None:
+def test_entries_share_unread_params() -> None:
     graph = llama_net()
     read = lazy(graph)
     compile_entries("two", {"a": graph, "b": clone(graph)})
     assert not read
 
 
-def test_kind_and_space_say_what_a_param_is_for() -> None:
+def test_params_have_a_kind_and_a_space() -> None:
     program = compile_program(residual_net(), Training("head-only", Adam()))
     params = program.params
     assert params["fc.weight"].kind is ParamKind.WEIGHT
@@ -229,7 +229,7 @@ def test_kind_and_space_say_what_a_param_is_for() -> None:
     assert print_graph(again) == text
 
 
-def test_state_of_the_optimizer_is_not_guessed_from_a_name(tmp_path: Path) -> None:
+def test_optimizer_state_is_not_guessed_from_names(tmp_path: Path) -> None:
     g = Builder(Graph("g"))
     scale = g.param("optimizer.scale", np.ones(3, np.float32), trainable=False)
     y = g.mul(g.param("w", np.ones(3, np.float32)), scale)
@@ -243,7 +243,7 @@ def test_state_of_the_optimizer_is_not_guessed_from_a_name(tmp_path: Path) -> No
     assert (kinds["optimizer.scale"], kinds["w"]) == ("param", "param")
 
 
-def test_files_are_attached_in_the_frameworks_layout(tmp_path: Path) -> None:
+def test_attached_files_have_the_framework_layout(tmp_path: Path) -> None:
     g = Builder(Graph("g"))
     w = g.param("w", ShapeOnly(f32(3, 2)), permutation=(1, 0))
     g.param("b", ShapeOnly(f32(2)))
@@ -265,7 +265,7 @@ def test_files_are_attached_in_the_frameworks_layout(tmp_path: Path) -> None:
         ("w", np.ones((2, 3), np.int32), r"w: the file holds i32\[2,3\]"),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused(name: str, array: np.ndarray, message: str) -> None:
+def test_mismatched_tensors_are_refused(name: str, array: np.ndarray, message: str) -> None:
     g = Builder(Graph("g"))
     g.param("w", ShapeOnly(f32(3, 2)), permutation=(1, 0))
     with pytest.raises(GraphError, match=message):

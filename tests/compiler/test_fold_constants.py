@@ -1,4 +1,4 @@
-"""Constants are folded if their results are small, judged by types before any computation."""
+"""Constants are folded if their results are small, which types show before any computation."""
 
 import warnings
 
@@ -23,21 +23,21 @@ def folded(g: Builder) -> list[str]:
 
 
 @pytest.mark.parametrize("op", ["mul", "matmul", "gt"])
-def test_a_huge_result_is_never_computed(op: str) -> None:
+def test_huge_results_are_never_computed(op: str) -> None:
     g, side = Builder(Graph("huge")), 1 << 20  # 4 TiB as f32
     y = g.emit(op, constant(g, side, 1), constant(g, 1, side)).result
     g.output("y", y)
     assert folded(g) == [op]
 
 
-def test_a_result_that_is_summed_up_again_is_not_computed_either() -> None:
+def test_huge_intermediates_are_not_computed_either() -> None:
     g, side = Builder(Graph("summed")), 1 << 20
     y = g.mul(constant(g, side, 1), constant(g, 1, side))
     g.output("y", g.reduce_sum(y, axes=(0, 1)))
     assert folded(g) == ["mul", "reduce_sum"]
 
 
-def test_copies_of_one_value_do_not_grow_without_end() -> None:
+def test_copies_of_one_value_are_bounded() -> None:
     g = Builder(Graph("doubled"))
     y = constant(g, 1024)
     for _ in range(40):
@@ -49,7 +49,7 @@ def test_copies_of_one_value_do_not_grow_without_end() -> None:
     assert largest <= 4096 + LARGEST_GROWTH
 
 
-def test_windows_of_a_large_constant_picture_are_not_copied() -> None:
+def test_windows_of_a_large_constant_image_are_not_copied() -> None:
     g = Builder(Graph("windows"))
     x, w = constant(g, 1, 256, 256, 64), constant(g, 7, 7, 64, 64)
     g.output("y", g.conv2d(x, w, padding=(3, 3, 3, 3)))
@@ -63,7 +63,7 @@ def test_small_results_fold() -> None:
     assert folded(g) == []
 
 
-def test_what_is_not_finite_folds_without_a_warning() -> None:
+def test_non_finite_values_fold_without_a_warning() -> None:
     g = Builder(Graph("infinite"))
     x = g.input("x", TensorType(F32, (2, 3)))
     zero = g.constant(np.zeros(3, np.float32))

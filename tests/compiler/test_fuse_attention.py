@@ -1,4 +1,4 @@
-"""Attention is recognised and fused: same numbers and gradients; other patterns stay."""
+"""Attention is recognised and fused, with the same results; other patterns are not."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ def _input(g: Builder, name: str, *shape: int, dtype: Any = F32) -> Value:
 
 
 def _chosen(number: float, *, inverted: bool = False, of: np.ndarray | None = None) -> Mask:
-    """Mask scores with a number, according to an input or a constant."""
+    """Mask scores with a number, by a condition that is an input or a constant."""
 
     def mask(g: Builder, scores: Value) -> Value:
         if of is None:
@@ -120,7 +120,7 @@ def _differentiate(graph: Graph) -> None:
 
 
 def _results(graph: Graph) -> dict[str, np.ndarray]:
-    """Run on random inputs. Biases mask a column as padding does: some rows see no other column."""
+    """Run on random inputs. Biases mask a column like padding: some rows have no other column."""
     rng = np.random.default_rng(0)
     inputs = {}
     for value in graph.inputs:
@@ -145,7 +145,7 @@ def _assert_equal(found: Graph, expected: Graph) -> None:
 @pytest.mark.parametrize("lead", LEADS, ids=str)
 @pytest.mark.parametrize(("mask", "scale"), list(itertools.product(MASKS, SCALES)))
 @pytest.mark.parametrize("transposed", [True, False])
-def test_every_spelling_is_one_op_of_the_same_numbers(
+def test_every_spelling_becomes_one_op_with_the_same_results(
     mask: str, scale: str, lead: tuple[int, ...], transposed: bool
 ) -> None:
     def build() -> Graph:
@@ -161,7 +161,7 @@ def test_every_spelling_is_one_op_of_the_same_numbers(
 
 
 @pytest.mark.parametrize("mask", ["none", "seen", "bias-and-triangle"])
-def test_the_op_is_what_simpler_ops_say(mask: str) -> None:
+def test_op_matches_simpler_ops(mask: str) -> None:
     fused, legal = (_attention(MASKS[mask]) for _ in range(2))
     for graph in (fused, legal):
         assert _fused(graph) == 1
@@ -177,12 +177,12 @@ SHARED = {
     "batches-inside": ((COLUMNS, 1, 2, SIZE), (COLUMNS, 4, 2, SIZE), (2, 1, 0, 3), 1),
     "not-neighbours": ((2, 1, 2, COLUMNS, SIZE), (2, 2, 2, COLUMNS, SIZE), (0, 1, 2, 3, 4), 4),
 }
-"""Keys, the shape after repetition, their transposition, and the number of heads then read.
+"""Keys, their shape after repetition, their transposition, and the number of heads then read.
 """
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_keys_that_heads_share_are_read_once(name: str) -> None:
+def test_shared_keys_are_read_once(name: str) -> None:
     one, many, perm, groups = SHARED[name]
 
     def repeated(g: Builder, x: Value) -> Value:
@@ -225,7 +225,7 @@ STAY: dict[str, Mask] = {
 
 
 @pytest.mark.parametrize("name", STAY)
-def test_what_does_not_fit_stays(name: str) -> None:
+def test_other_patterns_are_not_fused(name: str) -> None:
     assert _fused(_attention(STAY[name])) == 0
 
 
@@ -233,11 +233,11 @@ TRIANGLES = {
     *("seen", "hidden", "triangle", "upper-triangle", "triangle-and-seen"),
     *("bias-and-triangle", "no-triangle"),
 }
-"""Keys of MASKS for which -inf may mask the remaining scores of each row."""
+"""Keys of MASKS that may replace every score of a row by -inf."""
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_some_targets_take_attention_only_where_scores_are_left_out(name: str) -> None:
+def test_some_targets_fuse_only_masked_attention(name: str) -> None:
     target = Target(attention=64, triangles_alone=True)
     graph = _attention(MASKS[name])
     FuseAttention(target).run(graph)
@@ -257,7 +257,7 @@ def test_gradients_of_the_same_operands_become_one_kernel() -> None:
         np.testing.assert_array_equal(array, expected[name])
 
 
-def test_dropout_of_the_shares_stays() -> None:
+def test_attention_with_dropout_is_not_fused() -> None:
     g = Builder(Graph("dropped"))
     q, k = (_input(g, name, ROWS, SIZE) for name in "qk")
     shares = g.softmax(g.matmul(q, k, transpose_b=True))
@@ -266,7 +266,7 @@ def test_dropout_of_the_shares_stays() -> None:
     assert _fused(g.graph) == 0
 
 
-def test_a_mask_that_trains_stays_and_a_frozen_one_does_not() -> None:
+def test_frozen_masks_fuse_and_trained_masks_do_not() -> None:
     def mask(g: Builder, scores: Value) -> Value:
         table = g.param("table", np.ones((ROWS, COLUMNS), np.float32))
         return g.add(scores, g.mul(table, g.scalar(2.0)))
@@ -275,7 +275,7 @@ def test_a_mask_that_trains_stays_and_a_frozen_one_does_not() -> None:
     assert _fused(_attention(mask), written=frozenset()) == 1
 
 
-def test_long_heads_and_batches_that_broadcast_stay() -> None:
+def test_long_heads_and_broadcast_batches_are_not_fused() -> None:
     g = Builder(Graph("long"))
     q, k = (_input(g, name, 1, 2, ROWS, 65) for name in "qk")
     v = _input(g, "v", 1, 2, ROWS, 8)

@@ -11,7 +11,7 @@ INDEX = np.array([2, -1, 0, 9, 2])
 
 
 def results(along: bool, known: bool) -> dict[str, np.ndarray]:
-    """Add rows at INDEX to zeros, weight the sums, and differentiate by the rows."""
+    """Add rows at INDEX to zeros, weight the sums, and differentiate with respect to the rows."""
     g = Builder(Graph("scattered"))
     rows = g.param("rows", np.random.default_rng(0).standard_normal((5, 3)).astype("f4"))
     index = np.repeat(INDEX[:, None], 3, axis=1) if along else INDEX
@@ -27,7 +27,7 @@ def results(along: bool, known: bool) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("along", [False, True])
 @pytest.mark.parametrize("known", [False, True])
-def test_what_is_added_outside_is_dropped_and_has_no_gradient(along: bool, known: bool) -> None:
+def test_additions_out_of_range_are_dropped_and_have_no_gradient(along: bool, known: bool) -> None:
     found = results(along, known)
 
     rows = np.random.default_rng(0).standard_normal((5, 3)).astype("f4")
@@ -39,7 +39,7 @@ def test_what_is_added_outside_is_dropped_and_has_no_gradient(along: bool, known
     np.testing.assert_allclose(found["dx"], dx, rtol=1e-6)
 
 
-def test_a_read_outside_is_of_the_nearer_end_and_has_no_gradient() -> None:
+def test_reads_out_of_range_are_clamped_and_have_no_gradient() -> None:
     g = Builder(Graph("read"))
     table = g.param("table", np.arange(12, dtype="f4").reshape(4, 3))
     taken = g.take(table, g.input("index", TensorType(I64, (5,))), axis=0)

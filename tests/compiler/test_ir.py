@@ -24,7 +24,7 @@ def small() -> Builder:
     return g
 
 
-def test_text_form_reads_back_exactly() -> None:
+def test_text_form_round_trips() -> None:
     program = compile_program(residual_net(), Training("bias-only"))
     for graph in (residual_net(), *(entry.graph for entry in program.entries.values())):
         text = print_graph(graph)
@@ -68,7 +68,7 @@ def test_infinite_attrs_and_constants_survive_the_text_form() -> None:
         ),
     ],
 )
-def test_wrong_text_names_the_line(text: str, message: str) -> None:
+def test_errors_in_text_name_the_line(text: str, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         parse_graph(text)
 
@@ -98,7 +98,7 @@ def test_types_are_checked_when_a_node_is_built(
         g.emit(op, *operands, **attrs)
 
 
-def test_unknown_op_and_double_names_are_errors() -> None:
+def test_unknown_ops_and_duplicate_names_are_errors() -> None:
     g = small()
     with pytest.raises(GraphError, match="no op 'conv9d'"):
         g.conv9d(g.graph.inputs[0])
@@ -128,7 +128,7 @@ def test_verifier_finds_reads_after_an_update() -> None:
         verify(g.graph)
 
 
-def test_verifier_finds_writes_to_what_is_no_param() -> None:
+def test_verifier_finds_writes_to_values_other_than_params() -> None:
     g = small()
     lr = g.input("lr", TensorType(F32, ()))
     g.emit("sgd_update", g.graph.outputs["y"], g.graph.inputs[0], lr)
@@ -169,7 +169,7 @@ def test_clone_is_independent() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=7, unique=True))
-def test_any_name_is_read_back_as_it_was(names: list[str]) -> None:
+def test_any_name_round_trips(names: list[str]) -> None:
     g = Builder(Graph(names[0]))
     with g.scope(names[1]):
         x = g.input(names[2], TensorType(F32, (2,)))
@@ -191,7 +191,7 @@ def test_any_name_is_read_back_as_it_was(names: list[str]) -> None:
     assert not read.checks_indices
 
 
-def test_a_node_recomputes_only_its_like() -> None:
+def test_nodes_recompute_only_equal_nodes() -> None:
     g = Builder(Graph("twice"))
     x = g.input("x", TensorType(F32, (2,)))
     first, second, other = (g.emit(op, x) for op in ("exp", "exp", "relu"))

@@ -1,4 +1,4 @@
-"""Legalisation: each rule gives the op's results; a target of few ops trains like a full one."""
+"""Legalisation: rules compute their op's results; a target with few ops trains like a full one."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ UPDATES = frozenset(FORMULAS) | {"take_update"}
 @pytest.mark.parametrize("op", sorted(RULES.keys() - UPDATES - {"unpack_mask"}))
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
+def test_rules_compute_the_results_of_their_op(op: str, data: st.DataObject) -> None:
     case = case_of(op, data.draw)
     arrays = arrays_of(case, data.draw(st.integers(0, 99)))
     inputs = {f"x{place}": array for place, array in enumerate(arrays)}
@@ -53,7 +53,7 @@ def test_a_rule_gives_what_the_op_gives(op: str, data: st.DataObject) -> None:
 
 
 def test_bits_of_a_float_are_exact() -> None:
-    """Except those of a NaN, which no other op can observe."""
+    """Except the bits of a NaN, which no other op can observe."""
     drawn = np.random.default_rng(0).integers(2**32, size=2000)
     forms = [0, 1, 0x7FFFFF, 0x800000, 0x7F800000, 0x7F7FFFFF, 0x3F800000, 0x7FC00000]
     numbers = np.array([*forms, *(form | 1 << 31 for form in forms[:-1]), *drawn], np.uint32)
@@ -76,7 +76,7 @@ def _trained(program: Program, steps: list[dict[str, np.ndarray]]) -> dict[str, 
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(momentum=0.9, weight_decay=0.1), Adam(), Lion()])
-def test_a_target_of_few_ops_trains_the_same(optimizer: Optimizer) -> None:
+def test_target_with_few_ops_trains_the_same(optimizer: Optimizer) -> None:
     rules = (("b.0.weight", ParamChoice("channels", channels=(0, 2))), ("*", ParamChoice("full")))
     scheme = Scheme("all", rules) if isinstance(optimizer, Sgd) else "full"
     training = Training(scheme, optimizer)
@@ -91,7 +91,7 @@ def test_a_target_of_few_ops_trains_the_same(optimizer: Optimizer) -> None:
         np.testing.assert_allclose(ends[1][name], array, rtol=2e-3, atol=2e-5, err_msg=name)
 
 
-def test_an_embedding_and_attention_train_the_same() -> None:
+def test_embedding_and_attention_train_the_same() -> None:
     ends = []
     for target in (Target(), TARGET):
         program = compile_program(attention_net(32), Training(), target=target, check=True)
@@ -102,7 +102,7 @@ def test_an_embedding_and_attention_train_the_same() -> None:
         np.testing.assert_allclose(ends[1][name], array, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-def test_a_table_that_its_rows_update_trains_the_same() -> None:
+def test_table_updated_by_rows_trains_the_same() -> None:
     g = Builder(Graph("table"))
     index = g.input("index", TensorType(I64, (5,)))
     table = g.param("table", np.arange(24, dtype=np.float32).reshape(8, 3) / 10)
@@ -116,7 +116,7 @@ def test_a_table_that_its_rows_update_trains_the_same() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_recomputed_nodes_are_no_duplicates(again: bool) -> None:
+def test_recomputed_nodes_are_not_duplicates(again: bool) -> None:
     graph = Graph("twice")
     g = Builder(graph)
     x = g.input("x", TensorType(F32, (4,)))
@@ -129,19 +129,19 @@ def test_recomputed_nodes_are_no_duplicates(again: bool) -> None:
     assert [node.op for node in graph.nodes].count("exp") == 1 + again
 
 
-def test_an_op_without_a_rule_is_refused_by_name() -> None:
+def test_error_names_an_op_without_a_rule() -> None:
     g = Builder(Graph("case"))
     g.output("y", g.cumsum(g.input("x", TensorType(F32, (3,))), axis=0))
     with pytest.raises(CompileError, match="target few has no cumsum, and nothing legalises it"):
         Legalize(TARGET).run(g.graph)
 
 
-def test_a_dtype_that_the_target_lacks_is_refused_by_name() -> None:
+def test_error_names_an_unsupported_dtype() -> None:
     g = Builder(Graph("case"))
     g.output("y", g.neg(g.input("x", TensorType(I64, (3,)))))
     with pytest.raises(CompileError, match=r"has no i64 .*; it has f32"):
         Legalize(Target(name="few", dtypes=frozenset({F32}))).run(g.graph)
 
 
-def test_rules_are_of_ops_that_exist() -> None:
+def test_every_rule_is_for_a_known_op() -> None:
     assert set(RULES) <= {op.name for op in all_ops()}

@@ -19,7 +19,7 @@ from pockengine.tests.compiler.small_nets import NetBuilder, attention_net, batc
 Arrays = dict[str, np.ndarray]
 RATE = 0.1
 STEP = np.float32(3e-4)
-"""Small enough for the kinks of relu6, and far above the rounding error of a loss."""
+"""Step too small to cross kinks of relu6, and far above the rounding error of a loss."""
 CONVS = lora(2, 6, ["a.0.weight", "c.0.weight"], ["fc.*"])
 
 
@@ -43,7 +43,7 @@ def tied_batch() -> Arrays:
 
 
 def with_products(program: Program) -> Arrays:
-    """All params, with random B: a zero B hides the gradient of A."""
+    """Return all params, with a random B: a zero B hides the gradient of A."""
     rng = np.random.default_rng(2)
     values = {name: param.data.copy() for name, param in program.params.items()}
     for adapter in program.adapters:
@@ -60,7 +60,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gradients_are_those_of_finite_differences(case: str) -> None:
+def test_gradients_match_finite_differences(case: str) -> None:
     build, scheme, batch = CASES[case]
     program = compile_program(build(), Training(scheme, Sgd()), check=True)
     values = with_products(program)
@@ -87,7 +87,7 @@ DORA = {
 
 
 @pytest.mark.parametrize("case", [*CASES, *DORA])
-def test_the_merged_model_predicts_what_the_adapted_does(case: str) -> None:
+def test_merged_model_matches_the_adapted_model(case: str) -> None:
     build, scheme, batch = {**CASES, **DORA}[case]
     graph = build()
     program = compile_program(graph, Training(scheme), check=True)
@@ -108,7 +108,7 @@ def start(program: Program) -> Arrays:
     return {name: param.data.copy() for name, param in program.params.items()}
 
 
-def test_the_first_step_is_the_models_own_and_only_factors_train() -> None:
+def test_adapted_model_starts_unchanged_and_only_factors_train() -> None:
     adapted = compile_program(residual_net(), Training(CONVS, Adam()))
     plain = compile_program(residual_net(), Training("full"))
     batch = batches(1)[0]
@@ -127,7 +127,7 @@ def test_the_first_step_is_the_models_own_and_only_factors_train() -> None:
     assert not any(n.endswith(("a.0.weight", "c.0.weight")) for n in moments)
 
 
-def test_factors_start_as_pefts_do_and_alike_each_time() -> None:
+def test_initial_factors_match_peft_and_are_deterministic() -> None:
     one, two = (compile_program(residual_net(), Training(CONVS)).params for _ in range(2))
     a, b = one["a.0.weight.lora_A"].data, one["a.0.weight.lora_B"].data
     assert a.shape == (3, 3, 4, 2)
@@ -140,7 +140,7 @@ def test_factors_start_as_pefts_do_and_alike_each_time() -> None:
     assert not np.array_equal(a, changed)
 
 
-def test_micro_batches_and_a_budget_change_no_result() -> None:
+def test_micro_batches_and_a_budget_preserve_results() -> None:
     batch = batches(1)[0]
     ends = []
     for extra in ({}, {"micro_batches": 2}, {"memory_budget": 16000}):
@@ -156,7 +156,7 @@ def test_micro_batches_and_a_budget_change_no_result() -> None:
             np.testing.assert_allclose(values[name], ends[0][name], rtol=1e-4, atol=1e-6)
 
 
-def test_a_scheme_file_has_adapters(tmp_path: Path) -> None:
+def test_scheme_file_sets_adapters(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(
         '[params]\n"fc.*" = "full"\n"c.0.weight" = { lora = 2, alpha = 4, rslora = true }\n'
@@ -168,7 +168,7 @@ def test_a_scheme_file_has_adapters(tmp_path: Path) -> None:
     assert compile_program(residual_net(), Training(path)).adapters[0].weight == "c.0.weight"
 
 
-def test_the_preset_takes_queries_values_and_the_head() -> None:
+def test_preset_adapts_queries_and_values_and_trains_the_head() -> None:
     net = NetBuilder("net")
     g = net.g
     x, target = g.input("x", TensorType(F32, (2, 8))), g.input("target", TensorType(I64, (2,)))
@@ -228,7 +228,7 @@ def embedding_net() -> Graph:
         "{ lora = 8, alpha = 1, dora = 1 }",
     ],
 )
-def test_a_wrong_table_is_named(tmp_path: Path, value: str) -> None:
+def test_error_names_an_invalid_table(tmp_path: Path, value: str) -> None:
     path = tmp_path / "s.toml"
     path.write_text(f'[params]\n"fc.weight" = {value}\n')
     with pytest.raises(SchemeError, match=r"fc.weight.*lora = 8, alpha = 16"):

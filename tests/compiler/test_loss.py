@@ -27,7 +27,7 @@ def logits(rows: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("labels", "ignore_index"), [([0, 2, -100, 1], -100), ([1, 1, 2], 2), ([0, 1], -100)]
 )
-def test_rows_that_do_not_count_equal_torch(labels: list[int], ignore_index: int) -> None:
+def test_ignored_rows_equal_torch(labels: list[int], ignore_index: int) -> None:
     x = torch.from_numpy(logits(len(labels))).requires_grad_()
     theirs = torch.nn.functional.cross_entropy(x, torch.tensor(labels), ignore_index=ignore_index)
     theirs.backward()
@@ -36,7 +36,7 @@ def test_rows_that_do_not_count_equal_torch(labels: list[int], ignore_index: int
     np.testing.assert_allclose(gradient, x.grad.numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_padding_with_ignored_rows_changes_nothing() -> None:
+def test_padding_with_ignored_rows_preserves_results() -> None:
     """Two additional ignored rows change neither the loss nor the gradient."""
     short, long = loss_and_gradient([0, 2]), loss_and_gradient([0, 2, -100, -100])
     assert short[0] == long[0]
@@ -44,7 +44,7 @@ def test_padding_with_ignored_rows_changes_nothing() -> None:
     assert not long[1][2:].any()
 
 
-def test_a_label_outside_of_the_classes_is_loud() -> None:
+def test_invalid_labels_make_the_loss_nan() -> None:
     loss, gradient = loss_and_gradient([0, 3])
     assert np.isnan(loss)
     assert np.isnan(gradient[1]).all()

@@ -17,7 +17,7 @@ from pockengine.tests.compiler.op_cases import draw_case
 from pockengine.tests.compiler.op_torch import DIFFERENTIABLE, STEPS, TORCH
 
 KINKED = {"reduce_max", "reduce_min", "max_pool2d", "rem", *STEPS}
-KINKED |= {"cholesky", "eigh"}  # they read one triangle, and share the gradient with the other
+KINKED |= {"cholesky", "eigh"}  # they read one triangle, and split the gradient between both
 KINKED |= {"eig"}  # the order of the eigenvalues jumps
 KINKED |= {"ctc_loss"}  # infinite where the labels are longer than the frames
 SMOOTH = [op for op in DIFFERENTIABLE if op not in KINKED]
@@ -68,7 +68,7 @@ def weighted_loss(g: Builder, y: Value, weight: np.ndarray) -> Value:
 
 
 def differentiable(case: OpCase) -> list[int]:
-    """Operands that have a gradient: the order of zeta has none."""
+    """Return the operands that have a gradient: the order of zeta has none."""
     rule = lookup(case.op).vjp_rule
     return [i for i, type_ in enumerate(case.types) if type_.dtype is F32 and rule(i) is not None]
 
@@ -90,7 +90,7 @@ def test_every_op_has_a_case() -> None:
     decomposed = {"moments", "batch_norm_sums"}  # tested through the decomposed batch norm
     integers = {"dequantize", "narrow", "quantize", "rescale", "unclamped"}
     assert untested == decomposed | integers, (
-        "an op needs its meaning in PyTorch, a row of TORCH in tests/compiler/op_torch.py, and its "
+        "an op needs its PyTorch equivalent, a row of TORCH in tests/compiler/op_torch.py, and its "
         "strategy, a branch of draw_case in tests/compiler/op_cases.py"
     )
 
@@ -197,7 +197,7 @@ def test_gradient_equals_finite_differences(op: str, data: st.DataObject) -> Non
 
 
 def near_a_kink(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
-    """Whether a step may cross a point where the op is not differentiable."""
+    """Return whether a step may cross a point where the op is not differentiable."""
     kinks = {
         "abs": [0.0],
         "relu": [0.0],
@@ -212,10 +212,11 @@ def near_a_kink(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
 
 
 def is_curved(case: OpCase, arrays: list[np.ndarray], step: float) -> bool:
-    """Whether curvature dominates a step: for example in a product of three small factors.
+    """Return whether curvature dominates a step, as in a product of three small factors.
 
     Relative to the linear term, the cubic term is about (step times the sum of 1 / |x|) squared /
-    6. For a logarithm it is (step / x) squared / 3: of x and 1 - x in binary_cross_entropy.
+    6. For a logarithm, such as those of x and 1 - x in binary_cross_entropy, it is (step / x)
+    squared / 3.
     """
     if case.op == "binary_cross_entropy":
         return bool(np.any(np.minimum(arrays[0], 1 - arrays[0]) < 20 * step))

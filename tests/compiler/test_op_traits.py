@@ -25,7 +25,7 @@ Arrays = list[np.ndarray]
 
 
 def _draw_cases(op: OpDef) -> list[OpCase]:
-    """Random applications of an op, the same in every run; none without a strategy."""
+    """Draw random applications of an op, the same in every run; none without a strategy."""
     drawn: list[OpCase] = []
 
     @settings(
@@ -61,7 +61,7 @@ def _replaced(arrays: Arrays, place: int, array: np.ndarray) -> Arrays:
 
 
 def _seed(case: OpCase) -> int:
-    """A different seed for every case, so that small operands have large numbers, too."""
+    """Return a different seed for every case, so that small operands have large numbers too."""
     return zlib.crc32(repr(case).encode())
 
 
@@ -74,7 +74,7 @@ def _close(found: np.ndarray, expected: np.ndarray) -> bool:
 
 
 def _is_linear(case: OpCase, place: int) -> bool:
-    """Whether the result of the mean of two operands is the mean of their results."""
+    """Return whether the result of the mean of two operands is the mean of their results."""
     first, other = case.arrays(_seed(case)), case.arrays(_seed(case) + 1)[place]
     results = _run(case, first), _run(case, _replaced(first, place, other))
     middle = _run(case, _replaced(first, place, (first[place] + other) / 2))
@@ -88,7 +88,7 @@ def _is_added(case: OpCase, place: int) -> bool:
 
 
 def _broadcast(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> bool:
-    """Whether operands of these shapes broadcast to the result's."""
+    """Return whether operands of these shapes broadcast to the result's."""
     try:
         return np.broadcast_shapes(*shapes) == result
     except ValueError:
@@ -96,7 +96,7 @@ def _broadcast(shapes: list[tuple[int, ...]], result: tuple[int, ...]) -> bool:
 
 
 def _spreads(case: OpCase, *, rows: bool) -> bool:
-    """Whether an element of an operand affects other positions than its own, or than its row."""
+    """Return whether an operand's element affects positions outside its own, or outside its row."""
     arrays, rng = case.arrays(_seed(case)), np.random.default_rng(0)
     before = _run(case, arrays)
     shapes = [array.shape for array in arrays]
@@ -115,7 +115,7 @@ def _spreads(case: OpCase, *, rows: bool) -> bool:
 
 
 def _numbered(case: OpCase) -> Arrays:
-    """Operands whose elements are all different positive integers."""
+    """Return operands whose elements are distinct positive integers."""
     ends = np.cumsum([type_.size for type_ in case.types])
     return [
         np.arange(end - type_.size + 1, end + 1, dtype=np.float32).reshape(type_.shape)
@@ -124,7 +124,7 @@ def _numbered(case: OpCase) -> Arrays:
 
 
 def _is_copy(case: OpCase) -> bool:
-    """Whether the same positions are copied, whatever the elements are."""
+    """Return whether the same positions are copied, whatever the elements are."""
     if len(_floats(case)) < len(case.types):
         return False
     arrays, rng = _numbered(case), np.random.default_rng(0)
@@ -144,7 +144,7 @@ def _is_part(case: OpCase) -> bool:
 
 
 def _is_rearranged(case: OpCase) -> bool:
-    """Whether all elements of an operand occur equally often, the first one first."""
+    """Return whether all elements of an operand occur equally often, the first one first."""
     array, *others = _numbered(case)
     result = _run(case, [array, *others])
     found, counts = np.unique(result, return_counts=True)
@@ -170,7 +170,7 @@ def test_added_operands_are_declared(name: str) -> None:
 
 
 def _sums_integers(case: OpCase) -> bool:
-    """Whether an op sums two i8 operands in i32."""
+    """Return whether an op sums two i8 operands in i32."""
     op = lookup(case.op)
     types = tuple(TensorType(DType.I8, type_.shape) for type_ in case.types)
     try:
@@ -187,7 +187,7 @@ def test_products_are_declared(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in OPS if lookup(name).means])
-def test_means_of_ones_are_ones_but_for_padding(name: str) -> None:
+def test_means_of_ones_are_ones_except_for_padding(name: str) -> None:
     assert lookup(name).linear == (0,)
     for case in OPS[name]:
         (x,) = case.arrays(_seed(case))
@@ -207,7 +207,7 @@ def test_clamps_are_between_their_limits(name: str) -> None:
 
 
 @pytest.mark.parametrize("op", [op for op in all_ops() if op.writes], ids=lambda op: op.name)
-def test_updates_that_follow_a_value_are_declared(op: OpDef) -> None:
+def test_moving_average_updates_are_declared(op: OpDef) -> None:
     x = np.arange(1, 7, dtype=np.float32)
     attrs = {name: 0.5 if value is REQUIRED else value for name, value in op.attrs.items()}
     alone = len(op.operands) == 2 and not op.variadic
@@ -246,7 +246,7 @@ def test_indices_are_declared(name: str) -> None:
 
 
 @pytest.mark.parametrize("op", all_ops(), ids=lambda op: op.name)
-def test_what_trains_by_channels_is_a_layer(op: OpDef) -> None:
+def test_ops_that_train_by_channels_are_layers(op: OpDef) -> None:
     weights = {op.operand_name(op.layer.weight)} if op.layer else set()
     assert set(op.channel_vjp) == set(op.channel_axis) == weights
     assert op.layer is None or op.layer.weight in op.linear

@@ -1,4 +1,4 @@
-"""Every optimiser against PyTorch's of the same name; also clipping and micro-batches."""
+"""Every optimiser against PyTorch's of the same name, with clipping and micro-batches."""
 
 from collections.abc import Callable
 
@@ -144,7 +144,7 @@ def test_optimiser_equals_torch(name: str) -> None:
     assert_same(ours(Training(optimizer=optimizer)), theirs(make))
 
 
-def test_lion_follows_its_paper() -> None:
+def test_lion_matches_its_paper() -> None:
     """Two steps by hand: p -= lr (sign(b1 m + (1 - b1) g) + d p); m = b2 m + (1 - b2) g."""
     params = ours(Training(optimizer=Lion((0.9, 0.99), 0.1)), steps=2)
     graph = regression()
@@ -161,7 +161,7 @@ def test_lion_follows_its_paper() -> None:
     np.testing.assert_allclose(params["b"], b, rtol=1e-5)
 
 
-def test_state_that_is_scaled_by_a_number_is_no_constant() -> None:
+def test_state_scaled_by_a_number_is_not_constant() -> None:
     class Decayed:
         """v = v / 2 + g;  p -= lr v, with the halving as a separate node."""
 
@@ -176,7 +176,7 @@ def test_state_that_is_scaled_by_a_number_is_no_constant() -> None:
     assert_same(found, {name: expected[name] for name in ("w", "b")})
 
 
-def test_groups_choose_by_name() -> None:
+def test_groups_match_names() -> None:
     groups = Groups(Sgd(weight_decay=0.5), (("b", Sgd()),))
 
     def make(params: Params) -> torch.optim.Optimizer:
@@ -207,7 +207,7 @@ def test_micro_batches_accumulate_their_mean() -> None:
     assert not params["optimizer.gradient.w"].any()
 
 
-def test_each_micro_batch_is_clipped_by_itself() -> None:
+def test_micro_batches_are_clipped_separately() -> None:
     limit, count = 2.5, 3
     graph = regression()
     w = torch.from_numpy(graph.params["w"].data.T.copy()).requires_grad_()
@@ -232,7 +232,7 @@ def test_each_micro_batch_is_clipped_by_itself() -> None:
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_noise_is_normal_and_other_at_every_step(micro_batches: int) -> None:
+def test_noise_is_normal_and_differs_at_every_step(micro_batches: int) -> None:
     """With zero gradients, a step of plain descent is just the noise."""
     g = Builder(Graph("still"))
     x, w = g.input("x", f32(2, 3)), g.param("w", np.zeros((3, 20000), np.float32))
@@ -261,7 +261,7 @@ def test_noise_is_normal_and_other_at_every_step(micro_batches: int) -> None:
     assert abs(np.corrcoef(drawn[0][:20000], drawn[1])[0, 1]) < 0.03
 
 
-def test_adafactor_keeps_a_row_and_a_column() -> None:
+def test_adafactor_stores_a_row_and_a_column() -> None:
     program = compile_program(regression(), Training(optimizer=Adafactor()))
     states = {n: p.value.type.size for n, p in program.params.items() if "optimizer" in n}
     assert states == {

@@ -23,8 +23,8 @@ from pockengine.tests.compiler.regression_torch import set_rate, theirs
 
 
 @pytest.mark.parametrize("optimizer", [Lars(), Lamb()], ids=["lars", "lamb"])
-def test_weights_of_zeros_start_to_move(optimizer: Optimizer) -> None:
-    """|p| = 0 gives no rate: the ratio is 1."""
+def test_zero_weights_train(optimizer: Optimizer) -> None:
+    """The ratio is 1 if |p| = 0."""
     graph = regression()
     program = compile_program(graph, Training(optimizer=optimizer))
     params = {name: np.zeros_like(param.data) for name, param in program.params.items()}
@@ -65,7 +65,7 @@ def test_muon_equals_torch_in_f32(
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-4)
 
 
-def test_muon_makes_its_step_orthogonal() -> None:
+def test_muon_steps_are_orthogonal() -> None:
     """All singular values of the step are near 1, whichever dimension is longer."""
     for shape in ((4, 16), (16, 4)):
         g = Builder(Graph("matrix"))
@@ -91,7 +91,7 @@ def embedding() -> Graph:
     return g.graph
 
 
-def test_sparse_adam_equals_torch_and_leaves_other_rows() -> None:
+def test_sparse_adam_equals_torch_and_skips_other_rows() -> None:
     graph = embedding()
     program = compile_program(graph, Training(optimizer=SparseAdam((0.8, 0.9))), check=True)
     params = {name: param.data.copy() for name, param in program.params.items()}
@@ -112,12 +112,12 @@ def test_sparse_adam_equals_torch_and_leaves_other_rows() -> None:
     assert not params["optimizer.first.table"][7:].any()
 
 
-def test_sparse_adam_is_adam_for_what_is_read_whole() -> None:
+def test_sparse_adam_is_adam_for_dense_gradients() -> None:
     found, expected = (ours(Training(optimizer=kind(eps=1e-12))) for kind in (SparseAdam, Adam))
     assert_same(found, {name: expected[name] for name in ("w", "b")})
 
 
-def test_muon_leaves_what_is_no_matrix_to_others() -> None:
+def test_muon_leaves_vectors_to_the_other_optimizer() -> None:
     found = ours(Training(optimizer=Muon(others=Adam())))
     alone = ours(Training(optimizer=Groups(Adam(), (("w", Muon()),))))
     assert_same(found, alone)

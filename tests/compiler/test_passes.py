@@ -1,4 +1,4 @@
-"""Passes on readable text files: a graph, the passes to apply, the expected graph.
+"""Passes on text files: a graph, the passes to apply, the expected graph.
 
 `python -m pockengine.tests.compiler.test_passes FILE...` writes the current results into the files;
 review them before you commit.
@@ -35,14 +35,14 @@ FILES = sorted((Path(__file__).parent / "passes").glob("*.ir"))
 
 
 def split(path: Path) -> tuple[str, list[Pass], str]:
-    """The graph, the passes, and the expected graph of a file."""
+    """Return the graph, the passes, and the expected graph of a file."""
     before, _, tail = path.read_text().partition("--- expect ")
     line, _, after = tail.partition("\n")
     return before, [parse_pass(text, TARGETS.__getitem__) for text in line.split("; ")], after
 
 
-def left(path: Path) -> Graph:
-    """The graph of a file after its passes."""
+def transformed(path: Path) -> Graph:
+    """Return the graph of a file after its passes."""
     before, passes, _ = split(path)
     graph = parse_graph(before)
     run_passes(passes, graph, check=True)
@@ -50,11 +50,11 @@ def left(path: Path) -> Graph:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_pass_leaves_what_the_file_expects(path: Path) -> None:
-    assert print_graph(left(path)) == split(path)[2]
+def test_passes_give_the_expected_graph(path: Path) -> None:
+    assert print_graph(transformed(path)) == split(path)[2]
 
 
-def test_there_are_files_for_every_pass() -> None:
+def test_every_pass_has_a_file() -> None:
     used = {each.name for path in FILES for each in split(path)[1]}
     assert used == set(PASSES)
 
@@ -71,7 +71,7 @@ def test_there_are_files_for_every_pass() -> None:
         "apply_gradients{trained={}, optimizer=Sgd(), clip=Clip(norm=1e999)}",
     ],
 )
-def test_a_pass_is_written_as_it_is_read(text: str) -> None:
+def test_pass_text_round_trips(text: str) -> None:
     assert print_pass(parse_pass(text, TARGETS.__getitem__)) == text
 
 
@@ -103,12 +103,12 @@ def test_a_pass_is_written_as_it_is_read(text: str) -> None:
         ("infer only", "is no pass; write NAME"),
     ],
 )
-def test_a_wrong_text_is_refused(text: str, fault: str) -> None:
+def test_invalid_text_is_refused(text: str, fault: str) -> None:
     with pytest.raises(CompileError, match=fault):
         parse_pass(text, TARGETS.__getitem__)
 
 
-def test_a_target_names_what_it_lacks() -> None:
+def test_error_names_an_op_the_target_lacks() -> None:
     graph = parse_graph("graph g {\n input %x: f32[2]\n %y: f32[2] = digamma %x\n output y = %y\n}")
     with pytest.raises(
         CompileError, match=r"%y = digamma %x: target small has no digamma.*it has add, div"
@@ -122,7 +122,7 @@ def main() -> None:
         path = Path(name)
         head, mark, tail = path.read_text().partition("--- expect ")
         line = tail.partition("\n")[0]
-        path.write_text(f"{head}{mark}{line}\n{print_graph(left(path))}")
+        path.write_text(f"{head}{mark}{line}\n{print_graph(transformed(path))}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A pipeline that is printed, parsed and run on the model's text gives the compiled graph."""
+"""A pipeline printed, parsed and run on the model's text gives the compiled graph."""
 
 from collections.abc import Callable
 from functools import partial
@@ -80,7 +80,7 @@ CASES: dict[str, tuple[Callable[[], Graph], Training]] = {
 
 
 def compiled(forward: Graph, training: Training, target: Target) -> dict[str, str]:
-    """The text of each entry after its last pass."""
+    """Return the text of each entry after its last pass."""
     left: dict[str, str] = {}
 
     def observe(name: str, graph: Graph) -> None:
@@ -92,7 +92,7 @@ def compiled(forward: Graph, training: Training, target: Target) -> dict[str, st
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
-def test_printed_passes_leave_what_a_compilation_leaves(name: str, target: str) -> None:
+def test_printed_passes_give_the_compiled_graph(name: str, target: str) -> None:
     net, training = CASES[name]
     forward = net()
     expected = compiled(forward, training, TARGETS[target])
@@ -106,7 +106,7 @@ def test_printed_passes_leave_what_a_compilation_leaves(name: str, target: str) 
     assert ("recomputation {dropped=('" in expected["train"]) == (name == "budget")
 
 
-def test_printed_passes_have_the_blocks_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_printed_passes_name_the_used_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FINER", (4,))  # as if larger blocks did not fit
     training = Training("full", Sgd(), memory_budget=250_000)
     passes = passes_of(ROWS(), training, target=TARGETS["few"])

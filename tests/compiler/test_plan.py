@@ -71,7 +71,7 @@ def test_buffers_that_live_together_do_not_overlap(graph: Graph) -> None:
 @settings(max_examples=100, deadline=None)
 @given(chains(), st.integers(0, 99))
 def test_execution_in_one_arena_equals_the_oracle(graph: Graph, seed: int) -> None:
-    """Run the graph with every value at its offset: stale or overwritten data would show."""
+    """Run the graph with every value at its offset, to find stale or overwritten data."""
     from pockengine.compiler.ir.evaluate import run
     from pockengine.compiler.ops.registry import lookup
 
@@ -93,7 +93,7 @@ def test_execution_in_one_arena_equals_the_oracle(graph: Graph, seed: int) -> No
     np.testing.assert_array_equal(view(graph.outputs["y"]), expected)
 
 
-def test_elementwise_results_take_over_a_dying_operand() -> None:
+def test_elementwise_results_reuse_a_dying_operand() -> None:
     g = Builder(Graph("chain"))
     x = g.input("x", TensorType(F32, (64, 64)))
     g.output("y", g.relu(g.neg(g.exp(x))))
@@ -101,7 +101,7 @@ def test_elementwise_results_take_over_a_dying_operand() -> None:
     assert plan.size == 64 * 64 * 4
 
 
-def test_reshape_of_a_param_is_another_name_for_it() -> None:
+def test_reshape_of_a_param_is_an_alias() -> None:
     g = Builder(Graph("alias"))
     w = g.param("w", np.zeros((2, 8), np.float32))
     flat = g.reshape(w, shape=(16,))
@@ -116,7 +116,7 @@ def test_training_step_is_packed_within_five_percent_of_the_bound() -> None:
     assert plan.size <= 1.05 * plan.lower_bound
 
 
-def test_adams_updates_take_place_as_their_gradients_are_made() -> None:
+def test_adam_updates_follow_their_gradients() -> None:
     """If they waited for their shared corrections, all gradients would be alive at the end."""
     plain, adam = (
         compile_program(residual_net(batch=2, size=12), Training(optimizer=optimizer), target=ANY)
@@ -126,12 +126,12 @@ def test_adams_updates_take_place_as_their_gradients_are_made() -> None:
     assert adam.entries["train"].plan.size <= plain.entries["train"].plan.size + shared
 
 
-def test_lower_bound_counts_what_lives_together() -> None:
+def test_lower_bound_is_the_largest_live_set() -> None:
     buffers = [Buffer(64, 0, 2), Buffer(128, 1, 1), Buffer(64, 2, 3)]
     assert lower_bound(buffers) == 192
 
 
-def test_a_loss_gives_its_gradient_the_place_of_its_logits() -> None:
+def test_loss_gradient_reuses_the_memory_of_the_logits() -> None:
     g = Builder(Graph("loss"))
     x = g.input("x", TensorType(F32, (4, 3)))
     labels, dy = g.input("labels", TensorType(I64, (4,))), g.input("dy", TensorType(F32, ()))

@@ -77,7 +77,7 @@ def trained(name: str, graph: Graph) -> list[str]:
     return list(preset(name, graph).resolve(graph))
 
 
-def test_a_mobilenet_trains_first_pointwise_convolutions_and_biases_of_its_last_blocks() -> None:
+def test_mobilenet_trains_first_pointwise_convolutions_and_biases_of_last_blocks() -> None:
     last = range(6, 10)
     assert set(trained("sparse", MOBILENET)) == {
         *(f"features.{n}.conv.0.0.weight" for n in last),
@@ -87,7 +87,7 @@ def test_a_mobilenet_trains_first_pointwise_convolutions_and_biases_of_its_last_
     }
 
 
-def test_a_resnet_trains_each_last_blocks_first_convolution() -> None:
+def test_resnet_trains_the_first_convolution_of_last_blocks() -> None:
     assert trained("sparse", RESNET) == [
         *("layer3.3.conv1.weight", "layer3.3.bn1.bias"),
         *("layer3.4.conv1.weight", "layer3.4.bn1.bias"),
@@ -113,14 +113,14 @@ def test_bert_trains_biases_of_half_and_weights_of_a_third_of_its_blocks() -> No
     assert biases[0] == "bert.encoder.layer.6.attention.self.query.bias"
 
 
-def test_the_norms_of_llama_play_the_part_of_biases() -> None:
+def test_llama_trains_norms_instead_of_biases() -> None:
     assert "model.layers.3.input_layernorm.weight" in trained("sparse", LLAMA)
     assert "model.layers.2.input_layernorm.weight" not in trained("sparse", LLAMA)
     assert "model.layers.4.mlp.gate_proj.weight" in trained("sparse", LLAMA)
     assert "model.layers.4.mlp.down_proj.weight" not in trained("sparse", LLAMA)
 
 
-def test_sparse_between_blocks_trains_their_weights_and_norms_from_there_on() -> None:
+def test_sparse_block_range_trains_its_weights_and_later_norms() -> None:
     names = trained("sparse-1-2", LLAMA)
     weights = [name for name in names if "_proj" in name]
     assert {name.split(".")[2] for name in weights} == {"1", "2"}
@@ -144,7 +144,7 @@ def test_gpt2_trains_attention_and_the_first_linear_layer_of_its_last_blocks() -
     ]
 
 
-def test_blocks_of_a_known_family_lie_at_any_depth_and_the_head_comes_last() -> None:
+def test_family_blocks_are_found_at_any_depth_before_the_head() -> None:
     blocks = blocks_of(BERT)
     assert [block[0].rpartition(".attention")[0] for block in blocks[1:-1]] == [
         f"bert.encoder.layer.{n}" for n in range(12)
@@ -154,7 +154,7 @@ def test_blocks_of_a_known_family_lie_at_any_depth_and_the_head_comes_last() -> 
 
 
 @pytest.mark.parametrize("family", known_families(), ids=lambda family: family.name)
-def test_every_row_of_the_families_is_found_by_its_own_names(family: SchemeFamily) -> None:
+def test_every_family_is_found_by_its_own_names(family: SchemeFamily) -> None:
     parts = [pattern.replace("*.", "x.").replace("?", "q") for pattern in family.weights]
     names = [
         f"net.{family.block.replace('#', str(n))}.{part.replace('*', 'x')}"
@@ -167,7 +167,7 @@ def test_every_row_of_the_families_is_found_by_its_own_names(family: SchemeFamil
     assert found.family.block == family.block
 
 
-def test_an_unknown_family_says_what_it_found_and_what_to_do() -> None:
+def test_error_for_an_unknown_family_lists_names_and_a_fix() -> None:
     graph = reader(["stem.0.weight", "mixer.0.alpha", "mixer.1.alpha"])
     message = r"called stem\.#\.weight, mixer\.#\.alpha; known are .*llama.*scheme file"
     with pytest.raises(SchemeError, match=message):

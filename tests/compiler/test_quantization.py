@@ -17,7 +17,7 @@ DATA = np.array([[1, 2, 3], [4, 5, 6]], np.int8)
 
 
 @pytest.mark.parametrize("quantization", [WHOLE, CHANNELS])
-def test_text_reads_back_the_same(quantization: Quantization) -> None:
+def test_text_round_trips(quantization: Quantization) -> None:
     assert parse_quantization(str(quantization)) == quantization
     g = Builder(Graph("g"))
     g.output("w", g.transpose(g.param("w", InMemory(DATA), permutation=(1, 0)), perm=(1, 0)))
@@ -30,13 +30,13 @@ def test_text_reads_back_the_same(quantization: Quantization) -> None:
     assert (again.params["w"].source, again.params["w"].quantization) == (WHOLE, quantization)
 
 
-def test_a_transposition_moves_the_axis() -> None:
+def test_transposition_moves_the_axis() -> None:
     turned = CHANNELS.transposed((1, 0))
     assert (turned.scales, turned.axis) == (CHANNELS.scales, 0)
     assert WHOLE.transposed((1, 0)) == WHOLE
 
 
-def test_integers_stand_for_scaled_differences() -> None:
+def test_integers_represent_scaled_differences() -> None:
     np.testing.assert_allclose(WHOLE.real(DATA), 0.1 * (DATA + 3.0), rtol=1e-6)
     np.testing.assert_allclose(CHANNELS.real(DATA)[1], [2.0, 1.0, 4e-9], rtol=1e-6)
 
@@ -55,7 +55,7 @@ def test_integers_stand_for_scaled_differences() -> None:
         (DType.I8, (2,), (0.5, 0.5), (0, 0), 1, "do not fit shape"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_quantizations_are_refused(
     dtype: DType,
     shape: tuple[int, ...],
     scales: tuple[float, ...],

@@ -49,7 +49,7 @@ def losses(integers: Integers, optimizer: Sgd | Adam, steps: int = 30) -> list[f
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_a_quantised_net_computes_nearly_the_same(method: str) -> None:
+def test_quantised_net_is_close_to_the_original(method: str) -> None:
     real, rounded = residual_net(), quantised_net(method)
     verify(rounded)
     InferOnly(loss=True).run(real)
@@ -66,7 +66,7 @@ def test_quantizations_survive_the_text_form() -> None:
     assert again.params["a.0.weight"].quantization == graph.params["a.0.weight"].quantization
 
 
-def test_the_forward_pass_is_integers_from_the_input_to_the_mean() -> None:
+def test_forward_pass_is_integer_from_input_to_mean() -> None:
     program = compile_program(quantised_net(), check=True)
     graph = program.entries["predict"].graph
     large = [
@@ -80,7 +80,7 @@ def test_the_forward_pass_is_integers_from_the_input_to_the_mean() -> None:
     assert {param.value.dtype for param in weights} == {DType.I8}
 
 
-def test_integers_give_what_rounded_real_numbers_give() -> None:
+def test_integer_results_match_rounded_floats() -> None:
     rounded = quantised_net()
     program = compile_program(rounded, check=True)
     for batch in SAMPLES:
@@ -96,13 +96,13 @@ def test_integers_train(gradients: str, optimizer: Sgd | Adam) -> None:
     assert np.mean(found[-4:]) < 0.8 * np.mean(found[:4])
 
 
-def test_without_scales_gradients_hardly_move_integers() -> None:
+def test_unscaled_gradients_hardly_change_integers() -> None:
     found = losses(Integers("f32", qas=False), Sgd())
     scaled = losses(Integers("f32"), Sgd())
     assert np.mean(scaled[-4:]) < np.mean(found[-4:])
 
 
-def test_a_share_of_the_channels_trains() -> None:
+def test_channel_share_trains() -> None:
     rules = (
         ("b.0.weight", ParamChoice("share", share=0.5, by="magnitude")),
         ("c.0.weight", ParamChoice("share", share=0.25)),
@@ -122,7 +122,7 @@ def test_a_share_of_the_channels_trains() -> None:
 
 
 @given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
-def test_ranges_hold_zero_and_both_ends(one: float, other: float) -> None:
+def test_ranges_include_zero_and_both_ends(one: float, other: float) -> None:
     low, high = min(one, other), max(one, other)
     if max(high, 0.0) - min(low, 0.0) < 1e-3:
         return
@@ -133,20 +133,20 @@ def test_ranges_hold_zero_and_both_ends(one: float, other: float) -> None:
     assert most >= high - chosen.scale
 
 
-def test_percentiles_and_errors_leave_outliers_out() -> None:
+def test_percentiles_and_errors_exclude_outliers() -> None:
     seen = [np.append(np.random.default_rng(0).standard_normal(5000), 300.0)]
     widths = {name: range_of(seen, name, 1e-3).scale for name in METHODS}
     assert widths["percentile"] < widths["mse"] < widths["minmax"]
 
 
 @pytest.mark.parametrize(("number", "message"), [(0.0, "is 0 on every"), (np.inf, "finite")])
-def test_a_tensor_without_a_range_is_named(number: float, message: str) -> None:
+def test_error_names_a_tensor_without_a_range(number: float, message: str) -> None:
     samples = [{**batch, "x": np.full_like(batch["x"], number)} for batch in SAMPLES]
     with pytest.raises(CompileError, match=rf"%x.*conv2d.*{message}"):
         quantized(residual_net(), samples)
 
 
-def test_a_weight_of_zeros_is_named() -> None:
+def test_error_names_a_zero_weight() -> None:
     graph = residual_net()
     graph.params["c.0.weight"].data = np.zeros((1, 1, 8, 8), np.float32)
     with pytest.raises(CompileError, match=r"c\.0\.weight is 0 everywhere"):
@@ -171,12 +171,12 @@ def test_a_graph_without_layers_is_refused() -> None:
         ({"x": np.zeros((4, 5, 6, 4))}, r"\(6, 6, 4\)"),
     ],
 )
-def test_samples_that_do_not_fit(samples: dict[str, np.ndarray], message: str) -> None:
+def test_mismatched_samples_are_refused(samples: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(CompileError, match=message):
         Int8(samples).apply(residual_net())
 
 
-def test_layers_that_stay_real_are_named_with_the_reason() -> None:
+def test_error_names_f32_layers_and_the_reason() -> None:
     g = Builder(Graph("attention"))
     x = g.input("x", f32(4, 4))
     with g.scope("blocks.0.attn"):
@@ -187,7 +187,7 @@ def test_layers_that_stay_real_are_named_with_the_reason() -> None:
         quantized(g.graph, [{"x": np.ones((4, 4), np.float32)}])
 
 
-def test_the_report_says_what_is_int8_and_why_the_rest_is_not() -> None:
+def test_report_lists_int8_layers_and_reasons_for_f32() -> None:
     g = Builder(Graph("net"))
     x = g.input("x", f32(2, 80000))
     with g.scope("wide"):
@@ -209,14 +209,14 @@ def test_the_report_says_what_is_int8_and_why_the_rest_is_not() -> None:
     ]
 
 
-def test_unknown_words_are_refused() -> None:
+def test_unknown_options_are_refused() -> None:
     with pytest.raises(CompileError, match="method 'entropy'"):
         quantized(residual_net(), SAMPLES, method="entropy")
     with pytest.raises(CompileError, match="gradients are int8 or f32"):
         Integers("int4")
 
 
-def test_folded_norms_unfold() -> None:
+def test_folded_norms_can_be_unfolded() -> None:
     real = residual_net()
     rounded, norms = quantized(real, SAMPLES)
     values = {name: param.data for name, param in rounded.params.items()}
@@ -227,7 +227,7 @@ def test_folded_norms_unfold() -> None:
         np.testing.assert_allclose(data, real.params[name].data, atol=1e-5)
 
 
-def test_sums_that_could_overflow_stay_real() -> None:
+def test_sums_that_could_overflow_stay_f32() -> None:
     g = Builder(Graph("long"))
     x, w = g.input("x", f32(1, 70_000)), g.param("w", np.ones((70_000, 2), np.float32))
     g.output("loss", g.reduce_sum(g.matmul(x, w), axes=(0, 1)))

@@ -22,18 +22,18 @@ I8 = DType.I8
 WHOLE = st.integers(-(2**31) + 1, 2**31 - 1)
 
 
-def by_whole_numbers(x: int, multiplier: int, exponent: int) -> int:
-    """Compute `rescale` with Python's unlimited integers, without shifts."""
+def rescale_exactly(x: int, multiplier: int, exponent: int) -> int:
+    """Compute `rescale` with Python's arbitrary-precision integers, without shifts."""
     high = math.floor(Fraction(x * 2 ** max(exponent, 0) * multiplier, 2**31) + Fraction(1, 2))
     below = Fraction(abs(high), 2 ** max(-exponent, 0))
     return int(math.copysign(1, high)) * math.floor(below + Fraction(1, 2))
 
 
 @given(WHOLE, st.floats(2**-31, 0.999))
-def test_rescaling_rounds_as_it_says(x: int, factor: float) -> None:
+def test_rescaling_rounds_exactly(x: int, factor: float) -> None:
     multiplier, exponent = fixed_point(np.array(factor))
     operand = np.array([x], np.int32)
-    assert rescaled(operand, multiplier, exponent)[0] == by_whole_numbers(
+    assert rescaled(operand, multiplier, exponent)[0] == rescale_exactly(
         x, int(multiplier), int(exponent)
     )
 
@@ -65,14 +65,14 @@ def test_quantised_numbers_are_the_nearest(numbers: list[float], zero: int) -> N
     np.testing.assert_array_equal(found["y"], (found["q"].astype(np.float32) - zero) * 0.25)
 
 
-def test_what_is_no_number_becomes_zero() -> None:
+def test_nan_becomes_zero() -> None:
     g = Builder(Graph("g"))
     g.output("q", g.quantize(g.input("x", f32(3)), g.scalar(1.0), zero=-7))
     x = np.array([np.nan, np.inf, -np.inf], np.float32)
     np.testing.assert_array_equal(run(g.graph, {"x": x})["q"], [-7, 127, -128])
 
 
-def test_gradients_pass_rounding_and_stop_where_it_clamps() -> None:
+def test_gradients_pass_through_rounding_and_stop_at_clamps() -> None:
     g = Builder(Graph("g"))
     x = g.input("x", f32(4))
     y = g.dequantize(g.quantize(x, g.scalar(0.5), low=-4, high=4), g.scalar(0.5))
@@ -82,7 +82,7 @@ def test_gradients_pass_rounding_and_stop_where_it_clamps() -> None:
     np.testing.assert_array_equal(run(g.graph, {"x": data})["dx"], [1.0, -3.0, 0.0, 0.0])
 
 
-def test_padding_of_integers_is_what_counts_as_zero() -> None:
+def test_integer_padding_is_the_zero_point() -> None:
     g = Builder(Graph("g"))
     x, w = g.input("x", TensorType(I8, (1, 2, 2, 1))), g.input("w", TensorType(I8, (3, 3, 1, 1)))
     y = g.conv2d(x, w, padding=(1, 1, 1, 1), zeros=(-5, 0))
@@ -95,7 +95,7 @@ def test_padding_of_integers_is_what_counts_as_zero() -> None:
 @pytest.mark.parametrize(
     ("zeros", "dtypes"), [((0, 128), (I8, I8)), ((3, 0), (F32, I8)), ((0, 0), (I32, I8))]
 )
-def test_operands_that_products_do_not_take(
+def test_unsupported_product_operands_are_refused(
     zeros: tuple[int, int], dtypes: tuple[DType, DType]
 ) -> None:
     g = Builder(Graph("g"))

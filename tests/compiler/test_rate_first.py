@@ -1,4 +1,4 @@
-"""The loss's gradient is multiplied by the rate: the same steps, and only if equivalent."""
+"""The loss's gradient is multiplied by the rate only if that gives the same steps."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ TRAINED = {"w": None, "v": (1, 3)}
 
 
 def _net(*, own_gradient: bool = False) -> Graph:
-    """loss = mean((relu(x w) v)^2); `own_gradient`: the middle has a user gradient, which is 1."""
+    """loss = mean((relu(x w) v)^2); `own_gradient`: relu has a custom gradient of 1."""
     g, random = Builder(Graph("net")), np.random.default_rng(0)
     x = g.input("x", TensorType(F32, (3, 4)))
     w, v = (
@@ -39,7 +39,7 @@ def _step(graph: Graph, rate: float) -> dict[str, np.ndarray]:
 
 
 def _multiplies_each(graph: Graph) -> bool:
-    """Whether the updates read the rate."""
+    """Return whether the updates read the rate."""
     updates = [node for node in graph.nodes if node.op.endswith("_update")]
     assert len(updates) == len(TRAINED)
     return all(any(value.name == "lr" for value in node.operands) for node in updates)
@@ -71,7 +71,7 @@ def test_steps_are_the_same(rate: float) -> None:
     ],
     ids=["momentum", "decay", "adam", "norm", "value", "own"],
 )
-def test_gradients_that_more_is_done_with_stay_as_they_are(
+def test_gradients_with_other_uses_are_not_scaled(
     optimizer: Optimizer, clip: Clip, own: bool
 ) -> None:
     first, last = _net(own_gradient=own), _net(own_gradient=own)
@@ -81,7 +81,7 @@ def test_gradients_that_more_is_done_with_stay_as_they_are(
         np.testing.assert_array_equal(_step(first, 0.5)[name], array)
 
 
-def test_a_mean_over_micro_batches_is_of_gradients() -> None:
+def test_micro_batches_average_unscaled_gradients() -> None:
     graph = _net()
     Differentiate(TRAINED, Sgd(), micro_batches=2, rate_first=True).run(graph)
     assert "lr" not in {value.name for value in graph.inputs}

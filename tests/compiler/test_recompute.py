@@ -32,7 +32,7 @@ def compiled(budget: int | None) -> Program:
 
 
 def peak_without_recompute() -> int:
-    """The peak that budget fractions refer to, with the recomputation that needs no budget."""
+    """Return the peak that budget fractions refer to, after recomputation that needs no budget."""
     target = Target(passes=OPTIONAL - {"recompute_elementwise"})
     return peak(compile_program(residual_net(**SHAPE), Training(), target=target, check=True))
 
@@ -46,7 +46,7 @@ def operations(program: Program) -> int:
 
 
 @pytest.mark.parametrize("share", [0.9, 0.8, 0.7])
-def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
+def test_budget_is_met_and_results_are_preserved(share: float) -> None:
     plain = compiled(None)
     budget = int(share * peak_without_recompute())
     lean = compiled(budget)
@@ -63,7 +63,7 @@ def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
 
 
 @pytest.mark.parametrize("large", [3000, 0], ids=["by value", "by block"])
-def test_values_of_saved_bf16_activations_come_before_what_reads_them(
+def test_casts_of_saved_bf16_activations_precede_their_readers(
     large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Casts of saved activations move with the recomputations that read them."""
@@ -86,7 +86,7 @@ def test_values_of_saved_bf16_activations_come_before_what_reads_them(
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
 
 
-def test_the_price_is_stated() -> None:
+def test_cost_is_reported() -> None:
     plain = compiled(None)
     budget = int(0.7 * peak_without_recompute())
     lean = compiled(budget)
@@ -97,20 +97,20 @@ def test_the_price_is_stated() -> None:
     assert report.peak_after <= budget < report.peak_before
 
 
-def test_a_generous_budget_recomputes_nothing() -> None:
+def test_large_budget_recomputes_nothing() -> None:
     lean, plain = compiled(10**9), compiled(None)
     assert lean.recomputation is None
     assert operations(lean) == operations(plain)
 
 
 def scratch_of_products(node: Node) -> int:
-    """Large scratch for convolutions, as fast methods need it."""
+    """Return large scratch for convolutions, as fast algorithms need it."""
     nodes = node.attrs["body"].nodes if node.op == "fusion" else [node]
     return 20000 * any(inner.op.startswith("conv2d") for inner in nodes)
 
 
 @pytest.mark.parametrize("share", [0.95, 0.9, 0.8, 0.7, 0.6, 0.5])
-def test_the_budget_is_the_whole_arena_or_the_least_is_named(share: float) -> None:
+def test_budget_bounds_the_arena_or_the_minimum_is_reported(share: float) -> None:
     target = Target(FUSION, lambda node: Choice("test", scratch_bytes=scratch_of_products(node)))
     forward = residual_net(**SHAPE)
     budget = int(share * compile_program(forward, target=target).arena_bytes)
@@ -124,7 +124,7 @@ def test_the_budget_is_the_whole_arena_or_the_least_is_named(share: float) -> No
     assert program.recomputation.peak_after == program.entries["train"].plan.size
 
 
-def test_the_budget_bounds_inference_too() -> None:
+def test_budget_bounds_inference() -> None:
     def scratch(node: Node) -> int:  # training computes between a convolution and its epilogue
         fused = node.attrs["body"].nodes if node.op == "fusion" else []
         return 10**6 * any(inner.op == "conv2d" for inner in fused)
@@ -137,12 +137,12 @@ def test_the_budget_bounds_inference_too() -> None:
         compile_program(residual_net(**SHAPE), training, target=target)
 
 
-def test_an_impossible_budget_names_what_can_be_reached() -> None:
+def test_impossible_budget_reports_the_minimum() -> None:
     with pytest.raises(CompileError, match=r"reaches an arena of \d+ bytes, not 1000"):
         compiled(1000)
 
 
-def test_attention_never_holds_all_scores_where_the_budget_forbids_it() -> None:
+def test_attention_is_tiled_if_scores_exceed_the_budget() -> None:
     rows, heads = 256, 2
     scores = heads * rows * rows * 4
     plain, lean = (
@@ -168,7 +168,7 @@ def test_attention_never_holds_all_scores_where_the_budget_forbids_it() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 15, 16, 17, 33])
-def test_attention_of_few_rows_is_cut_or_left(rows: int) -> None:
+def test_attention_with_few_rows_is_tiled_or_whole(rows: int) -> None:
     graph = attention_net(rows)
     for budget in (1, 64, 1000):
         tiled = clone(graph)
@@ -180,7 +180,7 @@ def test_attention_of_few_rows_is_cut_or_left(rows: int) -> None:
         compile_program(graph, Training(memory_budget=1000), check=True)
 
 
-def test_a_circle_of_replacements_is_an_error() -> None:
+def test_cyclic_replacements_are_an_error() -> None:
     first, second = (Value(name, TensorType(F32, ())) for name in "ab")
     with pytest.raises(GraphError, match="replaced by itself"):
         resolve(first, {first: second, second: first})

@@ -29,7 +29,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("large")
 @pytest.mark.parametrize("share", [0.8, 0.6])
-def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
+def test_budget_is_met_and_results_are_preserved(share: float) -> None:
     graph = deep_net(BLOCKS)
     plain = compiled(graph, None)
     budget = int(share * plain.arena_bytes)
@@ -53,7 +53,7 @@ def test_the_budget_is_met_and_no_number_changes(share: float) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_no_more_blocks_are_computed_again_than_must_be() -> None:
+def test_recomputed_blocks_are_minimal() -> None:
     graph = deep_net(BLOCKS)
     arena = compiled(graph, None).arena_bytes
     reports = [compiled(graph, int(share * arena)).recomputation for share in (0.9, 0.75, 0.6)]
@@ -65,7 +65,7 @@ def test_no_more_blocks_are_computed_again_than_must_be() -> None:
         assert 0 < report.extra_operations <= forward
 
 
-def test_a_large_graph_takes_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_graphs_need_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = deep_net(160)
     plans = 0
     plan = recompute._Search._buffers
@@ -83,14 +83,14 @@ def test_a_large_graph_takes_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_an_impossible_budget_names_what_can_be_reached() -> None:
+def test_impossible_budget_reports_the_minimum() -> None:
     graph = deep_net(BLOCKS)
     with pytest.raises(BudgetError, match=r"reaches an arena of \d+ bytes, not 1000") as error:
         compiled(graph, 1000)
     assert compiled(graph, error.value.least).arena_bytes <= error.value.least
 
 
-def test_cuts_lie_where_least_crosses() -> None:
+def test_blocks_are_cut_where_the_fewest_bytes_cross() -> None:
     graph = deep_net(BLOCKS)
     results = {result for node in graph.nodes for result in node.results}
     cuts = find_cuts(graph.nodes, results)

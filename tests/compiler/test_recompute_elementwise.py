@@ -1,4 +1,4 @@
-"""Activations recomputed from saved values: the same numbers, fewer bytes, without a budget."""
+"""Activations recomputed from saved values: the same results in fewer bytes, without a budget."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def compiled(graph: Graph, scheme: str, *, again: bool) -> Program:
 
 
 def saved_after_the_pass(graph: Graph) -> set[str]:
-    """Large values of the forward pass that the backward pass still reads, by op."""
+    """Count large values of the forward pass that the backward pass still reads, by op."""
     found: set[str] = set()
 
     def watch(name: str, seen: Graph) -> None:
@@ -59,12 +59,12 @@ def test_norms_and_activations_are_recomputed(scheme: str) -> None:
         np.testing.assert_array_equal(results[1][1][name], data)
 
 
-def test_what_a_convolution_makes_stays() -> None:
+def test_convolution_results_stay_saved() -> None:
     assert "conv2d" in saved_after_the_pass(residual_net(**SHAPE))
 
 
-def test_a_sum_over_many_layers_stays() -> None:
-    """Recomputing it would read every summand: more than saving the sum itself."""
+def test_sum_over_many_layers_stays_saved() -> None:
+    """Recomputing it would read every summand, which is more than the saved sum."""
     net = NetBuilder("sums")
     x = net.g.input("x", TensorType(F32, (2, 12, 12, 8)))
     target = net.g.input("target", TensorType(I64, (2,)))
@@ -76,7 +76,7 @@ def test_a_sum_over_many_layers_stays() -> None:
     assert saved == {"conv2d", "add"}
 
 
-def test_a_long_chain_that_reads_each_value_twice_is_walked_once() -> None:
+def test_long_chains_are_walked_in_linear_time() -> None:
     g = Builder(Graph("chain"))
     y = g.input("x", TensorType(F32, (32, 64)))
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""Saved masks instead of activations: the same numbers, fewer bytes."""
+"""Saved masks instead of activations: the same results in fewer bytes."""
 
 from collections.abc import Sequence
 
@@ -52,7 +52,7 @@ def after_two_steps(program: Program, batch: dict[str, np.ndarray]) -> dict[str,
     return params
 
 
-def test_biases_alone_need_bits_of_their_activations() -> None:
+def test_training_biases_saves_only_bits_of_activations() -> None:
     graph = biased_net()
     lean = compiled(graph, "bias-only", masks=True)
     plain = compiled(graph, "bias-only", masks=False)
@@ -64,19 +64,19 @@ def test_biases_alone_need_bits_of_their_activations() -> None:
         np.testing.assert_array_equal(after[name], data)
 
 
-def test_batch_norm_needs_no_bits() -> None:
-    """Its operand is saved anyway, and its result recomputed from it."""
+def test_batch_norm_saves_no_bits() -> None:
+    """Its operand is saved anyway, and its result is recomputed from it."""
     program = compile_program(residual_net(batch=2, size=12), Training("bias-only"), check=True)
     assert not any(node.op == "pack_mask" for node in program.entries["train"].graph.nodes)
 
 
-def test_an_activation_that_a_gradient_needs_stays() -> None:
+def test_activations_read_by_a_gradient_stay_saved() -> None:
     nodes = compiled(biased_net(), "full", masks=True).entries["train"].graph.nodes
-    assert sum(node.op == "pack_mask" for node in nodes) == 1  # the last one feeds the pooling only
+    assert sum(node.op == "pack_mask" for node in nodes) == 1  # the last one feeds only the pooling
 
 
 @pytest.mark.parametrize("channels", [1, 8, 31, 32, 33, 70])
-def test_bits_read_back(channels: int) -> None:
+def test_bits_round_trip(channels: int) -> None:
     mask = np.random.default_rng(0).integers(0, 2, (3, channels)).astype(bool)
     g = Builder(Graph("bits"))
     x = g.input("x", TensorType(BOOL, mask.shape))
@@ -89,13 +89,13 @@ def test_bits_read_back(channels: int) -> None:
 
 
 def large_saved(program: Program) -> list[TensorType]:
-    """Types of the large float values of the forward pass that the backward pass reads."""
+    """Return types of large float values of the forward pass that the backward pass reads."""
     graph = program.entries["train"].graph
     return [value.type for value in backward_readers(graph, graph.outputs["loss"])]
 
 
 @pytest.mark.parametrize("listed", [range(4), (1, 5, 7, 12)], ids=["slice", "pick"])
-def test_some_channels_and_bits_are_kept_for_a_sparse_weight(
+def test_sparse_weights_save_some_channels_and_bits(
     listed: Sequence[int],
 ) -> None:
     graph = biased_net()
@@ -113,8 +113,8 @@ def test_some_channels_and_bits_are_kept_for_a_sparse_weight(
         np.testing.assert_array_equal(after[name], data)
 
 
-def test_the_sum_of_compared_activations_is_saved_instead() -> None:
-    """Recomputing the sum would keep both of its operands, for which bits are enough."""
+def test_sum_of_compared_activations_is_saved() -> None:
+    """Recomputing the sum would save both of its operands, for which bits are enough."""
     net = NetBuilder("skip")
     x = net.g.input("x", TensorType(F32, SHAPE))
     target = net.g.input("target", TensorType(I64, (SHAPE[0],)))

@@ -31,7 +31,7 @@ def compiled(graph: Graph, scheme: str, activations: str) -> Program:
     return compile_program(graph, Training(scheme, Sgd(), storage=storage), check=True)
 
 
-def test_what_attention_makes_its_shares_again_from_stays() -> None:
+def test_operands_of_recomputed_attention_stay_exact() -> None:
     graph = llama_net(2, 32, SIZES)
     training = Training("full", Sgd(), storage=Storage(activations="bf16"))
     program = compile_program(graph, training, target=Target(attention=64), check=True)
@@ -55,7 +55,7 @@ def batch_of(graph: Graph) -> Arrays:
 
 
 def step(program: Program, batch: Arrays) -> tuple[float, Arrays]:
-    """Return the loss, and each trained param's change, which is its gradient."""
+    """Return the loss and the change of each trained param, which is its gradient."""
     before = {name: param.data.copy() for name, param in program.params.items()}
     after = {name: array.copy() for name, array in before.items()}
     loss = float(run(program.entries["train"].graph, batch, after)["loss"])
@@ -64,7 +64,7 @@ def step(program: Program, batch: Arrays) -> tuple[float, Arrays]:
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
-def test_the_loss_is_exact_and_gradients_are_rounded(net: str, dtype: str) -> None:
+def test_loss_is_exact_and_gradients_are_rounded(net: str, dtype: str) -> None:
     build, scheme = NETS[net]
     batch = batch_of(build())
     exact, expected = step(compiled(build(), scheme, "f32"), batch)
@@ -76,7 +76,7 @@ def test_the_loss_is_exact_and_gradients_are_rounded(net: str, dtype: str) -> No
 
 
 @pytest.mark.parametrize("scheme", ["full", "sparse"])
-def test_a_transformer_takes_less_memory(scheme: str) -> None:
+def test_transformers_need_less_memory(scheme: str) -> None:
     sizes = {
         dtype: compiled(bert_net(2, 32, SIZES), scheme, dtype).entries["train"].plan.size
         for dtype in ("f32", "bf16")
@@ -84,14 +84,14 @@ def test_a_transformer_takes_less_memory(scheme: str) -> None:
     assert sizes["bf16"] < 0.92 * sizes["f32"]
 
 
-def test_nothing_large_and_exact_waits_for_the_backward_pass() -> None:
+def test_no_large_f32_value_is_saved() -> None:
     graph = compiled(bert_net(2, 32, SIZES), "full", "bf16").entries["train"].graph
     assert not backward_readers(graph, graph.outputs["loss"])
     exact = compiled(bert_net(2, 32, SIZES), "full", "f32").entries["train"].graph
     assert backward_readers(exact, exact.outputs["loss"])
 
 
-def test_what_is_compared_stays_exact() -> None:
+def test_compared_values_stay_exact() -> None:
     g = Builder(Graph("maximum"))
     x = g.input("x", TensorType(F32, (32, 64)))
     w = g.param("w", np.eye(64, dtype=np.float32))
@@ -105,7 +105,7 @@ def test_what_is_compared_stays_exact() -> None:
     assert np.abs(expected["w"]).max() > 1
 
 
-def test_logits_stay_as_they_are_read_at_once() -> None:
+def test_logits_are_not_rounded() -> None:
     graph = compiled(llama_net(2, 32, SIZES), "full", "bf16").entries["train"].graph
     (loss,) = (node for node in graph.nodes if node.op == "cross_entropy")
     (back,) = (node for node in graph.nodes if node.op == "cross_entropy_dx")
@@ -113,8 +113,8 @@ def test_logits_stay_as_they_are_read_at_once() -> None:
 
 
 @pytest.mark.parametrize("weights", ["int4", "bf16"])
-def test_weights_that_are_stored_are_no_activations(weights: str) -> None:
-    """The backward pass decodes them again: in bf16 they would be larger than as stored."""
+def test_stored_weights_are_not_activations(weights: str) -> None:
+    """The backward pass decodes them again; in bf16 they would be larger than as stored."""
     storage = Storage(weights=weights, activations="bf16")
     training = Training("sparse", Sgd(), storage=storage)
     graph = compile_program(llama_net(2, 32, SIZES), training, check=True).entries["train"].graph

@@ -1,4 +1,4 @@
-"""The table of scalar types: oracle and text form of each, and unsupported types."""
+"""Scalar types: the oracle and the text form of each, and unsupported types."""
 
 import numpy as np
 import pytest
@@ -21,19 +21,19 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("dtype", DType)
-def test_numpy_form_is_of_one_type(dtype: DType) -> None:
+def test_numpy_dtypes_round_trip(dtype: DType) -> None:
     array = np.zeros(3, dtype.numpy)
     assert DType.of(array) is dtype
     assert array.nbytes == 3 * dtype.itemsize
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype is not DType.BF16])
-def test_safetensors_has_the_derived_name(dtype: DType) -> None:
+def test_safetensors_names_match(dtype: DType) -> None:
     assert f'"dtype":"{dtype.stored_name}"'.encode() in save({"x": np.zeros(2, dtype.numpy)})
 
 
 @pytest.mark.parametrize("dtype", DType)
-def test_text_holds_constants_and_params_of_every_type(dtype: DType) -> None:
+def test_text_form_supports_every_type(dtype: DType) -> None:
     g = Builder(Graph("g"))
     data = of_numbers(NUMBERS.get(dtype.value, [1, 2]), dtype)
     g.output("y", g.emit("concat", g.param("w", data), g.constant(data), axis=0).result)
@@ -44,7 +44,7 @@ def test_text_holds_constants_and_params_of_every_type(dtype: DType) -> None:
     assert run(again, {})["y"].tobytes() == 2 * data.tobytes()
 
 
-def test_unknown_arrays_are_refused_by_name() -> None:
+def test_error_names_an_unsupported_array_type() -> None:
     with pytest.raises(GraphError, match=r"arrays of uint16 are not supported.*bfloat16"):
         DType.of(np.zeros(1, np.uint16))
 
@@ -65,11 +65,11 @@ def test_bf16_rounds_to_nearest_even() -> None:
 
 
 def _gap(y: np.ndarray) -> np.ndarray:
-    """Distance between bf16 numbers near y: eight significant bits."""
+    """Return the distance between bf16 numbers near y: eight significant bits."""
     return np.asarray(2.0 ** (np.maximum(np.frexp(y.astype(np.float64))[1], -125) - 8))
 
 
-def test_bf16_keeps_what_is_no_number() -> None:
+def test_bf16_preserves_special_values() -> None:
     x = np.array([np.inf, -np.inf, np.nan, -0.0, 3.4e38], np.float32)
     y = from_bf16(to_bf16(x))
     assert y[0] == np.inf
@@ -94,12 +94,12 @@ def test_casts_saturate_and_widen() -> None:
 
 
 @pytest.mark.parametrize("name", ["bf16", "f16", "i8", "u8"])
-def test_stored_types_are_cast_before_they_are_calculated_with(name: str) -> None:
+def test_storage_types_need_a_cast_before_arithmetic(name: str) -> None:
     g = Builder(Graph("g"))
     x = g.cast(g.input("x", TensorType(F32, (2, 2))), dtype=name)
     moved = g.transpose(g.slice(x, start=(0, 0), stop=(1, 2), step=(1, 1)), perm=(1, 0))
     assert moved.dtype.value == name
-    product = [lambda: g.matmul(x, x)] if name != "i8" else []  # i8 has products
+    product = [lambda: g.matmul(x, x)] if name != "i8" else []  # i8 supports products
     for make in (lambda: g.add(x, x), lambda: g.reduce_sum(x, axes=(0,)), *product):
         with pytest.raises(GraphError, match=rf"does not calculate with {name}.*cast it first"):
             make()

@@ -1,4 +1,4 @@
-"""Embeddings that update only the rows read: the same result as with the whole gradient."""
+"""Embeddings that update only the rows read, with the same result as the whole gradient."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def ops(program: Program) -> list[str]:
     return [node.op for node in program.entries["train"].graph.nodes]
 
 
-def test_it_trains_as_the_whole_gradient_does() -> None:
+def test_row_updates_match_the_whole_gradient() -> None:
     scattered = compile_program(embedding(), check=True)
     plain = Target(name="plain", passes=OPTIONAL - {"scatter_updates"})
     whole = compile_program(embedding(), target=plain, check=True)
@@ -53,13 +53,13 @@ def test_it_trains_as_the_whole_gradient_does() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(momentum=0.9), Sgd(weight_decay=0.1), Adam()], ids=repr)
-def test_what_moves_every_row_keeps_the_whole_gradient(optimizer: Optimizer) -> None:
+def test_updates_of_every_row_use_the_whole_gradient(optimizer: Optimizer) -> None:
     program = compile_program(embedding(), Training(optimizer=optimizer), check=True)
     assert "take_update" not in ops(program)
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(), AdamW()], ids=repr)
-def test_a_tied_table_has_one_gradient_to_which_rows_are_added(optimizer: Optimizer) -> None:
+def test_tied_tables_add_rows_to_one_gradient(optimizer: Optimizer) -> None:
     """In place: the arena has room for one gradient of the table, 4,800 bytes, not for two."""
     graph, training = embedding(tied=True, width=24), Training(optimizer=optimizer)
     adding = Target(name="adding", overwrites={"take_add": (0,)})
@@ -77,7 +77,7 @@ def test_a_tied_table_has_one_gradient_to_which_rows_are_added(optimizer: Optimi
 
 
 def trained_in_place(program: Program) -> dict[str, np.ndarray]:
-    """Params and states after three steps in one arena, with repeated ids and ids out of range."""
+    """Train three steps in one arena, with repeated ids and ids out of range; return the params."""
     entry, params = program.entries["train"], {n: p.data.copy() for n, p in program.params.items()}
     inputs = {
         "ids": np.array([[3, 3, 3, 7], [0, 49, 60, -2]]),
@@ -91,7 +91,7 @@ def trained_in_place(program: Program) -> dict[str, np.ndarray]:
     return params
 
 
-def test_a_sum_with_as_many_rows_as_are_added_stays() -> None:
+def test_sums_with_as_many_added_rows_stay_whole() -> None:
     g = Builder(Graph("sum"))
     rows, total = (g.input(name, TensorType(F32, (4, 3))) for name in ("rows", "total"))
     places = g.input("places", TensorType(I64, (4,)))
@@ -100,7 +100,7 @@ def test_a_sum_with_as_many_rows_as_are_added_stays() -> None:
     assert [node.op for node in g.graph.nodes] == ["take_dx", "add"]
 
 
-def test_gradients_with_other_readers_stay() -> None:
+def test_gradients_with_other_readers_stay_whole() -> None:
     assert "take_update" not in ops(compile_program(embedding(tied=True), check=True))
     clipped = Training(clip=Clip(norm=1.0))
     assert "take_update" not in ops(compile_program(embedding(), clipped, check=True))

@@ -34,7 +34,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_file_names_what_trains_and_the_last_match_wins(tmp_path: Path) -> None:
+def test_last_matching_rule_wins(tmp_path: Path) -> None:
     trained = load_scheme(write(tmp_path, FILE)).resolve(residual_net())
     assert trained == {
         "b.0.weight": range(2, 5),
@@ -70,12 +70,12 @@ def test_file_names_what_trains_and_the_last_match_wins(tmp_path: Path) -> None:
         ('default = "frozen"', "freezes every parameter"),
     ],
 )
-def test_wrong_files_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_explain_invalid_files(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SchemeError, match=message):
         load_scheme(write(tmp_path, text)).resolve(residual_net())
 
 
-def test_missing_file_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SchemeError, match=r"nowhere\.toml"):
         find_scheme(str(tmp_path / "nowhere.toml"), residual_net())
 
@@ -106,7 +106,7 @@ def test_blocks_follow_the_forward_pass() -> None:
         ("bias-only", {"a.1.bias", "b.1.bias", "c.1.bias", "fc.weight", "fc.bias"}),
     ],
 )
-def test_presets_train_what_they_say(name: str, trained: set[str]) -> None:
+def test_presets_train_their_params(name: str, trained: set[str]) -> None:
     graph = residual_net()
     assert set(preset(name, graph).resolve(graph)) == trained
 
@@ -117,7 +117,7 @@ def test_full_trains_every_weight_and_no_state() -> None:
     assert set(trained) == {name for name in graph.params if "running" not in name}
 
 
-def test_a_share_rounds_to_at_least_one_channel() -> None:
+def test_channel_share_rounds_to_at_least_one_channel() -> None:
     scheme = Scheme("tiny", (("c.0.weight", ParamChoice("share", share=0.01)),), FROZEN)
     assert scheme.resolve(residual_net()) == {"c.0.weight": range(1)}
     whole = Scheme("whole", (("c.0.weight", ParamChoice("range", channels=(0, 8))),))
@@ -126,7 +126,7 @@ def test_a_share_rounds_to_at_least_one_channel() -> None:
 
 
 def norms_graph() -> Graph:
-    """A linear weight with the row norms 3, 1, 4, 1, 5, 9, 2, 6."""
+    """Build a linear weight with the row norms 3, 1, 4, 1, 5, 9, 2, 6."""
     g = Builder(Graph("norms"))
     rows = np.array([3, 1, 4, 1, 5, 9, 2, 6], np.float32)
     x = g.constant(np.ones((1, 8), np.float32))
@@ -139,18 +139,18 @@ def resolved(choice: ParamChoice) -> Sequence[int] | None:
     return Scheme("one", (("w", choice),)).resolve(norms_graph())["w"]
 
 
-def test_magnitude_takes_the_channels_of_largest_norm() -> None:
+def test_magnitude_selects_the_channels_of_largest_norm() -> None:
     assert resolved(ParamChoice("share", share=0.5, by="magnitude")) == (2, 4, 5, 7)
     assert resolved(ParamChoice("share", share=0.25, by="magnitude")) == (5, 7)
     assert resolved(ParamChoice("share", share=0.125, by="magnitude")) == range(5, 6)
 
 
-def test_a_criterion_that_needs_data_says_who_has_it() -> None:
+def test_error_for_a_criterion_that_needs_data_names_the_command() -> None:
     with pytest.raises(SchemeError, match=r"by 'fisher' are not chosen from weights.*selection"):
         resolved(ParamChoice("share", share=0.5, by="fisher"))
 
 
-def test_random_channels_of_weights_of_one_width_differ() -> None:
+def test_random_channels_differ_between_weights_of_equal_width() -> None:
     choice = ParamChoice("share", share=0.5, by="random")
     trained = Scheme("random", (("b.0.weight", choice), ("c.0.weight", choice))).resolve(
         residual_net()
@@ -158,7 +158,7 @@ def test_random_channels_of_weights_of_one_width_differ() -> None:
     assert trained["b.0.weight"] != trained["c.0.weight"]
 
 
-def test_random_channels_follow_the_seed() -> None:
+def test_random_channels_depend_on_the_seed() -> None:
     drawn = [
         resolved(ParamChoice("share", share=0.5, by="random", seed=seed)) for seed in range(20)
     ]
@@ -167,7 +167,7 @@ def test_random_channels_follow_the_seed() -> None:
     assert {index for channels in drawn for index in channels or ()} == set(range(8))
 
 
-def test_neighbours_are_a_range_and_all_channels_none() -> None:
+def test_adjacent_channels_become_a_range_and_all_become_none() -> None:
     assert resolved(ParamChoice("channels", channels=(3, 4, 5))) == range(3, 6)
     assert resolved(ParamChoice("channels", channels=tuple(range(8)))) is None
 
@@ -197,7 +197,7 @@ CHOICES = st.one_of(
 
 
 @given(rules=st.dictionaries(st.text(), CHOICES, max_size=5), default=CHOICES)
-def test_a_saved_scheme_loads_as_the_same(
+def test_saved_schemes_round_trip(
     rules: dict[str, ParamChoice], default: ParamChoice, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("scheme") / "found.toml"
@@ -208,13 +208,13 @@ def test_a_saved_scheme_loads_as_the_same(
     assert [file.name for file in path.parent.iterdir()] == ["found.toml"]
 
 
-def test_of_rules_with_one_pattern_the_last_is_saved(tmp_path: Path) -> None:
+def test_last_rule_of_a_pattern_is_saved(tmp_path: Path) -> None:
     path = tmp_path / "twice.toml"
     save_scheme(Scheme("twice", (("a", FULL), ("*", FROZEN), ("a", FROZEN))), path)
     assert load_scheme(path).rules == (("*", FROZEN), ("a", FROZEN))
 
 
-def test_a_scheme_that_cannot_be_saved_leaves_the_old_one(tmp_path: Path) -> None:
+def test_failed_save_preserves_the_old_scheme(tmp_path: Path) -> None:
     path = tmp_path / "kept.toml"
     save_scheme(Scheme("kept", (), FULL), path)
     with pytest.raises(SchemeError, match="'odd' cannot be written"):

@@ -76,7 +76,7 @@ def test_ten_steps_stay_near_those_of_f32_states(name: str) -> None:
         assert 0 < away < 2 * near, (states, away)
 
 
-def test_states_take_two_bytes_or_one_and_a_scale_for_each_block() -> None:
+def test_states_use_two_bytes_or_one_and_a_scale_per_block() -> None:
     def taken(states: str) -> int:
         params = trained(Adam(), Storage(states=states), 1)[0].params.values()
         return sum(p.value.type.nbytes for p in params if p.name.startswith("optimizer."))
@@ -89,7 +89,7 @@ def test_states_take_two_bytes_or_one_and_a_scale_for_each_block() -> None:
     ]
 
 
-def test_second_moments_have_no_sign() -> None:
+def test_second_moments_are_unsigned() -> None:
     program, *_ = trained(Adam(), Storage(states="8bit"), 1)
     (update,) = [n for n in program.entries["train"].graph.nodes if n.op == "blockwise_update"]
     states = [update.operands[place].name for place in update.attrs["unsigned"]]
@@ -100,8 +100,8 @@ def test_second_moments_have_no_sign() -> None:
     assert update.operands[update.attrs["signed"][0]].name == "optimizer.velocity.w"
 
 
-def test_a_second_moment_in_bf16_falls_as_it_should() -> None:
-    """A thousandth is less than half a bf16 unit: round-to-nearest would keep the state."""
+def test_bf16_second_moments_decay() -> None:
+    """A thousandth is less than half a bf16 unit: round-to-nearest would not change the state."""
     g = Builder(Graph("net"))
     x = g.input("x", TensorType(F32, ()))
     w = g.param("w", np.ones(4096, np.float32))
@@ -116,13 +116,13 @@ def test_a_second_moment_in_bf16_falls_as_it_should() -> None:
     assert second.mean() == pytest.approx(0.001 * 0.999**399, rel=0.05)
 
 
-def test_a_number_above_zero_never_becomes_zero_beside_a_large_one() -> None:
+def test_positive_states_never_round_to_zero() -> None:
     numbers = np.array([1.0, 1e-30, 0.0], np.float32)
     codes, scales = encode(numbers, signed=False)
     assert decode(codes, scales, signed=False).tolist() == [1.0, pytest.approx(3.25e-7), 0.0]
 
 
-def test_every_number_of_a_map_has_its_code() -> None:
+def test_every_code_round_trips() -> None:
     for signed in (True, False):
         table = dynamic_map(signed)
         codes, scales = encode(table * np.float32(0.25), signed)
@@ -130,7 +130,7 @@ def test_every_number_of_a_map_has_its_code() -> None:
         assert decode(codes, scales, signed).tolist() == (table * np.float32(0.25)).tolist()
 
 
-def test_states_of_weights_that_are_integers_are_stored_small() -> None:
+def test_states_of_integer_weights_are_stored_small() -> None:
     graph = net()
     scales = tuple(0.01 + 0.001 * np.arange(71))
     graph.params["w"].quantization = Quantization(scales, (0,) * 71, axis=1)
@@ -145,12 +145,12 @@ def test_states_of_weights_that_are_integers_are_stored_small() -> None:
 
 
 @pytest.mark.parametrize("optimizer", [Sgd(), Lamb()])
-def test_an_optimizer_without_such_states_is_refused(optimizer: Optimizer) -> None:
+def test_optimizers_without_storable_states_are_refused(optimizer: Optimizer) -> None:
     with pytest.raises(CompileError, match="cannot be stored as 8bit: "):
         compile_program(net(), Training(optimizer=optimizer, storage=Storage(states="8bit")))
 
 
-def test_a_target_without_such_updates_is_refused_by_name() -> None:
+def test_error_names_a_target_without_such_updates() -> None:
     training = Training(optimizer=Adam(), storage=Storage(states="bf16"))
     small = Target(name="small", ops=frozenset({"add"}))
     with pytest.raises(CompileError, match="target small keeps optimiser states in f32"):

@@ -1,4 +1,4 @@
-"""Trained weights in bf16: steps equal those of f32 weights on average, and none is lost."""
+"""Trained weights in bf16: on average, steps equal those of f32 weights, and none is lost."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def trained(optimizer: Optimizer, storage: Storage) -> tuple[Program, list[float
 @pytest.mark.parametrize(
     "optimizer", [Sgd(), Sgd(0.9, weight_decay=0.01), AdamW(), Lion(), Muon()], ids=str
 )
-def test_steps_stay_near_those_of_f32_weights(optimizer: Optimizer) -> None:
+def test_steps_stay_close_to_those_of_f32_weights(optimizer: Optimizer) -> None:
     _, exact, expected = trained(optimizer, Storage())
     _, losses, found = trained(optimizer, BF16)
     np.testing.assert_allclose(losses, exact, rtol=0.02)
@@ -56,7 +56,7 @@ def test_steps_stay_near_those_of_f32_weights(optimizer: Optimizer) -> None:
     assert abs(apart.mean()) < 6 * apart.std() / apart.size**0.5  # unbiased
 
 
-def test_every_entry_reads_two_bytes_and_vectors_stay_f32() -> None:
+def test_entries_read_bf16_weights_and_f32_vectors() -> None:
     program, *_ = trained(Adam(), BF16)
     kinds = {name: param.value.dtype for name, param in program.params.items()}
     assert kinds["w"] is DType.BF16
@@ -65,7 +65,7 @@ def test_every_entry_reads_two_bytes_and_vectors_stay_f32() -> None:
         assert entry.graph.params["w"].value.type == TensorType(DType.BF16, SIZE)
 
 
-def test_steps_below_the_last_place_add_up() -> None:
+def test_steps_below_one_bf16_unit_add_up() -> None:
     """A step of a thousandth of a bf16 unit changes a thousandth of the weights."""
     g = Builder(Graph("net"))
     x = g.input("x", TensorType(F32, (1, 400)))
@@ -81,7 +81,7 @@ def test_steps_below_the_last_place_add_up() -> None:
     assert moved == pytest.approx(400 * 2**-8 / 50, rel=0.25)
 
 
-def test_rows_are_looked_up_before_they_are_decoded() -> None:
+def test_rows_are_gathered_before_decoding() -> None:
     g = Builder(Graph("net"))
     table = g.param("table", np.random.default_rng(0).standard_normal((90, 64)).astype(np.float32))
     rows = g.take(table, g.input("ids", TensorType(I64, (5,))), axis=0)
@@ -93,12 +93,12 @@ def test_rows_are_looked_up_before_they_are_decoded() -> None:
     assert program.params["table"].value.dtype is DType.BF16
 
 
-def test_a_training_without_such_weights_is_refused() -> None:
+def test_trainings_without_storable_weights_are_refused() -> None:
     with pytest.raises(CompileError, match="stored as bf16: no weight of a li"):
         compile_program(net(), Training(Scheme("vectors", (("b", FULL),)), storage=BF16))
 
 
-def test_what_writes_otherwise_is_refused_by_name() -> None:
+def test_error_names_unsupported_updates() -> None:
     g = Builder(Graph("net"))
     w = g.param("w", np.zeros(SIZE, np.float32))
     g.emit("ema_update", w, g.input("x", TensorType(F32, SIZE)), momentum=0.1)
@@ -108,7 +108,7 @@ def test_what_writes_otherwise_is_refused_by_name() -> None:
         StoreTrained({"w"}).run(g.graph)
 
 
-def test_a_target_without_such_updates_is_refused_by_name() -> None:
+def test_error_names_a_target_without_such_updates() -> None:
     small = Target(name="small", ops=frozenset({"add"}))
     with pytest.raises(CompileError, match="target small keeps trained weights in f32"):
         compile_program(net(), Training(storage=BF16), target=small)

@@ -31,7 +31,7 @@ BATCH: Arrays = {
 
 
 def decoder(numbers: Arrays | None = None) -> Graph:
-    """A table of 96 rows, used as embedding and last layer, between two layers and a small one."""
+    """Build a table of 96 rows, both embedding and last layer, and a large and a small layer."""
     rng = np.random.default_rng(0)
     g = Builder(Graph("decoder"))
     ids = g.input("ids", TensorType(I64, (2, 6)))
@@ -63,7 +63,7 @@ def trained(program: Program, steps: int = 4) -> tuple[list[float], Arrays]:
     behind=st.integers(1, 4),
 )
 @settings(max_examples=60, deadline=None)
-def test_blocks_keep_numbers_to_a_part_of_their_scale(
+def test_block_errors_are_bounded_by_the_scale(
     bits: int, seed: int, before: int, count: int, behind: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -76,13 +76,13 @@ def test_blocks_keep_numbers_to_a_part_of_their_scale(
     away = np.abs(blocks.decode(codes, scales) - numbers)
     grouped = away.reshape(before, count, BLOCK, behind).max(axis=2)
     step = np.abs(scales.astype(np.float32))
-    # 4 bits have no +8: the largest number of the opposite sign to the extreme is cut by a step.
+    # 4 bits have no +8, so a number as large as the extreme but of opposite sign loses a step.
     # Scales are rounded to f16's 11 bits, and so is the value of the largest code.
     limit = (1.0 if bits == 4 else 0.5) * step + (8 if bits == 4 else 127) * step * 2.0**-10
     assert (grouped <= limit).all()
 
 
-def test_blocks_are_those_of_ggml_by_hand() -> None:
+def test_blocks_match_ggml() -> None:
     numbers = np.zeros(32, np.float32)
     numbers[[0, 1, 16, 31]] = [8.0, -3.0, 1.0, -4.0]
     codes, scales = Blocks(4, 0).encode(numbers)
@@ -93,7 +93,7 @@ def test_blocks_are_those_of_ggml_by_hand() -> None:
     assert (scales.tolist(), codes[[0, 1, 16, 31]].tolist()) == ([1.0], [127, -48, 16, -64])
 
 
-def test_blocks_refuse_what_they_cannot_hold() -> None:
+def test_unsupported_block_contents_are_refused() -> None:
     with pytest.raises(GraphError, match=r"axis 0 of \[33\] does not hold blocks of 32"):
         Blocks(8, 0).encode(np.zeros(33, np.float32))
     for number in (np.inf, np.nan, 1e30):
@@ -112,7 +112,7 @@ def test_blocks_refuse_what_they_cannot_hold() -> None:
         ("int4", True),
     ],
 )
-def test_training_is_that_of_the_decoded_weights(storage: str, dora: bool) -> None:
+def test_training_matches_the_decoded_weights(storage: str, dora: bool) -> None:
     scheme = lora(4, 8, ["first", "second"], dora=dora)
     program = compile_program(
         decoder(), Training(scheme, Sgd(), storage=Storage(storage)), check=True
@@ -140,7 +140,7 @@ def test_training_is_that_of_the_decoded_weights(storage: str, dora: bool) -> No
     assert losses[-1] < losses[0]
 
 
-def test_each_reader_decodes_for_itself() -> None:
+def test_each_reader_decodes_separately() -> None:
     program = compile_program(decoder(), Training(SCHEME, Sgd(), storage=Storage("int4")))
     for entry in program.entries.values():
         users = entry.graph.users()
@@ -152,7 +152,7 @@ def test_each_reader_decodes_for_itself() -> None:
             assert nodes.index(reader) == nodes.index(node) + 1
 
 
-def test_what_trains_stays_f32_and_blocks_lie_along_the_sum() -> None:
+def test_trained_weights_stay_f32_and_blocks_lie_along_the_sum() -> None:
     program = compile_program(
         decoder(), Training(preset_of("second"), Sgd(), storage=Storage("int8"))
     )
@@ -165,7 +165,7 @@ def preset_of(*names: str) -> object:
     return lora(1, 1, ["thin"], names)
 
 
-def test_shapes_alone_are_stored_small() -> None:
+def test_shapes_without_contents_are_stored_small() -> None:
     graph = decoder()
     for param in graph.params.values():
         param.contents = ShapeOnly(param.value.type)
@@ -174,7 +174,7 @@ def test_shapes_alone_are_stored_small() -> None:
     assert not program.params["table"].contents.known
 
 
-def test_the_text_form_keeps_blocks() -> None:
+def test_text_form_has_blocks() -> None:
     program = compile_program(decoder(), Training(SCHEME, Sgd(), storage=Storage("int4")))
     graph = program.entries["train"].graph
     text = print_graph(graph)
@@ -184,7 +184,7 @@ def test_the_text_form_keeps_blocks() -> None:
     assert print_graph(again) == text
 
 
-def test_bad_input_is_named(tmp_path: Path) -> None:
+def test_errors_name_the_invalid_input(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="stored as f32, bf16, f16, int8, int4, not 'int2'"):
         Training(storage=Storage("int2"))
     with pytest.raises(CompileError, match="stored as int8: no weight"):

@@ -1,4 +1,4 @@
-"""Cross entropy in blocks of classes: the same loss and gradients, without whole logits."""
+"""Cross entropy in blocks of classes: the same loss and gradients without whole logits."""
 
 import math
 
@@ -27,7 +27,7 @@ BUDGET = BUDGET_SHARE * 4 * DEPTH * 300
 
 
 def net(*, transposed: bool, embedding: bool = False) -> Graph:
-    """Return a linear layer with a bias and a soft cap, and its cross entropy."""
+    """Build a linear layer with a bias and a soft cap, and its cross entropy."""
     rng = np.random.default_rng(7)
     g = Builder(Graph("head"))
     x = g.param("x", rng.standard_normal((2, ROWS // 2, DEPTH), np.float32))
@@ -71,7 +71,7 @@ LABELS = np.array([0, 899, 300, -100, 512, 299])
 
 @pytest.mark.parametrize("storage", ["f32", "int4", "int8", "bf16"])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_loss_and_gradient_are_those_of_the_whole(storage: str, transposed: bool) -> None:
+def test_loss_and_gradient_match_whole_logits(storage: str, transposed: bool) -> None:
     whole = net(transposed=transposed)
     SetTrainable(frozenset({"x"})).run(whole)
     if storage != "f32":
@@ -85,7 +85,7 @@ def test_loss_and_gradient_are_those_of_the_whole(storage: str, transposed: bool
     np.testing.assert_allclose(actual["gradient"], expected["gradient"], rtol=1e-4, atol=1e-7)
 
 
-def test_a_table_that_is_also_the_embedding_is_cut() -> None:
+def test_tied_embeddings_are_tiled() -> None:
     whole = net(transposed=True, embedding=True)
     parts = tiled(whole)
     assert sum(node.op == "matmul" for node in parts.nodes) == 3
@@ -94,13 +94,13 @@ def test_a_table_that_is_also_the_embedding_is_cut() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 900, 4, 5], [0, 1, 2, -1, 4, 5], [-100] * 6])
-def test_wrong_labels_and_none_make_the_loss_nan(labels: list[int]) -> None:
+def test_invalid_or_no_labels_make_the_loss_nan(labels: list[int]) -> None:
     whole = net(transposed=True)
     assert math.isnan(results(whole, np.array(labels))["loss"])
     assert math.isnan(results(tiled(whole), np.array(labels))["loss"])
 
 
-def test_a_head_that_trains_or_whose_logits_are_read_stays_whole() -> None:
+def test_trained_heads_and_read_logits_stay_whole() -> None:
     whole = net(transposed=True)
     assert len(tiled(whole, frozenset({"x", "weight"})).nodes) == len(whole.nodes)
     whole = net(transposed=True)
@@ -111,7 +111,7 @@ def test_a_head_that_trains_or_whose_logits_are_read_stays_whole() -> None:
 
 
 @pytest.mark.parametrize("storage", ["f32", "int4"])
-def test_a_log_probability_of_each_token_is_cut(storage: str) -> None:
+def test_token_log_probabilities_are_tiled(storage: str) -> None:
     whole = net(transposed=True)
     g = Builder(whole)
     loss = whole.outputs["loss"].node
@@ -143,7 +143,7 @@ def test_small_logits_stay_whole() -> None:
 
 
 @pytest.mark.parametrize("share", [1, 1.2, 2])
-def test_no_budget_plans_a_larger_arena_than_none(share: float) -> None:
+def test_a_budget_never_enlarges_the_arena(share: float) -> None:
     graph = llama_net(1, 32, Sizes(4, 32, 2, 48, 4096))
 
     def arena(budget: int | None) -> int:

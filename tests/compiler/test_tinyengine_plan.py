@@ -1,4 +1,4 @@
-"""The planner on TinyEngine's own training graph, compared with TinyEngine's figure."""
+"""The planner on TinyEngine's training graph, compared with TinyEngine's figure."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ TINYENGINE_BYTES = 215_424
 
 
 @pytest.mark.skipif("POCKENGINE_DATA" not in os.environ, reason="POCKENGINE_DATA is not set")
-def test_tinyengines_training_graph_needs_less_than_with_its_own_planner() -> None:
+def test_tinyengine_graph_needs_less_than_with_its_own_planner() -> None:
     buffers = buffers_of(Path(os.environ["POCKENGINE_DATA"]) / GRAPH)
     offsets = pack(buffers)
     for one in offsets:

@@ -23,14 +23,14 @@ EXAMPLES = 150
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32 - 1))
-def test_lowered_updates_are_those_of_the_graph(seed: int) -> None:
+def test_lowered_updates_match_the_graph(seed: int) -> None:
     graph = draw_net(seed)
     check_training(graph, draw_training(graph, seed), seed)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_update_that_is_another_is_reported(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tolerance for rounding must not hide a fault: one percent of each weight."""
+def test_wrong_updates_are_reported(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tolerance for rounding must not hide an error of one percent of each weight."""
     honest = run_in_place
 
     def wrong(entry: Entry, inputs: Arrays, state: Arrays) -> Arrays:
@@ -47,7 +47,7 @@ def test_an_update_that_is_another_is_reported(seed: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_memory_budget_changes_no_update(seed: int) -> None:
+def test_memory_budget_preserves_updates(seed: int) -> None:
     graph = draw_net(seed, parts=2)
     training = Training(optimizer=Sgd(momentum=0.9), scheme=draw_training(graph, seed).scheme)
     free = compile_program(graph, training, target=TARGET).arena_bytes

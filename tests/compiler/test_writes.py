@@ -1,4 +1,4 @@
-"""No node may read the new contents of a param instead of the old ones: refused graphs."""
+"""Graphs refused because a node would read the new contents of a param, not the old ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -98,14 +98,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_read_of_new_contents_is_refused(case: str) -> None:
+def test_reads_of_new_contents_are_refused(case: str) -> None:
     body, message = WRONG[case]
     graph = parse_graph(HEAD + body.lstrip("\n") + "}\n")
     with pytest.raises(GraphError, match=message):
         verify(graph)
 
 
-def test_an_update_may_read_its_own_param_by_any_name() -> None:
+def test_updates_may_read_their_own_param_by_any_name() -> None:
     body = """  %flat: f32[16] = reshape %w {shape=(16,)}
   %again: f32[4,4] = reshape %flat {shape=(4, 4)}
   sgd_update %w, %again, %lr
@@ -115,7 +115,7 @@ def test_an_update_may_read_its_own_param_by_any_name() -> None:
     verify_entry(parse_graph(HEAD + body))
 
 
-def test_an_output_must_not_show_what_an_update_leaves() -> None:
+def test_outputs_must_not_read_updated_params() -> None:
     body = "  sgd_update %w, %x, %lr\n  output w = %w\n}\n"
     graph = parse_graph(HEAD + body)
     verify_writes(graph)
@@ -125,7 +125,7 @@ def test_an_output_must_not_show_what_an_update_leaves() -> None:
     verify_entry(graph)
 
 
-def test_writes_wait_for_nodes_that_moved_behind_them() -> None:
+def test_writes_stay_behind_reads_that_move() -> None:
     body = """  assign %v, %w
   assign %w, %x
   %y: f32[4,4] = add %w, %v
@@ -139,7 +139,7 @@ def test_writes_wait_for_nodes_that_moved_behind_them() -> None:
     assert [node.operands[0].name for node in graph.nodes[1:]] == ["v", "w"]
 
 
-def test_a_table_that_is_its_own_gradient_is_not_updated_row_by_row() -> None:
+def test_table_that_is_its_own_gradient_is_updated_whole() -> None:
     g = Builder(Graph("rows"))
     table = g.param("table", np.ones((4, 3), np.float32))
     rows = g.input("rows", TensorType(I64, (4,)))
@@ -173,7 +173,7 @@ def test_every_compilation_checks_the_order(
         compile_program(g.graph)
 
 
-def test_an_output_that_is_a_weight_is_its_contents_before_the_step() -> None:
+def test_weight_outputs_show_the_contents_before_the_step() -> None:
     g = Builder(Graph("weight"))
     w = g.param("w", np.arange(6, dtype=np.float32).reshape(2, 3))
     g.output("loss", g.reduce_sum(g.square(w), axes=(0, 1)))

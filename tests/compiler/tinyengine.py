@@ -1,9 +1,9 @@
-"""TinyEngine's shipped training graph as buffers, with the kernels that this compiler would fuse.
+"""TinyEngine's training graph as buffers, fused into kernels as by this compiler.
 
 The graph is mit-han-lab/tinyengine's `49kb-int8-graph.json`: MCUNet at 128x128, forward in int8,
-backward in float. Fusions as in this compiler: a convolution with its truncation; an input gradient
-with mask and scale; a weight gradient in one kernel, whose result is applied at once. For a
-truncated value the backward pass needs one saved bit per element.
+backward in float. The fusions: a convolution with its truncation; an input gradient with mask and
+scale; a weight gradient in one kernel, which also applies it. For a truncated value the backward
+pass needs one saved bit per element.
 """
 
 import json
@@ -63,7 +63,7 @@ def _is_mask(op: Op) -> bool:
 
 
 def _compared(ops: list[Op], mask: Op) -> list[Mapping[str, Any]]:
-    """Return the forward value compared for a mask: mask <- comparison <- cast <- value."""
+    """Return the forward value behind a mask: mask <- comparison <- cast <- value."""
     made = {op["outputs"][0]["name"]: op for op in ops}
     comparison = made[mask["inputs"][0]["name"]]
     cast = made[comparison["inputs"][0]["name"]]
@@ -71,7 +71,7 @@ def _compared(ops: list[Op], mask: Op) -> list[Mapping[str, Any]]:
 
 
 def _is_kept(op: Op, result: Mapping[str, Any], readers: set[str]) -> bool:
-    """Whether an op's result is in memory instead of inside a fused kernel."""
+    """Return whether an op's result is in memory, not inside a fused kernel."""
     if op["type"] == "nn.mcuconv2d":
         return "nn.mcutruncate" not in readers
     if op["type"] in ALWAYS or result["meta"].get("output_info"):

@@ -29,7 +29,7 @@ TINY = Sizes(layers=2, hidden=64, heads=4, ffn=128, vocabulary=100)
 
 
 def bert_net(batch: int = 2, length: int = 32, sizes: Sizes = TINY) -> Graph:
-    """Post-norm layers with biases and GELU, a class from the first row; a mask as input."""
+    """Build a post-norm encoder with biases, GELU, a mask input and a classifier of row 0."""
     net = NetBuilder("bert")
     g = net.g
     ids = g.input("input_ids", TensorType(I64, (batch, length)))
@@ -82,7 +82,7 @@ def _layer_norm(net: NetBuilder, x: Value, name: str) -> Value:
 
 
 def _split(net: NetBuilder, x: Value, sizes: Sizes) -> Value:
-    """Rows [B, T, hidden] as heads [B, H, T, head_size]."""
+    """Split rows [B, T, hidden] into heads [B, H, T, head_size]."""
     batch, length = x.shape[:2]
     parted = net.g.reshape(x, shape=(batch, length, sizes.heads, sizes.head_size))
     return net.g.transpose(parted, perm=(0, 2, 1, 3))
@@ -97,7 +97,7 @@ def _joined(net: NetBuilder, x: Value) -> Value:
 def llama_net(
     batch: int = 1, length: int = 32, sizes: Sizes = TINY, net: NetBuilder | None = None
 ) -> Graph:
-    """Pre-norm decoder layers without biases: RMS norm, rotary embedding, SwiGLU, causal mask."""
+    """Build a causal pre-norm decoder without biases: RMS norm, rotary embedding, SwiGLU."""
     net = net or NetBuilder("llama")
     g = net.g
     ids = g.input("input_ids", TensorType(I64, (batch, length)))
@@ -142,7 +142,7 @@ def _rms_norm(net: NetBuilder, x: Value, name: str) -> Value:
 
 
 def _rotary_tables(net: NetBuilder, length: int, sizes: Sizes) -> tuple[Value, Value]:
-    """Cosines and sines [length, head_size] of each position's angles."""
+    """Return cosines and sines [length, head_size] of each position's angles."""
     half = np.arange(sizes.head_size // 2) / (sizes.head_size // 2)
     angles = np.outer(np.arange(length), 10000.0**-half)
     angles = np.concatenate([angles, angles], axis=1)
