@@ -1,8 +1,8 @@
-"""Every public function of a framework's modules, with sample calls, through its frontend.
+"""Import sample calls of every public function of a framework's modules, and judge them.
 
 A call is judged like the fuzzer's programs: the weighted sum of its results and all gradients are
 compared with the framework's, in the oracle, after all passes, and optionally in generated C. A
-function passes if a call passes and none is wrong or crashes; it is refused if all calls are.
+function passes if a call passes and none is wrong or crashes; it is refused if every call is.
 """
 
 import re
@@ -22,7 +22,7 @@ BATCH = 32
 """Number of calls that are imported together."""
 
 ORDER = ("crashed", "wrong", "passed", "refused")
-"""Outcomes of a function: it has the first of these that one of its calls has."""
+"""Outcomes by precedence: a function has the first of these that one of its calls has."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def public_functions(module: ModuleType) -> set[str]:
 
 
 def function_of(call: str) -> str:
-    """Return the function of a sample call: the text before its first bracket."""
+    """Return the function of a sample call: the text before its first parenthesis."""
     return call.split("(", 1)[0].split("[", 1)[0]
 
 
@@ -106,11 +106,13 @@ def summary(judged: Sequence[Judged]) -> dict[str, Counter[str]]:
 def command(
     framework: Framework, total: str, calls: Callable[[], list[str]], help_text: str
 ) -> click.Command:
-    """Return the command line of a framework; the exit status is 1 if a call is at fault."""
+    """Return a framework's command line; the exit status is 1 if a call is wrong or crashes."""
 
     @click.command(help=help_text)
-    @click.option("--only", default="", help="A regular expression that calls match.")
-    @click.option("--code", is_flag=True, help="Run generated C too.")
+    @click.option(
+        "--only", default="", help="Run only the calls that match this regular expression."
+    )
+    @click.option("--code", is_flag=True, help="Also run generated C.")
     def main(only: str, code: bool) -> None:
         warnings.simplefilter("ignore")
         chosen = [call for call in calls() if re.search(only, call)]

@@ -1,4 +1,4 @@
-"""keras.ops's public functions, with sample calls, through the TensorFlow frontend.
+"""Public functions of keras.ops, with sample calls, through the TensorFlow frontend.
 
 bazel run //tests/conformance:keras_functions -- --only '^ops.image' --code
 """

@@ -1,4 +1,4 @@
-"""Samples of keras.layers: a layer, and the leaves of `numpy_samples` that it is called with."""
+"""Samples of keras.layers: a layer, and the leaves of `numpy_samples` that are its arguments."""
 
 ALIASES = frozenset(
     [
@@ -17,13 +17,13 @@ NOT_COMPARED = {
     ),
     **dict.fromkeys(
         ("HashedCrossing", "Hashing", "IntegerLookup", "StringLookup", "TextVectorization"),
-        "words, which are looked up before",
+        "strings, which are looked up first",
     ),
-    **dict.fromkeys(("Layer", "Wrapper", "InputLayer", "Pipeline"), "no layer by itself"),
+    **dict.fromkeys(("Layer", "Wrapper", "InputLayer", "Pipeline"), "not a layer by itself"),
     **dict.fromkeys(
-        ("GRUCell", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"), "a part of an RNN's sample"
+        ("GRUCell", "LSTMCell", "SimpleRNNCell", "StackedRNNCells"), "part of an RNN's sample"
     ),
-    "MaxNumBoundingBoxes": "boxes of a data set",
-    "TFSMLayer": "a saved model, which has a reader of its own",
+    "MaxNumBoundingBoxes": "bounding boxes of a data set",
+    "TFSMLayer": "a saved model, which has its own reader",
 }
 """Layers without a sample, with the reason."""

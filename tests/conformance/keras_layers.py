@@ -34,34 +34,34 @@ SEED = 3
 
 
 class Layer(keras.Model):
-    """A layer on leaves: floats are weights, multiplied by an input of ones; others are inputs."""
+    """A layer applied to leaves. Floats are weights times an input of ones; others are inputs."""
 
     def __init__(self, text: str, names: Sequence[str]) -> None:
         super().__init__(name="sampled")
         keras.utils.set_random_seed(SEED)
         known = leaves()
         self.names = list(names)
-        self.given = {name: known[name].data for name in names if not known[name].trained}
-        self.held = {
+        self.leaf_inputs = {name: known[name].data for name in names if not known[name].trained}
+        self.leaf_weights = {
             name: self.add_weight(
                 shape=known[name].data.shape,
                 initializer=keras.initializers.Constant(known[name].data),
                 name=f"leaf_{name}",
             )
             for name in names
-            if name not in self.given
+            if name not in self.leaf_inputs
         }
         self.layer = eval(text, dict(SCOPE))
 
     def call(self, *inputs: Any, training: bool = False) -> dict[str, Any]:
         scale, *arguments = inputs
-        values = dict(zip(self.given, arguments, strict=True))
-        values |= {name: held * scale for name, held in self.held.items()}
+        values = dict(zip(self.leaf_inputs, arguments, strict=True))
+        values |= {name: weight * scale for name, weight in self.leaf_weights.items()}
         on = [values[name] for name in self.names]
         own = {"training": training} if _takes_training(self.layer) else {}
         first = on if _takes_list(self.layer) else on[0]
         y = self.layer(first, *_rest(self.layer, on), **own)
-        return {"loss": total(y) + sum(total(held) for held in self.held.values())}
+        return {"loss": total(y) + sum(total(weight) for weight in self.leaf_weights.values())}
 
 
 def _takes_training(layer: Any) -> bool:
@@ -82,7 +82,7 @@ def judge_layer(text: str, names: Sequence[str], methods: Sequence[str]) -> tupl
     """Return "passed", "random", "refused", "wrong" or "crashed", and the message."""
     try:
         model = Layer(text, names)
-        arguments = [np.ones(1, np.float32), *model.given.values()]
+        arguments = [np.ones(1, np.float32), *model.leaf_inputs.values()]
         model(*map(tf.constant, arguments))  # builds it
     except Exception as error:  # Keras may raise anything for an invalid sample
         return "unrunnable", f"{type(error).__name__}: {error}"
@@ -110,12 +110,12 @@ def judge_layer(text: str, names: Sequence[str], methods: Sequence[str]) -> tupl
 
 
 def _reference(
-    model: Layer, given: Sequence[np.ndarray], names: Sequence[str], *, training: bool
+    model: Layer, leaf_inputs: Sequence[np.ndarray], names: Sequence[str], *, training: bool
 ) -> list[np.ndarray]:
     by_path = {variable.path: variable for variable in model.trainable_variables}
     variables = [_named(by_path, name).value for name in names]
     with tf.GradientTape() as tape:
-        loss = model(*map(tf.constant, given), training=training)["loss"]
+        loss = model(*map(tf.constant, leaf_inputs), training=training)["loss"]
         loss = tf.add_n([loss, *model.losses])  # the regularizers' penalties
     grads = tape.gradient(loss, variables, unconnected_gradients="zero")
     return [np.asarray(loss), *(np.asarray(tf.convert_to_tensor(x)) for x in grads)]
@@ -148,7 +148,7 @@ def public_layers() -> set[str]:
 def outcomes(
     only: str = "", methods: Sequence[str] = ("graph", "step")
 ) -> dict[str, tuple[str, str]]:
-    """Judge the samples that match a regular expression."""
+    """Judge the samples that match this regular expression."""
     found = {}
     for line in read("keras_layers.txt"):
         if re.search(only, line):
@@ -158,8 +158,8 @@ def outcomes(
 
 
 @click.command(help=__doc__)
-@click.option("--only", default="", help="A regular expression that samples match.")
-@click.option("--code", is_flag=True, help="Run generated C too.")
+@click.option("--only", default="", help="Run only the samples that match this regular expression.")
+@click.option("--code", is_flag=True, help="Also run generated C.")
 def main(only: str, code: bool) -> None:
     """Judge the samples and count the layers."""
     warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
 """Sample calls of the functions shared by jax.numpy and keras.ops, and their leaves.
 
-`np` stands for either module. A call is a sample of the function at its start; each function has at
-least one. Results may be tensors, numbers, or tuples, lists and mappings of these.
+`np` stands for either module. A call is a sample of the function that it starts with; each function
+has at least one. Results may be tensors, numbers, or tuples, lists and mappings of these.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ def leaves() -> dict[str, Leaf]:
         "s": Leaf((square @ square.T + np.eye(3)).astype(np.float32), True),  # positive definite
         "c": normal(2, 3, 4),
         "d": normal(2, 4, 5),
-        "x": normal(2, 6, 6, 3),  # pictures
+        "x": normal(2, 6, 6, 3),  # images
         "xi": Leaf(rng.uniform(0, 1, (2, 6, 6, 3)).astype(np.float32)),  # as inputs
         "z": normal(2, 4, 4, 4, 2),  # volumes
         "q": normal(2, 5, 4),  # sequences

@@ -104,7 +104,7 @@ def count(outcomes: Sequence[CaseResult]) -> dict[str, dict[str, int]]:
 
 
 def status_of(row: dict[str, int]) -> str:
-    """Judge an operator: failed if a case fails, supported if one passes."""
+    """Judge an operator: failed if any case fails, supported if one passes."""
     return FAILED if row[FAILED] else PASSED if row[PASSED] else UNSUPPORTED
 
 
@@ -143,10 +143,12 @@ def records_of(outcomes: Sequence[CaseResult], threads: int) -> list[Record]:
 
 
 @click.command()
-@click.option("--all", "every", is_flag=True, help="All cases of single operators.")
-@click.option("--match", default="", help="Only the cases with this in their names.")
+@click.option("--all", "every", is_flag=True, help="Run all cases of single operators.")
+@click.option("--match", default="", help="Run only cases whose names contain this.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1))
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Append records to this file."
+)
 def main(every: bool, match: str, threads: int, json_file: Path | None) -> None:
     """Run ONNX's training-related cases in generated C; the exit status is 1 if one failed."""
     cases = [case for case in (node_cases() if every else training_cases()) if match in case.name]

@@ -4,8 +4,8 @@ bazel run //tests/conformance:opinfo -- --core
 bazel run //tests/conformance:opinfo -- --op matmul --op nn.functional.conv2d --limit 5
 
 Each sample's loss (its results, randomly weighted) and all gradients are compared with eager
-PyTorch's. An op passes when at least one sample that has elements passes and none fails; samples
-that cannot be imported or compiled are unsupported.
+PyTorch's. An op passes if at least one non-empty sample passes and none fails; samples that cannot
+be imported or compiled are unsupported.
 """
 
 import os
@@ -31,13 +31,15 @@ FAILURES = 40
 
 
 @click.command(help=__doc__)
-@click.option("--op", "names", multiple=True, help="An op by its full name; repeatable.")
-@click.option("--core", is_flag=True, help="Run the 30 ops that small networks are made of.")
-@click.option("--limit", type=click.IntRange(min=1), help="Samples per op, spread over all.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Append records here.")
+@click.option("--op", "names", multiple=True, help="Full name of an op; repeatable.")
+@click.option("--core", is_flag=True, help="Run the 30 core ops of small networks.")
+@click.option("--limit", type=click.IntRange(min=1), help="Samples per op, evenly spread.")
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Append records to this file."
+)
 def main(names: tuple[str, ...], core: bool, limit: int | None, json_file: Path | None) -> None:
-    """Run the chosen ops, print the tables and end with 1 if a sample failed."""
-    warnings.simplefilter("ignore")  # PyTorch's, about its test inputs
+    """Run the selected ops and print the tables; the exit status is 1 if a sample failed."""
+    warnings.simplefilter("ignore")  # from PyTorch, about its test inputs
     ops = _chosen(differentiable_ops(), names, core)
     results = run_ops(ops, limit, Console(stderr=True))
     tallies = report.tallies(results)

@@ -27,12 +27,12 @@ class Tally:
     results: Sequence[Result]
 
     def count(self, status: str) -> int:
-        """The number of samples with this outcome."""
+        """Return the number of samples with this outcome."""
         return sum(result.status == status for result in self.results)
 
     @property
     def status(self) -> str:
-        """An op passes if a non-empty sample passes and none fails; it fails if one does."""
+        """Return the op's status: passed if a non-empty sample passes and none fails."""
         if self.count(FAILED):
             return FAILED
         judged = [r for r in self.results if r.status == PASSED and not r.empty]
@@ -40,12 +40,12 @@ class Tally:
 
     @property
     def reasons(self) -> Counter[str]:
-        """The reasons why samples did not pass, with their numbers."""
+        """Return the reasons why samples did not pass, with their counts."""
         return Counter(reason(result) for result in self.results if result.status != PASSED)
 
 
 def reason(result: Result) -> str:
-    """A result's reason on one line, equal for samples that differ only in names and numbers."""
+    """Return a result's reason in one line, without the names and numbers of its sample."""
     found = _OPERATION.search(result.reason)
     text = f"{found[1]}: {found[2]}" if found else result.reason.strip().splitlines()[0]
     if result.status == FAILED:
@@ -80,7 +80,7 @@ def op_table(ops: Sequence[Tally]) -> Table:
 
 
 def reason_table(ops: Sequence[Tally]) -> Table:
-    """Summarise over all ops why samples did not pass."""
+    """Summarise the reasons why samples of any op did not pass."""
     total: Counter[str] = Counter()
     where: dict[str, set[str]] = {}
     for op in ops:

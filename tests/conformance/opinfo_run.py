@@ -30,14 +30,13 @@ from pockengine.tests.conformance.opinfo_samples import (
 )
 
 RTOL = ATOL = 1e-4
-"""Tolerance, relative to an element and absolute; for the loss, relative to its terms."""
+"""Relative and absolute tolerance of an element; that of the loss is relative to its terms."""
 
 GRADIENT = "optimizer.gradient."
 """Prefix of the states that accumulate the gradients of micro-batches."""
 
 MICRO_BATCHES = 2
-"""With several, a training step only accumulates gradients, each divided by their number.
-"""
+"""With several, a training step only accumulates gradients, divided by this number."""
 
 PASSED, FAILED, UNSUPPORTED = "passed", "failed", "unsupported"
 
@@ -46,7 +45,7 @@ PASSED, FAILED, UNSUPPORTED = "passed", "failed", "unsupported"
 class Result:
     """The outcome of a sample, and the reason if it did not pass.
 
-    An `empty` sample has no number to compare, and does not count for its op.
+    An `empty` sample has nothing to compare, and does not count for its op.
     """
 
     op: str
@@ -58,7 +57,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A compiled sample that awaits its build; `frozen` params have no gradient in our program."""
+    """A compiled sample that is not built yet; `frozen` params have no gradient in our program."""
 
     op: str
     index: int
@@ -131,7 +130,7 @@ class Runner:
             parameter.requires_grad_(key not in frozen)
         graph = from_torch(module, module.inputs)
         if any(value.name == "seed" for value in graph.inputs):
-            raise NotRunnable("it draws random numbers, which are not PyTorch's")
+            raise NotRunnable("it draws random numbers, which differ from PyTorch's")
         if list(graph.outputs) != ["loss"]:
             raise NotRunnable(f"its loss is {next(iter(graph.outputs.values()))}")
         trained = [key for key, param in graph.params.items() if param.trainable]
@@ -143,14 +142,14 @@ class Runner:
             program = compile_entries("opinfo", {"train": graph}, target=self._backend.target())
         train = program.entries["train"]
         entry = replace(train, name=f"sample.{self._count}")
-        generate(_merge([entry]), self._backend)  # reveals what the backend lacks
+        generate(_merge([entry]), self._backend)  # finds ops that the backend lacks
         arrays = [x.numpy() for x in module.inputs]
         inputs = dict(zip((value.name for value in graph.inputs), arrays, strict=True))
         return Prepared(name, index, entry, inputs, expected, frozenset(frozen))
 
 
 def _merge(entries: Sequence[Entry]) -> Program:
-    """One program of all entries, whose params get unique names."""
+    """Return one program with all entries, whose params get unique names."""
     named = {entry.name: entry for entry in entries}
     return Program("opinfo", named, *share_tensors(named))
 
@@ -177,7 +176,7 @@ def _compare(session: Session, item: Prepared) -> Result:
 
 
 def _gradient(session: Session, item: Prepared, name: str) -> np.ndarray:
-    """The accumulated gradient in PyTorch's order of dimensions."""
+    """Return the accumulated gradient in PyTorch's order of dimensions."""
     permutation = item.entry.graph.params[name].permutation
     found = session.get_param(GRADIENT + name) * MICRO_BATCHES
     return found if permutation is None else found.transpose(np.argsort(permutation))

@@ -42,7 +42,7 @@ CORE = (
     "sum",
     "tanh",
 )
-"""Ops that are likely in a network fine-tuned on a device: 1,769 samples."""
+"""Ops that are common in networks fine-tuned on a device: 1,769 samples."""
 
 SEED = 0
 
@@ -53,7 +53,7 @@ class NotRunnable(Exception):
 
 @dataclass(frozen=True)
 class Expected:
-    """Eager PyTorch's loss, the magnitude and count of its terms, and each parameter's gradient.
+    """Eager PyTorch's loss, the magnitude and count of its terms, and all parameter gradients.
 
     A gradient is None if PyTorch gives none.
     """
@@ -68,8 +68,8 @@ class SampleModule(nn.Module):
     """An op on one sample: differentiable tensors are parameters, other tensors are inputs.
 
     Tensors that the op writes to (running statistics) are buffers. The loss is the sum of all
-    elements of the differentiable results, each times a random weight; complex ones as pairs.
-    `prefix` starts all names.
+    elements of the differentiable results, each times a random weight; complex ones are pairs. All
+    names start with `prefix`.
     """
 
     def __init__(self, op: Any, sample: Any, prefix: str) -> None:
@@ -87,18 +87,18 @@ class SampleModule(nn.Module):
             results = self._results(copies)
         except RuntimeError as error:
             raise NotRunnable(f"eager PyTorch: {error}") from error
-        self._kept = [i for i, y in enumerate(results) if _is_differentiable(y)]
-        if not self._kept:
+        self._differentiable = [i for i, y in enumerate(results) if _is_differentiable(y)]
+        if not self._differentiable:
             raise NotRunnable("no result of eager PyTorch is differentiable and float32")
-        self._held: dict[int, str] = {}
-        self._given: list[int] = []
+        self._names: dict[int, str] = {}
+        self._input_indices: list[int] = []
         self.inputs: list[torch.Tensor] = []
         for index, leaf in tensors.items():
             written = not torch.equal(copies[index], leaf)
             self._declare(index, leaf, f"{prefix}p{index}", written=written)
-        self._weights = [f"{prefix}w{index}" for index in self._kept]
+        self._weights = [f"{prefix}w{index}" for index in self._differentiable]
         generator = torch.Generator().manual_seed(SEED)
-        for name, index in zip(self._weights, self._kept, strict=True):
+        for name, index in zip(self._weights, self._differentiable, strict=True):
             weight = torch.randn(results[index].shape, generator=generator)
             self.register_buffer(name, weight, persistent=False)
 
@@ -108,9 +108,9 @@ class SampleModule(nn.Module):
 
     def terms(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the terms of the loss: the differentiable results, weighted."""
-        tensors = {index: getattr(self, name) for index, name in self._held.items()}
-        results = self._results(tensors | dict(zip(self._given, inputs, strict=True)))
-        pairs = zip(self._kept, self._weights, strict=True)
+        tensors = {index: getattr(self, name) for index, name in self._names.items()}
+        results = self._results(tensors | dict(zip(self._input_indices, inputs, strict=True)))
+        pairs = zip(self._differentiable, self._weights, strict=True)
         return [results[index] * getattr(self, name) for index, name in pairs]
 
     def _results(self, tensors: Mapping[int, torch.Tensor]) -> list[Any]:
@@ -126,14 +126,14 @@ class SampleModule(nn.Module):
         elif written or not leaf.numel():
             self.register_buffer(name, data)
         else:
-            self._given.append(index)
+            self._input_indices.append(index)
             self.inputs.append(data)
             return
-        self._held[index] = name
+        self._names[index] = name
 
 
 def _real(y: object) -> Any:
-    """Return complex numbers as pairs."""
+    """Return a complex tensor as pairs of real numbers."""
     if isinstance(y, torch.Tensor) and y.dtype is torch.complex64:
         return torch.view_as_real(y.resolve_conj())
     return y
@@ -167,7 +167,7 @@ def samples_of(op: Any, limit: int | None) -> Iterator[tuple[int, Any]]:
 
 
 def eager(module: SampleModule) -> Expected:
-    """Run forward and backward in PyTorch; the module's buffers are restored."""
+    """Run the forward and backward pass in PyTorch, and restore the module's buffers."""
     buffers = {name: data.clone() for name, data in module.named_buffers()}
     terms = module.terms([x.clone() for x in module.inputs])
     magnitude = float(sum(part.detach().double().abs().sum() for part in terms))

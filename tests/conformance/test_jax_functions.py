@@ -1,4 +1,4 @@
-"""Each public function of JAX has a sample, or a reason to have none; some of them are run."""
+"""Each public function of JAX has a sample or a reason to have none; some samples are run."""
 
 from pockengine.tests.conformance import jax_samples
 from pockengine.tests.conformance.functions import (
@@ -12,7 +12,7 @@ from pockengine.tests.conformance.jax_functions import MODULES, TOTAL, calls
 from pockengine.tests.fuzz.jax_programs import JaxLanguage
 
 STRIDE = 16
-"""One call in this many is run."""
+"""Interval of calls that are run."""
 
 
 def test_every_function_has_a_sample_or_a_reason() -> None:
@@ -28,14 +28,14 @@ def test_every_function_has_a_sample_or_a_reason() -> None:
     assert not missing, " ".join(missing)
 
 
-def test_a_share_of_the_functions_is_never_wrong() -> None:
+def test_sampled_functions_are_never_wrong() -> None:
     found = run_calls(JaxLanguage(), calls()[::STRIDE], TOTAL, ("graph", "step", "C"))
     at_fault = [call for call, v in found.items() if v.outcome in ("wrong", "crashed")]
     assert not at_fault, "\n".join(f"{call}: {found[call].words}" for call in at_fault)
     assert sum(counts["passed"] for counts in summary(by_function(found)).values()) > 30
 
 
-def test_what_has_no_rule_is_refused_by_name() -> None:
+def test_error_names_a_function_without_a_rule() -> None:
     found = run_calls(JaxLanguage(), ["lax.clz(i)"], TOTAL, ("graph",))
     assert found["lax.clz(i)"].outcome == "refused"
     assert "clz" in found["lax.clz(i)"].words

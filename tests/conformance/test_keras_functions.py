@@ -1,4 +1,4 @@
-"""Each function and layer of Keras has a sample, or a reason to have none; some are run."""
+"""Each function and layer of Keras has a sample or a reason to have none; some are run."""
 
 from pockengine.tests.conformance import keras_layer_samples, keras_samples
 from pockengine.tests.conformance.functions import (
@@ -14,7 +14,7 @@ from pockengine.tests.conformance.numpy_samples import read
 from pockengine.tests.fuzz.keras_programs import KerasLanguage
 
 STRIDE = 16
-"""One call in this many is run."""
+"""Interval of calls that are run."""
 
 LAYERS = r"Dense\(3\)|Conv2D\(3, 3, groups|GRU\(3\) |ConvLSTM1D|GroupQuery|CategoryEncoding"
 """Samples of layers that are run."""
@@ -24,7 +24,7 @@ REFUSED = {
     "layers.CategoryEncoding(3, output_mode='multi_hot')": "nothing would train",
     "layers.SpectralNormalization(layers.Dense(3))": "it changes a trainable variable",
 }
-"""Text of the expected refusals among them."""
+"""Texts of the expected refusals."""
 
 
 def test_every_function_has_a_sample_or_a_reason() -> None:
@@ -43,14 +43,14 @@ def test_every_layer_has_a_sample_or_a_reason() -> None:
     assert public_layers() - sampled == set(keras_layer_samples.NOT_COMPARED)
 
 
-def test_a_share_of_the_functions_is_never_wrong() -> None:
+def test_sampled_functions_are_never_wrong() -> None:
     found = run_calls(KerasLanguage(), calls()[::STRIDE], TOTAL, ("graph", "step", "C"))
     at_fault = [call for call, v in found.items() if v.outcome in ("wrong", "crashed")]
     assert not at_fault, "\n".join(f"{call}: {found[call].words}" for call in at_fault)
     assert sum(counts["passed"] for counts in summary(by_function(found)).values()) > 20
 
 
-def test_layers_give_the_numbers_of_keras_or_are_refused() -> None:
+def test_layers_match_keras_or_are_refused() -> None:
     found = outcomes(LAYERS, ("graph", "step", "C"))
     assert len(found) - len(REFUSED) >= 6
     for text, (outcome, words) in found.items():

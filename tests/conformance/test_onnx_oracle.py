@@ -1,6 +1,6 @@
 """All of ONNX's cases of single operators in our oracle: passed or refused, never wrong.
 
-`//tests/conformance:onnx --all`, started by hand, runs the same cases in generated C.
+`bazel run //tests/conformance:onnx -- --all` runs the same cases in generated C.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""A fixed part of OpInfo, run for every change: samples of all core ops."""
+"""A fixed part of OpInfo, run for every change: samples of every core op."""
 
 import warnings
 
@@ -11,9 +11,9 @@ from pockengine.tests.conformance.opinfo_run import FAILED, PASSED, UNSUPPORTED,
 from pockengine.tests.conformance.opinfo_samples import CORE, differentiable_ops
 
 SAMPLES = 6
-"""Per op, spread over all samples."""
+"""Samples per op, evenly spread."""
 
-UNSUPPORTED_USES = ("it draws random numbers, which are not PyTorch's",)
+UNSUPPORTED_USES = ("it draws random numbers, which differ from PyTorch's",)
 """The only accepted reason for an unsupported sample of a core op: attention with dropout."""
 
 
@@ -68,7 +68,7 @@ def test_summary_counts_ops_and_samples() -> None:
     assert tallies[1].reasons == {"aten.fft: no": 1}
 
 
-def test_empty_samples_alone_make_no_op_pass() -> None:
+def test_empty_samples_do_not_make_an_op_pass() -> None:
     empty = Result("op", 0, PASSED, empty=True)
     assert report.Tally("op", [empty]).status == UNSUPPORTED
     assert report.Tally("op", [empty, Result("op", 1, PASSED)]).status == PASSED
