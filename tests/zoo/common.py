@@ -1,4 +1,4 @@
-"""The common models: weights and data of two models that are written in each framework.
+"""Weights and data of the common models, two models written in each framework.
 
 The same small residual net and the same small transformer are written in each framework
 (`common_*.py`), loaded with these weights, imported, and trained for ten steps in our oracle. All
@@ -66,7 +66,7 @@ def weights(model: str) -> Weights:
 
 
 def example(model: str) -> np.ndarray:
-    """Return the first batch: pictures (N, H, W, C), or words (N, length)."""
+    """Return the first batch: images (N, H, W, C), or token ids (N, length)."""
     return batches(model)[0][0]
 
 

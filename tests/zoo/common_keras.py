@@ -33,7 +33,7 @@ def resnet_model() -> keras.Model:
 
 
 class Positions(layers.Layer):
-    """Adds a learned vector to each position."""
+    """Add a learned vector to each position."""
 
     def build(self, shape: Any) -> None:
         self.vectors = self.add_weight(shape=shape[1:], name="vectors")
@@ -43,7 +43,7 @@ class Positions(layers.Layer):
 
 
 class Attention(layers.Layer):
-    """Self-attention by products of queries and keys."""
+    """Dot-product self-attention."""
 
     def call(self, query: Any, key: Any, value: Any) -> Any:
         query, key, value = (self.heads(x) for x in (query, key, value))

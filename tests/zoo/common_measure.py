@@ -27,7 +27,7 @@ EXTRA = {
     ("keras", "transformer"): WRAPPED,
     ("onnx", "transformer"): WRAPPED,
 }
-"""Kernels beyond PyTorch's that a framework's semantics needs: negative indices count from the end,
+"""Kernels that a framework's semantics needs beyond PyTorch's: negative indices count from the end,
 and in JAX an index out of range gives NaN."""
 
 
@@ -62,9 +62,9 @@ def measure(model: str, graph: Graph) -> Measured:
 
 
 def kernel_counts(graph: Graph) -> Counter[str]:
-    """Count kernels: a fusion by its anchor, or as elementwise.
+    """Count kernels; a fusion counts as its anchor, or as elementwise.
 
-    Transposing an input to our order of dimensions does not count: there the frameworks differ by
+    Transposing an input to our order of dimensions does not count, since frameworks differ in it by
     design. Neither do reshapes, which cost nothing.
     """
     kinds: Counter[str] = Counter()
@@ -83,7 +83,7 @@ def _kind(node: Node) -> str:
 
 
 def check(framework: str, model: str, graph: Graph) -> None:
-    """Compare with the model in our own ops: logits 1e-5, losses 1e-4, equal kernels."""
+    """Compare with the model in our own ops: logits to 1e-5, losses to 1e-4, same kernels."""
     found, expected = measure(model, graph), measure(model, REFERENCE[model]())
     np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-4)
@@ -91,7 +91,7 @@ def check(framework: str, model: str, graph: Graph) -> None:
 
 
 def report(graphs: Mapping[str, Callable[[], Graph]]) -> None:
-    """Print the measurements of a frontend's graphs, a line of JSON per model, for the table."""
+    """Print the measurements of a frontend's graphs for the table, a line of JSON per model."""
     argparse.ArgumentParser(description=report.__doc__).parse_args()
     for model in MODELS:
         print(json.dumps({"model": model, **vars(measure(model, graphs[model]()))}))

@@ -50,7 +50,7 @@ class Net:
         return g.add(g.mul(y, self.params[f"{name}.scale"]), self.params[f"{name}.shift"])
 
     def finished(self, logits: Value) -> Graph:
-        """Add the loss."""
+        """Add the loss to the logits."""
         target = self.g.input("target", TensorType(I64, (common.BATCH,)))
         self.g.output("loss", self.g.cross_entropy(logits, target))
         self.g.output("output", logits)

@@ -1,6 +1,7 @@
-"""Print the results of each framework's import of the common models, beside our own ops.
+"""Compare each framework's import of the common models with our own ops, and print a table.
 
-Run `bazel run //tests/zoo:common_table`. Each framework has its own process and packages.
+Run `bazel run //tests/zoo:common_table`. Each framework runs in its own process with its own
+packages.
 """
 
 import argparse
@@ -24,7 +25,7 @@ HERE = Path(__file__).absolute().parent
 def measured(program: str) -> dict[str, dict[str, Any]]:
     """Run one program; return its measurements by model.
 
-    It runs where it was built, with its own runfiles: those of this program contain all frameworks.
+    It runs with its own runfiles, because those of this program contain all frameworks.
     """
     path = (HERE / f"common_{program}").resolve()
     foreign = ("PYTHON", "RUNFILES")

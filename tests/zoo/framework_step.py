@@ -1,6 +1,6 @@
-"""Train a model of any framework for a step in the oracle, and compare with its own gradient.
+"""Train a model of any framework for one step in the oracle, and compare the gradients.
 
-ONNX has no gradients: there the slope of its reference evaluator's loss along our gradient is
+ONNX has no gradients, so the slope of its reference evaluator's loss along our gradient is
 compared.
 """
 
@@ -24,7 +24,7 @@ LOSS_TOLERANCE = 1e-4
 GRADIENT_TOLERANCE = 2e-3
 """Relative to the largest element of all gradients."""
 SLOPE_TOLERANCE = 0.05
-"""Relative: in float32 the difference of two losses has only a few digits."""
+"""Relative; in float32 the difference of two losses has only a few digits."""
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -38,7 +38,7 @@ class Subject:
 
 
 def compared(subject: Subject) -> str:
-    """Return the differences from the framework; empty if all agrees."""
+    """Return the differences from the framework, empty if there are none."""
     source = find_source(subject.model, subject.inputs)
     graph = source.graph(subject.loss)
     reference = source.reference(subject.loss, lambda array: array)
@@ -49,7 +49,7 @@ def compared(subject: Subject) -> str:
     if not gradients:
         return "nothing trains"
     if reference.gradients is None:
-        return _sloped_wrongly(subject, source, graph, gradients)
+        return _wrong_slope(subject, source, graph, gradients)
     largest = max(float(np.abs(array).max()) for array in reference.gradients.values())
     for name, ours in gradients.items():
         theirs = reference.gradients.get(name, np.zeros_like(ours))
@@ -74,7 +74,7 @@ def _step(graph: Graph, reference: Reference) -> tuple[float, dict[str, np.ndarr
     return loss, moves
 
 
-def _sloped_wrongly(subject: Subject, source: Source, graph: Graph, gradients: Arrays) -> str:
+def _wrong_slope(subject: Subject, source: Source, graph: Graph, gradients: Arrays) -> str:
     """Compare the length of our gradient with the slope of the framework's loss along it."""
     length = float(np.sqrt(sum(np.square(array).sum() for array in gradients.values())))
     step = 2e-3 / length**2  # changes the loss by a few thousandths

@@ -23,8 +23,8 @@ def random(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
-def drawn(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Draw parameters by name, divided by the root of the number of summed inputs."""
+def params(**shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Draw parameters by name, divided by the square root of their fan-in."""
     return {name: random(*shape) / np.sqrt(shape[0]) for name, shape in shapes.items()}
 
 
@@ -75,7 +75,7 @@ class Residual(nnx.Module):
 
 @dataclass
 class Dense:
-    """A module that is a pytree of its arrays and its activation, as in Equinox."""
+    """A module that is a pytree of arrays and an activation, as in Equinox."""
 
     weight: Any
     bias: Any
@@ -161,17 +161,17 @@ ZOO = {
     "autoencoder": lambda: of_linen(Autoencoder(), random(2, 8, 8, 3), loss="mse"),
     "nnx-residual": lambda: Subject(Residual(nnx.Rngs(0)), (random(2, 8, 8, 3),)),
     "equinox-like": equinox_like,
-    "binary": lambda: Subject(binary, (drawn(first=(6, 8), second=(8, 5)), random(4, 6))),
-    "experts": lambda: Subject(experts, (drawn(gate=(6, 4), experts=(4, 6, 5)), random(4, 6))),
+    "binary": lambda: Subject(binary, (params(first=(6, 8), second=(8, 5)), random(4, 6))),
+    "experts": lambda: Subject(experts, (params(gate=(6, 4), experts=(4, 6, 5)), random(4, 6))),
     "recurrent": lambda: Subject(
         recurrent,
-        (drawn(wz=(4, 6), uz=(6, 6), wh=(4, 6), uh=(6, 6), head=(6, 5)), random(5, 3, 4)),
+        (params(wz=(4, 6), uz=(6, 6), wh=(4, 6), uh=(6, 6), head=(6, 5)), random(5, 3, 4)),
     ),
     "linear-attention": lambda: Subject(
-        linear_attention, (drawn(q=(4, 6), k=(4, 6), v=(4, 6), head=(6, 5)), random(2, 7, 4))
+        linear_attention, (params(q=(4, 6), k=(4, 6), v=(4, 6), head=(6, 5)), random(2, 7, 4))
     ),
-    "quantiles": lambda: Subject(quantiles, (drawn(first=(6, 8), second=(16, 5)), random(4, 6))),
-    "graph-net": lambda: Subject(graph_net, (drawn(first=(4, 8), second=(8, 5)), random(6, 4))),
+    "quantiles": lambda: Subject(quantiles, (params(first=(6, 8), second=(16, 5)), random(4, 6))),
+    "graph-net": lambda: Subject(graph_net, (params(first=(4, 8), second=(8, 5)), random(6, 4))),
 }
 
 if __name__ == "__main__":

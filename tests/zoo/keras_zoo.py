@@ -22,7 +22,7 @@ def random(*shape: int) -> np.ndarray:
 
 
 def stack(shape: tuple[int, ...], *parts: Any, loss: Any = SPARSE) -> Subject:
-    """A sequential model of these layers, with a head of five classes unless `loss` is another."""
+    """Build a sequential model of these layers; the default loss adds a head of five classes."""
     keras.utils.set_random_seed(0)
     head = [layers.Dense(5)] if loss is SPARSE else []
     model = keras.Sequential([keras.Input(shape, batch_size=2), *parts, *head])
@@ -69,7 +69,7 @@ def u_net() -> Subject:
 
 
 def two_heads() -> Subject:
-    """A box and a class, each with its own loss."""
+    """Predict a box and a class, each with its own loss."""
     keras.utils.set_random_seed(0)
     x = keras.Input((8,), 2)
     y = layers.Dense(8, activation="tanh")(x)

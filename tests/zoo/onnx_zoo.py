@@ -1,4 +1,4 @@
-"""Models as ONNX files: in the style of PyTorch's, Keras's and scikit-learn's converters, by hand.
+"""Handwritten ONNX models in the style of PyTorch's, Keras's and scikit-learn's converters.
 
 bazel run //tests/zoo:onnx_zoo -- [--only PATTERN ...]
 """

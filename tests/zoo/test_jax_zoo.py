@@ -1,6 +1,6 @@
 """Some models of JAX's zoo (`//tests/zoo:jax_zoo` has all), the common models, and names.
 
-Names in JAX's pytrees and functions stay names in generated C, whatever their text.
+Names in JAX's pytrees and functions cannot inject code into generated C.
 """
 
 from collections.abc import Callable
@@ -22,14 +22,14 @@ SOME = ["binary", "equinox-like", "experts", "quantiles"]
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_model_takes_the_step_of_its_framework(name: str) -> None:
+def test_step_matches_the_framework(name: str) -> None:
     verdict = judge(ZOO[name], compared)
 
     assert verdict.kind == PASSED, verdict.words
 
 
 @pytest.mark.parametrize("build", [resnet, transformer])
-def test_common_model_is_imported_alike(build: Callable[[], Graph]) -> None:
+def test_common_model_matches_our_own_ops(build: Callable[[], Graph]) -> None:
     check("jax", build.__name__, build())
 
 
@@ -50,5 +50,5 @@ def net(name: Callable[[str], str]) -> Graph:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
-def test_a_name_changes_no_token(attack: str) -> None:
+def test_names_change_no_token(attack: str) -> None:
     check_names(net, [attack])

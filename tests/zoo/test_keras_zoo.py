@@ -1,6 +1,6 @@
 """Some models of Keras's zoo (`//tests/zoo:keras_zoo` has all), the common models, and names.
 
-Names of Keras layers and variables stay names in generated C, whatever their text.
+Names of Keras layers and variables cannot inject code into generated C.
 """
 
 from collections.abc import Callable
@@ -26,18 +26,18 @@ SOME = ["quantized", "two-heads", "u-net", "volumes"]
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_model_takes_the_step_of_its_framework(name: str) -> None:
+def test_step_matches_the_framework(name: str) -> None:
     verdict = judge(ZOO[name], compared)
 
     assert verdict.kind == PASSED, verdict.words
 
 
 @pytest.mark.parametrize("build", [resnet, transformer])
-def test_common_model_is_imported_alike(build: Callable[[], Graph]) -> None:
+def test_common_model_matches_our_own_ops(build: Callable[[], Graph]) -> None:
     check("keras", build.__name__, build())
 
 
-def test_tuned_weights_go_back_into_the_keras_model() -> None:
+def test_tuned_weights_are_exported_to_the_keras_model() -> None:
     model, (x, y) = resnet_model(), common.batches("resnet")[0]
     optimizer = keras.optimizers.SGD(momentum=0.9)
     compiled = pockengine.compile(model, (x,), loss="cross_entropy", optimizer=optimizer)
@@ -65,22 +65,22 @@ def net(name: Callable[[str], str]) -> Graph:
 
 
 TAKEN = ("\\", ".", ">", "-", "\\.>-_x", "__attribute__", ">.\\")
-"""From characters that TensorFlow accepts in the name of a scope."""
+"""Only characters that TensorFlow accepts in the name of a scope."""
 
 
 @pytest.mark.parametrize("attack", TAKEN)
-def test_a_name_changes_no_token(attack: str) -> None:
+def test_layer_names_change_no_token(attack: str) -> None:
     check_names(net, [attack])
 
 
 @pytest.mark.parametrize("attack", ATTACKS[:6], ids=range(6))
-def test_a_name_that_tensorflow_does_not_take_is_an_error(attack: str) -> None:
+def test_names_that_tensorflow_rejects_are_an_error(attack: str) -> None:
     with pytest.raises(ImportModelError, match="cannot be traced"):
         net(lambda name: name + attack.replace("/", "|"))  # Keras refuses slashes
     keras.backend.clear_session()  # a failed trace leaves its scope
 
 
-def test_names_of_variables_change_no_token() -> None:
+def test_variable_names_change_no_token() -> None:
     def variables(name: Callable[[str], str]) -> Graph:
         weight = tf.Variable(np.ones((3, 4), np.float32), name=name("weight"))
         function = tf.function(lambda x: tf.reduce_mean(tf.square(x @ weight)))

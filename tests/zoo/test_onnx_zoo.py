@@ -1,6 +1,6 @@
 """Some models of ONNX's zoo (`//tests/zoo:onnx_zoo` has all), the common models, and names.
 
-Names in an ONNX file stay names in generated C, whatever their text.
+Names in an ONNX file cannot inject code into generated C.
 """
 
 from collections.abc import Callable
@@ -27,18 +27,18 @@ SOME = ["attention", "branch", "gru", "logistic-regression", "lstm-tagger", "mes
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_model_takes_the_step_of_its_framework(name: str) -> None:
+def test_step_matches_the_framework(name: str) -> None:
     verdict = judge(ZOO[name], compared)
 
     assert verdict.kind == PASSED, verdict.words
 
 
 @pytest.mark.parametrize("build", [resnet, transformer])
-def test_common_model_is_imported_alike(build: Callable[[], Graph]) -> None:
+def test_common_model_matches_our_own_ops(build: Callable[[], Graph]) -> None:
     check("onnx", build.__name__, build())
 
 
-def test_tuned_weights_go_back_into_an_onnx_file(tmp_path: Path) -> None:
+def test_tuned_weights_are_exported_to_an_onnx_file(tmp_path: Path) -> None:
     words, y = common.batches("transformer")[0]
     onnx.save(transformer_model(), tmp_path / "model.onnx")
     compiled = pockengine.compile(tmp_path / "model.onnx", (words,), loss="cross_entropy")
@@ -81,5 +81,5 @@ def net(name: Callable[[str], str]) -> Graph:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
-def test_a_name_changes_no_token(attack: str) -> None:
+def test_names_change_no_token(attack: str) -> None:
     check_names(net, [attack])

@@ -1,6 +1,6 @@
 """The common models through PyTorch, and names.
 
-Names in a PyTorch model stay names in generated C, whatever their text.
+Names in a PyTorch model cannot inject code into generated C.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pockengine.tests.zoo.common_torch import resnet, transformer
 
 
 @pytest.mark.parametrize("build", [resnet, transformer])
-def test_common_model_is_imported_alike(build: Callable[[], Graph]) -> None:
+def test_common_model_matches_our_own_ops(build: Callable[[], Graph]) -> None:
     check("torch", build.__name__, build())
 
 
@@ -38,5 +38,5 @@ def net(name: Callable[[str], str]) -> Graph:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
-def test_a_name_changes_no_token(attack: str) -> None:
+def test_names_change_no_token(attack: str) -> None:
     check_names(net, [attack.replace(".", "_")])  # a dot separates modules

@@ -1,4 +1,4 @@
-"""Some fast models of the zoo, of every kind; `//tests/zoo:zoo` has all."""
+"""Some fast models of the zoo, of every kind; `//tests/zoo:zoo` runs all."""
 
 import pytest
 
@@ -22,7 +22,7 @@ SOME = [
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_model_trains_as_pytorch_trains_it(name: str) -> None:
+def test_training_matches_pytorch(name: str) -> None:
     verdict = judge(ZOO[name], compared)
 
     assert verdict.kind == PASSED, verdict.words

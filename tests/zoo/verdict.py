@@ -36,7 +36,7 @@ def judge(build: Callable[[], Model], compared: Callable[[Model], str]) -> Verdi
         kind = WRONG if words else PASSED
     except PockEngineError as error:
         kind, words = REFUSED, str(error)
-    except Exception as error:  # any other exception is a fault of the compiler
+    except Exception as error:  # any other exception is a compiler bug
         kind, words = CRASHED, f"{type(error).__name__}: {error}"
     return Verdict(kind, words, time.monotonic() - start)
 
@@ -47,7 +47,9 @@ def command(
     """Return the command that judges the models of one zoo."""
 
     @click.command()
-    @click.option("--only", multiple=True, default=("*",), help="Names of models, as in a shell.")
+    @click.option(
+        "--only", multiple=True, default=("*",), help="Names of models, as shell patterns."
+    )
     def main(only: tuple[str, ...]) -> None:
         """Judge the models and count the verdicts."""
         counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""A model of the zoo: a module, the arguments of its forward, and its loss."""
+"""A model of the zoo: a module, the arguments of its forward pass, and its loss."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ BATCH, WORDS, LENGTH, CLASSES, SIDE = 2, 60, 12, 3, 32
 
 @dataclass(frozen=True)
 class Case:
-    """A module in training mode; if `loss` is None, forward returns it, from labels in `inputs`."""
+    """A module in training mode. If `loss` is None, forward returns it, from labels in `inputs`."""
 
     module: nn.Module
     inputs: Mapping[str, torch.Tensor]
@@ -23,15 +23,15 @@ Builder = Callable[[], Case]
 
 
 def words(batch: int = BATCH, length: int = LENGTH, size: int = WORDS) -> torch.Tensor:
-    """Random token ids above the special tokens of models."""
+    """Draw random token ids above the special tokens of models."""
     return torch.randint(5, size, (batch, length))
 
 
 def labels(*shape: int, classes: int = CLASSES) -> torch.Tensor:
-    """Random classes."""
+    """Draw random classes."""
     return torch.randint(classes, shape)
 
 
 def pictures(batch: int = BATCH, side: int = SIDE, channels: int = 3) -> torch.Tensor:
-    """Random pictures, channels first."""
+    """Draw random images, channels first."""
     return torch.randn(batch, channels, side, side)

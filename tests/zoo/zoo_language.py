@@ -1,4 +1,4 @@
-"""Language models of transformers, tiny, by their configurations."""
+"""Tiny language models of transformers, built from configurations."""
 
 from collections.abc import Callable
 from typing import Any
@@ -48,7 +48,7 @@ EXPERTS = {
 }
 ROUTED = {**EXPERTS, "output_router_logits": True}
 OWN_NAMES = ("Funnel", "XLNet")
-"""Configurations that refuse unknown settings of `SMALL`."""
+"""Configurations that refuse settings of `SMALL` that they do not know."""
 PAIRED = {
     "vocab_size": WORDS,
     "d_model": 32,
@@ -68,7 +68,7 @@ PAIRED = {
 
 
 def build(name: str, kind: str, **settings: Any) -> Any:
-    """Build `name`For... with a configuration that has the settings which it supports."""
+    """Build `name`For... with a configuration of the settings that it supports."""
     config_class = getattr(transformers, f"{name}Config")
     known = vars(config_class())
     settings = {**{k: v for k, v in NO_DROPOUT.items() if k in known}, **settings}
@@ -79,7 +79,7 @@ def build(name: str, kind: str, **settings: Any) -> Any:
 
 
 def decoder(name: str, kind: str | None = None, **settings: Any) -> Builder:
-    """A causal language model that shifts its labels itself."""
+    """Build a causal language model that shifts its labels itself."""
 
     def case() -> Case:
         module = build(name, kind or f"{name}ForCausalLM", **{**SMALL, **settings})
@@ -90,7 +90,7 @@ def decoder(name: str, kind: str | None = None, **settings: Any) -> Builder:
 
 
 def masked(case: Builder) -> Builder:
-    """The same with a padding mask, as from a tokenizer."""
+    """Add a padding mask, as from a tokenizer."""
 
     def padded() -> Case:
         plain = case()
@@ -102,7 +102,7 @@ def masked(case: Builder) -> Builder:
 
 
 def classifier(name: str, kind: str | None = None, **settings: Any) -> Builder:
-    """A text classifier with its own loss."""
+    """Build a text classifier with its own loss."""
 
     def case() -> Case:
         settings_ = {**SMALL, "num_labels": CLASSES, **settings}
@@ -113,7 +113,7 @@ def classifier(name: str, kind: str | None = None, **settings: Any) -> Builder:
 
 
 def masked_language(name: str, **settings: Any) -> Builder:
-    """A masked language model."""
+    """Build a masked language model."""
 
     def case() -> Case:
         module = build(name, f"{name}ForMaskedLM", **{**SMALL, **settings})
@@ -123,7 +123,7 @@ def masked_language(name: str, **settings: Any) -> Builder:
 
 
 def translator(name: str, kind: str | None = None, **settings: Any) -> Builder:
-    """An encoder-decoder model, which derives the decoder's inputs from the labels."""
+    """Build an encoder-decoder model, which derives the decoder's inputs from the labels."""
 
     def case() -> Case:
         module = build(name, kind or f"{name}ForConditionalGeneration", **{**PAIRED, **settings})
@@ -133,7 +133,7 @@ def translator(name: str, kind: str | None = None, **settings: Any) -> Builder:
 
 
 def ended(name: str, **settings: Any) -> Builder:
-    """An encoder-decoder model that classifies a sentence by its last end token."""
+    """Build an encoder-decoder model that classifies a sentence by its last end token."""
 
     def case() -> Case:
         module = build(name, f"{name}ForSequenceClassification", **settings, num_labels=CLASSES)
@@ -145,7 +145,7 @@ def ended(name: str, **settings: Any) -> Builder:
 
 
 def nystromformer() -> Case:
-    """Its landmark attention takes a mask of keys only."""
+    """Build a Nystromformer, whose landmark attention takes a mask of keys only."""
     case = classifier("Nystromformer", segment_means_seq_len=LENGTH, num_landmarks=4)()
     mask = torch.zeros(2, 1, 1, LENGTH)
     mask[1, :, :, -4:] = torch.finfo(mask.dtype).min
@@ -153,7 +153,7 @@ def nystromformer() -> Case:
 
 
 def answerer() -> Case:
-    """Question answering of BERT's kind."""
+    """Build a BERT model for question answering."""
     module = build("Bert", "BertForQuestionAnswering", **SMALL)
     ends = {name: labels(2, classes=LENGTH) for name in ("start_positions", "end_positions")}
     return Case(module, {"input_ids": words(), **ends})

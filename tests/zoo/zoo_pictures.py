@@ -1,4 +1,4 @@
-"""Models of pictures and sound of transformers, tiny, by their configurations."""
+"""Tiny image and audio models of transformers, built from configurations."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ STAGES = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]}
 
 
 def pictured(name: str, kind: str | None = None, side: int = SIDE, **settings: Any) -> Builder:
-    """A classifier of pictures with its own loss."""
+    """Build an image classifier with its own loss."""
 
     def case() -> Case:
         module = build(
@@ -36,7 +36,7 @@ def pictured(name: str, kind: str | None = None, side: int = SIDE, **settings: A
 
 
 def segformer() -> Case:
-    """Classes for each pixel."""
+    """Build SegFormer, which predicts a class for each pixel."""
     module = build(
         "Segformer",
         "SegformerForSemanticSegmentation",
@@ -50,7 +50,7 @@ def segformer() -> Case:
 
 
 class Detector(torch.nn.Module):
-    """DETR's classes and boxes; its matching needs scipy, so the loss is ours."""
+    """DETR's classes and boxes, with our own loss, because its matching needs scipy."""
 
     def __init__(self, module: Any) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Detector(torch.nn.Module):
 
 
 def detr() -> Case:
-    """A convolutional backbone followed by a transformer."""
+    """Build DETR: a convolutional backbone followed by a transformer."""
     backbone = transformers.ResNetConfig(
         **{"embedding_size": 8, "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]},
         out_features=["stage4"],
@@ -86,7 +86,7 @@ def detr() -> Case:
 
 
 def masked_autoencoder() -> Case:
-    """ViT-MAE masks random patches; here the noise is an input."""
+    """Build ViT-MAE, which masks random patches; the noise is an input."""
     decoder = {
         "decoder_hidden_size": 16,
         "decoder_num_hidden_layers": 1,
@@ -110,7 +110,7 @@ class Contrast(torch.nn.Module):
 
 
 def clip() -> Case:
-    """CLIP on pictures and texts."""
+    """Build CLIP on images and texts."""
     config = transformers.CLIPConfig(
         text_config={**SMALL, "projection_dim": 16},
         vision_config={**VIT, "projection_dim": 16},
@@ -123,7 +123,7 @@ def clip() -> Case:
 
 
 def wav2vec2(name: str = "Wav2Vec2") -> Builder:
-    """A classifier of raw sound."""
+    """Build a classifier of raw audio."""
 
     def case() -> Case:
         small = {key: value for key, value in SMALL.items() if key != "max_position_embeddings"}
@@ -151,7 +151,7 @@ def wav2vec2(name: str = "Wav2Vec2") -> Builder:
 
 
 def whisper() -> Case:
-    """Sound to text."""
+    """Build Whisper, from audio to text."""
     settings = {key: value for key, value in PAIRED.items() if key != "max_position_embeddings"}
     module = build(
         "Whisper",
@@ -168,7 +168,7 @@ def whisper() -> Case:
 
 
 def time_series() -> Case:
-    """PatchTST forecasts."""
+    """Build PatchTST for forecasting."""
     module = build(
         "PatchTST",
         "PatchTSTForClassification",

@@ -12,12 +12,12 @@ from pockengine.tests.zoo.zoo_cases import CLASSES, Builder, Case, labels, pictu
 
 
 def sequence(length: int = 6) -> torch.Tensor:
-    """Random vectors of eight numbers, batch first."""
+    """Draw random vectors of eight numbers, batch first."""
     return torch.randn(4, length, 8)
 
 
 def classes(module: nn.Module, **inputs: torch.Tensor) -> Case:
-    """Classify by cross entropy."""
+    """Build a case with a cross-entropy loss."""
     first = next(iter(inputs.values()))
     return Case(module.train(), inputs, "cross_entropy", labels(first.shape[0]))
 
@@ -58,7 +58,7 @@ class Translator(nn.Module):
 
 
 class Siamese(nn.Module):
-    """One net with batch norm, applied to both pictures of a pair."""
+    """One net with batch norm, applied to both images of a pair."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Siamese(nn.Module):
 
 
 class SimClr(Siamese):
-    """Views of a picture attract each other, those of others repel."""
+    """Contrastive loss: views of an image attract each other and repel those of other images."""
 
     def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         a, b = (functional.normalize(self.net(x)) for x in (one, other))
@@ -91,7 +91,7 @@ class Triplet(nn.Module):
 
 
 class Byol(nn.Module):
-    """A student learns from a frozen teacher of the same kind."""
+    """A student learns from a frozen teacher with the same architecture."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class Vae(nn.Module):
 
 
 class DistributionVae(Vae):
-    """The same, its terms taken from torch.distributions."""
+    """The same, with terms from torch.distributions."""
 
     def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         mean, log = self.both(functional.relu(self.enter(x))).chunk(2, -1)
@@ -132,7 +132,7 @@ class DistributionVae(Vae):
 
 
 class Policy(nn.Module):
-    """The loss of a policy gradient."""
+    """A policy-gradient loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class Unpacked(Packed):
 
 
 class Unused(nn.Module):
-    """A layer that does not affect the loss, and one that is not used at all."""
+    """A layer that does not affect the loss, and one that is never used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class Unused(nn.Module):
 
 
 class Attention(nn.Module):
-    """nn.MultiheadAttention in its usual forms."""
+    """Common uses of nn.MultiheadAttention."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ class Mapped(Autocast):
 
 
 class WordMean(nn.Module):
-    """Averaged word vectors by an embedding bag."""
+    """Word vectors averaged by an embedding bag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,7 +314,7 @@ def recurrent(kind: type[nn.RNNBase], **settings: Any) -> Builder:
 
 
 def own(module: type[nn.Module], *names: str) -> Builder:
-    """A module that returns its loss on random vectors."""
+    """Build a case of a module that returns its loss on random vectors."""
     return lambda: Case(module().train(), {name: torch.randn(4, 8) for name in names})
 
 

@@ -28,9 +28,9 @@ State = Mapping[str, torch.Tensor]
 
 
 def compared(case: Case) -> str:
-    """Return the differences from PyTorch's own training; empty if all agrees.
+    """Return the differences from PyTorch's training, empty if there are none.
 
-    Each step starts from PyTorch's weights, so that rounding does not grow from step to step.
+    Each step starts from PyTorch's weights, so that rounding errors do not accumulate.
     """
     graph = from_torch(copied_module(case.module), dict(case.inputs), loss=case.loss)
     step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
@@ -73,7 +73,7 @@ def _step(graph: Graph, step: Graph, state: State, case: Case, seed: int) -> tup
 
 
 def _dropped(graph: Graph, seed: int) -> list[torch.Tensor]:
-    """Return the numbers with which PyTorch drops the same paths as our step of this seed.
+    """Return the random numbers with which PyTorch drops the same paths as our step with this seed.
 
     Stochastic depth rounds 1 - p + rand() down, so 0 drops and a number near 1 keeps.
     """
