@@ -20,7 +20,7 @@ TOLERANCE = 2e-4
 CONDITION = 30.0
 """Allowed error as a multiple of the framework's own float32 error against its float64."""
 CHAOTIC = 1e-2
-"""Relative float32 error of the framework itself beyond which a program is not judged."""
+"""Relative float32 error of the framework itself above which a program is not judged."""
 
 PROBLEM = re.compile(r"\s*\d+ x (?P<thing>.+?) in (?P<places>.+?): (?P<reason>.*)")
 PLACE = re.compile(r"(?<![\w.])p(\d+)(?![\w])")
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass
 class Tally:
-    """Counts of a campaign, and the programs that show a fault."""
+    """Counts of a campaign, and the programs that are wrong or crash."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
@@ -92,7 +92,7 @@ def kind_of(words: str) -> str:
 
 @dataclass(frozen=True)
 class Draws:
-    """Seed of the first program, maximum statements per program, and programs imported together."""
+    """Seed of the first program, maximum statements per program, and programs per import."""
 
     seed: int = 0
     size: int = 8
@@ -115,7 +115,7 @@ def _runnable(framework: Framework, programs: Sequence[Program]) -> list[Case]:
 
 
 def judge(framework: Framework, cases: Sequence[Case], methods: Sequence[str]) -> list[Verdict]:
-    """Judge programs together; split them if that fails."""
+    """Judge programs together, and split them if that fails."""
     try:
         imported = framework.graph([case.program for case in cases])
         results = {method: METHODS[method](imported) for method in methods}
@@ -134,7 +134,7 @@ def _judge_parts(
     if len(cases) == 1:
         outcome = "refused" if isinstance(error, PockEngineError) else "crashed"
         return [Verdict(cases[0].program, outcome, _words(error))]
-    blamed = _blamed(str(error)) if isinstance(error, ImportModelError) else {}
+    blamed = _named_programs(str(error)) if isinstance(error, ImportModelError) else {}
     middle = len(cases) // 2
     parts: Sequence[Sequence[Case]] = (cases[:middle], cases[middle:])
     if blamed:
@@ -143,7 +143,7 @@ def _judge_parts(
     return [*refused, *(v for part in parts if part for v in judge(framework, part, methods))]
 
 
-def _blamed(words: str) -> dict[int, str]:
+def _named_programs(words: str) -> dict[int, str]:
     """Return the indices of the programs named in a list of problems, each with its line."""
     found: dict[int, str] = {}
     for line in words.splitlines()[1:]:
@@ -187,9 +187,9 @@ def differs(ours: np.ndarray, theirs: np.ndarray, tolerance: Any) -> bool:
 
 
 def _is_rounding(framework: Framework, case: Case, found: list[np.ndarray]) -> bool:
-    """Return whether the framework's own float32 differs as much from its float64."""
+    """Return whether the framework's own float32 and float64 results differ as much."""
     (double,) = framework.references([case.program], double=True)
-    if double is None:  # a program whose mixed types float64 does not support
+    if double is None:  # a program whose mixed types do not support float64
         return False
     for ours, theirs, exact in zip(found, case.reference, double, strict=True):
         scale = max(float(np.abs(exact).max(initial=0)), 0.1)
@@ -226,7 +226,7 @@ def run_campaign(
     report: Callable[[Verdict], None] = lambda verdict: None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
-    """Draw and judge `count` programs; every `code_every`th batch also in generated C.
+    """Draw and judge `count` programs; run every `code_every`th batch in generated C too.
 
     An interrupt ends it, with the results of the batches so far.
     """

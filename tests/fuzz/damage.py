@@ -31,13 +31,13 @@ class Finding:
 
 
 Readers = Callable[[Path], Mapping[str, Reader]]
-"""Writes a valid file for each reader into an empty folder."""
+"""Write a valid file for each reader into an empty folder."""
 
 
 def fuzz(
     readers: Readers, executions: int, seed: int, place: Path
 ) -> tuple[dict[str, int], list[Finding]]:
-    """Damage the readers' files in turn; return the executions of each and the findings."""
+    """Damage the readers' files in turn; return the executions per reader and the findings."""
     rng, findings = random.Random(seed), []
     known = readers(place)
     sound = {name: reader.path.read_bytes() for name, reader in known.items()}
@@ -54,7 +54,7 @@ def fuzz(
         except InternalError as error:  # an internal error is a bug in PockEngine
             findings.append(Finding(name, error, data))
         except PockEngineError as error:
-            json.dumps(str(error))  # it must be printable
+            json.dumps(str(error))  # the message must be printable
         except Exception as error:
             findings.append(Finding(name, error, data))
         reader.path.write_bytes(sound[name])

@@ -3,7 +3,7 @@
     bazel run //tests/fuzz:entry_points -- --calls 100000 --seed 1
 
 A call may succeed or raise a PockEngineError. An InternalError, or any other exception that does
-not come from the user's own code, is a fault.
+not come from the user's own code, is a bug.
 """
 
 import inspect
@@ -79,7 +79,7 @@ class Planned(PockEngineError):
 
 @dataclass
 class Tally:
-    """Counts of calls by outcome, and the faults by their location."""
+    """Counts of calls by outcome, and the bugs by their location."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     faults: dict[str, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Fuzzer:
-    """Draws calls on an artifact of a small net, within its own folder."""
+    """Draw calls on an artifact of a small net, within its own folder."""
 
     rng: random.Random
     folder: Path
@@ -117,24 +117,24 @@ class Fuzzer:
         """Yield one call of each kind."""
         loaded = pockengine.load(self.artifact.folder)
         for name in ("fit", "evaluate", "predict", "weights", "save_weights"):
-            yield self._drawn(name, getattr(loaded, name))
+            yield self._draw_call(name, getattr(loaded, name))
         yield self._near("fit", loaded.fit, {"data": ROWS_OF_DATA, "epochs": 1, "lr": 0.1})
         good = {"model": graph(), "example_inputs": ()}
         yield self._near("compile", pockengine.compile, good)
         with loaded.session() as session:
             for name, method in inspect.getmembers(session, inspect.ismethod):
                 if not name.startswith("_") and name in vars(Session):
-                    yield self._drawn(name, method)
+                    yield self._draw_call(name, method)
         name = self.rng.choice(sorted(pockengine._PLACES))
-        yield self._drawn(name, getattr(pockengine, name))
-        yield from self._made()
+        yield self._draw_call(name, getattr(pockengine, name))
+        yield from self._constructed()
         yield self._command()
 
-    def _made(self) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def _constructed(self) -> Iterator[tuple[str, Callable[[], Any]]]:
         """Yield a call with an object whose constructor accepted its arguments."""
         for name, use in USES.items():
             try:
-                made = self._drawn(name, getattr(pockengine, name), few=True)[1]()
+                made = self._draw_call(name, getattr(pockengine, name), few=True)[1]()
             except PockEngineError:
                 continue
             except Exception as error:
@@ -149,7 +149,7 @@ class Fuzzer:
         course = {"epochs": 1, "lr": 0.1, "validation": ROWS_OF_DATA, **more}
         loaded.fit(course.pop("data", ROWS_OF_DATA), **course)
 
-    def _drawn(
+    def _draw_call(
         self, label: str, function: Callable[..., Any], few: bool = False
     ) -> tuple[str, Callable[[], Any]]:
         """Draw all required arguments, and some of the others."""
@@ -211,11 +211,11 @@ USES = {
     "RateSchedule": "lr",
     "Storage": "storage",
 }
-"""Where objects of the public classes are passed."""
+"""Parameters that take objects of the public classes."""
 
 
 def _users(error: Exception) -> bool:
-    """Whether a user's function raised it, or does not accept its arguments."""
+    """Return whether a user's function raised the error, or does not accept its arguments."""
     trace, codes = error.__traceback__, []
     while trace is not None:
         codes.append(trace.tb_frame.f_code)
@@ -232,7 +232,7 @@ def _plan_only(*args: object, **kwargs: object) -> NoReturn:
 
 
 def campaign(calls: int, seed: int) -> Tally:
-    """Make at least this many calls; only one small net is built."""
+    """Make at least this many calls; build only one small net."""
     tally = Tally()
     with TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -258,7 +258,7 @@ def campaign(calls: int, seed: int) -> Tally:
 @click.option("--calls", default=2000, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 def main(calls: int, seed: int) -> None:
-    """Make calls, and print their outcomes."""
+    """Make calls and print their outcomes."""
     tally = campaign(calls, seed)
     for words, label in tally.faults.items():
         print(f"{words}\n    by {label[:300]}")

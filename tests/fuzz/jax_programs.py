@@ -1,4 +1,4 @@
-"""Programs in JAX: tracing of a statement, gradients, and a function of many programs.
+"""Programs in JAX: trace a statement, compute gradients, join many programs in a function.
 
 bazel run //tests/fuzz:jax_programs -- --programs 100000 --seed 0
 """
@@ -65,7 +65,7 @@ class JaxLanguage:
     def references(
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
-        """Return each program's loss and gradients; None if JAX does not run it."""
+        """Return each program's loss and gradients, or None if JAX does not run it."""
         with jax.enable_x64(double):
             return _references(programs, double)
 
@@ -112,7 +112,7 @@ def _text(program: Program, double: bool) -> str:
 
 
 def _joined(functions: Sequence[Any]) -> Any:
-    """Return a function of all programs' leaves: the sum of their results, and the results."""
+    """Return a function of all programs' leaves, which returns all results and their sum."""
 
     def joined(params: dict[str, Arrays], inputs: dict[str, Arrays]) -> Any:
         losses = []
@@ -127,7 +127,7 @@ def _joined(functions: Sequence[Any]) -> Any:
 def _split(
     programs: Sequence[Program], double: bool
 ) -> tuple[dict[str, Arrays], dict[str, Arrays]]:
-    """Return the trained leaves and the others, of each program."""
+    """Return the trained leaves and the other leaves of each program."""
     params, inputs = {}, {}
     for place, program in enumerate(programs):
         arrays = _arrays(program.leaves, double)
@@ -137,7 +137,7 @@ def _split(
 
 
 def _arrays(leaves: Mapping[str, Leaf], double: bool) -> Arrays:
-    """Return the arrays in JAX's types: its integers have 32 bits."""
+    """Return the arrays in JAX's types, whose integers have 32 bits."""
     types = {"f": np.float64 if double else np.float32, "i": np.int32, "b": np.bool_}
     return {name: leaf.data.astype(types[leaf.data.dtype.kind]) for name, leaf in leaves.items()}
 

@@ -1,4 +1,4 @@
-"""Programs in Keras: execution of a statement, gradients, and a model of many programs.
+"""Programs in Keras: run a statement, compute gradients, join many programs in a model.
 
 bazel run //tests/fuzz:keras_programs -- --programs 100000 --seed 0
 """
@@ -54,7 +54,7 @@ class KerasLanguage:
     def references(
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
-        """Return each program's loss and gradients; None if TensorFlow does not run it."""
+        """Return each program's loss and gradients, or None if TensorFlow does not run it."""
         if double:  # Keras computes only in float32
             return [_reference(program, noisy=True) for program in programs]
         return [_reference(program) for program in programs]
@@ -96,7 +96,7 @@ def _reference(program: Program, *, noisy: bool = False) -> list[np.ndarray] | N
 
 
 class Batch(keras.Model):
-    """Many programs side by side; returns each one's result, and their sum as the loss."""
+    """Many programs side by side; it returns each result, and their sum as the loss."""
 
     def __init__(self, programs: Sequence[Program], inputs: Sequence[str]) -> None:
         super().__init__(name="batch")

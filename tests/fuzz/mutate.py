@@ -1,4 +1,4 @@
-"""Damaged files: bytes are cut, repeated or replaced, and tokens that confuse parsers inserted."""
+"""Damage files: cut, repeat or replace bytes, and insert tokens that confuse parsers."""
 
 import random
 
@@ -54,11 +54,11 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
         elif kind == 4:
             data = data[:start] + rng.randbytes(stop - start) + data[stop:]
         else:
-            data = _digit_changed(data, rng)
+            data = _change_digit(data, rng)
     return data
 
 
-def _digit_changed(data: bytes, rng: random.Random) -> bytes:
+def _change_digit(data: bytes, rng: random.Random) -> bytes:
     """Replace a digit, as sizes and offsets are written in digits."""
     places = [place for place, byte in enumerate(data[:100_000]) if 48 <= byte < 58]
     if not places:

@@ -2,7 +2,7 @@
 
 A program is a Python function of a few leaves (trained weights and inputs) that returns a scalar.
 It is generated statement by statement from a language's templates. Each statement runs in the
-framework at once, and is kept only if the framework accepts it and its numbers are finite.
+framework immediately, and is dropped unless the framework accepts it and its numbers are finite.
 """
 
 import random
@@ -19,7 +19,7 @@ WHOLE = ("0", "1", "2", "3", "-1", "-2", "5")
 SLICES = ("1:", ":2", "::2", "0", "-1", "...", "1", ":-1", "None", ":, 1", ":, :2", "..., 0", "1:3")
 SHAPES = ((4, 3), (4, 3), (4, 3), (3,), (4, 1), (3, 4), (2, 4, 3), (4,), (4, 4))
 LARGEST = 1e3
-"""Programs with larger numbers are dropped: they absorb smaller summands."""
+"""Programs with larger numbers are dropped, because these absorb smaller summands."""
 TRIES = 60
 """Number of statements that may fail in the framework before a program is abandoned."""
 
@@ -43,7 +43,7 @@ class Program:
 
     @property
     def trained(self) -> list[str]:
-        """Names of the trained leaves."""
+        """Return the names of the trained leaves."""
         return [name for name, leaf in self.leaves.items() if leaf.trained]
 
     def source(self, name: str = "program") -> str:
@@ -59,7 +59,7 @@ class Program:
         return "\n".join([*head, self.source(), f"print(program({', '.join(self.leaves)}))"])
 
     def function(self, namespace: Mapping[str, Any], source: str | None = None) -> Any:
-        """Compile the text to a Python function with these modules."""
+        """Compile the text to a Python function in this namespace."""
         scope = dict(namespace)
         exec(compile(source or self.source(), f"<program {self.seed}>", "exec"), scope)
         return scope["program"]
@@ -79,7 +79,7 @@ class Language(Protocol):
     """
 
     sums: Sequence[str]
-    """Forms of a scalar of a value; the last is its mean, which every trained leaf is part of."""
+    """Expressions that reduce a value to a scalar; every trained leaf uses the last, a mean."""
 
     def start(self, leaves: Mapping[str, Leaf]) -> dict[str, Any]:
         """Return the values of the leaves by name."""
@@ -124,7 +124,7 @@ def draw(language: Language, seed: int, size: int) -> Program:
 
 
 def without_dead(program: Program, pure: Set[int]) -> Program:
-    """Drop unused inputs, and unused statements that only make a value."""
+    """Drop unused inputs, and unused statements without side effects."""
     selected: list[str] = []
     read = " ".join(program.terms)
     for index in reversed(range(len(program.body))):
@@ -138,7 +138,7 @@ def without_dead(program: Program, pure: Set[int]) -> Program:
 
 
 def _again(language: Language, leaves: Mapping[str, Leaf], body: Sequence[str]) -> dict[str, Any]:
-    """Run the statements again: a dropped one may have written in place."""
+    """Run the statements again, because a dropped one may have written in place."""
     values = language.start(leaves)
     for statement in body:
         values = language.step(statement, values)
@@ -169,7 +169,7 @@ def draw_leaves(rng: np.random.Generator) -> dict[str, Leaf]:
 def _filled(
     language: Language, template: str, rng: random.Random, values: Mapping[str, Any], number: int
 ) -> str | None:
-    """Fill the holes of a template; None if no value fits one."""
+    """Fill the holes of a template; return None if no value fits one."""
     kinds: dict[str, list[str]] = {"f": [], "i": [], "b": [], "m": []}
     for name, value in values.items():
         kind = language.kind(value)
@@ -199,7 +199,7 @@ def _filled(
 def _choose(
     rng: random.Random, names: list[str], values: Mapping[str, Any], last: list[str]
 ) -> str:
-    """Prefer late values, and values of the previously chosen shape."""
+    """Choose a value; prefer late values, and values of the previously chosen shape."""
     alike = [name for name in names if last and values[name].shape == values[last[-1]].shape]
     if alike and rng.random() < 0.5:
         return rng.choice(alike)

@@ -1,4 +1,4 @@
-"""The command line of the campaigns, one for each framework.
+"""Command line of the campaigns, one per framework.
 
 Each program passes, is refused (a PockEngineError with the reason), is wrong (a number differs from
 the framework's) or crashes (any other exception). A program that is wrong or crashes is shrunk and
@@ -20,12 +20,16 @@ def command(framework: Framework) -> click.Command:
 
     @click.command()
     @click.option("--programs", "count", default=1000, show_default=True, type=click.IntRange(1))
-    @click.option("--seed", default=0, show_default=True, help="Of the first program.")
-    @click.option("--size", default=8, show_default=True, help="Most statements of a program.")
-    @click.option("--batch", default=64, show_default=True, help="Programs imported together.")
+    @click.option("--seed", default=0, show_default=True, help="Seed of the first program.")
+    @click.option(
+        "--size", default=8, show_default=True, help="Maximum number of statements of a program."
+    )
+    @click.option(
+        "--batch", default=64, show_default=True, help="Number of programs imported together."
+    )
     @click.option("--code-every", default=0, help="Also run every Nth batch in C; 0: none.")
     def main(count: int, seed: int, size: int, batch: int, code_every: int) -> None:
-        """Generate random programs and compare their loss and gradients with the framework's.
+        """Generate random programs, and compare their loss and gradients with the framework's.
 
         If it is interrupted or terminated, it still prints the refusals.
         """

@@ -106,7 +106,7 @@ def _data(place: Path) -> tuple[Path, Path]:
 
 
 def _trainings(place: Path, artifact: Artifact) -> dict[str, Reader]:
-    """The files of a training, and texts for a decoder."""
+    """Write the files of a training, and texts for a decoder."""
     sealed, log, texts = place / "sealed", place / LOG, place / "texts.jsonl"
     params = read_tensors(artifact.weights)
     schedule = RateSchedule("polynomial", 0.1, steps=9, warmup=2, factor=2.0)

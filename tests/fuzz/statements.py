@@ -1,4 +1,4 @@
-"""The statements of all languages, read from one table, which documents its lines."""
+"""The statements of all languages, read from a table that documents its format."""
 
 import re
 from collections.abc import Iterator
@@ -32,6 +32,6 @@ def _groups() -> Iterator[tuple[str, list[str]]]:
 
 
 def _filled(row: str) -> list[str]:
-    """Return a row's statement, or one for each of its words."""
+    """Return a row's statement, or one for each of its alternatives."""
     text, _, words = row.replace("\\n", "\n").partition(" :: ")
     return [text.replace("{u}", word) for word in words.split()] or [text]

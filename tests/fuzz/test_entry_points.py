@@ -1,4 +1,4 @@
-"""A bounded run of the fuzzer of entry points, and how the boundary converts an exception."""
+"""A bounded run of the entry-point fuzzer, and the conversion of exceptions at the boundary."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from pockengine.errors import ArgumentError, InternalError, RuntimeFailure
 from pockengine.tests.fuzz.entry_points import campaign
 
 
-def test_hostile_arguments_are_errors_of_ours() -> None:
+def test_hostile_arguments_raise_our_errors() -> None:
     tally = campaign(calls=250, seed=1)
 
     assert not tally.faults
@@ -24,18 +24,18 @@ def test_hostile_arguments_are_errors_of_ours() -> None:
     assert tally.outcomes["done"] > 10
 
 
-def test_a_fault_of_ours_asks_for_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_internal_errors_ask_for_a_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     none: dict[str, Path] = {}
     monkeypatch.setattr("pockengine.loaded.Path", lambda _: none["missing"])
     monkeypatch.setattr("pockengine.loaded.load_artifact", lambda _: [].pop())
-    with pytest.raises(KeyError):  # of this file, which stands for the user's code
+    with pytest.raises(KeyError):  # a function of this file, which stands for the user's code
         pockengine.load(tmp_path)
     monkeypatch.setattr("pockengine.loaded.Path", None)
     with pytest.raises(InternalError, match=r"load failed: TypeError.*at loaded.py:\d+.* report"):
         pockengine.load(tmp_path)
 
 
-def test_a_fault_names_the_releases_of_frameworks(
+def test_internal_errors_name_framework_versions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__version__="9.8.7"))
@@ -51,7 +51,7 @@ def refused(path: Path) -> None:
     path.read_text()
 
 
-def test_what_the_system_refuses_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operating_system_errors_are_not_internal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.boundary.NOT_OURS", ())
     with pytest.raises(RuntimeFailure, match=r"No such file .*; the operating system refused it"):
         entry_point(refused)(Path("/proc/nosuch"))
@@ -90,7 +90,7 @@ def typed(
     ],
     ids=str,
 )
-def test_arguments_of_other_types_are_named(wrong: dict[str, Any]) -> None:
+def test_errors_name_arguments_of_wrong_types(wrong: dict[str, Any]) -> None:
     right = {"count": 1, "rate": 1, "betas": [0.9, 1], "judge": print, "names": {}}
     check_arguments(typed, (), right)
     check_arguments(typed, (1, 0.5, Path("x")), {})

@@ -6,7 +6,7 @@ from pockengine.tests.fuzz.damage import fuzz
 from pockengine.tests.fuzz.lite_readers import readers
 
 
-def test_damaged_files_are_errors_and_no_tracebacks(tmp_path: Path) -> None:
+def test_damaged_files_raise_our_errors(tmp_path: Path) -> None:
     counts, findings = fuzz(readers, 450, seed=1, place=tmp_path)
     assert counts == {"floats": 150, "quantised": 150, "keras": 150}
     assert not findings

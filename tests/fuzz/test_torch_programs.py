@@ -1,4 +1,4 @@
-"""Random programs in PyTorch; the campaign finds an injected fault."""
+"""Random programs in PyTorch; the campaign finds an injected bug."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -13,13 +13,13 @@ from pockengine.tests.fuzz.program import Program, draw
 from pockengine.tests.fuzz.torch_programs import TorchLanguage
 
 
-def test_a_seed_always_draws_the_same_program() -> None:
+def test_programs_are_deterministic_in_the_seed() -> None:
     first, again = (draw(TorchLanguage(), 7, 8) for _ in range(2))
     assert first.source() == again.source()
     assert all(np.array_equal(first.leaves[n].data, again.leaves[n].data) for n in first.leaves)
 
 
-def test_a_wrong_gradient_is_found_and_its_program_made_short(
+def test_wrong_gradients_are_found_and_shrunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Tanh(TorchLanguage):
@@ -43,7 +43,7 @@ def test_a_wrong_gradient_is_found_and_its_program_made_short(
     assert "tanh" in shortest.body[0]
 
 
-def test_a_program_that_is_not_traced_is_left_out_of_its_batch() -> None:
+def test_untraceable_programs_are_dropped_from_the_batch() -> None:
     class Deciding(TorchLanguage):
         templates = ("{new} = {f} * 2 if {f}.sum() > 0 else {f}", "{new} = {f} + 1")
         batches: ClassVar[list[int]] = []
@@ -60,7 +60,7 @@ def test_a_program_that_is_not_traced_is_left_out_of_its_batch() -> None:
     assert "decides by the values in a tensor" in next(iter(tally.refusals))
 
 
-def test_an_interrupt_keeps_what_was_judged() -> None:
+def test_interrupted_campaigns_report_finished_batches() -> None:
     def stop(tally: Tally) -> None:
         raise KeyboardInterrupt
 

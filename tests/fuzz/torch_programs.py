@@ -1,4 +1,4 @@
-"""Programs in PyTorch: execution of a statement, gradients, and a module of many programs.
+"""Programs in PyTorch: run a statement, compute gradients, join many programs in a module.
 
 bazel run //tests/fuzz:torch_programs -- --programs 100000 --seed 0
 """
@@ -51,7 +51,7 @@ class TorchLanguage:
     def references(
         self, programs: Sequence[Program], *, double: bool = False
     ) -> list[list[np.ndarray] | None]:
-        """Return each program's loss and gradients; None if PyTorch does not run it."""
+        """Return each program's loss and gradients, or None if PyTorch does not run it."""
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.float64 if double else torch.float32)
         try:
@@ -77,10 +77,10 @@ class TorchLanguage:
         try:
             graph = from_torch(batch, examples)
         except ImportModelError as error:
-            if not batch.begun or len(programs) == 1:
+            if not batch.tracing or len(programs) == 1:
                 raise
             words = " ".join(str(error).split())
-            place = min(batch.begun)
+            place = min(batch.tracing)
             raise ImportModelError(f"{error}\n  1 x a trace in p{place}: {words}") from error
         return Imported(graph, inputs, outputs, names)
 
@@ -115,26 +115,26 @@ class One(nn.Module):
 
 
 class Batch(nn.Module):
-    """Many programs side by side; returns each one's result, and their sum as the loss.
+    """Many programs side by side; it returns each result, and their sum as the loss.
 
-    `begun` holds the program whose trace is in progress: torch.export would restore a plain
+    `tracing` is a set with the program being traced, because torch.export would restore a plain
     attribute.
     """
 
     def __init__(self, programs: Sequence[Program]) -> None:
         super().__init__()
-        self.begun: set[int] = set()
+        self.tracing: set[int] = set()
         for place, program in enumerate(programs):
             self.add_module(f"p{place}", One(program))
 
     def forward(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
         outputs = {}
         for number, (place, one) in enumerate(self.named_children()):
-            self.begun.clear()
-            self.begun.add(number)
+            self.tracing.clear()
+            self.tracing.add(number)
             own = {k.split("_")[1]: v for k, v in given.items() if k.split("_")[0] == place}
             outputs[place] = one(own)
-        self.begun.clear()
+        self.tracing.clear()
         return {**outputs, "loss": torch.stack(list(outputs.values())).sum()}
 
 
