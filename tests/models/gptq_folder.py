@@ -1,4 +1,4 @@
-"""A tiny decoder whose layers are GPTQ's, as AutoGPTQ packs them."""
+"""A tiny decoder with GPTQ layers, packed as by AutoGPTQ."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def words(codes: np.ndarray) -> np.ndarray:
 
 
 def quantize_folder(folder: Path, **sizes: Any) -> Any:
-    """Save a decoder whose layers are GPTQ's, without the smallest code; return its module."""
+    """Save a decoder with GPTQ layers, without the smallest code; return its module."""
     rng = np.random.default_rng(0)
     torch.manual_seed(0)
     shape = {**GROUPED, "hidden_size": 64, "intermediate_size": 96, **sizes}

@@ -1,4 +1,4 @@
-"""Ten steps of LoRA on a decoder of a folder: ours in NumPy, and PEFT's."""
+"""Ten steps of LoRA on a decoder from a folder: ours in NumPy, and PEFT's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ STEPS, RATE, LENGTH = 10, 0.1, 12
 
 @dataclass(frozen=True)
 class Tuned:
-    """Losses of a training, its adapters, their initial values, other trained parameters."""
+    """Losses of a training, its adapters, their initial values, and other trained parameters."""
 
     losses: Sequence[float]
     adapters: Sequence[Adapter]
@@ -72,7 +72,7 @@ def ours(
 
 
 def of_peft(module: Any, tuned: Tuned) -> list[float]:
-    """Train a module by PEFT from the same factors; return its losses."""
+    """Train a module with PEFT from the same factors; return its losses."""
     module.requires_grad_(False)
     names = [one.weight.removesuffix(".weight") for one in tuned.adapters]
     (rank,), (alpha,) = (

@@ -68,7 +68,7 @@ def losses_of_ours(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", DECODERS)
-def test_ten_steps_are_those_of_pytorch(kind: str, tmp_path: Path) -> None:
+def test_ten_steps_match_pytorch(kind: str, tmp_path: Path) -> None:
     name, settings = DECODERS[kind]
     torch.manual_seed(0)
     module = build(name, kind, **{**SMALL, **settings})
@@ -79,7 +79,7 @@ def test_ten_steps_are_those_of_pytorch(kind: str, tmp_path: Path) -> None:
     assert len(set(ours)) == STEPS
 
 
-def test_a_file_of_the_model_without_its_head_opens(tmp_path: Path) -> None:
+def test_file_without_a_head_opens(tmp_path: Path) -> None:
     torch.manual_seed(0)
     whole = build("GPT2", "GPT2LMHeadModel", **{**SMALL, **GPT2})
     whole.transformer.save_pretrained(tmp_path)

@@ -74,7 +74,7 @@ def session(module: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+def test_tokens_match_transformers(name: str, tmp_path: Path) -> None:
     module = built(name)
     with opened(module, tmp_path / "artifact") as session:
         assert session.positions == POSITIONS
@@ -84,7 +84,7 @@ def test_tokens_are_those_of_transformers(name: str, tmp_path: Path) -> None:
             assert found == expected(module, PROMPT[:count], limit)
 
 
-def test_a_text_ends_where_it_is_reported(module: Any, session: Session) -> None:
+def test_texts_end_at_stop_tokens_and_limits(module: Any, session: Session) -> None:
     tokens = expected(module, PROMPT[:5], 12)
     found: list[int] = []
 
@@ -102,14 +102,14 @@ def test_a_text_ends_where_it_is_reported(module: Any, session: Session) -> None
     assert session.generate(PROMPT, Generation(9)) == expected(module, PROMPT, 1)
 
 
-def test_a_text_goes_on_from_its_cache(module: Any, session: Session) -> None:
+def test_generation_continues_from_the_cache(module: Any, session: Session) -> None:
     first = session.generate(PROMPT[:7], Generation(6))
     turn = [*PROMPT[:7], *first, *PROMPT[7:30]]
     again = session.generate(turn, Generation(20), cached=7 + len(first) - 1)
     assert again == expected(module, turn, 20)
 
 
-def test_what_no_text_follows_is_named(session: Session) -> None:
+def test_errors_name_invalid_requests(session: Session) -> None:
     for prompt, cached, how, fault in (
         ([], 0, Generation(4), "a prompt of 0 tokens"),
         ([5, 6], 2, Generation(4), "the last token of a prompt is never cached"),
@@ -129,7 +129,7 @@ def test_what_no_text_follows_is_named(session: Session) -> None:
         Generation(-1)
 
 
-def test_draws_have_the_probabilities_of_the_nucleus(session: Session) -> None:
+def test_samples_follow_the_nucleus_probabilities(session: Session) -> None:
     logits = np.random.default_rng(0).standard_normal(40).astype(np.float32) * 2
     draw: Callable[..., int] = session._library.pe_draw  # type: ignore[attr-defined]
     draw.restype = ctypes.c_int64  # type: ignore[attr-defined]
@@ -157,14 +157,14 @@ def test_draws_have_the_probabilities_of_the_nucleus(session: Session) -> None:
     assert drawn(0.0, 1.0, 0) == -1
 
 
-def test_the_cache_is_in_no_file(session: Session, tmp_path: Path) -> None:
+def test_cache_is_not_saved_to_files(session: Session, tmp_path: Path) -> None:
     assert not [name for name in session.artifact.params if name.startswith("cache")]
     session.save(tmp_path / "whole", whole=True)
     session.load(tmp_path / "whole")
     assert b"cache_0_keys" not in (tmp_path / "whole").read_bytes()
 
 
-def test_a_state_that_is_no_cache_of_keys_is_named() -> None:
+def test_error_names_a_state_that_is_not_a_key_cache() -> None:
     module = build("Mamba", "MambaForCausalLM", vocab_size=64, hidden_size=32, num_hidden_layers=1)
     with pytest.raises(ImportModelError, match="MambaForCausalLM"):
         decoding_graphs(module, POSITIONS)

@@ -42,7 +42,7 @@ def saved(model: PreTrainedModel, folder: Path) -> str:
     return str(folder)
 
 
-def test_a_listed_model_has_the_classes_that_are_wished_for() -> None:
+def test_listed_model_has_the_requested_classes() -> None:
     found = find_model("cnn-8", batch=3, classes=7)
 
     assert found.model.training
@@ -50,7 +50,7 @@ def test_a_listed_model_has_the_classes_that_are_wished_for() -> None:
     assert [tuple(x.shape) for x in found.inputs.values()] == [(3, 1, 8, 8)]
 
 
-def test_a_function_of_the_current_folder_may_name_inputs_or_say_its_loss(
+def test_function_in_the_current_folder_may_name_inputs_or_its_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "of_this_folder.py").write_text(FACTORIES)
@@ -64,7 +64,7 @@ def test_a_function_of_the_current_folder_may_name_inputs_or_say_its_loss(
     assert lossy.graph().input("target").shape == (4, 2)
 
 
-def test_a_classifier_of_hugging_face_comes_with_its_weights(tmp_path: Path) -> None:
+def test_hugging_face_classifier_is_loaded_with_its_weights(tmp_path: Path) -> None:
     model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3))
     found = find_model(saved(model, tmp_path), batch=2, shapes={"input_ids": (2, 5)})
 
@@ -75,7 +75,7 @@ def test_a_classifier_of_hugging_face_comes_with_its_weights(tmp_path: Path) -> 
     assert torch.equal(weight, model.state_dict()["classifier.weight"])
 
 
-def test_a_language_model_of_hugging_face_has_its_own_loss(tmp_path: Path) -> None:
+def test_hugging_face_language_model_has_its_own_loss(tmp_path: Path) -> None:
     config = GPT2Config(vocab_size=50, n_positions=12, n_embd=8, n_layer=1, n_head=2)
 
     found = find_model(saved(GPT2LMHeadModel(config), tmp_path))
@@ -84,7 +84,7 @@ def test_a_language_model_of_hugging_face_has_its_own_loss(tmp_path: Path) -> No
     assert found.graph().input("labels").shape == (1, 12)
 
 
-def test_folders_that_hold_code_pickles_or_no_head_are_refused(tmp_path: Path) -> None:
+def test_folders_with_code_pickles_or_no_head_are_refused(tmp_path: Path) -> None:
     folder = Path(saved(BertModel(BertConfig(**SMALL)), tmp_path / "bert"))
     with pytest.raises(ImportModelError, match="a BertModel, which has no loss that is known"):
         find_model(str(folder))
@@ -106,12 +106,12 @@ def test_folders_that_hold_code_pickles_or_no_head_are_refused(tmp_path: Path) -
         find_model(str(folder))
 
 
-def test_a_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
+def test_error_names_a_folder_without_a_configuration(tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match=r"holds no config\.json; give a folder that"):
         model_class(tmp_path)
 
 
-def test_a_folder_of_nothing_says_what_would_be_one(tmp_path: Path) -> None:
+def test_error_for_an_empty_folder_lists_supported_files(tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match=r"config\.json, a SavedModel saved_model\.pb"):
         find_model(str(tmp_path))
     with pytest.raises(ImportModelError, match="leave --classes out"):

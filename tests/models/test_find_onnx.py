@@ -26,7 +26,7 @@ def a_product_of_any_rows(tmp_path: Path) -> str:
     return str(tmp_path / "net.onnx")
 
 
-def test_open_sizes_are_the_users_to_say(path: str) -> None:
+def test_dynamic_sizes_need_a_shape_option(path: str) -> None:
     found = find_model(path, shapes={"x": (4, 3, 6)})
 
     assert found.graph().input("x").shape == (4, 3, 6)
@@ -42,13 +42,13 @@ def test_open_sizes_are_the_users_to_say(path: str) -> None:
         ({"z": (1,)}, r"has no input z; it has x=\?x\?x6"),
     ],
 )
-def test_sizes_that_are_wrong_are_named(
+def test_errors_name_invalid_sizes(
     path: str, shapes: dict[str, tuple[int, ...]], message: str
 ) -> None:
     with pytest.raises(ImportModelError, match=message):
         find_model(path, 2, shapes)
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
+def test_error_names_a_missing_file() -> None:
     with pytest.raises(ImportModelError, match=r"there is no ONNX file nosuch\.onnx"):
         find_model("nosuch.onnx")

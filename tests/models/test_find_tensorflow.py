@@ -33,7 +33,7 @@ def saved(kind: str, folder: Path, units: int = 3) -> str:
 
 
 @pytest.mark.parametrize("kind", [".keras", ".h5", ".tflite", ""])
-def test_a_file_says_itself_what_it_takes(kind: str, tmp_path: Path) -> None:
+def test_inputs_are_read_from_the_file(kind: str, tmp_path: Path) -> None:
     graph = find_model(saved(kind, tmp_path), batch=5).graph()
 
     first = graph.inputs[0]
@@ -43,7 +43,7 @@ def test_a_file_says_itself_what_it_takes(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [".keras", ".tflite"])
-def test_one_output_is_no_class(kind: str, tmp_path: Path) -> None:
+def test_single_output_is_not_a_class(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match="has 1 class, for which cross entropy is always 0"):
         find_model(saved(kind, tmp_path, units=1)).graph()
 
@@ -76,7 +76,7 @@ STATED = {
 
 @pytest.mark.parametrize("kind", ["keras", "h5"])
 @pytest.mark.parametrize("loss", STATED)
-def test_a_keras_file_says_its_own_loss(loss: str, kind: str, tmp_path: Path) -> None:
+def test_loss_is_read_from_the_keras_file(loss: str, kind: str, tmp_path: Path) -> None:
     model, rng = net(), np.random.default_rng(0)
     path = compiled(tmp_path / f"net.{kind}", model, loss=STATED[loss])
     found = find_model(path, batch=5)
@@ -112,7 +112,7 @@ def test_losses_of_several_outputs(how: dict[str, object], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["keras", "h5", None])
-def test_python_takes_the_loss_of_a_model_and_of_its_file(kind: str | None, tmp_path: Path) -> None:
+def test_python_api_uses_the_loss_of_a_model_or_file(kind: str | None, tmp_path: Path) -> None:
     model, rng = net(), np.random.default_rng(0)
     model.compile("sgd", loss=["mae"], loss_weights=[2.0], jit_compile=False)
     path = tmp_path / f"net.{kind}"
@@ -136,7 +136,7 @@ def of_a_function() -> tuple[keras.Model, tuple[np.ndarray]]:
     return model, (np.zeros((2, 4), np.float32),)
 
 
-def test_a_function_returns_a_model_with_its_loss() -> None:
+def test_function_may_return_a_model_with_its_loss() -> None:
     found = find_model(f"{__name__}:{of_a_function.__name__}")
 
     assert found.stated
@@ -149,7 +149,7 @@ def rewritten(path: str, **training: object) -> str:
     return path
 
 
-def test_a_loss_as_keras_2_writes_it(tmp_path: Path) -> None:
+def test_loss_in_the_format_of_keras_2(tmp_path: Path) -> None:
     name = "SparseCategoricalCrossentropy"
     config = {"reduction": "auto", "name": "odd", "from_logits": True, "ignore_class": None}
     loss = {"class_name": name, "config": {**config, "fn": "sparse_categorical_crossentropy"}}
@@ -161,14 +161,14 @@ def test_a_loss_as_keras_2_writes_it(tmp_path: Path) -> None:
     assert found.graph().input("target").shape == (5,)
 
 
-def test_an_unknown_loss_is_named(tmp_path: Path) -> None:
+def test_error_names_an_unknown_loss(tmp_path: Path) -> None:
     path = compiled(tmp_path / "net.keras", net(), loss=Own())
 
     with pytest.raises(ImportModelError, match=r"unknown loss 'Own'.*--loss"):
         find_model(path).graph()
 
 
-def test_commands_say_the_loss_of_a_file(
+def test_commands_print_the_loss_of_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = compiled(tmp_path / "net.h5", net(), loss="mean_squared_error")

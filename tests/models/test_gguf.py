@@ -1,4 +1,4 @@
-"""GGUF files: the bytes of each type, llama.cpp's names and row order, and damage."""
+"""GGUF files: the bytes of each type, llama.cpp's names and row order, and damaged files."""
 
 import random
 import struct
@@ -40,7 +40,7 @@ def keys() -> list[bytes]:
 
 
 def written(path: Path, tensors: dict[str, tuple[int, tuple[int, ...], bytes]]) -> Path:
-    """Write a file by hand, following the format's specification."""
+    """Write a file according to the format's specification."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys())) + b"".join(keys())
     data = b""
     for name, (kind, shape, stored) in tensors.items():
@@ -76,7 +76,7 @@ PACKAGED = {
     **{20: "IQ4_NL", 23: "IQ4_XS", 34: "TQ1_0", 35: "TQ2_0"},
 }
 STORED_BITS = {"Q4_0": 4, "Q5_0": 8, "Q8_0": 8, "IQ4_NL": 8, "TQ1_0": 4, "TQ2_0": 4}
-"""Bits of blocks that hold the numbers of a type."""
+"""Bits of the blocks that represent a type exactly."""
 
 
 def packaged(path: Path) -> Path:
@@ -91,7 +91,7 @@ def packaged(path: Path) -> Path:
     return written(path, tensors)
 
 
-def test_types_of_the_package_are_read_as_ggml_decodes_them(tmp_path: Path) -> None:
+def test_types_of_the_package_are_decoded_as_by_ggml(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     path = packaged(tmp_path / "a.gguf")
     file = read_gguf(path)
@@ -102,7 +102,7 @@ def test_types_of_the_package_are_read_as_ggml_decodes_them(tmp_path: Path) -> N
         np.testing.assert_array_equal(actual, expected.reshape(actual.shape))
 
 
-def test_blocks_hold_the_numbers_of_types_with_one_scale(tmp_path: Path) -> None:
+def test_blocks_represent_types_with_one_scale_exactly(tmp_path: Path) -> None:
     file = read_gguf(packaged(tmp_path / "a.gguf"))
     grids = {name: file.contents(name) for name in file.entries}
     assert {
@@ -116,7 +116,7 @@ def test_blocks_hold_the_numbers_of_types_with_one_scale(tmp_path: Path) -> None
         np.testing.assert_array_equal(blocks.decode(*stored), file.contents(name).read())
 
 
-def test_new_numbers_of_a_type_that_is_only_read_become_q8(tmp_path: Path) -> None:
+def test_new_values_of_read_only_types_become_q8(tmp_path: Path) -> None:
     source = read_gguf(packaged(tmp_path / "a.gguf"))
     numbers = np.float32(np.random.default_rng(1).standard_normal((3, 512)))
     write_gguf(tmp_path / "b.gguf", source, {"Q4_K": InMemory(numbers)})
@@ -127,7 +127,7 @@ def test_new_numbers_of_a_type_that_is_only_read_become_q8(tmp_path: Path) -> No
         np.testing.assert_array_equal(again.data(name), source.data(name))
 
 
-def test_a_type_of_the_package_names_the_package(
+def test_error_names_the_package_that_reads_a_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = packaged(tmp_path / "a.gguf")
@@ -144,7 +144,7 @@ def test_a_type_of_the_package_names_the_package(
             cached.cache_clear()
 
 
-def test_every_type_is_read_as_the_format_has_it(tmp_path: Path) -> None:
+def test_every_type_is_read_as_specified(tmp_path: Path) -> None:
     file = read_gguf(every_type(tmp_path / "a.gguf"))
     numbers = np.arange(6, dtype=np.float32)
     assert np.array_equal(file.contents("f32").read(), numbers.reshape(2, 3))
@@ -157,7 +157,7 @@ def test_every_type_is_read_as_the_format_has_it(tmp_path: Path) -> None:
         file.contents("other")
 
 
-def test_what_is_written_has_the_same_keys_and_types(tmp_path: Path) -> None:
+def test_written_files_have_the_same_keys_and_types(tmp_path: Path) -> None:
     file = read_gguf(every_type(tmp_path / "a.gguf", others=False))
     write_gguf(tmp_path / "same.gguf", file, {})
     sound = (tmp_path / "a.gguf").read_bytes()
@@ -177,7 +177,7 @@ def test_what_is_written_has_the_same_keys_and_types(tmp_path: Path) -> None:
     assert np.array_equal(again.contents("bf16").read(), file.contents("bf16").read())
 
 
-def test_rows_of_queries_and_keys_have_the_order_of_transformers(tmp_path: Path) -> None:
+def test_query_and_key_rows_are_in_the_order_of_transformers(tmp_path: Path) -> None:
     rows = np.arange(8, dtype=np.float32)[:, None].repeat(2, 1)
     path = written(
         tmp_path / "a.gguf",
@@ -200,7 +200,7 @@ def test_rows_of_queries_and_keys_have_the_order_of_transformers(tmp_path: Path)
     )
 
 
-def test_another_family_is_refused(tmp_path: Path) -> None:
+def test_unknown_families_are_refused(tmp_path: Path) -> None:
     path = every_type(tmp_path / "a.gguf")
     with pytest.raises(ImportModelError, match="says mamba"):
         gguf_tensors(path, SimpleNamespace(model_type="mamba"))
@@ -217,7 +217,7 @@ def read_all(path: Path) -> bool:
     return all(array.dtype == np.float32 for array in found)
 
 
-def test_damaged_files_are_errors_of_ours(tmp_path: Path) -> None:
+def test_damaged_files_raise_our_errors(tmp_path: Path) -> None:
     path = every_type(tmp_path / "a.gguf")
     sound, rng, refused = path.read_bytes(), random.Random(0), 0
     for turn in range(600):
@@ -227,14 +227,14 @@ def test_damaged_files_are_errors_of_ours(tmp_path: Path) -> None:
 
 
 def with_odd_number(data: bytes, rng: random.Random) -> bytes:
-    """Replace four or eight bytes by a number that may break counts, sizes or offsets."""
+    """Replace four or eight bytes by a number that may break a count, size or offset."""
     width = rng.choice((4, 8))
     near = (1 << rng.choice((0, 5, 16, 31, 32, 62, 63, 64))) + rng.choice((-1, 0, 1))
     at = rng.randrange(len(data) - width)
     return data[:at] + (near % (1 << 8 * width)).to_bytes(width, "little") + data[at + width :]
 
 
-def test_odd_counts_and_sizes_take_no_more_memory_than_the_file(tmp_path: Path) -> None:
+def test_invalid_counts_and_sizes_do_not_allocate_memory(tmp_path: Path) -> None:
     path, rng, refused = weights(tmp_path / "a.gguf"), random.Random(1), 0
     sound = path.read_bytes()
     assert read_all(path)
@@ -274,7 +274,7 @@ SIZES = st.sampled_from([0, 1, 2, 4, 32, 64, 2**32, 2**63, 2**64 - 1])
 )
 @example("a", 8, [], 300)
 @example("blk.0.attn_q.weight", 0, [], 300)
-def test_any_row_of_the_table_is_read_or_refused(
+def test_any_table_row_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, name: str, kind: int, shape: list[int], size: int
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "row.gguf"

@@ -1,4 +1,4 @@
-"""LoRA adapters as GGUF: added as llama.cpp does, they give the merged model's tensors."""
+"""LoRA adapters as GGUF: added as by llama.cpp, they give the merged model's tensors."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ARCHITECTURES = {"gemma3_text": "gemma3"}
 
 
 @pytest.mark.parametrize("kind", MODULES)
-def test_added_to_the_model_they_are_its_merged_tensors(kind: str, tmp_path: Path) -> None:
+def test_adapters_added_to_the_model_give_merged_tensors(kind: str, tmp_path: Path) -> None:
     config = made(kind, tmp_path).config
     source, path, tuned = (tmp_path / f"{name}.gguf" for name in ("tiny", "adapter", "tuned"))
     stored, rng = gguf_tensors(source, config), np.random.default_rng(0)
@@ -68,7 +68,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
     }
 
 
-def test_families_and_weights_without_a_name_of_llama_cpp_have_none(tmp_path: Path) -> None:
+def test_families_and_weights_unknown_to_llama_cpp_have_no_name(tmp_path: Path) -> None:
     config = made("llama", tmp_path).config
     query = Adapter("model.layers.0.self_attn.q_proj.weight", RANK, 6.0)
     assert takes_adapters(config, [query])

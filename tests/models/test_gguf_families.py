@@ -106,7 +106,7 @@ def write_f32(path: Path, kind: str, module: Any) -> None:
     path.write_bytes(head + bytes(-len(head) % 32) + data)
 
 
-def made(kind: str, folder: Path) -> Any:
+def write_model(kind: str, folder: Path) -> Any:
     """Write a folder of a tiny model with one GGUF file; return the model."""
     name, class_name, settings = FAMILIES[kind]
     torch.manual_seed(0)
@@ -120,13 +120,13 @@ def made(kind: str, folder: Path) -> Any:
     return module
 
 
-def test_every_family_that_is_read_is_tested() -> None:
+def test_every_supported_family_is_tested() -> None:
     assert set(FAMILIES) == set(KNOWN)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_the_loss_is_that_of_pytorch(kind: str, tmp_path: Path) -> None:
-    module = made(kind, tmp_path)
+def test_loss_matches_pytorch(kind: str, tmp_path: Path) -> None:
+    module = write_model(kind, tmp_path)
     assert module.config.model_type == kind
     ids = torch.randint(5, 60, (2, LENGTH))
     positions = torch.arange(LENGTH).repeat(2, 1)
@@ -142,8 +142,8 @@ def test_the_loss_is_that_of_pytorch(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_weights_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
-    module = made(kind, tmp_path)
+def test_weights_round_trip(kind: str, tmp_path: Path) -> None:
+    module = write_model(kind, tmp_path)
     source, back = tmp_path / "tiny.gguf", tmp_path / "back.gguf"
     found = gguf_tensors(source, module.config)
     changed: dict[str, Contents] = {n: InMemory(held.read() + 1) for n, held in found.items()}

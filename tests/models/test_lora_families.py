@@ -1,4 +1,4 @@
-"""Decoder families of today: preset `lora` finds their names, and ten steps are those of PEFT."""
+"""Current decoder families: preset `lora` finds their names, and ten steps match PEFT."""
 
 from functools import partial
 from pathlib import Path
@@ -54,7 +54,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 NIGHTLY = ("Qwen3NextForCausalLM", "Lfm2MoeForCausalLM", "MixtralForCausalLM")
-"""Mixtures of what other families have alone."""
+"""Combinations of features that other families have separately."""
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ NIGHTLY = ("Qwen3NextForCausalLM", "Lfm2MoeForCausalLM", "MixtralForCausalLM")
         for kind in FAMILIES
     ],
 )
-def test_ten_steps_are_those_of_peft(kind: str, tmp_path: Path) -> None:
+def test_ten_steps_match_peft(kind: str, tmp_path: Path) -> None:
     name, settings = FAMILIES[kind]
     torch.manual_seed(0)
     module = build(name, kind, **{**SMALL, **GROUPED, **settings})
@@ -94,7 +94,7 @@ VISION: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", VISION)
-def test_of_a_model_with_pictures_the_text_model_opens(name: str, tmp_path: Path) -> None:
+def test_text_model_of_a_vision_language_model_opens(name: str, tmp_path: Path) -> None:
     text, vision = VISION[name]
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(
@@ -117,7 +117,7 @@ def test_of_a_model_with_pictures_the_text_model_opens(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["Qwen3MoeForCausalLM", "MixtralForCausalLM"])
-def test_experts_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
+def test_experts_round_trip(kind: str, tmp_path: Path) -> None:
     name, settings = FAMILIES[kind]
     module = build(name, kind, **{**SMALL, **GROUPED, **settings})
     module.save_pretrained(tmp_path)
@@ -145,12 +145,12 @@ def test_experts_go_back_as_they_came(kind: str, tmp_path: Path) -> None:
     ("kind", "storage"),
     [("LlamaForCausalLM", "f32"), ("LlamaForCausalLM", "bf16"), ("Gemma4ForCausalLM", "f32")],
 )
-def test_noise_is_that_of_transformers(
+def test_noise_matches_transformers(
     kind: str, storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, settings = {**FAMILIES, "LlamaForCausalLM": ("Llama", {})}[kind]
     module = build(name, kind, **{**SMALL, **GROUPED, **settings, "vocab_size": 128})
-    module.bfloat16().float()  # numbers that storage keeps
+    module.bfloat16().float()  # numbers that the storage type represents exactly
     module.save_pretrained(tmp_path)
     noise = EmbeddingNoise("model.embed_tokens.weight", alpha=5.0)
     scheme = lora(4, 8, ["*.q_proj.weight"])

@@ -1,4 +1,4 @@
-"""MLPerf Tiny's ResNet-8: Keras's layers in their order."""
+"""MLPerf Tiny's ResNet-8, loaded from Keras layers by their order."""
 
 from pathlib import Path
 

@@ -44,7 +44,7 @@ def test_model_has_the_published_number_of_parameters(name: str, parameters: int
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_presets_know_the_names_of_every_family(family: str) -> None:
+def test_presets_know_the_names_of_every_family(family: str) -> None:
     width = "-0.35" if FAMILIES[family].has_width else ""
     with torch.device("meta"):
         model = parse_model(f"{family}{width}-64").build()
@@ -73,7 +73,7 @@ def test_causal_model_returns_the_loss_of_the_next_token() -> None:
     torch.testing.assert_close(outputs["loss"], expected)
 
 
-def test_mobilenet_has_torchvisions_names() -> None:
+def test_mobilenet_has_the_names_of_torchvision() -> None:
     state = MobileNetV2().state_dict()
 
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -95,7 +95,7 @@ def test_mobilenet_head_keeps_its_name_with_dropout() -> None:
     assert set(model.state_dict()) == set(MobileNetV2(0.35, 10).state_dict())
 
 
-def test_resnets_have_torchvisions_names() -> None:
+def test_resnets_have_the_names_of_torchvision() -> None:
     assert len(resnet18().state_dict()) == 122
     state = resnet50().state_dict()
     assert len(state) == 320
@@ -126,12 +126,12 @@ def test_equal_seeds_build_equal_models() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_cifar_depth_must_be_of_the_family() -> None:
+def test_cifar_depth_must_belong_to_the_family() -> None:
     with pytest.raises(ImportModelError, match=r"6 n \+ 2 layers \(20, 32, 44, 56\), not 18"):
         CifarResNet(18)
 
 
-def test_cifar_weights_load_by_their_names(tmp_path: Path) -> None:
+def test_cifar_weights_load_by_name(tmp_path: Path) -> None:
     source = CifarResNet(8).eval()
     arrays = {
         name: tensor.numpy()
@@ -146,7 +146,7 @@ def test_cifar_weights_load_by_their_names(tmp_path: Path) -> None:
     assert torch.equal(loaded(x), source(x))
 
 
-def test_cifar_weights_of_another_model_are_named(tmp_path: Path) -> None:
+def test_error_names_cifar_weights_of_another_model(tmp_path: Path) -> None:
     np.savez(tmp_path / "resnet8-0000.npz", conv9=np.zeros(3, np.float32))
 
     with pytest.raises(ImportModelError, match=r"do not fit ResNet-8: conv9, conv1\.weight"):
@@ -154,12 +154,12 @@ def test_cifar_weights_of_another_model_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("load", [load_int8, load_cifar_resnet])
-def test_file_of_unknown_name_is_refused(load: Callable[[Path], object]) -> None:
+def test_unknown_file_names_are_refused(load: Callable[[Path], object]) -> None:
     with pytest.raises(ImportModelError, match=r"squeezenet\.npz"):
         load(Path("squeezenet.npz"))
 
 
-def test_int8_weights_load_as_the_floats_that_they_stand_for(tmp_path: Path) -> None:
+def test_int8_weights_load_as_dequantized_floats(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     arrays, layers = {}, []
     for name, module in MCUNet(norm=False).named_modules():

@@ -1,6 +1,6 @@
 """Quantized weights of published formats, bit for bit as their own packages decode them.
 
-packed_layers/ has a layer of each format with the decoded numbers: GPTQ by AutoGPTQ 0.7.1, AWQ by
+packed_layers/ has a layer of each format with its decoded values: GPTQ by AutoGPTQ 0.7.1, AWQ by
 AutoAWQ 0.2.9, NF4 and FP4 by bitsandbytes 0.50.2, int4 by torchao 0.18.
 """
 
@@ -34,9 +34,9 @@ FORMATS = {
     "fp4_nested": ("bitsandbytes", DType.F32, None),
     "torchao": ("torchao", DType.F32, 4),
 }
-"""By file: the method, the type of the decoded numbers, and the bits of blocks that keep them."""
+"""By file: the method, the type of decoded values, and the bits of blocks that store these."""
 STORED_TYPES = {"nf4": "f16", "nf4_nested": "bf16", "gptq_ordered": None, "fp4_nested": None}
-"""Storage that keeps the numbers, if not in blocks."""
+"""Storage that represents the values exactly, if not blocks."""
 
 
 def config(method: str, **settings: Any) -> Any:
@@ -55,7 +55,7 @@ def layer(name: str) -> tuple[Contents, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_layer_is_decoded_as_by_its_package(name: str) -> None:
+def test_layers_are_decoded_as_by_their_package(name: str) -> None:
     weight, expected = layer(name)
     assert weight.type.dtype is FORMATS[name][1]
     numbers = numbers_of(weight.read())
@@ -65,7 +65,7 @@ def test_a_layer_is_decoded_as_by_its_package(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_storage_that_keeps_the_numbers_is_named(name: str) -> None:
+def test_note_names_the_exact_storage(name: str) -> None:
     method, _, bits = FORMATS[name]
     dtype = f"int{bits}" if bits else STORED_TYPES[name]
     expected = f"--frozen-weights {dtype} keeps" if dtype else "no --frozen-weights keeps"
@@ -73,7 +73,7 @@ def test_the_storage_that_keeps_the_numbers_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, row in FORMATS.items() if row[2]])
-def test_blocks_hold_the_same_numbers(name: str) -> None:
+def test_blocks_have_the_same_values(name: str) -> None:
     weight, _ = layer(name)
     assert isinstance(weight, Grid)
     assert weight.bits is not None
@@ -89,7 +89,7 @@ def test_blocks_hold_the_same_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["lora", "dora"])
-def test_lora_over_gptq_in_four_bits_trains_as_peft_over_its_numbers(
+def test_lora_over_gptq_in_four_bits_matches_peft_over_decoded_weights(
     scheme: str, tmp_path: Path
 ) -> None:
     module = quantize_folder(tmp_path)
@@ -115,7 +115,7 @@ def broken(change: Mapping[str, np.ndarray | None], **settings: Any) -> str:
     return str(caught.value)
 
 
-def test_what_is_no_layer_of_the_format_is_refused() -> None:
+def test_invalid_layers_are_refused() -> None:
     assert "proj is no layer of GPTQ: it has 3 bits" in broken({}, bits=3)
     assert "'qzeros'" in broken({"proj.qzeros": None})
     assert "g_idx" in broken({"proj.g_idx": np.full(64, 2, np.int32)})

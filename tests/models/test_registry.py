@@ -23,7 +23,7 @@ from pockengine.models.registry import FAMILIES, parse_model
         ("llama-15m-256", (256,)),
     ],
 )
-def test_name_gives_the_input_and_reads_back(name: str, shape: tuple[int, ...]) -> None:
+def test_names_give_the_input_shape_and_round_trip(name: str, shape: tuple[int, ...]) -> None:
     model = parse_model(name)
 
     assert model.input_shape == shape
@@ -34,7 +34,7 @@ def test_equal_models_have_one_canonical_name() -> None:
     assert str(parse_model("mobilenet_v2-1.0-96")) == "mobilenet_v2-1-96"
 
 
-def test_text_models_take_tokens() -> None:
+def test_text_models_need_tokens() -> None:
     assert parse_model("distilbert-128").input_name == "input_ids"
     with pytest.raises(ImportModelError, match="llama-15m-256 takes tokens"):
         _ = parse_model("llama-15m-256").resolution
@@ -77,6 +77,6 @@ def test_every_family_is_reachable_by_name() -> None:
         ("llama-7b-64", "unknown model 'llama'"),
     ],
 )
-def test_wrong_name_is_refused_with_the_right_form(name: str, message: str) -> None:
+def test_errors_for_wrong_names_show_the_valid_form(name: str, message: str) -> None:
     with pytest.raises(ImportModelError, match=re.escape(message)):
         parse_model(name)

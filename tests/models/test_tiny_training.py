@@ -1,4 +1,4 @@
-"""Hand-written schemes of tiny-training: accepted files, errors, and counted memory."""
+"""Handwritten schemes of tiny-training: accepted files, errors, and counted memory."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ LISTS = {
 }
 
 
-def test_lists_of_a_command_line_read_as_those_of_a_program() -> None:
+def test_command_line_lists_match_program_lists() -> None:
     text = {**LISTS, "weight_update_ratio": "1-1-0.125", "manual_weight_idx": "21-24-36"}
 
     assert read_config(text, "here") == read_config(LISTS, "here")
@@ -53,7 +53,7 @@ def test_lists_of_a_command_line_read_as_those_of_a_program() -> None:
         ({"weight_select_criteria": ["random"]}, "criterion"),
     ],
 )
-def test_wrong_configs_say_what_is_wrong(change: dict[str, Any], message: str) -> None:
+def test_errors_explain_invalid_configs(change: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemeError, match=message):
         read_config(LISTS | change, "here")
 
@@ -70,7 +70,7 @@ def test_indices_become_names() -> None:
     }
 
 
-def test_share_above_one_is_a_number_of_channels() -> None:
+def test_share_above_one_is_a_channel_count() -> None:
     graph = residual_net()
 
     scheme = convert(Config(2, ((1, 8.0), (2, 3.0)), "random"), graph, "some")
@@ -90,12 +90,12 @@ def test_share_above_one_is_a_number_of_channels() -> None:
         (Config(2, ((2, 9.0),)), "9 channels of .*, which has 8"),
     ],
 )
-def test_a_net_that_the_scheme_does_not_fit_is_refused(config: Config, message: str) -> None:
+def test_schemes_for_other_nets_are_refused(config: Config, message: str) -> None:
     with pytest.raises(SchemeError, match=message):
         convert(config, residual_net(), "theirs")
 
 
-def test_what_is_saved_is_counted_in_bits() -> None:
+def test_saved_activations_are_counted_in_bits() -> None:
     """The last two convolutions output 6x6 pixels of 8 channels; the classifier reads 8."""
     config, pixels = Config(2, ((1, 0.25), (2, 0.5))), 6 * 6
     graph = residual_net(batch=1)

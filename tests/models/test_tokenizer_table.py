@@ -104,7 +104,7 @@ def tokenized(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tokens_and_texts_are_those_of_tokenizers(kind: str, program: Path) -> None:
+def test_tokens_and_texts_match_tokenizers(kind: str, program: Path) -> None:
     tokenizer = KINDS[kind]()
     texts = mixture()
     found = tokenized(program, tokenizer_table(tokenizer), texts)
@@ -114,11 +114,11 @@ def test_tokens_and_texts_are_those_of_tokenizers(kind: str, program: Path) -> N
         assert decoded == tokenizer.decode(ids), text
 
 
-def test_the_pattern_of_qwen_is_known() -> None:
+def test_qwen_pattern_is_supported() -> None:
     assert tokenization_qwen3_5.PRETOKENIZE_REGEX == QWEN35
 
 
-def test_marks_of_a_text_are_added(program: Path) -> None:
+def test_special_tokens_of_a_text_are_added(program: Path) -> None:
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=of_bytes(), bos_token="<s>", eos_token="</s>"
     )
@@ -139,7 +139,7 @@ def test_damaged_tables_are_refused(program: Path) -> None:
             tokenized(program, data, ["a"])
 
 
-def test_what_the_runtime_lacks_is_named() -> None:
+def test_errors_name_unsupported_tokenizers() -> None:
     def refused(change: Callable[[dict[str, Any]], object], fault: str) -> None:
         facts = json.loads(of_bytes().to_str())
         change(facts)

@@ -1,8 +1,8 @@
-"""Whole models of every family: ten training steps in generated C compared with PyTorch's.
+"""Models of every family: ten training steps in generated C, compared with PyTorch's.
 
-Sizes are tiny, structures complete. Training on random pictures is chaotic, so nets with batch
-norms start with open gates (see `farm/bench/case`) and start each step from PyTorch's weights. They
-take four steps only, as these steps are independent.
+Sizes are tiny, but structures are complete. Training on random images is chaotic, so nets with
+batch norms start with open gates (see `farm/bench/case`), and each step starts from PyTorch's
+weights. Four such steps are enough, as they are independent.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ STEPS, STEPS_ALONE = 10, 4
 
 
 class Logits(nn.Module):
-    """Returns only the logits of a transformers model."""
+    """Return only the logits of a transformers model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Logits(nn.Module):
 
 
 class NextToken(nn.Module):
-    """Returns transformers' own loss of a causal model."""
+    """Return transformers' own loss of a causal model."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Recurrent(nn.Module):
 
 
 class GruCell(nn.Module):
-    """A GRU cell that the model itself unrolls: (N, L, 8) to (N, L, 12)."""
+    """A GRU cell unrolled by the model itself: (N, L, 8) to (N, L, 12)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ def vit() -> nn.Module:
 
 
 def efficientnet() -> nn.Module:
-    """Three of B0's seven stages at an eighth of the width, with one block each."""
+    """Build three of B0's seven stages at an eighth of the width, with one block each."""
     config = EfficientNetConfig(
         image_size=32,
         width_coefficient=0.125,
@@ -153,7 +153,7 @@ def efficientnet() -> nn.Module:
 
 
 def bottlenecks() -> nn.Module:
-    """ResNet-50 with two blocks per stage: one with a projected skip, one without."""
+    """Build ResNet-50 with two blocks per stage: one with a projected skip, one without."""
     return ResNet(Bottleneck, (2, 2, 2, 2), CLASSES)
 
 
@@ -220,7 +220,7 @@ def test_ten_free_steps_follow_pytorch(name: str) -> None:
         pytest.param(efficientnet, id="EfficientNet-B0", marks=pytest.mark.nightly),
     ],
 )
-def test_each_step_of_nets_with_batch_norms_follows_pytorch(
+def test_single_steps_of_batch_norm_nets_follow_pytorch(
     build: Callable[[], nn.Module],
 ) -> None:
     torch.manual_seed(0)

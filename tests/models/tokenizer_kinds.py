@@ -1,4 +1,4 @@
-"""Small tokenizers of every kind that the C runtime knows, and texts in many scripts."""
+"""Small tokenizers of every kind that the C runtime supports, and texts in many scripts."""
 
 import json
 import random
