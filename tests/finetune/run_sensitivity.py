@@ -1,4 +1,4 @@
-"""Measure the tiny model's items into a table, in a process that tests can kill.
+"""Measure the tiny model's items into a table, as a process that tests can kill.
 
 Arguments: the table, "processes" or a scheduler, and the number of trials before a pause during
 which a test kills the process (0: no pause).

@@ -21,12 +21,12 @@ def names(budget: Budget) -> list[str]:
     return [one.scheme.name for one in presets_within(COSTS, budget)]
 
 
-def test_every_preset_that_the_model_has_takes_part_without_a_budget() -> None:
-    """`sparse` does not know the tiny model's family, and LoRA needs attention."""
+def test_every_applicable_preset_is_a_candidate_without_a_budget() -> None:
+    """`sparse` does not support the tiny model's family, and LoRA needs attention."""
     assert names(Budget()) == ["full", "head-only", "bias-only", "last-1-blocks"]
 
 
-def test_presets_keep_the_budget() -> None:
+def test_presets_meet_the_budget() -> None:
     last = COSTS.cost(preset("last-1-blocks", GRAPH))
     fitting = names(Budget(last.memory_bytes))
     assert "full" not in fitting
@@ -37,7 +37,7 @@ def test_presets_keep_the_budget() -> None:
         assert one.cost.memory_bytes <= last.memory_bytes
 
 
-def test_searched_schemes_take_part_beside_presets_and_none_trains_what_another_does() -> None:
+def test_searched_schemes_are_candidates_without_duplicates() -> None:
     whole = [options[-1] for options in SPACE.weights]
     points = [
         Point(tuple(items), 0.1, COSTS.cost(scheme_of(GRAPH, items)))
@@ -49,7 +49,7 @@ def test_searched_schemes_take_part_beside_presets_and_none_trains_what_another_
     assert entrants[-1].gain == 0.1
 
 
-def test_gain_of_a_preset_is_that_of_the_items_which_it_trains() -> None:
+def test_gain_of_a_preset_is_the_gain_of_its_items() -> None:
     weights = len(SPACE.weights)
     assert gain_of_preset(GRAPH, preset("head-only", GRAPH), TABLE) == 0
     assert gain_of_preset(GRAPH, preset("bias-only", GRAPH), TABLE) == pytest.approx(0.01)

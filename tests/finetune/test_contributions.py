@@ -1,4 +1,4 @@
-"""The table on disk: intact after any kill, refused if its settings differ, never mixed up."""
+"""The table on disk: intact after any kill, and refused if its settings differ."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def write(path: Path) -> None:
             table.add(WEIGHT, seed, outcome(base + 0.1 * (seed + 1)))
 
 
-def test_what_was_added_is_read_back(tmp_path: Path) -> None:
+def test_added_trials_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "new" / "table.jsonl"
     write(path)
     with open_table(path, HEADER) as table:
@@ -61,7 +61,7 @@ def test_gains_are_over_the_baseline_of_the_same_seed(tmp_path: Path) -> None:
     assert one == Contributions(0.5, {BIASES: Gain(pytest.approx(-0.1), 0.0, 1)})
 
 
-def test_a_torn_line_anywhere_is_dropped_and_the_rest_kept(tmp_path: Path) -> None:
+def test_torn_lines_are_dropped_and_others_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     write(path)
     data = path.read_bytes()
@@ -73,7 +73,7 @@ def test_a_torn_line_anywhere_is_dropped_and_the_rest_kept(tmp_path: Path) -> No
         assert read_table(path)[0]["subject"] == "tiny"
 
 
-def test_a_table_of_another_measurement_is_refused(tmp_path: Path) -> None:
+def test_tables_of_other_measurements_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "table.jsonl")
     other = {"subject": "tiny", "seeds": [0, 1, 2], "rate": 0.1}
 
@@ -119,7 +119,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_damaged_lines_are_named(tmp_path: Path, line: str) -> None:
+def test_errors_name_damaged_lines(tmp_path: Path, line: str) -> None:
     path = tmp_path / "table.jsonl"
     path.write_text(json.dumps({"schema": 1, **HEADER}) + f"\n{line}\n")
 
@@ -128,7 +128,7 @@ def test_damaged_lines_are_named(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", '{"schema": 2}\n', "\x00\n", "{}"])
-def test_other_files_are_no_tables(tmp_path: Path, text: str) -> None:
+def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "table.jsonl"
     path.write_text(text)
 
@@ -138,7 +138,7 @@ def test_other_files_are_no_tables(tmp_path: Path, text: str) -> None:
         read_table(tmp_path / "absent.jsonl")
 
 
-def test_a_table_of_losses_gains_by_less_of_them(tmp_path: Path) -> None:
+def test_lower_loss_is_a_gain(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     with open_table(path, {**HEADER, "judge": HELD_OUT.name}) as table:
         for seed in (0, 1):
@@ -156,7 +156,7 @@ def test_a_table_of_losses_gains_by_less_of_them(tmp_path: Path) -> None:
     assert found.gains[BIASES].mean == -3.0  # a diverged trial: twice the baseline's loss
 
 
-def test_a_baseline_that_diverges_is_reported() -> None:
+def test_diverging_baselines_are_reported() -> None:
     lost = TrialOutcome(-math.inf, math.nan, 1, 0.1, True)
 
     with pytest.raises(FinetuneError, match="the head alone, diverged with seed 4; measure at a"):

@@ -1,4 +1,4 @@
-"""The cost of a scheme: the compiled plan's exact memory, modelled cycles in the right order."""
+"""The cost of a scheme: exact memory of the compiled plan, and modelled cycles in order."""
 
 import pytest
 
@@ -24,7 +24,7 @@ RPI4 = load_device("rpi4")
 
 
 @pytest.mark.parametrize("name", ["full", "bias-only", "head-only"])
-def test_memory_is_that_of_the_compiled_program(name: str) -> None:
+def test_memory_matches_the_compiled_program(name: str) -> None:
     optimizer = Sgd(momentum=0.9)
     program = compile_program(GRAPH, Training(name, optimizer), target=CBackend(RPI4).target())
     states = [p.data.nbytes for p in program.params.values() if p.name.startswith("optimizer.")]
@@ -35,7 +35,7 @@ def test_memory_is_that_of_the_compiled_program(name: str) -> None:
     assert cost.memory_bytes == cost.extra_bytes + cost.state_bytes
 
 
-def test_extra_memory_is_what_the_arena_is_beyond_inference() -> None:
+def test_extra_memory_is_the_arena_minus_inference() -> None:
     costs = CostModel(GRAPH, RPI4)
     full = costs.cost(preset("full", GRAPH))
 
@@ -68,7 +68,7 @@ def test_equal_schemes_compile_once() -> None:
     assert costs.compiled == 1
 
 
-def test_adapters_cost_beside_the_head() -> None:
+def test_adapters_cost_more_than_only_the_head() -> None:
     costs = CostModel(GRAPH, RPI4)
     head = costs.cost(preset("head-only", GRAPH))
     small, large = (costs.cost(lora(rank, 2, ["layers.1.weight"], ["head.*"])) for rank in (2, 4))
@@ -77,7 +77,7 @@ def test_adapters_cost_beside_the_head() -> None:
     assert head.multiply_adds < small.multiply_adds < large.multiply_adds
 
 
-def test_channels_that_data_choose_cost_as_scattered_ones() -> None:
+def test_channels_selected_by_data_cost_like_scattered_ones() -> None:
     costs = CostModel(GRAPH, RPI4)
     by_data, random = (
         costs.cost(scheme_of(GRAPH, [Item("weight", "layers.1.weight", 0.5, by)]))
@@ -109,13 +109,13 @@ def test_graph_without_inference_is_refused() -> None:
         CostModel(graph, RPI4)
 
 
-def test_costing_a_scheme_writes_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_needs_no_generated_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CBackend, "kernel", lambda *_: pytest.fail("a kernel was written"))
 
     assert cost_of(GRAPH, preset("full", GRAPH), RPI4).cycles > 0
 
 
-def test_a_backend_without_a_processor_costs_too() -> None:
+def test_backend_without_a_processor_has_costs() -> None:
     toy = find_device(DEVICE)
     cost = cost_of(GRAPH, preset("full", GRAPH), toy)
 

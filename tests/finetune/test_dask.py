@@ -38,7 +38,7 @@ class Cluster:
 
 @pytest.fixture(name="cluster")
 def two_workers(tmp_path: Path) -> Iterator[Cluster]:
-    """A scheduler and two single-threaded workers, each a separate process."""
+    """Start a scheduler and two single-threaded workers, each a separate process."""
     file = tmp_path / "scheduler.json"
     known = ("--scheduler-file", str(file))
     place = ("--host", "127.0.0.1", "--no-dashboard")
@@ -74,13 +74,13 @@ def plain(path: Path) -> dict[Key, TrialOutcome]:
 
 
 def victims_tasks(address: str) -> int:
-    """Return the number of the victim's trials, running or waiting."""
+    """Return the number of the victim's running and queued trials."""
     with Client(address, timeout=SECONDS, set_as_default=False) as client:
         named = {row["name"]: place for place, row in client.scheduler_info()["workers"].items()}
         return len(client.processing()[named[VICTIM]])
 
 
-def test_a_killed_worker_costs_no_trial_and_doubles_none(cluster: Cluster, tmp_path: Path) -> None:
+def test_killed_workers_lose_and_repeat_no_trial(cluster: Cluster, tmp_path: Path) -> None:
     plan = SensitivityPlan(tiny_subject(), tiny_tuning(200), ITEMS, RECIPE, SEEDS)
     seen: list[TrialProgress] = []
     had: list[int] = []
@@ -103,7 +103,7 @@ def test_a_killed_worker_costs_no_trial_and_doubles_none(cluster: Cluster, tmp_p
     assert plain(tmp_path / "dask.jsonl") == plain(tmp_path / "alone.jsonl")
 
 
-def test_an_absent_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.finetune.executor._CONNECT_SECONDS", 1)
     begun = time.monotonic()
     with (
@@ -119,12 +119,12 @@ def test_an_absent_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     ("scheduler", "workers", "message"),
     [("dask", None, "unknown scheduler 'dask'"), ("tcp://a:1", 2, "has its own workers")],
 )
-def test_wrong_schedulers_are_named(scheduler: str, workers: int | None, message: str) -> None:
+def test_errors_name_invalid_schedulers(scheduler: str, workers: int | None, message: str) -> None:
     with pytest.raises(FinetuneError, match=message), open_executor(scheduler, workers):
         pass
 
 
-def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
         pytest.raises(FinetuneError, match="pip install distributed"),
@@ -133,7 +133,7 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_a_silent_server_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_servers_are_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.finetune.executor._CONNECT_SECONDS", 1)
     begun = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -147,7 +147,7 @@ def test_a_silent_server_is_named_in_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert time.monotonic() - begun < 10
 
 
-def test_a_server_that_is_no_scheduler_is_named() -> None:
+def test_error_names_a_server_that_is_not_a_scheduler() -> None:
     """Dask reads the reply as sizes: 3 EiB here."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 

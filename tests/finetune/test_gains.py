@@ -11,7 +11,7 @@ ITEMS = [None, *(Item("weight", f"layers.{place}.weight") for place in range(40)
 
 
 def trials(accuracy: float, loss: float, seeds: int = 2) -> dict[Key, TrialOutcome]:
-    """Return trials of items whose true gains have deviation 0.01, with noise of these sizes."""
+    """Return trials of items with true gains of deviation 0.01 and noise of these deviations."""
     random, found = Random(5), {}
     for place, item in enumerate(ITEMS):
         truth = 0.0 if place == 0 else random.gauss(0.01, 0.01)
@@ -23,7 +23,7 @@ def trials(accuracy: float, loss: float, seeds: int = 2) -> dict[Key, TrialOutco
     return found
 
 
-def test_accuracy_is_taken_where_it_has_signal() -> None:
+def test_accuracy_is_used_if_it_has_signal() -> None:
     signal = signal_of(trials(0.002, 0.002))
     assert signal.contributions is not None
     assert signal.contributions.measure == ACCURACY
@@ -31,7 +31,7 @@ def test_accuracy_is_taken_where_it_has_signal() -> None:
     assert str(signal).startswith("gains by accuracy: by accuracy 9")
 
 
-def test_loss_is_taken_where_accuracy_is_chance() -> None:
+def test_loss_is_used_if_accuracy_is_noise() -> None:
     signal = signal_of(trials(0.05, 0.002))
     assert signal.contributions is not None
     assert signal.contributions.measure == LOSS
@@ -40,14 +40,14 @@ def test_loss_is_taken_where_accuracy_is_chance() -> None:
     assert reliability < ENOUGH
 
 
-def test_nothing_is_taken_where_all_is_chance() -> None:
+def test_no_measure_is_used_if_all_are_noise() -> None:
     signal = signal_of(trials(0.05, 0.05))
     assert signal.contributions is None
     assert "gains are chance" in str(signal)
     assert "at least 50%" in str(signal)
 
 
-def test_gains_of_one_seed_are_taken_as_they_are_and_said_to_be_unknown() -> None:
+def test_gains_of_one_seed_are_used_with_unknown_reliability() -> None:
     signal = signal_of(trials(0.05, 0.05, seeds=1))
     assert signal.contributions is not None
     assert signal.contributions.measure == ACCURACY

@@ -32,7 +32,7 @@ INT8 = Subject(REAL.name, HOW.apply(REAL.graph)[0], REAL.logits, HOW.integers())
 F32_GRADIENTS = replace(INT8, integers=Integers(gradients="f32"))
 
 
-def test_subject_keeps_how_integers_train(tmp_path: Path) -> None:
+def test_subject_saves_the_integer_settings(tmp_path: Path) -> None:
     F32_GRADIENTS.save(tmp_path)
     read = load_subject(tmp_path)
 
@@ -42,7 +42,7 @@ def test_subject_keeps_how_integers_train(tmp_path: Path) -> None:
     assert replace(REAL, integers=F32_GRADIENTS.integers).digest() == REAL.digest()
 
 
-def test_items_are_those_of_the_model_in_f32() -> None:
+def test_items_match_the_f32_model() -> None:
     assert items_of(INT8.graph) == items_of(REAL.graph)
 
 
@@ -57,7 +57,7 @@ def test_trial_trains_the_int8_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("subject", [INT8, F32_GRADIENTS])
-def test_cost_is_that_of_the_int8_program(subject: Subject) -> None:
+def test_cost_matches_the_int8_program(subject: Subject) -> None:
     device, optimizer = load_device("rpi4"), Sgd(momentum=0.9)
     costs = CostModel(subject.graph, device, optimizer, subject.integers)
     training = Training("full", optimizer, integers=subject.integers)
@@ -69,7 +69,7 @@ def test_cost_is_that_of_the_int8_program(subject: Subject) -> None:
     assert cost.cycles > 0
 
 
-def test_devices_without_int8_have_a_row_that_says_so() -> None:
+def test_devices_without_int8_have_a_row_with_the_reason() -> None:
     devices = [load_device("adreno-740"), load_device("rpi4")]
     table = device_table(INT8.graph, Training("full", integers=INT8.integers), devices)
 

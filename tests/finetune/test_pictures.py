@@ -1,4 +1,4 @@
-"""Folders of pictures as rows in the artifact's form; damaged files are named and skipped."""
+"""Folders of images become rows of the artifact's input; damaged files are reported and skipped."""
 
 import subprocess
 from pathlib import Path
@@ -21,7 +21,7 @@ from pockengine.finetune.pictures import write_pictures
 
 
 def build(folder: Path, shape: tuple[int, ...]) -> Artifact:
-    """Build a linear classifier of pictures into 2 classes, for this machine."""
+    """Build a linear image classifier with 2 classes, for this machine."""
     graph = Graph("pictures")
     g = Builder(graph)
     images = g.input("images", TensorType(F32, shape))
@@ -45,7 +45,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write three red pictures of cats and two blue ones of dogs."""
+    """Write three red images of cats and two blue ones of dogs."""
     for name, color, count in (("dogs", (0, 0, 255), 2), ("cats", (255, 0, 0), 3)):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for i in range(count):
@@ -54,7 +54,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-def test_rows_are_what_the_artifact_trains_on(
+def test_rows_are_the_inputs_of_the_artifact(
     artifact: Artifact, folder: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -72,7 +72,7 @@ def test_rows_are_what_the_artifact_trains_on(
     assert done.returncode == 0
 
 
-def test_channels_may_come_last_and_pictures_are_cut_at_their_middle(tmp_path: Path) -> None:
+def test_channels_may_be_last_and_images_are_center_cropped(tmp_path: Path) -> None:
     (tmp_path / "photos" / "one").mkdir(parents=True)
     picture = np.zeros((8, 24), np.uint8)
     picture[:, 8:16] = 255
@@ -82,7 +82,7 @@ def test_channels_may_come_last_and_pictures_are_cut_at_their_middle(tmp_path: P
     assert np.load(tmp_path / "out" / "images.npy").tolist() == np.ones((1, 8, 8, 1)).tolist()
 
 
-def test_damaged_pictures_are_named_and_left_out(
+def test_damaged_images_are_reported_and_skipped(
     artifact: Artifact, folder: Path, tmp_path: Path
 ) -> None:
     sound = (folder / "cats" / "1.png").read_bytes()
@@ -101,7 +101,7 @@ def test_damaged_pictures_are_named_and_left_out(
     ]
 
 
-def test_what_is_no_folder_of_pictures_is_refused(artifact: Artifact, tmp_path: Path) -> None:
+def test_invalid_image_folders_are_refused(artifact: Artifact, tmp_path: Path) -> None:
     form = picture_form(artifact)
     with pytest.raises(RuntimeFailure, match="a folder for each class"):
         write_pictures(tmp_path, form, tmp_path / "out")

@@ -49,7 +49,7 @@ def found(*accuracies: float) -> dict[Scheme, float]:
     return dict(zip(FOUND, accuracies, strict=False))
 
 
-def test_best_scheme_wins_at_its_own_rate_with_all_seeds() -> None:
+def test_best_scheme_wins_at_its_best_rate_with_all_seeds() -> None:
     track = Track({**found(0.3, 0.5, 0.4, 0.35, 0.2, 0.1), SPARSE: 0.45, HEAD: 0.3}, noise=0.01)
     standings = race(list(track.truth), (SPARSE, HEAD), Recipe(9.0, EPOCHS), RATES, SEEDS, track)
     best = standings[0]
@@ -60,12 +60,12 @@ def test_best_scheme_wins_at_its_own_rate_with_all_seeds() -> None:
     assert 0 < best.spread < 0.05
 
 
-def test_a_preset_that_is_best_is_chosen() -> None:
+def test_best_preset_is_selected() -> None:
     assert run_race(Track({**found(0.3, 0.31, 0.32), HEAD: 0.1, SPARSE: 0.4}))[0] == "sparse"
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_winner_is_not_below_the_best_preset_on_the_same_seeds(seed: int) -> None:
+def test_winner_is_at_least_the_best_preset_on_the_same_seeds(seed: int) -> None:
     random = Random(seed)
     truth = {scheme: random.uniform(0.3, 0.34) for scheme in (*FOUND, SPARSE, HEAD)}
     track = Track(truth, noise=0.05)
@@ -75,7 +75,7 @@ def test_winner_is_not_below_the_best_preset_on_the_same_seeds(seed: int) -> Non
     assert last[standings[0].scheme] == max(last.values())
 
 
-def test_half_goes_on_to_twice_the_seeds() -> None:
+def test_half_of_the_schemes_continue_with_twice_the_seeds() -> None:
     track = Track(found(0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
     names = run_race(track)
 
@@ -84,7 +84,7 @@ def test_half_goes_on_to_twice_the_seeds() -> None:
     assert len(track.asked) == len(FOUND) * len(RATES) + 2 * 3 + 1, "rates are the first seed's"
 
 
-def test_the_best_preset_runs_to_the_end_though_it_is_last() -> None:
+def test_best_preset_runs_to_the_end_even_if_last() -> None:
     track = Track({**found(0.3, 0.4, 0.5, 0.6), SPARSE: 0.2, HEAD: 0.1})
     run_race(track)
 
@@ -92,7 +92,7 @@ def test_the_best_preset_runs_to_the_end_though_it_is_last() -> None:
     assert track.seeds[HEAD] == set(SEEDS[:1])
 
 
-def test_a_scheme_that_diverges_at_every_rate_does_not_run() -> None:
+def test_schemes_that_diverge_at_every_rate_do_not_run() -> None:
     track = Track(found(-1.0, 0.2))
     assert run_race(track) == [FOUND[1].name]
     assert track.seeds[FOUND[0]] == set(SEEDS[:1])
@@ -101,7 +101,7 @@ def test_a_scheme_that_diverges_at_every_rate_does_not_run() -> None:
         run_race(Track(found(-1.0)))
 
 
-def test_a_training_that_diverges_later_is_last_of_its_round() -> None:
+def test_trainings_that_diverge_later_rank_last() -> None:
     """A diverged trial that is judged by its loss has an infinite loss."""
 
     def run(runs: Runs) -> list[TrialOutcome]:

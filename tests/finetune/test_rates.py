@@ -36,7 +36,7 @@ def noted(
     return run
 
 
-def test_each_rate_is_tried_once_and_the_smaller_of_equals_wins() -> None:
+def test_each_rate_is_tried_once_and_ties_go_to_the_smaller() -> None:
     requested: list[float] = []
     run = noted(lambda rate: np.nan if rate > 1 else min(rate, 0.1), requested)
     rates = (2.0, 0.4, 0.1, 0.01, 0.4)
@@ -47,12 +47,12 @@ def test_each_rate_is_tried_once_and_the_smaller_of_equals_wins() -> None:
     assert accuracies == {2.0: 0.9, 0.4: 0.1, 0.1: 0.1, 0.01: 0.01}
 
 
-def test_a_scheme_that_always_diverges_is_an_error() -> None:
+def test_scheme_that_always_diverges_is_an_error() -> None:
     with pytest.raises(FinetuneError, match=r"full on tiny diverges at every rate \(1, 2\)"):
         tune_rate(SUBJECT, FULL, Recipe(0.1, 1), TUNING, (1, 2), noted(lambda _: float("nan"), []))
 
 
-def test_real_trials_find_the_sound_rate(tmp_path: Path) -> None:
+def test_real_trials_find_a_good_rate(tmp_path: Path) -> None:
     def run(
         subject: Subject, scheme: Scheme, recipe: Recipe, train: Examples, judged: Examples
     ) -> TrialOutcome:

@@ -1,4 +1,4 @@
-"""Recipes: data order depends on the seed alone and covers all examples; rates are a schedule."""
+"""Recipes: a data order fixed by the seed that covers all examples, and scheduled rates."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from pockengine.finetune.recipe import Recipe, batches, order, settings_of
 
 
 @given(st.integers(1, 50), st.integers(1, 20), st.integers(0, 3))
-def test_every_example_comes_in_every_epoch(count: int, batch: int, epoch: int) -> None:
+def test_every_epoch_has_every_example(count: int, batch: int, epoch: int) -> None:
     steps = batches(count, batch, epoch, seed=1)
 
     assert steps.shape == (-(-count // batch), batch)
@@ -21,13 +21,13 @@ def test_every_example_comes_in_every_epoch(count: int, batch: int, epoch: int) 
     assert np.array_equal(steps.ravel()[:count], order(count, epoch, seed=1))
 
 
-def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+def test_orders_differ_between_epochs_and_seeds() -> None:
     orders = {tuple(order(30, epoch, seed)) for epoch in range(3) for seed in range(3)}
 
     assert len(orders) == 9
 
 
-def test_rate_warms_up_and_falls_as_a_cosine() -> None:
+def test_rate_warms_up_and_decays_as_a_cosine() -> None:
     rates = Recipe(0.1, 1, warmup=0.1).rates(100)
     found = [rates(step) for step in range(1, 101)]
 
@@ -47,7 +47,7 @@ def test_impossible_recipes_are_refused(wrong: dict[str, float]) -> None:
         Recipe(0.1, 1, schedule="steps")
 
 
-def test_an_optimizer_is_named_by_its_unusual_settings_alone() -> None:
+def test_optimizer_text_has_only_unusual_settings() -> None:
     assert settings_of(AdamW()) == "AdamW()"
     assert settings_of(AdamW(weight_decay=0.0)) == "AdamW(weight_decay=0.0)"
     assert settings_of(Sgd(momentum=0.9)) == "Sgd(momentum=0.9)"

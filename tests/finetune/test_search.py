@@ -50,7 +50,7 @@ def every_scheme() -> list[tuple[Item, ...]]:
 
 
 @pytest.mark.parametrize("sampler", ["nsga2", "random"])
-def test_search_finds_what_trying_everything_finds(sampler: str) -> None:
+def test_search_matches_exhaustive_search(sampler: str) -> None:
     tried = [(items, COSTS.cost(scheme_of(GRAPH, items))) for items in every_scheme()]
     memory = sorted(cost.memory_bytes for _, cost in tried)[len(tried) // 2]
     fitting = [items for items, cost in tried if cost.memory_bytes <= memory]
@@ -62,7 +62,7 @@ def test_search_finds_what_trying_everything_finds(sampler: str) -> None:
     assert len(front.curve) == 150
 
 
-def test_budget_is_kept_under_the_compiled_plan() -> None:
+def test_budget_is_met_by_the_compiled_plan() -> None:
     full = COSTS.cost(scheme_of(GRAPH, [options[-1] for options in SPACE.weights]))
     budget = Budget(full.memory_bytes - 1, full.cycles - 1, full.work - 1)
     front = search(COSTS, SPACE, TABLE, budget, SearchEffort(40))
@@ -74,7 +74,7 @@ def test_budget_is_kept_under_the_compiled_plan() -> None:
         assert fresh.cycles < full.cycles
 
 
-def test_budget_of_exactly_a_cost_allows_it() -> None:
+def test_budget_equal_to_the_cost_allows_a_scheme() -> None:
     expected = [SPACE.weights[1][0]]
     cost = COSTS.cost(scheme_of(GRAPH, expected))
 
@@ -82,7 +82,7 @@ def test_budget_of_exactly_a_cost_allows_it() -> None:
     assert not Budget(cost.memory_bytes - 1).allows(cost)
 
 
-def test_same_seed_same_front_and_another_seed_another_path() -> None:
+def test_search_is_deterministic_in_its_seed() -> None:
     def run(seed: int) -> object:
         return search(COSTS, SPACE, TABLE, Budget(), SearchEffort(30, seed, warm=False))
 
@@ -137,7 +137,7 @@ def test_evolution_beats_random_draws_at_equal_evaluations() -> None:
 
 
 @pytest.mark.parametrize("memory", [0, 3_000, 12_000, 10**9])
-def test_greedy_beginnings_fit_and_no_longer_one_does(memory: int) -> None:
+def test_greedy_prefixes_are_maximal(memory: int) -> None:
     graph = deep_graph(12)
     space, costs = space_of(graph, items_of(graph)), SumCosts(graph)
     tried: dict[tuple[int, ...], bool] = {}
@@ -159,7 +159,7 @@ def test_greedy_beginnings_fit_and_no_longer_one_does(memory: int) -> None:
         assert len(set(found)) > 2
 
 
-def test_warm_search_is_no_worse_than_greedy_and_counts_its_evaluations() -> None:
+def test_warm_start_is_no_worse_than_greedy_and_counts_evaluations() -> None:
     graph = deep_graph(12)
     space, costs = space_of(graph, items_of(graph)), SumCosts(graph)
     gains, budget = random_table(space.items, 0), Budget(3_000)
@@ -181,12 +181,12 @@ def test_infeasible_budget_names_the_cheapest_cost() -> None:
         search(COSTS, SPACE, TABLE, Budget(cycles=head.cycles / 2))
 
 
-def test_memory_that_no_scheme_keeps_names_the_nearest() -> None:
+def test_impossible_memory_names_the_nearest_scheme() -> None:
     with pytest.raises(FinetuneError, match=r"nearest of those tried \(.*\) takes [0-9,]+ bytes"):
         search(COSTS, SPACE, TABLE, Budget(0), SearchEffort(5))
 
 
-def test_head_beyond_the_memory_does_not_end_a_search_that_finds_less() -> None:
+def test_search_continues_if_only_the_head_exceeds_the_memory() -> None:
     class Packed(SumCosts):
         """Costs in which the head alone needs extra memory."""
 
@@ -202,7 +202,7 @@ def test_head_beyond_the_memory_does_not_end_a_search_that_finds_less() -> None:
     assert all(point.items for point in front.points)
 
 
-def test_item_that_was_not_measured_is_named() -> None:
+def test_error_names_an_unmeasured_item() -> None:
     with pytest.raises(FinetuneError, match=r"no gain of biases, last 1 blocks"):
         search(COSTS, SPACE, table({}), Budget())
 
@@ -212,7 +212,7 @@ def test_unknown_sampler_is_refused() -> None:
         search(COSTS, SPACE, TABLE, Budget(), SearchEffort(sampler="guess"))
 
 
-def test_what_gains_nothing_is_left_out() -> None:
+def test_items_without_gain_are_dropped() -> None:
     small, large = SPACE.weights[1][0], SPACE.weights[1][-1]
     gains = dict.fromkeys(SPACE.items, -0.1) | {small: 0.3, large: 0.2}
     left = worth_choosing(SPACE, table(gains))
@@ -220,13 +220,13 @@ def test_what_gains_nothing_is_left_out() -> None:
     assert left.items == (small,)
 
 
-def test_nothing_worth_training_leaves_the_head() -> None:
+def test_only_the_head_trains_if_nothing_gains() -> None:
     front = search(COSTS, SPACE, table(dict.fromkeys(SPACE.items, 0.0)), Budget())
 
     assert [point.items for point in front.points] == [()]
 
 
-def test_draws_span_few_weights_and_many() -> None:
+def test_samples_have_few_and_many_weights() -> None:
     prior = Prior([3, *([4] * 20)], Random(0))
     drawn = [prior.draw() for _ in range(300)]
     counts = [sum(gene > 0 for gene in genome[1:]) for genome in drawn]
@@ -237,7 +237,7 @@ def test_draws_span_few_weights_and_many() -> None:
     assert {genome[0] for genome in drawn} == {0, 1, 2, 3}
 
 
-def test_front_holds_no_point_that_another_beats() -> None:
+def test_front_has_no_dominated_point() -> None:
     front = search(COSTS, SPACE, TABLE, Budget(), SearchEffort(60))
 
     assert non_dominated(front.points) == list(front.points)

@@ -1,4 +1,4 @@
-"""Limits as budgets, measurements of the schemes found, and recipes from a table."""
+"""Limits as budgets, measurements of the found schemes, and recipes from a table."""
 
 import json
 
@@ -26,13 +26,13 @@ GRAPH = SUBJECT.graph
 ITEMS = items_of(GRAPH)
 
 
-def test_line_through_two_measured_schemes() -> None:
+def test_line_is_fit_through_two_measured_schemes() -> None:
     assert fit_line((10, 100), (20, 300)).modelled(200) == pytest.approx(15)
     with pytest.raises(FinetuneError, match="too busy to measure"):
         fit_line((10, 100), (20, 90))
 
 
-def test_latency_of_a_board_is_cycles_at_its_clock() -> None:
+def test_board_latency_is_cycles_at_its_clock() -> None:
     budget = budget_of(SearchLimits(milliseconds=2.0), CostModel(GRAPH, load_device("rpi4")))
 
     assert budget.cycles == pytest.approx(2.0 * 1e3 * 1500)
@@ -43,7 +43,7 @@ def test_device_without_a_clock_has_no_latency() -> None:
         budget_of(SearchLimits(milliseconds=2.0), CostModel(GRAPH, load_device("snapdragon-dsp")))
 
 
-def test_counted_instructions_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counted_instructions_select_the_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     """Head-only and full calibrate the budget; the first scheme within the limit is chosen."""
     costs = CostModel(GRAPH, load_device("rpi4"))
     counts = {0: 1000, 1: 2100, 2: 1900}
@@ -82,7 +82,7 @@ def test_step_is_timed_on_this_machine() -> None:
     assert 0 < taken < 1000
 
 
-def test_recipe_comes_back_from_a_header() -> None:
+def test_recipe_is_read_from_a_header() -> None:
     recipe = Recipe(0.05, 3, optimizer=Sgd(momentum=0.9))
     header = json.loads(json.dumps(header_of(SUBJECT, tiny_tuning(), recipe, [0, 1])))
 
@@ -93,7 +93,7 @@ def test_recipe_comes_back_from_a_header() -> None:
         recipe_of({"recipe": {"optimizer": settings_of(Sgd())}, "seeds": [0]}, Sgd())
 
 
-def test_finalists_are_the_best_and_others_down_to_half_of_its_gain() -> None:
+def test_finalists_have_at_least_half_the_best_gain() -> None:
     gains = [0.10, 0.099, 0.098, 0.09, 0.08, 0.07, 0.06, 0.05, 0.049, 0.0, -0.1]
     assert finalists(gains, 4) == [0, 2, 5, 7]
     assert finalists(gains[::-1], 1) == [10]

@@ -1,4 +1,4 @@
-"""Channels chosen by data: compiled scores compared with NumPy, and the resulting scheme."""
+"""Channels selected by data: compiled scores compared with NumPy, and the resulting scheme."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def batches(examples: Examples) -> list[dict[str, np.ndarray]]:
     ]
 
 
-def test_activation_scores_are_mean_squares_of_what_the_weight_reads() -> None:
+def test_activation_scores_are_mean_squares_of_the_input() -> None:
     subject, examples = tiny_subject(), digits(40)
     found = channel_scores(subject.graph, WEIGHTS, "activation", examples)
     graph = clone(subject.graph)
@@ -44,7 +44,7 @@ def test_activation_scores_are_mean_squares_of_what_the_weight_reads() -> None:
         np.testing.assert_allclose(found[name], expected, rtol=1e-5)
 
 
-def test_fisher_scores_are_squared_gradients_summed_over_a_channel() -> None:
+def test_fisher_scores_are_squared_gradients_summed_per_channel() -> None:
     subject, examples = tiny_subject(), digits(40)
     found = channel_scores(subject.graph, WEIGHTS, "fisher", examples)
     graph = clone(subject.graph)
@@ -59,7 +59,7 @@ def test_fisher_scores_are_squared_gradients_summed_over_a_channel() -> None:
 
 
 @pytest.mark.parametrize("by", ["activation", "fisher"])
-def test_shares_become_the_channels_of_highest_score(by: str, tmp_path: Path) -> None:
+def test_shares_select_the_channels_of_highest_score(by: str, tmp_path: Path) -> None:
     subject, examples = tiny_subject(), digits(32)
     share = ParamChoice("share", share=0.25)
     scheme = Scheme("part", (("layers.1.weight", share), ("head.*", FULL)))
@@ -77,7 +77,7 @@ def test_shares_become_the_channels_of_highest_score(by: str, tmp_path: Path) ->
     assert set(np.flatnonzero(moved)) == set(np.argsort(-scores)[:2])
 
 
-def test_what_cannot_be_scored_is_an_error() -> None:
+def test_invalid_scores_are_an_error() -> None:
     subject = tiny_subject()
     with pytest.raises(FinetuneError, match="use activation or fisher"):
         channel_scores(subject.graph, WEIGHTS, "taste", digits(32))

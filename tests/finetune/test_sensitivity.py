@@ -43,14 +43,14 @@ def start(path: Path, stop_after: int) -> "subprocess.Popen[str]":
 
 @pytest.fixture(name="whole", scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table measured without interruption, on a thread."""
+    """Measure a table without interruption, on a thread."""
     path = tmp_path_factory.mktemp("whole") / "table.jsonl"
     with ThreadPoolExecutor(1) as executor:
         measure(PLAN, path, executor)
     return path
 
 
-def test_a_killed_run_goes_on_where_it_was(whole: Path, tmp_path: Path) -> None:
+def test_killed_runs_resume(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     first = start(path, stop_after=5)
     assert first.stdout is not None
@@ -70,7 +70,7 @@ def test_a_killed_run_goes_on_where_it_was(whole: Path, tmp_path: Path) -> None:
     assert len(lines) == TRIALS - 5 + 1  # exactly one line per missing trial
     assert plain(path) == plain(whole)
     assert begun.items() <= read_table(path)[1].items()
-    assert gone(workers)
+    assert ended(workers)
 
 
 def children(pid: int) -> list[int]:
@@ -80,8 +80,8 @@ def children(pid: int) -> list[int]:
     return [*direct, *(below for child in direct for below in children(child))]
 
 
-def gone(pids: list[int]) -> bool:
-    """Return whether the processes end within seconds."""
+def ended(pids: list[int]) -> bool:
+    """Return whether the processes end within a few seconds."""
     assert pids
     for _ in range(100):
         if not any(runs(pid) for pid in pids):
@@ -98,7 +98,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_a_complete_table_runs_nothing(whole: Path) -> None:
+def test_complete_tables_run_no_trial(whole: Path) -> None:
     seen: list[TrialProgress] = []
     before = whole.read_bytes()
     found = measure(PLAN, whole, Refusing(), seen.append)
@@ -146,7 +146,7 @@ class Failing(ThreadPoolExecutor):
         raise CompileError("the third job fails")
 
 
-def test_a_failed_trial_ends_the_run_and_keeps_the_others(whole: Path, tmp_path: Path) -> None:
+def test_failed_trials_end_the_run_and_keep_others(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     with Failing(1) as executor, pytest.raises(CompileError, match="the third job fails"):
         measure(PLAN, path, executor)
@@ -156,7 +156,7 @@ def test_a_failed_trial_ends_the_run_and_keeps_the_others(whole: Path, tmp_path:
     assert complete.items() <= plain(whole).items()
 
 
-def test_wrong_data_is_refused_before_any_table(tmp_path: Path) -> None:
+def test_invalid_data_is_refused_before_a_table_is_written(tmp_path: Path) -> None:
     path = tmp_path / "table.jsonl"
     wrong = replace(TUNING.train, labels=TUNING.train.labels + 5)
     with pytest.raises(FinetuneError, match="labels from 5"):
@@ -171,7 +171,7 @@ def mentioned(annotation: Any) -> set[Any]:
     return {annotation}.union(*(mentioned(part) for part in parts if not isinstance(part, list)))
 
 
-def test_no_test_set_is_within_reach_of_what_chooses() -> None:
+def test_selection_has_no_access_to_the_test_set() -> None:
     assert typing.get_type_hints(Tuning) == {"train": Examples, "validation": Examples}
     for module in (contributions, rates, sensitivity):
         assert task.Task not in vars(module).values()

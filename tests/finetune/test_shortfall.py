@@ -1,4 +1,4 @@
-"""A budget's shortfall is reported with the certainty that the seeds support."""
+"""A budget's shortfall is reported only as far as the seeds support it."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def shortfall(
     )
 
 
-def test_a_loss_beyond_noise_is_the_budgets() -> None:
+def test_significant_shortfall_is_attributed_to_the_budget() -> None:
     found = shortfall((0.83, 0.832, 0.834), (0.845, 0.847, 0.843))
 
     assert found.lost == pytest.approx(0.013)
@@ -43,13 +43,13 @@ def test_a_loss_beyond_noise_is_the_budgets() -> None:
         ((0.5, 0.5), (0.5, 0.5), "no difference"),
     ],
 )
-def test_what_seeds_do_not_show_is_called_so(
+def test_insignificant_differences_are_reported_as_such(
     chosen: tuple[float, ...], full: tuple[float, ...], said: str
 ) -> None:
     assert said in str(shortfall(chosen, full))
 
 
-def test_a_loss_is_better_where_it_is_less() -> None:
+def test_lower_loss_is_better() -> None:
     costly = shortfall((-2.5, -2.502), (-2.3, -2.302), HELD_OUT)
     worse = shortfall((-2.1, -2.102), (-2.3, -2.302), HELD_OUT)
 

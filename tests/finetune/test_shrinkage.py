@@ -52,7 +52,7 @@ def test_shrunk_gains_are_nearer_to_the_truth(noise: float, shared: float) -> No
     assert error(shrunk(measured), truth) < error(measured, truth)
 
 
-def test_what_is_only_chance_becomes_the_mean_of_its_like() -> None:
+def test_pure_noise_becomes_the_mean_of_similar_items() -> None:
     gains = {weight(i): Gain(0.01 * (-1) ** i, 0.2, 2) for i in range(10)}
     gains |= {weight(i, 0.5): Gain(0.03 + 0.01 * (-1) ** i, 0.2, 2) for i in range(10)}
     found = shrunk(table(gains)).gains
@@ -60,14 +60,14 @@ def test_what_is_only_chance_becomes_the_mean_of_its_like() -> None:
     assert [found[weight(i, 0.5)].mean for i in range(10)] == pytest.approx([0.03] * 10)
 
 
-def test_a_gain_among_losses_stays_a_gain() -> None:
+def test_gain_among_losses_stays_a_gain() -> None:
     gains = {weight(i): Gain(0.01 if i == 3 else -0.02, 0.02, 2) for i in range(8)}
     found = shrunk(table(gains, 0.0002)).gains
     assert 0 < found[weight(3)].mean < 0.01
     assert found[weight(0)].mean == pytest.approx(-0.02 * found[weight(3)].mean / 0.01)
 
 
-def test_more_seeds_are_drawn_less() -> None:
+def test_more_seeds_shrink_less() -> None:
     gains = {weight(i): Gain(0.02 * i, 0.02, 2 + 6 * (i == 3)) for i in range(4)}
     found = shrunk(table(gains, 0.0004)).gains
     moved = [abs(gain.mean - 0.02 * i) for i, gain in enumerate(found.values())]
@@ -75,7 +75,7 @@ def test_more_seeds_are_drawn_less() -> None:
     assert moved[1] < moved[0]
 
 
-def test_exact_or_single_measurements_stay() -> None:
+def test_exact_or_single_measurements_do_not_shrink() -> None:
     exact = table({weight(i): Gain(0.1 * i, 0.0, 3) for i in range(4)}, 0.0)
     once = table({weight(i): Gain(0.1 * i, 0.0, 1) for i in range(4)}, None)
     alone = table({weight(0): Gain(0.1, 0.1, 2)})
@@ -85,7 +85,7 @@ def test_exact_or_single_measurements_stay() -> None:
         )
 
 
-def test_order_within_a_group_is_kept() -> None:
+def test_order_within_a_group_is_preserved() -> None:
     random = Random(2)
     gains = {weight(i): Gain(random.gauss(0, 0.03), 0.02, 2) for i in range(20)}
     found = shrunk(table(gains, 0.0004)).gains

@@ -1,4 +1,4 @@
-"""Signal: chance is recognised, whether it comes from seeds or from validation examples."""
+"""Signal: noise is recognised, whether it comes from seeds or from validation examples."""
 
 from collections.abc import Mapping
 from random import Random
@@ -25,7 +25,7 @@ def measured(
     """Return trials of items with known gains, and noise from seeds and validation examples."""
     trials: dict[Key, TrialOutcome] = {}
     for place in (None, *truth):
-        luck = [random.gauss(0, examples) for _ in range(PARTS)]  # the same at every seed
+        luck = [random.gauss(0, examples) for _ in range(PARTS)]  # the same for every seed
         for seed in range(SEEDS):
             chance = random.gauss(0, seeds) + (0.0 if place is None else truth[place])
             parts = tuple(0.5 + chance + each for each in luck)
@@ -36,7 +36,7 @@ def measured(
 
 
 @pytest.mark.parametrize(("seeds", "examples"), [(0.02, 0.0), (0.0, 0.04), (0.02, 0.04)])
-def test_pure_chance_has_no_signal(seeds: float, examples: float) -> None:
+def test_pure_noise_has_no_signal(seeds: float, examples: float) -> None:
     found = [
         reliability(contributions_of(measured(dict.fromkeys(range(ITEMS), 0.0), *noise)))
         for noise in ((seeds, examples, Random(seed)) for seed in range(20))
@@ -46,9 +46,7 @@ def test_pure_chance_has_no_signal(seeds: float, examples: float) -> None:
 
 
 @pytest.mark.parametrize(("seeds", "examples"), [(0.02, 0.0), (0.0, 0.04), (0.02, 0.04)])
-def test_reliability_is_the_share_of_the_truth_in_what_was_measured(
-    seeds: float, examples: float
-) -> None:
+def test_reliability_is_the_share_of_true_variance(seeds: float, examples: float) -> None:
     random = Random(3)
     truth = {place: random.gauss(0.02, 0.02) for place in range(ITEMS)}
     contributions = contributions_of(measured(truth, seeds, examples, random))
@@ -58,8 +56,8 @@ def test_reliability_is_the_share_of_the_truth_in_what_was_measured(
     assert reliability(contributions) == pytest.approx(expected, abs=0.15)
 
 
-def test_examples_that_judge_all_seeds_hide_their_chance_from_seeds_alone() -> None:
-    """Seeds agree, as they share the examples; only the parts show that other examples differ."""
+def test_shared_examples_hide_their_noise_from_seeds() -> None:
+    """Seeds agree because they share the examples; only the parts show the noise of examples."""
     trials = measured(dict.fromkeys(range(ITEMS), 0.0), 0.0, 0.04, Random(0))
     blind = {key: TrialOutcome(one.score, one.loss, 9, 0.1, False) for key, one in trials.items()}
     assert reliability(contributions_of(blind)) == pytest.approx(1.0)
@@ -68,7 +66,7 @@ def test_examples_that_judge_all_seeds_hide_their_chance_from_seeds_alone() -> N
     assert found < ENOUGH
 
 
-def test_noise_is_what_neither_item_nor_seed_explains() -> None:
+def test_noise_is_unexplained_by_item_and_seed() -> None:
     def of(rows: list[list[float]]) -> Noise | None:
         return noise_of([[[value] for value in row] for row in rows])
 
@@ -83,7 +81,7 @@ def test_noise_is_what_neither_item_nor_seed_explains() -> None:
     assert of([]) is None
 
 
-def test_gains_by_loss_are_less_loss_and_divergence_is_a_loss() -> None:
+def test_lower_loss_is_a_gain_and_divergence_is_a_large_loss() -> None:
     trials: dict[Key, TrialOutcome] = {
         (None, 0): TrialOutcome(0.5, 0.8, 9, 0.1, False),
         (item(0), 0): TrialOutcome(0.4, 0.6, 9, 0.1, False),
@@ -93,7 +91,7 @@ def test_gains_by_loss_are_less_loss_and_divergence_is_a_loss() -> None:
     assert [gain.mean for gain in gains.values()] == pytest.approx([0.2, -0.8])
 
 
-def test_reliability_lies_between_none_and_all() -> None:
+def test_reliability_is_between_0_and_1() -> None:
     assert reliability_of(2.0, 1.0) == 0
     assert reliability_of(0.25, 1.0) == 0.75
     assert reliability_of(0.0, 0.0) == 0

@@ -1,4 +1,4 @@
-"""The search space: items of a model, and the scheme of chosen items."""
+"""The search space: items of a model, and the scheme of selected items."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def normed_graph() -> Graph:
     return g.graph
 
 
-def test_layers_are_below_the_head_and_know_their_bias() -> None:
+def test_layers_exclude_the_head_and_include_their_bias() -> None:
     layers = layers_of(tiny_subject().graph)
 
     assert [(layer.weight, layer.bias, layer.channels) for layer in layers] == [
@@ -35,7 +35,7 @@ def test_layers_are_below_the_head_and_know_their_bias() -> None:
     ]
 
 
-def test_table_is_no_layer_and_bias_of_a_norm_is_its_layers() -> None:
+def test_tables_are_not_layers_and_norm_biases_belong_to_layers() -> None:
     graph = normed_graph()
 
     assert [(layer.weight, layer.bias) for layer in layers_of(graph)] == [
@@ -58,7 +58,7 @@ def test_shares_of_equal_channels_are_listed_once() -> None:
     ]
 
 
-def test_upper_keeps_the_layers_nearest_to_the_head() -> None:
+def test_upper_selects_the_layers_nearest_to_the_head() -> None:
     items = items_of(tiny_subject().graph, (1.0,), upper=0.5)
 
     assert items == [Item("biases", "last 1 blocks"), Item("weight", "layers.1.weight")]
@@ -76,7 +76,7 @@ def test_scheme_trains_head_items_and_their_biases() -> None:
     }
 
 
-def test_scheme_of_nothing_is_the_head() -> None:
+def test_empty_selection_trains_the_head() -> None:
     graph = tiny_subject().graph
 
     assert set(scheme_of(graph, []).resolve(graph)) == {"head.weight", "head.bias"}
@@ -101,7 +101,7 @@ def test_space_groups_items_by_weight() -> None:
         (Item("weight", "layers.1.weight", 0.5, "charm"), "not by 'charm'"),
     ],
 )
-def test_item_of_another_model_is_named(item: Item, said: str) -> None:
+def test_error_names_an_item_of_another_model(item: Item, said: str) -> None:
     graph = tiny_subject().graph
 
     with pytest.raises(SchemeError, match=said):

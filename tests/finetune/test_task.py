@@ -40,21 +40,21 @@ def test_split_is_a_partition(labels: list[int], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_split_keeps_the_shares_of_labels(seed: int) -> None:
+def test_split_is_stratified(seed: int) -> None:
     labels = np.repeat(np.arange(4), [400, 200, 100, 40])
     tuning = split(numbered(labels), 185, seed)
 
     assert np.abs(np.bincount(tuning.validation.labels) - [100, 50, 25, 10]).max() <= 1
 
 
-def test_another_seed_sets_others_apart() -> None:
+def test_seed_changes_the_split() -> None:
     examples = numbered(np.zeros(50, np.int64))
     apart = [set(split(examples, 10, seed).validation.inputs["x"][:, 0]) for seed in (0, 0, 1)]
 
     assert apart[0] == apart[1] != apart[2]
 
 
-def test_digest_is_that_of_the_contents() -> None:
+def test_digest_depends_on_the_contents() -> None:
     labels = np.array([0, 1, 1])
     first = numbered(labels)
 
@@ -89,7 +89,9 @@ def test_files_of_both_kinds_are_read(tmp_path: Path) -> None:
         ({"x": np.ones((0, 2)), "target": np.zeros(0, np.int64)}, "N > 0"),
     ],
 )
-def test_wrong_files_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+def test_errors_name_invalid_files(
+    tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
 
     with pytest.raises(FinetuneError, match=message):
@@ -116,7 +118,7 @@ def test_nothing_in_a_file_is_executed(
     assert not (tmp_path / "exploded").exists()
 
 
-def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+def test_pipes_are_refused_immediately(tmp_path: Path) -> None:
     for name in ("rows.npz", "rows.safetensors"):
         os.mkfifo(tmp_path / name)
         with pytest.raises(FinetuneError, match="is a pipe or a device"):
@@ -135,7 +137,7 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
         (("x.npy", "readme.txt"), "holds 'readme.txt', which is no array"),
     ],
 )
-def test_an_archive_has_arrays_alone_each_once(
+def test_archives_have_only_distinct_arrays(
     tmp_path: Path, names: tuple[str, str], message: str
 ) -> None:
     np.save(tmp_path / "x.npy", np.ones(3))
@@ -149,7 +151,7 @@ def test_an_archive_has_arrays_alone_each_once(
 
 
 @pytest.mark.parametrize("data", [b"", b"\x93NUMPY\1\0\x36\0" + b"[" * 53 + b"\n", b"PK\3\4"])
-def test_an_npy_file_is_one_array(tmp_path: Path, data: bytes) -> None:
+def test_npy_file_is_one_array(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.npy").write_bytes(data)
     with pytest.raises(FinetuneError, match=r"x\.npy cannot be read"):
         read_npy(tmp_path / "x.npy")
@@ -158,7 +160,7 @@ def test_an_npy_file_is_one_array(tmp_path: Path, data: bytes) -> None:
         read_npy((tmp_path / "y.npz").rename(tmp_path / "y.npy"))
 
 
-def test_an_archive_larger_than_the_memory_is_refused(
+def test_archives_larger_than_memory_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pockengine.finetune.data_files.detect_memory", lambda: 1 << 20)

@@ -26,7 +26,7 @@ RECIPE = Recipe(0.05, 3)
 
 @pytest.fixture(name="folder", scope="module")
 def artifact_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of this module's artifacts."""
+    """Return the folder of this module's artifacts."""
     return tmp_path_factory.mktemp("trials")
 
 
@@ -68,7 +68,7 @@ def test_seed_and_rate_recompile_nothing(folder: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in (folder / "artifacts").iterdir()} == before
 
 
-def test_judging_pads_and_cuts_the_last_batch(folder: Path) -> None:
+def test_evaluation_pads_and_truncates_the_last_batch(folder: Path) -> None:
     artifact = compiled_artifact(SUBJECT, preset("full", SUBJECT.graph), RECIPE.optimizer, folder)
     with open_session(artifact) as session:
         logits = logits_of(session, digits(37), "logits")
@@ -77,14 +77,14 @@ def test_judging_pads_and_cuts_the_last_batch(folder: Path) -> None:
     assert np.array_equal(logits, whole[:37])
 
 
-def test_labels_that_the_model_cannot_tell_are_an_error(folder: Path) -> None:
+def test_labels_out_of_range_are_an_error(folder: Path) -> None:
     wrong = Examples(TUNING.train.inputs, TUNING.train.labels + 5)
 
     with pytest.raises(FinetuneError, match="labels from 5 to 14"):
         run_trial(SUBJECT, preset("full", SUBJECT.graph), RECIPE, wrong, wrong, folder)
 
 
-def test_subject_reads_back_as_it_was(tmp_path: Path) -> None:
+def test_subject_round_trips(tmp_path: Path) -> None:
     SUBJECT.save(tmp_path)
 
     assert load_subject(tmp_path).digest() == SUBJECT.digest()
@@ -92,7 +92,7 @@ def test_subject_reads_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["activation", "fisher"])
-def test_channels_by_data_are_those_of_the_training_examples(by: str, folder: Path) -> None:
+def test_channels_are_selected_by_training_examples(by: str, folder: Path) -> None:
     head = preset("head-only", SUBJECT.graph)
     share = ParamChoice("share", share=0.25, by=by)
     scheme = Scheme("quarter", (*head.rules, ("layers.1.weight", share)))

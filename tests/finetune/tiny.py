@@ -1,4 +1,4 @@
-"""A tiny model and the digits, for tests that fine-tune in seconds."""
+"""A tiny model and the digits data set, for tests that fine-tune in seconds."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ BATCH = 16
 
 
 def tiny_subject(batch: int = BATCH, seed: int = 0, name: str = "tiny") -> Subject:
-    """Return a model of two convolutions and a head for pictures [N, 8, 8, 1]."""
+    """Return a model of two convolutions and a head for images [N, 8, 8, 1]."""
     random = np.random.default_rng(seed)
     g = Builder(Graph(name))
     hidden = g.input("x", TensorType(F32, (batch, 8, 8, 1)))

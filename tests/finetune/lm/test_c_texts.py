@@ -79,7 +79,7 @@ def packed(program: Path, table: Path, data: Path) -> Any:
 
 
 def examples() -> list[dict[str, Any]]:
-    """Return lines of mixed scripts and random characters, in every form."""
+    """Return examples of every form, with mixed scripts and random characters."""
     texts = [text for text in mixture() if len(text) < 200][-900:]
     lines: list[dict[str, Any]] = []
     for place in range(0, len(texts) - 4, 5):
@@ -108,7 +108,7 @@ def opened(kind: str, template: str | None) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rows_are_those_of_python(case: str, program: Path, tmp_path: Path) -> None:
+def test_rows_match_python(case: str, program: Path, tmp_path: Path) -> None:
     words = opened(*CASES[case])
     data, table = tmp_path / "data.jsonl", tmp_path / "table"
     data.write_text("\n".join(map(json.dumps, examples())))
@@ -137,7 +137,7 @@ BAD: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_lines_are_named(case: str, program: Path, tmp_path: Path) -> None:
+def test_errors_name_invalid_lines(case: str, program: Path, tmp_path: Path) -> None:
     words = opened("gpt2", None)
     line, fault = BAD[case]
     data, table = tmp_path / "data.jsonl", tmp_path / "table"

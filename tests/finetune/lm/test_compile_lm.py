@@ -1,4 +1,4 @@
-"""`pockengine compile-lm` writes a folder whose runner answers as transformers does."""
+"""`pockengine compile-lm` writes a folder whose runner gives the same answers as transformers."""
 
 import json
 import random
@@ -26,7 +26,7 @@ LIMIT = 12
 
 
 def speaking() -> Any:
-    """Return a decoder that generates letters only: all other tokens' logits are 0."""
+    """Return a decoder that generates only letters: the logits of all other tokens are 0."""
     model = llama(max_position_embeddings=256, initializer_range=0.3)
     alphabet = tokenizer().get_vocab()
     with torch.no_grad():
@@ -37,7 +37,7 @@ def speaking() -> Any:
 
 
 def answers_of(folder: Path) -> list[str]:
-    """Return transformers' answers to the questions in one chat."""
+    """Return the answers of transformers to the questions in one chat."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     messages: list[dict[str, str]] = []
@@ -72,14 +72,14 @@ def chatted(compiled: tuple[Path, Path, str], lines: str, *more: str) -> Any:
 
 
 def answered(compiled: tuple[Path, Path, str], lines: str, *more: str) -> bytes:
-    """Return the answers to these lines, of few tokens."""
+    """Return the answers to these lines, with few tokens."""
     done = chatted(compiled, lines, "--limit=8", *more)
     assert done.returncode == 0, done.stderr.decode()
     answers: bytes = done.stdout
     return answers
 
 
-def test_a_chat_is_that_of_transformers(compiled: tuple[Path, Path, str]) -> None:
+def test_chat_matches_transformers(compiled: tuple[Path, Path, str]) -> None:
     done = chatted(compiled, "\n".join(QUESTIONS), f"--limit={LIMIT}")
     assert done.returncode == 0, done.stderr.decode()
     answers = done.stdout.decode().splitlines()
@@ -93,7 +93,7 @@ def test_a_chat_is_that_of_transformers(compiled: tuple[Path, Path, str]) -> Non
     assert drawn.stdout == again.stdout != other.stdout
 
 
-def test_a_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:
+def test_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> None:
     words = tokenizer(TEMPLATE.replace("m['content']", "m['content'] | trim"))
     table = tokenizer_table(words.backend_tokenizer, chat_of(words, compiled[0]))
     (compiled[1] / "strips.bin").write_bytes(table)
@@ -102,7 +102,7 @@ def test_a_template_may_strip_questions(compiled: tuple[Path, Path, str]) -> Non
     assert answered(compiled, " a\t\n") != answered(compiled, "a\n")
 
 
-def test_an_emulated_board_chats(compiled: tuple[Path, Path, str], tmp_path: Path) -> None:
+def test_chat_on_an_emulated_board(compiled: tuple[Path, Path, str], tmp_path: Path) -> None:
     if shutil.which("qemu-aarch64") is None:
         pytest.skip("qemu-aarch64 is not installed: apt install qemu-user")
     arguments = [str(compiled[0]), f"--out={tmp_path}", "--max-length=160", "--json"]
@@ -113,7 +113,7 @@ def test_an_emulated_board_chats(compiled: tuple[Path, Path, str], tmp_path: Pat
     assert done.stdout.decode().splitlines() == answers_of(compiled[0])
 
 
-def test_faults_of_a_chat_are_named(compiled: tuple[Path, Path, str]) -> None:
+def test_errors_name_the_fault_of_a_chat(compiled: tuple[Path, Path, str]) -> None:
     _, out, _ = compiled
     (out / "damaged.bin").write_bytes((out / "tokenizer.bin").read_bytes()[:-4] + b"\0\1\2\3")
     for lines, more, fault in (
@@ -204,7 +204,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("option", ["", "--truncate --no-pack"])
-def test_a_training_is_that_of_python(
+def test_training_matches_python(
     compiled: tuple[Path, Path, str], tmp_path: Path, option: str
 ) -> None:
     data, options = written(tmp_path / "data.jsonl", lines_of()), shlex.split(option)
@@ -215,7 +215,7 @@ def test_a_training_is_that_of_python(
     assert "hold nothing to learn, and are left out: line 7, 9, 14" in done.stderr.decode()
 
 
-def test_a_training_resumes_and_its_adapter_is_swapped(
+def test_training_resumes_and_its_adapter_is_swapped(
     compiled: tuple[Path, Path, str], tmp_path: Path
 ) -> None:
     data = written(tmp_path / "data.jsonl", lines_of())

@@ -99,7 +99,7 @@ def texts_of(folder: Path, data: Path) -> list[Tokens]:
     return [Tokens(0, row, [IGNORED] * start + row[start:]) for row, start in both]
 
 
-def test_adapters_learn_and_go_to_peft_and_transformers(
+def test_adapters_learn_and_load_in_peft_and_transformers(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
     likeliest = ("--temperature=1", "--top-p=1e-6")  # only one token can be drawn
@@ -127,7 +127,7 @@ def test_adapters_learn_and_go_to_peft_and_transformers(
     assert (tmp_path / "out" / "adapter.gguf").read_bytes().startswith(b"GGUF")
 
 
-def test_a_model_without_a_cache_gives_the_same_answers(
+def test_model_without_a_cache_gives_the_same_answers(
     folder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def test_a_model_without_a_cache_gives_the_same_answers(
     ],
     ids=str,
 )
-def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
+def test_resumed_training_matches_an_uninterrupted_one(
     more: tuple[str, ...], folder: Path, data: Path, tmp_path: Path
 ) -> None:
     options = ("--scheme=full", *more)
@@ -174,7 +174,7 @@ def test_a_training_that_goes_on_ends_where_an_unbroken_one_does(
         finetuned(folder, data, tmp_path / "parts", "--epochs=2", *options)
 
 
-def test_packed_texts_see_nothing_of_each_other(folder: Path, data: Path) -> None:
+def test_packed_texts_do_not_attend_to_each_other(folder: Path, data: Path) -> None:
     texts = texts_of(folder, data)[:2]
     rows = pack(texts, 2 * LENGTH)
     assert rows.rows == 1
@@ -186,7 +186,7 @@ def test_packed_texts_see_nothing_of_each_other(folder: Path, data: Path) -> Non
 
 
 class StepLog(Callback):
-    """Stands in for TensorBoardLog, which has its own tests."""
+    """A stand-in for TensorBoardLog, which has its own tests."""
 
     def __init__(self) -> None:
         self.steps: list[int] = []
@@ -195,9 +195,7 @@ class StepLog(Callback):
         self.steps.append(step.number)
 
 
-def test_bf16_shards_keep_their_type(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bf16_shards_stay_bf16(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save(tmp_path / "half", llama().to(torch.bfloat16))
     log = StepLog()
     monkeypatch.setitem(REPORTS, "tensorboard", lambda out: log)
@@ -216,7 +214,7 @@ def test_bf16_shards_keep_their_type(
     assert not any("o_proj" in name for name in changed)
 
 
-def test_the_time_left_is_printed_once() -> None:
+def test_remaining_time_is_printed_once() -> None:
     messages: list[str] = []
     clock = iter((5.0, 25.0))
     estimate = Estimate(111, messages.append, lambda: next(clock))
@@ -225,7 +223,7 @@ def test_the_time_left_is_printed_once() -> None:
     assert messages == ["2 s per step: 3 min for the remaining steps"]
 
 
-def test_a_gguf_file_is_tuned_and_stays_one(folder: Path, data: Path, tmp_path: Path) -> None:
+def test_gguf_file_is_tuned_and_written_as_gguf(folder: Path, data: Path, tmp_path: Path) -> None:
     """The file holds the folder's weights in F32, in llama.cpp's layout."""
     place = tmp_path / "gguf"
     shutil.copytree(folder, place)
@@ -270,7 +268,7 @@ def blocks() -> dict[str, str]:
     }
 
 
-def test_a_truncated_shard_is_named(folder: Path, tmp_path: Path) -> None:
+def test_error_names_a_truncated_shard(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "cut")
     shard = sorted((tmp_path / "cut").glob("model-*"))[1]
     shard.write_bytes(shard.read_bytes()[:-100])
@@ -281,7 +279,7 @@ def test_a_truncated_shard_is_named(folder: Path, tmp_path: Path) -> None:
         open_causal_lm(tmp_path / "cut")
 
 
-def test_damaged_shards_are_errors_of_ours(folder: Path, tmp_path: Path) -> None:
+def test_damaged_shards_raise_our_errors(folder: Path, tmp_path: Path) -> None:
     """Random bytes in headers and in the index raise only our own errors."""
     shutil.copytree(folder, tmp_path / "cut")
     shard = min((tmp_path / "cut").glob("model-*"))
@@ -307,7 +305,7 @@ def test_damaged_shards_are_errors_of_ours(folder: Path, tmp_path: Path) -> None
         ("[" * 100_000, "recursion"),
     ],
 )
-def test_a_shard_with_a_damaged_header_is_named(
+def test_error_names_a_shard_with_a_damaged_header(
     folder: Path, tmp_path: Path, row: str, fact: str
 ) -> None:
     header = f'{{"x": {row}}}'.encode()
@@ -316,7 +314,7 @@ def test_a_shard_with_a_damaged_header_is_named(
         shards_of(tmp_path, None)
 
 
-def test_a_file_that_leaves_nothing_to_judge_by_is_named(
+def test_error_names_a_file_without_validation_examples(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
     empty = tmp_path / "judging.jsonl"
@@ -327,7 +325,7 @@ def test_a_file_that_leaves_nothing_to_judge_by_is_named(
         finetuned(folder, data, tmp_path / "out", f"--validation={empty}")
 
 
-def test_weights_of_another_model_are_named(folder: Path, tmp_path: Path) -> None:
+def test_error_names_weights_of_another_model(folder: Path, tmp_path: Path) -> None:
     for name, value, message in (
         ("num_hidden_layers", 3, "holds no model.layers.2"),
         ("hidden_size", 64, "which is not f32"),
@@ -340,7 +338,7 @@ def test_weights_of_another_model_are_named(folder: Path, tmp_path: Path) -> Non
             open_causal_lm(place).graph(1, 8)
 
 
-def test_a_plan_that_does_not_fit_is_rejected_before_compilation(
+def test_invalid_plans_are_rejected_before_compilation(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(FinetuneError, match="beyond the 64 tokens"):

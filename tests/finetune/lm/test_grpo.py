@@ -1,4 +1,4 @@
-"""`--method grpo`: answers that the model draws, compared with PyTorch on the same answers."""
+"""`--method grpo` on sampled answers, compared with PyTorch on the same answers."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def loss_of(model: Any, inputs: Mapping[str, np.ndarray]) -> torch.Tensor:
-    """Return the loss as TRL states it: clipped ratios by token, averaged by answer."""
+    """Return the loss as defined by TRL: clipped ratios per token, averaged per answer."""
     ids, labels = (torch.tensor(inputs[name]) for name in ("input_ids", "labels"))
     rows = []
     for row, marks, advantage in zip(ids, labels, inputs["rating"], strict=True):
@@ -57,7 +57,7 @@ def loss_of(model: Any, inputs: Mapping[str, np.ndarray]) -> torch.Tensor:
     return torch.stack(rows).mean()
 
 
-def test_ten_steps_are_those_of_pytorch(folder: Path, data: Path, tmp_path: Path) -> None:
+def test_ten_steps_match_pytorch(folder: Path, data: Path, tmp_path: Path) -> None:
     name = f"{__name__}:share"
     method = Method("grpo", drawing=Drawing(name, group=3, tokens=TOKENS))
     course = TrainingSettings(LENGTH, batch=6, method=method)
@@ -91,12 +91,12 @@ def test_ten_steps_are_those_of_pytorch(folder: Path, data: Path, tmp_path: Path
         torch.testing.assert_close(one, weight, rtol=1e-3, atol=1e-5)
 
 
-def test_an_advantage_is_of_its_group() -> None:
+def test_advantages_are_relative_to_the_group() -> None:
     found = advantages(np.array([[1.0, 2.0, 3.0], [5.0, 5.0, 5.0]]))
     np.testing.assert_allclose(found, [[-1 / 1.0001, 0, 1 / 1.0001], [0, 0, 0]])
 
 
-def test_each_step_of_each_seed_draws_its_own_answers() -> None:
+def test_each_step_and_seed_samples_different_answers() -> None:
     seeds = {draw_seed(seed, step) for seed in (0, 1, 2**40) for step in range(3)}
     assert len(seeds) == 9
     assert max(seeds) < 2**32
@@ -114,7 +114,7 @@ def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
     return facts
 
 
-def test_rewards_grow_and_a_training_resumes(
+def test_rewards_grow_and_training_resumes(
     folder: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -133,7 +133,7 @@ def test_rewards_grow_and_a_training_resumes(
 
 
 def nothing(line: Mapping[str, Any], answer: str) -> None:
-    """Reward nothing."""
+    """Return no reward."""
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def nothing(line: Mapping[str, Any], answer: str) -> None:
         ((f"--reward={__name__}:nothing",), "nothing returned None for an answer to line 1;"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(
+def test_invalid_sampling_options_are_refused(
     options: tuple[str, ...], fact: str, folder: Path, data: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(PockEngineError, match=fact):
         run(folder, data, tmp_path / "out", *options)
 
 
-def test_a_prompt_ends_with_what_is_asked(folder: Path, tmp_path: Path) -> None:
+def test_prompt_must_end_with_a_user_message(folder: Path, tmp_path: Path) -> None:
     answered = [{"role": "assistant", "content": "a"}]
     (tmp_path / "bad.jsonl").write_text(json.dumps({"prompt": answered}))
     with pytest.raises(FinetuneError, match=r"line 1 is not an example.*no last message"):

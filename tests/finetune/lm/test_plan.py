@@ -1,4 +1,4 @@
-"""Plans from shapes alone equal the compiled artifact's memory."""
+"""Plans from shapes alone match the compiled artifact's memory."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def planned(folder: Path, scheme: str, storage: Storage) -> LmMemory:
     ("scheme", "storage"),
     [("lora", SMALL), ("sparse", Storage()), ("full", Storage(trained="bf16", states="bf16"))],
 )
-def test_a_plan_has_the_bytes_of_the_artifact(
+def test_plan_matches_the_memory_of_the_artifact(
     scheme: str, storage: Storage, tmp_path: Path
 ) -> None:
     folder = save(tmp_path, llama(**SIZES))
@@ -56,7 +56,7 @@ def test_a_plan_has_the_bytes_of_the_artifact(
     assert plan.states_bytes >= 2 * 4 // small * plan.trained
 
 
-def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path: Path) -> None:
+def test_command_plans_each_scheme_with_each_weight_storage(tmp_path: Path) -> None:
     folder = save(tmp_path, llama(**SIZES))
     options = ["--batch=2", "--max-length=16", "--optimizer=sgd", "--json"]
     result = CliRunner().invoke(plan_lm, [str(folder), *options], catch_exceptions=False)
@@ -75,7 +75,7 @@ def test_the_command_plans_each_scheme_with_each_form_of_frozen_weights(tmp_path
     assert "millions that train" in " ".join(shown.stdout.split())
 
 
-def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
+def test_layers_save_the_results_of_products(tmp_path: Path) -> None:
     """Saved per token: gate, up, two residuals, q, k, v, and attention's result with its sums.
 
     Norms and activations are recomputed, and no gradient is stored until the end.
@@ -95,7 +95,7 @@ def test_a_layer_keeps_what_products_make(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["c", "cuda"])
-def test_causal_attention_keeps_no_scores(backend: str, tmp_path: Path) -> None:
+def test_causal_attention_saves_no_scores(backend: str, tmp_path: Path) -> None:
     """Twice the tokens take twice the arena, not four times, as attention scores would."""
     folder = save(tmp_path, llama(**SIZES, max_position_embeddings=512))
     arenas = {}
@@ -108,19 +108,19 @@ def test_causal_attention_keeps_no_scores(backend: str, tmp_path: Path) -> None:
     assert arenas[512] < 2 * arenas[256] + 4 * 4 * 256 * 256
 
 
-def test_a_backend_that_the_device_lacks_is_refused(tmp_path: Path) -> None:
+def test_unsupported_backends_are_refused(tmp_path: Path) -> None:
     folder = save(tmp_path, llama(**SIZES))
     result = CliRunner().invoke(plan_lm, [str(folder), "--device=rpi4", "--backend=cuda"])
     assert isinstance(result.exception, DeviceError)
     assert "device rpi4 takes no backend 'cuda'" in str(result.exception)
 
 
-def test_an_unknown_decoder_names_those_that_are_known(tmp_path: Path) -> None:
+def test_error_for_an_unknown_decoder_lists_known_ones(tmp_path: Path) -> None:
     with pytest.raises(ImportModelError, match=r"llama2-7b, .*no folder with config"):
         shapes_of(str(tmp_path))
 
 
-def test_states_in_8_bits_take_less_than_half(tmp_path: Path) -> None:
+def test_8_bit_states_need_less_than_half_the_memory(tmp_path: Path) -> None:
     folder = save(tmp_path, llama(**SIZES))
     plain = planned(folder, "full", Storage())
     small = planned(folder, "full", Storage(states="8bit"))

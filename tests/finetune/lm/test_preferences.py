@@ -56,7 +56,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def log_probabilities(model: Any, words: Any, pair: dict[str, str], answer: str) -> torch.Tensor:
-    """Return PyTorch's log-probabilities of an answer's tokens, evaluated as a separate row."""
+    """Return PyTorch's log-probabilities of an answer's tokens, evaluated in a separate row."""
     start = len(words(pair["prompt"])["input_ids"])
     ids = torch.tensor([[*words(pair["prompt"] + pair[answer])["input_ids"], 2]])
     logits = model(input_ids=ids).logits[0, :-1]
@@ -65,7 +65,7 @@ def log_probabilities(model: Any, words: Any, pair: dict[str, str], answer: str)
 
 
 def loss_of(method: Method, chosen: Any, rejected: Any, reference: float) -> torch.Tensor:
-    """Return the loss of one pair, as in the papers."""
+    """Return the loss of one pair, as defined in the papers."""
     if method.name == "dpo":
         return -F.logsigmoid(method.beta * (chosen.sum() - rejected.sum() - reference))
     margin = chosen.mean() - rejected.mean()
@@ -76,7 +76,7 @@ def loss_of(method: Method, chosen: Any, rejected: Any, reference: float) -> tor
 
 
 @pytest.mark.parametrize("name", COMPARING)
-def test_losses_of_ten_steps_are_those_of_pytorch(name: str, folder: Path, data: Path) -> None:
+def test_losses_of_ten_steps_match_pytorch(name: str, folder: Path, data: Path) -> None:
     method = Method(name, beta=0.3)
     course = TrainingSettings(LENGTH, batch=2, method=method)
     settings = Settings(folder, Texts(data, hold_out=0.0), course)
@@ -118,7 +118,7 @@ def test_losses_of_ten_steps_are_those_of_pytorch(name: str, folder: Path, data:
 
 
 @pytest.mark.parametrize("name", ["dpo", "kto"])
-def test_a_budget_below_the_logits_is_kept(name: str) -> None:
+def test_budget_below_the_logits_is_met(name: str) -> None:
     vocabulary, length, method = 8192, 256, Method(name)
     model = llama(vocab_size=vocabulary, max_position_embeddings=length, num_hidden_layers=1)
     graph = shapes_graph(model, 1, length)
@@ -144,7 +144,7 @@ def rated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rated_loss(method: Method, rows: list[dict[str, Any]], own: Any, other: Any) -> torch.Tensor:
-    """Return the loss of a batch of answers, as in the paper of KTO; `own` less the reference."""
+    """Return the loss of a batch of answers, as defined in the KTO paper."""
     if method.name == "weighted":
         return -(torch.tensor([row["reward"] for row in rows]) * own).mean()
     labels = torch.tensor([1.0 if row["label"] else -1.0 for row in rows])
@@ -153,7 +153,7 @@ def rated_loss(method: Method, rows: list[dict[str, Any]], own: Any, other: Any)
 
 
 @pytest.mark.parametrize("name", ["kto", "weighted"])
-def test_losses_of_rated_answers_are_those_of_pytorch(name: str, folder: Path, rated: Path) -> None:
+def test_losses_of_rated_answers_match_pytorch(name: str, folder: Path, rated: Path) -> None:
     method = Method(name, beta=0.3)
     course = TrainingSettings(LENGTH, batch=2, method=method)
     prepared = prepare(Settings(folder, Texts(rated, hold_out=0.0), course))
@@ -210,7 +210,7 @@ def run(folder: Path, data: Path, out: Path, *options: str) -> dict[str, Any]:
     return facts
 
 
-def test_a_resumed_training_compares_with_the_first_reference(
+def test_resumed_training_uses_the_first_reference(
     folder: Path, data: Path, tmp_path: Path
 ) -> None:
     options = ("--method=dpo", "--beta=0.5", "--epochs=4", "--save-every=2")
@@ -225,7 +225,7 @@ def test_a_resumed_training_compares_with_the_first_reference(
     assert resumed["after"] == whole["after"]
 
 
-def test_damaged_margins_are_named(folder: Path, data: Path, tmp_path: Path) -> None:
+def test_error_names_damaged_margins(folder: Path, data: Path, tmp_path: Path) -> None:
     course = TrainingSettings(LENGTH, method=Method("dpo"))
     rows = prepare(Settings(folder, Texts(data, hold_out=0.0), course)).training
     for text in ("", "[[1, 2]]", "{}", '["a"]'):
@@ -234,7 +234,7 @@ def test_damaged_margins_are_named(folder: Path, data: Path, tmp_path: Path) -> 
             read_reference(tmp_path / "reference.json", [rows])
 
 
-def test_pairs_of_messages_keep_the_turns_before_them(tmp_path: Path) -> None:
+def test_message_pairs_include_earlier_turns(tmp_path: Path) -> None:
     turns = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     prompt = [*turns, {"role": "user", "content": "three"}]
     answers = {n: [{"role": "assistant", "content": n}] for n in ("chosen", "rejected")}
@@ -255,7 +255,7 @@ def test_pairs_of_messages_keep_the_turns_before_them(tmp_path: Path) -> None:
         (PAIRS[0], ("--beta=0",), "beta is 0; give a number above 0"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_invalid_pairs_and_options_are_refused(
     row: dict[str, str], options: tuple[str, ...], fact: str, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.jsonl").write_text(json.dumps(row))
@@ -264,7 +264,7 @@ def test_what_cannot_be_compared_is_refused(
 
 
 @pytest.mark.parametrize("kept", [5, None])
-def test_distillation_learns_what_pytorch_learns(
+def test_distillation_matches_pytorch(
     kept: int | None, folder: Path, rated: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
@@ -301,7 +301,7 @@ def test_distillation_learns_what_pytorch_learns(
 
 
 def _with_infinity(folder: Path) -> dict[str, np.ndarray]:
-    """Return whole logits of every row, of which one number overflowed."""
+    """Return all logits of every row, with one that is not finite."""
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     lengths = [len(words(row["prompt"] + row["completion"])["input_ids"]) + 1 for row in RATED]
     logits = {
@@ -311,7 +311,7 @@ def _with_infinity(folder: Path) -> dict[str, np.ndarray]:
     return logits
 
 
-def test_logits_of_other_texts_are_refused(folder: Path, rated: Path, tmp_path: Path) -> None:
+def test_logits_for_other_texts_are_refused(folder: Path, rated: Path, tmp_path: Path) -> None:
     place, method = tmp_path / "t.safetensors", "--method=distill"
     with pytest.raises(FinetuneError, match="do not go together"):
         run(folder, rated, tmp_path / "out", method)

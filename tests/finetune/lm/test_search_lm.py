@@ -1,4 +1,4 @@
-"""`sensitivity` and `search` of a decoder, and `finetune-lm` with the resulting scheme."""
+"""`sensitivity` and `search` on a decoder, and `finetune-lm` with the resulting scheme."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def run(command: str, folder: Path, *options: str) -> Result:
     return CliRunner().invoke(cli, [command, str(folder), *options])
 
 
-def test_contributions_are_of_matrices_and_norms_by_the_loss(table: Path) -> None:
+def test_contributions_of_matrices_and_norms_by_loss(table: Path) -> None:
     header, trials = read_table(table)
     names = {item.name for item, _ in trials if item is not None}
 
@@ -62,7 +62,7 @@ def test_contributions_are_of_matrices_and_norms_by_the_loss(table: Path) -> Non
     assert all(outcome.score < 0 for outcome in trials.values())
 
 
-def test_the_winner_of_the_race_trains_in_finetune_lm(
+def test_winner_of_the_race_trains_in_finetune_lm(
     folder: Path, data: Path, table: Path, tmp_path: Path
 ) -> None:
     scheme = tmp_path / "found.toml"
@@ -94,7 +94,7 @@ def test_the_winner_of_the_race_trains_in_finetune_lm(
     assert facts["after"]["loss"] < facts["before"]["loss"]
 
 
-def test_another_length_is_another_model(folder: Path, table: Path, tmp_path: Path) -> None:
+def test_length_must_match_the_table(folder: Path, table: Path, tmp_path: Path) -> None:
     options = ["--max-length=24", f"--batch={BATCH}", f"--contributions={table}"]
     done = run("search", folder, *options, f"--out={tmp_path / 'found.toml'}")
 
@@ -113,7 +113,7 @@ def test_another_length_is_another_model(folder: Path, table: Path, tmp_path: Pa
         (["--data={rows}"], "cannot be read as text in UTF-8"),
     ],
 )
-def test_what_a_decoder_does_not_take_is_named(
+def test_errors_name_options_that_decoders_do_not_take(
     folder: Path, data: Path, tmp_path: Path, options: list[str], message: str
 ) -> None:
     rows = tmp_path / "rows.npz"
@@ -127,7 +127,7 @@ def test_what_a_decoder_does_not_take_is_named(
     assert not out.exists()
 
 
-def test_options_of_texts_are_for_decoders(tmp_path: Path) -> None:
+def test_text_options_are_only_for_decoders(tmp_path: Path) -> None:
     options = ["--max-length=16", f"--data={tmp_path}", f"--out={tmp_path / 'table.jsonl'}"]
     done = CliRunner().invoke(cli, ["sensitivity", "cnn-8", *options])
 

@@ -1,4 +1,4 @@
-"""A decoder as a subject: split texts, the loss as the judge, matrices and norms as items."""
+"""A decoder as a subject: split texts, judged by loss, with matrices and norms as items."""
 
 import json
 import math
@@ -67,7 +67,7 @@ def trial(
     return run_trial(subject, scheme, recipe, tuning.train, tuning.validation, trials)
 
 
-def test_no_text_both_trains_and_judges(folder: Path, texts: Texts) -> None:
+def test_training_and_validation_texts_are_disjoint(folder: Path, texts: Texts) -> None:
     tuning, remarks = text_tuning(folder, texts, LENGTH, 0)
     parts = [animals_in(folder, part) for part in (tuning.train, tuning.validation)]
 
@@ -77,7 +77,7 @@ def test_no_text_both_trains_and_judges(folder: Path, texts: Texts) -> None:
     assert animals_in(folder, text_rows(folder, texts, LENGTH)) == set(WORDS)
 
 
-def test_score_is_the_loss_of_held_out_tokens_as_pytorch_computes_it(
+def test_score_is_the_held_out_loss_of_pytorch(
     subject: Subject, folder: Path, texts: Texts, trials: Path
 ) -> None:
     outcome = trial(subject, folder, texts, trials, rate=0.0)
@@ -103,7 +103,7 @@ def test_score_is_the_loss_of_held_out_tokens_as_pytorch_computes_it(
     assert min(outcome.parts) <= outcome.score <= max(outcome.parts)
 
 
-def test_training_lowers_the_loss_and_more_of_it_lower(
+def test_more_training_lowers_the_loss_more(
     subject: Subject, folder: Path, texts: Texts, trials: Path
 ) -> None:
     before = trial(subject, folder, texts, trials, 0.0).score
@@ -122,7 +122,7 @@ def test_divergence_is_an_infinite_loss(
     assert outcome.parts == ()
 
 
-def test_items_are_the_matrices_and_the_norms_of_last_blocks(subject: Subject) -> None:
+def test_items_are_matrices_and_norms_of_last_blocks(subject: Subject) -> None:
     graph = subject.graph
     items = items_of(graph, (1.0,))
     norms = ("input_layernorm.weight", "post_attention_layernorm.weight")
@@ -139,7 +139,7 @@ def test_items_are_the_matrices_and_the_norms_of_last_blocks(subject: Subject) -
     }
 
 
-def test_subject_reads_back_as_it_was(subject: Subject, tmp_path: Path) -> None:
+def test_subject_round_trips(subject: Subject, tmp_path: Path) -> None:
     subject.save(tmp_path)
     again = load_subject(tmp_path)
 
@@ -148,7 +148,7 @@ def test_subject_reads_back_as_it_was(subject: Subject, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["activation", "fisher"])
-def test_channels_are_chosen_by_texts(
+def test_channels_are_selected_by_texts(
     subject: Subject, folder: Path, texts: Texts, trials: Path, by: str
 ) -> None:
     name = "model.layers.1.mlp.up_proj.weight"
@@ -160,7 +160,7 @@ def test_channels_are_chosen_by_texts(
     assert len(settled.choices(subject.graph)[name].channels) == 8
 
 
-def test_texts_that_cannot_judge_are_named(folder: Path, tmp_path: Path) -> None:
+def test_errors_name_unusable_validation_texts(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "one.txt"
     path.write_text("a short text")
 
@@ -170,7 +170,7 @@ def test_texts_that_cannot_judge_are_named(folder: Path, tmp_path: Path) -> None
         decoder_subject(folder, BATCH, 65)
 
 
-def test_rows_of_another_length_are_named(
+def test_error_names_rows_of_another_length(
     subject: Subject, folder: Path, texts: Texts, trials: Path
 ) -> None:
     rows = text_rows(folder, texts, LENGTH // 2)

@@ -1,4 +1,4 @@
-"""Texts as tokens: learned and masked parts of a chat, and packing into rows."""
+"""Tokenized texts: learned and masked parts of a chat, and packing into rows."""
 
 import resource
 import sys
@@ -39,29 +39,29 @@ def learned(example: Example, template: str | None = TEMPLATE) -> str:
     return str(words.decode([label for label in tokens.labels if label != IGNORED]))
 
 
-def test_answers_of_a_chat_are_learned_with_the_marks_of_their_ends() -> None:
+def test_answers_of_a_chat_are_learned_with_their_end_tokens() -> None:
     assert learned(Example(1, CHAT)) == "two</s>four</s>"
 
 
-def test_a_chat_without_a_template_is_plain_turns() -> None:
+def test_chat_without_a_template_is_plain_turns() -> None:
     assert learned(Example(1, CHAT), None) == "two\n\nfour\n\n</s>"
 
 
-def test_a_completion_is_learned_and_its_prompt_is_not() -> None:
+def test_completions_are_learned_and_prompts_are_not() -> None:
     assert learned(Example(1, prompt="ask", completion=" said")) == " said</s>"
 
 
-def test_a_text_is_learned_whole() -> None:
+def test_plain_texts_are_learned_whole() -> None:
     assert learned(Example(1, completion="all of it")) == "all of it</s>"
 
 
-def test_a_question_is_what_stands_before_the_last_answer() -> None:
+def test_question_is_everything_before_the_last_answer() -> None:
     words = tokenizer()
     ids = question_ids(words, Example(1, CHAT).question)
     assert words.decode(ids).endswith("<s>user\nthree</s><s>assistant\n")
 
 
-def test_empty_and_long_examples_are_counted_and_named() -> None:
+def test_empty_and_long_examples_are_counted_and_reported() -> None:
     examples = [Example(n, completion=text) for n, text in ((1, " "), (4, "x" * 30), (5, "ok"))]
     found = tokenize(tokenizer(), examples, 20)
     assert [tokens.line for tokens in found.examples] == [5]
@@ -72,19 +72,19 @@ def test_empty_and_long_examples_are_counted_and_named() -> None:
     ]
 
 
-def test_long_examples_are_cut_where_that_is_asked_for() -> None:
+def test_long_examples_are_truncated_on_request() -> None:
     long = [Example(1, completion="x" * 30), Example(2, prompt="x" * 30, completion="y")]
     found = tokenize(tokenizer(), long, 20, truncate=True)
     assert [len(tokens.ids) for tokens in found.examples] == [20]
     assert (found.cut, found.empty) == ([1, 2], [2])
 
 
-def test_a_plain_text_is_cut_into_pieces() -> None:
+def test_plain_text_is_cut_into_pieces() -> None:
     found = pieces(tokenizer(), "abcdefghi", 4)
     assert [len(tokens.ids) for tokens in found.examples] == [4, 4]
 
 
-def test_texts_share_rows_and_know_where_they_begin() -> None:
+def test_packed_rows_mark_where_texts_begin() -> None:
     texts = [Tokens(n, [n] * size, [n] * size) for n, size in ((1, 3), (2, 4), (3, 2))]
     packed = pack(texts, 6)
     assert packed.arrays["input_ids"].tolist() == [[1, 1, 1, 3, 3, 0], [2, 2, 2, 2, 0, 0]]
@@ -106,7 +106,7 @@ def test_texts_share_rows_and_know_where_they_begin() -> None:
         '{"messages": [{"role": "user"}]}',
     ],
 )
-def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: str) -> None:
+def test_error_names_a_line_that_is_not_an_example(tmp_path: Path, line: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n' + line)
     with pytest.raises(
@@ -116,13 +116,13 @@ def test_a_line_that_is_no_example_is_named(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt"])
-def test_an_empty_file_is_named(tmp_path: Path, name: str) -> None:
+def test_error_names_an_empty_file(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("\n \n")
     with pytest.raises(FinetuneError, match=rf"{name} is empty; give JSON lines with"):
         read_examples(tmp_path / name)
 
 
-def test_a_line_ends_at_a_line_feed_alone_and_a_mark_before_the_first_is_passed(
+def test_lines_end_only_at_line_feeds_and_a_byte_order_mark_is_skipped(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -131,13 +131,13 @@ def test_a_line_ends_at_a_line_feed_alone_and_a_mark_before_the_first_is_passed(
     assert examples == [(1, "one\u2028two"), (2, "three")]
 
 
-def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
+def test_error_names_a_file_in_another_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("né".encode("latin-1"))
     with pytest.raises(FinetuneError, match=r"a\.txt cannot be read as text in UTF-8.*save it so"):
         read_examples(tmp_path / "a.txt")
 
 
-def test_a_template_that_refuses_a_chat_says_which() -> None:
+def test_error_names_a_chat_that_the_template_refuses() -> None:
     refusing = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(FinetuneError, match=r"line 7: .*refuses it: roles must alternate"):
         tokenize(tokenizer(refusing), [Example(7, CHAT)], 100)
@@ -153,7 +153,7 @@ def test_a_template_that_refuses_a_chat_says_which() -> None:
     ],
     ids=range(4),
 )
-def test_a_template_is_bounded_in_time_and_memory(
+def test_templates_are_bounded_in_time_and_memory(
     template: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(template_process, "SECONDS", 1)
@@ -164,13 +164,13 @@ def test_a_template_is_bounded_in_time_and_memory(
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
+def test_templates_that_rewrite_earlier_turns_are_refused() -> None:
     last = "{% for m in messages %}{{ m['content'] if loop.last else '.' }}{% endfor %}"
     with pytest.raises(FinetuneError, match="an example for each answer"):
         tokenize(tokenizer(last), [Example(1, CHAT)], 100)
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+def test_tokenizers_of_other_models_are_refused(tmp_path: Path) -> None:
     folder = save(tmp_path)
     open_tokenizer(folder, WORDS)
     with pytest.raises(FinetuneError, match="tokens up to 258, and the model knows 100"):
@@ -183,9 +183,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
         open_tokenizer(folder, WORDS)
 
 
-def test_a_folder_is_read_by_the_package_datasets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_are_read_with_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(FinetuneError, match="pip install datasets"):
         read_examples(tmp_path)
