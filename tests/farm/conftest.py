@@ -1,4 +1,4 @@
-"""One emulated board for the whole run; it boots in seconds, and every test leaves it clean."""
+"""One emulated board for the whole run. It boots in seconds, and every test leaves it clean."""
 
 from collections.abc import Iterator
 
@@ -11,6 +11,6 @@ from pockengine.farm.transports.transport import Transport
 
 @pytest.fixture(scope="session")
 def rpi4() -> Iterator[Transport]:
-    """Boot the default rpi4; only tests marked `needs_qemu` may ask for it."""
+    """Boot the default rpi4; only tests marked `needs_qemu` may use it."""
     with connect(board_for("rpi4", load_boards([BUILT_IN]))) as transport:
         yield transport

@@ -17,7 +17,7 @@ needs_qemu = pytest.mark.skipif(
     shutil.which(QEMU) is None, reason=f"{QEMU} is not installed (./bazelw installs it)"
 )
 
-# Names and arguments that careless quoting would run, split, expand or lose.
+# Names and arguments that wrong quoting would run, split, expand or lose.
 HOSTILE = [
     "a b",
     "$(touch /tmp/pwned)",

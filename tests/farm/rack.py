@@ -1,4 +1,4 @@
-"""A rack of emulated boards: booted once, shared by many tests, and disturbed on purpose.
+"""A rack of emulated boards: booted once, shared by many tests, and disturbed by faults.
 
 `open` stands in for `connect`: it makes a new connection each time, and power-cycles a board after
 an error. QEMU ends with the thread that started it, so each board has its own thread.
@@ -48,7 +48,7 @@ class Rack:
     def open(self, board: Board) -> Iterator[Transport]:
         """Connect to a board; boot it first if the last connection ended in an error.
 
-        A tampered connection that was never established does not count against the board.
+        A tampered connection that was never established does not count as an error.
         """
         name = board.name
         if name in self._troubled:
@@ -67,7 +67,7 @@ class Rack:
             raise
 
     def kill(self, name: str) -> None:
-        """Kill a board's QEMU, as a power loss would; do nothing if it is off."""
+        """Kill a board's QEMU, like a power loss; do nothing if it is off."""
         machine = self._supplies[name].machine
         if machine is not None:
             machine.process.kill()
@@ -144,6 +144,6 @@ class Cutter:
         except OSError:
             pass
         for end in (source, target):
-            with suppress(OSError):  # close() alone waits for the other pump to leave recv()
+            with suppress(OSError):  # close() without it waits for the other pump to leave recv()
                 end.shutdown(socket.SHUT_RDWR)
             end.close()

@@ -1,4 +1,4 @@
-"""An SSH server on loopback that misbehaves on purpose, in ways that a real board cannot.
+"""An SSH server on loopback with faults that a real board cannot reproduce.
 
 It runs commands as child processes. `Faults` names the login shell and the faults.
 """
@@ -37,7 +37,7 @@ class Faults:
     login_shell: tuple[str, ...] = ("sh",)
     greeting: str = ""  # commands that the login shell runs first
     environment: dict[str, str] = field(default_factory=dict)
-    answers: dict[str, bytes] = field(default_factory=dict)  # by a word of the command
+    answers: dict[str, bytes] = field(default_factory=dict)  # keyed by a word of the command
 
 
 class _Server(paramiko.ServerInterface):
@@ -168,6 +168,6 @@ def serving(folder: Path, faults: Faults, rsa: bool = False) -> Iterator[SshAddr
             host_key=f"{host_key.get_name()} {host_key.get_base64()}",
             workdir=str(folder / "work"),
         )
-        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread
         for transport in transports:
             transport.close()

@@ -1,4 +1,4 @@
-"""Records of times measured on a busy machine carry a mark through to every output."""
+"""Times measured on a busy machine are marked in every output."""
 
 import time
 from dataclasses import replace
@@ -49,13 +49,15 @@ def times_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
 
 
 @pytest.mark.parametrize(("used", "mark"), [(5, None), (40, MARK)])
-def test_others_are_seen_while_we_rest(stat: list[str], used: int, mark: str | None) -> None:
+def test_cpu_use_by_others_is_measured_while_idle(
+    stat: list[str], used: int, mark: str | None
+) -> None:
     stat += ["cpu 100 0 50 1000 10 0 0 0 0 0\n", f"cpu {100 + used} 0 50 {1100 - used} 10 0 0 0\n"]
 
     assert busy_mark() == mark
 
 
-def test_a_mark_of_the_end_counts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_at_the_end_is_marked_too(monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter([None, MARK])
     monkeypatch.setattr(load, "busy_mark", lambda seconds: next(found))
 
@@ -80,7 +82,7 @@ def test_times_are_marked_and_sizes_are_not() -> None:
     assert f"* a note; {MARK}" in table
 
 
-def test_a_boards_own_steps_carry_its_mark() -> None:
+def test_steps_of_a_board_have_its_mark() -> None:
     result = BenchResult(replace(QUIET, board="shelf-1"))
     run = BoardRun([2.0], [5.0] * 9, {}, 1 << 20, 1 << 10)
     conditions = Conditions([parse("system Linux\n", "shelf-1")], MARK)
@@ -94,7 +96,7 @@ def test_a_boards_own_steps_carry_its_mark() -> None:
     assert result.notes == [f"full: the board tells no conditions; {MARK}"]
 
 
-def test_a_marked_record_is_neither_baseline_nor_verdict() -> None:
+def test_marked_records_are_neither_baseline_nor_verdict() -> None:
     slow = step_ms(121.9, replace(QUIET, busy=MARK))
 
     (now_busy,) = compare_records([slow], [step_ms(12.3)])
@@ -108,7 +110,7 @@ def test_a_marked_record_is_neither_baseline_nor_verdict() -> None:
     assert sound.change is Change.WORSE
 
 
-def test_a_trend_shows_the_mark_and_does_not_move_by_it() -> None:
+def test_trend_shows_marks_and_ignores_marked_times() -> None:
     busy = replace(QUIET, commit="c2", busy=MARK)
     records = [step_ms(12.3), step_ms(121.9, busy), step_ms(12.3, replace(QUIET, commit="c3"))]
 

@@ -27,7 +27,7 @@ def test_without_a_terminal_a_step_is_a_line_at_start_and_end() -> None:
     assert second.endswith("s (3 MB)")
 
 
-def test_a_step_that_fails_says_so_and_lets_the_error_through() -> None:
+def test_failing_steps_are_reported_and_raise() -> None:
     out = console()
 
     with pytest.raises(ValueError, match="x"), step("build", out):

@@ -27,7 +27,7 @@ def stepper(folder: Path, name: str, milliseconds: float) -> Job:
     return Job(script(folder, text, f"{name}.sh"))
 
 
-def test_programs_take_turns_and_their_ratio_is_reported(
+def test_programs_alternate_and_their_ratio_is_reported(
     board: LocalTransport, tmp_path: Path
 ) -> None:
     jobs = {name: stepper(tmp_path, name, ms) for name, ms in (("a", 2.0), ("b", 3.0))}
@@ -47,6 +47,6 @@ def test_a_program_without_a_report_fails(board: LocalTransport, tmp_path: Path,
         take_turns(board, jobs, 1, tmp_path)
 
 
-def test_one_program_cannot_take_turns(board: LocalTransport, tmp_path: Path) -> None:
+def test_one_program_cannot_alternate(board: LocalTransport, tmp_path: Path) -> None:
     with pytest.raises(FarmError, match="two programs"):
         take_turns(board, {"a": stepper(tmp_path, "a", 1.0)}, 1, tmp_path)

@@ -1,4 +1,4 @@
-"""Our step in runtimes of an emulated board: requests, records and notes; no emulator runs."""
+"""Our step in the runtimes of an emulated board, without an emulator: requests, records, notes."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def options(**chosen: Any) -> BenchOptions:
     return BenchOptions(board=board, model="mobilenet_v2-0.1-32", **{**settings, **chosen})
 
 
-def test_a_request_goes_to_the_runtimes_worker_and_its_artifact_to_the_board(
+def test_requests_go_to_the_worker_and_artifacts_to_the_board(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = make_case("mobilenet_v2-0.1-32", 2, 1)
@@ -56,7 +56,7 @@ def test_a_request_goes_to_the_runtimes_worker_and_its_artifact_to_the_board(
     assert (measured.metric, measured.timing.median) == ("guest_instructions", 6.0)
 
 
-def test_what_a_runtime_cannot_do_is_noted_and_the_others_are_counted(
+def test_failing_runtimes_are_noted_and_others_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def count(self: InRuntime, losses: object, folder: Path) -> Measured:
@@ -80,7 +80,7 @@ def test_what_a_runtime_cannot_do_is_noted_and_the_others_are_counted(
 
 
 @pytest.mark.parametrize("reason", [None, "tflite for aarch64 could not be installed"])
-def test_tflites_inference_stands_beside_predictions_or_its_reason_does(
+def test_predictions_are_compared_with_tflite_or_its_reason_is_noted(
     reason: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure(device: str, data: object, expected: np.ndarray) -> dict[str, GuestFigure]:
@@ -113,7 +113,7 @@ def test_tflites_inference_stands_beside_predictions_or_its_reason_does(
     ("suite", "runtimes", "schemes"),
     [("peers", (), 4), ("runtimes", ("onnx", "tflite", "tvm"), 2)],
 )
-def test_a_suite_on_an_emulated_board_is_a_bench_of_it(
+def test_suite_on_an_emulated_board_runs_the_bench(
     suite: str, runtimes: tuple[str, ...], schemes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     benches: list[BenchOptions] = []

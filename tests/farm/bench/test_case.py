@@ -9,7 +9,7 @@ from pockengine.farm.bench.case import REPEATED, dataset_of, make_case
 from pockengine.farm.bench.schemes import SCHEMES
 
 
-def test_a_model_of_ones_own_is_refused(tmp_path: Path) -> None:
+def test_custom_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").touch()
     for model in ("net:small_net", str(tmp_path / "net.onnx")):
         with pytest.raises(FarmError, match=f"trains listed models .* and not {model}; train"):
@@ -23,13 +23,13 @@ def test_a_model_of_ones_own_is_refused(tmp_path: Path) -> None:
         *("resnet20-8", "vit_tiny-16"),
     ],
 )
-def test_a_listed_model_trains_by_every_scheme_of_the_bench(model: str) -> None:
+def test_listed_models_train_with_every_scheme_of_the_bench(model: str) -> None:
     case = make_case(model, 2, 1, schemes=SCHEMES)
     trained = {scheme: case.for_scheme(scheme).job.trainable for scheme in SCHEMES}
     assert 0 < len(trained["sparse"] or ()) < len(trained["full"] or ())
 
 
-def test_a_board_sees_the_same_batches_in_turns_and_their_loss_is_reported() -> None:
+def test_boards_cycle_through_the_same_batches_and_report_their_loss() -> None:
     case = make_case("cnn-8", 2, 2 * REPEATED)
     images = case.data.images
     assert images.shape[:2] == (2 * REPEATED, 2)
@@ -40,6 +40,6 @@ def test_a_board_sees_the_same_batches_in_turns_and_their_loss_is_reported() -> 
     assert case.learned(losses[:3]) == "loss 0.8000"
 
 
-def test_records_say_what_data_a_model_saw() -> None:
+def test_records_name_the_training_data() -> None:
     assert dataset_of("llama-260k-32") == "drawn tokens"
     assert dataset_of("mobilenet_v2-0.35-96") == "scikit-learn sample photographs"

@@ -14,27 +14,27 @@ def check(losses: list[float] = LOSSES, **changed: np.ndarray) -> Check:
     return compare(losses, tensors, LOSSES, EXPECTED, START, list(EXPECTED))
 
 
-def test_equal_runs_have_no_problem() -> None:
+def test_equal_runs_pass() -> None:
     assert check() == Check(0.0, 0.0, 0.0, ())
 
 
-def test_rounding_is_no_problem() -> None:
+def test_rounding_passes() -> None:
     assert not check([0.9, 0.80001, 0.7], a_weight=EXPECTED["a.weight"] * (1 + 1e-6)).problems
 
 
-def test_a_wrong_loss_names_its_step() -> None:
+def test_error_names_the_step_of_a_wrong_loss() -> None:
     (problem,) = check([0.9, 0.8002, 0.7002]).problems
 
     assert problem == "the loss of step 2 is off by 2.5e-04 where 0.0001 is allowed, and 1 more"
 
 
-def test_a_wrong_weight_is_named() -> None:
+def test_error_names_a_wrong_weight() -> None:
     problems = check(a_weight=np.array([1.01, -2.01, 0.51])).problems
 
     assert problems[0].startswith("a.weight is off by 5.0e-03 where 0.001 is allowed")
 
 
-def test_an_update_that_is_missing_is_found_where_the_weight_hardly_moves() -> None:
+def test_missing_updates_are_found_even_for_small_changes() -> None:
     expected = {"w": np.array([1.0, 2.0 + 1e-4])}
     start = {"w": np.array([1.0, 2.0])}
 
@@ -44,7 +44,7 @@ def test_an_update_that_is_missing_is_found_where_the_weight_hardly_moves() -> N
     assert found.problems == ("the change of w is off by 1.0e+00 where 0.05 is allowed",)
 
 
-def test_a_change_of_few_roundings_cannot_be_judged() -> None:
+def test_changes_of_few_roundings_are_not_checked() -> None:
     unit = 2.0**-22  # one ulp of 2.0 in f32
     start, expected = {"w": np.array([2.0])}, {"w": np.array([2.0 + 8 * unit])}
 
@@ -53,7 +53,7 @@ def test_a_change_of_few_roundings_cannot_be_judged() -> None:
         assert bool(compare(LOSSES, found, LOSSES, expected, start, ["w"]).problems) == wrong
 
 
-def test_a_frozen_tensor_that_moved_is_found() -> None:
+def test_changed_frozen_tensors_are_found() -> None:
     moved = {"w": np.array([1.0]), "frozen": np.array([1.1])}
     expected = {"w": np.array([1.0]), "frozen": np.array([1.0])}
 
@@ -62,7 +62,7 @@ def test_a_frozen_tensor_that_moved_is_found() -> None:
     assert found.problems == ("frozen is off by 1.0e-01 where 0.001 is allowed",)
 
 
-def test_what_is_not_a_number_is_beyond_any_tolerance() -> None:
+def test_nan_exceeds_any_tolerance() -> None:
     assert "step 2 is off by nan" in check([0.9, float("nan"), 0.7]).problems[0]
     assert check(a_bias=np.array([np.nan, 0.0])).problems
 
@@ -74,11 +74,11 @@ def test_missing_losses_and_tensors_are_errors() -> None:
         compare(LOSSES, {"a.bias": START["a.bias"]}, LOSSES, EXPECTED, START, list(EXPECTED))
 
 
-def test_a_tensor_of_another_shape_is_an_error() -> None:
+def test_wrong_shapes_are_an_error() -> None:
     with pytest.raises(FarmError, match=r"came back as \(2,\) instead of \(3,\)"):
         check(a_weight=np.zeros(2))
 
 
-def test_another_number_of_losses_is_infinitely_wrong() -> None:
+def test_wrong_number_of_losses_is_an_infinite_error() -> None:
     assert loss_error([0.9], LOSSES) == float("inf")
     assert loss_error(LOSSES, LOSSES) == 0.0

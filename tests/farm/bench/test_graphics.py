@@ -38,7 +38,7 @@ def bench(folder: Path, *arguments: str, by: str = "--backend=cuda") -> tuple[in
 
 
 @needs_qemu
-def test_an_emulated_jetson_trains_as_pytorch_does(tmp_path: Path) -> None:
+def test_emulated_jetson_matches_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     status, output = bench(tmp_path, *JETSON, f"--json={path}")
     assert status == 0, output
@@ -52,7 +52,7 @@ def test_an_emulated_jetson_trains_as_pytorch_does(tmp_path: Path) -> None:
 
 
 @needs_opencl
-def test_what_opencl_finds_here_trains_as_pytorch_does(
+def test_local_opencl_device_matches_pytorch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POCL_CACHE_DIR", str(own_cache() / "pocl"))
@@ -77,7 +77,7 @@ def test_the_first_device_is_reported_by_its_name() -> None:
     assert first_device().name
 
 
-def test_a_machine_without_opencl_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_opencl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opencl, "LIBRARIES", ("libnone.so",))
     with pytest.raises(FarmError, match="this machine has no OpenCL: install ocl-icd"):
         first_device()
@@ -85,7 +85,7 @@ def test_a_machine_without_opencl_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.nightly
 @needs_qemu
-def test_the_suite_trains_each_model_and_says_on_what(tmp_path: Path) -> None:
+def test_suite_trains_each_model_and_names_the_device(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     what = (*JETSON, f"--model={TEXT}", "--batch=2", f"--json={path}")
     status, output = bench(tmp_path, *what, by="--suite=gpu")
@@ -100,7 +100,7 @@ def test_the_suite_trains_each_model_and_says_on_what(tmp_path: Path) -> None:
 
 
 @needs_qemu
-def test_a_jetson_without_a_driver_is_reported(
+def test_error_names_a_missing_jetson_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flow, "gpu_libraries", lambda *_: {})
@@ -118,7 +118,7 @@ def test_a_jetson_without_a_driver_is_reported(
         (["--device=jetson-orin", "--int8"], "--int8"),
     ],
 )
-def test_what_has_no_gpu_is_refused_before_anything_starts(
+def test_unsupported_requests_are_refused_before_anything_starts(
     arguments: list[str], words: str, by: str, tmp_path: Path
 ) -> None:
     status, output = bench(tmp_path, *arguments, by=by)

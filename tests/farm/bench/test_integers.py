@@ -39,7 +39,7 @@ def test_one_wrong_integer_is_found(tmp_path: Path) -> None:
     assert check.problems == (f"integers of {WEIGHT} are not the oracle's",)
 
 
-def test_a_machine_with_files_trains_the_oracles_integers(tmp_path: Path) -> None:
+def test_machine_with_files_matches_the_integer_oracle(tmp_path: Path) -> None:
     compiled, data = case_for("host", tmp_path)
     with connect(board_for("host", load_boards([BUILT_IN]))) as board:
         run = train_integers(board, compiled, data, 1, tmp_path)
@@ -54,7 +54,7 @@ def test_a_machine_with_files_trains_the_oracles_integers(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(shutil.which("qemu-aarch64") is None, reason="needs qemu-aarch64")
-def test_a_prediction_is_counted_where_it_is_the_oracles(tmp_path: Path) -> None:
+def test_predictions_that_match_the_oracle_are_counted(tmp_path: Path) -> None:
     compiled, data = case_for("rpi5", tmp_path)
     expected = oracle_prediction(compiled, data)
     found = count_prediction(compiled.artifact, data, expected, tmp_path)
@@ -68,12 +68,14 @@ def test_a_prediction_is_counted_where_it_is_the_oracles(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("device", "both"), [("rpi4", (False, True)), ("rpi5", (False, True)), ("stm32f746", (True,))]
 )
-def test_f32_stands_beside_int8_where_files_are(device: str, both: tuple[bool, ...]) -> None:
+def test_f32_is_measured_beside_int8_on_boards_with_files(
+    device: str, both: tuple[bool, ...]
+) -> None:
     board = board_for(device, load_boards([BUILT_IN]))
     assert kinds(True, board) == both
     assert kinds(False, board) == (False,)
 
 
-def test_this_machine_is_not_benched_in_int8() -> None:
+def test_int8_bench_is_refused_on_this_machine() -> None:
     with pytest.raises(FarmError, match="--int8 is for boards, real or emulated, not for"):
         kinds(True, board_for("host", load_boards([BUILT_IN])))

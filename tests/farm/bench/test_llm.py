@@ -63,7 +63,7 @@ def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LlmResult:
 
 
 @pytest.mark.nightly
-def test_every_scheme_is_trained_in_pytorch_and_by_ours(result: LlmResult) -> None:
+def test_every_scheme_is_trained_in_pytorch_and_pockengine(result: LlmResult) -> None:
     frozen = ("pockengine", *ROUNDED, "pockengine-int4")
     assert [(line.scheme, line.engine) for line in result.lines] == [
         ("full", "torch-eager"),
@@ -84,7 +84,7 @@ def test_every_scheme_is_trained_in_pytorch_and_by_ours(result: LlmResult) -> No
         assert line.error < (2e-2 if line.engine in (*ROUNDED, "pockengine-8bit") else 1e-4)
 
 
-def test_some_blocks_are_trained_beside_pytorch(folder: Path, tmp_path: Path) -> None:
+def test_some_blocks_are_trained_and_compared_with_pytorch(folder: Path, tmp_path: Path) -> None:
     case = measurement(folder, "sparse-1-1", engines=("pockengine",))
     result = measure_llm(case, tmp_path)
     assert [line.engine for line in result.lines] == ["torch-eager", "pockengine"]
@@ -92,7 +92,7 @@ def test_some_blocks_are_trained_beside_pytorch(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.nightly
-def test_losses_of_a_scheme_are_those_of_transformers(folder: Path, result: LlmResult) -> None:
+def test_losses_match_transformers(folder: Path, result: LlmResult) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     losses = []
@@ -121,7 +121,7 @@ def test_figures_become_records_and_a_table(result: LlmResult) -> None:
     assert llm_table(result, 1).row_count == len(result.lines) + len(result.missing)
 
 
-def test_other_losses_have_no_speed(
+def test_wrong_losses_have_no_speed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = loss_error
@@ -133,7 +133,7 @@ def test_other_losses_have_no_speed(
     assert "it trains something else" in found.missing["pockengine sparse"]
 
 
-def test_what_does_not_fit_into_memory_is_not_begun(
+def test_engines_that_exceed_memory_are_not_started(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_llm, "free_bytes", lambda: 1000)
@@ -141,12 +141,14 @@ def test_what_does_not_fit_into_memory_is_not_begun(
         measure_llm(measurement(folder, "full", engines=("pockengine",)), tmp_path)
 
 
-def test_turns_are_taken_by_those_that_fit_together() -> None:
+def test_engines_that_fit_together_alternate() -> None:
     assert in_memory([5, 3, 4, 9, 1], 8) == [[0, 1], [2], [3], [4]]
     assert in_memory([1, 2, 3], 10) == [[0, 1, 2]]
 
 
-def test_a_known_name_has_drawn_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_decoders_have_random_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = {**SIZES, "num_hidden_layers": 1, "num_attention_heads": 4, "tie_word_embeddings": True}
     monkeypatch.setitem(decoders.SIZES, "small", small)
     monkeypatch.setattr(llm_case, "KNOWN", ("small",))
@@ -162,7 +164,7 @@ def test_a_known_name_has_drawn_weights(tmp_path: Path, monkeypatch: pytest.Monk
         make_lm_case("nonsense", (1, 8), 1, tmp_path)
 
 
-def test_the_plan_has_two_lengths_and_three_schemes() -> None:
+def test_plan_has_two_lengths_and_three_schemes() -> None:
     everything = LlmOptions((), (), (), (), (), 2, 10, quick=False)
     first, second = llm_plan(everything)
     assert (first.model, first.batch, first.length, second.length) == ("llama-110m", 1, 256, 512)
@@ -174,13 +176,13 @@ def test_the_plan_has_two_lengths_and_three_schemes() -> None:
     assert blocks[0].schemes == ("sparse", "sparse-1-1")
 
 
-def test_the_command_refuses_boards() -> None:
+def test_command_refuses_boards() -> None:
     result = CliRunner().invoke(main, ["--device=rpi4", "--suite=llm"])
     assert result.exit_code == 1
     assert "--suite=llm runs on this machine, not on" in result.output
 
 
-def test_missing_compilers_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert "needs a C++ compiler" in str(why_lm_missing("torch-compile-malloc", adapters=False))
     assert why_lm_missing("torch-eager", adapters=False) is None

@@ -55,7 +55,7 @@ def choice(rpi4: Board) -> PaperChoice:
 
 
 class FakeBench:
-    """Returns known instruction counts for all cells, and fails the cells of `broken` engines."""
+    """Return known instruction counts for all cells, and fail the cells of `broken` engines."""
 
     def __init__(self, cells: PaperPlan, broken: tuple[str, ...] = ()) -> None:
         self.cells, self.broken = cells.cells, broken
@@ -69,7 +69,7 @@ class FakeBench:
                 keep(cell, CellOutcome("1.0", "guest_instructions", (steps, steps), 1e-6))
 
 
-def test_every_cell_has_a_figure_to_come_or_a_reason(choice: PaperChoice) -> None:
+def test_every_cell_is_planned_or_has_a_reason(choice: PaperChoice) -> None:
     whole = plan(choice)
 
     assert len(whole.cells) + len(whole.gaps) == len(SCHEMES) * len(ENGINES)
@@ -79,7 +79,7 @@ def test_every_cell_has_a_figure_to_come_or_a_reason(choice: PaperChoice) -> Non
     assert sorted(cell for lane in lanes for cell in lane) == sorted(whole.cells)
 
 
-def test_the_quick_suite_is_large_and_takes_an_hour(rpi4: Board) -> None:
+def test_quick_suite_is_large_and_takes_an_hour(rpi4: Board) -> None:
     quick = plan(PaperChoice(rpi4, quick=True))
 
     assert len(quick.cells) >= 40
@@ -87,7 +87,7 @@ def test_the_quick_suite_is_large_and_takes_an_hour(rpi4: Board) -> None:
     assert plan(PaperChoice(rpi4)).seconds > 10 * quick.seconds
 
 
-def test_a_board_without_linux_has_gaps_that_name_what_measures_it() -> None:
+def test_gaps_of_a_board_without_linux_name_the_command_to_run() -> None:
     whole = plan(PaperChoice(board_for("stm32f746", load_boards()), models=(MODEL,)))
 
     assert not whole.cells
@@ -100,7 +100,7 @@ def test_a_board_without_linux_has_gaps_that_name_what_measures_it() -> None:
 @pytest.mark.parametrize(
     ("net", "model"), [("mcunet-5fps", "mcunet-64"), ("mbv2-w0.35", "mobilenet_v2-0.35-64")]
 )
-def test_sparse_is_the_published_scheme(net: str, model: str) -> None:
+def test_sparse_matches_the_published_scheme(net: str, model: str) -> None:
     case = make_case(model, 1, 1, plain=True)
     theirs = next(x for x in published() if x.net == net and 90 < x.budget_kb < 110)
     leading = replace(theirs.config, by="leading")
@@ -114,7 +114,7 @@ def test_sparse_is_the_published_scheme(net: str, model: str) -> None:
     }
 
 
-def test_what_was_measured_of_the_same_inputs_is_found(tmp_path: Path) -> None:
+def test_earlier_measurements_of_the_same_inputs_are_found(tmp_path: Path) -> None:
     outcome = CellOutcome("1.0", "guest_instructions", (3.0, 5.0), 1e-6, arena_bytes=7)
     outcomes = CellOutcomes(tmp_path)
     assert outcomes.find("abc") is None
@@ -126,7 +126,7 @@ def test_what_was_measured_of_the_same_inputs_is_found(tmp_path: Path) -> None:
     assert outcomes.find("abc") is None
 
 
-def test_a_short_lane_that_begins_makes_no_wild_estimate(choice: PaperChoice) -> None:
+def test_estimate_ignores_a_short_lane_that_just_started(choice: PaperChoice) -> None:
     whole, now = plan(choice), [0.0]
     progress = CellProgress(whole, lambda _: None, lambda: now[0])
     now[0] = 60.0
@@ -152,7 +152,7 @@ def test_progress_learns_how_slow_a_machine_is(choice: PaperChoice) -> None:
     assert [duration(x) for x in (40, 420, 7500)] == ["40 s", "7 min", "2 h 5 min"]
 
 
-def test_a_run_is_recorded_and_resumed(
+def test_runs_are_recorded_and_resumed(
     choice: PaperChoice,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -198,7 +198,7 @@ def measured(choice: PaperChoice) -> tuple[dict[Cell, list[Record]], dict[Cell, 
     return records, whole.gaps
 
 
-def test_rows_stand_beside_tensorflow_and_the_paper(rpi4: Board) -> None:
+def test_rows_are_compared_with_tensorflow_and_the_paper(rpi4: Board) -> None:
     model = "mobilenet_v2-1-224"
     records, gaps = measured(PaperChoice(rpi4, models=(model,), batches=(1,)))
     ours = Cell(model, 1, "full", OURS)
@@ -225,7 +225,7 @@ def test_rows_stand_beside_tensorflow_and_the_paper(rpi4: Board) -> None:
 
 
 def other_records(like: Record) -> list[Record]:
-    """Records of other commands: a rung of the ladder, two accuracies, a planned step."""
+    """Return records of other commands: a rung of the ladder, two accuracies, a planned step."""
 
     def record(metric: str, value: float, **fields: str) -> Record:
         figures = {"value": value, "min": value * 0.9, "max": value * 1.1, "samples": None}
@@ -247,7 +247,7 @@ def other_records(like: Record) -> list[Record]:
     ]
 
 
-def test_records_of_other_commands_stand_beside_the_paper(rpi4: Board) -> None:
+def test_records_of_other_commands_are_compared_with_the_paper(rpi4: Board) -> None:
     records, _ = measured(PaperChoice(rpi4, models=(MODEL,), batches=(1,)))
     like = next(iter(records.values()))[0]
 
@@ -264,7 +264,7 @@ def test_records_of_other_commands_stand_beside_the_paper(rpi4: Board) -> None:
     assert all(joined_table(table).row_count for table in (memory, chip, accuracy, llama))
 
 
-def test_the_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None:
+def test_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None:
     page = pytest.importorskip("pockengine.farm.report.paper")
     records, gaps = measured(PaperChoice(rpi4, models=(MODEL,), batches=(1, 4)))
     rows = rows_of(records, gaps, figures_of("rpi4"))
@@ -283,7 +283,7 @@ def test_the_page_has_every_row_and_a_chart(rpi4: Board, tmp_path: Path) -> None
     assert (tmp_path / "rpi4.svg").read_text().count("mobilenet_v2-0.35-64") >= 1
 
 
-def test_a_failing_cell_leaves_the_others(
+def test_failing_cells_do_not_stop_others(
     choice: PaperChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(self: EmulatedBench, cell: Cell, *_: object) -> CellOutcome:
@@ -330,7 +330,7 @@ class ToySuite:
         return [f"all {list(all_found)}"]
 
 
-def test_a_suite_goes_on_where_a_cell_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_suite_continues_after_a_failing_cell(capsys: pytest.CaptureFixture[str]) -> None:
     saved: list[Sequence[Record]] = []
 
     status = run_suite(ToySuite(), saved.append)

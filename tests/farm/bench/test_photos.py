@@ -23,20 +23,20 @@ def test_every_batch_has_both_photographs_equally() -> None:
     assert (labels.sum(axis=1) == 2).all()
 
 
-def test_the_seed_decides_the_crops() -> None:
+def test_crops_depend_on_the_seed() -> None:
     first, again, other = (photo_batches(2, 2, 16, seed).images for seed in (0, 0, 1))
 
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_crops_are_of_real_pictures_of_usual_brightness() -> None:
+def test_crops_have_the_brightness_of_photographs() -> None:
     images = photo_batches(steps=4, batch=8, size=64).images
 
     assert -2.2 < images.min() < images.max() < 2.7
     assert images.std() > 0.5
 
 
-def test_a_crop_larger_than_the_photographs_is_refused() -> None:
+def test_crops_larger_than_the_photographs_are_refused() -> None:
     with pytest.raises(FarmError, match="427 pixels high; 500 is too large"):
         photo_batches(1, 2, 500)

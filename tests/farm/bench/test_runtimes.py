@@ -47,7 +47,7 @@ def test_every_runtime_is_checked_and_timed_under_every_scheme(result: SuiteResu
 
 
 @pytest.mark.nightly
-def test_what_is_missing_has_a_line_that_says_so(result: SuiteResult) -> None:
+def test_missing_runtimes_have_a_line_with_the_reason(result: SuiteResult) -> None:
     assert result.missing == {
         f"{engine} {scheme}": reason
         for engine, reason in (("pockengine-tvm", "not here"), ("ort-training", "nor this"))
@@ -65,7 +65,7 @@ def test_figures_become_records(result: SuiteResult) -> None:
     assert all(", " in versions[f"pockengine-{name}"] for name in HERE)
 
 
-def test_wrong_numbers_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_results_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "onnx" not in HERE:
         pytest.skip("onnxruntime is not installed; Bazel brings it")
 
@@ -78,7 +78,7 @@ def test_wrong_numbers_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         measure_runtimes(measurement, tmp_path)
 
 
-def test_the_plan_has_two_nets_and_two_schemes() -> None:
+def test_plan_has_two_nets_and_two_schemes() -> None:
     everything = plan(RuntimesOptions((), (), (), (), 2, quick=False))
     assert [(x.model, x.batch) for x in everything] == [
         ("mobilenet_v2-0.35-96", 4),
@@ -90,7 +90,7 @@ def test_the_plan_has_two_nets_and_two_schemes() -> None:
     assert "ort-training" not in everything[1].engines
 
 
-def test_engines_and_their_interpreters_can_be_named() -> None:
+def test_engines_and_interpreters_can_be_selected() -> None:
     pythons = interpreters(["pockengine-tvm=tvm/bin/python", "ort-training=ort/bin/python"])
     options = RuntimesOptions(
         (), (), ("pockengine-tvm", "jax-jit"), ("full",), 1, quick=True, pythons=pythons

@@ -76,9 +76,7 @@ def test_figures_become_records_and_tables(result: SuiteResult) -> None:
     assert {record.dtype for record in steps if record.engine == "pockengine"} == {"f32"}
 
 
-def test_the_page_has_all_tables_and_escapes_what_it_shows(
-    result: SuiteResult, tmp_path: Path
-) -> None:
+def test_page_has_all_tables_and_escapes_text(result: SuiteResult, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from pockengine.farm.report.memory import blocks, draw_memory
     from pockengine.farm.report.page import write_report
@@ -100,7 +98,7 @@ def test_the_page_has_all_tables_and_escapes_what_it_shows(
     }
 
 
-def test_the_plan_is_every_model_and_batch_that_is_not_done() -> None:
+def test_plan_is_every_remaining_model_and_batch() -> None:
     done = frozenset({("mcunet-128", 1), ("llama-15m-256", 4)})
     options = SuiteOptions((), (), (), (), 2, quick=True, report=None, done=done)
     planned = measurements(options, PEAKS)

@@ -38,7 +38,7 @@ def lines(records: Sequence[Record]) -> dict[tuple[str, str], list[str]]:
     return rows
 
 
-def test_the_ratio_is_to_tensorflows_faster_mode_of_the_same_scheme() -> None:
+def test_ratio_is_to_the_faster_tensorflow_mode_of_the_same_scheme() -> None:
     rows = lines(
         [
             *figures("full", "pockengine", 50e6),
@@ -53,12 +53,12 @@ def test_the_ratio_is_to_tensorflows_faster_mode_of_the_same_scheme() -> None:
     assert rows["sparse", "pockengine"][:2] == ["25.0 M", "-"]
 
 
-def test_a_spread_that_shows_has_a_column() -> None:
+def test_significant_spread_has_a_column() -> None:
     record = BOARD.record(FULL, "guest_instructions", 2e6, spread=(1e6, 3e6, 9))
     assert lines([record])["full", "pockengine"][:3] == ["2.0 M", "1.0 to 3.0", "-"]
 
 
-def test_a_sentence_says_what_the_cheapest_scheme_saves() -> None:
+def test_summary_states_the_savings_of_the_cheapest_scheme() -> None:
     full, sparse = figures("full", "pockengine", 50e6), figures("sparse", "pockengine", 20e6)
     assert meaning_of([*full, *figures("full", "tf-graph", 1e6)]) is None
     assert meaning_of([*full, *sparse]) == (
@@ -73,7 +73,7 @@ def test_a_sentence_says_what_the_cheapest_scheme_saves() -> None:
     assert (meaning_of([*full, *sparse, *arenas]) or "").endswith(", in 0.25 of its arena.")
 
 
-def test_int8_stands_beside_f32() -> None:
+def test_int8_is_listed_beside_f32() -> None:
     floats = figures("sparse", "pockengine", 2e6)
     integers = [replace(x, dtype="int8") for x in figures("sparse", "pockengine", 1e6)]
     rows = lines([*floats, *integers])
@@ -88,7 +88,7 @@ def test_rows_of_a_scheme_stay_together_in_the_order_of_the_schemes() -> None:
     assert list(lines(records)) == [("b", "pockengine"), ("b", "tf-graph"), ("a", "pockengine")]
 
 
-def test_a_failed_check_shows_no_speed() -> None:
+def test_failed_checks_have_no_speed() -> None:
     rows = lines([BOARD.record(FULL, "max_rel_error", 0.5, ok=False)])
 
     assert rows["full", "pockengine"][:2] == ["-", "-"]
@@ -105,12 +105,12 @@ def test_sizes_are_in_binary_units() -> None:
     assert (cells[2], cells[4]) == ("3.00 MiB", "1.5 KiB")
 
 
-def test_instructions_are_of_one_thread_and_bytes_of_the_boards() -> None:
+def test_instructions_are_for_one_thread_and_bytes_for_the_board() -> None:
     assert BOARD.record(FULL, "guest_instructions", 1).threads == 1
     assert BOARD.record(FULL, "arena_bytes", 1).threads == 2
 
 
-def test_an_error_that_is_no_number_is_stored_as_a_huge_one() -> None:
+def test_nan_errors_are_stored_as_huge_numbers() -> None:
     assert finite_or_large(float("nan")) == finite_or_large(float("inf")) == 1e30
     assert finite_or_large(0.5) == 0.5
 
@@ -122,7 +122,7 @@ def test_an_error_that_is_no_number_is_stored_as_a_huge_one() -> None:
         ([], ["tf-graph"], "Not installed, so not compared: tf-graph"),
     ],
 )
-def test_a_missing_reference_is_named_with_how_to_get_it(
+def test_note_on_a_missing_reference_has_a_fix(
     without: list[str], missing: list[str], said: str
 ) -> None:
     assert (what_is_missing(without, missing) or "").startswith(said)
@@ -132,7 +132,7 @@ def test_nothing_is_printed_if_nothing_is_missing() -> None:
     assert what_is_missing([], []) is None
 
 
-def test_the_commit_is_never_empty() -> None:
+def test_commit_is_never_empty() -> None:
     assert current_commit()
 
 
@@ -147,7 +147,7 @@ def test_modelled_milliseconds_have_a_column() -> None:
     assert rows["full", "tf-graph"][1] == "-"
 
 
-def test_the_first_lines_say_what_will_be_done_and_how_long() -> None:
+def test_first_lines_describe_the_run_and_its_duration() -> None:
     board = board_for("rpi4", load_boards())
     options = BenchOptions(board, "cnn-28", ("full", "bias-only"), 10, 4, 1)
     with_reference = replace(options, references=("tensorflow",))

@@ -1,4 +1,4 @@
-"""Workers that start warm: each is a fork of a process that has imported the frameworks.
+"""Warm workers: forks of a process that has imported the frameworks.
 
 PyTorch, transformers and PEFT take eight seconds of CPU time to import, and a bench test starts a
 dozen workers. The first worker starts cold, as in the bench.

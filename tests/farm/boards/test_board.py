@@ -41,14 +41,14 @@ def test_built_in_boards_are_of_known_devices() -> None:
     assert isinstance(board_for("rpi4", boards).place, Emulated)
 
 
-def test_only_an_emulated_board_says_so() -> None:
+def test_only_emulated_boards_are_marked_as_such() -> None:
     boards = load_boards([BUILT_IN])
 
     assert board_for("rpi4", boards).emulated
     assert not board_for("host", boards).emulated
 
 
-def test_the_launcher_of_webassembly_is_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_webassembly_is_launched_by_node(monkeypatch: pytest.MonkeyPatch) -> None:
     board = board_for("wasm32", load_boards([BUILT_IN]))
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     program, *_, script = launcher_of(board)
@@ -60,7 +60,7 @@ def test_the_launcher_of_webassembly_is_node(monkeypatch: pytest.MonkeyPatch) ->
         launcher_of(board)
 
 
-def test_the_guest_is_what_the_device_file_says() -> None:
+def test_guest_matches_the_device_file() -> None:
     board = board_for("rpi4", load_boards([BUILT_IN]))
     assert isinstance(board.place, Emulated)
 
@@ -70,7 +70,7 @@ def test_the_guest_is_what_the_device_file_says() -> None:
     assert guest.disk_mb < guest.memory_mb
 
 
-def test_a_users_own_board_comes_before_the_built_in_one(tmp_path: Path) -> None:
+def test_user_boards_override_built_in_ones(tmp_path: Path) -> None:
     boards = load_boards([write(tmp_path, OWN), BUILT_IN])
 
     assert board_for("rpi4", boards).name == "pi-on-the-desk"
@@ -78,7 +78,7 @@ def test_a_users_own_board_comes_before_the_built_in_one(tmp_path: Path) -> None
     assert isinstance(board_for("rpi4", boards).place, Remote)
 
 
-def test_a_users_own_boards_are_found_in_the_configuration_folder(
+def test_user_boards_are_read_from_the_configuration_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -112,7 +112,7 @@ def test_unknown_device_lists_the_known_ones() -> None:
         ("[x", "cannot read the boards"),
     ],
 )
-def test_a_wrong_description_names_file_board_and_key(
+def test_error_in_a_description_names_file_board_and_key(
     tmp_path: Path, text: str, message: str
 ) -> None:
     file = write(tmp_path, text)
@@ -122,7 +122,7 @@ def test_a_wrong_description_names_file_board_and_key(
     assert str(file) in str(caught.value)
 
 
-def test_a_first_boot_says_that_the_image_is_built(
+def test_first_boot_announces_the_image_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

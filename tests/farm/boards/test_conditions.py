@@ -1,6 +1,6 @@
 """Conditions of a measurement, read from the board's files while it runs.
 
-The board is this machine; a test folder with chosen governor, frequency and temperature stands in
+The board is this machine. A test folder with a fixed governor, frequency and temperature stands in
 for /proc and /sys.
 """
 
@@ -26,7 +26,7 @@ TEMPERATURE = "sys/class/thermal/thermal_zone0/temp"
 
 
 class Sensors:
-    """Writes files like those of Linux's /proc and /sys."""
+    """Write files like those of Linux's /proc and /sys."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -54,13 +54,13 @@ def this_machine() -> Iterator[LocalTransport]:
 
 
 def wait_for(conditions: Conditions, more: int) -> None:
-    """Wait until the watcher has read the conditions `more` more times."""
+    """Wait for `more` further readings of the conditions."""
     target = len(conditions.facts) + more
     while len(conditions.facts) < target:
         pass
 
 
-def test_a_calm_run_is_valid_and_described(sensors: Sensors, board: LocalTransport) -> None:
+def test_undisturbed_run_is_valid_and_described(sensors: Sensors, board: LocalTransport) -> None:
     with watched(board, str(sensors.root), period_s=0.05, idle_s=0) as conditions:
         wait_for(conditions, 2)
         sensors.set(TEMPERATURE, "61000")
@@ -79,7 +79,7 @@ def test_a_calm_run_is_valid_and_described(sensors: Sensors, board: LocalTranspo
         (TEMPERATURE, "85000", "it was 85 °C hot"),
     ],
 )
-def test_what_happens_meanwhile_makes_a_run_invalid(
+def test_disturbances_make_a_run_invalid(
     sensors: Sensors, board: LocalTransport, file: str, value: str, problem: str
 ) -> None:
     with watched(board, str(sensors.root), period_s=0.05, idle_s=0) as conditions:
@@ -98,7 +98,7 @@ def test_what_happens_meanwhile_makes_a_run_invalid(
         ("0x50000", "0x50005", False),
     ],
 )
-def test_the_bits_of_a_raspberry_pi_are_read(before: str, after: str, valid: bool) -> None:
+def test_throttle_flags_of_a_raspberry_pi_are_read(before: str, after: str, valid: bool) -> None:
     parsed = [parse(f"pi_throttled {bits}\n", "pi") for bits in (before, after)]
 
     problems = Conditions(parsed).problems()
@@ -107,20 +107,20 @@ def test_the_bits_of_a_raspberry_pi_are_read(before: str, after: str, valid: boo
     assert valid or "it throttled (flags" in problems[0]
 
 
-def test_a_reboot_makes_a_run_invalid() -> None:
+def test_reboots_make_a_run_invalid() -> None:
     parsed = [parse(f"boot {name}\n", "pi") for name in ("a", "b")]
 
     assert Conditions(parsed).problems() == ["it rebooted"]
 
 
-def test_a_board_that_tells_nothing_is_not_blamed_and_one_that_was_not_asked_is() -> None:
+def test_silent_boards_are_valid_and_unread_ones_are_not() -> None:
     assert Conditions([parse("system Linux\n", "b")] * 3).problems() == []
     assert Conditions([parse("", "b")]).describe() == "the board tells no conditions"
     assert Conditions().problems() != []
 
 
 class Shared:
-    """A board whose CPUs others use in part: one share for each check."""
+    """A board whose CPUs other processes use in part, with one share per check."""
 
     def __init__(self, transport: Transport, sensors: Sensors, shares: list[float]) -> None:
         self._transport, self._sensors, self._shares = transport, sensors, shares
@@ -157,7 +157,7 @@ def by_itself(_: Path) -> AbstractContextManager[LocalTransport]:
         ([0.0, 0.5], "busy machine: others took 50% of its CPUs"),
     ],
 )
-def test_what_others_take_of_a_board_is_marked(
+def test_cpu_use_by_others_is_marked(
     tmp_path: Path, sensors: Sensors, reached: Reach, shares: list[float], mark: str | None
 ) -> None:
     with reached(tmp_path) as transport:
@@ -169,7 +169,7 @@ def test_what_others_take_of_a_board_is_marked(
     assert conditions.problems() == []
 
 
-def test_a_board_without_such_counts_has_no_mark(sensors: Sensors, board: LocalTransport) -> None:
+def test_boards_without_cpu_counts_have_no_mark(sensors: Sensors, board: LocalTransport) -> None:
     for text in (None, "cpu of another system", "cpu 1 2"):
         if text:
             sensors.set("proc/stat", text)
@@ -179,7 +179,7 @@ def test_a_board_without_such_counts_has_no_mark(sensors: Sensors, board: LocalT
         assert conditions.busy is None
 
 
-def test_warm_up_ends_where_times_are_steady() -> None:
+def test_warm_up_ends_when_times_are_steady() -> None:
     source = random.Random(0)
     calm = [10 * source.uniform(0.995, 1.005) for _ in range(12)]
 

@@ -35,7 +35,7 @@ pi_throttled 0x50005
 """
 
 
-def test_this_machine_answers() -> None:
+def test_facts_of_this_machine() -> None:
     with closing(LocalTransport("here")) as transport:
         facts = ask(transport)
 
@@ -45,7 +45,7 @@ def test_this_machine_answers() -> None:
     assert facts.disk_bytes
 
 
-def test_a_raspberry_pi_is_read_and_recognised() -> None:
+def test_raspberry_pi_is_recognised() -> None:
     facts = parse(PI, "pi")
 
     assert recognise(facts) == "rpi4"
@@ -64,13 +64,11 @@ def test_a_raspberry_pi_is_read_and_recognised() -> None:
         ("cpu model name Some x86 CPU", None),
     ],
 )
-def test_other_devices_are_recognised_by_what_their_files_say(
-    said: str, device: str | None
-) -> None:
+def test_other_devices_are_recognised_by_their_files(said: str, device: str | None) -> None:
     assert recognise(parse(said, "b")) == device
 
 
-def test_a_full_disk_and_a_wrong_clock_are_warned_of_with_a_fix() -> None:
+def test_full_disk_and_wrong_clock_have_warnings_with_a_fix() -> None:
     facts = parse("system Linux\nclock 1000\ndisk_kb 2048", "pi")
     disk, clock = facts.warnings(now=10_000.0)
     assert re.match("free disk: 2 MB in the work folder.* another workdir", disk)
@@ -78,7 +76,7 @@ def test_a_full_disk_and_a_wrong_clock_are_warned_of_with_a_fix() -> None:
     assert parse("system Linux\nclock 1000\ndisk_kb 999999", "pi").warnings(now=1100.0) == []
 
 
-def test_what_is_not_said_is_not_known() -> None:
+def test_missing_facts_are_unknown() -> None:
     facts = parse("system Linux\n", "b")
 
     assert facts.temperature_c is None
@@ -100,7 +98,7 @@ def test_what_is_not_said_is_not_known() -> None:
         "memory_kb 1e30",
     ],
 )
-def test_an_answer_that_is_no_number_names_the_board(line: str) -> None:
+def test_error_for_a_malformed_number_names_the_board(line: str) -> None:
     with pytest.raises(FarmError, match=r"^b: says"):
         parse(line, "b")
 
@@ -117,7 +115,7 @@ esac""",
 }
 
 
-def test_a_phone_tells_its_model_battery_and_fast_cores(
+def test_phone_reports_model_battery_and_fast_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in ANDROID.items():
@@ -156,7 +154,7 @@ def _write(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(text)
 
 
-def test_sensors_are_read_from_the_files_that_linux_has(tmp_path: Path) -> None:
+def test_sensors_are_read_from_linux_files(tmp_path: Path) -> None:
     files = {
         "proc/device-tree/model": "Raspberry Pi 4 Model B\0",
         "proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd08\n",

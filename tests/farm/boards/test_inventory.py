@@ -1,4 +1,4 @@
-"""Written entries read back as the same boards; hostile text stays text."""
+"""Written entries round-trip; hostile text is not interpreted."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +23,7 @@ def board(**changes: object) -> Board:
 
 
 @given(TEXT, TEXT, st.lists(TEXT, max_size=3).map(tuple), st.integers(1, 65535))
-def test_any_text_reads_back(
+def test_any_text_round_trips(
     tmp_path_factory: pytest.TempPathFactory,
     host: str,
     workdir: str,
@@ -36,7 +36,7 @@ def test_any_text_reads_back(
     assert load_boards([file]) == [board(host=host, workdir=workdir, power=power, port=port)]
 
 
-def test_an_entry_is_added_below_what_the_user_wrote(tmp_path: Path) -> None:
+def test_entries_are_appended_to_the_user_file(tmp_path: Path) -> None:
     file = tmp_path / "farm" / "boards.toml"
     file.parent.mkdir()
     file.write_text("# my boards\n[here]\ndevice = 'host'\nkind = 'local'\n")
@@ -48,14 +48,14 @@ def test_an_entry_is_added_below_what_the_user_wrote(tmp_path: Path) -> None:
     assert not list(file.parent.glob(".making-*"))
 
 
-def test_a_name_is_added_once(tmp_path: Path) -> None:
+def test_duplicate_names_are_refused(tmp_path: Path) -> None:
     add_board(board(), tmp_path / "boards.toml")
 
     with pytest.raises(FarmError, match="has a board 'desk' already"):
         add_board(board(), tmp_path / "boards.toml")
 
 
-def test_boards_that_are_added_at_once_are_all_there(tmp_path: Path) -> None:
+def test_concurrent_additions_are_all_stored(tmp_path: Path) -> None:
     names = {f"desk-{i}" for i in range(12)}
 
     with ThreadPoolExecutor(6) as pool:
@@ -65,12 +65,12 @@ def test_boards_that_are_added_at_once_are_all_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a ", "-x", "a/b", "a\nb", "$(id)"])
-def test_a_name_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(FarmError, match="cannot name a board"):
         add_board(Board(name, "host", Local()), tmp_path / "boards.toml")
 
 
-def test_boards_are_chosen_by_device_name_and_tags() -> None:
+def test_boards_are_selected_by_device_name_and_tags() -> None:
     boards = [
         Board("a", "rpi4", Local(), ("fast",)),
         Board("b", "rpi4", Local()),
@@ -86,7 +86,7 @@ def test_boards_are_chosen_by_device_name_and_tags() -> None:
         boards_for("x", boards)
 
 
-def test_an_address_is_read() -> None:
+def test_addresses_are_parsed() -> None:
     assert Login.parse("ssh://pi@host") == Login("pi", "host", 22)
     assert Login.parse("ssh://pi@10.0.0.1:2222/") == Login("pi", "10.0.0.1", 2222)
     assert Login.parse("ssh://[fe80::1]") == Login("root", "fe80::1", 22)
@@ -106,11 +106,11 @@ def test_an_address_is_read() -> None:
         "ssh://",
     ],
 )
-def test_what_is_no_address_is_refused_and_not_repeated(text: str) -> None:
+def test_invalid_addresses_are_refused_and_not_printed(text: str) -> None:
     with pytest.raises(FarmError, match="not an address") as caught:
         Login.parse(text)
     assert "secret" not in str(caught.value)
 
 
-def test_a_fingerprint_is_as_ssh_keygen_prints_it() -> None:
+def test_fingerprints_match_ssh_keygen() -> None:
     assert fingerprint(KEY) == "SHA256:YpgqFJYsmiJPlZFJfexr+dUoxKeZAKrUl3PLHBx3DVU"

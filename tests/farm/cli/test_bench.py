@@ -66,7 +66,7 @@ def test_two_schemes_train_are_checked_and_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="apt-get install nodejs for WebAssembly")
-def test_ten_steps_in_node_are_pytorchs(tmp_path: Path) -> None:
+def test_ten_steps_in_node_match_pytorch(tmp_path: Path) -> None:
     json = tmp_path / "records.jsonl"
     how = ("--device=wasm32", "--model=cnn-8", "--steps=10", "--scheme=full", f"--json={json}")
 
@@ -79,7 +79,7 @@ def test_ten_steps_in_node_are_pytorchs(tmp_path: Path) -> None:
     assert not {"step_ms", "guest_instructions"} & set(figures)
 
 
-def test_a_framework_without_a_form_of_the_model_is_left_out(
+def test_frameworks_without_the_model_are_skipped(
     tmp_path: Path, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def opened(engine: str, *_: object) -> MagicMock:
@@ -121,7 +121,7 @@ def test_a_framework_without_a_form_of_the_model_is_left_out(
         (["--device=apple-m1"], "apple-m1 has no board.* built and inspected, not run.*compile"),
     ],
 )
-def test_what_cannot_run_is_refused_before_data_are_read_and_a_board_opens(
+def test_impossible_runs_are_refused_before_data_and_boards_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.delattr("pockengine.farm.bench.case._batches")
@@ -133,7 +133,7 @@ def test_what_cannot_run_is_refused_before_data_are_read_and_a_board_opens(
     assert re.search(message, output), output
 
 
-def test_wrong_names_are_refused_before_anything_heavy_is_imported() -> None:
+def test_invalid_names_are_refused_before_heavy_imports() -> None:
     wrong = ("--model=resnet20-3", "--scheme=nonsense", "--device=rpi9")
     program = f"""
 import sys
@@ -159,7 +159,7 @@ def test_help_names_every_model() -> None:
     assert not [name for name in (*FAMILIES, *SIZES, *PRESETS) if name not in output]
 
 
-def test_a_device_that_is_too_small_is_reported_what_fits_before_it_boots(
+def test_error_for_a_small_device_lists_what_fits_before_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("pockengine.farm.bench.flow.checkout")
@@ -177,7 +177,7 @@ def test_a_device_that_is_too_small_is_reported_what_fits_before_it_boots(
 
 
 @pytest.mark.usefixtures("no_peers")
-def test_records_of_a_run_that_is_cut_are_kept(
+def test_records_of_an_interrupted_run_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(*_: object) -> None:
@@ -194,7 +194,7 @@ def test_records_of_a_run_that_is_cut_are_kept(
 
 
 @pytest.mark.usefixtures("no_peers")
-def test_wrong_numbers_fail_the_bench_and_show_no_speed(
+def test_wrong_results_fail_the_bench_and_have_no_speed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = train_in_torch
@@ -213,7 +213,7 @@ def test_wrong_numbers_fail_the_bench_and_show_no_speed(
     assert not any(record.ok for record in stored)
 
 
-def test_of_all_boards_one_that_cannot_be_reached_does_not_hide_the_others(
+def test_unreachable_board_does_not_hide_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached: list[str] = []
@@ -233,7 +233,7 @@ def test_of_all_boards_one_that_cannot_be_reached_does_not_hide_the_others(
     assert "apple-m1: not measured: the inventory has no board of it" in result.output
 
 
-def test_the_boards_are_listed() -> None:
+def test_boards_are_listed() -> None:
     result = CliRunner().invoke(main, ["--list"])
 
     assert result.exit_code == 0
@@ -253,7 +253,7 @@ def case() -> Case:
         ("kill -SEGV $$", "killed by signal SIGSEGV"),
     ],
 )
-def test_a_program_that_does_not_report_fails_the_run(
+def test_programs_without_a_report_fail_the_run(
     case: Case, tmp_path: Path, text: str, message: str
 ) -> None:
     artifact = case.compile(CompileOptions(scheme="bias-only"), tmp_path / "artifact").artifact
@@ -264,7 +264,7 @@ def test_a_program_that_does_not_report_fails_the_run(
         train_on_board(board, artifact, case.data, 1, tmp_path)
 
 
-def test_a_scheme_becomes_the_references_channels(case: Case, tmp_path: Path) -> None:
+def test_scheme_sets_the_channels_of_the_reference(case: Case, tmp_path: Path) -> None:
     scheme = tmp_path / "scheme.toml"
     scheme.write_text('[params]\n"features.2.conv.0.0.weight" = [0, 3]\n"classifier.1.*" = "full"')
 
@@ -275,7 +275,7 @@ def test_a_scheme_becomes_the_references_channels(case: Case, tmp_path: Path) ->
     assert trainable["classifier.1.weight"] is None
 
 
-def test_a_scheme_that_no_reference_can_train_is_an_error(case: Case, tmp_path: Path) -> None:
+def test_schemes_that_no_reference_can_train_are_an_error(case: Case, tmp_path: Path) -> None:
     scheme = tmp_path / "scheme.toml"
     scheme.write_text('[params]\n"features.2.conv.0.0.weight" = { channels = [0, 3] }')
 

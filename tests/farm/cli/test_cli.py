@@ -38,7 +38,7 @@ def arguments(machine: RunningEmulator, *more: str) -> list[str]:
 
 
 @needs_qemu
-def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: RunningEmulator, home: Path) -> None:
+def test_added_board_is_probed_shown_and_pinned(machine: RunningEmulator, home: Path) -> None:
     result = CliRunner().invoke(cli, arguments(machine, "--tag", "shelf-2"), input="y\n")
 
     assert result.exit_code == 0, result.output
@@ -53,7 +53,7 @@ def test_a_board_is_asked_what_it_is_shown_and_pinned(machine: RunningEmulator, 
 
 @needs_qemu
 @pytest.mark.parametrize("more", [[], ["--fingerprint", "SHA256:another"]])
-def test_a_key_that_is_not_accepted_is_not_written(
+def test_rejected_host_keys_are_not_written(
     machine: RunningEmulator, home: Path, more: list[str]
 ) -> None:
     result = CliRunner().invoke(cli, arguments(machine, *more), input="n\n")
@@ -64,7 +64,7 @@ def test_a_key_that_is_not_accepted_is_not_written(
 
 
 @needs_qemu
-def test_the_key_that_answers_is_the_boards(machine: RunningEmulator) -> None:
+def test_scanned_key_is_the_host_key(machine: RunningEmulator) -> None:
     key = fetch_host_key(Login("root", "127.0.0.1", machine.port))
 
     assert key == ensure_image().keys.host_public

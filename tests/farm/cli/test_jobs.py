@@ -43,7 +43,7 @@ GOOD = "[[job]]\nname = 'good'\nprogram = 'program'\nargs = ['in']\ninputs = { i
 BAD = "[[job]]\nname = 'bad'\nprogram = 'program'\nargs = ['in', 3]\n"
 
 
-def test_a_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
+def test_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, GOOD + BAD)
 
     result = farm("run", file, "--batch", "night")
@@ -61,7 +61,7 @@ def test_a_batch_is_run_listed_and_resumed(tmp_path: Path) -> None:
     assert "program" in (logs / "good.1" / "ssh.jsonl").read_text()
 
 
-def test_words_of_a_program_are_shown_as_they_are(tmp_path: Path) -> None:
+def test_program_output_is_shown_verbatim(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, BAD)
     script(tmp_path, "echo '[/red] :smile: [bold]' >&2; exit 3", "program")
 
@@ -70,7 +70,7 @@ def test_words_of_a_program_are_shown_as_they_are(tmp_path: Path) -> None:
     assert "[/red] :smile: [bold]" in result.output.replace("\n", " ")
 
 
-def test_what_a_failed_job_printed_is_kept_and_shown(tmp_path: Path) -> None:
+def test_output_of_failed_jobs_is_stored_and_shown(tmp_path: Path) -> None:
     file = write_jobs(tmp_path, GOOD + BAD)
     script(tmp_path, "echo far; echo 'too \033[31mhot' >&2; exit ${2:-0}", "program")
 
@@ -85,7 +85,7 @@ def test_what_a_failed_job_printed_is_kept_and_shown(tmp_path: Path) -> None:
         assert "good, the end" not in output
 
 
-def test_batches_are_listed_and_a_wrong_name_is_reported(tmp_path: Path) -> None:
+def test_batches_are_listed_and_unknown_names_reported(tmp_path: Path) -> None:
     assert farm("jobs").output == "no batch was run yet\n"
     farm("run", write_jobs(tmp_path, GOOD), "--batch", "night")
 
@@ -94,7 +94,7 @@ def test_batches_are_listed_and_a_wrong_name_is_reported(tmp_path: Path) -> None
     assert farm("log").output.endswith("yet\n")
 
 
-def test_lists_are_json_where_a_program_reads_them(tmp_path: Path) -> None:
+def test_lists_are_printed_as_json(tmp_path: Path) -> None:
     farm("run", write_jobs(tmp_path, GOOD), "--batch", "night")
     farm("quarantine", "desk", "--reason", "it hums")
 
@@ -111,7 +111,7 @@ def test_lists_are_json_where_a_program_reads_them(tmp_path: Path) -> None:
     assert listed("leases") == []
 
 
-def test_a_change_of_a_job_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_job_changes_are_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     tell = Teller({})
     waiting = JobVerdict("good", None, "", ())
     running = JobVerdict("good", None, "", (("host", "running"),))
@@ -123,7 +123,7 @@ def test_a_change_of_a_job_is_reported_once(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == "good: open (host running)\ngood: passed (host passed)\n"
 
 
-def test_a_batch_that_is_quiet_says_what_boards_do(
+def test_quiet_batches_report_what_boards_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tell = Teller({"pi": ("connecting", time.monotonic() - 40)})
@@ -135,7 +135,7 @@ def test_a_batch_that_is_quiet_says_what_boards_do(
     assert capsys.readouterr().out == "pi: connecting (for 40 s)\n"
 
 
-def test_what_a_job_prints_is_shown_while_it_runs(tmp_path: Path) -> None:
+def test_job_output_is_shown_while_it_runs(tmp_path: Path) -> None:
     """The job waits for a file that this test creates after it sees the first line."""
     go = tmp_path / "go"
     file = write_jobs(tmp_path, f"[[job]]\nname='slow'\nprogram='program'\nargs=['{go}']\n")
@@ -154,14 +154,14 @@ def test_what_a_job_prints_is_shown_while_it_runs(tmp_path: Path) -> None:
     assert farm.returncode == 0
 
 
-def test_a_job_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
+def test_job_names_cannot_escape_the_folder(tmp_path: Path) -> None:
     result = farm("run", write_jobs(tmp_path, GOOD.replace("'good'", "'../../x'")))
 
     assert result.exit_code == 1
     assert "'../../x' cannot name a job" in result.output
 
 
-def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
+def test_passing_batch_exits_with_0(tmp_path: Path) -> None:
     result = farm("run", write_jobs(tmp_path, GOOD))
 
     assert result.exit_code == 0, result.output
@@ -186,7 +186,7 @@ def test_a_batch_that_passes_ends_with_0(tmp_path: Path) -> None:
         ("[[job]]\nname = 'a'\nprogram = 'program'\ninputs = 3", "job 1"),
     ],
 )
-def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_error_for_an_invalid_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     result = farm("run", write_jobs(tmp_path, text))
 
     assert result.exit_code == 1
@@ -194,7 +194,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, message: str) -> No
     assert "Traceback" not in result.output
 
 
-def test_boards_are_shut_out_and_let_in() -> None:
+def test_boards_are_quarantined_and_released() -> None:
     assert farm("quarantine", "host", "--reason", "it hums").exit_code == 0
     assert "it hums" in farm("quarantine").output
     assert farm("quarantine", "host", "--release").output == "no board is in quarantine\n"
@@ -212,7 +212,7 @@ def test_leases_are_listed() -> None:
     assert farm("leases").output == "no board is leased\n"
 
 
-def test_a_machine_on_a_shelf_is_leased_while_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shelf_boards_are_leased_while_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkout_module, "connect", nullcontext)  # its use does not matter here
     shelf = Board("desk", "rpi4", Remote("h", "u", "k", "ssh-ed25519 AAAA"))
     here = Board("host", "host", Local())

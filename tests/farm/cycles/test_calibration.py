@@ -1,4 +1,4 @@
-"""The published figures that measure the cycle model's error, and the command that shows them."""
+"""Published figures that measure the cycle model's error, and the command that prints them."""
 
 from dataclasses import astuple, replace
 
@@ -14,14 +14,14 @@ from pockengine.farm.cycles.modelled import Cycles, modelled
 FIGURE = Figure("rpi4", "a net", "held-out", 100.0, 90.0, "where it was published")
 
 
-def test_every_figure_names_its_source_and_a_board_that_is_modelled() -> None:
+def test_every_figure_has_a_source_and_a_modelled_board() -> None:
     for figure in figures():
         assert figure.source
         assert figure.device in modelled_devices()
         assert min(figure.measured_ms, figure.modelled_ms) > 0
 
 
-def test_numbers_are_fitted_within_a_tenth() -> None:
+def test_model_fits_within_a_tenth() -> None:
     fitted = [figure for figure in figures() if figure.half == "fit"]
 
     assert {figure.device for figure in fitted} == set(modelled_devices())
@@ -42,7 +42,7 @@ def test_error_is_the_mean_of_the_held_out_nets(monkeypatch: pytest.MonkeyPatch)
     assert held_out_error("host") is None
 
 
-def test_modelled_time_is_all_cycles_at_the_board_s_clock() -> None:
+def test_modelled_time_is_all_cycles_at_the_board_clock() -> None:
     region = modelled(
         "rpi4", 1000, Cycles(core=1_000_000, cache=1, dram=499_997, branch=1, fetch=1)
     )
@@ -51,7 +51,7 @@ def test_modelled_time_is_all_cycles_at_the_board_s_clock() -> None:
     assert region.error == held_out_error("rpi4")
 
 
-def test_command_prints_regions_by_what_they_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_prints_regions_with_their_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     region = modelled("rpi4", 2_000_000, Cycles(1_000_000, 200_000, 250_000, 30_000, 20_000))
     monkeypatch.setattr(command, "model_regions", lambda device, program: (region,))
 
@@ -70,7 +70,7 @@ def test_command_prints_the_calibration() -> None:
     assert "held-out" in shown
 
 
-def test_command_shows_a_net_beside_its_public_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_compares_a_net_with_its_published_time(monkeypatch: pytest.MonkeyPatch) -> None:
     region = modelled("rpi4", 2_000_000, Cycles(150_000_000, 0, 0, branch=0, fetch=0))
     monkeypatch.setattr(command, "model_inference", lambda device, net: region)
 
@@ -80,14 +80,14 @@ def test_command_shows_a_net_beside_its_public_time(monkeypatch: pytest.MonkeyPa
     assert shown.count("100") >= 2  # 150 M cycles at 1.5 GHz, in both tables
 
 
-def test_command_refuses_a_net_without_a_public_time() -> None:
+def test_command_refuses_nets_without_a_published_time() -> None:
     refused = CliRunner().invoke(command.cycles, ["--device", "rpi5", "--net", "vgg"])
 
     assert refused.exit_code == 1
     assert "no public time of vgg on rpi5; there are ssdlite_mobilenet_v2 on rpi4" in refused.output
 
 
-def test_command_refuses_nothing_to_do() -> None:
+def test_command_requires_an_argument() -> None:
     refused = CliRunner().invoke(command.cycles, [])
 
     assert refused.exit_code == 2

@@ -1,4 +1,4 @@
-"""The detectors of the calibration have the published size, and their files run."""
+"""The detectors used for calibration have the published size, and their files run."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from pockengine.farm.references.tflite_names import PICTURES, file_of
 @pytest.mark.parametrize(
     ("net", "millions"), [("efficientdet_lite0", 3.2), ("ssdlite_mobilenet_v2", 4.3)]
 )
-def test_net_has_the_published_number_of_weights(net: str, millions: float) -> None:
+def test_nets_have_the_published_number_of_weights(net: str, millions: float) -> None:
     assert NETS[net].build().count_params() == pytest.approx(millions * 1e6, rel=0.06)
 
 

@@ -46,7 +46,7 @@ def computed(program: str) -> dict[tuple[str, str], float]:
         ("rpi5", "l", 4 / 2),
     ],
 )
-def test_kernel_takes_the_documented_cycles(
+def test_kernels_take_the_documented_cycles(
     computed: dict[tuple[str, str], float], board: str, letter: str, cycles: float
 ) -> None:
     assert computed[board, letter] == pytest.approx(cycles, rel=0.02)
@@ -55,9 +55,7 @@ def test_kernel_takes_the_documented_cycles(
 @pytest.mark.parametrize(
     "figure", [x for x in figures() if x.kernel], ids=lambda x: f"{x.device}-{x.kernel}"
 )
-def test_memory_kernel_takes_the_recorded_time_beside_the_measured_one(
-    program: str, figure: Figure
-) -> None:
+def test_memory_kernels_take_the_recorded_and_measured_time(program: str, figure: Figure) -> None:
     region = model_regions(figure.device, [program, figure.kernel])[-1]
 
     assert region.milliseconds * figure.times == pytest.approx(figure.modelled_ms, rel=0.01)
@@ -69,7 +67,7 @@ def test_copy_waits_for_memory(program: str) -> None:
     assert region.cycles.dram > 0.8 * region.cycles.total
 
 
-def test_random_branch_costs_half_a_penalty_each_time(program: str) -> None:
+def test_random_branches_cost_half_a_penalty_each(program: str) -> None:
     _, region = model_regions("rpi4", [program, "uu"], marks=2)
 
     wrong = region.cycles.branch / ROUNDS
@@ -77,11 +75,11 @@ def test_random_branch_costs_half_a_penalty_each_time(program: str) -> None:
     assert region.instructions == pytest.approx(6.5 * ROUNDS, rel=0.05)
 
 
-def test_a_board_without_a_model_is_refused() -> None:
+def test_boards_without_a_model_are_refused() -> None:
     with pytest.raises(FarmError, match=r"no cycle model of host; there is one of rpi4, rpi5"):
         modelled_board("host")
 
 
-def test_damaged_report_is_refused() -> None:
+def test_damaged_reports_are_refused() -> None:
     with pytest.raises(FarmError, match="damaged"):
         read_cycles(["cycles 1 2 x 4 5"])

@@ -44,7 +44,7 @@ def steps() -> Steps:
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
-def test_a_microcontroller_trains_as_the_oracle(
+def test_training_on_a_microcontroller_matches_the_oracle(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
     program, artifact = compiled
@@ -65,7 +65,7 @@ def test_a_microcontroller_trains_as_the_oracle(
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
-def test_the_same_step_takes_the_same_instructions(
+def test_equal_steps_take_equal_instructions(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
     """A clock tick adds up to 40. The data are equal, as a few branches depend on them."""
@@ -77,7 +77,7 @@ def test_the_same_step_takes_the_same_instructions(
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
-def test_a_microcontroller_predicts_before_and_after_it_trains(
+def test_microcontroller_predicts_before_and_after_training(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
     program, artifact = compiled
@@ -96,7 +96,7 @@ def test_a_microcontroller_predicts_before_and_after_it_trains(
     assert (plain.before, plain.after) == ([], [])
 
 
-def test_the_linker_refuses_what_the_device_cannot_hold(
+def test_linker_refuses_programs_that_do_not_fit(
     compiled: tuple[Program, Artifact], tmp_path: Path
 ) -> None:
     small = replace(load_device(compiled[1].device), memory_bytes=compiled[1].arena_bytes)

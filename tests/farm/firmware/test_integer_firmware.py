@@ -34,7 +34,7 @@ PART = Scheme("part", (("b.0.weight", ParamChoice("share", share=0.5)), ("fc.*",
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("scheme", ["full", PART])
-def test_a_microcontroller_trains_the_oracles_integers(
+def test_int8_training_matches_the_oracle(
     device: str, scheme: Scheme | str, tmp_path: Path
 ) -> None:
     graph, _ = quantized(residual_net(size=9), SAMPLES)

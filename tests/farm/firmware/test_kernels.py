@@ -99,15 +99,13 @@ struct test {{
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(found=st.lists(products(), min_size=CASES, max_size=CASES))
 @pytest.mark.parametrize("name", ["alif-e3", "stm32u585"])
-def test_products_on_a_microcontroller_are_the_oracles(
-    tmp_path: Path, name: str, found: list[Any]
-) -> None:
+def test_products_match_the_oracle(tmp_path: Path, name: str, found: list[Any]) -> None:
     device = load_device(name)
     check(device, found, tmp_path / "program")
 
 
 @pytest.mark.skipif(shutil.which("qemu-system-arm") is None, reason="needs qemu-system-arm")
-def test_helium_rounds_and_clamps_as_the_oracle(tmp_path: Path) -> None:
+def test_helium_rounding_and_clamping_match_the_oracle(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ends = np.array([np.nan, np.inf, -np.inf, 2.0**31, -(2.0**31), 3e9, 1e-42, -0.0], np.float32)
     x = np.resize(np.concatenate([ends, np.arange(-130, 130) / 2]), (5, 37)).astype("f4")
@@ -132,7 +130,7 @@ def check(device: Device, found: list[Any], folder: Path) -> None:
         np.testing.assert_array_equal(result, case.expected[0], str(case.node))
 
 
-def test_helium_multiplies_blocks_where_its_kernels_know_the_product() -> None:
+def test_helium_multiplies_blocks_of_supported_products() -> None:
     g = Builder(Graph("products"))
     x, dy = g.input("x", TensorType(I8, (1, 4, 4, 8))), g.input("dy", TensorType(I8, (1, 4, 4, 5)))
     w, deep = g.input("w", TensorType(I8, (1, 1, 8, 5))), g.input("d", TensorType(I8, (3, 3, 1, 8)))

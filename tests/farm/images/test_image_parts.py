@@ -22,7 +22,7 @@ def unpack(archive: bytes) -> dict[str, ArchiveEntry]:
         at = start + size + (-size % 4)
 
 
-def test_an_archive_gives_back_what_went_in() -> None:
+def test_archives_round_trip() -> None:
     entries = {"a": file_entry(b"12345", 0o755), "b/c/d": file_entry(b""), "l": link_entry("a")}
 
     unpacked = unpack(pack(entries))
@@ -30,19 +30,19 @@ def test_an_archive_gives_back_what_went_in() -> None:
     assert {name: unpacked[name] for name in entries} == entries
 
 
-def test_folders_on_the_way_are_added_before_what_is_in_them() -> None:
+def test_parent_folders_precede_their_contents() -> None:
     names = list(unpack(pack({"b/c/d": file_entry(b"x")})))
 
     assert names == ["b", "b/c", "b/c/d"]
 
 
-def test_the_same_content_in_another_order_gives_the_same_bytes() -> None:
+def test_archives_do_not_depend_on_the_order() -> None:
     a, b = file_entry(b"a"), file_entry(b"b")
 
     assert pack({"x": a, "y": b}) == pack({"y": b, "x": a})
 
 
-def test_a_folder_that_is_given_keeps_its_permissions() -> None:
+def test_explicit_folders_keep_their_permissions() -> None:
     entries = {"root": ArchiveEntry(stat.S_IFDIR | 0o700), "root/key": file_entry(b"k", 0o600)}
 
     assert unpack(pack(entries))["root"].mode == stat.S_IFDIR | 0o700
@@ -52,7 +52,7 @@ def module(*names: str) -> bytes:
     return b"\0license=GPL\0depends=" + ",".join(names).encode() + b"\0name=x\0"
 
 
-def test_a_module_is_loaded_after_those_it_depends_on() -> None:
+def test_modules_are_loaded_after_their_dependencies() -> None:
     modules = {
         "net": module("ring", "failover"),
         "pci": module("ring", "core"),

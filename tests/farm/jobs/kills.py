@@ -44,7 +44,7 @@ def kill_recorders(folder: Path, kills: int, seed: int = 0) -> list[str]:
                     say(name)
 
         promised += _killed(recorder, chance)
-        with closing(Results(url)) as results:  # stores what the killed client left
+        with closing(Results(url)) as results:  # stores the records that the killed client left
             results.append([])
     with closing(Results(url)) as results:
         stored = Counter(str(one.note) for one in results.find())

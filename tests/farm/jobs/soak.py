@@ -2,7 +2,7 @@
 
     bazel run //tests/farm/jobs:soak -- --jobs 200 --boards 4
 
-Run it by hand: it takes minutes. test_soak.py runs a few jobs on two boards.
+Run it manually: it takes minutes. test_soak.py runs a few jobs on two boards.
 """
 
 import random
@@ -25,7 +25,7 @@ from pockengine.tests.farm.helpers import script
 from pockengine.tests.farm.jobs.site import new_site, run
 from pockengine.tests.farm.rack import Rack
 
-EVERY_OTHER = 5  # one job in five is meant to fail
+EVERY_OTHER = 5  # one job in five should fail
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def soak(folder: Path, jobs: int, boards: int, kills: int, seed: int = 0) -> Soa
         stored = site.batch._store.work(_stored_verdicts)
         assert stored == {name: 1 for name in work}, "a verdict is missing or was stored twice"
         assert isinstance(site.leases, Leases)
-        assert site.leases.leased() == [], "a lease was left behind"
+        assert site.leases.leased() == [], "a lease was not released"
     return Soak(verdicts, killed, time.monotonic() - start)
 
 

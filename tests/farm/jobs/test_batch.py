@@ -47,7 +47,7 @@ def batch(store: Store, count: int = 1, boards: tuple[str, ...] = ("a", "b")) ->
     return made
 
 
-def test_jobs_are_claimed_once_in_the_order_of_priority(store: Store) -> None:
+def test_jobs_are_claimed_once_by_priority(store: Store) -> None:
     jobs = batch(store, 2)
     jobs.add([QueuedJob("urgent", Job(Path("/bin/true")), ("a",), priority=5)])
 
@@ -56,7 +56,7 @@ def test_jobs_are_claimed_once_in_the_order_of_priority(store: Store) -> None:
     assert names == ["urgent", "job0", "job1", None]
 
 
-def test_a_failed_job_is_not_tried_again(store: Store) -> None:
+def test_failed_jobs_are_not_retried(store: Store) -> None:
     jobs = batch(store)
     claim = jobs.claim("a", {"a", "b"})
     assert claim is not None
@@ -69,7 +69,7 @@ def test_a_failed_job_is_not_tried_again(store: Store) -> None:
     assert (verdict.verdict, verdict.attempts) == ("failed", (("a", "failed"),))
 
 
-def test_a_job_whose_board_failed_goes_to_another(store: Store) -> None:
+def test_jobs_of_a_failed_board_move_to_another(store: Store) -> None:
     jobs = batch(store)
     claim = jobs.claim("a", {"a", "b"})
     assert claim is not None
@@ -85,7 +85,7 @@ def test_a_job_whose_board_failed_goes_to_another(store: Store) -> None:
     assert verdict.attempts == (("a", "infrastructure"), ("b", "passed"))
 
 
-def test_the_last_board_gets_the_job_again_until_it_is_unrunnable(store: Store) -> None:
+def test_last_board_retries_until_the_job_is_unrunnable(store: Store) -> None:
     jobs = batch(store)
     for _ in range(MOST_ATTEMPTS):
         claim = jobs.claim("a", {"a"})
@@ -109,7 +109,7 @@ def test_jobs_without_a_board_are_unrunnable(store: Store) -> None:
     assert jobs.verdicts()[0].message == "a is in quarantine: smoke"
 
 
-def test_what_a_killed_client_ran_is_queued_again(store: Store) -> None:
+def test_jobs_of_a_killed_client_are_queued_again(store: Store) -> None:
     jobs = batch(store)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", CLAIMER, str(store.url)]
@@ -124,7 +124,7 @@ def test_what_a_killed_client_ran_is_queued_again(store: Store) -> None:
     assert jobs.verdicts()[0].attempts == (("a", "infrastructure"), ("b", "passed"))
 
 
-def test_a_result_that_comes_after_the_job_was_taken_away_is_not_stored(store: Store) -> None:
+def test_late_results_of_a_reassigned_job_are_not_stored(store: Store) -> None:
     jobs = batch(store)
     claim = jobs.claim("a", {"a", "b"})
     assert claim is not None
@@ -137,7 +137,7 @@ def test_a_result_that_comes_after_the_job_was_taken_away_is_not_stored(store: S
     assert jobs.verdicts()[0].verdict is None
 
 
-def test_storing_twice_changes_nothing(store: Store) -> None:
+def test_storing_is_idempotent(store: Store) -> None:
     jobs = batch(store)
     claim = jobs.claim("a", {"a"})
     assert claim is not None
@@ -146,7 +146,7 @@ def test_storing_twice_changes_nothing(store: Store) -> None:
     assert jobs.verdicts()[0].attempts == (("a", "passed"),)
 
 
-def test_a_batch_is_resumed_where_it_was(store: Store) -> None:
+def test_batches_resume(store: Store) -> None:
     first = batch(store, 3)
     claim = first.claim("a", {"a"})
     assert claim is not None
@@ -159,14 +159,14 @@ def test_a_batch_is_resumed_where_it_was(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../../x", "a/b", ".hidden", "a ", "[red]", "x" * 101])
-def test_a_name_that_cannot_be_a_folders_is_refused(store: Store, name: str) -> None:
+def test_names_that_cannot_be_folders_are_refused(store: Store, name: str) -> None:
     with pytest.raises(FarmError, match=r"cannot name a job"):
         QueuedJob(name, Job(Path("/bin/true")), ("a",))
     with pytest.raises(FarmError, match=r"cannot name a batch"):
         JobBatch(store, name, Owner.here())
 
 
-def test_a_job_is_stored_as_it_was() -> None:
+def test_jobs_round_trip() -> None:
     how = ("out",), 3.5, CommandLimits(memory_bytes=5), {"libx.so": Path("/x")}
     job = Job(Path("/p"), ("a b", "$x"), {"in": Path("/i")}, *how)
 

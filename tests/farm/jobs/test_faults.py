@@ -1,7 +1,7 @@
 """Faults of boards, jobs and clients on emulated boards, and their outcomes.
 
-A board's fault never becomes a job's verdict, and a job's fault never counts against a board. Every
-case leaves no job folder, no process and no lease.
+A board's fault never becomes a job's verdict, and a job's fault never counts against a board. No
+case leaves a job folder, a process or a lease.
 """
 
 import json
@@ -69,7 +69,7 @@ def on_left(rack: Rack, folder: Path, trouble: str) -> Job:
     return job(folder, f"[ -e /jobs/trouble ] && {{ {trouble}; sleep 60; }}; echo fine")
 
 
-def test_what_a_program_does_wrong_is_its_verdict_and_is_not_tried_again(
+def test_program_faults_are_verdicts_and_are_not_retried(
     rack: Rack, site: Site, tmp_path: Path
 ) -> None:
     jobs = {
@@ -108,7 +108,7 @@ def test_what_a_program_does_wrong_is_its_verdict_and_is_not_tried_again(
     ],
     ids=["reboot", "panic"],
 )
-def test_a_board_that_goes_down_in_a_job_costs_the_job_nothing(
+def test_jobs_survive_a_board_that_goes_down(
     rack: Rack, site: Site, tmp_path: Path, trouble: str, console: str
 ) -> None:
     done = run_left_first(rack, site, on_left(rack, tmp_path, trouble))
@@ -153,7 +153,7 @@ def run_left_first(rack: Rack, site: Site, one: Job) -> tuple[str | None, list[s
     ],
     ids=["upload", "run", "download"],
 )
-def test_a_connection_that_is_cut_costs_the_job_nothing(
+def test_jobs_survive_a_cut_connection(
     rack: Rack, site: Site, tmp_path: Path, up: int | None, down: int | None, text: str, step: str
 ) -> None:
     data = tmp_path / "data"
@@ -183,7 +183,7 @@ def test_a_connection_that_is_cut_costs_the_job_nothing(
     assert (tmp_path / "logs" / "job.2" / "out").stat().st_size == 9
 
 
-def test_another_host_key_shuts_the_board_out_at_once(
+def test_changed_host_key_quarantines_the_board_immediately(
     rack: Rack, site: Site, tmp_path: Path
 ) -> None:
     other = new_key(tmp_path / "other")
@@ -198,7 +198,7 @@ def test_another_host_key_shuts_the_board_out_at_once(
     assert len(site.quarantine.diary("left")) == 2
 
 
-def test_a_refused_login_shuts_the_board_out_and_another_does_the_job(
+def test_refused_login_quarantines_the_board_and_another_runs_the_job(
     rack: Rack, site: Site, tmp_path: Path
 ) -> None:
     new_key(tmp_path / "stranger")
@@ -210,7 +210,7 @@ def test_a_refused_login_shuts_the_board_out_and_another_does_the_job(
     assert done.attempts == (("right", "passed"),)
 
 
-def test_a_board_whose_banner_never_comes_is_shut_out_after_three_tries(
+def test_silent_boards_are_quarantined_after_three_tries(
     rack: Rack, site: Site, tmp_path: Path
 ) -> None:
     rack.login_timeout_s = 1.0
@@ -223,7 +223,7 @@ def test_a_board_whose_banner_never_comes_is_shut_out_after_three_tries(
     assert site.quarantine.reasons()["left"][0].count("does not answer") == 3
 
 
-def test_a_board_that_never_boots_is_shut_out_with_its_reason(
+def test_boards_that_never_boot_are_quarantined_with_the_reason(
     rack: Rack, site: Site, tmp_path: Path
 ) -> None:
     image = image_with_init(tmp_path, "#!/bin/busybox sh\nexec /bin/busybox sleep 1000\n")
@@ -241,7 +241,7 @@ def test_a_board_that_never_boots_is_shut_out_with_its_reason(
     assert site.quarantine.reasons()["left"][0].count("did not answer within 1 s") == 3
 
 
-def test_a_full_disk_is_the_boards_fault(rack: Rack, site: Site, tmp_path: Path) -> None:
+def test_full_disks_are_board_faults(rack: Rack, site: Site, tmp_path: Path) -> None:
     with rack.open(rack.boards[0]) as transport:
         transport.run(["sh", "-c", "cat /dev/zero > /jobs/filler"])
 
@@ -253,7 +253,7 @@ def test_a_full_disk_is_the_boards_fault(rack: Rack, site: Site, tmp_path: Path)
     assert texts[1] == "power cycle"
 
 
-def test_a_clock_that_jumps_changes_no_verdict_and_is_found(
+def test_clock_jumps_are_found_and_change_no_verdict(
     rack: Rack, site: Site, tmp_path: Path
 ) -> None:
     left = rack.boards[:1]
@@ -267,9 +267,7 @@ def test_a_clock_that_jumps_changes_no_verdict_and_is_found(
     assert "its clock is" in site.quarantine.diary("left")[0]["text"]
 
 
-def test_two_clients_share_the_last_board_one_after_the_other(
-    rack: Rack, site: Site, tmp_path: Path
-) -> None:
+def test_two_clients_take_turns_on_the_last_board(rack: Rack, site: Site, tmp_path: Path) -> None:
     alone = "mkdir /jobs/alone || exit 1; sleep 0.3; rmdir /jobs/alone; echo fine"
     results: list[str | None] = []
 
@@ -287,9 +285,7 @@ def test_two_clients_share_the_last_board_one_after_the_other(
     assert [one.verdict for one in done.values()] == ["passed"] * 2
 
 
-def test_a_database_that_is_locked_in_between_loses_nothing(
-    rack: Rack, site: Site, tmp_path: Path
-) -> None:
+def test_temporarily_locked_database_loses_nothing(rack: Rack, site: Site, tmp_path: Path) -> None:
     blocker = sql.create_engine(f"sqlite:///{tmp_path}/farm.sqlite").connect()
     jobs = {f"job{i}": fine(tmp_path) for i in range(4)}
 

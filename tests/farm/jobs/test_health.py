@@ -35,13 +35,13 @@ def this_machine() -> Iterator[LocalTransport]:
         (Needs(memory_bytes=1 << 60), "bytes of memory are free"),
     ],
 )
-def test_a_shortage_is_named(here: LocalTransport, needs: Needs, problem: str) -> None:
+def test_error_names_a_shortage(here: LocalTransport, needs: Needs, problem: str) -> None:
     with pytest.raises(FarmError, match=rf"here is not healthy: .*{problem}"):
         require_health(here, HOST, needs)
 
 
 @pytest.mark.parametrize(("jump", "word"), [(7200, "behind"), (-7200, "ahead")])
-def test_a_clock_that_is_off_is_named(
+def test_error_names_a_wrong_clock(
     here: LocalTransport, monkeypatch: pytest.MonkeyPatch, jump: float, word: str
 ) -> None:
     really = time.time
@@ -53,7 +53,7 @@ def test_a_clock_that_is_off_is_named(
     assert problem in (f"its clock is {seconds} s {word}" for seconds in around)
 
 
-def test_heat_is_named(here: LocalTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_overheating(here: LocalTransport, monkeypatch: pytest.MonkeyPatch) -> None:
     really = ask
     monkeypatch.setattr(health, "ask", lambda t: replace(really(t), temperature_c=91.0))
 
@@ -74,7 +74,7 @@ def test_without_a_compiler_the_board_hashes(
     assert "hashes a million zeros" in check_health(here, HOST, needs).problems[0]
 
 
-def test_a_kernel_that_answers_wrong_is_found(
+def test_wrong_kernel_results_are_found(
     here: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "ANSWER", b"42\n")
@@ -86,7 +86,7 @@ def test_a_kernel_that_answers_wrong_is_found(
 
 
 @pytest.mark.skipif(shutil.which("qemu-hexagon") is None, reason="qemu-hexagon is not installed")
-def test_a_dsp_knows_the_answer() -> None:
+def test_dsp_passes_the_kernel_check() -> None:
     device = load_device("snapdragon-dsp")
     if known_answer.known_answer_program(device) is None:
         pytest.skip("ziglang is not installed")
@@ -95,7 +95,7 @@ def test_a_dsp_knows_the_answer() -> None:
         assert check_health(transport, device, Needs(disk_bytes=0, memory_bytes=0)).problems == ()
 
 
-def test_a_program_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_answer, "cache_folder", lambda: tmp_path)
     program = known_answer.known_answer_program(HOST)
     if program is None:
@@ -106,7 +106,7 @@ def test_a_program_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert list(program.parent.iterdir()) == [program]
 
 
-def test_a_compiler_that_takes_too_long_is_not_the_boards_fault(
+def test_slow_compilers_are_not_board_faults(
     here: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if known_answer.known_answer_program(HOST) is None:

@@ -11,7 +11,7 @@ TEXT = "plain\nä€😀\r\nbar 1%\rbar 2%\r\n\nno end €"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_lines_do_not_depend_on_where_bytes_are_cut(seed: int) -> None:
+def test_lines_do_not_depend_on_chunk_boundaries(seed: int) -> None:
     data, lines, chance = TEXT.encode(), Lines(), random.Random(seed)
     cuts = sorted(chance.sample(range(len(data)), 12))
     pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -21,11 +21,11 @@ def test_lines_do_not_depend_on_where_bytes_are_cut(seed: int) -> None:
     assert shown == ["plain", "ä€😀", "bar 1%", "bar 2%", "", "no end €"]
 
 
-def test_bytes_that_are_no_text_are_replaced() -> None:
+def test_invalid_utf8_is_replaced() -> None:
     assert [*Lines().take(b"\xff\xfe!\xe2\x82", True)] == ["\ufffd\ufffd!\ufffd"]
 
 
-def test_a_line_without_end_is_cut_and_not_kept() -> None:
+def test_endless_lines_are_cut_and_not_buffered() -> None:
     lines = Lines()
 
     shown = [line for _ in range(100) for line in lines.take(b"x" * 999)]
@@ -35,7 +35,7 @@ def test_a_line_without_end_is_cut_and_not_kept() -> None:
     assert len(lines._open) < MOST_LINE
 
 
-def test_a_flood_is_written_whole_and_shown_in_part(
+def test_large_output_is_written_whole_and_shown_in_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[str] = []
@@ -56,7 +56,7 @@ def test_a_flood_is_written_whole_and_shown_in_part(
     assert (tmp_path / "job.1/stderr").read_bytes() == b"\xff"
 
 
-def test_a_log_without_room_is_no_boards_fault(tmp_path: Path) -> None:
+def test_full_log_disk_is_not_a_board_fault(tmp_path: Path) -> None:
     tmp_path.joinpath("stdout").symlink_to("/dev/full")
 
     with (

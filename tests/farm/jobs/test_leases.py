@@ -70,7 +70,7 @@ def waiting(url: str) -> int:
         return int(store.work(lambda connection: connection.execute(count)).scalar_one())
 
 
-def test_two_clients_never_have_one_board(url: str) -> None:
+def test_two_clients_never_lease_one_board(url: str) -> None:
     with (
         client(url) as mine,
         client(url) as theirs,
@@ -82,7 +82,7 @@ def test_two_clients_never_have_one_board(url: str) -> None:
             theirs.acquire(["a", "b"], wait_s=0.1)
 
 
-def test_a_board_goes_to_the_highest_priority_then_to_who_asked_first(url: str) -> None:
+def test_boards_go_to_the_highest_priority_then_to_the_first_request(url: str) -> None:
     order: list[str] = []
 
     def in_queue(tickets: int) -> bool:
@@ -107,7 +107,7 @@ def test_a_board_goes_to_the_highest_priority_then_to_who_asked_first(url: str) 
     assert order == ["urgent", "first", "second"]
 
 
-def test_who_waits_for_one_board_does_not_hold_up_another(url: str) -> None:
+def test_waiting_for_one_board_does_not_block_others(url: str) -> None:
     with client(url) as mine, client(url) as patient, client(url) as other:
         with mine.lease(["a"]):
             thread = threading.Thread(target=lambda: patient.acquire(["a"], 9))
@@ -118,7 +118,7 @@ def test_who_waits_for_one_board_does_not_hold_up_another(url: str) -> None:
         thread.join(30)
 
 
-def test_the_board_of_an_owner_that_was_killed_is_free_at_once(url: str) -> None:
+def test_board_of_a_killed_owner_is_free_immediately(url: str) -> None:
     with holder(url, "a") as process, client(url) as mine:
         assert printed(process) == "a"
         with pytest.raises(FarmError, match="a is leased to"):
@@ -130,7 +130,7 @@ def test_the_board_of_an_owner_that_was_killed_is_free_at_once(url: str) -> None
             assert lease.board == "a"
 
 
-def test_a_killed_owner_that_waited_is_forgotten(url: str) -> None:
+def test_killed_waiting_owners_are_removed(url: str) -> None:
     with client(url) as mine:
         with mine.lease(["a"]), holder(url, "a") as process:
             assert eventually(lambda: waiting(url) == 1)
@@ -140,7 +140,7 @@ def test_a_killed_owner_that_waited_is_forgotten(url: str) -> None:
             assert lease.board == "a"
 
 
-def test_a_process_number_used_again_is_another_owner() -> None:
+def test_reused_process_ids_are_other_owners() -> None:
     here = Owner.here()
     row = {**here.columns(), "beat": 0}
 
@@ -149,7 +149,7 @@ def test_a_process_number_used_again_is_another_owner() -> None:
     assert start_time(2**22 + 1) is None
 
 
-def test_an_owner_elsewhere_lives_as_long_as_its_heart_beats(
+def test_remote_owners_expire_without_a_heartbeat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     row = {**replace(Owner.here(), host="elsewhere").columns(), "beat": 0}
@@ -165,16 +165,14 @@ def test_an_owner_elsewhere_lives_as_long_as_its_heart_beats(
     assert watch.is_gone({**row, "beat": 3})
 
 
-def test_the_clock_of_this_machine_does_not_matter(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leases_do_not_depend_on_the_local_clock(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with client(url) as mine, client(url) as other, mine.lease(["a"]):
         monkeypatch.setattr(time, "time", lambda: 4e9)  # the year 2096
         with pytest.raises(FarmError, match="a is leased"):
             other.acquire(["a"], wait_s=0.3)
 
 
-def test_a_lease_that_others_took_away_is_noticed(url: str) -> None:
+def test_lost_leases_are_detected(url: str) -> None:
     with client(url) as mine:
         lease = mine.acquire(["a"])
         assert lease is not None
@@ -185,7 +183,7 @@ def test_a_lease_that_others_took_away_is_noticed(url: str) -> None:
         assert eventually(lambda: lease.lost)
 
 
-def test_a_quarantined_board_is_not_leased_and_gives_the_reason(url: str) -> None:
+def test_quarantined_boards_are_refused_with_the_reason(url: str) -> None:
     with client(url) as mine, closing(Store(url)) as store:
         quarantine = Quarantine(store)
         quarantine.shut_out("a", "it smells of smoke")
@@ -205,7 +203,7 @@ def test_a_quarantined_board_is_not_leased_and_gives_the_reason(url: str) -> Non
         ]
 
 
-def test_a_locked_database_is_waited_for(url: str, tmp_path: Path) -> None:
+def test_locked_databases_are_retried(url: str, tmp_path: Path) -> None:
     with client(url) as mine:
         with mine.lease(["a"]):
             pass
@@ -221,7 +219,7 @@ def test_a_locked_database_is_waited_for(url: str, tmp_path: Path) -> None:
         blocker.close()
 
 
-def test_a_database_that_stays_away_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_error_names_an_unavailable_database(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with (
         closing(Store(f"sqlite:///{tmp_path}/folder", patience_s=0.3)) as store,

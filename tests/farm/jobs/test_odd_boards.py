@@ -68,7 +68,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("kind", CASES.values(), ids=CASES)
-def test_only_the_odd_board_is_shut_out(kind: type[OddTransport], tmp_path: Path) -> None:
+def test_only_the_odd_board_is_quarantined(kind: type[OddTransport], tmp_path: Path) -> None:
     boards = [Board("good", "host", Local()), Board("odd", "host", Local())]
     names = tuple(board.name for board in boards)
 

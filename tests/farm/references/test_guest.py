@@ -1,4 +1,4 @@
-"""The environment of emulated TensorFlow: installation, staging, cache; TensorFlow does not run."""
+"""The environment of emulated TensorFlow: installation, staging and cache, without TensorFlow."""
 
 import json
 import shutil
@@ -45,17 +45,17 @@ def keep(data: JobData) -> Path:
     return file
 
 
-def test_figures_of_one_framework_are_not_anothers(data: JobData) -> None:
+def test_figures_are_cached_per_framework(data: JobData) -> None:
     keep(data)
 
     assert cached_guest(data, "torch") is None
 
 
-def test_nothing_measured_is_no_figure(data: JobData) -> None:
+def test_missing_measurements_are_not_figures(data: JobData) -> None:
     assert cached_guest(data) is None
 
 
-def test_a_cached_figure_is_found_without_installing_anything(data: JobData) -> None:
+def test_cached_figures_need_no_installation(data: JobData) -> None:
     keep(data)
 
     assert cached_guest(data) == {"tf-graph": FIGURE}
@@ -63,7 +63,7 @@ def test_a_cached_figure_is_found_without_installing_anything(data: JobData) -> 
     assert FIGURE.median == 20
 
 
-def test_a_cached_figure_depends_on_the_step_but_not_on_values(data: JobData) -> None:
+def test_cached_figures_depend_on_the_step_but_not_on_values(data: JobData) -> None:
     keep(data)
     other_values = replace(data, images=data.images + 1, labels=data.labels[::-1].copy())
     other_rate = replace(data, job=replace(data.job, learning_rate=0.5))
@@ -77,7 +77,7 @@ def test_a_cached_figure_depends_on_the_step_but_not_on_values(data: JobData) ->
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"tf-graph": {"counts": 3}}', '{"a": {"b": 1}}'])
-def test_damaged_figure_is_measured_again(data: JobData, text: str) -> None:
+def test_damaged_figures_are_measured_again(data: JobData, text: str) -> None:
     keep(data).write_text(text)
 
     assert cached_guest(data) is None
@@ -133,7 +133,7 @@ def test_failed_installation_leaves_nothing_behind(
     assert [path.suffix for path in cache.iterdir()] == [".lock"]
 
 
-def test_it_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     monkeypatch.setattr(guest_install, "_install", lambda *what: made.append(what))
 
@@ -144,7 +144,7 @@ def test_it_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [framework for framework, _ in made] == ["tensorflow"]
 
 
-def test_missing_pip_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_missing_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1)
 
@@ -155,7 +155,7 @@ def test_missing_pip_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class WrongWorker:
-    """Stands in for the emulated worker; its losses differ from PyTorch's."""
+    """A stand-in for the emulated worker, with losses that differ from PyTorch's."""
 
     def prepare(self, *_: Any, **__: Any) -> None:
         pass
@@ -164,12 +164,12 @@ class WrongWorker:
         return type("Training", (), {"losses": [1.0, 2.5]})
 
 
-def test_engine_with_other_losses_gets_no_figure(tmp_path: Path) -> None:
+def test_engines_with_wrong_losses_have_no_figure(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"a relative error of 2\.5e-01"):
         guest.run_engine(WrongWorker(), tmp_path, "tf-graph", [1.0, 2.0])
 
 
-def test_words_about_code_do_not_make_a_figure_old() -> None:
+def test_docstrings_and_comments_do_not_invalidate_figures() -> None:
     code = 'def step(x):\n    """Do a step."""\n    return x + 1\n'
     reworded = '"""A module."""\n\ndef step(x):\n    """Train."""\n    return x + 1  # one\n'
 

@@ -23,7 +23,7 @@ def data() -> JobData:
 
 
 class CountingWorker:
-    """Stands in for an emulated worker: it writes the plugin's report when it ends."""
+    """A stand-in for an emulated worker, which writes the plugin's report when it ends."""
 
     version = "0.1.0, runtime 1.2"
 
@@ -73,7 +73,7 @@ def test_steps_are_checked_then_counted(
     ]
 
 
-def test_a_count_that_lacks_steps_is_no_figure(
+def test_incomplete_counts_are_not_figures(
     data: JobData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch, regions=1)
@@ -81,12 +81,12 @@ def test_a_count_that_lacks_steps_is_no_figure(
         measure_guest_runtime("tflite", "rpi4", tmp_path / "artifact", data, [1.0] * 4)
 
 
-def test_a_board_of_another_kind_has_no_runtime(data: JobData, tmp_path: Path) -> None:
+def test_other_boards_have_no_runtime(data: JobData, tmp_path: Path) -> None:
     with pytest.raises(FarmError, match="aarch64 boards alone, not for snapdragon-dsp"):
         measure_guest_runtime("onnx", "snapdragon-dsp", tmp_path, data, [1.0] * 4)
 
 
-def test_what_a_session_imports_is_staged(tmp_path: Path) -> None:
+def test_imports_of_a_session_are_staged(tmp_path: Path) -> None:
     guest_runtimes._stage_package(tmp_path)
     names = ("onnx", "tflite", "runtimes")
     modules = [f"pockengine.backends.{name}" for name in names]

@@ -32,32 +32,34 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def test_region_counts_exactly_what_runs_between_its_marks(program: str) -> None:
+def test_regions_count_exactly_the_instructions_between_marks(program: str) -> None:
     assert count([program, "l"], marks=1).regions == (LONG_LOOP,)
 
 
-def test_regions_are_counted_one_by_one_in_their_order(program: str) -> None:
+def test_regions_are_counted_in_order(program: str) -> None:
     found = count([program, "bleb"])
 
     assert found.regions == (SHORT_LOOP, LONG_LOOP, 0, SHORT_LOOP)
     assert found.total > sum(found.regions)
 
 
-def test_program_without_marks_has_a_total_only(program: str) -> None:
+def test_programs_without_marks_have_only_a_total(program: str) -> None:
     found = count([program])
 
     assert found.regions == ()
     assert found.total > 0
 
 
-def test_two_runs_count_the_same(program: str) -> None:
+def test_counts_are_deterministic(program: str) -> None:
     first, second = count([program, "lbl"]), count([program, "lbl"])
 
     assert first == second
     assert count_twice([program, "lbl"], marks=3) == first
 
 
-def test_unsteady_program_is_refused(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nondeterministic_programs_are_refused(
+    program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     letters = iter("lb")
     real = instructions.count
     monkeypatch.setattr(
@@ -89,7 +91,7 @@ def test_wrong_number_of_regions_is_an_error(program: str) -> None:
         count([program, "bb"], marks=3)
 
 
-def test_endless_program_is_ended(program: str) -> None:
+def test_endless_programs_are_killed(program: str) -> None:
     with pytest.raises(FarmError, match=r"ran over 0.5 s"):
         count([program, "w"], timeout=0.5)
 
@@ -99,14 +101,14 @@ def test_missing_program_is_an_error(tmp_path: Path) -> None:
         count([str(tmp_path / "nothing-here")])
 
 
-def test_missing_emulator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_a_missing_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instructions, "COUNTERS", {"aarch64": Counter("qemu-nothing", "none")})
 
     with pytest.raises(FarmError, match=r"qemu-nothing is not installed.*apt-get install"):
         count(["/bin/true"])
 
 
-def test_an_emulator_without_plugins_is_named_with_what_has_them(
+def test_error_for_an_emulator_without_plugins_has_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emulator = tmp_path / "qemu-aarch64"
@@ -121,9 +123,7 @@ def test_an_emulator_without_plugins_is_named_with_what_has_them(
 
 
 @pytest.mark.parametrize(("version", "least"), [(1, 0), (2, 2), (3, 2), (6, 2), (7, 2)])
-def test_the_plugin_counts_in_every_version_of_the_api(
-    version: int, least: int, tmp_path: Path
-) -> None:
+def test_plugin_supports_every_api_version(version: int, least: int, tmp_path: Path) -> None:
     qemu, report = tmp_path / "qemu", tmp_path / "report"
     versions = (f"-DAPI={version}", f"-DLEAST={least}")
     source = Path(__file__).with_name("qemu.c")
@@ -160,6 +160,6 @@ def test_damaged_report_is_an_error(tmp_path: Path, text: str, message: str) -> 
         read_report(report)
 
 
-def test_killed_program_leaves_no_count(program: str) -> None:
+def test_killed_programs_have_no_count(program: str) -> None:
     with pytest.raises(FarmError, match=f"status -{signal.SIGSEGV.value}|no instruction count"):
         count([program, "s"])

@@ -40,7 +40,7 @@ def request_of(backend: str, artifact: Path, scheme: str = "full") -> Request:
 
 
 @pytest.mark.parametrize("backend", ["c", "onnx", "tflite", "tvm"])
-def test_a_worker_compiles_and_trains_what_pytorch_trains(backend: str, tmp_path: Path) -> None:
+def test_worker_training_matches_pytorch(backend: str, tmp_path: Path) -> None:
     reason = why_runtime_missing(backend)
     if reason:
         pytest.skip(reason)
@@ -60,7 +60,7 @@ def test_a_worker_compiles_and_trains_what_pytorch_trains(backend: str, tmp_path
     assert file_bytes > 0
 
 
-def test_what_a_worker_cannot_compile_is_reported_in_its_words(tmp_path: Path) -> None:
+def test_compile_errors_of_a_worker_are_reported(tmp_path: Path) -> None:
     _, graph = make_job(tmp_path / "job")
     write_request(tmp_path / "request", graph, request_of("c", tmp_path / "artifact", "nonsense"))
 
@@ -68,7 +68,7 @@ def test_what_a_worker_cannot_compile_is_reported_in_its_words(tmp_path: Path) -
         compile_by_worker(tmp_path / "request", "c")
 
 
-def test_a_damaged_request_is_refused(tmp_path: Path) -> None:
+def test_damaged_requests_are_refused(tmp_path: Path) -> None:
     _, graph = make_job(tmp_path / "job")
     write_request(tmp_path / "request", graph, request_of("c", tmp_path / "artifact"))
     (tmp_path / "request" / "request.json").write_text("{}")
@@ -77,7 +77,7 @@ def test_a_damaged_request_is_refused(tmp_path: Path) -> None:
         compile_request(tmp_path / "request")
 
 
-def test_a_missing_runtime_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_a_missing_runtime_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.extras.find_spec", lambda name: None)
     monkeypatch.setattr(worker_module, "_binary", lambda module: Path("nowhere"))
 

@@ -1,4 +1,4 @@
-"""Every other peer trains as PyTorch does: three steps with equal losses."""
+"""Every other peer trains like PyTorch: three steps with equal losses."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ def make_job(folder: Path, model: str) -> JobData:
 
 
 @pytest.mark.parametrize(("engine", "model"), CASES)
-def test_three_steps_have_pytorchs_losses(engine: str, model: str, tmp_path: Path) -> None:
+def test_losses_of_three_steps_match_pytorch(engine: str, model: str, tmp_path: Path) -> None:
     if not is_available(engine):
         pytest.skip(f"the framework of {engine} is not installed; Bazel brings it")
     data = make_job(tmp_path, model)
@@ -59,7 +59,7 @@ def test_three_steps_have_pytorchs_losses(engine: str, model: str, tmp_path: Pat
     assert len(times) == 2
 
 
-def test_onnx_runtime_trains_what_a_scheme_names(tmp_path: Path) -> None:
+def test_onnx_runtime_trains_the_tensors_of_a_scheme(tmp_path: Path) -> None:
     if not is_available("ort-training"):
         pytest.skip("the framework of ort-training is not installed; Bazel brings it")
     data = make_job(tmp_path, NET)
@@ -78,7 +78,7 @@ def test_onnx_runtime_trains_what_a_scheme_names(tmp_path: Path) -> None:
         open_worker("ort-training", tmp_path, threads=1)
 
 
-def test_tensorflow_trains_tensors_of_a_transformer_that_a_scheme_names(tmp_path: Path) -> None:
+def test_tensorflow_trains_the_transformer_tensors_of_a_scheme(tmp_path: Path) -> None:
     if not is_available("tf-graph"):
         pytest.skip("the framework of tf-graph is not installed; Bazel brings it")
     data = make_job(tmp_path, TEXT)
@@ -101,7 +101,7 @@ def test_tensorflow_trains_tensors_of_a_transformer_that_a_scheme_names(tmp_path
     assert moved == set(chosen)
 
 
-def test_a_step_of_flex_operators_trains_what_pytorch_trains(tmp_path: Path) -> None:
+def test_flex_operators_match_pytorch(tmp_path: Path) -> None:
     if not is_available("tf-flex"):
         pytest.skip("TensorFlow is not installed; Bazel brings it")
     data = make_job(tmp_path, NET)
@@ -119,7 +119,7 @@ def test_a_step_of_flex_operators_trains_what_pytorch_trains(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("engine", ["ort-training", "mnn-train"])
-def test_what_a_peer_cannot_train_is_an_error(engine: str, tmp_path: Path) -> None:
+def test_unsupported_models_are_an_error(engine: str, tmp_path: Path) -> None:
     if not is_available(engine):
         pytest.skip(f"the framework of {engine} is not installed; Bazel brings it")
     make_job(tmp_path, TEXT)
@@ -127,7 +127,7 @@ def test_what_a_peer_cannot_train_is_an_error(engine: str, tmp_path: Path) -> No
         open_worker(engine, tmp_path, threads=1)
 
 
-def test_weights_come_back_from_channels_last_as_they_were() -> None:
+def test_channels_last_weights_round_trip() -> None:
     module = parse_model(TEXT).build()
     weights = {name: x.numpy().copy() for name, x in module.state_dict().items()}
     there = to_channels_last(weights)

@@ -45,7 +45,7 @@ def compile_job(
     return write_artifact(program, backend, folder)
 
 
-def test_own_engine_trains_what_pytorch_trains(tmp_path: Path) -> None:
+def test_own_engine_matches_pytorch(tmp_path: Path) -> None:
     data = make_job(tmp_path / "job")
     artifact = compile_job(data, tmp_path / "artifact")
     losses, tensors = train(parse_model(MODEL).build(), data)
@@ -65,7 +65,7 @@ def test_own_engine_trains_what_pytorch_trains(tmp_path: Path) -> None:
     assert peak > 1e6
 
 
-def test_missing_artifact_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_artifact(tmp_path: Path) -> None:
     make_job(tmp_path / "job")
 
     with pytest.raises(FarmError, match="nothing-here"):

@@ -62,7 +62,7 @@ def tensorflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
         yield worker
 
 
-def test_keras_model_computes_pytorchs_logits(tensorflow: Worker, tmp_path: Path) -> None:
+def test_keras_logits_match_pytorch(tensorflow: Worker, tmp_path: Path) -> None:
     data = make_job(tmp_path)
     tensorflow.prepare(tmp_path, "tf-eager", threads=1)
     found = tensorflow.predict()
@@ -76,7 +76,7 @@ def test_keras_model_computes_pytorchs_logits(tensorflow: Worker, tmp_path: Path
 
 @pytest.mark.parametrize("engine", ["tf-eager", "tf-graph"])
 @pytest.mark.parametrize("batch_norm", ["train", "frozen"])
-def test_three_steps_equal_pytorchs(
+def test_three_steps_match_pytorch(
     tensorflow: Worker, tmp_path: Path, engine: str, batch_norm: str
 ) -> None:
     data = make_job(tmp_path, batch_norm=batch_norm)
@@ -94,9 +94,7 @@ def test_three_steps_equal_pytorchs(
 
 
 @pytest.mark.parametrize("engine", ["tf-eager", "tf-graph"])
-def test_sparse_scheme_trains_what_pytorch_trains(
-    tensorflow: Worker, tmp_path: Path, engine: str
-) -> None:
+def test_sparse_scheme_matches_pytorch(tensorflow: Worker, tmp_path: Path, engine: str) -> None:
     trainable = {
         "classifier.1.bias": None,
         "classifier.1.weight": (0, 320),
@@ -124,7 +122,7 @@ def test_steps_are_timed_and_memory_is_read(tensorflow: Worker, tmp_path: Path) 
     assert tensorflow.peak_rss() > 100e6
 
 
-def test_what_does_not_fit_is_named(tensorflow: Worker, tmp_path: Path) -> None:
+def test_errors_name_mismatched_tensors(tensorflow: Worker, tmp_path: Path) -> None:
     data = make_job(tmp_path)
     without = {name: w for name, w in data.weights.items() if name != "classifier.1.bias"}
     unknown = replace(data.job, model="resnet18-64")

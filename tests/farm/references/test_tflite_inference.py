@@ -1,4 +1,4 @@
-"""TFLite inference as a peer: files from TensorFlow, checked outputs; no emulator runs."""
+"""TFLite inference as a peer: files from TensorFlow and checked outputs, without an emulator."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, errors: dict[str, float]) -> list[s
     return cpus
 
 
-def test_right_predictions_are_counted_in_both_types(
+def test_correct_predictions_are_counted_in_both_types(
     data: JobData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpus = pretend(monkeypatch, {"f32": 1e-5, "int8": 0.1})
@@ -62,7 +62,7 @@ def test_right_predictions_are_counted_in_both_types(
 
 
 @pytest.mark.parametrize("errors", [{"f32": 0.01, "int8": 0.0}, {"f32": 0.0, "int8": 0.5}])
-def test_other_predictions_have_no_figure(
+def test_wrong_predictions_have_no_figure(
     errors: dict[str, float], data: JobData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretend(monkeypatch, errors)
@@ -70,7 +70,7 @@ def test_other_predictions_have_no_figure(
         measure_inference("rpi4", data, EXPECTED)
 
 
-def test_what_is_missing_is_named(data: JobData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_name_what_is_missing(data: JobData, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FarmError, match="aarch64 boards alone, not for snapdragon-dsp"):
         measure_inference("snapdragon-dsp", data, EXPECTED)
     monkeypatch.setattr(tflite_inference, "why_missing", lambda _: "tensorflow is not installed")
@@ -78,7 +78,7 @@ def test_what_is_missing_is_named(data: JobData, monkeypatch: pytest.MonkeyPatch
         measure_inference("rpi4", data, EXPECTED)
 
 
-def test_the_emulated_python_needs_nothing_of_the_project(tmp_path: Path) -> None:
+def test_guest_does_not_import_the_project(tmp_path: Path) -> None:
     sources = tflite_inference._stage_sources(tmp_path)
     stand_in = tmp_path / "tflite_runtime"
     stand_in.mkdir()
@@ -94,7 +94,7 @@ def test_the_emulated_python_needs_nothing_of_the_project(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not is_available("tf-graph"), reason="TensorFlow is not installed")
-def test_tensorflow_converts_the_net_to_both_types(data: JobData, tmp_path: Path) -> None:
+def test_tensorflow_converts_to_both_types(data: JobData, tmp_path: Path) -> None:
     write_job(tmp_path, data)
     run_module("tflite_files", [str(tmp_path)])
     sizes = {}
@@ -107,6 +107,6 @@ def test_tensorflow_converts_the_net_to_both_types(data: JobData, tmp_path: Path
 
 
 @pytest.mark.skipif(not is_available("tf-graph"), reason="TensorFlow is not installed")
-def test_a_net_without_a_file_is_refused_in_the_modules_words(tmp_path: Path) -> None:
+def test_missing_files_are_refused_with_the_error_of_the_module(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"tflite_files failed: .*cannot be read"):
         run_module("tflite_files", [str(tmp_path / "nothing")])

@@ -23,7 +23,7 @@ def one_thread() -> None:
 
 
 class Net(nn.Module):
-    """A convolution, batch norm, a depthwise convolution, a linear."""
+    """A convolution, a batch norm, a depthwise convolution and a linear layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def net_job(**settings: object) -> tuple[Net, JobData]:
 
 
 def plain_loop(data: JobData) -> tuple[list[float], Tensors]:
-    """SGD with momentum and weight decay written out, on every parameter."""
+    """Train every parameter by SGD with momentum and weight decay, in plain loops."""
     net = Net()
     net.load_state_dict({k: torch.tensor(v) for k, v in data.weights.items()})
     velocities = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
@@ -80,7 +80,7 @@ def test_training_equals_a_plain_loop() -> None:
     assert all(relative_error(tensors[name], expected[name]) < 1e-4 for name in expected)
 
 
-def test_only_the_named_parameters_change() -> None:
+def test_only_named_parameters_change() -> None:
     _, data = net_job(trainable={"norm.bias": None}, momentum=MOMENTUM, weight_decay=DECAY)
 
     _, tensors = train(Net(), data)
@@ -112,7 +112,7 @@ def test_only_the_share_of_channels_changes(
     assert not moved[~inside].any()
 
 
-def test_a_share_is_trained_as_the_whole_would_be_in_the_first_step() -> None:
+def test_first_step_of_a_share_matches_the_whole_weight() -> None:
     _, whole = net_job()
     _, share = net_job(trainable={"first.weight": (0, 1)})
     first = slice(0, 1)
@@ -142,7 +142,7 @@ def test_frozen_batch_norm_keeps_its_statistics() -> None:
         ({"first.weight": (2, 2)}, r"\[2, 2\]"),
     ],
 )
-def test_unfitting_trainable_is_refused(trainable: dict[str, object], message: str) -> None:
+def test_invalid_trainable_sets_are_refused(trainable: dict[str, object], message: str) -> None:
     _, data = net_job(trainable=trainable)
 
     with pytest.raises(FarmError, match=message):
@@ -157,7 +157,7 @@ def test_foreign_weights_are_refused() -> None:
 
 
 @pytest.mark.parametrize("engine", ["torch-eager", "torch-eager-cl-malloc"])
-def test_worker_trains_what_the_loop_trains(engine: str, tmp_path: Path) -> None:
+def test_worker_matches_the_loop(engine: str, tmp_path: Path) -> None:
     module = parse_model("resnet20-16").build()
     data = random_job(
         weights_of(module), (4, 3, 16, 16), 3, model="resnet20-16", batch_norm="frozen"

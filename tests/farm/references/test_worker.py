@@ -41,7 +41,7 @@ def worker() -> Iterator[Worker]:
         yield toy
 
 
-def test_job_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_jobs_round_trip(tmp_path: Path) -> None:
     weights = {"w": np.arange(6, dtype=np.float32).reshape(2, 3).T, "n": np.array(3)}
     data = random_job(weights, (2, 3, 4, 4), trainable={"w": (0, 1), "b": None}, momentum=0.9)
     write_job(tmp_path, data)
@@ -66,7 +66,7 @@ def test_training_starts_from_the_job_and_returns_losses_and_tensors(
     assert training.tensors["counter"].tolist() == [3.0]
 
 
-def test_preparing_again_starts_over(worker: Worker, folder: Path) -> None:
+def test_prepare_resets_the_worker(worker: Worker, folder: Path) -> None:
     worker.prepare(folder, "fine", threads=1)
     worker.train()
     worker.prepare(folder, "fine", threads=1)
@@ -84,11 +84,11 @@ def test_steps_are_timed_one_by_one(worker: Worker, folder: Path) -> None:
     assert worker.predict().tolist() == [[4.0, 4.0]]
 
 
-def test_peak_memory_is_that_of_the_worker(worker: Worker) -> None:
+def test_peak_memory_is_of_the_worker_process(worker: Worker) -> None:
     assert 1e6 < worker.peak_rss() < 1e9
 
 
-def test_error_is_reported_and_the_worker_stays(worker: Worker, folder: Path) -> None:
+def test_errors_are_reported_and_the_worker_continues(worker: Worker, folder: Path) -> None:
     with pytest.raises(Refused, match="asked to prepare: FarmError: toys cannot do that") as caught:
         worker.prepare(folder, "refuses", threads=1)
     assert caught.value.reason == "toys cannot do that"
@@ -99,7 +99,7 @@ def test_error_is_reported_and_the_worker_stays(worker: Worker, folder: Path) ->
     assert worker.train().losses[0] == 1.0
 
 
-def test_damaged_job_is_named(worker: Worker, folder: Path) -> None:
+def test_error_names_a_damaged_job(worker: Worker, folder: Path) -> None:
     (folder / "weights.safetensors").write_bytes(b"short")
 
     with pytest.raises(FarmError, match=f"the training job in {folder} cannot be read"):
@@ -111,7 +111,7 @@ def test_unknown_request_is_an_error(worker: Worker) -> None:
         worker.ask(do="dance")
 
 
-def test_dead_worker_is_reported_with_its_last_words(worker: Worker, folder: Path) -> None:
+def test_error_of_a_dead_worker_has_its_last_output(worker: Worker, folder: Path) -> None:
     worker.prepare(folder, "dies", threads=1)
 
     with pytest.raises(FarmError, match=r"ended with status 7: .*what it printed last"):
@@ -120,7 +120,7 @@ def test_dead_worker_is_reported_with_its_last_words(worker: Worker, folder: Pat
         worker.step(1)
 
 
-def test_silent_worker_is_ended(worker: Worker, folder: Path) -> None:
+def test_silent_workers_are_killed(worker: Worker, folder: Path) -> None:
     worker.prepare(folder, "hangs", threads=1)
     worker.timeout = 0.3
 
@@ -129,7 +129,7 @@ def test_silent_worker_is_ended(worker: Worker, folder: Path) -> None:
     worker.close()
 
 
-def test_program_that_is_no_worker_is_an_error() -> None:
+def test_programs_that_are_not_workers_are_an_error() -> None:
     with (
         Worker(["/bin/cat"], timeout=5) as cat,
         pytest.raises(FarmError, match="answered something else"),
@@ -144,12 +144,12 @@ def test_program_that_is_no_worker_is_an_error() -> None:
         ({"trainable": {}}, "must train something"),
     ],
 )
-def test_job_without_meaning_is_refused(change: dict[str, object], message: str) -> None:
+def test_invalid_jobs_are_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(FarmError, match=message):
         TrainingJob(**{"model": "cnn-8", **change})
 
 
-def test_job_of_wrong_shapes_is_refused() -> None:
+def test_jobs_with_wrong_shapes_are_refused() -> None:
     images, labels = np.zeros((2, 4, 3, 8, 8), np.float32), np.zeros((2, 4), np.int64)
 
     with pytest.raises(FarmError, match=r"images must be f32 .* not float64"):
@@ -158,13 +158,13 @@ def test_job_of_wrong_shapes_is_refused() -> None:
         JobData(TrainingJob("cnn-8"), {}, images, labels[:, :3])
 
 
-def test_unknown_engine_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+def test_error_for_an_unknown_engine_lists_known_ones(tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"unknown reference engine 'mxnet'.*torch-eager"):
         open_worker("mxnet", tmp_path, threads=1)
     assert find_engine("tf-graph") is ENGINES["tf-graph"]
 
 
-def test_a_name_of_an_engine_is_made_from_its_value() -> None:
+def test_engine_names_derive_from_values() -> None:
     value = Engine(TORCH, "compile", dtype="bf16", channels_last=True, allocator=MALLOC)
 
     assert value.name == "torch-compile-bf16-cl-malloc"
@@ -185,7 +185,7 @@ class Clock:
         return [float(self.count - count + index) for index in range(count)]
 
 
-def test_interleaving_takes_turns_and_drops_warm_up_steps() -> None:
+def test_interleaving_alternates_and_drops_warm_up_steps() -> None:
     log: list[str] = []
     timings = interleave({"a": Clock("a", log), "b": Clock("b", log)}, rounds=2, steps=2)
 
@@ -194,6 +194,6 @@ def test_interleaving_takes_turns_and_drops_warm_up_steps() -> None:
     assert timings["a"] == timings["b"] == Timing(median=6.0, min=4.0, max=8.0, n=4)
 
 
-def test_no_measurement_has_no_median() -> None:
+def test_no_samples_have_no_median() -> None:
     with pytest.raises(ValueError, match="no step"):
         Timing.of([])

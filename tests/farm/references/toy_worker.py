@@ -13,7 +13,7 @@ from pockengine.farm.references.serve import serve
 
 
 class Toy:
-    """Adds one to a counter at each step; the loss is the counter."""
+    """Add one to a counter at each step; the loss is the counter."""
 
     def __init__(self, data: JobData, engine: str) -> None:
         self.engine = engine

@@ -20,7 +20,7 @@ COMMITS = ["ccc", "bbb", "aaa"]  # newest first
 
 
 class Page(HTMLParser):
-    """Collects table cells, and the URLs that the page would fetch."""
+    """Collect table cells, and the URLs that the page would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def counted(scheme: str, commit: str, value: float, **changes: object) -> object
     )
 
 
-def test_newest_figures_stand_in_tables_with_pictures_of_their_own() -> None:
+def test_newest_figures_have_tables_and_charts() -> None:
     records = [counted("full", "aaa", 70.0), counted("full", "bbb", 69.0)]
     page = Page(records_page([*records, counted("sparse", "bbb", 28.0)], COMMITS))
 
@@ -74,13 +74,13 @@ def captions(text: str) -> list[str]:
 
 
 def texts_of(page: str, title: str) -> str:
-    """Return the words of a titled picture, from the comments that matplotlib writes into SVG."""
+    """Return the texts of a titled chart, from the comments that matplotlib writes into SVG."""
     found = re.search(rf'{re.escape(title)}</figcaption><img src="[^,]*,([^"]*)"', page)
     assert found is not None
     return " ".join(re.findall("<!-- (.*?) -->", base64.b64decode(found[1]).decode()))
 
 
-def test_memory_over_a_step_is_drawn_from_what_is_alive_at_each_kernel() -> None:
+def test_memory_chart_shows_live_bytes_at_each_kernel() -> None:
     live = {"metric": "arena_bound_bytes", "unit": "bytes", "value": 300, "min": 100, "max": 300}
     records = [record(scheme=scheme, samples=(100, 300, 200), **live) for scheme in "ab"]
 
@@ -92,7 +92,7 @@ def test_memory_over_a_step_is_drawn_from_what_is_alive_at_each_kernel() -> None
     assert not captions(records_page([record(**live)], COMMITS))
 
 
-def test_accuracy_is_drawn_over_the_memory_of_the_same_scheme() -> None:
+def test_accuracy_is_plotted_over_memory_of_the_same_scheme() -> None:
     records = []
     for scheme, accuracy, size in (("full", 0.9, 9e6), ("sparse", 0.8, 2e6), ("other", 0.7, 3e6)):
         for metric, value in (("accuracy", accuracy), ("arena_bytes", size)):
@@ -109,13 +109,13 @@ def test_accuracy_is_drawn_over_the_memory_of_the_same_scheme() -> None:
     assert "mobilenet_v2, batch 4, cifar10, on rpi4, emulated" in text
 
 
-def test_the_front_is_what_nothing_beats_in_both() -> None:
+def test_front_has_no_dominated_point() -> None:
     points = [(9.0, 0.9), (2.0, 0.8), (3.0, 0.7), (2.0, 0.6), (10.0, 0.9)]
 
     assert unbeaten(points) == [(2.0, 0.8), (9.0, 0.9)]
 
 
-def test_commits_stand_in_their_order_whenever_they_were_measured() -> None:
+def test_commits_are_in_git_order() -> None:
     when = "2026-01-0{}T00:00:00+00:00"
     records = [
         counted("full", commit, 1.0, time=when.format(day))
@@ -127,7 +127,7 @@ def test_commits_stand_in_their_order_whenever_they_were_measured() -> None:
     assert re.findall("aaa|bbb|ccc|elsewhere", words) == ["aaa", "bbb", "ccc"]
 
 
-def test_what_a_record_says_is_text() -> None:
+def test_record_text_is_escaped() -> None:
     hostile = "<script>alert(1)</script>$x_$"
     text = records_page([counted(hostile, "aaa", 1.0), counted("b", "aaa", 2.0)], COMMITS)
 
@@ -135,19 +135,19 @@ def test_what_a_record_says_is_text() -> None:
     assert len(re.findall("<script>", text)) == 1
 
 
-def test_a_failed_figure_is_marked_and_not_drawn() -> None:
+def test_failed_figures_are_marked_and_not_plotted() -> None:
     text = records_page([counted("a", "aaa", 1.0, ok=False), counted("b", "bbb", 2.0)], COMMITS)
 
     assert "1 instructions FAILED" in Page(text).cells
     assert "data:image" not in text
 
 
-def test_without_records_the_error_says_what_stores_some() -> None:
+def test_error_without_records_names_the_command() -> None:
     with pytest.raises(FarmError, match="`pockengine bench` stores some"):
         records_page([], COMMITS)
 
 
-def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{tmp_path}/results.sqlite"
     results = Results(url)
     results.append([counted("full", "aaa", 70.0)])
@@ -161,9 +161,7 @@ def test_the_command_writes_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "70 instructions" in out.read_text()
 
 
-def test_the_command_reads_files_of_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_reads_record_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "commits_to", lambda revision: COMMITS)
     file, out = tmp_path / "records.jsonl", tmp_path / "page.html"
     write_lines([counted("full", "aaa", 70.0), counted("full", "aaa", 71.0, device="host")], file)

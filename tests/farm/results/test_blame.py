@@ -1,4 +1,4 @@
-"""Which commit a comparison blames, in real repositories with gaps, noise and merges."""
+"""The commit that a comparison blames, in real repositories with gaps, noise and merges."""
 
 import os
 import random
@@ -43,7 +43,7 @@ def timed(commit: str, ours: float, seed: int, **more: object) -> list[Record]:
     return found
 
 
-def test_the_commit_that_made_it_worse_is_blamed(commits: list[str], url: str) -> None:
+def test_first_worse_commit_is_blamed(commits: list[str], url: str) -> None:
     results = Results(url)
     results.append([count(commits[i], value) for i, value in enumerate((9, 9, 9, 9, 10, 10, 10))])
 
@@ -55,7 +55,7 @@ def test_the_commit_that_made_it_worse_is_blamed(commits: list[str], url: str) -
     assert one.why == f"+1 instructions; since {commits[4]}"
 
 
-def test_commits_that_were_not_measured_are_named_as_well(commits: list[str], url: str) -> None:
+def test_unmeasured_commits_are_named_too(commits: list[str], url: str) -> None:
     results = Results(url)
     results.append([count(commits[1], 9), count(commits[2], 9), count(commits[6], 10)])
 
@@ -80,9 +80,7 @@ def test_noise_and_a_busy_machine_blame_no_commit(commits: list[str], url: str, 
     assert (one.change.value, one.blame) == ("worse", Blame(commits[4], commits[3], 0))
 
 
-def test_what_was_merged_is_blamed_on_the_merge_with_its_commits(
-    commits: list[str], url: str
-) -> None:
+def test_merges_are_blamed_with_their_commits(commits: list[str], url: str) -> None:
     branch, merge = merge_of_a_branch(commits, 3)
     results = Results(url)
     results.append([count(commits[7], 9), count(branch[1], 12)])
@@ -92,9 +90,7 @@ def test_what_was_merged_is_blamed_on_the_merge_with_its_commits(
     assert one.blame == Blame(merge, commits[7], 3)
 
 
-def test_what_main_got_after_a_branch_left_is_not_held_against_it(
-    commits: list[str], url: str
-) -> None:
+def test_branches_are_not_blamed_for_later_commits_of_main(commits: list[str], url: str) -> None:
     results = Results(url)
     results.append([count(commits[5], 90), count(commits[7], 80)])
     git(Path(os.environ["BUILD_WORKSPACE_DIRECTORY"]), "checkout", "-q", "-b", "side", commits[5])
@@ -105,7 +101,7 @@ def test_what_main_got_after_a_branch_left_is_not_held_against_it(
     assert (one.baseline.commit, one.change.value) == (commits[5], "same")
 
 
-def test_a_commit_measured_in_part_hides_none_before_it(commits: list[str], url: str) -> None:
+def test_partly_measured_commits_do_not_hide_earlier_ones(commits: list[str], url: str) -> None:
     results = Results(url)
     size = {"metric": "arena_bytes", "unit": "bytes"}
     results.append([count(commits[3], 90), record(commit=commits[5], **size)])
@@ -118,7 +114,7 @@ def test_a_commit_measured_in_part_hides_none_before_it(commits: list[str], url:
     ]
 
 
-def test_what_a_part_of_the_run_left_out_is_missing(commits: list[str], url: str) -> None:
+def test_figures_missing_from_a_partial_run_are_reported(commits: list[str], url: str) -> None:
     results = Results(url)
     size = {"metric": "arena_bytes", "unit": "bytes"}
     results.append([count(commits[5], 90), record(commit=commits[5], **size)])

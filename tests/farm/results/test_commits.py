@@ -8,9 +8,7 @@ from pockengine.farm.results.commits import SHORT, checkout, current_commit
 from pockengine.tests.farm.results.repository import git
 
 
-def test_the_commit_is_that_of_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commit_is_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BUILD_WORKSPACE_DIRECTORY", raising=False)
     below = tmp_path / "repository" / "below"
     below.mkdir(parents=True)
@@ -25,7 +23,7 @@ def test_the_commit_is_that_of_the_current_folder(
     assert current_commit() == f"{head}-dirty"
 
 
-def test_outside_of_a_repository_it_is_that_of_the_sources(
+def test_commit_outside_a_repository_is_of_the_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BUILD_WORKSPACE_DIRECTORY", raising=False)

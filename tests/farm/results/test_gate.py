@@ -1,4 +1,4 @@
-"""The gate and the trend in a real repository: the baseline commit, and where figures moved."""
+"""The gate and the trend in a real repository: the baseline, and commits that move figures."""
 
 import json
 from pathlib import Path
@@ -22,12 +22,12 @@ def test_commits_come_newest_first(commits: list[str]) -> None:
 
 
 @pytest.mark.parametrize("revision", ["nosuch", "--output=/tmp/x", ""])
-def test_an_unknown_revision_is_an_error(commits: list[str], revision: str) -> None:
+def test_unknown_revisions_are_an_error(commits: list[str], revision: str) -> None:
     with pytest.raises(FarmError, match=r"git does not know|is no revision"):
         history(revision)
 
 
-def test_the_newest_measured_commit_is_the_baseline(commits: list[str], url: str) -> None:
+def test_baseline_is_the_newest_measured_commit(commits: list[str], url: str) -> None:
     results = Results(url)
     results.append([count(commits[2], 100), count(commits[5], 90), count("elsewhere", 1)])
     results.append([count(f"{commits[6]}-dirty", 1)])
@@ -38,12 +38,12 @@ def test_the_newest_measured_commit_is_the_baseline(commits: list[str], url: str
     assert (one.baseline.commit, one.change.value) == (commits[5], "worse")
 
 
-def test_without_any_record_the_gate_says_what_to_do(commits: list[str], url: str) -> None:
+def test_gate_without_records_explains_what_to_do(commits: list[str], url: str) -> None:
     with pytest.raises(FarmError, match=r"no stored record.*run the bench there first"):
         against([count("now", 95)], "main", Results(url))
 
 
-def test_a_commit_that_was_not_measured_is_named(commits: list[str], url: str) -> None:
+def test_error_names_an_unmeasured_commit(commits: list[str], url: str) -> None:
     Results(url).append([count(commits[4], 90)])
 
     result = CliRunner().invoke(cli, ["compare", "--database", url])
@@ -70,7 +70,7 @@ def test_files_and_status_for_continuous_integration(
     assert (tmp_path / "ci" / "summary.md").read_text().startswith("### Against main")
 
 
-def test_compare_takes_both_sides_from_the_store(
+def test_compare_reads_both_sides_from_the_store(
     commits: list[str], url: str, tmp_path: Path
 ) -> None:
     Results(url).append([count(commits[4], 90), count(commits[7], 91)])
@@ -85,7 +85,7 @@ def test_compare_takes_both_sides_from_the_store(
     assert "+1 instructions" in (tmp_path / "ci" / "summary.md").read_text().replace("\\", "")
 
 
-def test_an_exact_figure_moves_at_each_commit_that_changed_it(commits: list[str]) -> None:
+def test_exact_figures_move_at_each_changing_commit(commits: list[str]) -> None:
     values = {0: 10, 1: 10, 3: 12, 4: 12, 7: 11}
     records = [count(commits[i], value) for i, value in values.items()]
 
@@ -101,7 +101,7 @@ def test_an_exact_figure_moves_at_each_commit_that_changed_it(commits: list[str]
     )
 
 
-def test_history_is_drawn(commits: list[str], url: str) -> None:
+def test_history_is_plotted(commits: list[str], url: str) -> None:
     Results(url).append([count(commits[0], 10), count(commits[1], 20)])
 
     result = CliRunner().invoke(cli, ["history", "guest_instructions", "--database", url])

@@ -1,4 +1,4 @@
-"""When a figure is worse: counts and sizes by any increase, times beyond the noise."""
+"""Regressions: any increase of a count or size, and times beyond the noise."""
 
 import random
 from xml.etree import ElementTree
@@ -60,7 +60,9 @@ def test_counts_and_sizes_are_exact(metric: str, now: int, expected: Change) -> 
     ("now", "expected"),
     [(102.6, Change.WORSE), (100.5, Change.SAME), (97.0, Change.BETTER)],
 )
-def test_resident_memory_has_one_per_cent_and_some_pages(now: float, expected: Change) -> None:
+def test_resident_memory_may_grow_by_one_percent_and_some_pages(
+    now: float, expected: Change
+) -> None:
     resident = {"metric": "peak_rss_bytes", "unit": "B"}
     large, small = 1 << 20, 1 << 10  # 100 MiB, and 100 KiB, where single pages exceed 1 %
     assert change([count(now * large, **resident)], [count(100 * large, **resident)]) is expected
@@ -68,7 +70,7 @@ def test_resident_memory_has_one_per_cent_and_some_pages(now: float, expected: C
     assert change([count(now * small, **resident)], pages) is Change.SAME
 
 
-def test_junit_says_when_the_run_was_and_how_long_each_figure_took() -> None:
+def test_junit_has_the_time_of_the_run_and_of_each_figure() -> None:
     times = ("2026-01-01T10:00:00+00:00", "2026-01-01T10:01:30+00:00")
     metrics = ("arena_bytes", "binary_bytes", "guest_instructions")
     records = [
@@ -80,12 +82,12 @@ def test_junit_says_when_the_run_was_and_how_long_each_figure_took() -> None:
     assert [case.get("time") for case in root] == ["0.000", "0.000", "90.000"]
 
 
-def test_the_same_code_on_a_slower_machine_is_the_same() -> None:
+def test_equal_code_on_a_slower_machine_is_equal() -> None:
     for seed in range(20):
         assert change(run_of(5, 2.0, seed), run_of(5, 1.0, seed + 100)) is Change.SAME
 
 
-def test_slower_code_is_found_whatever_the_machine_does() -> None:
+def test_slower_code_is_found_on_any_machine() -> None:
     found = [change(run_of(5.5, 0.7, seed), run_of(5, 1.0, seed + 100)) for seed in range(20)]
 
     assert found == [Change.WORSE] * 20
@@ -102,7 +104,7 @@ def test_without_a_reference_only_a_large_change_counts() -> None:
     assert change([timed([12.0, 12.1, 12.2, 12.1, 12.0] * 3)], before) is Change.WORSE
 
 
-def test_without_samples_ranges_must_be_apart() -> None:
+def test_without_samples_ranges_must_not_overlap() -> None:
     def plain(low: float, value: float, high: float) -> Record:
         return record(metric="step_ms", unit="ms", min=low, value=value, max=high)
 
@@ -123,13 +125,13 @@ def test_without_samples_ranges_must_be_apart() -> None:
         {"engine": "torch-eager"},
     ],
 )
-def test_only_what_is_alike_is_compared(other: dict[str, object]) -> None:
+def test_only_comparable_records_are_compared(other: dict[str, object]) -> None:
     (first, *_) = compare_records([count(100)], [count(50, **other)])
 
     assert first.change is Change.NEW
 
 
-def test_times_of_two_boards_are_not_compared_and_counts_are() -> None:
+def test_counts_but_not_times_are_compared_across_boards() -> None:
     times = compare_records([timed([1.0])], [timed([1.0], board="another")])
     counts = compare_records([count(5, board="a")], [count(5, board="b")])
 
@@ -137,7 +139,7 @@ def test_times_of_two_boards_are_not_compared_and_counts_are() -> None:
     assert counts[0].change is Change.SAME
 
 
-def test_a_figure_that_is_gone_or_failed_stops_a_change() -> None:
+def test_missing_or_failed_figures_stop_a_change() -> None:
     baseline = [count(5), count(7, metric="arena_bytes")]
 
     found = compare_records([count(5)], baseline)
@@ -150,19 +152,19 @@ def test_a_figure_that_is_gone_or_failed_stops_a_change() -> None:
     ]
 
 
-def test_a_failed_baseline_is_none() -> None:
+def test_failed_baselines_are_ignored() -> None:
     assert change([count(5)], [count(4), count(9, ok=False)]) is Change.WORSE
 
 
 @given(st.lists(st.floats(0.5, 2.0), min_size=1, max_size=30), st.floats(0.1, 10.0))
-def test_an_interval_holds_its_ratio_and_scales(values: list[float], factor: float) -> None:
+def test_intervals_contain_the_ratio_and_scale(values: list[float], factor: float) -> None:
     interval = ratio_interval([value * factor for value in values], values)
 
     assert interval.low <= interval.ratio <= interval.high
     assert interval.ratio == pytest.approx(factor)
 
 
-def test_moves_are_found_where_they_are() -> None:
+def test_moves_are_located() -> None:
     source = random.Random(0)
     levels = [10.0] * 12 + [11.0] * 10 + [9.0] * 11
 
@@ -185,7 +187,7 @@ def hostile() -> list[Comparison]:
     return compare_records([count(101, **names)], [count(100, **names)])
 
 
-def test_junit_says_what_failed_and_holds_any_text() -> None:
+def test_junit_names_failures_and_supports_any_text() -> None:
     figures = [count(5), count(8, metric="arena_bytes"), count(1, metric="binary_bytes")]
     found = compare_records(figures, [count(5), count(7, metric="arena_bytes")])
 
@@ -206,7 +208,7 @@ def test_annotations_are_one_line_each() -> None:
     assert "\n" not in lines[0]
 
 
-def test_markdown_keeps_text_in_its_cell() -> None:
+def test_markdown_text_stays_in_its_cell() -> None:
     text = markdown([*hostile(), *compare_records([count(5)], [count(5)])], "main")
 
     (row,) = [line for line in text.splitlines() if "worse" in line or "🔴" in line]

@@ -20,20 +20,20 @@ def sqlite(folder: Path) -> str:
     return f"sqlite:///{folder / 'results.sqlite'}"
 
 
-def test_a_record_survives_json() -> None:
+def test_records_round_trip_through_json() -> None:
     one = record(note="a ‘note’", seq_len=128)
 
     assert Record.from_json(one.to_json()) == one
 
 
-def test_a_published_record_is_read_without_its_command() -> None:
+def test_published_records_are_read_without_a_command() -> None:
     one = record()
     line = json.dumps({**json.loads(one.to_json()), "cpu": "Cortex-A72", "command": "bench"})
 
     assert Record.from_json(line) == one
 
 
-def test_what_is_not_known_is_left_out_of_the_line() -> None:
+def test_unknown_fields_are_omitted() -> None:
     line = record().to_json()
 
     assert "\n" not in line
@@ -62,7 +62,7 @@ def test_what_is_not_known_is_left_out_of_the_line() -> None:
         ({"board": "\udc80"}, "board is not valid Unicode"),
     ],
 )
-def test_a_wrong_record_is_refused(changes: dict[str, object], message: str) -> None:
+def test_invalid_records_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(FarmError, match=message):
         record(**changes)
 
@@ -71,12 +71,12 @@ def test_a_wrong_record_is_refused(changes: dict[str, object], message: str) -> 
     ("line", "message"),
     [("{", "not JSON"), ("[]", "not an object"), ('{"engine": "x", "a": 1}', r"\['a'\].*batch")],
 )
-def test_a_line_that_is_no_record_is_refused(line: str, message: str) -> None:
+def test_lines_that_are_not_records_are_refused(line: str, message: str) -> None:
     with pytest.raises(FarmError, match=message):
         Record.from_json(line)
 
 
-def test_stored_records_come_back_oldest_first(tmp_path: Path) -> None:
+def test_stored_records_are_read_oldest_first(tmp_path: Path) -> None:
     stored = [record(scheme=name) for name in ("full", "bias-only")]
     Results(sqlite(tmp_path)).append(stored)
 
@@ -95,7 +95,7 @@ def test_records_are_found_by_their_fields(tmp_path: Path) -> None:
         results.find({"colour": "red"})
 
 
-def test_many_are_stored_or_none(tmp_path: Path) -> None:
+def test_storing_is_atomic(tmp_path: Path) -> None:
     results = Results(sqlite(tmp_path))
     good, bad = record(), replace(record())
     object.__setattr__(bad, "engine", None)  # as a faulty caller might; NOT NULL refuses it
@@ -106,7 +106,7 @@ def test_many_are_stored_or_none(tmp_path: Path) -> None:
     assert results.find() == []
 
 
-def test_what_a_database_refuses_is_set_aside_once(
+def test_refused_records_are_set_aside_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -123,7 +123,7 @@ def test_what_a_database_refuses_is_set_aside_once(
     assert len(list((tmp_path / "data").rglob("*.refused"))) == 1
 
 
-def test_a_line_that_a_crash_has_cut_costs_its_record_alone(
+def test_truncated_lines_lose_only_their_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -171,7 +171,7 @@ def test_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
     assert stored == sorted(f"{writer}.{i}" for writer in range(4) for i in range(25))
 
 
-def test_results_go_to_the_users_data_folder_by_default(
+def test_results_are_stored_in_the_user_data_folder_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -182,12 +182,12 @@ def test_results_go_to_the_users_data_folder_by_default(
 
 
 @pytest.mark.parametrize("url", ["nosuch://x/y", "not a url", "sqlite:////nowhere/at/all.sqlite"])
-def test_a_database_that_cannot_be_opened_is_named(url: str) -> None:
+def test_error_names_a_database_that_cannot_be_opened(url: str) -> None:
     with pytest.raises(FarmError, match=r"cannot open the database"):
         Results(url)
 
 
-def test_a_password_in_a_url_is_not_shown() -> None:
+def test_passwords_in_urls_are_hidden() -> None:
     with pytest.raises(FarmError) as caught:
         Results("nosuch://user:secret@host/db")
     assert "secret" not in str(caught.value)
@@ -208,7 +208,7 @@ def test_waiting_for_a_database_is_announced_once(capsys: pytest.CaptureFixture[
     assert "secret" not in shown
 
 
-def test_what_a_database_that_is_away_cannot_take_is_stored_later_and_once(
+def test_records_for_an_unavailable_database_are_stored_later_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -224,7 +224,7 @@ def test_what_a_database_that_is_away_cannot_take_is_stored_later_and_once(
     assert [one.scheme for one in results.find()] == ["first", "second"]
 
 
-def test_records_whose_commit_was_not_heard_of_are_stored_once(
+def test_records_with_an_unconfirmed_commit_are_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(sqlite(tmp_path))

@@ -57,7 +57,7 @@ class PowerCuts:
 def cut_power(
     folder: Path, count: int, seed: int, report: Callable[[PowerCuts], None] = lambda _: None
 ) -> PowerCuts:
-    """Train on a board, cut its power `count` times; compare with an undisturbed training."""
+    """Train on a board, cut its power `count` times, and compare with an undisturbed training."""
     board = board_for("rpi4", load_boards([BUILT_IN]))
     assert isinstance(board.place, Emulated)
     guest = replace(guest_of(board, board.place), cores=1, drive=_drive(folder))
@@ -83,7 +83,7 @@ def cut_power(
 def _train_until_cut(
     transport: PoweredTransport, console: Path, delay: float, outcome: PowerCuts, after: int
 ) -> int:
-    """Start the training, cut the power, boot; return the last saved step."""
+    """Start the training, cut the power and boot; return the last saved step."""
     command = " ".join([*_command(transport.workdir, NEVER), "--save", "checkpoints/", "--resume"])
     script = f"cd {transport.workdir} && ({command} --save-every {EVERY} > {CONSOLE} 2>&1 &)"
     transport.run(["sh", "-c", script])
@@ -126,7 +126,7 @@ def _command(workdir: str, steps: int) -> list[str]:
 
 
 def _lines(text: str) -> Iterator[dict[str, Any]]:
-    """Read the complete JSON lines; a power cut may truncate a line."""
+    """Read the complete JSON lines; a power cut may truncate the last one."""
     for line in text.splitlines():
         if line.startswith("{") and line.endswith("}"):
             yield json.loads(line)
@@ -160,7 +160,7 @@ def _files(folder: Path) -> dict[str, Path]:
 @click.option("--count", default=200, show_default=True)
 @click.option("--seed", default=1, show_default=True)
 def main(count: int, seed: int) -> None:
-    """Cut the power of a training board, and print the losses."""
+    """Cut the power of a training board, and print the effects."""
     with tempfile.TemporaryDirectory() as folder:
         click.echo(cut_power(Path(folder), count, seed, lambda made: click.echo(made, err=True)))
 

@@ -30,7 +30,7 @@ needs_adb = pytest.mark.skipif(
 def an_emulated_phone(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Phone]:
-    """A phone with this machine's commands, and one with Android's mksh and toybox."""
+    """Start a phone with this machine's commands, or one with Android's mksh and toybox."""
     path = None
     if request.param == "toybox":
         path = str(androids_commands(tmp_path_factory.mktemp("bin")))
@@ -58,7 +58,7 @@ def an_open_phone(phone: Phone) -> Iterator[AdbTransport]:
 
 
 @needs_adb
-def test_arguments_status_and_both_outputs_come_back(board: AdbTransport) -> None:
+def test_arguments_status_and_both_outputs_are_returned(board: AdbTransport) -> None:
     result = board.run(["printf", "%s|", *HOSTILE])
     failed = board.run(["sh", "-c", "printf out; printf err >&2; exit 255"])
 
@@ -68,7 +68,7 @@ def test_arguments_status_and_both_outputs_come_back(board: AdbTransport) -> Non
 
 
 @needs_adb
-def test_no_watch_stays_behind_a_command(board: AdbTransport) -> None:
+def test_commands_leave_no_watchdog_process(board: AdbTransport) -> None:
     """The watching shell is identified by a timeout that no other command uses."""
     assert board.run(["true"], timeout_s=7613).ok
     assert eventually(lambda: not shells_with(b"left=7613"))
@@ -85,7 +85,7 @@ def shells_with(text: bytes) -> list[Path]:
 
 
 @needs_adb
-def test_what_runs_too_long_or_prints_too_much_is_ended(board: AdbTransport) -> None:
+def test_commands_with_too_much_time_or_output_are_killed(board: AdbTransport) -> None:
     with pytest.raises(JobFailed, match=r"phone: 'sleep' did not end within 0\.5 s"):
         board.run(["sleep", "30"], timeout_s=0.5)
     with pytest.raises(JobFailed, match="printed more than"):
@@ -104,7 +104,7 @@ def test_output_arrives_while_the_command_runs(board: AdbTransport) -> None:
 
 
 @needs_adb
-def test_a_job_goes_through_the_launcher(phone: Phone, tmp_path: Path) -> None:
+def test_jobs_run_through_the_launcher(phone: Phone, tmp_path: Path) -> None:
     data = tmp_path / "a file"
     data.write_bytes(bytes(range(256)) * 3000)
     launcher = script(tmp_path, 'echo "launched"; exec "$@"', "launcher.sh")
@@ -122,9 +122,7 @@ def test_a_job_goes_through_the_launcher(phone: Phone, tmp_path: Path) -> None:
 
 
 @needs_adb
-def test_files_that_cannot_be_moved_name_the_phone_and_the_file(
-    board: AdbTransport, tmp_path: Path
-) -> None:
+def test_transfer_errors_name_the_phone_and_the_file(board: AdbTransport, tmp_path: Path) -> None:
     with pytest.raises(FarmError, match="phone: cannot download /nowhere"):
         board.get("/nowhere", tmp_path / "x")
     with pytest.raises(FarmError, match=r"phone: ln -sf .* /nowhere/x"):
@@ -133,7 +131,7 @@ def test_files_that_cannot_be_moved_name_the_phone_and_the_file(
 
 
 @needs_adb
-def test_a_phone_and_a_server_that_come_back_are_found_again() -> None:
+def test_reconnected_phones_and_servers_are_found() -> None:
     with closing(Phone("phone")) as phone:
         board = phone.open()
         phone.switch_off()
@@ -146,7 +144,7 @@ def test_a_phone_and_a_server_that_come_back_are_found_again() -> None:
 
 
 @needs_adb
-def test_a_phone_that_does_not_trust_the_key_is_refused(tmp_path: Path) -> None:
+def test_untrusted_keys_are_refused(tmp_path: Path) -> None:
     with closing(Phone("phone")) as phone, closing(Phone("stranger")) as stranger:
         phone.open()
         stranger.open()
@@ -156,7 +154,7 @@ def test_a_phone_that_does_not_trust_the_key_is_refused(tmp_path: Path) -> None:
 
 
 @needs_adb
-def test_a_phone_becomes_a_board(
+def test_phones_are_added_as_boards(
     phone: Phone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ADB_SERVER_SOCKET", phone.address.socket)
@@ -188,7 +186,7 @@ def test_a_phone_becomes_a_board(
         ("", BoardUnreachable, "adb is mute"),
     ],
 )
-def test_words_of_adb_become_the_phone_the_fact_and_the_fix(
+def test_adb_errors_name_the_phone_the_fact_and_the_fix(
     words: str, kind: type[FarmError], message: str
 ) -> None:
     error = AdbClient(AdbAddress("desk", "x", "/w")).refusal(words)
@@ -200,12 +198,12 @@ def test_words_of_adb_become_the_phone_the_fact_and_the_fix(
 
 @needs_adb
 @pytest.mark.parametrize("serial", ["", "-s", "a b", "$(id)"])
-def test_what_is_no_serial_is_refused(serial: str) -> None:
+def test_invalid_serials_are_refused(serial: str) -> None:
     with pytest.raises(FarmError, match=r"desk: .* is no serial; `adb devices` lists them"):
         AdbClient(AdbAddress("desk", serial, "/w"))
 
 
-def test_a_machine_without_adb_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_adb_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(FarmError, match="desk: adb is missing; install it: apt-get install adb"):
         AdbClient(AdbAddress("desk", "x", "/w"))

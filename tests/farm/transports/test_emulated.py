@@ -15,25 +15,25 @@ from pockengine.tests.farm.helpers import HOSTILE, needs_qemu, script
 pytestmark = needs_qemu
 
 
-def test_it_is_a_64_bit_arm_machine_with_four_cores(rpi4: Transport) -> None:
+def test_board_is_a_64_bit_arm_machine_with_four_cores(rpi4: Transport) -> None:
     assert rpi4.run(["uname", "-m"]).stdout == b"aarch64\n"
     assert rpi4.run(["nproc"]).stdout == b"4\n"
     # With page table isolation, emulation is several times slower.
     assert b"page table isolation forced OFF" in rpi4.run(["dmesg"]).stdout
 
 
-def test_it_has_no_network_access(rpi4: Transport) -> None:
+def test_board_has_no_network_access(rpi4: Transport) -> None:
     assert rpi4.run(["ip", "route"]).stdout == b"10.0.2.0/24 dev eth0 scope link  src 10.0.2.15 \n"
     assert not rpi4.run(["nc", "-w", "2", "10.0.2.2", "22"], timeout_s=20).ok
 
 
-def test_output_and_status_come_back(rpi4: Transport) -> None:
+def test_output_and_status_are_returned(rpi4: Transport) -> None:
     result = rpi4.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
 
     assert (result.stdout, result.stderr, result.status) == (b"out\n", b"err\n", 3)
 
 
-def test_much_output_comes_back_whole(rpi4: Transport) -> None:
+def test_large_output_is_returned_whole(rpi4: Transport) -> None:
     seen = bytearray()
     result = rpi4.run(
         ["sh", "-c", "seq 200000; seq 50000 >&2"],
@@ -46,26 +46,26 @@ def test_much_output_comes_back_whole(rpi4: Transport) -> None:
 
 
 @pytest.mark.parametrize("name", ["SEGV", "ABRT", "KILL", "FPE"])
-def test_the_signal_that_ended_a_command_is_named(rpi4: Transport, name: str) -> None:
+def test_error_names_the_signal_that_ended_a_command(rpi4: Transport, name: str) -> None:
     result = rpi4.run(["sh", "-c", f"echo before; kill -{name} $$"])
 
     assert (result.signal, result.status, result.stdout) == (f"SIG{name}", None, b"before\n")
 
 
-def test_a_signal_that_the_server_has_no_name_for_is_still_one(rpi4: Transport) -> None:
+def test_signals_without_a_name_are_reported(rpi4: Transport) -> None:
     result = rpi4.run(["sh", "-c", "kill -BUS $$"])  # dropbear names only the signals of RFC 4254
 
     assert (result.signal, result.status, result.ok) == ("SIG?", None, False)
 
 
-def test_arguments_arrive_as_they_are(rpi4: Transport) -> None:
+def test_arguments_arrive_unchanged(rpi4: Transport) -> None:
     result = rpi4.run(["printf", "%s|", *HOSTILE])
 
     assert result.stdout.decode() == "".join(f"{text}|" for text in HOSTILE)
     assert not rpi4.run(["test", "-e", "/tmp/pwned"]).ok
 
 
-def test_a_command_that_hangs_is_killed(rpi4: Transport) -> None:
+def test_hanging_commands_are_killed(rpi4: Transport) -> None:
     start = time.monotonic()
 
     with pytest.raises(JobFailed, match=r"rpi4-qemu: 'sleep' did not end within 1 s"):
@@ -75,7 +75,7 @@ def test_a_command_that_hangs_is_killed(rpi4: Transport) -> None:
     assert b"54321" not in rpi4.run(["ps"]).stdout
 
 
-def test_a_job_with_hostile_names_runs_and_leaves_nothing(rpi4: Transport, tmp_path: Path) -> None:
+def test_jobs_with_hostile_names_run_and_clean_up(rpi4: Transport, tmp_path: Path) -> None:
     names = [name for name in HOSTILE if "/" not in name]
     files = {}
     for i, name in enumerate(names):
@@ -95,9 +95,7 @@ def test_a_job_with_hostile_names_runs_and_leaves_nothing(rpi4: Transport, tmp_p
     assert rpi4.run(["ls", f"{rpi4.workdir}/jobs"]).stdout == b""
 
 
-def test_a_job_killed_by_a_signal_says_which_and_leaves_nothing(
-    rpi4: Transport, tmp_path: Path
-) -> None:
+def test_jobs_killed_by_a_signal_name_it_and_clean_up(rpi4: Transport, tmp_path: Path) -> None:
     job = Job(script(tmp_path, "echo 'bad pointer' >&2; kill -SEGV $$"))
 
     with pytest.raises(
@@ -107,7 +105,7 @@ def test_a_job_killed_by_a_signal_says_which_and_leaves_nothing(
     assert rpi4.run(["ls", f"{rpi4.workdir}/jobs"]).stdout == b""
 
 
-def test_a_file_goes_there_and_back_and_is_sent_once(rpi4: Transport, tmp_path: Path) -> None:
+def test_files_round_trip_and_are_sent_once(rpi4: Transport, tmp_path: Path) -> None:
     source = tmp_path / "data"
     source.write_bytes(os.urandom(300_000))
     target = f"{rpi4.workdir}/data"
@@ -118,7 +116,7 @@ def test_a_file_goes_there_and_back_and_is_sent_once(rpi4: Transport, tmp_path: 
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 
-def test_a_full_disk_names_board_path_and_bytes(rpi4: Transport, tmp_path: Path) -> None:
+def test_error_for_a_full_disk_names_board_path_and_bytes(rpi4: Transport, tmp_path: Path) -> None:
     filler, source = f"{rpi4.workdir}/filler", tmp_path / "weights"
     source.write_bytes(os.urandom(400_000))
     rpi4.run(["sh", "-c", f"cat /dev/zero > {filler}"])  # until the disk is full
@@ -131,7 +129,7 @@ def test_a_full_disk_names_board_path_and_bytes(rpi4: Transport, tmp_path: Path)
     assert rpi4.put(source, f"{rpi4.workdir}/weights")
 
 
-def test_a_job_that_fills_the_disk_fails_by_itself(rpi4: Transport, tmp_path: Path) -> None:
+def test_jobs_that_fill_the_disk_fail_alone(rpi4: Transport, tmp_path: Path) -> None:
     job = Job(script(tmp_path, "cat /dev/zero > big"), outputs=("big",))
 
     with pytest.raises(JobFailed, match=r"status 153: File size limit exceeded"):
@@ -139,7 +137,7 @@ def test_a_job_that_fills_the_disk_fails_by_itself(rpi4: Transport, tmp_path: Pa
     assert rpi4.run(["ls", f"{rpi4.workdir}/jobs"]).stdout == b""
 
 
-def test_a_job_that_needs_too_much_memory_is_killed_and_the_board_lives(
+def test_jobs_that_exceed_memory_are_killed_and_the_board_survives(
     rpi4: Transport, tmp_path: Path
 ) -> None:
     job = Job(script(tmp_path, "exec tail -c 2000000000 /dev/zero"))
@@ -149,7 +147,7 @@ def test_a_job_that_needs_too_much_memory_is_killed_and_the_board_lives(
     assert rpi4.run(["true"]).ok
 
 
-def test_the_boards_private_key_is_private(rpi4: Transport) -> None:
+def test_private_key_of_the_board_is_private(rpi4: Transport) -> None:
     images = ensure_image().initrd.parent.parent  # the key lies in the RAM disk
 
     assert images.stat().st_mode & 0o077 == 0

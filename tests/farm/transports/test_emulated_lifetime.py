@@ -45,13 +45,13 @@ def is_qemu(pid: int) -> bool:
 
 
 def becomes(expected: bool, pid: int) -> bool:
-    """Return whether `is_qemu` becomes `expected` soon: processes take time to start and end."""
+    """Return whether `is_qemu` soon becomes `expected`, as processes take time to start and end."""
     return eventually(lambda: is_qemu(pid) is expected)
 
 
 @needs_qemu
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_emulator_is_left_when_its_program_ends(ending: signal.Signals) -> None:
+def test_emulators_end_with_their_program(ending: signal.Signals) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, env=environment
@@ -67,14 +67,14 @@ def test_no_emulator_is_left_when_its_program_ends(ending: signal.Signals) -> No
 
 
 @needs_qemu
-def test_an_emulator_is_ended_when_an_error_leaves_the_block() -> None:
+def test_emulators_end_when_an_error_leaves_the_block() -> None:
     with pytest.raises(ZeroDivisionError), running("b", guest(), ensure_image()) as machine:
         raise ZeroDivisionError
     assert machine.process.returncode == -signal.SIGKILL
 
 
 @needs_qemu
-def test_a_board_that_never_answers_times_out_with_its_console(tmp_path: Path) -> None:
+def test_silent_boards_time_out_with_their_console(tmp_path: Path) -> None:
     image = image_with_init(
         tmp_path, "#!/bin/busybox sh\necho stuck here\nexec /bin/busybox sleep 1000\n"
     )
@@ -86,7 +86,7 @@ def test_a_board_that_never_answers_times_out_with_its_console(tmp_path: Path) -
 
 
 @needs_qemu
-def test_a_kernel_that_panics_is_reported_at_once(tmp_path: Path) -> None:
+def test_kernel_panics_are_reported_immediately(tmp_path: Path) -> None:
     image = image_with_init(tmp_path, "#!/bin/busybox sh\nexit 1\n")
 
     with (
@@ -97,7 +97,7 @@ def test_a_kernel_that_panics_is_reported_at_once(tmp_path: Path) -> None:
 
 
 @needs_qemu
-def test_what_the_emulator_complains_about_is_in_the_error() -> None:
+def test_error_has_the_message_of_the_emulator() -> None:
     strange = replace(guest(), cpu="z80")
 
     with (
@@ -107,7 +107,7 @@ def test_what_the_emulator_complains_about_is_in_the_error() -> None:
         wait_for_ssh(machine, BOOT_TIMEOUT_S)
 
 
-def test_a_missing_emulator_says_how_to_install_it(
+def test_error_for_a_missing_emulator_has_the_install_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

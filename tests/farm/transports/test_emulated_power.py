@@ -7,7 +7,7 @@ from pockengine.tests.farm.transports.power_cuts import cut_power
 
 
 @needs_qemu
-def test_no_checkpoint_is_lost_or_torn_when_the_power_is_cut(tmp_path: Path) -> None:
+def test_power_cuts_lose_and_tear_no_checkpoint(tmp_path: Path) -> None:
     outcome = cut_power(tmp_path, count=3, seed=1)
 
     assert outcome.saved > 0

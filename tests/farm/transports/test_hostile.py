@@ -1,4 +1,4 @@
-"""Hostile names, arguments and answers: text stays text, on a real shell."""
+"""Hostile names, arguments and answers are not interpreted, on a real shell."""
 
 import socket
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def a_shell_behind_ssh() -> Iterator[PoweredTransport]:
 
 @ONCE
 @given(st.lists(ARGUMENT, min_size=1, max_size=5))
-def test_arguments_arrive_as_they_are(board: PoweredTransport, arguments: list[str]) -> None:
+def test_arguments_arrive_unchanged(board: PoweredTransport, arguments: list[str]) -> None:
     result = board.run(["printf", "%s\\0", *arguments], limits=CommandLimits(within_free=True))
 
     assert result.stdout.decode() == "".join(f"{text}\0" for text in arguments)
@@ -44,7 +44,7 @@ def test_arguments_arrive_as_they_are(board: PoweredTransport, arguments: list[s
 
 @ONCE
 @given(NAME, NAME)
-def test_files_of_any_name_go_there_and_back(
+def test_files_of_any_name_round_trip(
     board: PoweredTransport, tmp_path_factory: pytest.TempPathFactory, name: str, output: str
 ) -> None:
     folder = tmp_path_factory.mktemp("job")
@@ -67,7 +67,7 @@ def test_files_of_any_name_go_there_and_back(
 
 @ONCE
 @given(ARGUMENT)
-def test_a_working_folder_is_only_a_folder(board: PoweredTransport, text: str) -> None:
+def test_work_folder_names_are_not_interpreted(board: PoweredTransport, text: str) -> None:
     folder = f"{board.workdir}/{text}/none"
 
     result = board.run(["echo", "ran"], cwd=folder)
@@ -77,7 +77,7 @@ def test_a_working_folder_is_only_a_folder(board: PoweredTransport, text: str) -
 
 
 @given(st.text())
-def test_an_answer_of_a_board_is_facts_or_an_error_that_names_it(text: str) -> None:
+def test_board_answers_are_facts_or_errors_that_name_it(text: str) -> None:
     message = ""
     try:
         parse(text, "board")
@@ -87,7 +87,7 @@ def test_an_answer_of_a_board_is_facts_or_an_error_that_names_it(text: str) -> N
     assert message == "" or message.startswith("board: says")
 
 
-def test_a_damaged_program_is_not_run(board: PoweredTransport, tmp_path: Path) -> None:
+def test_damaged_programs_are_not_run(board: PoweredTransport, tmp_path: Path) -> None:
     """Files from the store are verified again in the job's folder, before anything runs."""
     program = script(tmp_path, f"touch {tmp_path}/ran")
     board.put(program, f"{board.workdir}/first")
@@ -109,7 +109,7 @@ def test_a_damaged_program_is_not_run(board: PoweredTransport, tmp_path: Path) -
     assert not (tmp_path / "ran").exists()
 
 
-def test_the_users_agent_is_never_asked(
+def test_ssh_agent_of_the_user_is_never_used(
     board: PoweredTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket(socket.AF_UNIX) as agent:

@@ -1,4 +1,4 @@
-"""Child processes never outlive the program that started them, whenever it ends."""
+"""Child processes never outlive the program that started them."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pockengine.farm.transports.lifetime import ending_with_us
 
-# Starts a child that would write to the inherited pipe, and ends at once.
+# Start a child that would write to the inherited pipe, and end immediately.
 PROGRAM = """
 import subprocess
 from pockengine.farm.transports.lifetime import ending_with_us
@@ -16,12 +16,12 @@ subprocess.Popen(ending_with_us(["sh", "-c", "echo alive; sleep 60"]))
 """
 
 
-def test_the_command_runs_as_written() -> None:
+def test_commands_run_unchanged() -> None:
     command = ending_with_us(["printf", "%s|", "a b", "$HOME", ""])
     assert subprocess.run(command, capture_output=True, check=True).stdout == b"a b|$HOME||"
 
 
-def test_a_late_child_without_a_parent_runs_nothing(tmp_path: Path) -> None:
+def test_late_children_without_a_parent_run_nothing(tmp_path: Path) -> None:
     setpriv = shutil.which("setpriv")
     late = tmp_path / "setpriv"
     late.write_text(f'#!/bin/sh\nsleep 1\nexec {setpriv} "$@"\n')

@@ -32,18 +32,18 @@ def living_members(group: int) -> list[str]:
 
 
 def ends(group: int) -> bool:
-    """Return whether a killed process group is gone soon: the kernel takes a moment."""
+    """Return whether a killed process group soon ends; the kernel takes a moment."""
     return eventually(lambda: not living_members(group))
 
 
-def test_output_and_status_come_back(host: LocalTransport) -> None:
+def test_output_and_status_are_returned(host: LocalTransport) -> None:
     result = host.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
 
     assert (result.stdout, result.stderr, result.status) == (b"out\n", b"err\n", 3)
     assert result.describe() == "exit status 3: err"
 
 
-def test_output_comes_while_the_command_runs(host: LocalTransport) -> None:
+def test_output_arrives_while_the_command_runs(host: LocalTransport) -> None:
     seen: list[tuple[str, bytes]] = []
 
     def sink(stream: str, data: bytes) -> None:
@@ -57,7 +57,7 @@ def test_output_comes_while_the_command_runs(host: LocalTransport) -> None:
     assert (result.stdout, result.stderr) == (b"one\n", b"two\n")
 
 
-def test_a_sink_that_fails_ends_the_command(host: LocalTransport) -> None:
+def test_failing_sinks_end_the_command(host: LocalTransport) -> None:
     def sink(stream: str, data: bytes) -> None:
         raise LogError("no room")
 
@@ -66,20 +66,20 @@ def test_a_sink_that_fails_ends_the_command(host: LocalTransport) -> None:
     assert ends(int((Path(host.workdir) / "pid").read_text()))
 
 
-def test_a_signal_is_named(host: LocalTransport) -> None:
+def test_error_names_the_signal(host: LocalTransport) -> None:
     result = host.run(["sh", "-c", "kill -SEGV $$"])
 
     assert (result.signal, result.status, result.ok) == ("SIGSEGV", None, False)
 
 
-def test_a_missing_program_is_status_127(host: LocalTransport) -> None:
+def test_missing_programs_have_status_127(host: LocalTransport) -> None:
     result = host.run(["/no/such/program"])
 
     assert result.status == 127
     assert "No such file" in result.describe()
 
 
-def test_a_command_that_hangs_is_killed_with_its_children(host: LocalTransport) -> None:
+def test_hanging_commands_are_killed_with_their_children(host: LocalTransport) -> None:
     start = time.monotonic()
 
     with pytest.raises(JobFailed, match=r"'sh' did not end within 2 s"):
@@ -89,13 +89,13 @@ def test_a_command_that_hangs_is_killed_with_its_children(host: LocalTransport) 
     assert ends(int((Path(host.workdir) / "pid").read_text()))
 
 
-def test_arguments_arrive_as_they_are(host: LocalTransport) -> None:
+def test_arguments_arrive_unchanged(host: LocalTransport) -> None:
     result = host.run(["printf", "%s|", *HOSTILE])
 
     assert result.stdout.decode() == "".join(f"{text}|" for text in HOSTILE)
 
 
-def test_a_file_that_is_there_is_not_copied_again(host: LocalTransport, tmp_path: Path) -> None:
+def test_present_files_are_not_copied_again(host: LocalTransport, tmp_path: Path) -> None:
     source, target = script(tmp_path, "echo 1"), f"{host.workdir}/x"
 
     assert host.put(source, target)
@@ -104,12 +104,12 @@ def test_a_file_that_is_there_is_not_copied_again(host: LocalTransport, tmp_path
     assert host.put(source, target)
 
 
-def test_a_copy_that_fails_says_why(host: LocalTransport, tmp_path: Path) -> None:
+def test_error_of_a_failed_copy_has_the_reason(host: LocalTransport, tmp_path: Path) -> None:
     with pytest.raises(FarmError, match=r"host: copy of .* failed: No such file.*bytes are free"):
         host.put(script(tmp_path, ""), f"{host.workdir}/no/folder/x")
 
 
-def test_closing_removes_the_work_folder(tmp_path: Path) -> None:
+def test_close_removes_the_work_folder(tmp_path: Path) -> None:
     transport = LocalTransport("host")
     transport.put(script(tmp_path, ""), f"{transport.workdir}/x")
 
@@ -119,7 +119,7 @@ def test_closing_removes_the_work_folder(tmp_path: Path) -> None:
     assert not Path(transport.workdir).exists()
 
 
-def test_a_job_gets_its_files_and_leaves_nothing(host: LocalTransport, tmp_path: Path) -> None:
+def test_jobs_get_their_files_and_clean_up(host: LocalTransport, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_text("seven")
     job = Job(
@@ -144,7 +144,7 @@ def test_a_job_gets_its_files_and_leaves_nothing(host: LocalTransport, tmp_path:
         ("sleep 60", "did not end within 1 s"),
     ],
 )
-def test_a_job_that_fails_says_how_and_leaves_nothing(
+def test_failing_jobs_report_the_reason_and_clean_up(
     host: LocalTransport, tmp_path: Path, text: str, message: str
 ) -> None:
     job = Job(script(tmp_path, text), outputs=("out",), time_limit_s=1)
@@ -155,7 +155,7 @@ def test_a_job_that_fails_says_how_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd", "a\0b"])
-def test_a_file_outside_the_jobs_folder_is_refused(
+def test_files_outside_the_job_folder_are_refused(
     host: LocalTransport, tmp_path: Path, name: str
 ) -> None:
     program = script(tmp_path, "true")
@@ -173,7 +173,7 @@ class Swapping(LocalTransport):
         return sent
 
 
-def test_a_program_that_is_not_the_one_sent_does_not_run(tmp_path: Path) -> None:
+def test_swapped_programs_do_not_run(tmp_path: Path) -> None:
     with (
         closing(Swapping("host")) as host,
         pytest.raises(FarmError, match=r"program in .* is not .*program.sh"),

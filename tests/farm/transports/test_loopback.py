@@ -24,7 +24,7 @@ def a_host() -> Iterator[Loopback]:
         yield host
 
 
-def test_arguments_status_and_output_come_back(host: Loopback) -> None:
+def test_arguments_status_and_output_are_returned(host: Loopback) -> None:
     with closing(PoweredTransport(host)) as board:
         result = board.run(["printf", "%s|", *HOSTILE])
         failed = board.run(["sh", "-c", "echo err >&2; exit 3"])
@@ -33,7 +33,7 @@ def test_arguments_status_and_output_come_back(host: Loopback) -> None:
     assert (failed.status, failed.stderr) == (3, b"err\n")
 
 
-def test_a_job_goes_through_the_launcher(host: Loopback, tmp_path: Path) -> None:
+def test_jobs_run_through_the_launcher(host: Loopback, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.write_text("content")
     launcher = script(tmp_path, 'echo "launched"; exec "$@"', "launcher.sh")
@@ -54,12 +54,12 @@ def test_a_job_goes_through_the_launcher(host: Loopback, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["SEGV", "ABRT", "XFSZ"])
-def test_a_signal_is_named(host: Loopback, name: str) -> None:
+def test_error_names_the_signal(host: Loopback, name: str) -> None:
     with closing(PoweredTransport(host)) as board:
         assert board.run(["sh", "-c", f"kill -{name} $$"]).signal == f"SIG{name}"
 
 
-def test_what_floods_is_stopped_and_nothing_of_it_stays(host: Loopback, tmp_path: Path) -> None:
+def test_floods_of_output_are_stopped_and_cleaned_up(host: Loopback, tmp_path: Path) -> None:
     job = Job(script(tmp_path, "yes flood"))
 
     with closing(PoweredTransport(host)) as board:
@@ -68,14 +68,14 @@ def test_what_floods_is_stopped_and_nothing_of_it_stays(host: Loopback, tmp_path
         assert eventually(lambda: b"yes flood" not in board.run(["ps", "ax"]).stdout)
 
 
-def test_another_key_is_refused(host: Loopback, tmp_path: Path) -> None:
+def test_other_keys_are_refused(host: Loopback, tmp_path: Path) -> None:
     new_key(tmp_path / "stranger")
 
     with pytest.raises(BoardRefused, match=r"refuses farm's key"):
         connect_ssh(replace(host.address, key_file=tmp_path / "stranger"))
 
 
-def test_it_listens_on_loopback_only_and_is_gone_when_closed(host: Loopback) -> None:
+def test_host_listens_only_on_loopback_until_closed(host: Loopback) -> None:
     address = host.address
     assert address.host == "127.0.0.1"
 
@@ -86,7 +86,7 @@ def test_it_listens_on_loopback_only_and_is_gone_when_closed(host: Loopback) -> 
         socket.create_connection((address.host, address.port), 1)
 
 
-def test_switching_it_off_ends_and_forgets_everything(host: Loopback, tmp_path: Path) -> None:
+def test_power_off_ends_and_deletes_everything(host: Loopback, tmp_path: Path) -> None:
     with closing(PoweredTransport(host)) as board:
         board.put(script(tmp_path, "true"), f"{board.workdir}/file")
         board.power("off")

@@ -15,7 +15,7 @@ from pockengine.tests.farm.helpers import HOSTILE, eventually, script
 ADDRESS = SshAddress("desk", "127.0.0.1", 22, "pi", Path("key"), "ssh-ed25519 AAAA", "/tmp/x")
 
 
-def test_the_power_command_gets_the_action_behind_its_arguments(tmp_path: Path) -> None:
+def test_power_command_gets_the_action_as_last_argument(tmp_path: Path) -> None:
     switch = script(tmp_path, f'printf "%s|" "$@" >> {tmp_path}/said')
 
     with closing(Shelf(ADDRESS, [str(switch), *HOSTILE], "")) as shelf:
@@ -24,7 +24,7 @@ def test_the_power_command_gets_the_action_behind_its_arguments(tmp_path: Path) 
     assert (tmp_path / "said").read_text() == "".join(f"{text}|" for text in [*HOSTILE, "cycle"])
 
 
-def test_a_power_command_that_fails_says_why(tmp_path: Path) -> None:
+def test_error_of_a_failed_power_command_has_the_reason(tmp_path: Path) -> None:
     switch = script(tmp_path, "echo 'socket 7 is on fire' >&2; exit 4")
 
     with (
@@ -34,7 +34,7 @@ def test_a_power_command_that_fails_says_why(tmp_path: Path) -> None:
         shelf.power("off")
 
 
-def test_a_board_without_a_power_command_says_how_to_give_one() -> None:
+def test_error_without_a_power_command_has_the_fix() -> None:
     with (
         closing(Shelf(ADDRESS, [], "")) as shelf,
         pytest.raises(FarmError, match=r"desk has no power command.*power = "),
@@ -42,7 +42,7 @@ def test_a_board_without_a_power_command_says_how_to_give_one() -> None:
         shelf.power("cycle")
 
 
-def test_a_serial_device_is_heard() -> None:
+def test_serial_devices_are_read() -> None:
     board, line = os.openpty()
     with closing(Shelf(ADDRESS, [], os.ttyname(line))) as shelf:
         os.write(board, b"[    0.000000] Booting Linux\r\n")
@@ -52,7 +52,7 @@ def test_a_serial_device_is_heard() -> None:
     os.close(line)
 
 
-def test_a_console_server_is_heard_until_it_hangs_up() -> None:
+def test_console_servers_are_read_until_they_disconnect() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with closing(Shelf(ADDRESS, [], place)) as shelf:
@@ -64,6 +64,6 @@ def test_a_console_server_is_heard_until_it_hangs_up() -> None:
 
 
 @pytest.mark.parametrize("place", ["/dev/no-such-tty", "tcp://127.0.0.1", "tcp://127.0.0.1:1"])
-def test_a_console_that_cannot_be_opened_is_an_error(place: str) -> None:
+def test_consoles_that_cannot_be_opened_are_an_error(place: str) -> None:
     with pytest.raises(FarmError, match=r"desk: cannot listen to its console"):
         Shelf(ADDRESS, [], place)

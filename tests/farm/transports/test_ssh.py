@@ -24,7 +24,7 @@ def blob(folder: Path, size: int) -> Path:
     return path
 
 
-def test_a_file_is_stored_once_under_its_hash_and_linked(tmp_path: Path) -> None:
+def test_files_are_stored_once_under_their_hash_and_linked(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
         source = blob(tmp_path, 100_000)
         first = board.put(source, f"{board.workdir}/a")
@@ -36,7 +36,7 @@ def test_a_file_is_stored_once_under_its_hash_and_linked(tmp_path: Path) -> None
     assert (work / "a").samefile(work / "b")
 
 
-def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
+def test_progress_ends_at_the_file_size(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
         board.put(blob(tmp_path, 100_000), f"{board.workdir}/a", lambda *at: seen.append(at))
@@ -44,7 +44,7 @@ def test_progress_ends_at_the_size_of_the_file(tmp_path: Path) -> None:
     assert seen[-1] == (100_000, 100_000)
 
 
-def test_another_host_key_is_refused_before_logging_in(tmp_path: Path) -> None:
+def test_changed_host_keys_are_refused_before_login(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         other = new_key(tmp_path / "other")
         wrong = replace(address, host_key=f"{other.get_name()} {other.get_base64()}")
@@ -53,7 +53,7 @@ def test_another_host_key_is_refused_before_logging_in(tmp_path: Path) -> None:
             connect_ssh(wrong)
 
 
-def test_a_key_that_the_board_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_unknown_client_keys_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         new_key(tmp_path / "stranger")
 
@@ -62,7 +62,7 @@ def test_a_key_that_the_board_does_not_know_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ssh-ed25519", "ssh-ed25519 !!!", "nosuch AAAA"])
-def test_a_host_key_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+def test_error_names_an_invalid_host_key(tmp_path: Path, text: str) -> None:
     with serving(tmp_path, Faults()) as address, pytest.raises(FarmError, match=r"host_key"):
         connect_ssh(replace(address, host_key=text))
 
@@ -72,7 +72,7 @@ SHELLS = ("sh", "bash", "dash", "fish", "tcsh", "zsh")
 
 @pytest.mark.parametrize("shell", [shell for shell in SHELLS if shutil.which(shell)])
 @pytest.mark.parametrize("greeting", ["", "echo welcome to it; echo warning 1>&2; "])
-def test_any_login_shell_runs_commands_and_takes_files(
+def test_any_login_shell_runs_commands_and_receives_files(
     tmp_path: Path, shell: str, greeting: str
 ) -> None:
     """tcsh has no `1>&2`: it prints the text as another line."""
@@ -90,7 +90,7 @@ def test_any_login_shell_runs_commands_and_takes_files(
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
 
 
-def test_output_comes_while_the_command_runs(tmp_path: Path) -> None:
+def test_output_arrives_while_the_command_runs(tmp_path: Path) -> None:
     seen: list[tuple[str, bytes]] = []
 
     def sink(stream: str, data: bytes) -> None:
@@ -120,7 +120,7 @@ def path_without(folder: Path, *missing: str, **scripts: str) -> dict[str, str]:
     return {"PATH": str(place)}
 
 
-def test_the_timeout_of_an_old_busybox_is_used(tmp_path: Path) -> None:
+def test_timeout_of_an_old_busybox_is_used(tmp_path: Path) -> None:
     old = '[ "$1 $2 $3" = "-s KILL -t" ] || exit 127; limit=$4; shift 4; exec /usr/bin/timeout'
     environment = path_without(tmp_path, timeout=f'{old} -s KILL "$limit" "$@"')
     faults = Faults(environment=environment)
@@ -130,7 +130,7 @@ def test_the_timeout_of_an_old_busybox_is_used(tmp_path: Path) -> None:
             board.run(["sleep", "30"], timeout_s=1)
 
 
-def test_tools_that_a_board_lacks_are_named(tmp_path: Path) -> None:
+def test_error_names_missing_tools(tmp_path: Path) -> None:
     faults = Faults(environment=path_without(tmp_path, "timeout", "sha256sum"))
     with (
         serving(tmp_path, faults) as address,
@@ -139,7 +139,7 @@ def test_tools_that_a_board_lacks_are_named(tmp_path: Path) -> None:
         connect_ssh(address)
 
 
-def test_a_work_folder_where_no_program_runs_is_named(tmp_path: Path) -> None:
+def test_error_names_a_noexec_work_folder(tmp_path: Path) -> None:
     chmod = 'case $2 in */.probe.*) exit 0;; esac; exec /bin/chmod "$@"'
     faults = Faults(environment=path_without(tmp_path, chmod=chmod))
     with (
@@ -149,7 +149,7 @@ def test_a_work_folder_where_no_program_runs_is_named(tmp_path: Path) -> None:
         connect_ssh(address)
 
 
-def test_a_login_that_starts_no_shell_is_named_with_what_it_says(tmp_path: Path) -> None:
+def test_error_for_a_login_without_a_shell_has_its_output(tmp_path: Path) -> None:
     faults = Faults(greeting="echo 'This account is not available'; exit 1; ")
     with (
         serving(tmp_path, faults) as address,
@@ -160,12 +160,12 @@ def test_a_login_that_starts_no_shell_is_named_with_what_it_says(tmp_path: Path)
         connect_ssh(address)
 
 
-def test_an_rsa_key_logs_in(tmp_path: Path) -> None:
+def test_rsa_keys_log_in(tmp_path: Path) -> None:
     with serving(tmp_path, Faults(), rsa=True) as address, closing(connect_ssh(address)) as board:
         assert board.run(["true"]).ok
 
 
-def test_a_key_with_a_passphrase_is_refused_by_that(tmp_path: Path) -> None:
+def test_keys_with_a_passphrase_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         paramiko.RSAKey.generate(2048).write_private_key_file(
             str(tmp_path / "locked"), password="secret"
@@ -174,7 +174,7 @@ def test_a_key_with_a_passphrase_is_refused_by_that(tmp_path: Path) -> None:
             connect_ssh(replace(address, key_file=tmp_path / "locked"))
 
 
-def test_a_missing_client_key_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_client_key(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Faults()) as address,
         pytest.raises(FarmError, match=r"cannot use the key .*nosuch"),
@@ -182,7 +182,7 @@ def test_a_missing_client_key_is_named(tmp_path: Path) -> None:
         connect_ssh(replace(address, key_file=tmp_path / "nosuch"))
 
 
-def test_a_silent_server_times_out(tmp_path: Path) -> None:
+def test_silent_servers_time_out(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Faults(silent=True)) as address,
         pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"),
@@ -190,14 +190,14 @@ def test_a_silent_server_times_out(tmp_path: Path) -> None:
         connect_ssh(address, timeout_s=0.5)
 
 
-def test_a_refused_connection_is_reported(tmp_path: Path) -> None:
+def test_refused_connections_are_reported(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         pass
     with pytest.raises(BoardUnreachable, match=r"stub at .* does not answer"):
         connect_ssh(address, timeout_s=2)
 
 
-def test_a_truncated_upload_is_found_by_its_hash_and_removed(tmp_path: Path) -> None:
+def test_truncated_uploads_are_found_by_hash_and_removed(tmp_path: Path) -> None:
     faults = Faults(lose_writes_after=65_536)
     with (
         serving(tmp_path, faults) as address,
@@ -209,7 +209,7 @@ def test_a_truncated_upload_is_found_by_its_hash_and_removed(tmp_path: Path) -> 
     assert os.listdir(tmp_path / "work" / "cas") == []
 
 
-def test_a_disk_that_fills_up_during_the_upload_is_called_full(tmp_path: Path) -> None:
+def test_disk_that_fills_during_an_upload_is_reported_as_full(tmp_path: Path) -> None:
     faults = Faults(lose_writes_after=65_536, free_bytes=[1_000_000, 4096])
     with (
         serving(tmp_path, faults) as address,
@@ -231,9 +231,7 @@ def test_a_disk_that_fills_up_during_the_upload_is_called_full(tmp_path: Path) -
         ("sha256sum", b"0" * 63 + b"\xc3"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_the_boards_fault(
-    tmp_path: Path, word: str, answer: bytes
-) -> None:
+def test_malformed_answers_are_board_faults(tmp_path: Path, word: str, answer: bytes) -> None:
     with (
         serving(tmp_path, Faults(answers={word: answer})) as address,
         closing(connect_ssh(address)) as board,
@@ -242,7 +240,7 @@ def test_an_answer_that_makes_no_sense_is_the_boards_fault(
         board.put(blob(tmp_path, 1000), f"{board.workdir}/a")
 
 
-def test_a_count_that_makes_no_sense_counts_nothing(tmp_path: Path) -> None:
+def test_malformed_counts_are_zero(tmp_path: Path) -> None:
     faults = Faults(lose_writes_after=10, answers={"wc -c": b"9" * 5000 + b" part\n"})
     with (
         serving(tmp_path, faults) as address,
@@ -252,7 +250,7 @@ def test_a_count_that_makes_no_sense_counts_nothing(tmp_path: Path) -> None:
         board.put(blob(tmp_path, 1000), f"{board.workdir}/a")
 
 
-def test_a_work_folder_is_made_for_us_alone(tmp_path: Path) -> None:
+def test_work_folder_is_private(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         inner = replace(address, workdir=str(tmp_path / "a" / "b"))
         connect_ssh(inner).close()
@@ -261,7 +259,7 @@ def test_a_work_folder_is_made_for_us_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "sound"), [(0o755, True), (0o777, False), (0o770, False)])
-def test_a_work_folder_that_others_may_write_to_is_not_used(
+def test_work_folders_writable_by_others_are_refused(
     tmp_path: Path, mode: int, sound: bool
 ) -> None:
     with serving(tmp_path, Faults()) as address:
@@ -273,7 +271,7 @@ def test_a_work_folder_that_others_may_write_to_is_not_used(
             connect_ssh(address).close()
 
 
-def test_a_work_folder_that_is_a_link_is_not_used(tmp_path: Path) -> None:
+def test_work_folders_that_are_links_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         (tmp_path / "link").symlink_to(tmp_path / "work")
         with pytest.raises(FarmError, match=r"link is a link, or belongs to another user"):
@@ -281,7 +279,7 @@ def test_a_work_folder_that_is_a_link_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_another_users_work_folder_is_not_used(tmp_path: Path) -> None:
+def test_work_folders_of_other_users_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address:
         try:
             os.chown(tmp_path / "work", 12345, 12345)
@@ -291,7 +289,7 @@ def test_another_users_work_folder_is_not_used(tmp_path: Path) -> None:
             connect_ssh(address)
 
 
-def test_a_damaged_file_of_the_store_is_sent_again(tmp_path: Path) -> None:
+def test_damaged_stored_files_are_sent_again(tmp_path: Path) -> None:
     with serving(tmp_path, Faults()) as address, closing(connect_ssh(address)) as board:
         source = blob(tmp_path, 1000)
         board.put(source, f"{board.workdir}/a")
@@ -301,7 +299,7 @@ def test_a_damaged_file_of_the_store_is_sent_again(tmp_path: Path) -> None:
         assert (tmp_path / "work" / "a").read_bytes() == source.read_bytes()
 
 
-def test_a_connection_cut_during_a_command_is_no_verdict_on_it(tmp_path: Path) -> None:
+def test_cut_connections_are_not_verdicts_on_the_command(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Faults(cut_at_command="train")) as address,
         closing(connect_ssh(address)) as board,
@@ -310,9 +308,7 @@ def test_a_connection_cut_during_a_command_is_no_verdict_on_it(tmp_path: Path) -
         board.run(["train"])
 
 
-def test_a_board_that_stops_answering_times_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_boards_time_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh, "GRACE_S", 0.2)
     with (
         serving(tmp_path, Faults(hang_at_command="train")) as address,
@@ -322,7 +318,7 @@ def test_a_board_that_stops_answering_times_out(
         board.run(["train"], timeout_s=0.2)
 
 
-def test_a_missing_file_cannot_be_fetched_and_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_downloads_leave_no_file(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Faults()) as address,
         closing(connect_ssh(address)) as board,
