@@ -46,7 +46,7 @@ class _Memory:
             data = self.params[root] if root in self.params else self.constants[root]
         return data.reshape(value.shape)
 
-    def spoil(self, node: Node) -> None:
+    def overwrite_scratch(self, node: Node) -> None:
         """Fill a node's scratch with garbage."""
         place = self.plan.scratch.get(node)
         if place is not None:
@@ -64,7 +64,7 @@ def _run(node: Node, memory: _Memory) -> None:
     fresh = [np.array(result) for result in results]  # a result may be a view of an operand
     for value, result in zip((*node.results, *written), fresh, strict=True):
         memory.of(value)[...] = result
-    memory.spoil(node)
+    memory.overwrite_scratch(node)
 
 
 def _same_place(node: Node, memory: _Memory) -> bool:

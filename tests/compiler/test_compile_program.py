@@ -158,10 +158,10 @@ def test_large_outputs_match_prediction(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(entries["predict"].graph.outputs) == outputs - {"loss"}
 
 
-@pytest.mark.parametrize(("expected", "kept"), [((), {"loss"}), (("output",), {"loss", "output"})])
-def test_step_returns_named_outputs(expected: tuple[str, ...], kept: set[str]) -> None:
+@pytest.mark.parametrize(("expected", "names"), [((), {"loss"}), (("output",), {"loss", "output"})])
+def test_step_returns_named_outputs(expected: tuple[str, ...], names: set[str]) -> None:
     entries = compile_program(residual_net(), Training(outputs=expected)).entries
-    assert set(entries["train"].graph.outputs) == kept
+    assert set(entries["train"].graph.outputs) == names
     assert set(entries["predict"].graph.outputs) == {"output"}
     with pytest.raises(CompileError, match=r"no output 'scores' beside its loss; it has .'output'"):
         compile_program(residual_net(), Training(outputs=("scores",)))

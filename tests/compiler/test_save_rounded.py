@@ -36,9 +36,9 @@ def test_operands_of_recomputed_attention_stay_exact() -> None:
     training = Training("full", Sgd(), storage=Storage(activations="bf16"))
     program = compile_program(graph, training, target=Target(attention=64), check=True)
     nodes = program.entries["train"].graph.nodes
-    made = [node for node in nodes if node.op == "attention"]
-    assert len(made) == SIZES.layers
-    for node in made:
+    attention = [node for node in nodes if node.op == "attention"]
+    assert len(attention) == SIZES.layers
+    for node in attention:
         (again,) = (n for n in nodes if n.op == "attention_dv" and n.operands[4] is node.results[1])
         assert again.operands[1] is not node.operands[0]  # the queries were rounded
 

@@ -64,9 +64,9 @@ def _is_mask(op: Op) -> bool:
 
 def _compared(ops: list[Op], mask: Op) -> list[Mapping[str, Any]]:
     """Return the forward value behind a mask: mask <- comparison <- cast <- value."""
-    made = {op["outputs"][0]["name"]: op for op in ops}
-    comparison = made[mask["inputs"][0]["name"]]
-    cast = made[comparison["inputs"][0]["name"]]
+    producers = {op["outputs"][0]["name"]: op for op in ops}
+    comparison = producers[mask["inputs"][0]["name"]]
+    cast = producers[comparison["inputs"][0]["name"]]
     return list(cast["inputs"])
 
 

@@ -60,7 +60,7 @@ class Layer(keras.Model):
         on = [values[name] for name in self.names]
         own = {"training": training} if _takes_training(self.layer) else {}
         first = on if _takes_list(self.layer) else on[0]
-        y = self.layer(first, *_rest(self.layer, on), **own)
+        y = self.layer(first, *_other_inputs(self.layer, on), **own)
         return {"loss": total(y) + sum(total(weight) for weight in self.leaf_weights.values())}
 
 
@@ -74,7 +74,7 @@ def _takes_list(layer: Any) -> bool:
     return isinstance(layer, (*merging[:2], base))
 
 
-def _rest(layer: Any, inputs: Sequence[Any]) -> Sequence[Any]:
+def _other_inputs(layer: Any, inputs: Sequence[Any]) -> Sequence[Any]:
     return () if _takes_list(layer) else inputs[1:]
 
 

@@ -51,9 +51,9 @@ def main(names: tuple[str, ...], core: bool, limit: int | None, json_file: Path 
     click.echo(report.summary(tallies))
     if json_file is not None:
         which = "all ops" if len(ops) > len(CORE) else ", ".join(ops)
-        what = f"{'core ops' if core and not names else which}, {limit or 'all'} samples each"
+        scope = f"{'core ops' if core and not names else which}, {limit or 'all'} samples each"
         folder = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."))
-        write_lines(report.records(tallies, what), folder / json_file)
+        write_lines(report.records(tallies, scope), folder / json_file)
     sys.exit(any(result.status == FAILED for result in results))
 
 

@@ -120,8 +120,8 @@ def metrics(ops: Sequence[Tally]) -> dict[str, int]:
     }
 
 
-def records(ops: Sequence[Tally], what: str) -> list[Record]:
-    """Make a record of each figure; `what` describes the ops and samples."""
+def records(ops: Sequence[Tally], scope: str) -> list[Record]:
+    """Make a record of each figure; `scope` describes the ops and samples."""
     figures: Mapping[str, int] = metrics(ops)
     return [
         Record(
@@ -144,7 +144,7 @@ def records(ops: Sequence[Tally], what: str) -> list[Record]:
             max=float(value),
             n=1,
             ok=figures["ops_failed"] == 0,
-            note=f"{what}; PyTorch {torch.__version__}",
+            note=f"{scope}; PyTorch {torch.__version__}",
         )
         for name, value in figures.items()
     ]

@@ -29,8 +29,8 @@ MARK = f"{BUSY}: others took 40% of its CPUs"
 
 
 def step_ms(value: float, setup: Setup = QUIET) -> Record:
-    what = (RUN, "step_ms", value)
-    return setup.record(*what, spread=(value, value, 3), samples=[value] * 3)
+    figure = (RUN, "step_ms", value)
+    return setup.record(*figure, spread=(value, value, 3), samples=[value] * 3)
 
 
 def drawn(thing: object) -> str:

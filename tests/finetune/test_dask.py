@@ -105,14 +105,14 @@ def test_killed_workers_lose_and_repeat_no_trial(cluster: Cluster, tmp_path: Pat
 
 def test_missing_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.finetune.executor._CONNECT_SECONDS", 1)
-    begun = time.monotonic()
+    start = time.monotonic()
     with (
         pytest.raises(FinetuneError, match=r"no Dask scheduler answers at tcp://127\.0"),
         open_executor("tcp://127.0.0.1:1"),
     ):
         pass
 
-    assert time.monotonic() - begun < SECONDS
+    assert time.monotonic() - start < SECONDS
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_error_names_the_missing_package(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_silent_servers_are_reported_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pockengine.finetune.executor._CONNECT_SECONDS", 1)
-    begun = time.monotonic()
+    start = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with (
@@ -144,7 +144,7 @@ def test_silent_servers_are_reported_in_time(monkeypatch: pytest.MonkeyPatch) ->
         ):
             pass
 
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - start < 10
 
 
 def test_error_names_a_server_that_is_not_a_scheduler() -> None:

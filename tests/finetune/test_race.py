@@ -24,13 +24,13 @@ class Track:
     def __init__(self, truth: dict[Scheme, float], noise: float = 0.0) -> None:
         self.truth, self.noise = truth, noise
         self.seeds: defaultdict[Scheme, set[int]] = defaultdict(set)
-        self.asked: list[tuple[Scheme, Recipe]] = []
+        self.runs: list[tuple[Scheme, Recipe]] = []
 
     def __call__(self, runs: Runs) -> list[TrialOutcome]:
         return [self._train(scheme, recipe) for scheme, recipe in runs]
 
     def _train(self, scheme: Scheme, recipe: Recipe) -> TrialOutcome:
-        self.asked.append((scheme, recipe))
+        self.runs.append((scheme, recipe))
         assert recipe.epochs == EPOCHS
         self.seeds[scheme].add(recipe.seed)
         chance = Random(f"{scheme.name} {recipe.seed} {recipe.epochs}").gauss(0, self.noise)
@@ -81,7 +81,7 @@ def test_half_of_the_schemes_continue_with_twice_the_seeds() -> None:
 
     assert names == [scheme.name for scheme in FOUND[::-1]]
     assert [len(track.seeds[scheme]) for scheme in FOUND[::-1]] == [4, 4, 2, 1, 1, 1]
-    assert len(track.asked) == len(FOUND) * len(RATES) + 2 * 3 + 1, "rates are the first seed's"
+    assert len(track.runs) == len(FOUND) * len(RATES) + 2 * 3 + 1, "rates are the first seed's"
 
 
 def test_best_preset_runs_to_the_end_even_if_last() -> None:

@@ -163,11 +163,11 @@ def test_warm_start_is_no_worse_than_greedy_and_counts_evaluations() -> None:
     graph = deep_graph(12)
     space, costs = space_of(graph, items_of(graph)), SumCosts(graph)
     gains, budget = random_table(space.items, 0), Budget(3_000)
-    begun = longest_prefixes(
+    prefixes = longest_prefixes(
         space, gains, graph,
         lambda genome: budget.allows(costs.cost(scheme_of(graph, chosen(space, genome)))),
     )  # fmt: skip
-    greedy = max(sum(gains.gains[item].mean for item in chosen(space, each)) for each in begun)
+    greedy = max(sum(gains.gains[item].mean for item in chosen(space, each)) for each in prefixes)
     front = search(costs, space, gains, budget, SearchEffort(60))
     assert front.best.gain >= greedy
     assert len(front.curve) == 60

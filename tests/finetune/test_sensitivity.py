@@ -59,17 +59,17 @@ def test_killed_runs_resume(whole: Path, tmp_path: Path) -> None:
     workers = children(first.pid)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    begun = read_table(path)[1]
+    before = read_table(path)[1]
     path.write_bytes(path.read_bytes() + b'{"item": null, "see')  # as if killed while writing
     second = start(path, stop_after=0)
     lines = second.communicate(timeout=120)[0].splitlines()
 
     assert second.returncode == 0
-    assert len(begun) == 5
+    assert len(before) == 5
     assert lines[0] == f"5 {TRIALS} started"
     assert len(lines) == TRIALS - 5 + 1  # exactly one line per missing trial
     assert plain(path) == plain(whole)
-    assert begun.items() <= read_table(path)[1].items()
+    assert before.items() <= read_table(path)[1].items()
     assert ended(workers)
 
 

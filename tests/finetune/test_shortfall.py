@@ -34,7 +34,7 @@ def test_significant_shortfall_is_attributed_to_the_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "full", "said"),
+    ("chosen", "full", "message"),
     [
         ((0.80, 0.84), (0.83, 0.83), "no difference that 2 seeds show."),
         ((0.85, 0.851), (0.83, 0.831), "reaches 83.05 %, 2.00 points less."),
@@ -44,9 +44,9 @@ def test_significant_shortfall_is_attributed_to_the_budget() -> None:
     ],
 )
 def test_insignificant_differences_are_reported_as_such(
-    chosen: tuple[float, ...], full: tuple[float, ...], said: str
+    chosen: tuple[float, ...], full: tuple[float, ...], message: str
 ) -> None:
-    assert said in str(shortfall(chosen, full))
+    assert message in str(shortfall(chosen, full))
 
 
 def test_lower_loss_is_better() -> None:

@@ -92,7 +92,7 @@ def test_space_groups_items_by_weight() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "said"),
+    ("item", "message"),
     [
         (Item("weight", "layers.9.weight"), "'layers.9.weight' is no convolution"),
         (Item("weight", "head.weight"), "'head.weight' is no convolution"),
@@ -101,12 +101,12 @@ def test_space_groups_items_by_weight() -> None:
         (Item("weight", "layers.1.weight", 0.5, "charm"), "not by 'charm'"),
     ],
 )
-def test_error_names_an_item_of_another_model(item: Item, said: str) -> None:
+def test_error_names_an_item_of_another_model(item: Item, message: str) -> None:
     graph = tiny_subject().graph
 
-    with pytest.raises(SchemeError, match=said):
+    with pytest.raises(SchemeError, match=message):
         space_of(graph, [item])
-    with pytest.raises(SchemeError, match=said):
+    with pytest.raises(SchemeError, match=message):
         scheme_of(graph, [item])
 
 

@@ -31,8 +31,8 @@ def artifact_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trial(folder: Path | None, scheme: str = "full", recipe: Recipe = RECIPE) -> TrialOutcome:
-    made = preset(scheme, SUBJECT.graph)
-    return run_trial(SUBJECT, made, recipe, TUNING.train, TUNING.validation, folder)
+    preset_scheme = preset(scheme, SUBJECT.graph)
+    return run_trial(SUBJECT, preset_scheme, recipe, TUNING.train, TUNING.validation, folder)
 
 
 def test_training_more_learns_more(folder: Path) -> None:

@@ -134,18 +134,18 @@ class Fuzzer:
         """Yield a call with an object whose constructor accepted its arguments."""
         for name, use in USES.items():
             try:
-                made = self._draw_call(name, getattr(pockengine, name), few=True)[1]()
+                instance = self._draw_call(name, getattr(pockengine, name), few=True)[1]()
             except PockEngineError:
                 continue
             except Exception as error:
                 yield name, partial(_raise, error)
                 continue
-            yield f"{use} of {name}", partial(self._use, use, made)
+            yield f"{use} of {name}", partial(self._use, use, instance)
 
-    def _use(self, use: str, made: Any) -> None:
+    def _use(self, use: str, instance: Any) -> None:
         if use in ("optimizer", "clip", "storage", "sizes", "quantize"):
-            pockengine.compile(graph(), (), **{use: made})
-        loaded, more = pockengine.load(self.artifact.folder), {use: made}
+            pockengine.compile(graph(), (), **{use: instance})
+        loaded, more = pockengine.load(self.artifact.folder), {use: instance}
         course = {"epochs": 1, "lr": 0.1, "validation": ROWS_OF_DATA, **more}
         loaded.fit(course.pop("data", ROWS_OF_DATA), **course)
 

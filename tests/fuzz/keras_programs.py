@@ -103,7 +103,7 @@ class Batch(keras.Model):
         self.names = inputs
         self.programs = programs
         self.functions = [program.function(NAMESPACE) for program in programs]
-        self.held = {
+        self.weight_leaves = {
             f"p{place}_{name}": self.add_weight(
                 shape=program.leaves[name].data.shape,
                 initializer=keras.initializers.Constant(program.leaves[name].data),
@@ -114,8 +114,8 @@ class Batch(keras.Model):
         }
         self.built = True
 
-    def call(self, *given: Any) -> dict[str, Any]:
-        known = {**dict(zip(self.names, given, strict=True)), **self.held}
+    def call(self, *inputs: Any) -> dict[str, Any]:
+        known = {**dict(zip(self.names, inputs, strict=True)), **self.weight_leaves}
         outputs = {}
         for place, (program, function) in enumerate(
             zip(self.programs, self.functions, strict=True)

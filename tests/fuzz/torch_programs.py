@@ -109,9 +109,9 @@ class One(nn.Module):
             data = torch.from_numpy(program.leaves[name].data.copy())
             self.register_parameter(name, nn.Parameter(data))
 
-    def forward(self, given: dict[str, torch.Tensor]) -> torch.Tensor:
+    def forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         names = self.program.leaves
-        return self.function(*(given[n] if n in given else getattr(self, n) for n in names))
+        return self.function(*(inputs[n] if n in inputs else getattr(self, n) for n in names))
 
 
 class Batch(nn.Module):
@@ -127,12 +127,12 @@ class Batch(nn.Module):
         for place, program in enumerate(programs):
             self.add_module(f"p{place}", One(program))
 
-    def forward(self, **given: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         outputs = {}
         for number, (place, one) in enumerate(self.named_children()):
             self.tracing.clear()
             self.tracing.add(number)
-            own = {k.split("_")[1]: v for k, v in given.items() if k.split("_")[0] == place}
+            own = {k.split("_")[1]: v for k, v in inputs.items() if k.split("_")[0] == place}
             outputs[place] = one(own)
         self.tracing.clear()
         return {**outputs, "loss": torch.stack(list(outputs.values())).sum()}

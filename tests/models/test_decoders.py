@@ -53,7 +53,7 @@ def losses_of_pytorch(module: Any) -> list[float]:
     return losses
 
 
-def losses_of_ours(folder: Path) -> list[float]:
+def our_losses(folder: Path) -> list[float]:
     graph = open_causal_lm(folder).graph(2, LENGTH)
     step = compile_program(graph, Training(optimizer=Sgd())).entries["train"].graph
     params = {name: param.data.copy() for name, param in step.params.items()}
@@ -73,7 +73,7 @@ def test_ten_steps_match_pytorch(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = build(name, kind, **{**SMALL, **settings})
     module.save_pretrained(tmp_path, max_shard_size="20KB")
-    ours = losses_of_ours(tmp_path)
+    ours = our_losses(tmp_path)
     assert ours == pytest.approx(losses_of_pytorch(module), rel=1e-4)
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
     assert len(set(ours)) == STEPS

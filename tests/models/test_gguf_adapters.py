@@ -10,7 +10,7 @@ from pockengine.compiler.ir.contents import Contents, InMemory
 from pockengine.compiler.sparse.lora import Adapter
 from pockengine.models.gguf_adapters import takes_adapters, write_gguf_adapters
 from pockengine.models.gguf_names import gguf_tensors, write_gguf_tensors
-from pockengine.tests.models.test_gguf_families import made
+from pockengine.tests.models.test_gguf_families import write_model
 
 RANK = 3
 MODULES = {
@@ -24,7 +24,7 @@ ARCHITECTURES = {"gemma3_text": "gemma3"}
 
 @pytest.mark.parametrize("kind", MODULES)
 def test_adapters_added_to_the_model_give_merged_tensors(kind: str, tmp_path: Path) -> None:
-    config = made(kind, tmp_path).config
+    config = write_model(kind, tmp_path).config
     source, path, tuned = (tmp_path / f"{name}.gguf" for name in ("tiny", "adapter", "tuned"))
     stored, rng = gguf_tensors(source, config), np.random.default_rng(0)
     blocks = "transformer.h" if kind == "gpt2" else "model.layers"
@@ -69,7 +69,7 @@ def tensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def test_families_and_weights_unknown_to_llama_cpp_have_no_name(tmp_path: Path) -> None:
-    config = made("llama", tmp_path).config
+    config = write_model("llama", tmp_path).config
     query = Adapter("model.layers.0.self_attn.q_proj.weight", RANK, 6.0)
     assert takes_adapters(config, [query])
     assert not takes_adapters(config, [query, Adapter("model.extra.weight", RANK, 6.0)])

@@ -44,7 +44,7 @@ def mixture() -> Mix:
     return [LANGUAGES, CODE, *CODE.split("\n"), *fuzz, "", "a", " ", " a", "  a", "\n", "<s> a"]
 
 
-def trained(made: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
+def trained(tokenizer: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
     """Train merges on prose and code, and add special and ordinary tokens."""
     alphabet = pre.ByteLevel.alphabet() if not others else []
     trainer = trainers.BpeTrainer(
@@ -53,50 +53,50 @@ def trained(made: Tokenizer, others: tuple[str, ...] = ()) -> Tokenizer:
         initial_alphabet=alphabet,
         show_progress=False,
     )
-    made.train_from_iterator([LANGUAGES, *CODE.split("\n")], trainer)
-    facts: dict[str, Any] = json.loads(made.to_str())
+    tokenizer.train_from_iterator([LANGUAGES, *CODE.split("\n")], trainer)
+    facts: dict[str, Any] = json.loads(tokenizer.to_str())
     facts["added_tokens"] = [
         row for row in facts["added_tokens"] if not row["content"].startswith("<0x")
     ]
-    made = Tokenizer.from_str(json.dumps(facts))
-    made.add_tokens([AddedToken("<m>", lstrip=True, rstrip=True, normalized=False)])
-    return made
+    tokenizer = Tokenizer.from_str(json.dumps(facts))
+    tokenizer.add_tokens([AddedToken("<m>", lstrip=True, rstrip=True, normalized=False)])
+    return tokenizer
 
 
 def of_bytes(pattern: str | None = None, digits: bool = False, **settings: Any) -> Tokenizer:
     """Return byte-level BPE with a pattern, or GPT-2's by default."""
-    made = Tokenizer(models.BPE(**settings))
+    tokenizer = Tokenizer(models.BPE(**settings))
     parts: list[Any] = [pre.Digits(individual_digits=True)] if digits else []
     if pattern is None:
         parts.append(pre.ByteLevel(add_prefix_space=False))
     else:
         parts.append(pre.Split(Regex(pattern), "isolated"))
         parts.append(pre.ByteLevel(add_prefix_space=False, use_regex=False))
-    made.pre_tokenizer = pre.Sequence(parts)
-    made.decoder = decoders.ByteLevel()
+    tokenizer.pre_tokenizer = pre.Sequence(parts)
+    tokenizer.decoder = decoders.ByteLevel()
     if pattern in (QWEN, QWEN35):
-        made.normalizer = normalizers.NFC()
-    return trained(made)
+        tokenizer.normalizer = normalizers.NFC()
+    return trained(tokenizer)
 
 
 def of_pieces(kind: str) -> Tokenizer:
     """Return SentencePiece BPE in the style of LLaMA 2, of Gemma, or with `Metaspace`."""
-    made = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
     spaces = [decoders.Replace(MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
-    made.decoder = decoders.Sequence(spaces)
+    tokenizer.decoder = decoders.Sequence(spaces)
     if kind == "llama2":
         replaced = normalizers.Replace(" ", MARK)
-        made.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), replaced])
-        made.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1, 0)])
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(MARK), replaced])
+        tokenizer.decoder = decoders.Sequence([*spaces, decoders.Strip(" ", 1, 0)])
     elif kind == "gemma":
-        made.normalizer = normalizers.Replace(" ", MARK)
-        made.pre_tokenizer = pre.Split(" ", "merged_with_previous")
+        tokenizer.normalizer = normalizers.Replace(" ", MARK)
+        tokenizer.pre_tokenizer = pre.Split(" ", "merged_with_previous")
     else:
         split = kind == "always"
-        made.pre_tokenizer = pre.Metaspace(prepend_scheme=kind, split=split)
+        tokenizer.pre_tokenizer = pre.Metaspace(prepend_scheme=kind, split=split)
         marks = decoders.Metaspace(prepend_scheme=kind, split=split)
-        made.decoder = decoders.Sequence([decoders.ByteFallback(), marks])
-    return trained(made, tuple(f"<0x{byte:02X}>" for byte in range(256)))
+        tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), marks])
+    return trained(tokenizer, tuple(f"<0x{byte:02X}>" for byte in range(256)))
 
 
 KINDS: dict[str, Callable[[], Tokenizer]] = {

@@ -82,7 +82,7 @@ def _dropped(graph: Graph, seed: int) -> list[torch.Tensor]:
         lookup("dropout").eval((np.ones(node.result.shape, np.float32), np.int32(seed)), node.attrs)
         for node in nodes
     )
-    return [torch.from_numpy((kept > 0) * np.float32(1 - 2**-20)) for (kept,) in drawn]
+    return [torch.from_numpy((keep > 0) * np.float32(1 - 2**-20)) for (keep,) in drawn]
 
 
 @contextmanager

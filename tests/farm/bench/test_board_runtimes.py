@@ -35,12 +35,12 @@ def test_requests_go_to_the_worker_and_artifacts_to_the_board(
     case = make_case("mobilenet_v2-0.1-32", 2, 1)
     requests: list[tuple[object, ...]] = []
 
-    def measure(*given: object, **named: object) -> object:
-        requests.append((*given, *named.values()))
+    def measure(*arguments: object, **options: object) -> object:
+        requests.append((*arguments, *options.values()))
         return FIGURE
 
     monkeypatch.setattr(peers, "why_runtime_missing", lambda backend: None)
-    monkeypatch.setattr(peers, "compile_by_worker", lambda *given: requests.append(given))
+    monkeypatch.setattr(peers, "compile_by_worker", lambda *arguments: requests.append(arguments))
     monkeypatch.setattr(peers, "measure_guest_runtime", measure)
 
     there = InRuntime("onnx", "rpi4", "bias-only", case.graph, case.data)

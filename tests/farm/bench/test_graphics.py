@@ -87,8 +87,8 @@ def test_error_names_missing_opencl(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_qemu
 def test_suite_trains_each_model_and_names_the_device(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    what = (*JETSON, f"--model={TEXT}", "--batch=2", f"--json={path}")
-    status, output = bench(tmp_path, *what, by="--suite=gpu")
+    options = (*JETSON, f"--model={TEXT}", "--batch=2", f"--json={path}")
+    status, output = bench(tmp_path, *options, by="--suite=gpu")
     assert status == 0, output
     assert output.count("The GPU is emulated") == 2
     records = [Record.from_json(line) for line in path.read_text().splitlines()]

@@ -69,8 +69,8 @@ def test_wrong_results_have_no_speed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     if "onnx" not in HERE:
         pytest.skip("onnxruntime is not installed; Bazel brings it")
 
-    def compare_wrongly(losses: list[float], *rest: Any, **named: Any) -> object:
-        return compare([1.01 * loss for loss in losses], *rest, **named)
+    def compare_wrongly(losses: list[float], *arguments: Any, **options: Any) -> object:
+        return compare([1.01 * loss for loss in losses], *arguments, **options)
 
     measurement = RuntimesMeasurement(MODEL, 2, {"full": "full"}, ("onnx",), (), 1, 1)
     monkeypatch.setattr(bench_running, "compare", compare_wrongly)

@@ -81,9 +81,9 @@ def test_page_has_all_tables_and_escapes_text(result: SuiteResult, tmp_path: Pat
     from pockengine.farm.report.memory import blocks, draw_memory
     from pockengine.farm.report.page import write_report
 
-    for made in result.compiled.values():
-        stored = blocks(made.program.entries["train"])
-        assert max(one.offset + one.size for one in stored) <= made.artifact.arena_bytes
+    for compiled in result.compiled.values():
+        stored = blocks(compiled.program.entries["train"])
+        assert max(one.offset + one.size for one in stored) <= compiled.artifact.arena_bytes
         assert {"input", "saved for backward", "gradient"} <= {one.kind for one in stored}
     result.missing["evil"] = "<script>"
     picture = draw_memory(result, tmp_path)

@@ -116,16 +116,16 @@ def test_nan_errors_are_stored_as_huge_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("without", "missing", "said"),
+    ("without", "missing", "message"),
     [
         (["full", "sparse"], [], "No aarch64 TensorFlow beside full, sparse: run with --reference"),
         ([], ["tf-graph"], "Not installed, so not compared: tf-graph"),
     ],
 )
 def test_note_on_a_missing_reference_has_a_fix(
-    without: list[str], missing: list[str], said: str
+    without: list[str], missing: list[str], message: str
 ) -> None:
-    assert (what_is_missing(without, missing) or "").startswith(said)
+    assert (what_is_missing(without, missing) or "").startswith(message)
 
 
 def test_nothing_is_printed_if_nothing_is_missing() -> None:

@@ -144,11 +144,11 @@ def by_ssh(folder: Path) -> Iterator[SshTransport]:
         yield transport
 
 
-def by_itself(_: Path) -> AbstractContextManager[LocalTransport]:
+def locally(_: Path) -> AbstractContextManager[LocalTransport]:
     return closing(LocalTransport("here"))
 
 
-@pytest.mark.parametrize("reached", [by_itself, by_ssh])
+@pytest.mark.parametrize("reached", [locally, by_ssh])
 @pytest.mark.parametrize(
     ("shares", "mark"),
     [

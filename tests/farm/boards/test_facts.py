@@ -56,7 +56,7 @@ def test_raspberry_pi_is_recognised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "device"),
+    ("report", "device"),
     [
         ("model NVIDIA Jetson AGX Orin Developer Kit", "jetson-orin"),
         ("model Raspberry Pi 5 Model B Rev 1.0", "rpi5"),
@@ -64,8 +64,8 @@ def test_raspberry_pi_is_recognised() -> None:
         ("cpu model name Some x86 CPU", None),
     ],
 )
-def test_other_devices_are_recognised_by_their_files(said: str, device: str | None) -> None:
-    assert recognise(parse(said, "b")) == device
+def test_other_devices_are_recognised_by_their_files(report: str, device: str | None) -> None:
+    assert recognise(parse(report, "b")) == device
 
 
 def test_full_disk_and_wrong_clock_have_warnings_with_a_fix() -> None:

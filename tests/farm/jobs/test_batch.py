@@ -24,7 +24,7 @@ from pockengine.farm.transports.limits import CommandLimits
 
 LOG = Path("/log")
 
-# Claims a job and dies at once.
+# Claims a job and dies immediately.
 CLAIMER = """
 import os, sys
 from pockengine.farm.jobs.batch import JobBatch
@@ -42,9 +42,9 @@ def an_open_store(tmp_path: Path) -> Iterator[Store]:
 
 
 def batch(store: Store, count: int = 1, boards: tuple[str, ...] = ("a", "b")) -> JobBatch:
-    made = JobBatch(store, "night", Owner.here())
-    made.add([QueuedJob(f"job{i}", Job(Path("/bin/true")), boards) for i in range(count)])
-    return made
+    jobs = JobBatch(store, "night", Owner.here())
+    jobs.add([QueuedJob(f"job{i}", Job(Path("/bin/true")), boards) for i in range(count)])
+    return jobs
 
 
 def test_jobs_are_claimed_once_by_priority(store: Store) -> None:

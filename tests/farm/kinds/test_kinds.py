@@ -115,7 +115,7 @@ def test_apple_m1_program_is_an_arm64_macho(tmp_path: Path) -> None:
 
 def link_module(artifact: Artifact, folder: Path) -> Path:
     """Build an app that imports the artifact's headers as a module and links its library."""
-    source, made = folder / "app.m", folder / "app"
+    source, app = folder / "app.m", folder / "app"
     source.write_text(
         "@import PockEngine_small_cnn;\n"
         "int main(void) {\n"
@@ -126,6 +126,6 @@ def link_module(artifact: Artifact, folder: Path) -> Path:
     toolchain = find_toolchain(load_device("apple-m1"))
     (library,) = artifact.folder.glob("lib/*.a")
     command = [*toolchain.command, "-fmodules", f"-fmodules-cache-path={folder / 'modules'}"]
-    command += [f"-I{artifact.folder / 'include'}", str(source), str(library), "-o", str(made)]
+    command += [f"-I{artifact.folder / 'include'}", str(source), str(library), "-o", str(app)]
     subprocess.run(command, check=True, env=toolchain.environment)
-    return made
+    return app

@@ -134,14 +134,14 @@ def test_failed_installation_leaves_nothing_behind(
 
 
 def test_environment_is_installed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    monkeypatch.setattr(guest_install, "_install", lambda *what: made.append(what))
+    calls = []
+    monkeypatch.setattr(guest_install, "_install", lambda *call: calls.append(call))
 
     found = install_guest_python()
 
     assert found.root.parent.is_dir()
     assert install_guest_python() == found
-    assert [framework for framework, _ in made] == ["tensorflow"]
+    assert [framework for framework, _ in calls] == ["tensorflow"]
 
 
 def test_error_names_missing_pip(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def timed(samples: list[float], engine: str = "pockengine", **more: object) -> R
 def run_of(ours: float, machine: float, seed: int, noise: float = 0.03) -> list[Record]:
     """Return an interleaved run with a reference, on a machine `machine` times slower."""
     source = random.Random(seed)
-    weather = [machine * source.uniform(1, 1 + 5 * noise) for _ in range(25)]  # both alike
+    weather = [machine * source.uniform(1, 1 + 5 * noise) for _ in range(25)]  # shared by both
     mine = [ours * now * source.uniform(1, 1 + noise) for now in weather]
     theirs = [10 * now * source.uniform(1, 1 + noise) for now in weather]
     return [timed(mine), timed(theirs, "torch-eager")]

@@ -162,7 +162,7 @@ def _files(folder: Path) -> dict[str, Path]:
 def main(count: int, seed: int) -> None:
     """Cut the power of a training board, and print the effects."""
     with tempfile.TemporaryDirectory() as folder:
-        click.echo(cut_power(Path(folder), count, seed, lambda made: click.echo(made, err=True)))
+        click.echo(cut_power(Path(folder), count, seed, lambda cuts: click.echo(cuts, err=True)))
 
 
 if __name__ == "__main__":

@@ -148,6 +148,6 @@ def test_jobs_that_exceed_memory_are_killed_and_the_board_survives(
 
 
 def test_private_key_of_the_board_is_private(rpi4: Transport) -> None:
-    images = ensure_image().initrd.parent.parent  # the key lies in the RAM disk
+    images = ensure_image().initrd.parent.parent  # the key is in the RAM disk
 
     assert images.stat().st_mode & 0o077 == 0

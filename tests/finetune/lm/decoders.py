@@ -19,11 +19,11 @@ def tokenizer(template: str | None = TEMPLATE) -> Any:
     """Return a tokenizer of three special tokens and one token per byte."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = {word: number for number, word in enumerate((*MARKS, *alphabet))}
-    made = Tokenizer(models.BPE(vocab=words, merges=[], unk_token=MARKS[0]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    inner = Tokenizer(models.BPE(vocab=words, merges=[], unk_token=MARKS[0]))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
     marks = dict(zip(("unk_token", "bos_token", "eos_token"), MARKS, strict=True))
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, **marks)
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **marks)
     fast.chat_template = template
     return fast
 

@@ -42,16 +42,16 @@ def test_plan_matches_the_memory_of_the_artifact(
     options = CompileOptions(
         scheme=scheme, optimizer=AdamW(), storage=storage, outputs=SUPERVISED.outputs
     )
-    made = compile(graph, None, options=options).artifact
-    assert set(made.entries["train"].outputs) == {"loss"}  # the head's product runs once
+    compiled = compile(graph, None, options=options).artifact
+    assert set(compiled.entries["train"].outputs) == {"loss"}  # the head's product runs once
     for weights in folder.glob("*.safetensors"):
         weights.unlink()
 
     plan = planned(folder, scheme, storage)
 
     written = plan.trained_bytes + plan.states_bytes
-    assert (written, plan.frozen_bytes) == (made.params_bytes, made.frozen_bytes)
-    assert plan.arena_bytes == made.arena_bytes
+    assert (written, plan.frozen_bytes) == (compiled.params_bytes, compiled.frozen_bytes)
+    assert plan.arena_bytes == compiled.arena_bytes
     small = 1 if storage.trained == "f32" else 2
     assert plan.states_bytes >= 2 * 4 // small * plan.trained
 

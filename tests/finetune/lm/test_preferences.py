@@ -263,17 +263,17 @@ def test_invalid_pairs_and_options_are_refused(
         run(folder, tmp_path / "bad.jsonl", tmp_path / "out", "--method=dpo", *options)
 
 
-@pytest.mark.parametrize("kept", [5, None])
+@pytest.mark.parametrize("count", [5, None])
 def test_distillation_matches_pytorch(
-    kept: int | None, folder: Path, rated: Path, tmp_path: Path
+    count: int | None, folder: Path, rated: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(1)
     words = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     rows = [[*words(row["prompt"] + row["completion"])["input_ids"], 2] for row in RATED]
     teacher = [torch.randn(len(ids), WORDS) * 2 for ids in rows]
-    top = [logits.topk(kept or WORDS) for logits in teacher]
+    top = [logits.topk(count or WORDS) for logits in teacher]
     stored = {f"logits.{n}": each.values for n, each in enumerate(top, 1)}
-    if kept:
+    if count:
         stored |= {f"indices.{n}": each.indices.int() for n, each in enumerate(top, 1)}
     else:
         stored = {f"logits.{n}": logits for n, logits in enumerate(teacher, 1)}
